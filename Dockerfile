@@ -4,12 +4,10 @@ ARG PYTHON=3.12-slim-bookworm
 
 FROM python:${PYTHON} AS packages
 WORKDIR /build
-# A package index of one's own, and a CA that signs for it: both stay out of the images.
+# A package index of one's own, and a CA that signs for it: both stay out of the images. The CA is a secret of the
+# build, beside the public ones in a file that lasts for one step: no layer has it.
 ARG PACKAGE_INDEX=
-ARG CA_FILE=compose/none.pem
-COPY ${CA_FILE} own.pem
-RUN cat /etc/ssl/certs/ca-certificates.crt own.pem > ca.pem
-ENV PIP_CERT=/build/ca.pem SSL_CERT_FILE=/build/ca.pem REQUESTS_CA_BUNDLE=/build/ca.pem
+ENV PIP_CERT=/ca/ca.pem SSL_CERT_FILE=/ca/ca.pem REQUESTS_CA_BUNDLE=/ca/ca.pem
 RUN if [ -n "$PACKAGE_INDEX" ]; then \
         mkdir -p /etc/uv \
         && printf '[global]\nindex-url = %s\n' "$PACKAGE_INDEX" > /etc/pip.conf \
@@ -17,20 +15,28 @@ RUN if [ -n "$PACKAGE_INDEX" ]; then \
     fi
 COPY pyproject.toml requirements.txt ./
 # uv comes with the hashes that the lock has for it, as in sandbox/bootstrap.sh.
-RUN sed -n '/^uv==/,/[^\\]$/p' requirements.txt > uv.txt \
+RUN --mount=type=secret,id=build_ca,required=true --mount=type=tmpfs,target=/ca \
+    cat /etc/ssl/certs/ca-certificates.crt /run/secrets/build_ca > /ca/ca.pem \
+    && sed -n '/^uv==/,/[^\\]$/p' requirements.txt > uv.txt \
     && pip install --no-cache-dir --no-deps --require-hashes -r uv.txt \
     && python -m venv --without-pip /opt/fenceline
 ENV VIRTUAL_ENV=/opt/fenceline
 # As constraints, the lock gives every package its version and its hashes; the extras say which are installed.
-RUN uv pip install --no-cache --compile-bytecode -r pyproject.toml -c requirements.txt \
+RUN --mount=type=secret,id=build_ca,required=true --mount=type=tmpfs,target=/ca \
+    cat /etc/ssl/certs/ca-certificates.crt /run/secrets/build_ca > /ca/ca.pem \
+    && uv pip install --no-cache --compile-bytecode -r pyproject.toml -c requirements.txt \
     --extra dashboard --extra s3
 
 FROM packages AS demo-packages
-RUN uv pip install --no-cache --compile-bytecode -r pyproject.toml -c requirements.txt \
+RUN --mount=type=secret,id=build_ca,required=true --mount=type=tmpfs,target=/ca \
+    cat /etc/ssl/certs/ca-certificates.crt /run/secrets/build_ca > /ca/ca.pem \
+    && uv pip install --no-cache --compile-bytecode -r pyproject.toml -c requirements.txt \
     --extra dashboard --extra s3 --extra spark --extra sandbox
 COPY sandbox sandbox
 # Jars with the checksums of sandbox/jars.lock.toml, all in one folder.
-RUN /opt/fenceline/bin/python -m sandbox.java fetch spark-connector \
+RUN --mount=type=secret,id=build_ca,required=true --mount=type=tmpfs,target=/ca \
+    cat /etc/ssl/certs/ca-certificates.crt /run/secrets/build_ca > /ca/ca.pem \
+    && /opt/fenceline/bin/python -m sandbox.java fetch spark-connector \
     && mkdir /opt/jars && find "$HOME/.m2" -name '*.jar' -exec cp {} /opt/jars/ \;
 
 # What both images begin with; the packages come in one layer of each, so that no image has them twice.

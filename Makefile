@@ -9,7 +9,7 @@ LINT_ENV := SECRET_KEY=lint FENCELINE_CONFIG= DATABASE_URL=sqlite://:memory:
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-fast durations screenshots bench soak test-matrix lint clean spark-zip wheel venv chromium postgresql kerberos
+.PHONY: help up test test-fast coverage durations screenshots bench soak test-matrix lint lock clean spark-zip wheel venv chromium postgresql kerberos
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,6 +28,13 @@ test: venv chromium postgresql ## every test: real Kafka, Spark, Redis, PostgreS
 test-fast: venv ## what needs no broker and no PostgreSQL, and takes less than a second
 	@exec $(PYTHON_BIN) -m pytest -n 3 --only-short -m 'not soak and not matrix and not postgresql' \
 		tests/unit tests/web tests/db $(ARGS)
+
+# Measuring takes as long again, so that the gate does not: Python measures cheaply from 3.14 on.
+coverage: venv ## print how many branches of the core and of the stores tests/unit and tests/db run
+	@$(PYTHON_BIN) -m coverage run --branch --source=fenceline,dashboard -m pytest -q tests/unit tests/db \
+		-m 'not soak and not matrix and not postgresql' $(ARGS)
+	@for part in 'fenceline/*' 'fenceline/decode/*' 'fenceline/kafka/*' 'fenceline/plans/*' 'dashboard/*/*store.py'; do \
+		echo "$$part $$($(PYTHON_BIN) -m coverage report --format=total --precision=1 --include="$$part") %"; done
 
 durations: venv chromium postgresql ## measure how long each test takes, for the order of `make test`
 	@exec $(PYTHON_BIN) -m pytest -n 4 --record-durations $(ARGS)
@@ -52,6 +59,15 @@ lint: venv ## style, types, imports, templates, migrations, the compose file
 	find templates -name '*.html' -exec .venv/bin/djade --check {} +
 	.venv/bin/check-jsonschema --quiet --builtin-schema vendor.compose-spec docker-compose.yml compose/stores.yml compose/external/stores.yml
 	$(LINT_ENV) $(PYTHON_BIN) manage.py makemigrations --check --dry-run
+
+# Gssapi has no wheels for Linux, so only its own file asks for it.
+LOCK := $(PYTHON_BIN) -m uv pip compile -q --universal --generate-hashes --no-annotate --no-header \
+	--no-emit-index-url --no-emit-find-links --python-version 3.11 pyproject.toml
+
+lock: venv ## lock the dependencies of pyproject.toml in requirements.txt; ARGS=--upgrade renews all
+	$(LOCK) --extra dashboard --extra dev --extra msk --extra pkcs12 --extra s3 --extra sandbox --extra spark \
+		-o requirements.txt $(ARGS)
+	$(LOCK) --extra kerberos -o requirements-kerberos.txt $(ARGS)
 
 spark-zip: venv ## the --py-files archive for Spark: dist/fenceline-spark.zip
 	@exec $(PYTHON_BIN) -m sandbox.spark_zip $(ARGS)

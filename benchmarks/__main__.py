@@ -11,23 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmarks import (
-    abuse,
-    alerts,
     audit,
     cold,
-    commits,
-    groups,
-    history,
     intake,
     latency,
     listener,
     pages,
-    partitions,
-    scale,
-    series,
     sink,
     start,
-    stuck,
 )
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"
@@ -36,19 +27,10 @@ BENCHMARKS: dict[str, Callable[[], dict[str, object]]] = {
     "latency": latency.run,
     "start": start.run,
     "cold": cold.run,
-    "commits": commits.run,
-    "groups": groups.run,
-    "history": history.run,
-    "partitions": partitions.run,
-    "stuck": stuck.run,
-    "abuse": abuse.run,
-    "alerts": alerts.run,
     "audit": audit.run,
     "intake": intake.run,
     "listener": listener.run,
     "pages": pages.run,
-    "scale": scale.run,
-    "series": series.run,
     "sink": sink.run,
 }
 

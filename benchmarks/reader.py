@@ -1,7 +1,6 @@
-"""One shard's tail without Celery: `python -m benchmarks.reader SHARD TASKS`, in one of
-`reader_environment`'s.
+"""One shard's tail of `__transaction_state` without Celery: `python -m benchmarks.reader SHARD`.
 
-TASKS is `tails` for `__transaction_state`, `offsets` for `__consumer_offsets` (modules of dashboard.tasks).
+It runs in the environment that `_reader_environment` returns.
 
 Says `ready` once Django is, waits for a line, reads until it has seen everything that was there when it
 began, and prints one line of JSON: seconds of reading, records, resident memory.
@@ -29,7 +28,7 @@ NAME = "bench"
 
 
 @contextmanager
-def run_redis(folder: Path) -> Iterator[str]:
+def _run_redis(folder: Path) -> Iterator[str]:
     """Run a Redis for change notifications, which nobody receives; yield its URL."""
     server = redis.Server(folder / "redis")
     process = subprocess.Popen(server.command(), stdout=subprocess.DEVNULL)
@@ -41,7 +40,7 @@ def run_redis(folder: Path) -> Iterator[str]:
         process.wait()
 
 
-def reader_environment(folder: Path, bootstrap: str, redis_url: str, shards: int = 1) -> dict[str, str]:
+def _reader_environment(folder: Path, bootstrap: str, redis_url: str, shards: int = 1) -> dict[str, str]:
     """Return the environment of a database of its own in `folder`, which is migrated."""
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "fenceline.toml"
@@ -61,21 +60,21 @@ def reader_environment(folder: Path, bootstrap: str, redis_url: str, shards: int
     return found
 
 
-def read_all(folder: Path, bootstrap: str, shards: int = 1, tasks: str = "tails") -> dict[str, float]:
+def read_all(folder: Path, bootstrap: str, shards: int = 1) -> dict[str, float]:
     """Read a whole topic into a new database with so many processes.
 
     Returns `seconds` from the first poll to the last save, `records`, and the largest `rss_mb`.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with run_redis(folder) as url:
-        return _read_all(reader_environment(folder, bootstrap, url, shards), shards, tasks)
+    with _run_redis(folder) as url:
+        return _read_all(_reader_environment(folder, bootstrap, url, shards), shards)
 
 
-def _read_all(variables: Mapping[str, str], shards: int, tasks: str) -> dict[str, float]:
+def _read_all(variables: Mapping[str, str], shards: int) -> dict[str, float]:
     command = [sys.executable, "-m", "benchmarks.reader"]
     readers = [
         subprocess.Popen(
-            [*command, str(shard), tasks], cwd=ROOT, env=variables, text=True, stdin=subprocess.PIPE,
+            [*command, str(shard)], cwd=ROOT, env=variables, text=True, stdin=subprocess.PIPE,
             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
         )
         for shard in range(shards)
@@ -96,7 +95,7 @@ def _read_all(variables: Mapping[str, str], shards: int, tasks: str) -> dict[str
     }
 
 
-def main(shard: int, tasks: str) -> None:
+def main(shard: int) -> None:
     """Be one reader."""
     import django
 
@@ -105,20 +104,19 @@ def main(shard: int, tasks: str) -> None:
     importlib.import_module("dashboard.tasks.collecting")
     print("ready", flush=True)
     sys.stdin.readline()
-    records = _read(shard, tasks)
+    records = _read(shard)
     rss_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
     print(json.dumps({"ended": time.time(), "records": records, "rss_mb": rss_mb}), flush=True)
 
 
-def _read(shard: int, tasks: str) -> int:
+def _read(shard: int) -> int:
     """Read one cluster to its end as its tail does; return how many records that were."""
     from dashboard.models import Collector
     from dashboard.runtime import leases, loop
-    from dashboard.tasks import offsets, tails
+    from dashboard.tasks import tails
 
     asked_ms = loop.now_ms()
-    names = {"tails": tails.tail_name, "offsets": offsets.offsets_name}
-    lease = leases.acquire(NAME, names[tasks](shard), holder="bench", now_ms=asked_ms)
+    lease = leases.acquire(NAME, tails.tail_name(shard), holder="bench", now_ms=asked_ms)
     assert lease is not None
     mine = Collector.objects.filter(name=lease.name)
 
@@ -128,9 +126,9 @@ def _read(shard: int, tasks: str) -> int:
         loop.stop_requested.set()
 
     threading.Thread(target=stop_at_the_end, daemon=True).start()
-    {"tails": tails.read_until, "offsets": offsets.read_until}[tasks](lease, time.monotonic() + 600)
+    tails.read_until(lease, time.monotonic() + 600)
     return mine.get().records
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+    main(int(sys.argv[1]))

@@ -14,6 +14,8 @@ from celery.exceptions import CPendingDeprecationWarning
 from celery.signals import worker_ready
 from django.conf import settings
 
+from dashboard import redis_transport
+
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 # `prepare` makes Django's checks: here they would import every page into each worker, a third of its start.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
@@ -30,6 +32,7 @@ def broker_url(redis_url: str) -> str:
     return f"redis+socket://{path}?virtual_host={database or 0}"
 
 
+redis_transport.install()
 app = Celery("fenceline")
 app.conf.update(
     broker_url=broker_url(settings.REDIS_URL),

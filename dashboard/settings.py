@@ -133,9 +133,10 @@ INSTALLED_APPS = [
 ]
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "dashboard.web.server.middleware.content_security_policy",
+    "dashboard.web.server.middleware.browser_policies",
     "dashboard.web.server.middleware.no_store",
     "dashboard.web.server.middleware.known_hosts",
+    "dashboard.web.server.middleware.short_parameters",
     "dashboard.web.server.middleware.api_problems",
     "dashboard.web.server.middleware.streamed_files",
     "whitenoise.middleware.WhiteNoiseMiddleware",
@@ -228,6 +229,17 @@ WHITENOISE_MAX_AGE = 3600
 # Their names have their versions in them.
 WHITENOISE_IMMUTABLE_FILE_TEST = r"^/static/vendor/"
 
+# Behind TLS, where SECURE_COOKIES is set, browsers return by https alone. Django sends it on https requests.
+SECURE_HSTS_SECONDS = 31_536_000 if SECURE_COOKIES else 0
+#: Pages use none of these.
+PERMISSIONS_POLICY = ", ".join(
+    f"{name}=()"
+    for name in (
+        "accelerometer", "autoplay", "camera", "display-capture", "geolocation", "gyroscope", "hid",
+        "magnetometer", "microphone", "midi", "payment", "publickey-credentials-get", "serial", "usb",
+        "xr-spatial-tracking",
+    )
+)  # fmt: skip
 # Named and shaped like Django 6.0's SECURE_CSP, so that the upgrade deletes our middleware.
 SECURE_CSP = {
     "default-src": ["'none'"],

@@ -349,3 +349,6 @@ class Finding:
     affected: tuple[str, ...] = ()
     #: When it ends by itself, or records are lost, unless somebody acts; None where no instant is known.
     deadline_ms: int | None = None
+    #: Which transaction, batch or start of its subject it is about: another instance is another episode.
+    #: "" where the subject has no such parts, or it is not known.
+    instance: str = ""

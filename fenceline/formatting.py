@@ -22,6 +22,12 @@ def format_duration(ms: int) -> str:
     return f"{seconds} s"
 
 
+def shorten(name: str, most: int) -> str:
+    """Return a name in at most so many characters, cut in its middle: its end has the partition or task."""
+    head = (most - 1) // 2
+    return name if len(name) <= most else f"{name[:head]}…{name[head + 1 - most :]}"
+
+
 def count_noun(number: int, noun: str) -> str:
     """Return `1 partition`, `1,204 partitions`: grouped digits and the noun in its number."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")

@@ -14,8 +14,8 @@ class Limits:
     """
 
     open_too_long_s: float = 60.0
-    #: Against its application's own past: so many times the 99th percentile of its commits, where there were
-    #: so many commits in a day, and never sooner than so many seconds.
+    #: Against its application's own past: a multiple of the 99th percentile of its commits, from a minimum
+    #: number of commits in a day, and a minimum duration.
     open_usual_factor: float = 3.0
     open_usual_commits: float = 50.0
     open_usual_s: float = 10.0
@@ -23,53 +23,47 @@ class Limits:
     late_grace_s: float = 15.0
     stuck_in_prepare_s: float = 15.0
     lso_pinned_s: float = 60.0
-    #: A group at an LSO that has not moved for so long has the status BLOCKED, and after `group_stalled_s` a
-    #: finding.
+    #: When an LSO that does not move makes its partition, and a group at it, BLOCKED. After `group_stalled_s`
+    #: the group has a finding.
     group_blocked_s: float = 10.0
     group_stalled_s: float = 60.0
-    #: Severity (`fenceline.severity`): a reader that has been blocked for so long is critical, sooner where
-    #: so many records are blocked; so is a loss that is so near.
+    #: Severity (`fenceline.findings.severity`): how long a reader is blocked before that is critical; how
+    #: many blocked records are critical sooner; how near a loss is critical.
     blocked_critical_s: float = 300.0
     blocked_records: float = 10_000.0
     loss_critical_s: float = 600.0
     offsets_unstable_s: float = 30.0
-    #: So many takeovers of one id within so many seconds: two live owners.
+    #: Takeovers of one id within the window that prove two live owners.
     fencing_storm: float = 4.0
     fencing_storm_s: float = 600.0
-    #: So many timeouts with no commit between them, all within so many seconds.
+    #: Timeouts without a commit between them, within the window.
     timeouts_in_a_row: float = 3.0
     timeouts_in_a_row_s: float = 3600.0
-    #: The share of aborts among the ends of an application, where there were so many ends in the window.
+    #: The share of aborts among an application's ends, from a minimum number of ends in the window.
     abort_percent: float = 20.0
     abort_ends: float = 20.0
     abort_window_s: float = 600.0
-    #: So many times as often in an hour as usual, and at least so often.
-    habit_factor: float = 3.0
-    habit_events: float = 20.0
-    #: Of one application. They stay for seven days: 600 an hour are 100,800 (FLIP-511's arithmetic).
+    #: New ids of one application. They stay for seven days: 600 an hour are 100,800 (FLIP-511's arithmetic).
     new_ids_per_hour: float = 600.0
-    #: Of one id; each is a new producer id.
-    rotations_per_day: float = 100.0
-    #: A prepared batch that nobody has committed for so long; it counts down to its transactions' timeout.
+    #: How long a prepared batch may stay uncommitted; it counts down to its transactions' timeout.
     batch_prepared_s: float = 10.0
     #: The same for a transaction that a Flink checkpoint decided to commit.
     flink_commit_pending_s: float = 10.0
-    #: A batch that takes so many times as long as 99 of 100 do, and never sooner than so many seconds.
+    #: A slow batch: a multiple of the 99th percentile, and a minimum duration.
     batch_slow_factor: float = 5.0
     batch_slow_s: float = 60.0
-    #: Records that a query has not read will be deleted within so many seconds, at the pace of the log start.
+    #: How soon unread records of a query are deleted, at the pace of the log start.
     data_loss_s: float = 3600.0
-    #: The watermark has not moved over so many batches that had input.
+    #: Batches with input over which the watermark has not moved.
     watermark_stalled_batches: float = 10.0
-    #: A heartbeat that is so old is overdue; never before two heartbeats in a row are missing.
+    #: The age of an overdue heartbeat; never before two heartbeats in a row are missing.
     listener_silent_s: float = 12.0
     coordinator_loading_s: float = 10.0
     collector_behind_s: float = 5.0
     #: The same for collectors that poll instead of tailing: partitions, groups, lists, recoveries.
     poller_behind_s: float = 30.0
-    #: A collector that is late for so long is a finding, until it has been on time for so long.
+    #: Pages warn of a collector that has been late for longer than this.
     collector_late_s: float = 60.0
-    collector_on_time_s: float = 20.0
     gap_s: float = 60.0
     #: How often coordinators are asked for their open transactions, at most; 0 asks them nothing at all.
     reconcile_every_s: float = 1.0
@@ -83,6 +77,11 @@ class Limits:
     checkpoints_every_s: float = 1.0
     #: How often the REST APIs of engines are asked; 0 asks none.
     engines_every_s: float = 5.0
+
+    @property
+    def blocked_after_ms(self) -> int:
+        """Return for how long an LSO is stuck before it counts as blocked: never later than its finding."""
+        return int(1_000 * min(self.group_blocked_s, self.group_stalled_s))
 
     def as_mapping(self) -> Mapping[str, float]:
         """Return the limits by name, for the configuration page."""

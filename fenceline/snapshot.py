@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fenceline.audit.violations import AuditViolation
-from fenceline.baselines import Habit, UsualCommit
+from fenceline.engines.flink.commits import FlinkJobFacts
 from fenceline.facts import TopicPartitions, TransactionState, TransitionKind, VisibilityGap
-from fenceline.flink.commits import FlinkJobFacts
+from fenceline.findings.visibility import EVERYWHERE, Sense, Visibility, expected_ms
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import PartitionVerdict, Pin
 from fenceline.limits import Limits
+from fenceline.losses.recoveries import LostRecords
 from fenceline.spark.queries import QueryStatus
-from fenceline.visibility import EVERYWHERE, Sense, Visibility, expected_ms
 
 
 class BlockedQueryFacts(NamedTuple):
@@ -47,6 +47,8 @@ class OpenTransactionFacts:
     waiting: tuple[str, ...] = ()
     #: Streaming queries that do: they wait if they read read_committed.
     queries: tuple[BlockedQueryFacts, ...] = ()
+    #: Its producer id and its start by its coordinator's clock; "" where that is not known.
+    instance: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,11 @@ class PinnedPartition:
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
+
+    def is_blocked(self, now_ms: int, limits: Limits) -> bool:
+        """Whether a transaction blocks it: for longer than `limits.group_blocked_s`, or because it hangs."""
+        is_long = now_ms - self.pinned_ms > limits.blocked_after_ms
+        return is_long or self.verdict is PartitionVerdict.HANGING
 
     @property
     def uncommitted_backlog(self) -> int:
@@ -110,6 +117,50 @@ class BlockedGroup:
     log_pinned_ms: int | None = None
 
 
+class DeletedRead(NamedTuple):
+    """A deleted partition of which a group had not read everything."""
+
+    group_id: str
+    topic: str
+    partition: int
+    #: None where its last end is not known.
+    unread: int | None
+    deleted_ms: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class AbortedCommitFacts(NamedTuple):
+    """A committed transaction that lost records before its commit."""
+
+    transactional_id: str
+    producer_id: int
+    #: When it began, as its coordinator stamped it.
+    started_ms: int
+    committed_ms: int
+    lost: tuple[LostRecords, ...]
+
+    @property
+    def instance(self) -> str:
+        """Which transaction it is (`facts.Finding.instance`)."""
+        return f"{self.producer_id}@{self.started_ms}"
+
+
+class UsualCommit(NamedTuple):
+    """How long an application's commits take, from begin to decision."""
+
+    commits: int
+    p99_ms: int
+
+
+def usual_ms(usual: UsualCommit | None, limits: Limits) -> int | None:
+    """Return how long transactions of an application usually take, None where too little is known."""
+    if usual is None or usual.commits < limits.open_usual_commits:
+        return None
+    return int(max(limits.open_usual_s * 1_000, limits.open_usual_factor * usual.p99_ms))
+
+
 class Repeated(NamedTuple):
     """Something that happened to one id, or to one application, several times."""
 
@@ -123,16 +174,6 @@ class Repeated(NamedTuple):
     timeout_ms: int = 0
 
 
-class Burn(NamedTuple):
-    """How fast the busiest id of an application uses up its epochs."""
-
-    transactional_id: str
-    epoch: int
-    per_hour: int
-    #: How many of the application's ids are past the limit.
-    ids: int = 1
-
-
 @dataclass(frozen=True, slots=True)
 class ApplicationFigures:
     """What happened to an application lately."""
@@ -142,9 +183,6 @@ class ApplicationFigures:
     window: Mapping[TransitionKind, int] = field(default_factory=dict)
     #: Counts by kind within the last hour.
     hour: Mapping[TransitionKind, float] = field(default_factory=dict)
-    #: What of that is usual; nothing before it is known.
-    habits: Mapping[TransitionKind, Habit] = field(default_factory=dict)
-    burn: Burn | None = None
     #: One of its ids, where it made many lately; "" elsewhere.
     sample_id: str = ""
 
@@ -168,10 +206,6 @@ class CollectorStatus:
     scope: str = EVERYWHERE
     #: Parts that did not answer its last question, in words for an operator.
     unseen: tuple[str, ...] = ()
-    #: The start of the open finding about it (`collector_behind`), None without one; and since when it has
-    #: been on time again, None while it is not, or where that is not known yet.
-    reported_ms: int | None = None
-    on_time_ms: int | None = None
 
     @property
     def is_eye(self) -> bool:
@@ -184,18 +218,9 @@ class CollectorStatus:
         return self.since_ms if self.seen_through_ms is None else self.seen_through_ms
 
     def is_behind(self, now_ms: int, limits: Limits) -> bool:
-        """Whether it has not seen the last seconds: `collector_behind_s`, `poller_behind_s` for pollers."""
+        """Whether it has not seen the last `collector_behind_s`, of a poller the last `poller_behind_s`."""
         reads_on = self.is_eye or Sense.HISTORY in self.senses
-        return now_ms - self.blind_since_ms > expected_ms(limits, reads_on=reads_on)
-
-    @property
-    def is_aside(self) -> bool:
-        """Whether the cluster is seen by others: a second opinion has a pace of its own, and only fails."""
-        return not self.is_eye and not self.senses.isdisjoint({Sense.LISTS, Sense.HISTORY})
-
-    def is_in_trouble(self, now_ms: int, limits: Limits) -> bool:
-        """Whether it fails, or is late, now: for a moment that is no finding."""
-        return bool(self.error) if self.is_aside else self.is_behind(now_ms, limits)
+        return now_ms > self.blind_since_ms + expected_ms(limits, reads_on=reads_on)
 
     def hides(self, sense: Sense, now_ms: int, limits: Limits) -> bool:
         """Whether what a sense knows through it may be old.
@@ -218,6 +243,10 @@ class Snapshot:
     transactions: tuple[OpenTransactionFacts, ...] = ()
     partitions: tuple[PinnedPartition, ...] = ()
     groups: tuple[BlockedGroup, ...] = ()
+    #: Deleted partitions that groups had not read whole.
+    deleted_reads: tuple[DeletedRead, ...] = ()
+    #: Commits that lost records, the newest first.
+    aborted_commits: tuple[AbortedCommitFacts, ...] = ()
     queries: tuple[QueryStatus, ...] = ()
     #: Flink jobs with decided transactions that are not committed.
     flink_jobs: tuple[FlinkJobFacts, ...] = ()

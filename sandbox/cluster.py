@@ -141,10 +141,10 @@ class KafkaCluster:
 
 def require_size(folder: Path, size: int) -> None:
     """Raise SandboxError where a folder holds the data of a Kafka with another number of brokers."""
-    found = 1 if (folder / "data").exists() else SIZE if (folder / "cluster.id").exists() else size
-    if found != size:
+    brokers = 1 if (folder / "data").exists() else SIZE if (folder / "cluster.id").exists() else size
+    if brokers != size:
         raise SandboxError(
-            f"{folder} holds a Kafka of {found} broker{'s' if found > 1 else ''}: say BROKERS={found}, "
+            f"{folder} holds a Kafka of {brokers} broker{'s' if brokers > 1 else ''}: say BROKERS={brokers}, "
             "or choose another folder with FENCELINE_DATA="
         )
 

@@ -48,7 +48,7 @@ Records = Iterator[tuple[str, str, dict[str, object]]]
 
 
 def make_orders(name: str) -> Callable[[int], Records]:
-    """Return what makes one transaction's orders: (topic, key, value) each."""
+    """Return a function that makes one transaction's orders: (topic, key, value) each."""
 
     def make(number: int) -> Records:
         for line in range(_dice.randint(1, 4)):
@@ -64,7 +64,7 @@ def make_orders(name: str) -> Callable[[int], Records]:
 
 
 def make_payments(name: str) -> Callable[[int], Records]:
-    """Return what makes one transaction's payment and its two ledger entries."""
+    """Return a function that makes one transaction's payment and its two ledger entries."""
 
     def make(number: int) -> Records:
         payment, cents = f"{name}-{number}", _dice.randint(200, 50_000)
@@ -122,11 +122,11 @@ class Demo:
                 consumer.consume(500, timeout=0.5)
 
     def _invoice(self) -> None:
-        """Consume, transform, produce: what was read is committed in the transaction that writes (KIP-98)."""
+        """Consume, transform, produce: the transaction that writes also commits the input (KIP-98)."""
         with self._subscribed("invoicing", "orders_enriched", {"enable.auto.commit": False}) as consumer:
             made = make_producer(self.bootstrap, "invoicing-0")
             while not self.stop.wait(_dice.uniform(*PAUSE_S)):
-                orders = [each for each in consumer.consume(200, timeout=0.5) if not each.error()]
+                orders = [message for message in consumer.consume(200, timeout=0.5) if not message.error()]
                 if orders:
                     _invoice_orders(made, consumer, orders)
 
@@ -160,7 +160,7 @@ class Demo:
 
 
 def _one_transaction(made: Producer, records: Records) -> None:
-    """Write records as one transaction. Raises KafkaException when the producer is of no more use."""
+    """Write records as one transaction. Raises KafkaException if the producer cannot continue."""
     try:
         made.begin_transaction()
         for topic, key, value in records:
@@ -177,12 +177,12 @@ def _one_transaction(made: Producer, records: Records) -> None:
 
 
 def _invoice_orders(made: Producer, consumer: Consumer, orders: Sequence[Message]) -> None:
-    """Write an invoice for each order. Raises KafkaException: what was read is read again then."""
+    """Write an invoice for each order. Raises KafkaException: then the orders are read again."""
     made.begin_transaction()
-    for each in orders:
-        order = json.loads(each.value() or b"{}")
+    for message in orders:
+        order = json.loads(message.value() or b"{}")
         invoice = {"demo": True, "order": order.get("order"), "cents": order.get("total")}
-        made.produce("invoices", key=each.key(), value=json.dumps(invoice))
+        made.produce("invoices", key=message.key(), value=json.dumps(invoice))
     positions = consumer.position(consumer.assignment())
     made.send_offsets_to_transaction(positions, consumer.consumer_group_metadata(), 30)
     made.commit_transaction(30)

@@ -1,8 +1,7 @@
-"""The PySpark jobs of the demo, in the driver that runs its queries: audit, history and state keys.
+"""The PySpark jobs of the demo, in the driver that runs its queries: audit and history.
 
-They are what `audit.py`, `history.py` and `state_keys.py` of `spark_pipeline` run elsewhere, one after the
-other and again and again. `[audit]`, `[history]` and `[state_keys]` of fenceline.toml name the folder that
-they write to.
+They are what `audit.py` and `history.py` of `spark_pipeline` run elsewhere, one after the other and again
+and again. `[audit]` and `[history]` of fenceline.toml name the folder that they write to.
 """
 
 from __future__ import annotations
@@ -14,30 +13,29 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from spark_pipeline import audit, history, state_keys
+from spark_pipeline import audit, history
 
 CLUSTER = "sandbox"
-#: The audit runs so often, and the others at the first and then each so many times.
+#: Seconds between two audits. The history runs with the first audit and then with every sixth.
 AUDIT_EVERY_S = 20.0
-OTHERS_ONE_IN = 6
+HISTORY_ONE_IN = 6
 
 
 class DemoJobs:
-    """Runs the jobs in a thread until `stop` is set: `checkpoint` is audited, `stateful` keeps state."""
+    """Runs the jobs in a thread until `stop` is set: `checkpoint` is audited."""
 
     def __init__(
         self,
         spark: SparkSession,
         bootstrap: str,
         checkpoint: Path,
-        stateful: Path,
         outputs: Path,
         stop: threading.Event,
     ) -> None:
         # A session of its own: the history sets what queries of the demo must not have.
         self._spark, self._stop = spark.newSession(), stop
         self._bootstrap, self._outputs = bootstrap, outputs
-        self._checkpoint, self._stateful = checkpoint, stateful
+        self._checkpoint = checkpoint
 
     def start(self) -> threading.Thread:
         """Start the thread."""
@@ -50,9 +48,8 @@ class DemoJobs:
             if self._stop.wait(AUDIT_EVERY_S):
                 return
             self._try("audit", self._audit)
-            if number % OTHERS_ONE_IN == 0:
+            if number % HISTORY_ONE_IN == 0:
                 self._try("history", self._history)
-                self._try("state keys", self._state_keys)
 
     def _try(self, name: str, job: Callable[[], str]) -> None:
         try:
@@ -75,19 +72,6 @@ class DemoJobs:
     def _history(self) -> str:
         arguments = [*self._common(), "--checkpoint", str(self._outputs / "history-checkpoint")]
         return history.run_history(self._spark, history.argument_parser().parse_args(arguments))
-
-    def _state_keys(self) -> str:
-        arguments = [
-            "--cluster",
-            CLUSTER,
-            "--checkpoint",
-            str(self._stateful),
-            "--output",
-            str(self._outputs),
-        ]
-        return state_keys.read_keys(
-            self._spark, state_keys.argument_parser().parse_args([*arguments, "--values"])
-        )
 
     def _common(self) -> list[str]:
         return [

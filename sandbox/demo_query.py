@@ -178,7 +178,7 @@ def start_all(
     if outputs is not None:
         queries.append(start_counting(read_orders(spark, bootstrap, COUNTS), bootstrap, folder))
         checkpoints = folder / "checkpoints"
-        DemoJobs(spark, bootstrap, checkpoints / NAME, checkpoints / COUNTS, outputs, stop).start()
+        DemoJobs(spark, bootstrap, checkpoints / NAME, outputs, stop).start()
     return queries
 
 

@@ -72,13 +72,13 @@ def make_private(folder: Path) -> None:
     """
     with plain_errors(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        found = folder.stat()
+        status = folder.stat()
         # A link of somebody else's could lead elsewhere by the next look.
-        if {found.st_uid, folder.lstat().st_uid} != {os.geteuid()} or found.st_mode & stat.S_ISVTX:
+        if {status.st_uid, folder.lstat().st_uid} != {os.geteuid()} or status.st_mode & stat.S_ISVTX:
             raise SandboxError(
                 f"{folder}: this folder is not yours alone: choose another with FENCELINE_DATA="
             )
-        _close(folder, found.st_mode)
+        _close(folder, status.st_mode)
 
 
 def tighten_modes(data: Path) -> None:
@@ -128,7 +128,8 @@ def _take(descriptor: int, data: Path, report: Callable[[str], None]) -> None:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             owner = (data / "lock").read_text().strip()
-        if _is_running(owner) or time.monotonic() > until:
+        is_running = owner.isdigit() and psutil.pid_exists(int(owner))
+        if is_running or time.monotonic() > until:
             raise SandboxError(
                 f"another stack runs on {data} (process {owner}): stop it with Ctrl-C or `kill {owner}`, "
                 "or choose another folder with FENCELINE_DATA="
@@ -137,10 +138,6 @@ def _take(descriptor: int, data: Path, report: Callable[[str], None]) -> None:
             report("a killed stack is still being cleared away …")
             reported = True
         time.sleep(0.1)
-
-
-def _is_running(pid: str) -> bool:
-    return pid.isdigit() and psutil.pid_exists(int(pid))
 
 
 def stored_secret(

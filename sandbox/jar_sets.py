@@ -36,8 +36,6 @@ SETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "org.apache.commons:commons-pool2:2.12.0",
         ),
     ),
-    # redis-server for Linux and macOS, x86_64 and arm64, linked statically; no Java runs of it.
-    "redis": ((), ("org.signal:embedded-redis:0.9.1",)),
     # Spark's own tests: the checkpoints that each of its versions must be able to read.
     "spark-tests": (
         (),
@@ -51,8 +49,8 @@ SETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     # What py4j drives in a JVM: Flink, each with the Kafka connector that is made for it, Streams, Connect.
     **{f"flink-{flink}": (_of_flink(*versions), ()) for flink, versions in FLINKS.items()},
     **{
-        each: ((f"org.apache.kafka:{each}:4.2.0", _LOGGING), ())
-        for each in ("kafka-streams", "connect-mirror")
+        artifact: ((f"org.apache.kafka:{artifact}:4.2.0", _LOGGING), ())
+        for artifact in ("kafka-streams", "connect-mirror")
     },
     # What Flink itself reads of a checkpoint, for tests: each beside the jars of its Flink.
     "flink-state-processor": (

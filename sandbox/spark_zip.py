@@ -15,16 +15,16 @@ PACKAGES = ("fenceline", "spark_listener", "spark_pipeline", "transaction_admin"
 TARGET = Path("dist/fenceline-spark.zip")
 
 
-def make_zip(target: Path, root: Path = ROOT) -> int:
+def make_zip(target: Path) -> int:
     """Write the archive to `target`; return how many files are in it."""
-    inside = (path for package in PACKAGES for path in (root / package).rglob("*"))
+    inside = (path for package in PACKAGES for path in (ROOT / package).rglob("*"))
     files = sorted(path for path in inside if path.suffix in (".py", ".json"))
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.partial")
     with ZipFile(partial, "w") as archive:
         for path in files:
             # The oldest date that the format knows: the time of a checkout means nothing.
-            entry = ZipInfo(path.relative_to(root).as_posix(), (1980, 1, 1, 0, 0, 0))
+            entry = ZipInfo(path.relative_to(ROOT).as_posix(), (1980, 1, 1, 0, 0, 0))
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, path.read_bytes(), ZIP_DEFLATED)
     partial.replace(target)

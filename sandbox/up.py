@@ -61,7 +61,7 @@ class Stack:
         self.is_up = False
         self.url = f"http://{HOST}:{options.port}/"
         password = folder.stored_secret(self.data, "redis_password", lambda: secrets.token_urlsafe(32))
-        self._redis = redis.Server(self.data / "redis", password, options.redis_port, print_line)
+        self._redis = redis.Server(self.data / "redis", password, options.redis_port)
         self.redis_url = options.redis_url or self._redis.url
         self.database_url = options.database_url or f"sqlite:///{self.data / 'fenceline.db'}"
         own = ",".join(f"{HOST}:{self._ports[name]}" for name in self._nodes)
@@ -109,7 +109,7 @@ class Stack:
                 flink.mkdir(parents=True, exist_ok=True)
             text += f'\n[[checkpoints]]\nkind = "flink"\nroot = {json.dumps(str(flink))}\n'
         if self.options.has_full_demo:
-            for job in ("audit", "history", "state_keys"):
+            for job in ("audit", "history"):
                 text += f"\n[{job}]\nurl = {json.dumps(str(self._job_outputs))}\n"
         with folder.plain_errors(path):
             path.write_text(text)
@@ -218,8 +218,8 @@ class Stack:
     def _cluster_count(self) -> int:
         """How many clusters the file names; what is wrong with the file the settings report."""
         try:
-            found = tomllib.loads(Path(self.environment["FENCELINE_CONFIG"]).read_text())
-            return max(1, len(found["clusters"]))
+            settings = tomllib.loads(Path(self.environment["FENCELINE_CONFIG"]).read_text())
+            return max(1, len(settings["clusters"]))
         except (OSError, ValueError, KeyError, TypeError):
             return 1
 

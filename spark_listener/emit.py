@@ -197,7 +197,7 @@ class Emitter(threading.Thread):
             self._adopt_at = now + self._pace.adopt_every
         self._make_room()
         try:
-            for hand in [each for each in self._left if each.rest_until <= now]:
+            for hand in [segment for segment in self._left if segment.rest_until <= now]:
                 self._deliver_left(hand)
             while self._deliver(self._own):
                 pass
@@ -290,13 +290,13 @@ class Emitter(threading.Thread):
         cluster = spool.about.get("cluster") or self._about["cluster"]
         head = {"v": WIRE_VERSION, "cluster": cluster, "sent_ms": sent_ms, "report": report}
         start = json.dumps(head).encode()[:-1]
-        return b"".join((start, b', "events":[', b",".join(each.text for each in events), b"]}"))
+        return b"".join((start, b', "events":[', b",".join(event.text for event in events), b"]}"))
 
     def _check(self, answer: Answer) -> None:
         """Raise `Trouble` unless Fenceline itself has confirmed the events."""
         if answer.status == 200 and (taken := _taken(answer.body)) is not None:
-            for each in taken[:3]:
-                log.warning("Fenceline cannot use an event: %s", each)
+            for segment in taken[:3]:
+                log.warning("Fenceline cannot use an event: %s", segment)
             return
         why = f"Fenceline at {self._url} answers {answer.status}{_detail(answer.body)}"
         if answer.status == 413 or (answer.status == 400 and _detail(answer.body)):

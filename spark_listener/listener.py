@@ -199,8 +199,8 @@ def _read_facts(query: str) -> RunFacts:
 def _isolation(leaves: Any) -> str | None:
     """Return the weakest isolation level of a plan's Kafka sources, None without any."""
     plans = [leaves.apply(number) for number in range(leaves.size())]
-    sources = [each for each in plans if each.nodeName() == _SOURCE and each.sourceName() == "kafka"]
-    levels = {str(each.extraOptions().get(_ISOLATION) or _UNCOMMITTED) for each in sources}
+    sources = [plan for plan in plans if plan.nodeName() == _SOURCE and plan.sourceName() == "kafka"]
+    levels = {str(source.extraOptions().get(_ISOLATION) or _UNCOMMITTED) for source in sources}
     return max(levels, key=_UNCOMMITTED.__eq__, default=None)
 
 

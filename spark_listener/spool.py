@@ -84,7 +84,7 @@ class Spool:
     def size(self) -> int:
         """How many bytes it has, compressed."""
         with self._guard:
-            return sum(each.size for each in self._segments)
+            return sum(segment.size for segment in self._segments)
 
     @property
     def waiting(self) -> int:
@@ -112,12 +112,12 @@ class Spool:
 
     def read(self, most: int, most_bytes: int) -> list[SpooledEvent]:
         """Return the next events, oldest first: at most so many, and of so many bytes but for the first."""
-        found: list[SpooledEvent] = []
+        events: list[SpooledEvent] = []
         size = 0
-        while len(found) < most and size < most_bytes and (event := self._event()) is not None:
-            found.append(event)
+        while len(events) < most and size < most_bytes and (event := self._event()) is not None:
+            events.append(event)
             size += len(event.text)
-        return found
+        return events
 
     def ack(self, event: SpooledEvent) -> None:
         """Note that an event, and all before it, is delivered."""
@@ -254,10 +254,12 @@ class Spool:
         self._refused = True
 
     def _trim(self, most_bytes: int) -> None:
-        while len(self._segments) > self._least and sum(each.size for each in self._segments) > most_bytes:
+        while (
+            len(self._segments) > self._least and sum(segment.size for segment in self._segments) > most_bytes
+        ):
             self._drop(self._segments[0])
-        in_memory = [each for each in self._segments if each.path is None]
-        if sum(each.size for each in in_memory) > MOST_MEMORY:
+        in_memory = [segment for segment in self._segments if segment.path is None]
+        if sum(segment.size for segment in in_memory) > MOST_MEMORY:
             self._drop(in_memory[0])
 
     def _drop(self, segment: Segment) -> None:
@@ -299,7 +301,7 @@ class Leftover(Spool):
 
 def adopt_leftovers(root: Path) -> list[Leftover]:
     """Return the spools below `root` whose drivers are gone, oldest first; they are ours then."""
-    found: list[Leftover] = []
+    leftovers: list[Leftover] = []
     with suppress(OSError):
         for folder in sorted(root.iterdir()):
             if folder.name.startswith(_NEW):
@@ -307,8 +309,8 @@ def adopt_leftovers(root: Path) -> list[Leftover]:
             elif _FOLDER.fullmatch(folder.name):
                 with suppress(OSError):
                     files = _locked(folder)
-                    found += [Leftover(folder, files)] if files else []
-    return found
+                    leftovers += [Leftover(folder, files)] if files else []
+    return leftovers
 
 
 def _locked(folder: Path) -> list[int] | None:
@@ -334,9 +336,9 @@ def _sweep(folder: Path) -> None:
 
 def _about(folder: Path) -> dict[str, Any]:
     with suppress(OSError, ValueError):
-        found = json.loads((folder / _ABOUT).read_text())
-        if isinstance(found, dict):
-            return found
+        about = json.loads((folder / _ABOUT).read_text())
+        if isinstance(about, dict):
+            return about
     return {}
 
 

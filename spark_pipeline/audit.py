@@ -109,13 +109,13 @@ def run_audit(spark: SparkSession, options: argparse.Namespace) -> str:
     store.delete_orphans(before)
     at = RunOf(options.cluster, options.pipeline, before, time.time_ns() // 1_000_000)
     if checkpoint is None or options.mode is AuditMode.KEYS:
-        found = run_keys(spark, at, keys_request(options), checkpoint)
+        manifest = run_keys(spark, at, keys_request(options), checkpoint)
     else:
-        found = run_counts(spark, at, counts_request(options), checkpoint)
-    if before is not None and found.is_same(before):
+        manifest = run_counts(spark, at, counts_request(options), checkpoint)
+    if before is not None and manifest.is_same(before):
         return f"nothing new; {_summary(before)}"
-    store.publish(found.manifest, found.tables)
-    return f"{found.done} in {time.monotonic() - began:.1f} s; {_summary(found.manifest)}"
+    store.publish(manifest.manifest, manifest.tables)
+    return f"{manifest.done} in {time.monotonic() - began:.1f} s; {_summary(manifest.manifest)}"
 
 
 def _refuse_incomplete(options: argparse.Namespace) -> None:
@@ -174,7 +174,8 @@ def _summary(manifest: AuditManifest) -> str:
         proved = f"{manifest.readable:,} of {manifest.input:,} input records are in the output"
     lost = f"{manifest.missing:,} missing, {manifest.duplicated:,} duplicated"
     named = "".join(
-        f"; {each.where}: {each.detail}, so {each.consequence}" for each in manifest.obstacles[:3]
+        f"; {obstacle.where}: {obstacle.detail}, so {obstacle.consequence}"
+        for obstacle in manifest.obstacles[:3]
     )
     return f"{manifest.verdict.value}: {proved}, {lost}{named}"
 
@@ -195,10 +196,10 @@ def main(arguments: Sequence[str]) -> int:
 
 def _trigger(text: str) -> str:
     """Return "once", or the seconds of an interval."""
-    found = _TRIGGER.fullmatch(text)
-    if text != ONCE and found is None:
+    match = _TRIGGER.fullmatch(text)
+    if text != ONCE and match is None:
         raise argparse.ArgumentTypeError(f'write once or "30 seconds", not {text!r}')
-    return found[1] if found else ONCE
+    return match[1] if match else ONCE
 
 
 if __name__ == "__main__":

@@ -29,14 +29,14 @@ def with_digests(rows: DataFrame) -> DataFrame:
 def digest_of(rows: DataFrame) -> str:
     """Return the digest of records with the columns `key` and `value`, as the ledger has it."""
     # As decimals: sums of BIGINT fail where they overflow (ANSI mode).
-    sums = (f.sum(each.cast("decimal(20,0)")) for each in _hashes(rows))
-    found = rows.select(*sums).first()
-    return _as_hex(int(each or 0) for each in found or (0, 0))
+    sums = (f.sum(half.cast("decimal(20,0)")) for half in _hashes(rows))
+    totals = rows.select(*sums).first()
+    return _as_hex(int(total or 0) for total in totals or (0, 0))
 
 
 def sum_digests(digests: Iterable[str]) -> str:
     """Return the digest of all records of which these are the digests of parts."""
-    parts = [(int(each[:16], 16), int(each[16:], 16)) for each in digests]
+    parts = [(int(digest[:16], 16), int(digest[16:], 16)) for digest in digests]
     return _as_hex(map(sum, zip_equal(*parts))) if parts else _as_hex((0, 0))
 
 
@@ -80,4 +80,4 @@ def _sum(column: Any) -> int:
 
 
 def _as_hex(sums: Iterable[int]) -> str:
-    return "".join(f"{each % _MODULUS:016x}" for each in sums)
+    return "".join(f"{total % _MODULUS:016x}" for total in sums)

@@ -106,7 +106,7 @@ def _listen_in_jvm(spark: SparkSession, stop: Stop) -> None:
 
 
 class Sink:
-    """The sink, remembering why it failed: Spark would wrap that in a page of Java."""
+    """The sink, which remembers why it failed: Spark would wrap the reason in a page of Java."""
 
     def __init__(self, sink: ExactlyOnceKafkaSink) -> None:
         self.sink = sink
@@ -138,7 +138,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def run_query(spark: SparkSession, chosen: Arguments, stop: Stop) -> int:
-    """Start the query and stay with it to its end; return the exit status."""
+    """Start the query and wait for its end; return the exit status."""
     try:
         rows = prepare_rows(spark, chosen)
         attach_listener(spark, chosen)
@@ -185,7 +185,7 @@ def require_topics(chosen: Arguments, timeout_s: float = 10) -> None:
     except KafkaException as error:
         where = chosen.kafka["bootstrap.servers"]
         client.poll(0)
-        reasons = [each for each in complaints if each.code() != KafkaError._ALL_BROKERS_DOWN]
+        reasons = [complaint for complaint in complaints if complaint.code() != KafkaError._ALL_BROKERS_DOWN]
         reason = (reasons or [error.args[0]])[-1].str().partition(" (after ")[0]
         raise Stopped(
             f"no broker answers at {where} ({reason}): check --bootstrap-servers, and the security settings"
@@ -291,8 +291,8 @@ def explain_error(error: Exception) -> str:
     text = str(error).strip()
     if isinstance(error, SinkError):
         return text
-    if found := _FROM_TASK.findall(text):
-        return str(found[-1]).strip()
+    if reasons := _FROM_TASK.findall(text):
+        return str(reasons[-1]).strip()
     text = text.rpartition("terminated with exception: ")[2] if text.startswith("[STREAM_FAILED]") else text
     if conditions := _CONDITION.findall(text):
         # The last one is the innermost: those around it are failures of a stage, a batch, the query.

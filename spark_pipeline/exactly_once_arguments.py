@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import NoReturn
 
@@ -98,41 +98,22 @@ class _Parser(argparse.ArgumentParser):
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> Arguments:
     """Return what a command line asks for (the process's own without one); raises `BadArgument`."""
-    found = _parser().parse_args(arguments)
-    name = found.name or f"{found.source}-to-{found.target}"
-    if found.source == found.target:
-        raise BadArgument(f"--from and --to are both {found.source}: the job would read what it writes")
-    if (found.value_format == "json") != bool(found.schema):
+    namespace = _parser().parse_args(arguments)
+    name = namespace.name or f"{namespace.source}-to-{namespace.target}"
+    if namespace.source == namespace.target:
+        raise BadArgument(f"--from and --to are both {namespace.source}: the job would read what it writes")
+    if (namespace.value_format == "json") != bool(namespace.schema):
         raise BadArgument(
             "--value-format json and --schema go together: the schema names the fields that SQL sees"
         )
-    if found.schema and not (found.sql or found.sql_file):
+    if namespace.schema and not (namespace.sql or namespace.sql_file):
         raise BadArgument("--schema without --sql: the records would pass as they are, whatever their fields")
-    return Arguments(
-        kafka=_kafka(found),
-        source=found.source,
-        target=found.target,
-        checkpoint=found.checkpoint,
-        name=name,
-        prefix=found.prefix or name,
-        sql=_sql(found),
-        value_format=found.value_format,
-        schema=found.schema,
-        trigger=found.trigger or "",
-        output_mode=found.output_mode,
-        starting_offsets=found.starting_offsets,
-        isolation_level=found.isolation_level,
-        max_offsets_per_trigger=found.max_offsets_per_trigger,
-        source_options=_pairs(found.source_option, "--source-option"),
-        transaction_timeout_ms=found.transaction_timeout,
-        accept_loss=tuple(found.accept_loss),
-        adopt=found.adopt,
-        outage_timeout_ms=found.outage_timeout,
-        fenceline_url=found.fenceline_url,
-        fenceline_token=_token(found),
-        fenceline_cluster=found.fenceline_cluster,
-        verbose=found.verbose,
-    )
+    namespace.kafka, namespace.sql = _kafka(namespace), _sql(namespace)
+    namespace.fenceline_token = _token(namespace)
+    namespace.name, namespace.prefix = name, namespace.prefix or name
+    namespace.source_options = _pairs(namespace.source_options, "--source-option")
+    namespace.trigger, namespace.accept_loss = namespace.trigger or "", tuple(namespace.accept_loss)
+    return Arguments(**{field.name: getattr(namespace, field.name) for field in fields(Arguments)})
 
 
 def _parser() -> _Parser:
@@ -166,7 +147,7 @@ def _add_kafka(group: argparse._ArgumentGroup) -> None:
         help="such options from a Java properties file on the driver",
     )
     group.add_argument(
-        "--source-option", action="append", default=[], metavar="KEY=VALUE",
+        "--source-option", dest="source_options", action="append", default=[], metavar="KEY=VALUE",
         help="an option of Spark's Kafka source alone, such as failOnDataLoss=false (repeatable)",
     )  # fmt: skip
     group.add_argument(
@@ -229,7 +210,7 @@ def _add_sink(group: argparse._ArgumentGroup) -> None:
         "--prefix", default="", help="how the transactional ids begin: grant it in ACLs (default: the name)"
     )
     group.add_argument(
-        "--transaction-timeout", type=_duration_ms, default=None, metavar="TIME",
+        "--transaction-timeout", dest="transaction_timeout_ms", type=_duration_ms, metavar="TIME",
         help="how long a transaction may stay open, 15m or 900000ms: more than the longest batch and restart "
         "(default: the broker's maximum)",
     )  # fmt: skip
@@ -241,7 +222,7 @@ def _add_sink(group: argparse._ArgumentGroup) -> None:
         "--adopt", action="store_true", help="take over a checkpoint that another sink has written from"
     )
     group.add_argument(
-        "--outage-timeout", type=_duration_ms, default=None, metavar="TIME",
+        "--outage-timeout", dest="outage_timeout_ms", type=_duration_ms, metavar="TIME",
         help="how long brokers may be away before the query ends (default: 60s)",
     )  # fmt: skip
 
@@ -259,13 +240,13 @@ def _add_fenceline(group: argparse._ArgumentGroup) -> None:
     )
 
 
-def _kafka(found: argparse.Namespace) -> dict[str, str]:
+def _kafka(namespace: argparse.Namespace) -> dict[str, str]:
     """Return the cluster's options; the more special argument wins."""
-    options = _properties(found.kafka_file) if found.kafka_file else {}
-    options.update(_pairs(found.kafka, "--kafka"))
+    options = _properties(namespace.kafka_file) if namespace.kafka_file else {}
+    options.update(_pairs(namespace.kafka, "--kafka"))
     options = {name.removeprefix("kafka."): value for name, value in options.items()}
-    if found.bootstrap_servers:
-        options["bootstrap.servers"] = found.bootstrap_servers
+    if namespace.bootstrap_servers:
+        options["bootstrap.servers"] = namespace.bootstrap_servers
     if not options.get("bootstrap.servers"):
         raise BadArgument("--bootstrap-servers is missing (see --help)")
     return options
@@ -286,13 +267,13 @@ def _properties(path: str) -> dict[str, str]:
     lines = re.sub(r"\\\r?\n[ \t]*", "", _text(path, "--kafka-file")).splitlines()
     entries = [line.strip() for line in lines if line.strip() and line.strip()[0] not in "#!"]
     split = (re.fullmatch(r"([^\s=:]+)(?:\s*[=:]\s*|\s+|$)(.*)", line) for line in entries)
-    return {each[1]: each[2] for each in split if each}
+    return {parts[1]: parts[2] for parts in split if parts}
 
 
-def _sql(found: argparse.Namespace) -> str:
-    sql = _text(found.sql_file, "--sql-file") if found.sql_file else found.sql
-    if found.sql_file and not sql.strip():
-        raise BadArgument(f"--sql-file {found.sql_file} is empty")
+def _sql(namespace: argparse.Namespace) -> str:
+    sql = _text(namespace.sql_file, "--sql-file") if namespace.sql_file else namespace.sql
+    if namespace.sql_file and not sql.strip():
+        raise BadArgument(f"--sql-file {namespace.sql_file} is empty")
     return str(sql).strip().rstrip(";").strip()
 
 
@@ -304,9 +285,9 @@ def _text(path: str, option: str) -> str:
         raise BadArgument(f"{option} {path} cannot be read: {reason}") from None
 
 
-def _token(found: argparse.Namespace) -> str:
-    token = found.fenceline_token or os.environ.get("FENCELINE_TOKEN", "")
-    if found.fenceline_url and not token:
+def _token(namespace: argparse.Namespace) -> str:
+    token = namespace.fenceline_token or os.environ.get("FENCELINE_TOKEN", "")
+    if namespace.fenceline_url and not token:
         raise BadArgument("--fenceline-url needs an ingest token: --fenceline-token or FENCELINE_TOKEN")
     return str(token)
 
@@ -332,8 +313,8 @@ def _trigger(text: str) -> str:
 
 
 def _duration_ms(text: str) -> int:
-    found = _DURATION.fullmatch(text.strip().lower())
-    if found is None or int(found[1]) == 0:
+    match = _DURATION.fullmatch(text.strip().lower())
+    if match is None or int(match[1]) == 0:
         raise argparse.ArgumentTypeError(f"{text!r} is no time such as 15m, 900s or 900000ms")
-    unit = "ms" if found[2].startswith(("ms", "milli")) else found[2][0]
-    return int(found[1]) * _UNITS[unit]
+    unit = "ms" if match[2].startswith(("ms", "milli")) else match[2][0]
+    return int(match[1]) * _UNITS[unit]

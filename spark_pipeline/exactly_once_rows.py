@@ -45,7 +45,7 @@ def read_input(spark: SparkSession, chosen: Arguments) -> DataFrame | None:
 
 
 def sql_columns(rows: DataFrame, chosen: Arguments) -> DataFrame:
-    """Return what the SQL sees: Kafka's columns, key and value as text; with JSON the fields of the value.
+    """Return the columns of the SQL's table: Kafka's columns, key and value as text; with JSON its fields.
 
     Beside the fields stands one column `kafka` with Kafka's own, so that no name of a field is taken.
     """
@@ -68,40 +68,40 @@ def for_sink(spark: SparkSession, rows: DataFrame, chosen: Arguments) -> DataFra
     """
     if not chosen.sql:
         return rows.select("key", "value", "headers")
-    seen = sql_columns(rows, chosen)
-    seen.createOrReplaceTempView(VIEW)
+    columns = sql_columns(rows, chosen)
+    columns.createOrReplaceTempView(VIEW)
     try:
-        found = spark.sql(chosen.sql)
+        rows = spark.sql(chosen.sql)
     except (AnalysisException, ParseException) as error:
         raise BadQuery(f"the SQL cannot run: {_words(error)} (its table is `{VIEW}` with the columns "
-                       f"{', '.join(seen.columns)})") from None  # fmt: skip
-    if not found.isStreaming:
+                       f"{', '.join(columns.columns)})") from None  # fmt: skip
+    if not rows.isStreaming:
         raise BadQuery(f"the SQL does not read the topic: its rows must come from the table `{VIEW}`")
-    return _packed(found, chosen)
+    return _packed(rows, chosen)
 
 
-def _packed(found: DataFrame, chosen: Arguments) -> DataFrame:
-    others = [name for name in found.columns if name not in KNOWN]
-    if "value" not in found.columns and chosen.value_format == "json" and others:
-        kept = [name for name in KNOWN if name in found.columns]
-        found = found.select(*kept, f.to_json(f.struct(*others)).alias("value"))
-    elif "value" not in found.columns:
+def _packed(rows: DataFrame, chosen: Arguments) -> DataFrame:
+    others = [name for name in rows.columns if name not in KNOWN]
+    if "value" not in rows.columns and chosen.value_format == "json" and others:
+        kept = [name for name in KNOWN if name in rows.columns]
+        rows = rows.select(*kept, f.to_json(f.struct(*others)).alias("value"))
+    elif "value" not in rows.columns:
         raise BadQuery(
-            f"the SQL's answer has no column `value` (it has {', '.join(found.columns)}): name one with AS"
+            f"the SQL's answer has no column `value` (it has {', '.join(rows.columns)}): name one with AS"
         )
     elif others:
         raise BadQuery(f"the sink knows no column {', '.join(others)}: it takes {', '.join(KNOWN)}")
-    return _as_text(found)
+    return _as_text(rows)
 
 
-def _as_text(found: DataFrame) -> DataFrame:
-    """Turn key and value into text where they are numbers or the like: the sink takes text and bytes."""
+def _as_text(rows: DataFrame) -> DataFrame:
+    """Cast key and value to text where they are numbers or similar: the sink takes text and bytes."""
     simple: dict[str, Column] = {
         name: f.col(name).cast("string")
         for name in ("key", "value")
-        if name in found.columns and found.schema[name].dataType.typeName() not in ("string", "binary")
+        if name in rows.columns and rows.schema[name].dataType.typeName() not in ("string", "binary")
     }
-    return found.withColumns(simple) if simple else found
+    return rows.withColumns(simple) if simple else rows
 
 
 def _words(error: PySparkException) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from fenceline.reports import manifest_name, manifest_number
+from fenceline.history.reports import manifest_name, manifest_number
 
 T = TypeVar("T")
 
@@ -39,15 +39,15 @@ class OutputFolder:
     def read_or_delete(
         self, name: str, read: Callable[[str], T], *, torn: type[Exception], newer: type[Exception]
     ) -> T | None:
-        """Return what `read` makes of a file; one that is torn is deleted, and None. Raises `newer`.
+        """Return the result of `read`; delete a torn file and return None. Raises `newer`.
 
-        It is torn where `read` raises `torn`, or where a local file does not have its checksum: a driver
+        A file is torn where `read` raises `torn`, or where a local file does not match its checksum: a driver
         died while it wrote it.
         """
         try:
             return read(self._text(self._fs.open(self._path(name))))
         except Py4JJavaError as error:
-            # Of a local folder: it lies beside the sum of what it was to be.
+            # A local file beside the checksum of its complete content.
             if not error.java_exception.getClass().getName().endswith(".ChecksumException"):
                 raise
         except newer:
@@ -94,8 +94,8 @@ class OutputFolder:
 class ManifestLog(Generic[T]):
     """The manifests in an output's folder `log`, one for each micro-batch or run: the newest counts.
 
-    `read` raises `torn` for what is no manifest, and `newer` for one of a later layout; `failure` is the
-    job's own error. `kept` manifests are left, for readers and for people.
+    `read` raises `torn` for a broken manifest, and `newer` for a later layout; `failure` is the job's own
+    error. `kept` manifests stay, for readers and for people.
     """
 
     def __init__(
@@ -131,9 +131,9 @@ class ManifestLog(Generic[T]):
         """Write a manifest, and delete old ones; return False because there is one of this number."""
         if not self._files.create(_in_log(number), text):
             return False
-        for each in self._numbers():
-            if each <= number - self._kept:
-                self._files.delete(_in_log(each))
+        for old in self._numbers():
+            if old <= number - self._kept:
+                self._files.delete(_in_log(old))
         return True
 
     def _numbers(self) -> list[int]:

@@ -5,7 +5,8 @@
         --output s3a://data/fenceline-history --checkpoint s3a://data/checkpoints/fenceline-history
 
 What it finds is what `fenceline`'s own offline replay of the same records finds: tasks run the very fold that
-the live intake runs. `fenceline.reports` has the layout of the output, docs/spark-history.md the tables.
+the live intake runs. `fenceline.history.reports` has the layout of the output, docs/spark-history.md the
+tables.
 
 Why foreachBatch with a state of its own, and not applyInPandasWithState or transformWithState: those call
 Python once for each id, copy what is known of it in and out, and need a sink that is exact by itself. Here a
@@ -143,7 +144,7 @@ def run_history(spark: SparkSession, options: argparse.Namespace) -> str:
         spark.conf.set(name, value)
     tasks = options.tasks or spark.sparkContext.defaultParallelism
     spark.conf.set("spark.sql.shuffle.partitions", str(tasks))
-    there = visibility.has_records(spark, java_properties(options), options.topic)
+    has_any = visibility.has_records(spark, java_properties(options), options.topic)
     store = ReportStore(spark, options.output, options.cluster)
     owners = tuple(options.application)
     history = History(store, options.cluster, options.topic, options.checkpoint, tasks, owners)
@@ -155,7 +156,7 @@ def run_history(spark: SparkSession, options: argparse.Namespace) -> str:
             raise history.refusal from error
         raise
     after = history.manifest
-    if there and options.starting == "earliest" and (after is None or not after.records):
+    if has_any and options.starting == "earliest" and (after is None or not after.records):
         raise HistoryError(f"nothing was read although {options.topic} has records; the output is empty")
     count = after.records if after else 0
     took, batch = time.monotonic() - began, after.batch if after else "-"

@@ -13,7 +13,7 @@ from fenceline.audit.manifest import (
     audit_folder,
     write_audit,
 )
-from fenceline.reports import manifest_name
+from fenceline.history.reports import manifest_name
 
 
 def proved_batch(number: int, records: int = 17_880) -> AuditedBatch:

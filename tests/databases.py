@@ -26,7 +26,10 @@ def for_stack(folder: Path) -> str:
         return ""
     note = folder / _NOTE
     if not note.exists():
-        note.write_text(_new_database(server))
+        url = new_database(server)
+        name = urlsplit(url).path.removeprefix("/")
+        atexit.register(_administer, server, "DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
+        note.write_text(url)
     return note.read_text()
 
 
@@ -42,10 +45,10 @@ def reading(url: str) -> Iterator[Any]:
         yield opened.cursor()
 
 
-def _new_database(server: str) -> str:
+def new_database(server: str) -> str:
+    """Return the URL of an empty database on a PostgreSQL."""
     name = f"fenceline_stack_{secrets.token_hex(4)}"
     _administer(server, "CREATE DATABASE {}", name)
-    atexit.register(_administer, server, "DROP DATABASE IF EXISTS {} WITH (FORCE)", name)
     return urlunsplit(urlsplit(server)._replace(path=f"/{name}"))
 
 

@@ -149,7 +149,7 @@ def send() -> None:
                 .values_list("token", flat=True)
                 .first()
             )
-            schedule.send_deliveries("prod", left)
+            schedule.deliveries.task("prod", left)
         except DatabaseError as error:
             print("the database refused:", error, file=sys.stderr, flush=True)
             connection.close()

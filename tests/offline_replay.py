@@ -13,11 +13,11 @@ from hashlib import sha256
 from itertools import product
 from typing import Any, Protocol
 
-from fenceline import histograms
 from fenceline.decode.transaction_state import decode_record
 from fenceline.facts import RawRecord, Tombstone, TransactionRecord, TransitionKind, Undecoded
 from fenceline.kafka import transition_ring
 from fenceline.kafka.aggregate import Folded, Newest, NotableTransition, fold_records
+from fenceline.series import histograms
 from tests.kafka import topic_records
 
 _MINUTE_S, _HOUR_S = 60, 3600

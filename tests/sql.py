@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import dj_database_url
@@ -87,18 +88,19 @@ def database(request: pytest.FixtureRequest) -> Iterator[None]:
     request.getfixturevalue("django_db_setup")
     blocker = request.getfixturevalue("django_db_blocker")
     url = request.getfixturevalue("postgresql")
-    with blocker.unblock():
-        before = _switch(connections.configure_settings({"default": dj_database_url.parse(url)})["default"])
-        call_command("migrate", verbosity=0)
-    yield
-    with blocker.unblock():
-        connections["default"].close()
-        connections.settings["default"], connections["default"] = before
+    parsed = connections.configure_settings({"default": dj_database_url.parse(url)})["default"]
+    with switch_database(parsed):
+        with blocker.unblock():
+            call_command("migrate", verbosity=0)
+        yield
 
 
-def _switch(settings: dict[str, Any]) -> tuple[dict[str, Any], Any]:
-    """Make every new connection one by these settings; returns those before, and this thread's connection."""
+@contextmanager
+def switch_database(settings: dict[str, Any]) -> Iterator[None]:
+    """Make every new connection one by these settings, for the time of the block."""
     before = connections.settings["default"], connections["default"]
     connections.settings["default"] = settings
     connections["default"] = connections.create_connection("default")
-    return before
+    yield
+    connections["default"].close()
+    connections.settings["default"], connections["default"] = before

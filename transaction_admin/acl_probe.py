@@ -1,4 +1,4 @@
-"""What our principal may do on a cluster and what its brokers can, found out by asking.
+"""Find out by requests what our principal may do on a cluster, and what its brokers support.
 
 A broker checks a right before it looks up the resource, and answers for resources that it does not hold. So
 each right is tried on a name that nobody has, at any broker: no coordinator is looked up, nothing is created.
@@ -55,7 +55,7 @@ _AFTER_THE_CHECK = (
 
 
 class TrialVerdict(StrEnum):
-    """What came of a trial."""
+    """The result of a trial."""
 
     GRANTED = "granted"
     REFUSED = "refused"
@@ -63,7 +63,7 @@ class TrialVerdict(StrEnum):
 
 
 class Tried(NamedTuple):
-    """The verdict on a right, and why there is none."""
+    """The verdict on a right; with a reason where it is inconclusive."""
 
     verdict: TrialVerdict
     reason: str = ""
@@ -71,7 +71,7 @@ class Tried(NamedTuple):
 
 @dataclass(frozen=True, **SLOTS)
 class Abilities:
-    """What one broker can: requests by their key with the lowest and highest version, and features."""
+    """What one broker supports: requests by key with the lowest and highest version, and features."""
 
     release: str
     requests: Mapping[int, tuple[int, int]]
@@ -114,7 +114,7 @@ class Trials:
         return self._connection.brokers
 
     def broker_abilities(self, brokers: Collection[int]) -> Mapping[int, Abilities | Unseen]:
-        """Return what each broker can, asked all at once; the time is that of one more, short question."""
+        """Return what each broker supports; the time is that of one more, short request."""
         answers = self._ask_each([(_versions_request(), broker) for broker in brokers])
         return dict(zip_equal(brokers, map(self._read_abilities, brokers, answers)))
 
@@ -126,12 +126,12 @@ class Trials:
         (again,) = self._ask_each([(_versions_request(), broker)])
         if isinstance(again, errors.KafkaError):
             return Unseen(name, explain_error(again))
-        requests = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-        features = {each.name: each.max_version_level for each in answer.finalized_features or ()}
+        requests = {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
+        features = {feature.name: feature.max_version_level for feature in answer.finalized_features or ()}
         return Abilities(_release(requests), requests, features, (time.monotonic() - begun) * 1_000)
 
     def try_right(self, right: Right) -> Tried:
-        """Return whether we have a right; of every name, tried on one that nobody has."""
+        """Return whether we have a right on a resource; without a name it is tried on one that nobody has."""
         ask, error_of = _TRIALS[right.operation, right.resource]
         answer = self._ask(partial(ask, self._nobody if right.name == EVERY else right.name))
         if isinstance(answer, errors.KafkaError):
@@ -143,7 +143,7 @@ class Trials:
         answer = self._ask(partial(MetadataRequest, topics=None, allow_auto_topic_creation=False))
         if isinstance(answer, errors.KafkaError):
             return []
-        return sorted(each.name for each in answer.topics if not each.is_internal and not each.error_code)
+        return sorted(topic.name for topic in answer.topics if not topic.is_internal and not topic.error_code)
 
     def topic_exists(self, topic: str) -> bool:
         """Whether we see this topic."""
@@ -162,16 +162,20 @@ class Trials:
         ]
 
     def list_groups(self) -> Sequence[str]:
-        """Return the escaped ids of the groups that brokers list to us."""
+        """Return the escaped ids of the groups that brokers list for us."""
         answers = self._ask_everybody(partial(ListGroupsRequest, states_filter=[], types_filter=[]))
-        return [text_form(each.group_id) for answer in answers for each in answer.groups]
+        return [text_form(group.group_id) for answer in answers for group in answer.groups]
 
     def transactional_ids(self) -> Sequence[str]:
-        """Return the escaped ids that brokers list to us. O(ids) on every broker."""
+        """Return the escaped ids that brokers list for us. O(ids) on every broker."""
         answers = self._ask_everybody(
             partial(ListTransactionsRequest, state_filters=[], producer_id_filters=[])
         )
-        return [text_form(each.transactional_id) for answer in answers for each in answer.transaction_states]
+        return [
+            text_form(transaction.transactional_id)
+            for answer in answers
+            for transaction in answer.transaction_states
+        ]
 
     def hiding_acls(self) -> Sequence[Denial] | Unseen:
         """Return the ACLs that hide transactional ids from anybody; needs DESCRIBE on the cluster."""
@@ -184,10 +188,10 @@ class Trials:
         if error is not errors.NoError:
             return Unseen("ACLs", error_name(error))
         return [
-            Denial(each.principal, resource.resource_name)
+            Denial(acl.principal, resource.resource_name)
             for resource in answer.resources
-            for each in resource.acls
-            if each.operation in (_ALL, _DESCRIBE)
+            for acl in resource.acls
+            if acl.operation in (_ALL, _DESCRIBE)
         ]
 
     def cluster_operations(self) -> Collection[str] | Unseen:
@@ -202,10 +206,10 @@ class Trials:
     def broker_settings(
         self, brokers: Collection[int], names: Sequence[str]
     ) -> Mapping[int, Mapping[str, str]]:
-        """Return settings of brokers; without brokers that refuse, and without settings that one lacks."""
-        answers = self._ask_each([(_settings_request(str(each), *names), each) for each in brokers])
+        """Return settings of brokers, without refused brokers and unknown settings."""
+        answers = self._ask_each([(_settings_request(str(broker), *names), broker) for broker in brokers])
         return {
-            broker: {each.name: each.value for each in answer.results[0].configs}
+            broker: {setting.name: setting.value for setting in answer.results[0].configs}
             for broker, answer in zip_equal(brokers, answers)
             if not isinstance(answer, errors.KafkaError) and not answer.results[0].error_code
         }
@@ -223,7 +227,9 @@ class Trials:
         if answer.error_code:
             return Unseen("clock", error_name(errors.for_code(answer.error_code)))
         quorum = answer.topics[0].partitions[0]
-        leader = next((each for each in quorum.current_voters if each.replica_id == quorum.leader_id), None)
+        leader = next(
+            (voter for voter in quorum.current_voters if voter.replica_id == quorum.leader_id), None
+        )
         if leader is None or leader.last_caught_up_timestamp < 0:
             return Unseen("clock", "this release does not report it")
         return Clock(leader.last_caught_up_timestamp - (at + spent_ms / 2), spent_ms / 2)
@@ -243,7 +249,7 @@ class Trials:
     def _ask_everybody(self, make: Callable[[], Any]) -> Sequence[Any]:
         """Ask every broker and return the answers that came."""
         answers = self._ask_each([(make(), broker) for broker in self.list_brokers()])
-        return [each for each in answers if not isinstance(each, errors.KafkaError)]
+        return [answer for answer in answers if not isinstance(answer, errors.KafkaError)]
 
 
 def _verdict_of(error: Any) -> Tried:
@@ -270,7 +276,7 @@ def _metadata_request(topic: str) -> Any:
 
 def _producers_request(*topics: str) -> Any:
     topic_of = DescribeProducersRequest.TopicRequest
-    return DescribeProducersRequest(topics=[topic_of(name=each, partition_indexes=[0]) for each in topics])
+    return DescribeProducersRequest(topics=[topic_of(name=topic, partition_indexes=[0]) for topic in topics])
 
 
 def _transactions_request(name: str) -> Any:

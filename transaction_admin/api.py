@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -15,9 +15,9 @@ CONSUMER_OFFSETS = "__consumer_offsets"
 
 
 class AdminUnavailable(Exception):
-    """The cluster's admin protocol cannot be used; the text is the problem, the place and the remedy.
+    """The cluster's admin protocol cannot be used; the text has the problem, the place and the remedy.
 
-    It is `passing` where it may end without anybody's doing: a broker that is away, an election, a quota.
+    It is `passing` where it may end by itself: a broker that is away, an election, a quota.
     """
 
     def __init__(self, text: str = "", *, passing: bool = True) -> None:
@@ -38,7 +38,7 @@ class Unseen(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What we have asked of the brokers so far; grows and never shrinks."""
+    """The requests to brokers so far; the counts only grow."""
 
     requests: int
     #: From the last byte sent to the answer decoded, summed over requests, also those in flight together.
@@ -46,7 +46,7 @@ class Cost(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """A transaction that is to be ended, by its id (escaped text) and the producer that has it open."""
+    """A transaction to end, by its id (escaped text) and the producer that has it open."""
 
     transactional_id: str
     producer_id: int
@@ -68,7 +68,7 @@ class Fencing(NamedTuple):
 
 
 class Marker(NamedTuple):
-    """What an abort marker ends in one partition."""
+    """The target of an abort marker in one partition."""
 
     partition: TopicPartition
     producer_id: int
@@ -91,10 +91,10 @@ class Ended(NamedTuple):
 
 @dataclass(frozen=True, **SLOTS)
 class TransactionListing:
-    """The transactional ids that the coordinators name to us, by their escaped text form.
+    """The transactional ids that the coordinators list for us, by their escaped text form.
 
-    That an id is missing proves nothing: a broker that has just started, and has not yet begun to load its
-    part of the topic, answers with an empty list and no error. A description does.
+    A missing id proves nothing: a broker that has just started, and has not yet begun to load its part of the
+    topic, answers with an empty list and no error. A description is proof.
     """
 
     entries: Mapping[str, Listed]
@@ -127,18 +127,11 @@ class TransactionAdmin(Protocol):
         may not be seen, only ids that a coordinator has `listed` are looked up.
         """
 
-    def end_transactions(
-        self,
-        endings: Collection[Ending],
-        *,
-        timeout_s: float,
-        on_ended: Callable[[str, Ended], None] | None = None,
-    ) -> Mapping[str, Ended]:
+    def end_transactions(self, endings: Collection[Ending], *, timeout_s: float) -> Mapping[str, Ended]:
         """End transactions, all at once; return their coordinators' answers by id.
 
-        What is refused for now is requested again until `timeout_s`, also what was not answered: to end a
-        transaction twice alike is no error. `on_ended` is called with each final answer as it comes, on
-        another thread. **Never call it for a transaction whose fate somebody else may decide.**
+        Temporary refusals and missing answers are requested again until `timeout_s`: the same end twice is
+        no error. **Never call it for a transaction whose fate somebody else may decide.**
         """
 
     def fence_producers(self, fencings: Collection[Fencing], *, timeout_s: float) -> Mapping[str, Ended]:

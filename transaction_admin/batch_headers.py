@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from struct import Struct
 
-from fenceline.batches import RecordBatch
+from fenceline.decode.record_batches import RecordBatch
 
 #: Base offset and length of what follows: these twelve bytes every message format has.
 _FRAME = Struct(">qi")

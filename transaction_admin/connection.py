@@ -110,7 +110,7 @@ class AdminConnection:
     @property
     def brokers(self) -> Mapping[int, tuple[str, int]]:
         """The host and port of each broker by its id, from the cluster's last metadata."""
-        return {each.node_id: (each.host, each.port) for each in self._manager.cluster.brokers()}
+        return {broker.node_id: (broker.host, broker.port) for broker in self._manager.cluster.brokers()}
 
     def close(self) -> None:
         """Close every connection and end the thread."""
@@ -142,7 +142,7 @@ class AdminConnection:
         self._broker_s += time.monotonic() - begun
 
     async def _until_unpaused(self, broker: int | str) -> None:
-        """Wait while a quota, or requests on their way, hold a connection back: the library would refuse."""
+        """Wait while a quota, or requests in flight, pause a connection: the library would refuse."""
         connection = await self._connection_to(broker)
         until = time.monotonic() + self._timeout_s
         while connection.paused:
@@ -151,7 +151,7 @@ class AdminConnection:
             await self._net.sleep(_PAUSE_S)
 
     async def _connection_to(self, broker: int | str) -> Any:
-        """Return a connection; a broker that the library does not know has come back since it was listed."""
+        """Return a connection; an unknown broker has come back since it was listed."""
         try:
             return self._manager.get_connection(broker)
         except errors.UnknownBrokerIdError:
@@ -184,8 +184,8 @@ class AdminConnection:
             self._manager.call_soon(self._ask_in_line, questions, numbers, answers)
             for numbers in lines.values()
         ]
-        for each in asked:
-            await each
+        for address in asked:
+            await address
         return answers
 
     async def _ask_in_line(
@@ -204,13 +204,13 @@ class AdminConnection:
 
     async def learn_brokers(self, cluster: Any) -> None:
         """Let the library know brokers that have joined or moved, by an answer to a metadata request."""
-        known = {(each.node_id, each.host, each.port) for each in self._manager.cluster.brokers()}
-        if known != {(each.node_id, each.host, each.port) for each in cluster.brokers}:
+        known = {(broker.node_id, broker.host, broker.port) for broker in self._manager.cluster.brokers()}
+        if known != {(broker.node_id, broker.host, broker.port) for broker in cluster.brokers}:
             with suppress(errors.KafkaError):
                 await self._manager.cluster.request_update()
 
     async def _open(self, timeout_ms: int) -> None:
-        """Find one server that answers: the library's own bootstrap would only report that none did."""
+        """Connect to one server that answers; the library's own bootstrap would only report that none did."""
         reasons = {}
         passing = False
         for server in self._manager.cluster.bootstrap_brokers():
@@ -234,7 +234,7 @@ class AdminConnection:
 
 
 class _SignIn:
-    """Notes whether a new connection is signing in, which has not begun: that is for the loop's next turn.
+    """Marks a new connection as signing in until the loop's next turn begins the sign-in.
 
     A broker that refuses hangs up right behind its answer, and the library then drops the answer.
     """
@@ -276,15 +276,15 @@ def text_form(wire: str) -> str:
 
 
 def split_ids(ids: Iterable[str], most: int) -> Iterator[list[str]]:
-    """Yield ids as requests name them: at most so many, and at most a mebibyte of them."""
+    """Yield ids in portions for one request: a maximum number, and at most a mebibyte."""
     portion: list[str] = []
     size = 0
-    for each in ids:
-        length = len(each.encode())
+    for broker in ids:
+        length = len(broker.encode())
         if portion and (len(portion) == most or size + length > _MOST_BYTES):
             yield portion
             portion, size = [], 0
-        portion.append(each)
+        portion.append(broker)
         size += length
     if portion:
         yield portion
@@ -300,7 +300,7 @@ def error_name(error: Any) -> str:
 
 
 def _is_passing(error: errors.KafkaError) -> bool:
-    """Whether the same question may be answered later, with nothing changed on our side."""
+    """Whether the same request may succeed later without a change on our side."""
     if isinstance(error, errors.KafkaConnectionError) and "SSL" in str(error):
         return False
     return not isinstance(error, _FINAL)

@@ -32,7 +32,6 @@ _PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
 
 #: Finds the coordinators of wire ids: by id the broker, or its error.
 Find = Callable[[Collection[str]], Any]
-OnEnded = Callable[[str, Ended], None]
 Asked = Union[Ending, Fencing]
 
 
@@ -43,26 +42,22 @@ class Endings:
         self._connection, self._find = connection, find
         self._coordinators: dict[str, int] = {}
 
-    async def end_all(
-        self, endings: Collection[Asked], timeout_s: float, on_ended: OnEnded | None = None
-    ) -> Mapping[str, Ended]:
-        """Return how each ended, by its id; what is still refused for now after `timeout_s` as it is then."""
+    async def end_all(self, endings: Collection[Asked], timeout_s: float) -> Mapping[str, Ended]:
+        """Return the result of each, by id; after `timeout_s` a temporary refusal is the result."""
         until = time.monotonic() + timeout_s
         answers: dict[str, Ended] = {}
-        left, pause = list(endings), _PAUSE_S
+        waiting, pause = list(endings), _PAUSE_S
         while True:
-            left = await self._once(left, answers, on_ended)
-            if not left or time.monotonic() + pause > until:
+            waiting = await self._once(waiting, answers)
+            if not waiting or time.monotonic() + pause > until:
                 return answers
             await self._connection.pause(pause)
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
-    async def _once(
-        self, endings: Collection[Asked], answers: dict[str, Ended], on_ended: OnEnded | None
-    ) -> list[Asked]:
-        """Ask once for each; return those that are to be asked again."""
+    async def _once(self, endings: Collection[Asked], answers: dict[str, Ended]) -> list[Asked]:
+        """Ask once for each; return those to ask again."""
         by_broker, again = await self._located(endings, answers)
-        questions = [(_request(each), broker) for each, broker in by_broker]
+        questions = [(_request(ending), broker) for ending, broker in by_broker]
         pairs = zip_equal(by_broker, await self._connection.send_each(questions))
         for (ending, _), answer in pairs:
             ended, retried, moved = _read(ending, answer)
@@ -71,34 +66,32 @@ class Endings:
                 self._coordinators.pop(ending.transactional_id, None)
             if retried:
                 again.append(ending)
-            elif on_ended is not None:
-                on_ended(ending.transactional_id, ended)
         return again
 
     async def _located(
         self, endings: Collection[Asked], answers: dict[str, Ended]
     ) -> tuple[list[tuple[Asked, int]], list[Asked]]:
-        """Return each with its coordinator, and those whose coordinator is to be looked up again."""
-        unknown = [each.transactional_id for each in endings]
+        """Return each with its coordinator, and those whose coordinator must be looked up again."""
+        unknown = [ending.transactional_id for ending in endings]
         unknown = [name for name in unknown if name not in self._coordinators]
         later = await self._look_up(unknown, answers) if unknown else set()
         located = [
-            (each, self._coordinators[each.transactional_id])
-            for each in endings
-            if each.transactional_id in self._coordinators
+            (ending, self._coordinators[ending.transactional_id])
+            for ending in endings
+            if ending.transactional_id in self._coordinators
         ]
-        return located, [each for each in endings if each.transactional_id in later]
+        return located, [ending for ending in endings if ending.transactional_id in later]
 
     async def _look_up(self, names: Collection[str], answers: dict[str, Ended]) -> set[str]:
-        """Learn the coordinators of ids; put refusals into `answers`, return those that may change."""
+        """Look up coordinators of ids; put refusals into `answers`, return the ids that may change."""
         by_wire = {wire_form(name): name for name in names}
         try:
-            found: Mapping[str, tuple[int, int]] = await self._find(list(by_wire))
+            coordinators: Mapping[str, tuple[int, int]] = await self._find(list(by_wire))
         except errors.KafkaError as unreachable:
             answers.update((name, Ended(None, explain_error(unreachable))) for name in names)
             return set(names)
         later = set()
-        for wire, (code, broker) in found.items():
+        for wire, (code, broker) in coordinators.items():
             name = by_wire[wire]
             if not code:
                 self._coordinators[name] = broker

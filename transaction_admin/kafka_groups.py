@@ -48,9 +48,10 @@ class Groups:
         self._topic_seen = False
 
     async def list_groups(self) -> GroupListing:
-        """Return every group that coordinators list to us."""
+        """Return every group that coordinators list for us."""
         brokers = (await self._leaders.refresh_leaders([])).brokers
-        answers = await self._connection.send_each([(_list_request(), broker) for broker in brokers])
+        request = partial(ListGroupsRequest, states_filter=[], types_filter=[], min_version=4)
+        answers = await self._connection.send_each([(request(), broker) for broker in brokers])
         groups: dict[str, GroupListed] = {}
         unseen = []
         for (broker, where), answer in zip_equal(brokers.items(), answers):
@@ -69,14 +70,14 @@ class Groups:
         require_stable: bool,
         named: Mapping[str, Collection[TopicPartition]] | None = None,
     ) -> Mapping[str, Commits | Unseen]:
-        """Return what groups committed; of a group in `named` for those partitions alone, else for all.
+        """Return what groups committed; of a group in `named` only for those partitions, else for all.
 
         A partition that has never had a stable commit is only returned when it is named.
         """
         refusal = await self._look_up_refused()
         if refusal is not None:
             return dict.fromkeys(names, refusal)
-        asked = {wire_form(name): each for name, each in (named or {}).items()}
+        asked = {wire_form(name): topics for name, topics in (named or {}).items()}
         return await self._ask(names, lambda ids: _fetch_request(ids, asked, require_stable), _commits)
 
     async def share_progress(self, names: Collection[str]) -> Mapping[str, ShareProgresses | Unseen]:
@@ -86,7 +87,7 @@ class Groups:
     async def _ask(
         self, names: Collection[str], request_of: Callable[[list[str]], Any], read: _ReadTopics
     ) -> Mapping[str, Any]:
-        """Ask each group's coordinator; groups that have moved to another one are asked for once more."""
+        """Ask each group's coordinator; groups that moved to another one are asked for once more."""
         by_wire = {wire_form(name): name for name in names}
         answers: dict[str, Any] = {}
         left: Collection[str] = by_wire
@@ -115,8 +116,8 @@ class Groups:
         for (request, broker), answer in zip_equal(questions, received):
             if isinstance(answer, errors.KafkaError):
                 reason = f"its coordinator, broker {broker}: {explain_error(answer)}"
-                ids = [each.group_id for each in request.groups]
-                answers.update((by_wire[each], Unseen(by_wire[each], reason)) for each in ids)
+                ids = [group.group_id for group in request.groups]
+                answers.update((by_wire[name], Unseen(by_wire[name], reason)) for name in ids)
                 again += ids
                 continue
             for group in answer.groups:
@@ -131,7 +132,7 @@ class Groups:
         self, wanted: Collection[str], by_wire: Mapping[str, str], answers: dict[str, Any]
     ) -> Mapping[int, list[str]]:
         """Return groups by their coordinator; put those that have none into `answers`."""
-        found: dict[int, list[str]] = {}
+        by_coordinator: dict[int, list[str]] = {}
         for ids in split_ids(wanted, _MOST_GROUPS):
             answer = await self._connection.send_to_any(partial(_find_request, ids))
             for row in answer.coordinators:
@@ -139,11 +140,11 @@ class Groups:
                 if row.error_code:
                     answers[name] = self._refusal(row.error_code, name)
                 else:
-                    found.setdefault(row.node_id, []).append(row.key)
-        return found
+                    by_coordinator.setdefault(row.node_id, []).append(row.key)
+        return by_coordinator
 
     async def _look_up_refused(self) -> Unseen | dict[TopicPartition, Committed] | None:
-        """Return why no coordinator may be looked up: FindCoordinator would create a topic that is absent."""
+        """Return why coordinators may not be looked up: FindCoordinator would create an absent topic."""
         if not self._topic_seen:
             topology = await self._leaders.refresh_leaders([CONSUMER_OFFSETS])
             self._topic_seen = bool(topology.partitions)
@@ -164,18 +165,14 @@ class Groups:
         return Unseen(name, f"its coordinator answers {error_name(error)}")
 
 
-def _list_request() -> Any:
-    return ListGroupsRequest(states_filter=[], types_filter=[], min_version=4)
-
-
 def _find_request(ids: list[str]) -> Any:
     kind = CoordinatorType.GROUP.value
     return FindCoordinatorRequest(key_type=kind, coordinator_keys=ids, min_version=4)
 
 
 def _fetch_request(ids: list[str], named: Mapping[str, Collection[TopicPartition]], stable: bool) -> Any:
-    group = OffsetFetchRequest.OffsetFetchRequestGroup
-    groups = [group(group_id=each, topics=_topics(named.get(each))) for each in ids]
+    request_group = OffsetFetchRequest.OffsetFetchRequestGroup
+    groups = [request_group(group_id=group, topics=_topics(named.get(group))) for group in ids]
     return OffsetFetchRequest(groups=groups, require_stable=stable, min_version=8, max_version=_BY_NAME)
 
 
@@ -208,14 +205,14 @@ def _commits(
     topics: Sequence[Any],
 ) -> Iterator[tuple[TopicPartition, Committed | Unstable | Unseen]]:
     for topic in topics:
-        for each in topic.partitions:
-            where = TopicPartition(topic.name, each.partition_index)
-            if errors.for_code(each.error_code) is errors.UnstableOffsetCommitError:
+        for partition in topic.partitions:
+            where = TopicPartition(topic.name, partition.partition_index)
+            if errors.for_code(partition.error_code) is errors.UnstableOffsetCommitError:
                 yield where, Unstable()
-            elif each.error_code:
-                word = error_name(errors.for_code(each.error_code))
+            elif partition.error_code:
+                word = error_name(errors.for_code(partition.error_code))
                 yield where, Unseen(str(where), f"its coordinator answers {word}")
-            elif each.committed_offset != _NO_OFFSET:
-                epoch = each.committed_leader_epoch
-                metadata = text.escape_bytes((each.metadata or "").encode())
-                yield where, Committed(each.committed_offset, epoch if epoch >= 0 else None, metadata)
+            elif partition.committed_offset != _NO_OFFSET:
+                epoch = partition.committed_leader_epoch
+                metadata = text.escape_bytes((partition.metadata or "").encode())
+                yield where, Committed(partition.committed_offset, epoch if epoch >= 0 else None, metadata)

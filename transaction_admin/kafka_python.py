@@ -7,7 +7,7 @@ exception: whoever asks must know what was not seen.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -91,15 +91,9 @@ class KafkaPythonAdmin:
         self._topic_seen = self._topic_seen or listed
         return self._connection.run(self._describe, transactional_ids)
 
-    def end_transactions(
-        self,
-        endings: Collection[Ending],
-        *,
-        timeout_s: float,
-        on_ended: Callable[[str, Ended], None] | None = None,
-    ) -> Mapping[str, Ended]:
+    def end_transactions(self, endings: Collection[Ending], *, timeout_s: float) -> Mapping[str, Ended]:
         """End transactions, all at once; return what their coordinators say, by id, for each one."""
-        return self._connection.run(self._endings.end_all, endings, timeout_s, on_ended)
+        return self._connection.run(self._endings.end_all, endings, timeout_s)
 
     def fence_producers(self, fencings: Collection[Fencing], *, timeout_s: float) -> Mapping[str, Ended]:
         """Initialise ids anew and abort what is open under them; return the answers by id."""
@@ -152,7 +146,7 @@ class KafkaPythonAdmin:
                 gone = NotDescribed(
                     Obstacle.UNSEEN, f"its coordinator, broker {broker}: {explain_error(answer)}"
                 )
-                answers.update((by_wire[each], gone) for each in request.transactional_ids)
+                answers.update((by_wire[name], gone) for name in request.transactional_ids)
                 continue
             for row in answer.transaction_states:
                 name = by_wire[row.transactional_id]
@@ -166,15 +160,15 @@ class KafkaPythonAdmin:
         self, by_wire: Mapping[str, str], answers: dict[str, Described | NotDescribed]
     ) -> Mapping[int, list[str]]:
         """Return the ids by their coordinator; put those that have none into `answers`."""
-        found: dict[int, list[str]] = {}
+        by_coordinator: dict[int, list[str]] = {}
         for ids in split_ids(by_wire, _MOST_IDS):
             answer = await self._connection.send_to_any(partial(_find_request, ids))
             for row in answer.coordinators:
                 if row.error_code:
                     answers[by_wire[row.key]] = self._refusal(row.error_code, by_wire[row.key])
                 else:
-                    found.setdefault(row.node_id, []).append(row.key)
-        return found
+                    by_coordinator.setdefault(row.node_id, []).append(row.key)
+        return by_coordinator
 
     async def _survey(self) -> Any:
         """Return the cluster's metadata: its brokers, and `__transaction_state` if we may see it."""
@@ -275,5 +269,5 @@ def _described(name: str, row: Any) -> Described | NotDescribed:
         row.producer_epoch,
         row.transaction_timeout_ms,
         row.transaction_start_time_ms if row.transaction_start_time_ms >= 0 else None,
-        tuple(TopicPartitions(each.topic, tuple(sorted(each.partitions))) for each in row.topics),
+        tuple(TopicPartitions(topic.topic, tuple(sorted(topic.partitions))) for topic in row.topics),
     )

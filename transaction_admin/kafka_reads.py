@@ -177,9 +177,13 @@ def _offset_requests(topics: Topics) -> Sequence[Any]:
 
 def _offsets(answer: Any) -> _Offsets:
     return {
-        (topic.name, each.partition_index): (each.error_code, each.offset, each.leader_epoch)
+        (topic.name, partition.partition_index): (
+            partition.error_code,
+            partition.offset,
+            partition.leader_epoch,
+        )
         for topic in answer.topics
-        for each in topic.partitions
+        for partition in topic.partitions
     }
 
 
@@ -193,12 +197,12 @@ def _read_producers(
     answers: Sequence[Any], _: int
 ) -> Iterator[tuple[TopicPartition, tuple[ProducerState, ...] | PartitionError]]:
     for topic in answers[0].topics:
-        for each in topic.partitions:
-            where = TopicPartition(topic.name, each.partition_index)
-            if each.error_code:
-                yield where, PartitionError(each.error_code)
+        for partition in topic.partitions:
+            where = TopicPartition(topic.name, partition.partition_index)
+            if partition.error_code:
+                yield where, PartitionError(partition.error_code)
             else:
-                yield where, tuple(map(_producer, each.active_producers))
+                yield where, tuple(map(_producer, partition.active_producers))
 
 
 def _producer(row: Any) -> ProducerState:
@@ -240,18 +244,27 @@ def _fetch_request(topics: Topics, start: int, most_bytes: int) -> Any:
 
 def _read_batches(answer: Any, start: int) -> Iterator[tuple[TopicPartition, Batches | PartitionError]]:
     for topic in answer.responses:
-        for each in topic.partitions:
-            where = TopicPartition(topic.topic, each.partition_index)
-            if each.error_code:
-                yield where, PartitionError(each.error_code)
+        for partition in topic.partitions:
+            where = TopicPartition(topic.topic, partition.partition_index)
+            if partition.error_code:
+                yield where, PartitionError(partition.error_code)
                 continue
-            found = tuple(parse_batches(each.records or b""))
-            yield where, Batches(found, found[-1].last + 1 if found else start, each.high_watermark)
+            batches = tuple(parse_batches(partition.records or b""))
+            yield (
+                where,
+                Batches(batches, batches[-1].last + 1 if batches else start, partition.high_watermark),
+            )
 
 
 def _setting(answer: Any, name: str) -> str | None:
     return next(
-        (each.value for result in answer.results for each in result.configs or () if each.name == name), None
+        (
+            setting.value
+            for result in answer.results
+            for setting in result.configs or ()
+            if setting.name == name
+        ),
+        None,
     )
 
 

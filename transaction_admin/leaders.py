@@ -1,6 +1,6 @@
-"""Who leads which partition, and questions that only a partition's leader, or one of its replicas, answers.
+"""The leaders of partitions, and questions that only a partition's leader, or a replica, answers.
 
-Questions are batched by broker. A partition that has moved is asked for once more, where it is now.
+Questions are batched by broker. A partition that has moved is asked for once more at its new leader.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Leaders:
                 self._refused.pop(topic.name, None)
                 ids[topic.name] = _written(topic.topic_id)
         return Topology(
-            {each.node_id: f"{each.host}:{each.port}" for each in cluster.brokers},
+            {broker.node_id: f"{broker.host}:{broker.port}" for broker in cluster.brokers},
             cluster.controller_id if cluster.controller_id >= 0 else None,
             {
                 TopicPartition(topic.name, number): leader
@@ -81,11 +81,11 @@ class Leaders:
             },
             ids,
             tuple(
-                Unseen(each.name, self._refusal(each.error_code, each.name, "DESCRIBE"))
-                for each in cluster.topics
-                if each.error_code
+                Unseen(topic.name, self._refusal(topic.error_code, topic.name, "DESCRIBE"))
+                for topic in cluster.topics
+                if topic.error_code
             ),
-            frozenset(each.name for each in cluster.topics if each.error_code == _UNKNOWN),
+            frozenset(topic.name for topic in cluster.topics if topic.error_code == _UNKNOWN),
         )
 
     def leader_epoch(self, which: TopicPartition) -> int | None:
@@ -102,16 +102,20 @@ class Leaders:
         """Ask the leaders, or one `broker`, about partitions; each one asked for is answered."""
         answers: dict[TopicPartition, T | Unseen] = {}
         left: Collection[TopicPartition] = dict.fromkeys(partitions)
-        unknown = {each.topic for each in left if each.partition not in self._known.get(each.topic, ())}
+        unknown = {
+            partition.topic
+            for partition in left
+            if partition.partition not in self._known.get(partition.topic, ())
+        }
         for topics in unknown, None:
             if topics is None:
-                topics = {each.topic for each in left}
+                topics = {partition.topic for partition in left}
             if topics and broker is None:
                 await self.refresh_leaders(topics)
             left = await self._ask_once(left, question, broker, answers)
             if not left:
                 break
-        return {each: answers[each] for each in partitions}
+        return {partition: answers[partition] for partition in partitions}
 
     async def _ask_once(
         self,
@@ -124,13 +128,13 @@ class Leaders:
         by_broker, again = self._by_broker(partitions, broker, answers)
         asked: list[tuple[int, list[TopicPartition], int]] = []
         questions: list[tuple[Any, int]] = []
-        for where, some in _portions(by_broker, question.most):
-            requests = question.requests(_by_topic(some))
-            asked.append((where, some, len(requests)))
+        for where, portion in _portions(by_broker, question.most):
+            requests = question.requests(_by_topic(portion))
+            asked.append((where, portion, len(requests)))
             questions += [(request, where) for request in requests]
         responses = iter(await self._connection.send_each(questions))
-        for where, some, number in asked:
-            again += self._take(where, some, [next(responses) for _ in range(number)], question, answers)
+        for where, portion, number in asked:
+            again += self._take(where, portion, [next(responses) for _ in range(number)], question, answers)
         return again
 
     def _by_broker(
@@ -141,16 +145,16 @@ class Leaders:
     ) -> tuple[dict[int, list[TopicPartition]], list[TopicPartition]]:
         if broker is not None:
             return {broker: list(partitions)}, []
-        found: dict[int, list[TopicPartition]] = {}
+        by_leader: dict[int, list[TopicPartition]] = {}
         leaderless: list[TopicPartition] = []
-        for each in partitions:
-            leader = self._known.get(each.topic, {}).get(each.partition, _NOWHERE).leader
+        for partition in partitions:
+            leader = self._known.get(partition.topic, {}).get(partition.partition, _NOWHERE).leader
             if leader is None:
-                leaderless.append(each)
-                answers[each] = Unseen(str(each), self._why_none(each))
+                leaderless.append(partition)
+                answers[partition] = Unseen(str(partition), self._why_none(partition))
             else:
-                found.setdefault(leader, []).append(each)
-        return found, leaderless
+                by_leader.setdefault(leader, []).append(partition)
+        return by_leader, leaderless
 
     def _why_none(self, which: TopicPartition) -> str:
         if which.topic in self._refused:
@@ -166,26 +170,28 @@ class Leaders:
         question: Question[T],
         answers: dict[TopicPartition, T | Unseen],
     ) -> list[TopicPartition]:
-        failed = next((each for each in responses if isinstance(each, errors.KafkaError)), None)
+        failed = next((response for response in responses if isinstance(response, errors.KafkaError)), None)
         if failed is not None:
             reason = f"broker {broker}: {explain_error(failed)}"
-            answers.update((each, Unseen(str(each), reason, broker)) for each in partitions)
+            answers.update((partition, Unseen(str(partition), reason, broker)) for partition in partitions)
             return list(partitions)
         again = []
         left = set(partitions)
-        for each, answer in question.read(responses, broker):
-            left.discard(each)
+        for partition, answer in question.read(responses, broker):
+            left.discard(partition)
             if not isinstance(answer, PartitionError):
-                answers[each] = answer
+                answers[partition] = answer
                 continue
             error = errors.for_code(answer.code)
-            answers[each] = Unseen(
-                str(each),
-                self._refusal(answer.code, each.topic, question.operation, f"broker {broker} answers "),
+            answers[partition] = Unseen(
+                str(partition),
+                self._refusal(answer.code, partition.topic, question.operation, f"broker {broker} answers "),
             )
             if issubclass(error, errors.RetriableError):
-                again.append(each)
-        answers.update((each, Unseen(str(each), f"broker {broker} left it out")) for each in left)
+                again.append(partition)
+        answers.update(
+            (partition, Unseen(str(partition), f"broker {broker} left it out")) for partition in left
+        )
         return again
 
     def _refusal(self, code: int, topic: str, operation: str, who: str = "") -> str:
@@ -210,18 +216,18 @@ def _metadata_request(topics: Collection[str] | None) -> Any:
 
 def _leaders(topic: Any) -> dict[int, Leader]:
     return {
-        each.partition_index: Leader(
-            each.leader_id if each.leader_id >= 0 else None,
-            each.leader_epoch if each.leader_epoch >= 0 else None,
-            tuple(each.replica_nodes),
-            tuple(each.isr_nodes),
+        partition.partition_index: Leader(
+            partition.leader_id if partition.leader_id >= 0 else None,
+            partition.leader_epoch if partition.leader_epoch >= 0 else None,
+            tuple(partition.replica_nodes),
+            tuple(partition.isr_nodes),
         )
-        for each in topic.partitions
+        for partition in topic.partitions
     }
 
 
 def _written(topic_id: Any) -> str:
-    """A topic's id as librdkafka writes it; Kafka's own tools have `-` and `_` for `+` and `/`.
+    """Return a topic's id as librdkafka writes it; Kafka's own tools have `-` and `_` for `+` and `/`.
 
     "" where the broker reports none.
     """
@@ -239,7 +245,7 @@ def _portions(
 
 
 def _by_topic(partitions: Collection[TopicPartition]) -> dict[str, list[int]]:
-    found: dict[str, list[int]] = {}
+    numbers: dict[str, list[int]] = {}
     for topic, number in partitions:
-        found.setdefault(topic, []).append(number)
-    return found
+        numbers.setdefault(topic, []).append(number)
+    return numbers

@@ -46,8 +46,8 @@ def _code(answer: Any, marker: Marker) -> int:
     """Return the error code of the one partition, which is also where a refusal of the request is."""
     return next(
         int(partition.error_code)
-        for each in answer.markers
-        for topic in each.topics
+        for written in answer.markers
+        for topic in written.topics
         for partition in topic.partitions
         if (topic.name, partition.partition_index) == tuple(marker.partition)
     )

@@ -59,12 +59,13 @@ class OwnerQuestions:
         )
         await self._connection.learn_brokers(cluster)
         leaders = {
-            each.partition_index: (each.leader_id, each.leader_epoch) for each in cluster.topics[0].partitions
+            partition.partition_index: (partition.leader_id, partition.leader_epoch)
+            for partition in cluster.topics[0].partitions
         }
         leaderless = [number for number, (leader, _) in leaders.items() if leader < 0]
         if leaderless:
             raise AdminUnavailable(f"{TRANSACTION_STATE}-{leaderless[0]} has no leader")
-        return sorted(each.node_id for each in cluster.brokers), leaders
+        return sorted(broker.node_id for broker in cluster.brokers), leaders
 
     async def _prove_loaded(self, leaders: Mapping[int, tuple[int, int]]) -> None:
         by_broker: dict[int, list[str]] = {}

@@ -9,8 +9,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, Union
 
-from fenceline.batches import RecordBatch
 from fenceline.compat import SLOTS
+from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition
 from fenceline.kafka.groups import Committed, ShareProgress
 from fenceline.kafka.partitions import Offsets, ProducerState

@@ -31,17 +31,17 @@ class DescribeShareGroupOffsetsResponse(ApiMessage, load_json=schemas):  # type:
 def share_offsets_request(groups: Sequence[str]) -> Any:
     """Return the request for all partitions of some groups."""
     group = DescribeShareGroupOffsetsRequest.DescribeShareGroupOffsetsRequestGroup
-    return DescribeShareGroupOffsetsRequest(groups=[group(group_id=each, topics=None) for each in groups])
+    return DescribeShareGroupOffsetsRequest(groups=[group(group_id=name, topics=None) for name in groups])
 
 
 def read_progress(topics: Sequence[Any]) -> Iterator[tuple[TopicPartition, ShareProgress | Unseen]]:
     """Yield the progress in each partition that has a start offset."""
     for topic in topics:
-        for each in topic.partitions:
-            where = TopicPartition(topic.topic_name, each.partition_index)
-            if each.error_code:
-                word = error_name(errors.for_code(each.error_code))
+        for partition in topic.partitions:
+            where = TopicPartition(topic.topic_name, partition.partition_index)
+            if partition.error_code:
+                word = error_name(errors.for_code(partition.error_code))
                 yield where, Unseen(str(where), f"its coordinator answers {word}")
-            elif each.start_offset >= 0:
-                lag = None if each.lag is None or each.lag < 0 else each.lag
-                yield where, ShareProgress(each.start_offset, lag)
+            elif partition.start_offset >= 0:
+                lag = None if partition.lag is None or partition.lag < 0 else partition.lag
+                yield where, ShareProgress(partition.start_offset, lag)

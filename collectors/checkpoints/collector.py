@@ -1,8 +1,8 @@
-"""Finds checkpoints under the configured roots and polls them, on any store of fsspec.
+"""Find checkpoints under the configured roots and poll them, on any store of fsspec.
 
 It uses neither the database nor Celery. Its driver asks for `wait_s`, calls `poll`, saves the result and then
-calls `mark_saved`. Roots are searched for new checkpoints, and for deleted ones, now and then; known ones are
-listed at every poll. What cannot be read is a gap, with its path and a remedy, and harms no other.
+calls `mark_saved`. Roots are searched now and then for new and deleted checkpoints; known ones are listed at
+every poll. An unreadable part is a gap with its path and a remedy; the others are read all the same.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collectors.checkpoints.folder import CheckpointFolder, is_checkpoint
 from collectors.checkpoints.store import CannotRead, CheckpointStore, FileEntry, Missing
 from collectors.rate_limit import RecentDuration
 from fenceline.decode.checkpoint import batch_of
-from fenceline.paths import join_path
+from fenceline.spark.paths import join_path
 from fenceline.spark.records import CheckpointObservation
 
 #: A store may be busy with us for so small a share of its time: one part in twenty.
@@ -44,6 +44,25 @@ class Root(Protocol):
         """fsspec's own."""
 
 
+#: Folders without checkpoints: of Delta, Spark's file sink, Hudi, Hadoop's committers, snapshots, notebooks.
+_NO_PLACES = frozenset(
+    {
+        "_delta_log", "_change_data", "_symlink_format_manifest", "_spark_metadata", "_temporary", ".hoodie",
+        ".snapshot", ".Trash", ".git", ".ipynb_checkpoints",
+    }
+)  # fmt: skip
+
+
+class SkippedFolders(NamedTuple):
+    """Folders of one name that were not searched."""
+
+    #: The name; of partitions of tables `day=…`.
+    name: str
+    number: int
+    #: The path of the first one, as its root is spelled.
+    example: str
+
+
 class ObservedCheckpoints(NamedTuple):
     """The result of a poll of all roots."""
 
@@ -54,10 +73,12 @@ class ObservedCheckpoints(NamedTuple):
     gaps: Mapping[str, tuple[int, str]]
     #: Why nothing at all can be seen; "" where something can.
     blind: str
+    #: By root, what its last search left out.
+    skipped: Mapping[str, Sequence[SkippedFolders]] = {}
 
 
 class _Searched:
-    """One root: its store, and the checkpoints that were found in it, but for those of `others`."""
+    """One root: its store, and the checkpoints in it, except those of `others`."""
 
     def __init__(self, root: Root, others: Collection[str]) -> None:
         self._config, self._others = root, others
@@ -65,6 +86,8 @@ class _Searched:
         self.folders: dict[str, CheckpointFolder] = {}
         #: Why the root, or a part of it, could not be searched; by scope.
         self.trouble: dict[str, str] = {}
+        #: Folders that the last search left out, by name.
+        self.skipped: dict[str, SkippedFolders] = {}
         #: Why it cannot be read at all.
         self.blind = ""
         self._due = time.monotonic()
@@ -83,11 +106,11 @@ class _Searched:
         return time.monotonic() >= self._due
 
     def search_soon(self) -> None:
-        """Search at the next poll: something that was there is not."""
+        """Search at the next poll: a known checkpoint is missing."""
         self._due = time.monotonic()
 
     def search(self) -> set[str]:
-        """Find checkpoints; return those that are gone. What cannot be listed is neither found nor gone."""
+        """Find checkpoints; return those that are gone. A folder that cannot be listed proves neither."""
         began, before = time.monotonic(), self.spent_s
         try:
             return self._search()
@@ -95,21 +118,21 @@ class _Searched:
             self._due = began + max(SEARCH_EVERY_S, _PACE * self._lately.add(self.spent_s - before))
 
     def _search(self) -> set[str]:
-        self.trouble = {}
+        self.trouble, self.skipped = {}, {}
         try:
             self._store = self._store or CheckpointStore(
                 self._config.root, self._config.options, self._config.map
             )
-            top = self._store.list_folder(self.path)
+            top = self._store.list_folder(self.path, hidden=True)
         except CannotRead as error:
             self.blind = str(error)
             return set()
         self.blind = ""
-        there, unseen = self._walk(self._store, top)
-        for path, listed in there.items():
+        checkpoints, unseen = self._walk(self._store, top)
+        for path, listed in checkpoints.items():
             folder = self.folders.setdefault(path, CheckpointFolder(self._store, path))
             self._survey(folder, listed)
-        gone = {path for path in self.folders if path not in there and not _is_below(path, unseen)}
+        gone = {path for path in self.folders if path not in checkpoints and not _is_below(path, unseen)}
         for path in gone:
             del self.folders[path]
         return gone
@@ -124,16 +147,15 @@ class _Searched:
         self, store: CheckpointStore, top: Mapping[str, FileEntry]
     ) -> tuple[dict[str, Mapping[str, FileEntry]], set[str]]:
         """Return the checkpoints by path, each with its listing, and the folders that could not be listed."""
-        there: dict[str, Mapping[str, FileEntry]] = {}
+        checkpoints: dict[str, Mapping[str, FileEntry]] = {}
         unseen: set[str] = set()
-        left, listed_folders = [(self.path, 0, top)], 1
-        while left:
-            path, depth, listed = left.pop(0)
+        waiting, listed_folders = [(self.path, 0, top)], 1
+        while waiting:
+            path, depth, listed = waiting.pop(0)
             if self._is_one(store, path, listed, unseen):
-                there[path] = listed
+                checkpoints[path] = listed
                 continue
-            inside = (join_path(path, name) for name in sorted(listed) if _may_hold_some(listed[name]))
-            below = [each for each in inside if each not in self._others]
+            below = self._to_search(store, path, listed)
             if below and (depth == DEEPEST or listed_folders + len(below) > MOST_FOLDERS):
                 self.trouble[ROOT + self.path] = _too_much(
                     store.display_path(self.path), store.display_path(path)
@@ -141,14 +163,28 @@ class _Searched:
                 unseen.update(below)
                 continue
             listed_folders += len(below)
-            left.extend((each, depth + 1, found) for each, found in self._listed(store, below, unseen))
-        if not there and any(batch_of(name) is not None for name in top):
+            waiting.extend((folder, depth + 1, found) for folder, found in self._listed(store, below, unseen))
+        if not checkpoints and any(batch_of(name) is not None for name in top):
             reason = (
                 f"{store.display_path(self.path)} is a part of a checkpoint: name the folder that "
                 "holds checkpoints"
             )
             self.trouble[ROOT + self.path] = reason
-        return there, unseen
+        return checkpoints, unseen
+
+    def _to_search(self, store: CheckpointStore, path: str, listed: Mapping[str, FileEntry]) -> Sequence[str]:
+        """Return the subfolders that may hold checkpoints; count the others by name."""
+        wanted = []
+        for name in sorted(entry.name for entry in listed.values() if entry.is_folder):
+            inside, skipped = join_path(path, name), _skipped_name(name)
+            if inside in self._others:
+                continue
+            if not skipped:
+                wanted.append(inside)
+                continue
+            skipped_folders = self.skipped.get(skipped) or SkippedFolders(skipped, 0, inside)
+            self.skipped[skipped] = skipped_folders._replace(number=skipped_folders.number + 1)
+        return wanted
 
     def _is_one(
         self, store: CheckpointStore, path: str, listed: Mapping[str, FileEntry], unseen: set[str]
@@ -167,7 +203,7 @@ class _Searched:
     ) -> Iterator[tuple[str, Mapping[str, FileEntry]]]:
         for path in folders:
             try:
-                yield path, store.list_folder(path)
+                yield path, store.list_folder(path, hidden=True)
             except Missing:
                 continue
             except CannotRead as error:
@@ -200,16 +236,21 @@ class CheckpointsCollector:
         """
         began, before = time.monotonic(), self._spent_s()
         gaps: dict[str, str] = {}
-        observations = [each for root in self._roots for each in self._observe(root, gaps, now_ms)]
+        observations = [
+            checkpoint for root in self._roots for checkpoint in self._observe(root, gaps, now_ms)
+        ]
         self._observations = observations
         self._due = began + max(every_s, _PACE * self._lately.add(self._spent_s() - before))
         reasons = [root.blind for root in self._roots]
         blind = "; ".join(reasons) if reasons and all(reasons) else ""
-        return ObservedCheckpoints(observations, sorted(self._gone), self._dated(gaps, now_ms), blind)
+        skipped = {root.path: sorted(root.skipped.values()) for root in self._roots if root.skipped}
+        return ObservedCheckpoints(
+            observations, sorted(self._gone), self._dated(gaps, now_ms), blind, skipped
+        )
 
     def mark_saved(self) -> None:
-        """Forget what the last poll returned as new: it is saved."""
-        folders = {path: each for root in self._roots for path, each in root.folders.items()}
+        """Forget the new parts of the last poll: they are saved."""
+        folders = {path: folder for root in self._roots for path, folder in root.folders.items()}
         for observation in self._observations:
             path = observation.checkpoint.path
             if path in folders:
@@ -242,16 +283,16 @@ class CheckpointsCollector:
             yield observation
 
     def _missed(self, root: _Searched) -> set[str]:
-        """Return checkpoints that were saved once and were not found in a root that was searched whole."""
+        """Return saved checkpoints that are missing in a root that was searched completely."""
         if root.blind or root.trouble:
             return set()
         return {path for path in self._of(root) if path not in root.folders}
 
     def _of(self, root: _Searched) -> set[str]:
-        """Return the known checkpoints under a root that no narrower one holds."""
-        mine = {path for path in self._known if _is_below(path, {root.path})}
-        others = {each.path for each in self._roots if len(each.path) > len(root.path)}
-        return {path for path in mine if not _is_below(path, others)}
+        """Return the known checkpoints under a root that belong to no narrower root."""
+        known = {path for path in self._known if _is_below(path, {root.path})}
+        others = {other.path for other in self._roots if len(other.path) > len(root.path)}
+        return {path for path in known if not _is_below(path, others)}
 
     def _dated(self, gaps: Mapping[str, str], now_ms: int) -> Mapping[str, tuple[int, str]]:
         self._since = {scope: self._since.get(scope, now_ms) for scope in gaps}
@@ -265,13 +306,15 @@ def _path(root: Root) -> str:
     return root.root.rstrip("/") or root.root
 
 
-def _may_hold_some(entry: FileEntry) -> bool:
-    """Whether to search for checkpoints below: not in hidden folders, nor in a table's partitions."""
-    return entry.is_folder and not entry.name.startswith((".", "_")) and "=" not in entry.name
+def _skipped_name(name: str) -> str:
+    """Return the name of a skipped folder; "" for a folder that is searched."""
+    if "=" in name:
+        return f"{name.partition('=')[0]}=…"
+    return name if name in _NO_PLACES or name.startswith(".spark-staging") else ""
 
 
 def _is_below(path: str, folders: Iterable[str]) -> bool:
-    return any(path == each or path.startswith(join_path(each, "")) for each in folders)
+    return any(path == folder or path.startswith(join_path(folder, "")) for folder in folders)
 
 
 def _too_much(root: str, where: str) -> str:

@@ -13,10 +13,11 @@ from collectors.checkpoints.ledger_files import LedgerFiles
 from collectors.checkpoints.log import MOST_FOREIGN, MOST_READ, Log, LogListing, batch_of, is_denied
 from collectors.checkpoints.settling import Settling
 from collectors.checkpoints.state_files import StateFiles
-from collectors.checkpoints.store import CannotRead, CheckpointStore, FileEntry, Missing
+from collectors.checkpoints.store import LARGEST, CannotRead, CheckpointStore, FileEntry, Missing
 from fenceline.decode import checkpoint as decode
 from fenceline.decode import ledger as ledgers
-from fenceline.paths import join_path
+from fenceline.spark.logs import COMMITS, OFFSETS
+from fenceline.spark.paths import join_path
 from fenceline.spark.records import (
     Broken,
     Checkpoint,
@@ -29,9 +30,16 @@ from fenceline.spark.records import (
     StateOperator,
 )
 
+#: How often one poll begins anew, and how many polls a query that was made anew may have no identity yet.
+_MOST_BEGINNINGS, _MOST_UNNAMED = 3, 3
+
+
+class _Replaced(Exception):
+    """The logs belong to another query than the identity that was read before them."""
+
 
 class _Surroundings(NamedTuple):
-    """What lies beside the two logs, and changes seldom."""
+    """The files beside the two logs, which change seldom."""
 
     query_id: str | None = None
     identity: Broken | None = None
@@ -49,55 +57,64 @@ class CheckpointFolder:
     def __init__(self, store: CheckpointStore, path: str) -> None:
         self.path = path
         self._store = store
-        self._offsets: Log[OffsetsEntry] = Log(decode.OFFSETS, decode.decode_offsets)
-        self._commits: Log[CommitsEntry] = Log(decode.COMMITS, decode.decode_commits)
         self._around = _Surroundings()
+        #: Whose batches the logs hold; None while they were not read. And who had them before.
+        self._logs_id: str | None = None
+        self._former_id: str | None = None
+        self._unnamed = 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """Read everything but the identity again: another query may have begun here."""
+        self._former_id, self._logs_id = self._logs_id or self._former_id, None
+        self._offsets: Log[OffsetsEntry] = Log(OFFSETS, decode.decode_offsets)
+        self._commits: Log[CommitsEntry] = Log(COMMITS, decode.decode_commits)
         self._read_before: dict[str, tuple[FileSeen, bytes | Broken]] = {}
-        self._ledger = LedgerFiles(store, path)
-        self._state = StateFiles(store, path)
+        self._ledger = LedgerFiles(self._store, self.path)
+        self._state = StateFiles(self._store, self.path)
         self._settling = Settling()
 
     def read_listing(self, listed: Mapping[str, FileEntry]) -> None:
-        """Take in a listing of the folder itself, and read what lies beside the logs. Raises `CannotRead`."""
-        seen = _Surroundings(
+        """Read the files beside the logs, by a listing of the folder. Raises `CannotRead`."""
+        surroundings = _Surroundings(
             has_ledger=ledgers.FOLDER in listed,
             foreign=decode.foreign_files(listed)[:MOST_FOREIGN],
         )
         identity = self._identity(listed.get(decode.METADATA))
         initial, operators = self._initial(listed), self._operators(listed)
         named, numbered = initial.items(), operators.items()
-        bad = [each for _, each in (*named, *numbered) if isinstance(each, Broken)]
-        self._around = seen._replace(
+        bad = [content for _, content in (*named, *numbered) if isinstance(content, Broken)]
+        self._around = surroundings._replace(
             query_id=identity if isinstance(identity, str) else None,
             identity=identity if isinstance(identity, Broken) else None,
-            initial={name: each for name, each in named if isinstance(each, Mapping)},
-            operators=tuple(each for _, each in numbered if isinstance(each, StateOperator)),
+            initial={name: content for name, content in named if isinstance(content, Mapping)},
+            operators=tuple(operator for _, operator in numbered if isinstance(operator, StateOperator)),
             has_state=bool(self._below(listed, decode.STATE)),
             broken=tuple(bad),
         )
 
     def poll(self, now_ms: int) -> CheckpointObservation:
-        """Return what there is now, with what was not saved yet. Raises `CannotRead`.
+        """Return the checkpoint now, with the parts not saved yet. Raises `CannotRead`.
 
         A changed restart verdict is reported when a second poll agrees (`collectors.checkpoints.settling`).
         """
-        checkpoint = self._settling.settle_checkpoint(self._observe, self._observe_again)
+        checkpoint = self._settled()
         if checkpoint is None:
             raise CannotRead(self._too_fast())
         state = self._state.read(checkpoint, now_ms)
         finished = dict(sorted(self._commits.news.items()))
-        times = {number: self._commits.written_ms(number) for number in finished}
+        times = {number: self._committed_ms(number) for number in finished}
         return CheckpointObservation(
             checkpoint=replace(checkpoint, state_broken=self._state.broken),
             ledger=self._ledger.read() if self._around.has_ledger else None,
-            planned=tuple(each for _, each in sorted(self._offsets.news.items())),
+            planned=tuple(batch for _, batch in sorted(self._offsets.news.items())),
             finished=tuple(finished.values()),
             committed_ms={number: at for number, at in times.items() if at is not None},
             state=state,
         )
 
     def mark_saved(self, observation: CheckpointObservation) -> None:
-        """Forget what a saved poll returned as new."""
+        """Forget the new parts of a saved poll."""
         for planned in observation.planned:
             self._offsets.news.pop(planned.batch_id, None)
         for finished in observation.finished:
@@ -118,6 +135,13 @@ class CheckpointFolder:
             "spark.sql.streaming.minBatchesToRetain)"
         )
 
+    def _committed_ms(self, number: int) -> int | None:
+        """Return when a batch was committed: at the latest when the next was planned, even in a copy."""
+        written_ms, after = self._commits.written_ms(number), self._offsets.entry_of(number + 1)
+        if written_ms is None or not isinstance(after, OffsetsEntry) or after.planned_ms is None:
+            return written_ms
+        return min(written_ms, after.planned_ms)
+
     def _too_fast(self) -> str:
         return (
             f"{self._store.display_path(self.path)} changes faster than its logs can be listed: no two "
@@ -125,38 +149,65 @@ class CheckpointFolder:
             "(spark.sql.streaming.minBatchesToRetain)"
         )
 
+    def _settled(self) -> Checkpoint | None:
+        for _ in range(_MOST_BEGINNINGS):
+            try:
+                return self._settling.settle_checkpoint(self._observe, self._observe_again)
+            except _Replaced:
+                self._begin()
+        raise CannotRead(self._too_fast())
+
     def _observe_again(self) -> Checkpoint:
-        """Read everything anew: what lies beside the logs may be older than they are."""
+        """Read everything anew: the files beside the logs may be older than the logs."""
         self.read_listing(self._store.list_folder(self.path))
         return self._observe()
 
     def _observe(self) -> Checkpoint:
-        """List offsets before commits: then a batch that is done meanwhile is never taken for lost.
+        """List offsets before commits: then a batch that ends meanwhile never looks lost.
 
         Batch N + 1 is planned after batch N is done, so offsets that were listed first are at most one batch
         ahead. Commits may be ahead of them then; offsets are listed a second time to verify that.
         """
-        planned, finished = self._log(decode.OFFSETS), self._log(decode.COMMITS)
+        planned, finished = self._log(OFFSETS), self._log(COMMITS)
         if not planned.files and not finished.files:
             # A checkpoint that was deleted meanwhile is not one without batches.
             self._store.list_folder(self.path)
         if finished.newest_batch > planned.newest_batch:
-            again = self._log(decode.OFFSETS)
-            if finished.newest_batch <= again.newest_batch:
-                # What was planned after the commits were listed is left to the next poll.
+            offsets_again = self._log(OFFSETS)
+            if finished.newest_batch <= offsets_again.newest_batch:
+                # The next poll reads batches planned after the commits were listed.
                 last = finished.newest_batch + 1
-                until = {number: seen for number, seen in again.files.items() if number <= last}
-                planned = again._replace(files=until)
+                until = {number: seen for number, seen in offsets_again.files.items() if number <= last}
+                planned = offsets_again._replace(files=until)
         self._offsets.read_new(self._store, self.path, planned)
         self._commits.read_new(self._store, self.path, finished)
+        if self._offsets.has_begun_anew or self._commits.has_begun_anew:
+            self._verify_identity()
         return self._checkpoint()
+
+    def _verify_identity(self) -> None:
+        """Read the identity after logs without older entries. Raises `_Replaced`, or `CannotRead`.
+
+        So batches are never attributed to a query that was deleted here just before.
+        """
+        before = self._around.query_id
+        self._read_before.pop(decode.METADATA, None)
+        self.read_listing(self._store.list_folder(self.path))
+        now = self._around.query_id
+        if now is None and self._former_id is not None and self._unnamed < _MOST_UNNAMED:
+            self._unnamed += 1
+            self._begin()
+            raise CannotRead(f"{self._store.display_path(self.path)} was made anew and has no metadata yet")
+        if now != before or self._logs_id not in (None, now):
+            raise _Replaced
+        self._logs_id, self._unnamed = now, 0
 
     def _log(self, name: str) -> LogListing:
         try:
             entries = self._store.list_folder(join_path(self.path, name))
         except Missing:
             return LogListing({}, (), has_folder=False)
-        batches = {each.name: batch_of(each) for each in entries.values()}
+        batches = {entry.name: batch_of(entry) for entry in entries.values()}
         files = {number: entries[name].seen for name, number in batches.items() if number is not None}
         return LogListing(files, [name for name, number in batches.items() if number is None])
 
@@ -171,7 +222,7 @@ class CheckpointFolder:
         newest = planned[-1] if planned else None
         before = planned[-2] if len(planned) > 1 else None
         done = finished[-1] if finished else None
-        reported = {f"{decode.OFFSETS}/{newest}", f"{decode.OFFSETS}/{before}", f"{decode.COMMITS}/{done}"}
+        reported = {f"{OFFSETS}/{newest}", f"{OFFSETS}/{before}", f"{COMMITS}/{done}"}
         broken = (*around.broken, *self._offsets.broken_files(), *self._commits.broken_files())
         return Checkpoint(
             path=self.path,
@@ -188,7 +239,7 @@ class CheckpointFolder:
             operators=around.operators,
             has_state=around.has_state,
             has_commits=self._commits.has_folder,
-            broken=tuple(each for each in broken if each.path not in reported),
+            broken=tuple(file for file in broken if file.path not in reported),
             foreign=(*around.foreign, *self._offsets.foreign, *self._commits.foreign)[:MOST_FOREIGN],
         )
 
@@ -201,31 +252,38 @@ class CheckpointFolder:
         return raw if isinstance(raw, Broken) else decode.decode_metadata(raw)
 
     def _initial(self, listed: Mapping[str, FileEntry]) -> Mapping[str, Positions | Broken | None]:
-        found: dict[str, Positions | Broken | None] = {}
+        positions: dict[str, Positions | Broken | None] = {}
         for source in _folders(self._below(listed, decode.SOURCES)):
             folder = f"{decode.SOURCES}/{source}"
-            files = {name: each for name, each in self._list(folder).items() if name == "0"}
+            # A larger one is the log of a file source: Kafka's hold some offsets.
+            files = {
+                name: entry
+                for name, entry in self._list(folder).items()
+                if name == "0" and entry.seen.size <= LARGEST
+            }
             for raw in self._cached(folder, files).values():
-                found[source] = (
+                positions[source] = (
                     raw if isinstance(raw, Broken) else decode.decode_initial_offsets(f"{folder}/0", raw)
                 )
-        return found
+        return positions
 
     def _operators(self, listed: Mapping[str, FileEntry]) -> Mapping[int, StateOperator | Broken]:
-        found: dict[int, StateOperator | Broken] = {}
+        operators: dict[int, StateOperator | Broken] = {}
         for name in _folders(self._below(listed, decode.STATE)):
             number = decode.batch_of(name)
             if number is not None and (read := self._operator(number)) is not None:
-                found[number] = read
-        return dict(sorted(found.items()))
+                operators[number] = read
+        return dict(sorted(operators.items()))
 
     def _operator(self, number: int) -> StateOperator | Broken | None:
-        """Read an operator's metadata: one file, or in version 2 one of each batch that changed it."""
+        """Read an operator's metadata: one file, or in version 2 one for each batch that changed it."""
         folder = f"{decode.STATE}/{number}/_metadata"
-        files = {name: each for name, each in self._list(folder).items() if name == "metadata"}
+        files = {name: entry for name, entry in self._list(folder).items() if name == "metadata"}
         if not files:
             folder += "/v2"
-            batches = {name: each for name, each in self._list(folder).items() if batch_of(each) is not None}
+            batches = {
+                name: entry for name, entry in self._list(folder).items() if batch_of(entry) is not None
+            }
             files = {name: batches[name] for name in sorted(batches, key=int)[-1:]}
         for name, raw in self._cached(folder, files).items():
             return raw if isinstance(raw, Broken) else decode.decode_state_operator(f"{folder}/{name}", raw)
@@ -236,7 +294,7 @@ class CheckpointFolder:
         return self._list(name) if entry is not None and entry.is_folder else {}
 
     def _cached(self, folder: str, files: Mapping[str, FileEntry]) -> Mapping[str, bytes | Broken]:
-        """Read files that seldom change; those that have not changed are as they were read."""
+        """Read files that seldom change; unchanged files are not read again."""
         at = {name: join_path(folder, name) if folder else name for name in files}
         kept = {name: self._read_before.get(at[name]) for name in files}
         ready = {
@@ -244,7 +302,7 @@ class CheckpointFolder:
             for name, had in kept.items()
             if had and had[0] == files[name].seen and not is_denied(had[1])
         }
-        new = {name: each.seen for name, each in files.items() if name not in ready}
+        new = {name: entry.seen for name, entry in files.items() if name not in ready}
         for name, raw in self._store.read_files(
             join_path(self.path, folder) if folder else self.path, new
         ).items():
@@ -258,10 +316,12 @@ def is_checkpoint(store: CheckpointStore, path: str, listed: Mapping[str, FileEn
 
     Raises `CannotRead`.
     """
-    for log in (decode.OFFSETS, decode.COMMITS):
+    for log in (OFFSETS, COMMITS):
         if log in listed and listed[log].is_folder:
             try:
-                if _batches(store.list_folder(join_path(path, log))):
+                if any(
+                    batch_of(entry) is not None for entry in store.list_folder(join_path(path, log)).values()
+                ):
                     return True
             except Missing:
                 continue
@@ -272,9 +332,5 @@ def is_checkpoint(store: CheckpointStore, path: str, listed: Mapping[str, FileEn
     return isinstance(raw, bytes) and isinstance(decode.decode_metadata(raw), str)
 
 
-def _batches(listed: Mapping[str, FileEntry]) -> set[int]:
-    return {number for each in listed.values() if (number := batch_of(each)) is not None}
-
-
 def _folders(listed: Mapping[str, FileEntry]) -> Iterable[str]:
-    return sorted(name for name, each in listed.items() if each.is_folder)
+    return sorted(name for name, entry in listed.items() if entry.is_folder)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from collectors.checkpoints.log import is_denied
 from collectors.checkpoints.store import CheckpointStore, Missing
 from fenceline.decode import ledger as ledgers
-from fenceline.paths import join_path
+from fenceline.spark.paths import join_path
 from fenceline.spark.records import Broken, FileSeen, LedgerState
 
 #: The ledger is listed again so often in one poll while its sink purges old batches.
@@ -34,7 +34,10 @@ class LedgerFiles:
         files = self._list()
         for _ in range(_MOST_LISTINGS):
             state = self._take(files)
-            opened = {ledgers.decision_name(ledgers.Round(*each)) for each in _open(state)}
+            opened = {
+                ledgers.decision_name(ledgers.Round(decision.batch_id, decision.round))
+                for decision in state.open_decisions()
+            }
             if not opened:
                 break
             files = self._list()
@@ -65,19 +68,14 @@ class LedgerFiles:
             self._folder, {name: raw for name, raw in raws.items() if isinstance(raw, bytes)}
         )
         denied = (
-            each._replace(path=f"{ledgers.FOLDER}/{each.path}")
-            for each in raws.values()
-            if isinstance(each, Broken)
+            raw._replace(path=f"{ledgers.FOLDER}/{raw.path}")
+            for raw in raws.values()
+            if isinstance(raw, Broken)
         )
         return replace(state, broken=(*state.broken, *denied))
 
     def _list(self) -> Mapping[str, FileSeen]:
         try:
-            return {name: each.seen for name, each in self._store.list_folder(self._folder).items()}
+            return {name: entry.seen for name, entry in self._store.list_folder(self._folder).items()}
         except Missing:
             return {}
-
-
-def _open(state: LedgerState) -> set[tuple[int, int]]:
-    """Return batch and round of the decisions without a done file."""
-    return {(each.batch_id, each.round) for each in state.open_decisions()}

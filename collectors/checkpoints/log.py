@@ -7,10 +7,10 @@ from typing import Generic, NamedTuple, TypeVar
 
 from collectors.checkpoints.store import CheckpointStore, FileEntry
 from fenceline.decode import checkpoint as decode
-from fenceline.paths import join_path
+from fenceline.spark.paths import join_path
 from fenceline.spark.records import Broken, CommitsEntry, Damage, FileSeen, OffsetsEntry
 
-#: Of a longer log the newest so many are read: Spark itself keeps 100.
+#: Maximum files of a log that are read, the newest ones: Spark itself keeps 100.
 MOST_READ = 200
 MOST_FOREIGN = 8
 #: Entries that wait to be saved while the database does not take them.
@@ -20,7 +20,7 @@ E = TypeVar("E", OffsetsEntry, CommitsEntry)
 
 
 class LogListing(NamedTuple):
-    """The files of a log by batch, and the names of all others."""
+    """The files of a log by batch, and all other names."""
 
     files: Mapping[int, FileSeen]
     foreign: Sequence[str] = ()
@@ -34,7 +34,7 @@ class LogListing(NamedTuple):
 
 
 class Log(Generic[E]):
-    """`offsets/` or `commits/`: which files are there, and what the newest hold."""
+    """`offsets/` or `commits/`: its files, and the contents of the newest."""
 
     def __init__(self, name: str, decoded: Callable[[int, bytes], E | Broken]) -> None:
         self.name = name
@@ -48,6 +48,8 @@ class Log(Generic[E]):
         self.news: dict[int, E] = {}
         #: How many files the first poll skipped.
         self.skipped = 0
+        #: Whether the last listing has none of the files that were known before, but new ones.
+        self.has_begun_anew = False
 
     @property
     def batch_ids(self) -> tuple[int, ...]:
@@ -58,14 +60,15 @@ class Log(Generic[E]):
         files, self.has_folder = listed.files, listed.has_folder
         self.foreign = tuple(join_path(self.name, name) for name in sorted(listed.foreign)[:MOST_FOREIGN])
         new = sorted(number for number, seen in files.items() if self._is_new(number, seen))
+        self.has_begun_anew = bool(new) and not files.items() & self.files.items()
         self.skipped += max(0, len(new) - MOST_READ)
-        found = self._read(store, folder, {number: files[number] for number in new[-MOST_READ:]})
-        # What was deleted between listing and reading is as gone as what was before.
-        missing = set(new[-MOST_READ:]) - found.keys()
+        contents = self._read(store, folder, {number: files[number] for number in new[-MOST_READ:]})
+        # A file that was deleted between listing and reading is gone as well.
+        missing = set(new[-MOST_READ:]) - contents.keys()
         self.files = {number: seen for number, seen in files.items() if number not in missing}
-        kept = {number: each for number, each in self._found.items() if number in self.files}
-        self._found = dict(sorted((kept | found).items())[-MOST_READ:])
-        self.news |= {number: each for number, each in found.items() if not isinstance(each, Broken)}
+        kept = {number: file for number, file in self._found.items() if number in self.files}
+        self._found = dict(sorted((kept | contents).items())[-MOST_READ:])
+        self.news |= {number: file for number, file in contents.items() if not isinstance(file, Broken)}
         for number in sorted(self.news)[:-_MOST_WAITING]:
             del self.news[number]
             self.skipped += 1
@@ -81,10 +84,10 @@ class Log(Generic[E]):
 
     def broken_files(self) -> tuple[Broken, ...]:
         """Return the files that cannot be used, oldest first."""
-        return tuple(each for _, each in sorted(self._found.items()) if isinstance(each, Broken))
+        return tuple(file for _, file in sorted(self._found.items()) if isinstance(file, Broken))
 
-    def _is_new(self, number: int, seen: FileSeen) -> bool:
-        return self.files.get(number) != seen or is_denied(self._found.get(number))
+    def _is_new(self, number: int, file: FileSeen) -> bool:
+        return self.files.get(number) != file or is_denied(self._found.get(number))
 
     def _read(
         self, store: CheckpointStore, folder: str, files: Mapping[int, FileSeen]
@@ -92,7 +95,7 @@ class Log(Generic[E]):
         raw = store.read_files(
             join_path(folder, self.name), {str(number): seen for number, seen in files.items()}
         )
-        return {int(name): self._of(int(name), each) for name, each in raw.items()}
+        return {int(name): self._of(int(name), data) for name, data in raw.items()}
 
     def _of(self, number: int, raw: bytes | Broken) -> E | Broken:
         if isinstance(raw, Broken):
@@ -101,10 +104,10 @@ class Log(Generic[E]):
 
 
 def is_denied(content: object) -> bool:
-    """Whether a file is to be read again although it has not changed: its permissions are no part of it."""
+    """Whether to read an unchanged file again: new permissions do not change its size or time."""
     return isinstance(content, Broken) and content.damage is Damage.DENIED
 
 
 def batch_of(entry: FileEntry) -> int | None:
-    """Return the batch that a file of a log is of; None for folders and files of other names."""
+    """Return the batch of a log's file; None for folders and files of other names."""
     return None if entry.is_folder else decode.batch_of(entry.name)

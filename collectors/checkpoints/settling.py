@@ -15,22 +15,22 @@ from typing import NamedTuple
 from fenceline.spark.records import Broken, Checkpoint
 from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
 
-#: What a healthy query passes through with each batch.
+#: The verdicts that a healthy query passes through with each batch.
 _PASSING = frozenset({RestartVerdict.CLEAN, RestartVerdict.REPLAY, RestartVerdict.IN_FLIGHT})
 _HEALTHY = "healthy"
 #: Verdicts that the newest files do not decide alone: they stay while the query goes on.
 _BY_IDENTITY = frozenset({RestartVerdict.IDENTITY_LOST, RestartVerdict.IDENTITY_BROKEN})
 _BY_FILE = frozenset({RestartVerdict.UNREADABLE, RestartVerdict.NEWER_FORMAT})
-#: So many polls in a row without an agreement are a gap.
+#: Polls in a row without an agreement that make a gap.
 _MOST_UNSETTLED = 3
 
 
 class _Observed(NamedTuple):
-    """One listing of a checkpoint: its kind is the verdict, and one for all that a healthy query passes."""
+    """One listing of a checkpoint. All verdicts that a healthy query passes through are one kind."""
 
     checkpoint: Checkpoint
     kind: str
-    #: What the verdict rests on.
+    #: The facts behind the verdict.
     basis: object
 
 
@@ -64,12 +64,12 @@ class Settling:
         self._last, self._proposed, self._unsettled = first, "", 0
         return first.checkpoint
 
-    def _is_expected(self, seen: _Observed) -> bool:
-        """Whether one listing is enough: it shows nothing but a query that goes on."""
-        return seen.kind == (_HEALTHY if self._last is None else self._last.kind)
+    def _is_expected(self, observed: _Observed) -> bool:
+        """Whether one listing is enough: it shows a query that makes progress."""
+        return observed.kind == (_HEALTHY if self._last is None else self._last.kind)
 
     def _is_confirmed(self, first: _Observed, second: _Observed) -> bool:
-        """Whether two listings agree, and with the poll before where that changes the verdict."""
+        """Whether two listings agree, and the poll before agrees where the verdict changes."""
         if first.kind != second.kind or first.basis != second.basis:
             self._proposed = ""
             return False
@@ -85,12 +85,12 @@ class Settling:
 
 
 def _basis(checkpoint: Checkpoint, verdict: RestartVerdict) -> object:
-    """Return what must be the same in two listings for a verdict to be proved."""
+    """Return the parts that must be equal in two listings to prove a verdict."""
     if verdict in _BY_IDENTITY:
         return checkpoint.identity
     newest = checkpoint.identity, checkpoint.last_offsets, checkpoint.previous_offsets, checkpoint.last_commit
     if verdict in _BY_FILE:
-        return {(each.path.partition("/")[0], each.damage) for each in newest if isinstance(each, Broken)}
+        return {(file.path.partition("/")[0], file.damage) for file in newest if isinstance(file, Broken)}
     if verdict is RestartVerdict.HISTORY_GAP:
         return _holes(checkpoint.offsets)
     ends = checkpoint.offsets[-2:], checkpoint.commits[-2:], checkpoint.offsets_ms, checkpoint.commits_ms

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from collectors.checkpoints.store import CannotRead, CheckpointStore, FileEntry, Missing
 from fenceline.decode.checkpoint import STATE
-from fenceline.decode.state_files import StateFile, decode_state_file
-from fenceline.paths import join_path
+from fenceline.spark.paths import join_path
 from fenceline.spark.records import Checkpoint, CommitsEntry, StateOperator
 from fenceline.spark.state_chains import DEFAULT, OperatorState, StateChain, chain_of, store_id, used_chains
+from fenceline.spark.state_files import StateFile, decode_state_file
 
 ROUND_EVERY_S = 30.0
 #: Partitions that one poll lists, and partitions of an operator that are listed at all.
@@ -48,20 +48,20 @@ class StateFiles:
         self.broken = ""
 
     def read(self, checkpoint: Checkpoint, now_ms: int) -> tuple[OperatorState, ...]:
-        """Go on with a round; return what the last one found, () where that is saved."""
+        """Continue a round; return the results of the last one, () after they are saved."""
         if not self._left and checkpoint.operators and time.monotonic() >= self._due:
             self._begin(checkpoint.operators)
         if self._left:
-            some, self._left = self._left[:_AT_ONCE], self._left[_AT_ONCE:]
-            for place in some:
+            places, self._left = self._left[:_AT_ONCE], self._left[_AT_ONCE:]
+            for place in places:
                 self._read_partition(place, checkpoint)
             if not self._left:
                 self._news = tuple(self._found(now_ms))
-                self.broken = "; ".join(filter(None, (each.broken_sentence for each in self._news)))
+                self.broken = "; ".join(filter(None, (operator.broken_sentence for operator in self._news)))
         return self._news
 
     def mark_saved(self) -> None:
-        """Forget what was returned: it is saved."""
+        """Forget the returned results: they are saved."""
         self._news = ()
 
     def _begin(self, operators: Sequence[StateOperator]) -> None:
@@ -70,7 +70,7 @@ class StateFiles:
         for operator in operators:
             number = max((store.partitions for store in operator.stores), default=0)
             self._chains[operator.operator_id] = []
-            self._left += [_Place(operator, each) for each in range(min(number, MOST_PARTITIONS))]
+            self._left += [_Place(operator, partition) for partition in range(min(number, MOST_PARTITIONS))]
             if number > MOST_PARTITIONS:
                 reason = f"partitions {MOST_PARTITIONS:,} to {number - 1:,} are not listed"
                 self._unread[operator.operator_id] = reason
@@ -79,7 +79,7 @@ class StateFiles:
         number = place.operator.operator_id
         try:
             chains = self._read_chains(place, checkpoint)
-            if any(each.missing_count for each in chains):
+            if any(chain.missing_count for chain in chains):
                 chains = self._read_chains(place, checkpoint)
         except CannotRead as error:
             self._unread.setdefault(number, str(error))
@@ -102,13 +102,13 @@ class StateFiles:
         return place.operator.operator_id, place.partition, position
 
     def _stores(self, place: _Place) -> Stores:
-        """Return the files of each store of a partition; without any, the default store has none."""
+        """Return the files of each store of a partition; without any, an empty default store."""
         folder = join_path(self._path, f"{STATE}/{place.operator.operator_id}/{place.partition}")
         listed = self._list(folder)
-        below = [each for each in listed.values() if each.is_folder and each.name not in _NO_STORES]
-        found = {each.name: _files(self._list(join_path(folder, each.name))) for each in below}
+        below = [entry for entry in listed.values() if entry.is_folder and entry.name not in _NO_STORES]
+        stores = {entry.name: _files(self._list(join_path(folder, entry.name))) for entry in below}
         own = _files(listed)
-        return {DEFAULT: own, **found} if own or not found else found
+        return {DEFAULT: own, **stores} if own or not stores else stores
 
     def _list(self, folder: str) -> Mapping[str, FileEntry]:
         try:
@@ -124,5 +124,7 @@ class StateFiles:
 
 
 def _files(listed: Mapping[str, FileEntry]) -> Sequence[StateFile]:
-    found = (decode_state_file(each.name, each.seen.size) for each in listed.values() if not each.is_folder)
-    return [each for each in found if each is not None]
+    files = (
+        decode_state_file(entry.name, entry.seen.size) for entry in listed.values() if not entry.is_folder
+    )
+    return [file for file in files if file is not None]

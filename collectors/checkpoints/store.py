@@ -18,7 +18,7 @@ from fsspec.implementations.local import LocalFileSystem
 
 from fenceline.decode.checkpoint import is_passing
 from fenceline.formatting import error_line
-from fenceline.paths import both_spellings, join_path, to_url
+from fenceline.spark.paths import both_spellings, join_path, to_url
 from fenceline.spark.records import Broken, Damage, FileSeen
 
 T = TypeVar("T")
@@ -72,15 +72,20 @@ class CheckpointStore:
         """Return a path for people, in both spellings where they differ."""
         return both_spellings(path, self._url(path))
 
-    def list_folder(self, folder: str) -> Mapping[str, FileEntry]:
+    def list_folder(self, folder: str, *, hidden: bool = False) -> Mapping[str, FileEntry]:
         """Return what is in a folder, by name, without what Spark leaves lying about.
 
-        A file that is deleted meanwhile is left out. Raises `CannotRead`; `Missing` where there is no folder.
+        `hidden`: with folders whose names begin with a dot. A file that is deleted meanwhile is left out.
+        Raises `CannotRead`; `Missing` where there is no folder.
         """
         listing = self._list_here if isinstance(self._files, LocalFileSystem) else self._list
         with self._timed():
-            found = self._attempt(folder, lambda: listing(folder))
-        return {each.name: each for each in found}
+            entries = self._attempt(folder, lambda: listing(folder))
+        return {
+            entry.name: entry
+            for entry in entries
+            if not is_passing(entry.name) or (hidden and entry.is_folder and entry.name.startswith("."))
+        }
 
     def read_files(self, folder: str, files: Mapping[str, FileSeen]) -> Mapping[str, bytes | Broken]:
         """Return the files of a folder by name; those that are gone by now are left out.
@@ -93,13 +98,13 @@ class CheckpointStore:
             if seen.size == 0:
                 ready[name] = b""
             elif seen.size > LARGEST:
-                detail = f"it has {seen.size:,} bytes: no file of a checkpoint has so many"
-                ready[name] = Broken(name, Damage.TORN, detail)
+                detail = f"it has {seen.size:,} bytes, and {LARGEST:,} are read at most"
+                ready[name] = Broken(name, Damage.DENIED, detail)
             else:
                 wanted.append(name)
         with self._timed():
-            found = self._read([join_path(folder, name) for name in wanted])
-        for name, raw in zip(wanted, found, strict=True):
+            contents = self._read([join_path(folder, name) for name in wanted])
+        for name, raw in zip(wanted, contents, strict=True):
             if isinstance(raw, bytes):
                 ready[name] = raw
             elif not isinstance(raw, FileNotFoundError):
@@ -109,13 +114,13 @@ class CheckpointStore:
     def read_ranges(self, wanted: Sequence[FileRange]) -> Sequence[bytes | str]:
         """Return parts of files, each its bytes, or why it cannot be read."""
         with self._timed():
-            found: Sequence[Any] = self._files.cat_ranges(
-                [self._inside(each.path) for each in wanted],
-                [each.start for each in wanted],
-                [each.start + each.size for each in wanted],
+            answers: Sequence[Any] = self._files.cat_ranges(
+                [self._inside(part.path) for part in wanted],
+                [part.start for part in wanted],
+                [part.start + part.size for part in wanted],
                 on_error="return",
             )
-        return [_why(each) if isinstance(each, Exception) else bytes(each) for each in found]
+        return [_why(answer) if isinstance(answer, Exception) else bytes(answer) for answer in answers]
 
     def is_below_root(self, path: str) -> bool:
         """Return whether a path, as it is spelled anywhere, leads into this root."""
@@ -126,14 +131,14 @@ class CheckpointStore:
         return files
 
     def _list_here(self, folder: str) -> list[FileEntry]:
-        """List a local folder: fsspec takes five times as long for it."""
+        """List a local folder: fsspec takes five times as long."""
         return _list_until_it_stays(lambda: self._scan(folder))
 
     def _scan(self, folder: str) -> list[FileEntry] | None:
-        """List a local folder once. None: all of its files are gone by now, as a query was faster."""
+        """List a local folder once; None if all of its files are gone, as a query was faster."""
         with os.scandir(self._inside(folder)) as inside:
-            entries = [_local(each) for each in inside if not is_passing(each.name)]
-        remaining = [each for each in entries if each is not None]
+            entries = [_local(entry) for entry in inside if not _is_passing_file(entry)]
+        remaining = [entry for entry in entries if entry is not None]
         return remaining if remaining or not entries else None
 
     def _list(self, folder: str) -> list[FileEntry]:
@@ -144,10 +149,10 @@ class CheckpointStore:
         inside = [row for row in rows if row["name"].rstrip("/") not in names]
         if not inside and any(row["type"] == "file" for row in rows):
             raise NotADirectoryError(folder)
-        return [entry for row in inside if not is_passing((entry := _entry(row)).name)]
+        return [_entry(row) for row in inside]
 
     def _rows(self, path: str) -> list[Mapping[str, Any]] | None:
-        """Return a store's own listing. None: it asked about each file, and one was just deleted."""
+        """Return a store's own listing; None if a file was deleted while the store asked about each file."""
         try:
             rows: list[Mapping[str, Any]] = self._files.ls(path, detail=True)
         except FileNotFoundError:
@@ -163,13 +168,13 @@ class CheckpointStore:
         whole: Sequence[Any] = self._files.cat_ranges(
             inside, [0] * len(inside), [LARGEST] * len(inside), on_error="return"
         )
-        return [each if isinstance(each, (bytes, Exception)) else bytes(each) for each in whole]
+        return [content if isinstance(content, (bytes, Exception)) else bytes(content) for content in whole]
 
     def _url(self, path: str) -> str:
         return to_url(path, mapped=self._mapped)
 
     def _inside(self, path: str) -> str:
-        """Return a path as the store itself takes it."""
+        """Return a path in the store's own form."""
         inside: str = self._files._strip_protocol(self._url(path))
         return inside
 
@@ -198,19 +203,23 @@ class CheckpointStore:
 def _list_until_it_stays(list_once: Callable[[], list[T] | None]) -> list[T]:
     """Repeat a listing that is None, as files vanished meanwhile. Raises OSError where they always do."""
     for _ in range(_MOST_LISTINGS):
-        if (found := list_once()) is not None:
-            return found
+        if (entries := list_once()) is not None:
+            return entries
     raise OSError("its files vanish while they are listed")
 
 
-def _local(found: os.DirEntry[str]) -> FileEntry | None:
-    """Links count as files, so that no circle is walked. None: it was deleted since the folder was read."""
+def _is_passing_file(entry: os.DirEntry[str]) -> bool:
+    return is_passing(entry.name) and not entry.is_dir(follow_symlinks=False)
+
+
+def _local(entry: os.DirEntry[str]) -> FileEntry | None:
+    """Return an entry; None if it was deleted since the listing. Links count as files, to avoid cycles."""
     try:
-        stat = found.stat(follow_symlinks=False)
+        stat = entry.stat(follow_symlinks=False)
     except FileNotFoundError:
         return None
-    is_folder = found.is_dir(follow_symlinks=False)
-    return FileEntry(found.name, is_folder, FileSeen(stat.st_size, stat.st_mtime_ns // 1_000_000))
+    is_folder = entry.is_dir(follow_symlinks=False)
+    return FileEntry(entry.name, is_folder, FileSeen(stat.st_size, stat.st_mtime_ns // 1_000_000))
 
 
 def _entry(row: Mapping[str, Any]) -> FileEntry:

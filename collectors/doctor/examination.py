@@ -15,8 +15,8 @@ from typing import Any
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
+from collectors.doctor.acls import check_action_rights, check_read_rights
 from collectors.doctor.checks import CheckStatus, DoctorCheck, Patient
-from collectors.kafka.acls import check_action_rights, check_read_rights
 from collectors.kafka.clients import Complaints
 from collectors.kafka.connectivity import Address, Reached, connect_all, parse_address
 from fenceline.authentication.mechanisms import (
@@ -107,7 +107,7 @@ def _within(patient: Patient, trials: Trials) -> Iterator[DoctorCheck]:
     brokers = trials.list_brokers()
     able = trials.broker_abilities(brokers)
     yield from _brokers(brokers, able, patient.timeout_s)
-    known = {broker: each for broker, each in able.items() if isinstance(each, Abilities)}
+    known = {broker: abilities for broker, abilities in able.items() if isinstance(abilities, Abilities)}
     if not known:
         yield DoctorCheck(CheckStatus.SKIP, "the rest", "no broker answers at its advertised address")
         return
@@ -119,7 +119,7 @@ def _within(patient: Patient, trials: Trials) -> Iterator[DoctorCheck]:
 
 
 def _untranslatable(properties: Mapping[str, str]) -> Sequence[CannotTranslate]:
-    """Return an error for each property that kafka-python has no like of."""
+    """Return an error for each property without an equivalent in kafka-python."""
     found = []
     left = dict(properties)
     for _ in properties:
@@ -155,21 +155,21 @@ def _configuration(patient: Patient, untranslatable: Sequence[CannotTranslate]) 
 
 
 def _servers(patient: Patient) -> Generator[DoctorCheck, None, bool]:
-    """Yield a check of each bootstrap server; return whether the cluster can be asked through one of them."""
-    texts = [each.strip() for each in patient.bootstrap_servers.split(",") if each.strip()]
-    addresses = [address for each in texts if (address := parse_address(each))]
-    for each in texts:
-        if parse_address(each) is None:
+    """Yield a check of each bootstrap server; return whether one of them gives access to the cluster."""
+    texts = [text.strip() for text in patient.bootstrap_servers.split(",") if text.strip()]
+    addresses = [address for text in texts if (address := parse_address(text))]
+    for text in texts:
+        if parse_address(text) is None:
             remedy = '"bootstrap.servers" = "host:port"'
-            yield DoctorCheck(CheckStatus.FAIL, f"server {each}", "this is no address", (remedy,))
+            yield DoctorCheck(CheckStatus.FAIL, f"server {text}", "this is no address", (remedy,))
     reached = connect_all(addresses, patient.timeout_s)
-    for address, found in reached.items():
-        if found.trouble:
+    for address, connection in reached.items():
+        if connection.trouble:
             remedy = 'check "bootstrap.servers", that the broker runs, and what is between'
-            yield DoctorCheck(CheckStatus.FAIL, f"server {address}", found.trouble, (remedy,))
+            yield DoctorCheck(CheckStatus.FAIL, f"server {address}", connection.trouble, (remedy,))
         else:
-            yield DoctorCheck(CheckStatus.OK, f"server {address}", _connected(address, found))
-    return len(addresses) == len(texts) and any(not found.trouble for found in reached.values())
+            yield DoctorCheck(CheckStatus.OK, f"server {address}", _connected(address, connection))
+    return len(addresses) == len(texts) and any(not connection.trouble for connection in reached.values())
 
 
 def _librdkafka(patient: Patient) -> DoctorCheck:
@@ -210,17 +210,17 @@ def _brokers(
     addresses = {broker: Address(*where) for broker, where in brokers.items()}
     reached = connect_all(set(addresses.values()), timeout_s)
     for broker, address in addresses.items():
-        what, found, abilities = f"broker {broker} at {address}", reached[address], able[broker]
-        if found.trouble:
+        what, connection, abilities = f"broker {broker} at {address}", reached[address], able[broker]
+        if connection.trouble:
             remedy = f"make it reachable from here, or change broker {broker}'s advertised.listeners"
-            yield DoctorCheck(CheckStatus.FAIL, what, found.trouble, (remedy,))
+            yield DoctorCheck(CheckStatus.FAIL, what, connection.trouble, (remedy,))
         elif isinstance(abilities, Unseen):
             yield DoctorCheck(
-                CheckStatus.FAIL, what, f"{_connected(address, found)}, then: {abilities.reason}"
+                CheckStatus.FAIL, what, f"{_connected(address, connection)}, then: {abilities.reason}"
             )
         else:
             answered = f"answered in {_ms(abilities.answered_ms)}; {abilities.release} by its requests"
-            yield DoctorCheck(CheckStatus.OK, what, f"{_connected(address, found)}, {answered}")
+            yield DoctorCheck(CheckStatus.OK, what, f"{_connected(address, connection)}, {answered}")
 
 
 def _versions(known: Mapping[int, Abilities]) -> Iterator[DoctorCheck]:
@@ -230,7 +230,7 @@ def _versions(known: Mapping[int, Abilities]) -> Iterator[DoctorCheck]:
         without = [broker for broker, able in known.items() if able.requests.get(key, (0, -1))[1] < lowest]
         if without:
             lacking = True
-            who = list_names([f"broker {each}" for each in without])
+            who = list_names([f"broker {broker}" for broker in without])
             yield DoctorCheck(
                 CheckStatus.FAIL, what, f"{who} cannot {name}: {dark}", ("run Kafka 3.0 or newer",)
             )
@@ -255,17 +255,19 @@ def _settings(patient: Patient, trials: Trials, known: Mapping[int, Abilities]) 
             CheckStatus.SKIP, "settings", "no broker returns them; see DESCRIBE_CONFIGS on cluster"
         )
         return
-    open_doors = [broker for broker, each in settings.items() if each.get(_VERIFICATION, "false") != "true"]
+    open_doors = [
+        broker for broker, values in settings.items() if values.get(_VERIFICATION, "false") != "true"
+    ]
     if open_doors:
-        who = list_names([f"broker {each}" for each in open_doors])
+        who = list_names([f"broker {broker}" for broker in open_doors])
         detail = f"{_VERIFICATION} is off at {who}, or not known there: hanging transactions can arise"
         how = f"--alter --entity-type brokers --entity-default --add-config {_VERIFICATION}=true"
         yield DoctorCheck(
             CheckStatus.WARN, "settings", detail, (f"kafka-configs {how} {patient.bootstrap_option}",)
         )
     for name in (_MAX_TIMEOUT, _CLEANUP):
-        values = sorted({each[name] for each in settings.values() if name in each}, key=int)
-        shown = list_names([format_duration(int(each)) for each in values]) or "unknown"
+        values = sorted({values[name] for values in settings.values() if name in values}, key=int)
+        shown = list_names([format_duration(int(value)) for value in values]) or "unknown"
         status = CheckStatus.WARN if len(values) > 1 else CheckStatus.OK
         yield DoctorCheck(
             status, "settings", f"{name} is {shown}" + (": brokers differ" if values[1:] else "")
@@ -286,9 +288,9 @@ def _clock(trials: Trials) -> DoctorCheck:
     return DoctorCheck(CheckStatus.OK, "clock", detail)
 
 
-def _connected(address: Address, found: Reached) -> str:
-    via = "" if found.ip == address.host else f"resolves to {found.ip}, "
-    return f"{via}connected in {_ms(found.connected_ms)}"
+def _connected(address: Address, reached: Reached) -> str:
+    via = "" if reached.ip == address.host else f"resolves to {reached.ip}, "
+    return f"{via}connected in {_ms(reached.connected_ms)}"
 
 
 def _since_ms(begun: float) -> float:

@@ -11,13 +11,13 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import NamedTuple, Protocol
 
 from collectors.engines.json_api import ApiUnavailable, JsonApi
-from fenceline.collecting import EngineAnswer, EngineKind
-from fenceline.connect.connectors import connector_statuses
-from fenceline.flink.job_status import flink_run, job_ids
+from fenceline.engines.answers import EngineAnswer, EngineKind
+from fenceline.engines.connect.connectors import connector_statuses
+from fenceline.engines.flink.job_status import flink_run, job_ids
 
 #: How long one API may take for a poll, in seconds; and how long we wait for all of them.
 DEADLINE_S, _WAIT_S = 4.0, 5.0
-#: So many runs of a JobManager are read, those that were started last.
+#: Maximum runs of a JobManager that are read, the newest ones.
 MOST_RUNS = 50
 #: How scopes of gaps begin that name an API.
 API = "api:"

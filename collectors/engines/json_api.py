@@ -81,16 +81,16 @@ class JsonApi:
         self, connection: http.client.HTTPConnection, answer: http.client.HTTPResponse, end: float
     ) -> bytes:
         """Read an answer to its end: each part has what is left of the time, not the whole of it."""
-        found = bytearray()
+        body = bytearray()
         while True:
             if connection.sock is not None:
                 connection.sock.settimeout(_left_s(end))
             _left_s(end)
             part = answer.read1(_CHUNK)
             if not part:
-                return bytes(found)
-            found += part
-            if len(found) > LARGEST:
+                return bytes(body)
+            body += part
+            if len(body) > LARGEST:
                 raise self._failure(f"answers with more than {LARGEST:,} bytes: that is not read")
 
 

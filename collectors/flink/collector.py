@@ -15,8 +15,8 @@ from collectors.checkpoints.collector import Root
 from collectors.checkpoints.store import CannotRead, CheckpointStore, FileEntry, Missing
 from collectors.flink.job_folder import METADATA, JobFolder, checkpoint_number
 from collectors.rate_limit import RecentDuration
-from fenceline.flink.records import FlinkJobObservation, UnreadCheckpoint
-from fenceline.paths import join_path
+from fenceline.engines.flink.records import FlinkJobObservation, UnreadCheckpoint
+from fenceline.spark.paths import join_path
 
 #: A store may be busy with us for so small a share of its time: one part in twenty.
 _PACE = 20
@@ -76,13 +76,13 @@ class _FlinkRootFolder:
             return []
         self.is_whole = True
         kept: dict[str, JobFolder] = {}
-        found = []
+        sightings = []
         for path, listed in self._jobs(self._store, top):
             kept[path] = self._folders.get(path) or JobFolder(self._store, path)
             if observation := self._observe(kept[path], listed):
-                found.append(observation)
+                sightings.append(observation)
         self._folders = kept
-        return found
+        return sightings
 
     def _observe(self, folder: JobFolder, listed: Mapping[str, FileEntry]) -> FlinkJobObservation | None:
         try:
@@ -99,9 +99,9 @@ class _FlinkRootFolder:
         self, store: CheckpointStore, top: Mapping[str, FileEntry]
     ) -> Iterator[tuple[str, Mapping[str, FileEntry]]]:
         """Yield each folder that holds checkpoints or is a savepoint, with its listing."""
-        left, seen = [(self.path, 0, top)], 1
-        while left:
-            path, depth, listed = left.pop(0)
+        waiting, seen = [(self.path, 0, top)], 1
+        while waiting:
+            path, depth, listed = waiting.pop(0)
             if METADATA in listed or any(checkpoint_number(name) is not None for name in listed):
                 yield path, listed
                 continue
@@ -110,7 +110,7 @@ class _FlinkRootFolder:
                 self._unseen(ROOT + self.path, _too_much(store, self.path, path))
                 continue
             seen += len(below)
-            left.extend(self._listed(store, [join_path(path, name) for name in below], depth + 1))
+            waiting.extend(self._listed(store, [join_path(path, name) for name in below], depth + 1))
 
     def _listed(
         self, store: CheckpointStore, paths: Sequence[str], depth: int
@@ -131,7 +131,7 @@ class FlinkCollector:
     """Polls the checkpoints of all Flink jobs of one cluster."""
 
     def __init__(self, roots: Sequence[Root]) -> None:
-        self._roots = [_FlinkRootFolder(each) for each in roots]
+        self._roots = [_FlinkRootFolder(root) for root in roots]
         self._due = time.monotonic()
         self._lately = RecentDuration()
         self._since: dict[str, int] = {}
@@ -143,7 +143,7 @@ class FlinkCollector:
     def poll(self, now_ms: int, *, every_s: float) -> ObservedFlinkJobs:
         """Read all jobs; the next poll is due after `every_s`, later where stores are slow."""
         began, before = time.monotonic(), self._spent_s()
-        found = {each.path: each for root in self._roots for each in root.poll()}
+        folders = {folder.path: folder for root in self._roots for folder in root.poll()}
         self._due = began + max(every_s, _PACE * self._lately.add(self._spent_s() - before))
         gaps = {ROOT + root.path: root.blind for root in self._roots if root.blind}
         for root in self._roots:
@@ -151,7 +151,7 @@ class FlinkCollector:
         self._since = {scope: self._since.get(scope, now_ms) for scope in gaps}
         reasons = [root.blind for root in self._roots]
         return ObservedFlinkJobs(
-            list(found.values()),
+            list(folders.values()),
             [root.path for root in self._roots if root.is_whole],
             {scope: (self._since[scope], why) for scope, why in gaps.items()},
             "; ".join(reasons) if all(reasons) else "",

@@ -10,16 +10,16 @@ import re
 from collections.abc import Iterator, Mapping
 
 from collectors.checkpoints.store import CannotRead, CheckpointStore, FileEntry, FileRange, Missing
+from fenceline.engines.flink.metadata import CheckpointMetadata, decode_checkpoint_metadata
+from fenceline.engines.flink.records import FlinkCheckpoint, FlinkJobObservation, UnreadCheckpoint
+from fenceline.engines.flink.sink_state import decode_sink_states
+from fenceline.engines.flink.state_handles import FlinkStateFile
 from fenceline.facts import Undecoded
-from fenceline.flink.metadata import CheckpointMetadata, decode_checkpoint_metadata
-from fenceline.flink.records import FlinkCheckpoint, FlinkJobObservation, UnreadCheckpoint
-from fenceline.flink.sink_state import decode_sink_states
-from fenceline.flink.state_handles import FlinkStateFile
-from fenceline.paths import join_path
+from fenceline.spark.paths import join_path
 from fenceline.spark.records import FileSeen
 
 METADATA = "_metadata"
-#: So many checkpoints of a job are read, those of the highest numbers.
+#: Maximum checkpoints of a job that are read, those with the highest numbers.
 MOST_CHECKPOINTS = 10
 #: Bytes of a `_metadata`, and of all state beside it, that are read at most.
 LARGEST = 64_000_000
@@ -38,8 +38,8 @@ _Read = FlinkCheckpoint | UnreadCheckpoint
 
 def checkpoint_number(name: str) -> int | None:
     """Return N of `chk-N`, None for every other name."""
-    found = _CHECKPOINT.fullmatch(name)
-    return int(found[1]) if found else None
+    match = _CHECKPOINT.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 class JobFolder:
@@ -52,17 +52,18 @@ class JobFolder:
 
     def poll(self, listed: Mapping[str, FileEntry]) -> FlinkJobObservation | None:
         """Return what is there, None where nothing is completed. `listed`: the folder, read just now."""
-        found = {(path, seen): self._checkpoint(path, seen) for path, seen in self._completed(listed)}
-        settled = [each for key, each in found.items() if self._is_settled(key, each)]
-        self._read = found
+        checkpoints = {(path, seen): self._checkpoint(path, seen) for path, seen in self._completed(listed)}
+        settled = [
+            entry
+            for key, entry in checkpoints.items()
+            if isinstance(entry, FlinkCheckpoint) or key in self._read
+        ]
+        self._read = checkpoints
         if not settled:
             return None
         name = self.path.rstrip("/").rpartition("/")[2]
         newest_first = tuple(sorted(settled, key=_age, reverse=True))
         return FlinkJobObservation(self.path, name if _JOB_ID.fullmatch(name) else "", newest_first)
-
-    def _is_settled(self, key: tuple[str, FileSeen], read: _Read) -> bool:
-        return isinstance(read, FlinkCheckpoint) or key in self._read
 
     def _completed(self, listed: Mapping[str, FileEntry]) -> Iterator[tuple[str, FileSeen]]:
         """Yield the newest completed checkpoints in a folder, or itself where it is a savepoint."""
@@ -109,7 +110,7 @@ class JobFolder:
 
     def _state_files(self, path: str, metadata: CheckpointMetadata) -> Mapping[FlinkStateFile, bytes]:
         wanted = metadata.state_files()
-        raw = self._ranges([self._range(path, each) for each in wanted]) if wanted else ()
+        raw = self._ranges([self._range(path, file) for file in wanted]) if wanted else ()
         return dict(zip(wanted, raw, strict=True))
 
     def _range(self, checkpoint: str, file: FlinkStateFile) -> FileRange:
@@ -124,18 +125,18 @@ class JobFolder:
 
     def _ranges(self, wanted: list[FileRange]) -> list[bytes]:
         """Return parts of files. Raises `CannotRead` for the first that cannot be read."""
-        size = sum(each.size for each in wanted)
+        size = sum(file.size for file in wanted)
         if size > LARGEST:
             raise CannotRead(
                 f"{self._store.display_path(wanted[0].path)} and what it names have {size:,} bytes, and "
                 f"{LARGEST:,} are read at most: its pending commits are not known"
             )
-        found = []
-        for each, raw in zip(wanted, self._store.read_ranges(wanted), strict=True):
+        states = []
+        for file, raw in zip(wanted, self._store.read_ranges(wanted), strict=True):
             if isinstance(raw, str):
-                raise CannotRead(f"{self._store.display_path(each.path)} cannot be read: {raw}")
-            found.append(raw)
-        return found
+                raise CannotRead(f"{self._store.display_path(file.path)} cannot be read: {raw}")
+            states.append(raw)
+        return states
 
     def _undecoded(self, path: str, wrong: Undecoded) -> CannotRead:
         where = self._store.display_path(join_path(path, METADATA))
@@ -144,6 +145,6 @@ class JobFolder:
 
 
 def _age(read: _Read) -> tuple[int, int]:
-    """Newest last: by when it was written, which a job that numbers anew does not turn round."""
+    """Sort key, newest last: the time of writing, which holds even if a job numbers anew."""
     number = checkpoint_number(read.path.rpartition("/")[2])
     return read.completed_ms or 0, -1 if number is None else number

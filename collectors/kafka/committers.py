@@ -35,7 +35,7 @@ class CommitterRows(Protocol):
 
 
 class CommitterReader:
-    """Finds out, a few at a time. Keeps what is due and when it was asked."""
+    """Finds committers, a few at a time. Keeps which are due and when it asked."""
 
     def __init__(self, reads: ClusterReads) -> None:
         self._reads = reads
@@ -50,7 +50,7 @@ class CommitterReader:
         """
         self._list_due(ours)
         producers = dict(self._producers())
-        transactional = {each for each in producers.values() if each is not None}
+        transactional = {producer for producer in producers.values() if producer is not None}
         names = dict(ours.transactional_ids(transactional)) if transactional else {}
         if transactional - names.keys():
             names |= self._reads.transactional_ids(transactional - names.keys())
@@ -62,25 +62,27 @@ class CommitterReader:
             return
         self._listed_s = now_s
         listed = ours.commits_beside_transactions()
-        known = {each[:2] for each in listed}
+        known = {owner[:2] for owner in listed}
         self._asked_s = {key: at for key, at in self._asked_s.items() if key in known}
-        self._due = [each for each in listed if now_s - self._asked_s.get(each[:2], -_STANDS_S) >= _STANDS_S]
+        self._due = [
+            owner for owner in listed if now_s - self._asked_s.get(owner[:2], -_STANDS_S) >= _STANDS_S
+        ]
 
     def _producers(self) -> Iterator[tuple[tuple[str, str], int | None]]:
         """Yield groups and topics with the producer of their newest commit, None outside of transactions.
 
         A commit that is gone was overwritten by a newer one: it is due again.
         """
-        some, self._due = self._due[:_AT_ONCE], self._due[_AT_ONCE:]
-        for each in some:
-            where = TopicPartition(CONSUMER_OFFSETS, each.log_partition)
-            answer = self._reads.batch_headers(where, each.log_offset, most_bytes=_BYTES)
+        due, self._due = self._due[:_AT_ONCE], self._due[_AT_ONCE:]
+        for partition in due:
+            where = TopicPartition(CONSUMER_OFFSETS, partition.log_partition)
+            answer = self._reads.batch_headers(where, partition.log_offset, most_bytes=_BYTES)
             if isinstance(answer, Unseen):
                 continue
             for batch in answer.batches:
-                if batch.first <= each.log_offset <= batch.last and not batch.marker:
-                    self._asked_s[each[:2]] = time.monotonic()
-                    yield each[:2], batch.producer_id if batch.transactional else None
+                if batch.first <= partition.log_offset <= batch.last and not batch.marker:
+                    self._asked_s[partition[:2]] = time.monotonic()
+                    yield partition[:2], batch.producer_id if batch.transactional else None
 
 
 def _application(producer: int | None, names: Mapping[int, str]) -> str | None:

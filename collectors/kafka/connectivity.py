@@ -43,36 +43,37 @@ def parse_address(text: str) -> Address | None:
         host, port = parts.hostname, parts.port
     except ValueError:
         return None
-    if not host or parts.path or any(each.isspace() for each in host):
+    if not host or parts.path or any(character.isspace() for character in host):
         return None
     return Address(host, _PORT if port is None else port)
 
 
 def connect_all(addresses: Collection[Address], timeout_s: float) -> Mapping[Address, Reached]:
     """Return what came of connecting to each address, all of them within twice `timeout_s`."""
-    found: dict[Address, Reached] = {}
+    answers: dict[Address, Reached] = {}
     # No pool: a resolver that hangs would hold up the end of the process.
     threads = [
-        threading.Thread(target=_try, args=(each, timeout_s, found), daemon=True) for each in addresses
+        threading.Thread(target=_try, args=(address, timeout_s, answers), daemon=True)
+        for address in addresses
     ]
     for thread in threads:
         thread.start()
     until = time.monotonic() + 2 * timeout_s
     for thread in threads:
         thread.join(max(0.0, until - time.monotonic()))
-    return {each: found.get(each, Reached(trouble=_LATE)) for each in addresses}
+    return {address: answers.get(address, Reached(trouble=_LATE)) for address in addresses}
 
 
-def _try(address: Address, timeout_s: float, found: dict[Address, Reached]) -> None:
+def _try(address: Address, timeout_s: float, answers: dict[Address, Reached]) -> None:
     try:
         places = socket.getaddrinfo(*address, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
-        found[address] = Reached(trouble=f"its name does not resolve ({_reason(error)})")
+        answers[address] = Reached(trouble=f"its name does not resolve ({_reason(error)})")
         return
     # A name may lead to several: the first that opens will do, as it does for the client libraries.
     for family, kind, _, _, where in places:
-        found[address] = _connect(socket.socket(family, kind), where, timeout_s)
-        if not found[address].trouble:
+        answers[address] = _connect(socket.socket(family, kind), where, timeout_s)
+        if not answers[address].trouble:
             return
 
 

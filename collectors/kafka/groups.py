@@ -31,7 +31,7 @@ from transaction_admin.reads import ClusterReads, Commits, GroupListed, GroupLis
 
 #: Looks may take a twentieth of the brokers' time.
 _PACE = 20
-#: For how long it is remembered that nobody has a producer id.
+#: How long the absence of a producer id's owner is remembered.
 _FORGET_S = 60.0
 _NOT_LISTED = GroupListed("", "", "", -1)
 
@@ -50,13 +50,13 @@ class PreviousGroupState(CommitterRows, Protocol):
 
 @dataclass(slots=True)
 class _GroupPoll:
-    """What a poll has gathered so far."""
+    """The results of a poll so far."""
 
     groups: dict[str, SeenGroup] = field(default_factory=dict)
     gaps: dict[str, str] = field(default_factory=dict)
 
     def all_partitions(self) -> Iterator[TopicPartition]:
-        """Yield every partition that a group has something to do with."""
+        """Yield every partition in which a group has committed."""
         for group in self.groups.values():
             yield from group.committed
 
@@ -93,39 +93,39 @@ class GroupsCollector:
         """Read all groups; the next poll is due after `every_s`, later where brokers are slow."""
         before, began = self._reads.cost, time.monotonic()
         try:
-            found = self._observe(now_ms, ours)
+            observed = self._observe(now_ms, ours)
         finally:
             cost = self._reads.cost
             broker_ms = cost.broker_ms - before.broker_ms
             self._due = began + max(every_s, _PACE * self._lately.add(broker_ms / 1_000))
-        return replace(found, requests=cost.requests - before.requests, broker_ms=broker_ms)
+        return replace(observed, requests=cost.requests - before.requests, broker_ms=broker_ms)
 
     def _observe(self, now_ms: int, ours: PreviousGroupState) -> ObservedGroups:
         listing = self._reads.list_groups()
-        seen = self._committed(listing, ours)
+        poll = self._committed(listing, ours)
         for unseen in listing.unseen:
             scope = unseen.what if unseen.broker is None else f"broker:{unseen.broker}"
-            seen.gaps[scope] = unseen.reason
+            poll.gaps[scope] = unseen.reason
         # After the offsets: so none is ever beyond the end by a race.
-        ends = self._ends(seen)
-        for name, group in seen.groups.items():
+        ends = self._ends(poll)
+        for name, group in poll.groups.items():
             if group.kind == SHARE:
-                seen.groups[name] = self._shares.at_positions(name, group, ends)
-        pending, added = self._undecided(seen, ends, ours, now_ms)
+                poll.groups[name] = self._shares.at_positions(name, group, ends)
+        pending, added = self._undecided(poll, ends, ours, now_ms)
         return ObservedGroups(
             at_ms=now_ms,
-            groups=seen.groups,
+            groups=poll.groups,
             offsets=ends,
-            only_markers=self._only_markers(seen, ends),
+            only_markers=self._only_markers(poll, ends),
             pending=pending,
             added=added,
             committers=self._committers.read_committers(ours),
-            gaps=seen.gaps,
+            gaps=poll.gaps,
             partial="; ".join(map(str, listing.unseen)),
         )
 
     def _committed(self, listing: GroupListing, ours: PreviousGroupState) -> _GroupPoll:
-        """Ask what groups have committed: what is stable, and where it is not, what was before it."""
+        """Return committed offsets: the stable ones, and earlier ones where a commit is pending."""
         listed = listing.groups
         names = listed.keys() | set(ours.logged_groups())
         asked = [name for name in names if listed.get(name, _NOT_LISTED).kind != SHARE]
@@ -134,20 +134,20 @@ class GroupsCollector:
             **self._reads.committed_offsets(asked, require_stable=True),
             **self._shares.start_offsets(shares),
         }
-        shaky = [name for name, each in stable.items() if _unstable(each)]
+        shaky = [name for name, answer in stable.items() if _unstable(answer)]
         before = self._reads.committed_offsets(shaky, require_stable=False) if shaky else {}
-        hidden = [name for name, each in stable.items() if isinstance(each, Unseen)]
+        hidden = [name for name, answer in stable.items() if isinstance(answer, Unseen)]
         logged = ours.logged_commits(hidden) if hidden else {}
-        seen = _GroupPoll()
+        poll = _GroupPoll()
         for name in names:
-            each = stable.get(name, {})
-            if name not in listed and not each and not isinstance(each, Unseen):
+            answer = stable.get(name, {})
+            if name not in listed and not answer and not isinstance(answer, Unseen):
                 continue  # it was deleted, and the tail has not read that yet
-            seen.groups[name] = self._group(
-                name, listed.get(name, _NOT_LISTED), each, before.get(name), logged.get(name)
+            poll.groups[name] = self._group(
+                name, listed.get(name, _NOT_LISTED), answer, before.get(name), logged.get(name)
             )
-        seen.gaps.update(_gaps(seen.groups))
-        return seen
+        poll.gaps.update(_gaps(poll.groups))
+        return poll
 
     def _group(
         self,
@@ -168,14 +168,14 @@ class GroupsCollector:
             return replace(group, committed=known, error=answer.reason, unseen=logged is None)
         committed: dict[TopicPartition, Committed | None] = {}
         reasons = []
-        for where, each in answer.items():
-            if isinstance(each, Unseen):
-                reasons.append(str(each))
-            elif isinstance(each, Unstable):
+        for where, commit in answer.items():
+            if isinstance(commit, Unseen):
+                reasons.append(str(commit))
+            elif isinstance(commit, Unstable):
                 stable = before.get(where) if isinstance(before, Mapping) else None
                 committed[where] = stable if isinstance(stable, Committed) else None
             else:
-                committed[where] = each
+                committed[where] = commit
         return replace(
             group, committed=committed, unstable=frozenset(_unstable(answer)), error="; ".join(reasons[:3])
         )
@@ -187,48 +187,49 @@ class GroupsCollector:
         amount = len(self._log_partitions)
         return partition_for(text.unescape_text(name), amount) if amount else None
 
-    def _ends(self, seen: _GroupPoll) -> dict[TopicPartition, Offsets]:
-        wanted = {*seen.all_partitions(), *self._log_partitions}
-        found = self._reads.list_offsets(wanted) if wanted else {}
-        return {where: each for where, each in found.items() if isinstance(each, Offsets)}
+    def _ends(self, poll: _GroupPoll) -> dict[TopicPartition, Offsets]:
+        wanted = {*poll.all_partitions(), *self._log_partitions}
+        answers = self._reads.list_offsets(wanted) if wanted else {}
+        return {where: offsets for where, offsets in answers.items() if isinstance(offsets, Offsets)}
 
     def _undecided(
-        self, seen: _GroupPoll, ends: Ends, ours: PreviousGroupState, now_ms: int
+        self, poll: _GroupPoll, ends: Ends, ours: PreviousGroupState, now_ms: int
     ) -> tuple[Mapping[tuple[str, TopicPartition], tuple[PendingCommit, ...]], Sequence[AddedOffsets]]:
-        """Return the pending commits of partitions of `__consumer_offsets` that stay held back.
+        """Return the pending commits in partitions of `__consumer_offsets` that stay blocked.
 
-        With them what transactions have added there, up to their end.
-
-        Commits of a group that has none decided so far are known from nowhere else.
+        Also return what transactions have added there, up to their end. Nothing else knows the pending
+        commits of a group without a decided commit.
         """
         offsets = {where.partition: ends[where] for where in self._log_partitions if where in ends}
-        lagging = {number: each for number, each in offsets.items() if each.lso < each.high_watermark}
-        held = {number: each for number, each in lagging.items() if self._held.get(number) == each.lso}
-        self._held = {number: each.lso for number, each in lagging.items()}
+        lagging = {number: end for number, end in offsets.items() if end.lso < end.high_watermark}
+        held = {number: end for number, end in lagging.items() if self._held.get(number) == end.lso}
+        self._held = {number: end.lso for number, end in lagging.items()}
         read = self._pending.read_pending(held, offsets, now_ms)
-        owners = self._owners_of({each.producer_id for each in read.undecided}, ours)
-        found: dict[tuple[str, TopicPartition], tuple[PendingCommit, ...]] = {}
-        for each in read.undecided:
-            owner = owners.get(each.producer_id, "")
-            commit = PendingCommit(each.added.offset, each.producer_id, each.producer_epoch, owner)
-            key = each.added.group, each.where
-            found[key] = (*(c for c in found.get(key, ()) if c[1:] != commit[1:]), commit)
-            self._add_unstable(seen, each)
-        return found, read.added
+        owners = self._owners_of({undecided.producer_id for undecided in read.undecided}, ours)
+        pending: dict[tuple[str, TopicPartition], tuple[PendingCommit, ...]] = {}
+        for undecided in read.undecided:
+            owner = owners.get(undecided.producer_id, "")
+            commit = PendingCommit(
+                undecided.added.offset, undecided.producer_id, undecided.producer_epoch, owner
+            )
+            key = undecided.added.group, undecided.where
+            pending[key] = (*(c for c in pending.get(key, ()) if c[1:] != commit[1:]), commit)
+            self._add_unstable(poll, undecided)
+        return pending, read.added
 
-    def _add_unstable(self, seen: _GroupPoll, each: Undecided) -> None:
-        name = each.added.group
-        group = seen.groups.get(name) or SeenGroup(log_partition=self._log_partition(name))
-        if each.where not in group.committed:
+    def _add_unstable(self, poll: _GroupPoll, undecided: Undecided) -> None:
+        name = undecided.added.group
+        group = poll.groups.get(name) or SeenGroup(log_partition=self._log_partition(name))
+        if undecided.where not in group.committed:
             group = replace(
                 group,
-                committed={**group.committed, each.where: None},
-                unstable=group.unstable | {each.where},
+                committed={**group.committed, undecided.where: None},
+                unstable=group.unstable | {undecided.where},
             )
-            seen.groups[name] = group
+            poll.groups[name] = group
 
     def _owners_of(self, producer_ids: Collection[int], ours: PreviousGroupState) -> Mapping[int, str]:
-        """Return the owners of producer ids: from the tail's rows, else, at a cost, from coordinators."""
+        """Return the owners of producer ids: from the tail's rows, else from coordinators, which is slow."""
         now = time.monotonic()
         known = {
             number: (name, at)
@@ -244,13 +245,13 @@ class GroupsCollector:
         self._owners = known
         return {number: name for number, (name, _) in known.items()}
 
-    def _only_markers(self, seen: _GroupPoll, ends: Ends) -> frozenset[tuple[TopicPartition, int]]:
-        """Check for groups that do not move whether they have anything left to read."""
+    def _only_markers(self, poll: _GroupPoll, ends: Ends) -> frozenset[tuple[TopicPartition, int]]:
+        """Check whether groups that do not move have anything left to read."""
         places = {
-            (where, each.offset)
-            for group in seen.groups.values()
-            for where, each in group.committed.items()
-            if each is not None and where in ends
+            (where, commit.offset)
+            for group in poll.groups.values()
+            for where, commit in group.committed.items()
+            if commit is not None and where in ends
         }
         still = sorted(places & self._before)
         self._before = places
@@ -260,14 +261,15 @@ class GroupsCollector:
 def _unstable(answer: Commits | Unseen) -> Collection[TopicPartition]:
     if isinstance(answer, Unseen):
         return ()
-    return [where for where, each in answer.items() if isinstance(each, Unstable)]
+    return [where for where, commit in answer.items() if isinstance(commit, Unstable)]
 
 
 def _gaps(groups: Mapping[str, SeenGroup]) -> Iterator[tuple[str, str]]:
-    """Yield a gap for each group of whose offsets nothing is known, one for all that a broker coordinates."""
+    """Yield a gap for each group without known offsets; one for a broker if it has no other group."""
     hidden = {name: group for name, group in groups.items() if group.unseen}
     here = Counter(group.coordinator for group in groups.values())
-    there = Counter(group.coordinator for group in hidden.values())
+    hidden_at = Counter(group.coordinator for group in hidden.values())
     for name, group in hidden.items():
-        whole = group.coordinator is not None and there[group.coordinator] == here[group.coordinator] > 1
-        yield (f"broker:{group.coordinator}" if whole else f"group:{name}"), group.error
+        broker = group.coordinator
+        is_whole = broker is not None and hidden_at[broker] == here[broker] > 1
+        yield (f"broker:{broker}" if is_whole else f"group:{name}"), group.error

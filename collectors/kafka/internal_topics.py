@@ -63,7 +63,7 @@ class TopicReplaced(Exception):
 
 
 class _PolledRecords:
-    """What one poll has gathered so far."""
+    """The results of one poll so far."""
 
     def __init__(self) -> None:
         self.records: defaultdict[int, defaultdict[bytes, list[RawRecord]]] = defaultdict(_by_key)
@@ -72,12 +72,12 @@ class _PolledRecords:
         self.compacted = 0
 
     def note_hole(self, partition: int, offset: int, missing: int) -> None:
-        """Note that so many offsets before this one are gone."""
+        """Note that offsets before this one are gone."""
         self.holes[partition].append(offset)
         self.compacted += max(0, missing)
 
     def take_over(self, other: _PolledRecords, partition: int) -> None:
-        """Take what another one has gathered of a partition."""
+        """Take the records of a partition that another poll has gathered."""
         self.records[partition] = other.records.pop(partition)
         self.holes[partition] = other.holes.pop(partition, [])
         count = sum(map(len, self.records[partition].values()))
@@ -208,15 +208,15 @@ class Tail:
         self._cold = self._cold and batch.seen_through_ms is None
         return batch
 
-    def _hold_back(self, seen: _PolledRecords) -> None:
-        """Keep the partition that is half read for the next poll: so each id is folded and saved once.
+    def _hold_back(self, poll: _PolledRecords) -> None:
+        """Keep a half-read partition for the next poll: so each id is folded and saved once.
 
-        While catching up records come partition after partition, some thousands of each at once.
+        While catching up, records come partition after partition, some thousands of each at once.
         """
-        half = [p for p in seen.records if self._next[p] < self._ends[p]]
-        if 0 < len(half) < len(seen.records):
+        half = [p for p in poll.records if self._next[p] < self._ends[p]]
+        if 0 < len(half) < len(poll.records):
             for p in half:
-                self._held.take_over(seen, p)
+                self._held.take_over(poll, p)
 
     def unstable_offsets(self) -> dict[int, int]:
         """Return the last stable offset of partitions where the high watermark is beyond it.
@@ -234,7 +234,7 @@ class Tail:
         return stable
 
     def _behind(self) -> int:
-        """Return how many records there were to read when the ends were asked for last."""
+        """Return the number of unread records at the last request of the ends."""
         return sum(max(0, end - self._next[p]) for p, end in self._ends.items())
 
     def mark_saved(self, batch: TailBatch) -> None:
@@ -249,28 +249,28 @@ class Tail:
         except KafkaException as error:
             raise self._blind("read", error) from error
 
-    def _take(self, messages: Iterable[Message], seen: _PolledRecords) -> None:
-        """Keep records, and notice what is missing before them: offsets are contiguous until compacted.
+    def _take(self, messages: Iterable[Message], poll: _PolledRecords) -> None:
+        """Keep records, and notice missing ones before them: offsets are contiguous until compacted.
 
-        The innermost loop of a cold start, hence no call that is not needed.
+        This is the innermost loop of a cold start, so it makes no needless call.
         """
-        following, records = self._next, seen.records
+        following, records = self._next, poll.records
         for message in messages:
             if message.error() is not None:
-                self._event(message, seen)
+                self._event(message, poll)
                 continue
             # confluent-kafka types both as optional: they are None in messages yet to be sent.
             partition: int = message.partition()  # type: ignore[assignment]
             offset: int = message.offset()  # type: ignore[assignment]
             if offset != following[partition]:
-                seen.note_hole(partition, offset, offset - following[partition])
+                poll.note_hole(partition, offset, offset - following[partition])
             following[partition] = offset + 1
             value = message.value()
             at_ms = message.timestamp()[1] if value is None else None
             records[partition][message.key() or b""].append(_new(RawRecord, (value, offset, at_ms)))
-            seen.count += 1
+            poll.count += 1
 
-    def _event(self, message: Message, seen: _PolledRecords) -> None:
+    def _event(self, message: Message, poll: _PolledRecords) -> None:
         """Move to the end of a partition that librdkafka announces; raise its other errors."""
         error = message.error()
         if error is None or error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
@@ -280,7 +280,7 @@ class Tail:
             raise self._refused(error)
         partition, offset = cast(int, message.partition()), cast(int, message.offset())
         if offset > self._next[partition]:
-            seen.note_hole(partition, offset, offset - self._next[partition])
+            poll.note_hole(partition, offset, offset - self._next[partition])
         self._next[partition] = offset
 
     def _moves(self, holes: Mapping[int, Sequence[int]]) -> tuple[PositionMove, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 
-from fenceline.batches import RecordBatch
+from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets
 from transaction_admin.api import Unseen
@@ -42,20 +42,21 @@ class Markers:
         found, asked = set(), 0
         for place in places:
             where, offset = place
-            lso = offsets[where].lso
-            if not 0 < lso - offset <= MOST_BEHIND or offset < offsets[where].log_start:
+            lso, first = offsets[where].lso, max(offset, offsets[where].log_start)
+            if not 0 < lso - first <= MOST_BEHIND:
                 continue
-            if self._known.get(place, -1) not in (None, lso) and asked < _AT_ONCE:
+            known = where, first
+            if self._known.get(known, -1) not in (None, lso) and asked < _AT_ONCE:
                 asked += 1
-                self._remember(place, lso if self._nothing(where, offset, lso) else None)
-            if self._known.get(place) == lso:
+                self._remember(known, lso if self._nothing(where, first, lso) else None)
+            if self._known.get(known) == lso:
                 found.add(place)
         return frozenset(found)
 
     def _forget_replaced(self, offsets: Mapping[TopicPartition, Offsets]) -> None:
         """Forget partitions whose LSO went back: their topic was re-created, or their log was truncated."""
-        replaced = {where for where, each in offsets.items() if each.lso < self._lsos.get(where, 0)}
-        self._lsos |= {where: each.lso for where, each in offsets.items()}
+        replaced = {where for where, ends in offsets.items() if ends.lso < self._lsos.get(where, 0)}
+        self._lsos |= {where: ends.lso for where, ends in offsets.items()}
         if replaced:
             kept = ((place, lso) for place, lso in self._known.items() if place[0] not in replaced)
             self._known = OrderedDict(kept)

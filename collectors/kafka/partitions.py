@@ -15,12 +15,14 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from collectors.kafka.producer_owners import ProducerOwnerLookup
+from collectors.kafka.topics import describe_topics
 from collectors.rate_limit import RecentDuration
 from fenceline.facts import TopicPartition
 from fenceline.kafka import end_offset_history as ends
 from fenceline.kafka.partitions import (
     DEFAULT_CLEANUP_MS,
     KnownPartition,
+    ObservedPartitions,
     Offsets,
     PartitionPlace,
     PartitionVerdict,
@@ -41,7 +43,7 @@ from transaction_admin.reads import ClusterReads, Leader, Topology
 
 #: All partitions: no more often than this, and a small share of the time.
 _FULL_S, _FULL_SHARE = 2.0, 20
-#: Those that a transaction holds: a larger share.
+#: Partitions that a transaction blocks get a larger share.
 _HELD_SHARE = 5
 CLEANUP = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
 #: More partitions of one leader than these that cannot be seen are one gap: the broker's.
@@ -72,29 +74,6 @@ class PreviousPartitionState(Protocol):
         """Whether no transactional id can be hidden from us: by our tails, or by the operator's word."""
 
 
-@dataclass(frozen=True, slots=True)
-class ObservedPartitions:
-    """What one poll found that was not known before, and all that could not be read."""
-
-    at_ms: int
-    #: Whether all partitions were polled, and not only those with open transactions.
-    full: bool
-    rows: Mapping[TopicPartition, KnownPartition] = field(default_factory=dict)
-    #: The histories that have another point.
-    ends: Mapping[TopicPartition, str] = field(default_factory=dict)
-    #: Partitions of topics that are no more.
-    gone: frozenset[TopicPartition] = frozenset()
-    pins: tuple[Pin, ...] = ()
-    ended: tuple[PinKey, ...] = ()
-    #: Reasons by scope of everything that cannot be seen now; None where nothing of it has changed.
-    gaps: Mapping[str, str] | None = None
-    #: How many partitions have each verdict.
-    verdicts: Mapping[PartitionVerdict, int] = field(default_factory=dict)
-    took_ms: int = 0
-    requests: int = 0
-    broker_ms: float = 0.0
-
-
 class PartitionCollector:
     """Polls the partitions of one cluster. `poll` raises `AdminUnavailable`.
 
@@ -119,8 +98,8 @@ class PartitionCollector:
         self._pins: dict[TopicPartition, dict[PinKey, Pin]] = {}
         for pin in ours.open_pins():
             self._pins.setdefault(TopicPartition(pin.topic, pin.partition), {})[pin.key] = pin
-        self._accused = still_accused((p for each in self._pins.values() for p in each.values()), ())
-        #: What cannot be seen: scope and reason.
+        self._accused = still_accused((p for pins in self._pins.values() for p in pins.values()), ())
+        #: Reasons for gaps, by scope.
         self._unseen: dict[TopicPartition, tuple[str, str]] = {}
         self._topics_unseen: dict[str, str] = {}
         self._gaps: Mapping[str, str] | None = None
@@ -185,7 +164,7 @@ class PartitionCollector:
         return Cost(ours.requests + theirs.requests, ours.broker_ms + theirs.broker_ms)
 
     def _held(self, named: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Return the partitions that are held, that may be held soon, or that could not be seen."""
+        """Return the partitions that are blocked, may be blocked soon, or could not be seen."""
         held = {where for where, known in self._known.items() if known.is_lso_behind}
         named = [where for where in named if where in self._known]
         return held.union(self._pins, self._unseen, named)
@@ -193,22 +172,21 @@ class PartitionCollector:
     def _read(
         self, poll: _Poll, wanted: Collection[TopicPartition] | None, ours: PreviousPartitionState
     ) -> None:
-        topics = None if wanted is None else {each.topic for each in wanted}
-        topology = self._reads.describe_topology(topics)
-        found: dict[TopicPartition, KnownPartition] = {}
+        topology = describe_topics(self._reads, wanted, self._known)
+        partitions: dict[TopicPartition, KnownPartition] = {}
         if wanted is None:
             wanted = topology.partitions
             self._drop_missing(poll, topology)
-            found |= self._refused(poll, topology)
-        there = {each: topology.partitions[each] for each in wanted if each in topology.partitions}
+            partitions |= self._refused(poll, topology)
+        existing = {where: topology.partitions[where] for where in wanted if where in topology.partitions}
         # A topic that went away needs a poll of all partitions.
-        self._hurry = self._hurry or len(there) < len(wanted)
-        self._drop_replaced(poll, there, topology)
-        for where, offsets in self._reads.list_offsets(there).items():
-            found[where] = self._follow(poll, where, there[where], offsets, topology)
-        pinned = [where for where, known in found.items() if known.pinned_ms is not None and not known.error]
-        found |= self._evaluate(poll, {where: found[where] for where in pinned}, ours)
-        for where, known in found.items():
+        self._hurry = self._hurry or len(existing) < len(wanted)
+        self._drop_replaced(poll, existing, topology)
+        for where, offsets in self._reads.list_offsets(existing).items():
+            partitions[where] = self._follow(poll, where, existing[where], offsets, topology)
+        pinned = [at for at, known in partitions.items() if known.pinned_ms is not None and not known.error]
+        partitions |= self._evaluate(poll, {where: partitions[where] for where in pinned}, ours)
+        for where, known in partitions.items():
             if known.pinned_ms is None and not known.error:
                 self._settle(poll, where, ())
             self._keep(poll, where, known)
@@ -221,7 +199,7 @@ class PartitionCollector:
         offsets: Offsets | Unseen,
         topology: Topology,
     ) -> KnownPartition:
-        """Return what is known of a partition; note why where it cannot be seen."""
+        """Return the facts about a partition; note a reason where it cannot be seen."""
         place = PartitionPlace(
             topology.topic_ids[where.topic], leader.leader, leader.leader_epoch, leader.replicas
         )
@@ -235,7 +213,7 @@ class PartitionCollector:
     def _blind(
         self, poll: _Poll, where: TopicPartition, place: PartitionPlace, scope: str, reason: str
     ) -> KnownPartition:
-        """Note that a partition cannot be seen: what was known of its transactions may be over."""
+        """Note that a partition cannot be seen: its known transactions may be over."""
         self._unseen[where] = scope, reason
         before = self._pins.get(where, {}).values()
         self._settle(
@@ -246,34 +224,34 @@ class PartitionCollector:
         return update_partition(self._known.get(where), where, place, reason, poll.now_ms, held=bool(before))
 
     def _refused(self, poll: _Poll, topology: Topology) -> Iterator[tuple[TopicPartition, KnownPartition]]:
-        """Yield the partitions of topics that brokers report nothing of; note those that were never seen."""
-        refused = {each.what: each.reason for each in topology.unseen}
+        """Yield the partitions of topics that brokers do not report; note those that were never seen."""
+        refused = {unseen.what: unseen.reason for unseen in topology.unseen}
         for where in [where for where in self._known if where.topic in refused]:
             reason = refused[where.topic]
             place = self._known[where].place
             yield where, self._blind(poll, where, place, f"partition:{where}", reason)
-        seen = {where.topic for where in self._known}
-        self._topics_unseen = {name: reason for name, reason in refused.items() if name not in seen}
+        topics = {where.topic for where in self._known}
+        self._topics_unseen = {name: reason for name, reason in refused.items() if name not in topics}
 
     def _evaluate(
         self, poll: _Poll, pinned: Mapping[TopicPartition, KnownPartition], ours: PreviousPartitionState
     ) -> Iterator[tuple[TopicPartition, KnownPartition]]:
-        """Yield pinned partitions with the verdict on what is open in them."""
+        """Yield pinned partitions with the verdict on their open transactions."""
         if not pinned:
             return
         before = self._reads.describe_producers(pinned)
-        opened = {where: _opened(each) for where, each in before.items() if not isinstance(each, Unseen)}
-        producer_ids = {each.producer_id for states in opened.values() for each in states}
+        opened = {at: _opened(answer) for at, answer in before.items() if not isinstance(answer, Unseen)}
+        producer_ids = {state.producer_id for states in opened.values() for state in states}
         owners = self._asker.find_owners(producer_ids, ours.transactional_ids, may_hide=not ours.sees_all())
         after = self._reads.describe_producers([where for where, states in opened.items() if states])
         for where, known in pinned.items():
             polls = before[where], after.get(where, ())
-            blind = next((each for each in polls if isinstance(each, Unseen)), None)
+            blind = next((answer for answer in polls if isinstance(answer, Unseen)), None)
             if blind is not None:
                 yield where, self._blind(poll, where, known.place, _scope_of(where, blind), blind.reason)
                 continue
             both = list(open_in_both(*(states for states in polls if not isinstance(states, Unseen))))
-            pins = [self._pin(poll, where, known, each, owners) for each in both]
+            pins = [self._pin(poll, where, known, state, owners) for state in both]
             if any(pin.ground is VerdictReason.UNSEEN for pin in pins):
                 self._unseen[where] = f"partition:{where}", _NO_COORDINATOR.format(self._asker.trouble)
             self._settle(poll, where, pins)
@@ -310,7 +288,7 @@ class PartitionCollector:
         )
 
     def _settle(self, poll: _Poll, where: TopicPartition, pins: Iterable[Pin]) -> None:
-        """Take what is open in a partition now."""
+        """Store the open transactions of a partition."""
         before = self._pins.pop(where, {})
         now = {pin.key: pin for pin in pins}
         accused = still_accused(now.values(), self._accused)
@@ -321,7 +299,7 @@ class PartitionCollector:
             self._pins[where] = now
 
     def _keep(self, poll: _Poll, where: TopicPartition, known: KnownPartition) -> None:
-        """Take what is known of a partition now."""
+        """Store the facts about a partition."""
         prior, history = self._known.get(where), self._ends.get(where, "")
         self._known[where] = known
         if known.has_changed(prior):
@@ -335,8 +313,8 @@ class PartitionCollector:
             poll.rows[where] = known
 
     def _drop_missing(self, poll: _Poll, topology: Topology) -> None:
-        """Forget topics that two full polls did not find, and partitions that a re-created topic lacks."""
-        refused = {each.what for each in topology.unseen}
+        """Forget topics missing in two full polls, and partitions that a re-created topic lacks."""
+        refused = {unseen.what for unseen in topology.unseen}
         missing = {where.topic for where in self._known} - topology.topic_ids.keys() - refused
         gone = missing & self._missing
         self._missing = frozenset(missing - gone)
@@ -347,9 +325,9 @@ class PartitionCollector:
                 self._drop(poll, where)
                 poll.gone.add(where)
 
-    def _drop_replaced(self, poll: _Poll, there: Iterable[TopicPartition], topology: Topology) -> None:
-        """Forget what was known of topics that were deleted and made again."""
-        for where in there:
+    def _drop_replaced(self, poll: _Poll, existing: Iterable[TopicPartition], topology: Topology) -> None:
+        """Forget topics that were deleted and made again."""
+        for where in existing:
             prior = self._known.get(where)
             if prior is not None and prior.place.topic_id not in ("", topology.topic_ids[where.topic]):
                 self._drop(poll, where)
@@ -362,7 +340,7 @@ class PartitionCollector:
         del self._known[where]
 
     def _all_gaps(self) -> Mapping[str, str]:
-        """Return all that cannot be seen: reasons by scope."""
+        """Return the reasons for all gaps, by scope."""
         crowds = Counter(self._known[where].place.leader for where in self._unseen)
         gaps = {f"topic:{name}": reason for name, reason in self._topics_unseen.items()}
         for where, (scope, reason) in self._unseen.items():
@@ -374,7 +352,7 @@ class PartitionCollector:
 
 @dataclass(slots=True)
 class _Poll:
-    """What one poll has found so far."""
+    """The results of one poll so far."""
 
     now_ms: int
     rows: dict[TopicPartition, KnownPartition] = field(default_factory=dict)
@@ -385,12 +363,12 @@ class _Poll:
 
 
 def _opened(producers: Iterable[ProducerState]) -> list[ProducerState]:
-    return [each for each in producers if each.start_offset is not None]
+    return [producer for producer in producers if producer.start_offset is not None]
 
 
 def _scope(where: TopicPartition, unseen: Unseen, leader: Leader, topology: Topology) -> str:
-    """Return what cannot be seen: the partition alone, or a broker with all that it has."""
-    down = [each for each in leader.replicas if each not in topology.brokers]
+    """Return the scope of a gap: the partition alone, or a broker with all of its partitions."""
+    down = [broker for broker in leader.replicas if broker not in topology.brokers]
     if leader.leader is None and down:
         return f"broker:{down[0]}"
     return _scope_of(where, unseen)

@@ -17,8 +17,8 @@ from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 from collectors.kafka.clients import CannotSee, consumer_properties
 from collectors.kafka.internal_topics import CONSUMER_OFFSETS
 from fenceline import facts
-from fenceline.batches import RecordBatch
 from fenceline.decode.consumer_offsets import OffsetCommit, decode_record
+from fenceline.decode.record_batches import RecordBatch
 from fenceline.kafka.added_offsets import AddedOffset, AddedOffsets, newest_offsets
 from fenceline.kafka.partitions import Offsets
 from transaction_admin.api import Unseen
@@ -59,7 +59,7 @@ class PendingRead:
 
 @dataclass(slots=True)
 class _Held:
-    """What was read of one partition, from a last stable offset on."""
+    """The records of one partition, from a last stable offset on."""
 
     number: int
     lso: int
@@ -76,15 +76,15 @@ class _Held:
     def undecided(self) -> Iterator[Undecided]:
         """Yield commits behind the LSO: those before it are decided, though the marker is not read yet."""
         for written in self.opened.values():
-            yield from (each for each in written if each.added.log_offset >= self.lso)
+            yield from (commit for commit in written if commit.added.log_offset >= self.lso)
 
     def end(self, producer_id: int, marker_at: int) -> list[Undecided]:
-        """Return all that a producer wrote up to its marker, nothing where the first of it may be missing."""
-        whole = marker_at >= self.first_end or producer_id in self.ended
+        """Return everything a producer wrote up to its marker; nothing where the beginning may be missing."""
+        is_whole = marker_at >= self.first_end or producer_id in self.ended
         self.ended.add(producer_id)
         self.awaited.discard(producer_id)
         written = self.opened.pop(producer_id, [])
-        return written if whole else []
+        return written if is_whole else []
 
 
 class PendingReader:
@@ -109,12 +109,12 @@ class PendingReader:
 
         `offsets` are those of every partition: what was pending is read on to its marker.
         """
-        states = {number: self._state(number, each) for number, each in offsets.items()}
+        states = {number: self._state(number, ends) for number, ends in offsets.items()}
         self._held = {number: held for number, held in states.items() if number in lagging or held.awaited}
         ended = self._read(offsets, now_ms)
         for number in self._held.keys() & set(lagging):
             self._held[number].awaited |= self._held[number].opened.keys()
-        undecided = [each for held in self._held.values() for each in held.undecided()]
+        undecided = [commit for held in self._held.values() for commit in held.undecided()]
         return PendingRead(undecided, [*ended, *self._opened(offsets, now_ms)])
 
     def _state(self, number: int, now: Offsets) -> _Held:
@@ -127,28 +127,30 @@ class PendingReader:
         return before
 
     def _read(self, offsets: Mapping[int, Offsets], now_ms: int) -> list[AddedOffsets]:
-        """Read on in every partition; return what was added by transactions whose marker came."""
+        """Read on in every partition; return what transactions with a new marker added."""
         batches = {
-            number: found
+            number: read
             for number, held in self._held.items()
-            if (found := self._batches(number, held.at, offsets[number].high_watermark))
+            if (read := self._batches(number, held.at, offsets[number].high_watermark))
         }
-        commits, whole = self._commits({number: found[-1].last + 1 for number, found in batches.items()})
+        commits, whole = self._commits({number: read[-1].last + 1 for number, read in batches.items()})
         return [
             _added(number, written, now_ms, marker=marker)
-            for number, found in batches.items()
+            for number, read in batches.items()
             if number in whole
-            for marker, written in _apply(self._held[number], found, commits[number])
+            for marker, written in _apply(self._held[number], read, commits[number])
         ]
 
     def _opened(self, offsets: Mapping[int, Offsets], now_ms: int) -> Iterator[AddedOffsets]:
         for number, held in self._held.items():
             unread = max(0, offsets[number].high_watermark - held.at)
-            yield from (_added(number, each, now_ms, unread=unread) for each in held.opened.values() if each)
+            yield from (
+                _added(number, commit, now_ms, unread=unread) for commit in held.opened.values() if commit
+            )
 
     def _batches(self, number: int, at: int, end: int) -> list[RecordBatch]:
         """Return the headers of the next batches from `at` on."""
-        found: list[RecordBatch] = []
+        read: list[RecordBatch] = []
         for _ in range(_MOST_FETCHES):
             if at >= end:
                 break
@@ -156,30 +158,30 @@ class PendingReader:
             answer = self._reads.batch_headers(where, at, most_bytes=_MOST_BYTES)
             if isinstance(answer, Unseen) or not answer.batches:
                 break
-            found += answer.batches
+            read += answer.batches
             at = answer.next
-        return found
+        return read
 
     def _commits(self, ends: Mapping[int, int]) -> tuple[dict[int, dict[int, OffsetCommit]], set[int]]:
         """Return the commits from the read position on, by partition and offset, decided or not.
 
-        With them the partitions that were read up to their end of `ends`.
+        Also return the partitions that were read up to their end in `ends`.
         """
-        found: dict[int, dict[int, OffsetCommit]] = {number: {} for number in ends}
+        newest: dict[int, dict[int, OffsetCommit]] = {number: {} for number in ends}
         left, until = set(ends), time.monotonic() + _TIMEOUT_S
         if not ends:
-            return found, left
+            return newest, left
         try:
             consumer = self._open()
             consumer.assign([TopicPartition(CONSUMER_OFFSETS, n, self._held[n].at) for n in ends])
             while left and time.monotonic() < until:
                 for message in consumer.consume(10_000, 0.1):
-                    _take(message, found, left, ends)
+                    _take(message, newest, left, ends)
             consumer.unassign()
         except (CannotSee, KafkaException):
-            # What is left is read by the next poll.
-            return found, set()
-        return found, ends.keys() - left
+            # The next poll reads the rest.
+            return newest, set()
+        return newest, ends.keys() - left
 
     def _open(self) -> Consumer:
         if self._consumer is None:
@@ -189,10 +191,10 @@ class PendingReader:
 
 
 def _take(
-    message: Message, found: Mapping[int, dict[int, OffsetCommit]], left: set[int], ends: Mapping[int, int]
+    message: Message, newest: Mapping[int, dict[int, OffsetCommit]], left: set[int], ends: Mapping[int, int]
 ) -> None:
     number, offset = message.partition(), message.offset()
-    if number is None or offset is None or number not in found:
+    if number is None or offset is None or number not in newest:
         return
     if message.error() is not None or offset >= ends[number] - 1:
         # Its end as librdkafka announces it: what comes last may be a marker, which is never delivered.
@@ -200,13 +202,13 @@ def _take(
     if message.error() is None:
         record = decode_record(message.key(), message.value())
         if isinstance(record, OffsetCommit):
-            found[number][offset] = record
+            newest[number][offset] = record
 
 
 def _apply(
     held: _Held, batches: Sequence[RecordBatch], commits: Mapping[int, OffsetCommit]
 ) -> list[tuple[str, list[Undecided]]]:
-    """Go through batches; return markers, with what the transactions that they end have written."""
+    """Go through batches; return markers with the commits of the transactions that they end."""
     ended = []
     for batch in batches:
         if batch.marker:
@@ -231,5 +233,5 @@ def _added(
 ) -> AddedOffsets:
     """Return what one transaction wrote to a partition. Its epoch is the newest."""
     producer = written[-1].producer_id, written[-1].producer_epoch
-    offsets = [each.added for each in written]
+    offsets = [commit.added for commit in written]
     return newest_offsets(offsets, producer, number, marker=marker, unread=unread, read_ms=now_ms)

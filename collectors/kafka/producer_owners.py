@@ -10,7 +10,7 @@ from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from transaction_admin.api import AdminUnavailable, TransactionAdmin
 from transaction_admin.reads import ClusterReads
 
-#: What nobody has is asked for again no more often than this, and a small share of the time.
+#: How often to ask again about ids without an owner, and the share of time for that.
 _AGAIN_S, _AGAIN_SHARE = 1.0, 20
 #: A verdict of hanging takes two answers.
 _TWICE = 2
@@ -40,35 +40,45 @@ class ProducerOwnerLookup:
         may not describe.
         """
         self.trouble = ""
-        self._nobodys = {each: asked for each, asked in self._nobodys.items() if each in producer_ids}
-        whole = self._find([each for each in producer_ids if each not in self._ids], ours)
-        ids = {each: self._ids[each] for each in producer_ids if each in self._ids}
+        self._nobodys = {
+            producer_id: asked for producer_id, asked in self._nobodys.items() if producer_id in producer_ids
+        }
+        is_whole = self._find(
+            [producer_id for producer_id in producer_ids if producer_id not in self._ids], ours
+        )
+        ids = {
+            producer_id: self._ids[producer_id] for producer_id in producer_ids if producer_id in self._ids
+        }
         descriptions = self._describe(set(ids.values()))
         for producer_id, name in ids.items():
             if _is_over(producer_id, descriptions.get(name)):
                 del self._ids[producer_id]
-        return ProducerOwners(ids, descriptions, whole, may_hide)
+        return ProducerOwners(ids, descriptions, is_whole, may_hide)
 
     def _find(
         self, producer_ids: Collection[int], ours: Callable[[Collection[int]], Mapping[int, str]]
     ) -> bool:
         """Look up the ids of producer ids; return whether all coordinators have answered."""
         begun = time.monotonic()
-        due = [each for each in producer_ids if self._nobodys.get(each, (0, 0.0))[1] <= begun]
+        due = [
+            producer_id
+            for producer_id in producer_ids
+            if self._nobodys.get(producer_id, (0, 0.0))[1] <= begun
+        ]
         if not due:
             return True
         try:
-            found = dict(self._reads.transactional_ids(due))
+            owners = dict(self._reads.transactional_ids(due))
         except AdminUnavailable as blind:
             self.trouble = str(blind)
             return False
-        found |= ours([each for each in due if each not in found])
-        self._ids |= found
-        again = time.monotonic() + max(_AGAIN_S, _AGAIN_SHARE * (time.monotonic() - begun))
-        for each in due:
-            times = self._nobodys.pop(each, (0, 0.0))[0] + 1
-            if each not in found:
-                self._nobodys[each] = times, again if times >= _TWICE else 0.0
+        owners |= ours([producer_id for producer_id in due if producer_id not in owners])
+        self._ids |= owners
+        retry_s = time.monotonic() + max(_AGAIN_S, _AGAIN_SHARE * (time.monotonic() - begun))
+        for producer_id in due:
+            times = self._nobodys.pop(producer_id, (0, 0.0))[0] + 1
+            if producer_id not in owners:
+                self._nobodys[producer_id] = times, retry_s if times >= _TWICE else 0.0
         return True
 
     def _describe(self, names: Collection[str]) -> Mapping[str, Described | NotDescribed]:
@@ -79,14 +89,14 @@ class ProducerOwnerLookup:
         except AdminUnavailable as blind:
             self.trouble = str(blind)
             return {}
-        for each in descriptions.values():
-            if isinstance(each, NotDescribed) and each.obstacle is Obstacle.UNSEEN:
-                self.trouble = each.text
+        for description in descriptions.values():
+            if isinstance(description, NotDescribed) and description.obstacle is Obstacle.UNSEEN:
+                self.trouble = description.text
         return descriptions
 
 
 def _is_over(producer_id: int, described: Described | NotDescribed | None) -> bool:
-    """Whether an id does not have a producer id any more: it is gone, or goes on under another one."""
+    """Whether an id lost a producer id: the id is gone, or has a new producer id."""
     if isinstance(described, Described):
         return described.producer_id != producer_id
     return described is not None and described.obstacle is Obstacle.UNKNOWN

@@ -60,7 +60,7 @@ class PreviousTransactionState(Protocol):
 
 @dataclass(slots=True)
 class _Watch:
-    """What is held against the next list of one kind."""
+    """The differences to check against the next list of one kind."""
 
     pending: dict[str, Sighting] = field(default_factory=dict)
     suspects: frozenset[str] = frozenset()
@@ -140,25 +140,25 @@ class Reconciler:
     def _confirm(
         self, watch: _Watch, counted: Mapping[str, Difference], now_ms: int
     ) -> tuple[Correction, ...]:
-        """Put differences before their coordinators and return those that they confirm."""
+        """Ask coordinators about differences; return the confirmed ones."""
         names = list(islice(counted, MOST_DESCRIBED))
         described = self._admin.describe_transactions(names) if names else {}
         watch.hidden |= {name for name in names if _is_hidden(described[name])}
-        found = [correct_row(name, counted[name], described[name], now_ms) for name in names]
-        return tuple(each for each in found if each is not None)
+        rows = [correct_row(name, counted[name], described[name], now_ms) for name in names]
+        return tuple(row for row in rows if row is not None)
 
     def _mirror(self, full: bool, now_ms: int, ours: PreviousTransactionState) -> Reconciliation:
-        """Take over the list: ids that are open, or listed without details, by their description."""
+        """Accept the list; ids that are open or lack details are described first."""
         listing = self._list(full)
         rows = dict(ours.all_rows() if full else ours.open_rows())
         answers: dict[str, Described | Listed | NotDescribed] = dict(listing.entries)
         answers |= self._admin.describe_transactions(_to_describe(full, listing, rows))
-        found = [mirror_row(name, rows.get(name), each, now_ms) for name, each in answers.items()]
+        corrections = [mirror_row(name, rows.get(name), answer, now_ms) for name, answer in answers.items()]
         return Reconciliation(
             at_ms=now_ms,
             full=full,
             alone=True,
-            corrections=tuple(each for each in found if each is not None),
+            corrections=tuple(row for row in corrections if row is not None),
             unseen=tuple(map(str, listing.unseen)),
             may_hide=listing.may_hide,
             seen_through_ms=None if listing.unseen else now_ms,
@@ -169,8 +169,8 @@ class Reconciler:
 
 
 def _rows(ours: PreviousTransactionState, names: Collection[str]) -> dict[str, KnownTransaction | None]:
-    found = ours.known_rows(names) if names else {}
-    return {name: found.get(name) for name in names}
+    rows = ours.known_rows(names) if names else {}
+    return {name: rows.get(name) for name in names}
 
 
 def _is_hidden(described: Described | NotDescribed) -> bool:
@@ -178,7 +178,7 @@ def _is_hidden(described: Described | NotDescribed) -> bool:
 
 
 def _to_describe(full: bool, listing: TransactionListing, rows: Mapping[str, KnownTransaction]) -> set[str]:
-    """Return the ids that are open, and those that lack details in the list; a bounded share of many.
+    """Return the open ids, and those without details in the list; of many only a bounded share.
 
     An id that is missing in a list is gone only if its coordinator does not know it: a broker that has just
     started may answer with an empty list.

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 
-from fenceline.batches import RecordBatch
+from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition
-from fenceline.recoveries import LostRecords, TopicNow, lost_in, unblocked_ms
+from fenceline.losses.recoveries import LostRecords, TopicNow, lost_in, unblocked_ms
 from transaction_admin.api import Unseen
 from transaction_admin.reads import ClusterReads
 
@@ -42,37 +42,33 @@ def find_lost(reads: ClusterReads, search: Search) -> LostRecords:
     Raises `AdminUnavailable` where no broker can be asked at all.
     """
     offsets = reads.list_offsets([search.where])[search.where]
-    # Whatever ended before the LSO came here has its marker before it: that far the log is read.
+    # A transaction that ended before the LSO came here has its marker before it: read up to there.
     lso = None if isinstance(offsets, Unseen) else offsets.lso
-    seen: list[RecordBatch] = []
+    batches: list[RecordBatch] = []
     at = search.start
-    found: LostRecords | None = None
+    lost: LostRecords | None = None
     for _ in range(_MOST_REQUESTS):
         answer = reads.batch_headers(search.where, at, most_bytes=_BYTES_AT_ONCE)
         if isinstance(answer, Unseen):
-            return found or _bounds(search, None, answer.reason)
-        seen += answer.batches
-        found = _found(search, seen)
+            return lost or _bounds(search, None, answer.reason)
+        batches += answer.batches
+        lost = lost_in(search.where, batches, search.producer_id, search.producer_epoch)
         enough = min(lso or 0, answer.end) if search.alone else answer.end
-        if found is not None and answer.next >= enough:
-            return _with_release(search, found, seen, lso)
+        if lost is not None and answer.next >= enough:
+            return _with_release(search, lost, batches, lso)
         if answer.next >= answer.end or answer.next <= at:
-            return found or _bounds(search, answer.end, "its abort marker is not in the log any more")
+            return lost or _bounds(search, answer.end, "its abort marker is not in the log any more")
         at = answer.next
-    return found or _bounds(search, None, "too much was written around it to read it all")
+    return lost or _bounds(search, None, "too much was written around it to read it all")
 
 
 def _with_release(
-    search: Search, found: LostRecords, seen: Sequence[RecordBatch], lso: int | None
+    search: Search, lost: LostRecords, batches: Sequence[RecordBatch], lso: int | None
 ) -> LostRecords:
     """Add when readers could pass, where they had passed before the log was read."""
-    if lso is None or (found.last is not None and lso <= found.last):
-        return found
-    return found._replace(unblocked_ms=unblocked_ms(found, seen, search.producer_id))
-
-
-def _found(search: Search, seen: Sequence[RecordBatch]) -> LostRecords | None:
-    return lost_in(search.where, seen, search.producer_id, search.producer_epoch)
+    if lso is None or (lost.last is not None and lso <= lost.last):
+        return lost
+    return lost._replace(unblocked_ms=unblocked_ms(lost, batches, search.producer_id))
 
 
 def _bounds(search: Search, end: int | None, note: str) -> LostRecords:
@@ -95,16 +91,16 @@ class Topics:
         if not names:
             return {}
         topology = reads.describe_topology(sorted(names))
-        hidden = {each.what: each.reason for each in topology.unseen}
-        found = {name: TopicNow(topic_id) for name, topic_id in topology.topic_ids.items() if name in names}
-        for name in names - found.keys():
+        hidden = {unseen.what: unseen.reason for unseen in topology.unseen}
+        topics = {name: TopicNow(topic_id) for name, topic_id in topology.topic_ids.items() if name in names}
+        for name in names - topics.keys():
             if name not in topology.missing:
-                found[name] = TopicNow(hidden=hidden.get(name, "no broker reported it"))
+                topics[name] = TopicNow(hidden=hidden.get(name, "no broker reported it"))
             elif now_ms - self._missing.setdefault(name, now_ms) >= _MISSING_MS:
-                found[name] = TopicNow(deleted=True)
+                topics[name] = TopicNow(deleted=True)
         self._missing = {
             name: at_ms
             for name, at_ms in self._missing.items()
             if name in topology.missing or (name not in names and now_ms - at_ms < _FORGOTTEN_MS)
         }
-        return found
+        return topics

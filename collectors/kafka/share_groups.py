@@ -29,19 +29,21 @@ class ShareGroupReader:
     def start_offsets(self, names: Collection[str]) -> Mapping[str, Commits | Unseen]:
         """Ask how far groups have come; return their start offsets. `at_positions` follows with the ends."""
         self._progress = self._reads.share_progress(names) if names else {}
-        self._isolations = {name: each for name, each in self._isolations.items() if name in self._progress}
-        return {name: _starts(found) for name, found in self._progress.items()}
+        self._isolations = {
+            name: isolation for name, isolation in self._isolations.items() if name in self._progress
+        }
+        return {name: _starts(progresses) for name, progresses in self._progress.items()}
 
     def at_positions(self, name: str, group: SeenGroup, ends: Mapping[TopicPartition, Offsets]) -> SeenGroup:
         """Return a group with the offsets that a consumer would have committed that has read as much."""
-        found = self._progress.get(name, {})
-        if isinstance(found, Unseen):
+        progresses = self._progress.get(name, {})
+        if isinstance(progresses, Unseen):
             return group
         isolation = self._isolation(name)
         committed = {
-            where: Committed(each.position(ends.get(where), isolation), None, "")
-            for where, each in found.items()
-            if isinstance(each, ShareProgress)
+            where: Committed(progress.position(ends.get(where), isolation), None, "")
+            for where, progress in progresses.items()
+            if isinstance(progress, ShareProgress)
         }
         return replace(group, committed=committed, isolation=isolation)
 
@@ -54,10 +56,10 @@ class ShareGroupReader:
         return known
 
 
-def _starts(found: ShareProgresses | Unseen) -> Commits | Unseen:
-    if isinstance(found, Unseen):
-        return found
+def _starts(progresses: ShareProgresses | Unseen) -> Commits | Unseen:
+    if isinstance(progresses, Unseen):
+        return progresses
     return {
-        where: each if isinstance(each, Unseen) else Committed(each.start_offset, None, "")
-        for where, each in found.items()
+        where: progress if isinstance(progress, Unseen) else Committed(progress.start_offset, None, "")
+        for where, progress in progresses.items()
     }

@@ -20,15 +20,15 @@ from fenceline.formatting import list_names
 from fenceline.plans.plan import MOST_SUBJECTS, Act
 
 Row = TypeVar("Row", Transaction, PinRecord, PartitionRecord)
-#: What ends a transaction from a list; a batch of our sink is ended from its query's page.
+#: Acts that end a transaction from a list; a batch of our sink is ended from its query's page.
 _ENDS = (Act.FENCE, Act.ABORT_MARKER)
 _NOTHING = "Nothing that is selected is open and can be ended from here."
-#: How many reasons a message gives.
+#: Maximum reasons in a message.
 _MOST_REASONS = 3
 
 
 class _Chosen(NamedTuple):
-    """One subject: its cluster, what would be done to it, and its name as planning takes it."""
+    """One subject: its cluster, its act, and its name as planning takes it."""
 
     cluster: str
     act: Act
@@ -42,12 +42,12 @@ class _Unfit(Exception):
 @admin.action(description="Fence producers…")
 def fence_producers(of: object, request: HttpRequest, rows: QuerySet[Transaction]) -> HttpResponse | None:
     """Plan to fence the producers of the selected ids."""
-    return _plan(request, rows, lambda found: [_fence(row) for row in found])
+    return _plan(request, rows, lambda transactions: [_fence(row) for row in transactions])
 
 
 @admin.action(description="Abort stuck transactions…")
 def abort_of_ids(of: object, request: HttpRequest, rows: QuerySet[Transaction]) -> HttpResponse | None:
-    """Plan to end what the selected ids have open: fence what is owned, an abort marker for what hangs."""
+    """Plan to end the open transactions of the selected ids: a fence if owned, an abort marker if hanging."""
     return _plan(request, rows, _of_ids)
 
 
@@ -59,14 +59,14 @@ def abort_of_pins(of: object, request: HttpRequest, rows: QuerySet[PinRecord]) -
 
 @admin.action(description="Abort stuck transactions…")
 def abort_in(of: object, request: HttpRequest, rows: QuerySet[PartitionRecord]) -> HttpResponse | None:
-    """Plan to end what is open in the selected partitions."""
+    """Plan to end the open transactions in the selected partitions."""
     return _plan(request, rows, _of_partitions)
 
 
 def _plan(
     request: HttpRequest, rows: QuerySet[Row], choose: Callable[[Sequence[Row]], Sequence[_Chosen]]
 ) -> HttpResponse | None:
-    """Make the plan and redirect to its page; without a plan stay, with a message about the remedy."""
+    """Make the plan and redirect to its page; where no plan can be made, stay and say what to do."""
     try:
         chosen = choose(_some(rows))
         _check(chosen)
@@ -74,7 +74,7 @@ def _plan(
             access.actor_of(request, "admin"),
             chosen[0].cluster,
             chosen[0].act,
-            [each.name for each in chosen],
+            [subject.name for subject in chosen],
             force=False,
             now_ms=loop.now_ms(),
         )
@@ -85,23 +85,23 @@ def _plan(
 
 
 def _some(rows: QuerySet[Row]) -> Sequence[Row]:
-    """Return the selected rows; raises `_Unfit` for more than a plan has room for."""
-    found = list(rows.select_related("cluster")[: MOST_SUBJECTS + 1])
-    if len(found) > MOST_SUBJECTS:
+    """Return the selected rows; raises `_Unfit` where they exceed the subjects of one plan."""
+    selected = list(rows.select_related("cluster")[: MOST_SUBJECTS + 1])
+    if len(selected) > MOST_SUBJECTS:
         raise _Unfit(f"One plan has at most {MOST_SUBJECTS} subjects: select fewer rows.")
-    return found
+    return selected
 
 
 def _check(chosen: Sequence[_Chosen]) -> None:
-    """Raise `_Unfit` for what is no one plan: nothing, several clusters, several acts."""
+    """Raise `_Unfit` for a selection that is not one plan: nothing, several clusters, several acts."""
     if not chosen:
         raise _Unfit(_NOTHING)
-    clusters = sorted({each.cluster for each in chosen})
+    clusters = sorted({subject.cluster for subject in chosen})
     if len(clusters) > 1:
         raise _Unfit(
             f"One plan is for one cluster, and these are of {list_names(clusters)}: filter by cluster."
         )
-    hanging = sum(each.act is Act.ABORT_MARKER for each in chosen)
+    hanging = sum(subject.act is Act.ABORT_MARKER for subject in chosen)
     if 0 < hanging < len(chosen):
         raise _Unfit(
             f"One plan is one act: {hanging} of these hang and need an abort marker, "
@@ -109,14 +109,14 @@ def _check(chosen: Sequence[_Chosen]) -> None:
         )
 
 
-def _of_ids(found: Sequence[Transaction]) -> Sequence[_Chosen]:
-    each = offers.of_transactions(found, now_ms=loop.now_ms())
-    return _offered([offer for row in found for offer in each[row.pk]])
+def _of_ids(transactions: Sequence[Transaction]) -> Sequence[_Chosen]:
+    offered = offers.of_transactions(transactions, now_ms=loop.now_ms())
+    return _offered([offer for row in transactions for offer in offered[row.pk]])
 
 
-def _of_partitions(found: Sequence[PartitionRecord]) -> Sequence[_Chosen]:
-    names = [(row.cluster_id, row.topic, row.partition) for row in found]
-    return _of_pins([pin for each in partition_queries.partition_pins(names).values() for pin in each])
+def _of_partitions(partitions: Sequence[PartitionRecord]) -> Sequence[_Chosen]:
+    names = [(row.cluster_id, row.topic, row.partition) for row in partitions]
+    return _of_pins([pin for pins in partition_queries.partition_pins(names).values() for pin in pins])
 
 
 def _of_pins(pins: Sequence[PinRecord]) -> Sequence[_Chosen]:
@@ -126,17 +126,17 @@ def _of_pins(pins: Sequence[PinRecord]) -> Sequence[_Chosen]:
     )
 
 
-def _offered(found: Sequence[offers.Offer]) -> Sequence[_Chosen]:
-    """Return what the planners offer; raises `_Unfit` with their own reasons where that is nothing.
+def _offered(offered: Sequence[offers.Offer]) -> Sequence[_Chosen]:
+    """Return what the planners offer; raises `_Unfit` with their reasons where that is nothing.
 
     What only an admin may force is planned too: the plan's page explains that.
     """
-    ends = [each for each in found if each.act in _ENDS]
-    wanted = offers.available_offers(ends) or [each for each in ends if each.forceable]
-    if not wanted and found:
-        reasons = dict.fromkeys(each.refusals[0].words for each in found if each.refusals)
+    ends = [offer for offer in offered if offer.act in _ENDS]
+    wanted = offers.available_offers(ends) or [offer for offer in ends if offer.forceable]
+    if not wanted and offered:
+        reasons = dict.fromkeys(offer.refusals[0].words for offer in offered if offer.refusals)
         raise _Unfit(f"{_NOTHING} {' '.join(list(reasons)[:_MOST_REASONS])}")
-    return list(dict.fromkeys(_Chosen(each.cluster, each.act, each.subject) for each in wanted))
+    return list(dict.fromkeys(_Chosen(offer.cluster, offer.act, offer.subject) for offer in wanted))
 
 
 def _fence(row: Transaction) -> _Chosen:

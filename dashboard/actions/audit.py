@@ -10,10 +10,11 @@ from django.db.models import Q
 
 from dashboard.actions import store as action_store
 from dashboard.models import Action, Recovery, TransitionRecord
+from dashboard.runtime import visibility
 from fenceline.formatting import count_noun
 from fenceline.plans.plan import Plan, SubjectPlan
 
-#: So many plans are searched for those that may still be confirmed.
+#: Maximum plans that are searched for those still open to confirmation.
 _MOST_LOOKED = 500
 _MOST_EPISODES = 50
 
@@ -24,22 +25,22 @@ class ActionStatus:
 
     plan: Plan
     state: str
-    #: What it is about: the first subject's title, and how many more there are.
+    #: The first subject's title, and the number of further subjects.
     title: str
     more: int
-    #: What came of it in a few words, "" before.
+    #: Its result in a few words, "" before it ran.
     result: str
 
 
 @dataclass(frozen=True, slots=True)
 class ActionSummary:
-    """What was done since an instant, and what is under way."""
+    """Numbers of actions since an instant, and of those in progress."""
 
     executing: int
     #: Plans that may still be confirmed.
     waiting: int
     executed: int
-    #: Of the executed ones those that did not do everything they were to do.
+    #: Executed actions that did not do everything they planned.
     undone: int
 
 
@@ -55,8 +56,8 @@ def action_status(row: Action, *, now_ms: int) -> ActionStatus:
 
 
 def _result(row: Action) -> str:
-    """Return `12 of 14 subjects done, 1 stale, 1 failed`, of a single one what came of it."""
-    outcomes = [each["outcome"] for each in row.results]
+    """Return `12 of 14 subjects done, 1 stale, 1 failed`, or the words of a single subject's result."""
+    outcomes = [result["outcome"] for result in row.results]
     if len(outcomes) < 2:
         return str(row.results[0]["words"]) if outcomes else ""
     parts = [f"{outcomes.count('done'):,} of {count_noun(len(outcomes), 'subject')} done"]
@@ -69,23 +70,21 @@ def _result(row: Action) -> str:
 
 
 def action_summary(cluster: str, *, since_ms: int, now_ms: int) -> ActionSummary:
-    """Return what is under way, and how what was confirmed since an instant went."""
-    found = Action.objects.filter(cluster__configured=True)
-    if cluster:
-        found = found.filter(cluster__name=cluster)
-    planned = found.filter(state=Action.State.PLANNED, expires_ms__gt=now_ms).order_by("-pk")[:_MOST_LOOKED]
+    """Return the actions in progress, and the results of those confirmed since an instant."""
+    actions = visibility.rows_in(Action, cluster)
+    planned = actions.filter(state=Action.State.PLANNED, expires_ms__gt=now_ms).order_by("-pk")[:_MOST_LOOKED]
     since = datetime.fromtimestamp(since_ms / 1_000, UTC)
-    ended = found.filter(confirmed_at__gte=since).exclude(state=Action.State.EXECUTING)
+    ended = actions.filter(confirmed_at__gte=since).exclude(state=Action.State.EXECUTING)
     return ActionSummary(
-        executing=found.filter(state=Action.State.EXECUTING).count(),
-        waiting=sum(bool(action_store.plan_of(each).doable_subjects) for each in planned),
+        executing=actions.filter(state=Action.State.EXECUTING).count(),
+        waiting=sum(bool(action_store.plan_of(row).doable_subjects) for row in planned),
         executed=ended.count(),
         undone=ended.exclude(state=Action.State.DONE).count(),
     )
 
 
 def cause_of(episode: Recovery) -> Action | None:
-    """The action that ended the transaction of an episode, None where it was somebody else."""
+    """Return the action that ended the transaction of a recovery, None where no action of ours did."""
     same = TransitionRecord.objects.filter(
         cluster_id=episode.cluster_id,
         topic_id=episode.topic_id,
@@ -97,8 +96,8 @@ def cause_of(episode: Recovery) -> Action | None:
 
 
 def action_recoveries(row: Action) -> Sequence[Recovery]:
-    """The recoveries of the transactions that an action ended, oldest first, and those it was followed to."""
-    its = Q(pk__in=[each["recovery"] for each in row.follow_up if "recovery" in each])
+    """Return the recoveries of the transactions that an action ended, oldest first, with those it follows."""
+    its = Q(pk__in=[entry["recovery"] for entry in row.follow_up if "recovery" in entry])
     for transition in TransitionRecord.objects.filter(action=row)[:_MOST_EPISODES]:
         its |= Q(
             topic_id=transition.topic_id,
@@ -112,11 +111,11 @@ def action_recoveries(row: Action) -> Sequence[Recovery]:
 def subject_name(subject: SubjectPlan) -> str:
     """Return a subject as planning takes it: an id, `topic-partition@offset`, or `IDENT@BATCH`."""
     kind, _, name = subject.subject.partition(":")
-    seen = subject.seen
-    if kind == "partition" and "start_offset" in seen:
-        return f"{name}@{seen['start_offset']}"
-    if kind == "query" and "batch_id" in seen:
-        return f"{seen.get('query', name)}@{seen['batch_id']}"
+    facts = subject.seen
+    if kind == "partition" and "start_offset" in facts:
+        return f"{name}@{facts['start_offset']}"
+    if kind == "query" and "batch_id" in facts:
+        return f"{facts.get('query', name)}@{facts['batch_id']}"
     return name
 
 

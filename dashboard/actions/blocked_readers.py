@@ -1,4 +1,4 @@
-"""Who waits at the LSO of partitions, and whose commits are part of transactions, as collectors saw it."""
+"""Readers at the LSO of partitions, and groups with commits in transactions, from collectors' rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dashboard.streaming import blocked as blocked_queries
 from fenceline.facts import TopicPartition
 from fenceline.kafka.groups import Waiting
 
-#: Rows that one plan reads, and parameters of one query: SQLite takes 32,766.
+#: Maximum rows that one plan reads, and parameters of one query: SQLite takes 32,766.
 _MOST = 5_000
 
 
@@ -41,18 +41,18 @@ def readers_at(
 
 
 def committing_groups(cluster_id: int, names: Collection[str]) -> Mapping[str, tuple[str, ...]]:
-    """Return the groups whose pending commits are part of these ids' transactions, by the id."""
-    found: dict[str, set[str]] = defaultdict(set)
+    """Return the groups whose pending commits are part of these ids' transactions, by id."""
+    groups: dict[str, set[str]] = defaultdict(set)
     rows = GroupOffset.objects.filter(group__cluster_id=cluster_id, unstable=True).select_related("group")
     for row in rows[:_MOST]:
-        for each in row.blockers:
-            if each.get("pending") and each.get("transactional_id") in names:
-                found[each["transactional_id"]].add(row.group.group_id)
-    return {name: tuple(sorted(each)) for name, each in found.items()}
+        for blocker in row.blockers:
+            if blocker.get("pending") and blocker.get("transactional_id") in names:
+                groups[blocker["transactional_id"]].add(row.group.group_id)
+    return {name: tuple(sorted(group_ids)) for name, group_ids in groups.items()}
 
 
 def _groups(cluster_id: int, lsos: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, set[str]]:
-    found: dict[TopicPartition, set[str]] = defaultdict(set)
+    groups: dict[TopicPartition, set[str]] = defaultdict(set)
     offsets = list(dict.fromkeys(lsos.values()))[:_MOST]
     rows = GroupOffset.objects.filter(
         Q(waiting=Waiting.PROBABLY.value) | Q(offset__in=offsets),
@@ -63,15 +63,15 @@ def _groups(cluster_id: int, lsos: Mapping[TopicPartition, int]) -> Mapping[Topi
     for name, topic, number, offset, waiting in names[:_MOST]:
         where = TopicPartition(topic, number)
         if where in lsos and (offset == lsos[where] or waiting == Waiting.PROBABLY):
-            found[where].add(name)
-    return found
+            groups[where].add(name)
+    return groups
 
 
 def _queries(cluster_id: int, lsos: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, set[str]]:
-    found: dict[TopicPartition, set[str]] = defaultdict(set)
+    names: dict[TopicPartition, set[str]] = defaultdict(set)
     rows = PinRecord.objects.filter(cluster_id=cluster_id, topic__in={where.topic for where in lsos})
     pins = {row.pk: row for row in rows if TopicPartition(row.topic, row.partition) in lsos}
     for pk, queries in blocked_queries.blocked_queries(list(pins.values())).items():
         where = TopicPartition(pins[pk].topic, pins[pk].partition)
-        found[where].update(each.name for each in queries)
-    return found
+        names[where].update(query.name for query in queries)
+    return names

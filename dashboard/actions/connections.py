@@ -1,4 +1,4 @@
-"""What an act works with: connections to one cluster, its queries' ledgers, and a word before each write."""
+"""An act's means: connections to one cluster, ledgers of its queries, and a check before each write."""
 
 from __future__ import annotations
 
@@ -19,20 +19,19 @@ from transaction_admin.reads import ClusterReads
 
 
 class NoRoot(Exception):
-    """A checkpoint lies under no root that is configured."""
+    """A checkpoint is below no configured root."""
 
 
 @dataclass
 class ClusterConnections:
-    """Connections to one cluster, opened when something is first asked.
-
-    Then it raises `AdminUnavailable`, `CannotTranslate` and `inspect.UnknownCluster` where there are none.
+    """Connections to one cluster, opened at their first use.
+    Opening raises `AdminUnavailable`, `CannotTranslate` or `inspect.UnknownCluster`.
     """
 
     cluster: str
-    #: Is called before each write, with the request's name; it raises where nobody may write any more.
+    #: Called before each write with the request's name; it raises where the lease is lost.
     before_write: Callable[[str], None] = field(default=lambda request: None)
-    #: The last request that was sent, or the file that was written, for the subject in hand; "" before any.
+    #: The last request sent, or file written, for the current subject; "" before the first.
     asked: str = ""
     _opened: ExitStack = field(default_factory=ExitStack)
 
@@ -43,12 +42,12 @@ class ClusterConnections:
 
     @property
     def admin(self) -> TransactionAdmin:
-        """The coordinators' side."""
+        """The client that asks coordinators."""
         return self.inspector.admin
 
     @property
     def reads(self) -> ClusterReads:
-        """The partitions' side."""
+        """The client that asks partition leaders."""
         return self.inspector.reads
 
     def describe_id(self, transactional_id: str) -> Described | NotDescribed:
@@ -56,13 +55,12 @@ class ClusterConnections:
         return self.admin.describe_transactions([transactional_id], listed=True)[transactional_id]
 
     def open_ledger(self, root: str, checkpoint: str) -> LedgerFolder:
-        """Open the ledger of a checkpoint, by its URL, with the options of its root.
-
-        Raises `NoRoot` for one that is configured no more, `SinkError` for a store that nobody can open.
+        """Open the ledger of a checkpoint by its URL, with the options of its root.
+        Raises `NoRoot` for an unconfigured root, `SinkError` for a store that cannot be opened.
         """
-        for each in settings.FENCELINE.checkpoints:
-            if (each.root, each.cluster) == (root, self.cluster):
-                return open_ledger(checkpoint, each.options)
+        for root_config in settings.FENCELINE.checkpoints:
+            if (root_config.root, root_config.cluster) == (root, self.cluster):
+                return open_ledger(checkpoint, root_config.options)
         raise NoRoot(f"[[checkpoints]] names no root {root} of cluster {self.cluster} any more")
 
     def __enter__(self) -> Self:

@@ -1,9 +1,8 @@
-"""Execution: a confirmed plan is done once, each subject is checked again right before, and recorded.
-
+"""Execution: run a confirmed plan once, check each subject again right before, and record the results.
 `confirm_plan` takes a plan from planned to executing by compare-and-set and sends it to a worker. The message
-names a lease token; a worker begins only a row that has that token, was never begun and whose lease lives.
-So neither a message that comes twice nor a second worker executes it again, and one whose worker died is
-settled by `recover_workers`, which only reads.
+names a lease token. A worker begins only a row with that token and a live lease that was never begun.
+So neither a repeated message nor a second worker executes a plan again. `recover_workers`, which only reads,
+settles a row whose worker died.
 """
 
 from __future__ import annotations
@@ -42,17 +41,17 @@ log = logging.getLogger(__name__)
 
 #: The name of the task that executes, and its queue.
 TASK, QUEUE = "dashboard.execute_action", "default"
-#: How long a confirmed plan waits for a worker.
+#: A confirmed plan waits this long for a worker.
 WAITS = timedelta(seconds=30)
 MOST_REASON = 1_000
 
 #: Carries out an action on one subject, or reads its outcome.
 Do = Callable[[SubjectPlan, ClusterConnections], Result]
-#: Is called at each step of an execution, with the subject: a test may end the process there.
+#: Called with the step and the subject at each step of an execution; a test may end the process there.
 Observer = Callable[[str, str], None]
-#: Keeps the lease of a row alive while it lasts.
+#: Keeps the lease of a row alive inside its context.
 Keeping = Callable[[Action], AbstractContextManager[None]]
-#: What carries out each action, and what reads its outcome if its worker died.
+#: For each action, the function that carries it out and the one that reads its outcome after a crash.
 ACTS: Mapping[Act, tuple[Do, Do]] = {
     Act.FENCE: (fence.fence_producer, fence.read_outcome),
     Act.ABORT_MARKER: (abort_marker.write_marker, abort_marker.read_outcome),
@@ -62,9 +61,9 @@ ACTS: Mapping[Act, tuple[Do, Do]] = {
 }
 #: Errors whose text is the problem and the remedy.
 _CLEAR = (AdminUnavailable, CannotTranslate, NoRoot, SinkError, inspect.UnknownCluster)
-#: What is no cluster's and no store's doing.
+#: Errors of our database and our lease, not of a cluster or a store.
 OURS = (DatabaseError, action_lease.ActionLeaseLost)
-#: For how long what was done is followed.
+#: The effects of an action are followed for this long.
 FOLLOWED_MS = 600_000
 
 
@@ -80,10 +79,9 @@ def confirm_plan(
     action: Action, *, digest: str, typed: str, reason: str, actor: Actor, now_ms: int
 ) -> Action:
     """Have a worker execute a plan, once; return its row.
-
-    The same actor may say so again: the row is returned as it is. Raises `ExecutionRefused`: 403 who may not,
-    409 a plan that is another one, or is being executed by somebody else, 410 one that has expired, 422 for
-    what was typed, 503 while no message can be sent, which leaves it planned.
+    A repeated confirmation by the same actor returns the row unchanged. Raises `ExecutionRefused`: 403 no
+    permission, 409 another digest or executed by somebody else, 410 expired, 422 wrong input, 503 no message
+    can be sent, which leaves the row planned.
     """
     plan = action_store.plan_of(action)
     _refuse_actor(plan, actor)
@@ -139,7 +137,7 @@ def _refuse_inputs(action: Action, plan: Plan, typed: str, reason: str, now_ms: 
 
 
 def _executed_already(action: Action, actor: Actor) -> Action:
-    """Return the row to the user who has executed it; raise `ExecutionRefused` for everybody else."""
+    """Return the row to the user who executed it; raise `ExecutionRefused` for everybody else."""
     if action.executed_by == actor.name[:150] and action.state != Action.State.PLANNED:
         return action
     if action.state == Action.State.EXECUTING:
@@ -153,12 +151,12 @@ def _executed_already(action: Action, actor: Actor) -> Action:
 
 
 def _send(action: Action, token: str) -> None:
-    """Send it to a worker; where Redis does not take the message, the row is planned again."""
+    """Send the row to a worker; where Redis does not take the message, set the row back to planned."""
     message: Mapping[str, Any] = {"args": (action.pk, token), "queue": QUEUE, "retry": False}
     try:
         app.send_task(TASK, **message, expires=WAITS.total_seconds())
     except OperationalError as error:
-        # Should a worker have got it all the same: it has the token, which the row has no more.
+        # A worker that got the message all the same has a token that the row no longer has.
         action_store.update_action(
             action,
             Q(state=Action.State.EXECUTING, lease_token=token, started_ms=None),
@@ -183,9 +181,8 @@ def run_action(
     *,
     keeping: Keeping = action_lease.lease_renewal,
 ) -> bool:
-    """Execute a confirmed plan as the worker that its message names; return whether this one did.
-
-    A row that was begun, was settled or has another token is left alone. `keeping` prolongs its lease.
+    """Execute a confirmed plan with the token of its message; return whether this call did.
+    A row that was begun or settled, or has another token, is left alone. `keeping` prolongs its lease.
     """
     row = action_lease.begin_action(number, token, now_ms=loop.now_ms())
     if row is None:
@@ -200,7 +197,7 @@ def run_action(
 
 
 def error_text(trouble: Exception) -> str:
-    """Return the text of an error, in one line; one that does not explain itself is logged whole."""
+    """Return the text of an error in one line; errors without an explanation are logged with traceback."""
     if isinstance(trouble, _CLEAR):
         return str(trouble)
     log.error("an action met an error", exc_info=trouble)
@@ -208,13 +205,13 @@ def error_text(trouble: Exception) -> str:
 
 
 def skipped_result(subject: SubjectPlan) -> Result:
-    """Return that a subject was refused when it was planned."""
-    words = " ".join(each.words for each in subject.refusals)
+    """Return the result of a subject that its plan refused."""
+    words = " ".join(refusal.words for refusal in subject.refusals)
     return Result(SubjectOutcome.SKIPPED, f"refused in the plan: {words}")
 
 
 class _Execution:
-    """One plan on its way."""
+    """The execution of one plan."""
 
     def __init__(self, row: Action, observer: Observer | None) -> None:
         self._row, self._plan = row, action_store.plan_of(row)
@@ -263,7 +260,7 @@ class _Execution:
         action_lease.write_results(self._row, self._results, result.records)
 
     def _about_to(self, subject: SubjectPlan, began_ms: int, request: str) -> None:
-        """Record that a request is about to be sent; raise `ActionLeaseLost` where it may not be."""
+        """Record that a request is about to be sent; raise `ActionLeaseLost` where the lease is lost."""
         asked = Result(SubjectOutcome.UNKNOWN, f"{request} is being sent").as_json(
             subject.subject, began_ms, None
         )

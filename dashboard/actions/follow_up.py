@@ -1,5 +1,4 @@
-"""What was seen after an action: LSOs that moved, groups and queries that went on, the recovery episode.
-
+"""Effects seen after an action: LSOs that moved, groups and queries that resumed, the recovery.
 Offsets are read from the cluster; everything else comes from our collectors' rows. Each effect is reported
 once.
 """
@@ -31,25 +30,25 @@ LSO, GROUP, QUERY, RECOVERY, RESUMED, BATCH, STANDS = (
 
 
 class _Done(NamedTuple):
-    """A subject that was done, and when."""
+    """A subject that was done, and the time of its end."""
 
     subject: SubjectPlan
     ended_ms: int
 
 
 class Following:
-    """The effects that are expected of one action, and those that were reported."""
+    """The expected effects of one action, and those already reported."""
 
     def __init__(self, row: Action, now_ms: int) -> None:
         self._row, self._now_ms = row, now_ms
         self._plan = action_store.plan_of(row)
-        self._reported = {(each["kind"], each["of"]) for each in row.follow_up}
+        self._reported = {(entry["kind"], entry["of"]) for entry in row.follow_up}
         self._done = list(_done(self._plan, row.results))
-        #: By partition, its LSO when it was planned.
+        #: The LSO of each partition when the action was planned.
         self._held = {
             TopicPartition(topic, number): lso
-            for each in self._done
-            for topic, number, lso, *_ in each.subject.held
+            for done in self._done
+            for topic, number, lso, *_ in done.subject.held
             if lso is not None
         }
 
@@ -58,12 +57,12 @@ class Following:
         return [*self._lsos(connections), *self._waiting(), *self._episodes(), *self._batches()]
 
     def is_over(self, news: Collection[Entry]) -> bool:
-        """Whether every expected effect has been reported."""
-        reported = self._reported | {(each["kind"], each["of"]) for each in news}
+        """Return whether every expected effect has been reported."""
+        reported = self._reported | {(entry["kind"], entry["of"]) for entry in news}
         return reported >= set(self._expected())
 
     def last_words(self) -> list[Entry]:
-        """Return an entry for each LSO that has not moved in all that time."""
+        """Return an entry for each LSO that has not moved while it was followed."""
         return [
             self._entry(STANDS, str(where), f"LSO of {where} still stands at {lso:,}")
             for where, lso in self._held.items()
@@ -73,12 +72,12 @@ class Following:
     def _expected(self) -> Iterator[tuple[str, str]]:
         yield from ((LSO, str(where)) for where in self._held)
         yield from ((self._kind(name), name) for name in self._names())
-        for each in self._done:
+        for done in self._done:
             if self._plan.act is Act.FENCE:
-                name = each.subject.seen["transactional_id"]
+                name = done.subject.seen["transactional_id"]
                 yield from ((RECOVERY, name), (RESUMED, name))
-            elif "batch_id" in each.subject.seen:
-                yield BATCH, each.subject.title
+            elif "batch_id" in done.subject.seen:
+                yield BATCH, done.subject.title
 
     def _lsos(self, connections: ClusterConnections) -> Iterator[Entry]:
         wanted = [where for where in self._held if (LSO, str(where)) not in self._reported]
@@ -97,36 +96,36 @@ class Following:
                 continue
             at_ms = self._group_ms(name) if kind == GROUP else self._query_ms(name)
             if at_ms is not None:
-                after_ms = at_ms - min(each.ended_ms for each in self._done)
+                after_ms = at_ms - min(done.ended_ms for done in self._done)
                 yield {
                     **self._entry(kind, name, f"{kind} {name} resumed after {format_duration(after_ms)}"),
                     "after_ms": after_ms,
                 }
 
     def _names(self) -> Sequence[str]:
-        return list(dict.fromkeys(name for each in self._done for name in each.subject.waiting))
+        return list(dict.fromkeys(name for done in self._done for name in done.subject.waiting))
 
     def _kind(self, name: str) -> str:
         of_cluster = Group.objects.filter(cluster_id=self._row.cluster_id, group_id=name)
         return GROUP if of_cluster.exists() else QUERY
 
     def _group_ms(self, name: str) -> int | None:
-        """Return when a group had read past an LSO that blocked it, None while it has not."""
-        found = GroupOffset.objects.filter(
+        """Return when a group read past an LSO that blocked it, None while it has not."""
+        offsets = GroupOffset.objects.filter(
             group__cluster_id=self._row.cluster_id,
             group__group_id=name,
             topic__in={where.topic for where in self._held},
         )
         passed = [
-            each.commit_ms
-            for each in found
-            if each.offset is not None
-            and each.offset > self._held.get(TopicPartition(each.topic, each.partition), each.offset)
+            row.commit_ms
+            for row in offsets
+            if row.offset is not None
+            and row.offset > self._held.get(TopicPartition(row.topic, row.partition), row.offset)
         ]
         return self._at(passed)
 
     def _query_ms(self, name: str) -> int | None:
-        """Return when a query had read past an LSO that blocked it, None while it has not."""
+        """Return when a query read past an LSO that blocked it, None while it has not."""
         newest = Batch.objects.filter(
             query__cluster_id=self._row.cluster_id, batch_id=F("query__finished")
         ).select_related("query")
@@ -136,28 +135,28 @@ class Following:
     def _is_past(self, batch: Batch) -> bool:
         read = {where: at for _, raw in batch.offsets for where, at in (parse_positions(raw) or {}).items()}
         return any(
-            at > self._held[where] for each, at in read.items() if (where := _place(each)) in self._held
+            at > self._held[where] for place, at in read.items() if (where := _place(place)) in self._held
         )
 
     def _at(self, passed: Sequence[int | None]) -> int | None:
-        """Return the first of some instants by other clocks; now where it cannot be."""
+        """Return the first of some instants by other clocks; now where that would precede the action."""
         if not passed:
             return None
-        ended_ms = min(each.ended_ms for each in self._done)
+        ended_ms = min(done.ended_ms for done in self._done)
         return min((at for at in passed if at is not None and ended_ms <= at), default=self._now_ms)
 
     def _episodes(self) -> Iterator[Entry]:
-        """Yield the recovery of each fenced id, and its successor; begun and opened are by one clock."""
+        """Yield the recovery of each fenced id, and who resumed; begun and opened are by one clock."""
         if self._plan.act is not Act.FENCE:
             return
-        for each in self._done:
-            name, started_ms = each.subject.seen["transactional_id"], each.subject.seen["started_ms"]
-            found = Recovery.objects.filter(
+        for done in self._done:
+            name, started_ms = done.subject.seen["transactional_id"], done.subject.seen["started_ms"]
+            recoveries = Recovery.objects.filter(
                 cluster_id=self._row.cluster_id,
                 key=key_of(text.unescape_text(name)),
                 opened_ms__gte=started_ms or 0,
             ).order_by("opened_ms", "pk")
-            row = found.first()
+            row = recoveries.first()
             if row is None:
                 continue
             if (RECOVERY, name) not in self._reported:
@@ -169,14 +168,14 @@ class Following:
                 yield {**self._entry(RESUMED, name, words), "after_ms": after_ms}
 
     def _batches(self) -> Iterator[Entry]:
-        for each in self._done:
-            seen, title = each.subject.seen, each.subject.title
-            if "batch_id" not in seen or (BATCH, title) in self._reported:
+        for done in self._done:
+            facts, title = done.subject.seen, done.subject.title
+            if "batch_id" not in facts or (BATCH, title) in self._reported:
                 continue
-            found = Query.objects.filter(
-                cluster_id=self._row.cluster_id, ident=seen["query"], finished__gte=seen["batch_id"]
+            finished = Query.objects.filter(
+                cluster_id=self._row.cluster_id, ident=facts["query"], finished__gte=facts["batch_id"]
             )
-            if found.exists():
+            if finished.exists():
                 yield self._entry(BATCH, title, f"{title}: its query has finished it, and goes on")
 
     def _entry(self, kind: str, of: str, words: str) -> Entry:

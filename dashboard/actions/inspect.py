@@ -1,12 +1,10 @@
-"""What a plan is made of, and what `execute` compares it with: our rows, and a direct poll of the cluster.
-
+"""The facts for a plan, and for the checks of `execute`: our rows, and a direct poll of the cluster.
 The poll is the collectors' join (`fenceline.kafka.partitions`), done now: a partition's leader, then the
-coordinators, then the leader again, twice where nobody seems to own what is open.
+coordinators, then the leader again. It is repeated where an open transaction has no owner.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,8 +16,9 @@ from dashboard.models import Cluster, PinRecord, Transaction
 from dashboard.partitions import store as partition_store
 from dashboard.runtime import collector_names
 from dashboard.runtime.leases import Lease
-from fenceline.batches import RecordBatch
+from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition, TransactionState
+from fenceline.grouping import grouped
 from fenceline.kafka.partitions import (
     Offsets,
     Pin,
@@ -39,16 +38,16 @@ from transaction_admin.api import AdminUnavailable, Unseen, describe_grant
 from transaction_admin.kafka_python import KafkaPythonAdmin
 from transaction_admin.kafka_reads import KafkaPythonReads
 
-#: How long a cluster may take to answer one question: somebody waits in front of a page.
+#: A cluster must answer one request within this time, because a user waits for the page.
 ANSWER_S = 10.0
-#: Bytes of one request for batches, how many requests a partition is worth, and how many partitions a plan.
+#: Bytes of one request for batches, maximum requests of a partition, maximum counted partitions of a plan.
 _BYTES_AT_ONCE, _MOST_REQUESTS, _MOST_COUNTED_LOGS = 1024 * 1024, 16, 20
 #: A verdict of hanging takes two consecutive polls.
 _POLLS = 2
 
 
 class UnknownCluster(Exception):
-    """No such cluster is configured, or nothing of it is stored yet; the text lists those that are."""
+    """No such cluster is configured, or none of its rows is stored yet; the text lists known clusters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +60,7 @@ class ClusterInspector:
     admin: KafkaPythonAdmin
     now_ms: int
     limits: Limits
-    #: Whether no transactional id can be hidden from us.
+    #: Whether the cluster shows us every transactional id.
     sees_all: bool
     #: The command that makes every id visible to us.
     remedy: str
@@ -96,24 +95,25 @@ def connect_cluster(cluster: str, now_ms: int) -> Iterator[ClusterInspector]:
 
 
 def _rows(row: Cluster, now_ms: int, *, vouched: bool) -> partition_store.PartitionRows:
-    """Return the collector's own view of our rows; only read, so under nobody's lease."""
+    """Return the collector's view of our rows; it only reads, so it needs no lease."""
     tails = [collector_names.tail_name(shard, settings.SHARDS) for shard in range(settings.SHARDS)]
-    found = partition_store.PartitionRows(
+    rows = partition_store.PartitionRows(
         Lease(row.name, row.pk, collector_names.PARTITIONS, 0), tails, vouched=vouched
     )
-    found.now_ms = now_ms
-    return found
+    rows.now_ms = now_ms
+    return rows
 
 
 def describe_ids(
     inspector: ClusterInspector, names: Collection[str]
 ) -> Mapping[str, Described | NotDescribed]:
-    """Return coordinators' descriptions of ids (escaped text). Creates nothing; raises `AdminUnavailable`."""
+    """Return coordinators' descriptions of ids (escaped text); creates nothing. Raises `AdminUnavailable`."""
     described = inspector.admin.describe_transactions(names)
     if any(
-        isinstance(each, NotDescribed) and each.obstacle is Obstacle.UNSEEN for each in described.values()
+        isinstance(answer, NotDescribed) and answer.obstacle is Obstacle.UNSEEN
+        for answer in described.values()
     ):
-        # Where the topic may not be seen, a list proves that it exists: then a look-up creates nothing.
+        # Where the topic is not visible, a list proves that it exists: then a look-up creates nothing.
         inspector.admin.list_transactions([TransactionState.ONGOING])
         described = inspector.admin.describe_transactions(names)
     return described
@@ -122,7 +122,7 @@ def describe_ids(
 def partition_logs(
     inspector: ClusterInspector, wheres: Collection[TopicPartition]
 ) -> Mapping[TopicPartition, HeldLog]:
-    """Return partitions as their leaders describe them now, with blocked readers and the batches behind."""
+    """Return partitions as their leaders describe them now, with blocked readers and the blocked batches."""
     if not wheres:
         return {}
     offsets = inspector.reads.list_offsets(wheres)
@@ -135,7 +135,7 @@ def partition_logs(
             if isinstance(at, Offsets) and at.lso < at.high_watermark
         },
     )
-    found = {}
+    logs = {}
     counted = 0
     for where in wheres:
         at = offsets[where]
@@ -143,8 +143,8 @@ def partition_logs(
         if isinstance(at, Offsets) and _is_countable(where, at) and counted < _MOST_COUNTED_LOGS:
             counted += 1
             batches = _batches(inspector, where, at)
-        found[where] = _log(where, at, producers[where], batches, standing.get(where, blocked_readers.NOBODY))
-    return found
+        logs[where] = _log(where, at, producers[where], batches, standing.get(where, blocked_readers.NOBODY))
+    return logs
 
 
 def _is_countable(where: TopicPartition, offsets: Offsets) -> bool:
@@ -158,10 +158,12 @@ def _log(
     batches: tuple[RecordBatch, ...] | None,
     standing: blocked_readers.BlockedReaders,
 ) -> HeldLog:
-    blind = next((each.reason for each in (offsets, producers) if isinstance(each, Unseen)), "")
+    blind = next((answer.reason for answer in (offsets, producers) if isinstance(answer, Unseen)), "")
     opened: tuple[ProducerState, ...] = ()
     if not isinstance(producers, Unseen):
-        opened = tuple(sorted((each for each in producers if each.start_offset is not None), key=_start))
+        opened = tuple(
+            sorted((producer for producer in producers if producer.start_offset is not None), key=_start)
+        )
     if isinstance(offsets, Unseen):
         return HeldLog(where, opened=opened, unseen=blind)
     return HeldLog(
@@ -177,15 +179,15 @@ def _batches(
     inspector: ClusterInspector, where: TopicPartition, offsets: Offsets
 ) -> tuple[RecordBatch, ...] | None:
     """Return the headers from the LSO to the high watermark, None where that takes too long."""
-    found: list[RecordBatch] = []
+    batches: list[RecordBatch] = []
     at = offsets.lso
     for _ in range(_MOST_REQUESTS):
         answer = inspector.reads.batch_headers(where, at, most_bytes=_BYTES_AT_ONCE)
         if isinstance(answer, Unseen):
             return None
-        found += answer.batches
+        batches += answer.batches
         if answer.next >= offsets.high_watermark:
-            return tuple(found)
+            return tuple(batches)
         if answer.next <= at:
             return None
         at = answer.next
@@ -201,17 +203,17 @@ def producer_pins(
 
 def pins_of(cluster_id: int, producer_ids: Collection[int]) -> Mapping[int, Sequence[PinRecord]]:
     """Return our rows of where producers of a cluster are open, by their ids."""
-    found: dict[int, list[PinRecord]] = defaultdict(list)
-    for row in PinRecord.objects.filter(cluster_id=cluster_id, producer_id__in=set(producer_ids)):
-        found[row.producer_id].append(row)
-    return found
+    return grouped(
+        (row.producer_id, row)
+        for row in PinRecord.objects.filter(cluster_id=cluster_id, producer_id__in=set(producer_ids))
+    )
 
 
 def silent_since(
     inspector: ClusterInspector, log: HeldLog, producer_id: int, ours: Mapping[int, Sequence[PinRecord]]
 ) -> int | None:
-    """Return since when a producer has not written to a partition: our row of it changes with each write."""
-    now = next((each for each in log.opened if each.producer_id == producer_id), None)
+    """Return since when a producer has not written to a partition; each write changes our row of it."""
+    now = next((producer for producer in log.opened if producer.producer_id == producer_id), None)
     if now is None:
         return None
     for row in ours.get(producer_id, ()):
@@ -224,29 +226,29 @@ def silent_since(
 def inspect_partitions(
     inspector: ClusterInspector, wheres: Sequence[TopicPartition]
 ) -> Mapping[TopicPartition, Marked]:
-    """Return open transactions of partitions and their owners, polled as often as a verdict takes."""
+    """Return the open transactions of partitions and their owners, polled as often as a verdict takes."""
     topology = inspector.reads.describe_topology({where.topic for where in wheres})
-    seen = partition_logs(inspector, wheres)
+    logs = partition_logs(inspector, wheres)
     pins: dict[TopicPartition, list[Pin]] = {}
     owners = ProducerOwners({}, {}, whole=True, may_hide=not inspector.sees_all)
     accused: frozenset[PinKey] = frozenset()
     for _ in range(_POLLS):
         pins, owners = _join(inspector, wheres, accused)
-        every = [pin for each in pins.values() for pin in each]
+        every = [pin for open_pins in pins.values() for pin in open_pins]
         if not any(pin.ground is VerdictReason.SEEN_ONCE for pin in every):
             break
         accused = still_accused(every, accused)
-    ours = producer_pins(inspector, [pin.producer_id for each in pins.values() for pin in each])
-    found = {}
+    ours = producer_pins(inspector, [pin.producer_id for open_pins in pins.values() for pin in open_pins])
+    marked = {}
     for where in wheres:
         leader = topology.partitions.get(where)
         silent = {
             pin.producer_id: since
             for pin in pins.get(where, ())
-            if (since := silent_since(inspector, seen[where], pin.producer_id, ours)) is not None
+            if (since := silent_since(inspector, logs[where], pin.producer_id, ours)) is not None
         }
-        found[where] = Marked(
-            seen[where],
+        marked[where] = Marked(
+            logs[where],
             leader.leader if leader else None,
             leader.leader_epoch if leader else None,
             tuple(pins.get(where, ())),
@@ -254,41 +256,43 @@ def inspect_partitions(
             inspector.remedy,
             silent,
         )
-    return found
+    return marked
 
 
 def _join(
     inspector: ClusterInspector, wheres: Sequence[TopicPartition], accused: Collection[PinKey]
 ) -> tuple[dict[TopicPartition, list[Pin]], ProducerOwners]:
-    """Ask leaders, coordinators, leaders: return the verdict on what was open both times."""
+    """Ask leaders, coordinators, leaders: return the verdicts on what was open both times."""
     before = inspector.reads.describe_producers(wheres)
     opened = {where: _opened(states) for where, states in before.items() if not isinstance(states, Unseen)}
-    owners = owners_of(inspector, {each.producer_id for states in opened.values() for each in states})
+    owners = owners_of(inspector, {producer.producer_id for states in opened.values() for producer in states})
     asked = [where for where, states in opened.items() if states]
     after = inspector.reads.describe_producers(asked) if asked else {}
-    found = {}
+    pins = {}
     for where, states in after.items():
         if isinstance(states, Unseen):
             continue
-        found[where] = [
+        pins[where] = [
             evaluate_pin(
                 where,
-                each,
+                producer,
                 owners,
                 known=None,
                 since_ms=inspector.now_ms,
-                accused=PinKey(*where, each.producer_id, each.producer_epoch, each.start_offset or 0)
+                accused=PinKey(
+                    *where, producer.producer_id, producer.producer_epoch, producer.start_offset or 0
+                )
                 in accused,
                 now_ms=inspector.now_ms,
                 grace=0,
             )
-            for each in open_in_both(opened[where], states)
+            for producer in open_in_both(opened[where], states)
         ]
-    return found, owners
+    return pins, owners
 
 
 def _opened(producers: Sequence[ProducerState]) -> list[ProducerState]:
-    return [each for each in producers if each.start_offset is not None]
+    return [producer for producer in producers if producer.start_offset is not None]
 
 
 def owners_of(inspector: ClusterInspector, producer_ids: Collection[int]) -> ProducerOwners:
@@ -300,7 +304,7 @@ def owners_of(inspector: ClusterInspector, producer_ids: Collection[int]) -> Pro
         whole = True
     except AdminUnavailable:
         ids, whole = {}, False
-    missing = [each for each in producer_ids if each not in ids]
+    missing = [producer_id for producer_id in producer_ids if producer_id not in ids]
     rows = Transaction.objects.filter(cluster_id=inspector.cluster_id, producer_id__in=missing)
     ids |= dict(rows.values_list("producer_id", "transactional_id"))
     descriptions = describe_ids(inspector, set(ids.values())) if ids else {}

@@ -1,7 +1,6 @@
-"""Who executes an action: one worker, by its lease token, for as long as the lease lives.
-
-A row is begun once. What its worker finds goes into the row under the token, so that a worker that was paused
-past its lease, whose row somebody has settled, can write nothing more: neither there nor to Kafka.
+"""The worker that executes an action holds it by a lease token, as long as the lease lives.
+A row is begun once. Its worker writes results into the row under the token. A worker that was paused past its
+lease can write nothing more once another has settled the row: neither to the row nor to Kafka.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from dashboard.runtime.write_transactions import WriteTransaction
 from dashboard.transactions import attributions
 from dashboard.transactions.attributions import WrittenRecord
 
-#: How long a lease lives without being prolonged.
+#: A lease lives this long unless it is prolonged.
 LIVES = timedelta(seconds=15)
 _EVERY_S = 1.0
 _EXECUTING = Q(state=Action.State.EXECUTING)
 
 
 class ActionLeaseLost(Exception):
-    """The row is not ours any more: nothing may be done or written."""
+    """This worker no longer holds the row: it must do and write nothing more."""
 
 
 def begin_action(number: int, token: str, *, now_ms: int) -> Action | None:
-    """Begin an action; None where it was begun, was settled, or has another token: then do nothing."""
+    """Begin an action; return None where it was begun or settled, or has another token."""
     row = action_store.find_action(number)
     unbegun = _EXECUTING & Q(lease_token=token, started_ms=None, lease_until__gt=Now())
     if (
@@ -49,7 +48,7 @@ def begin_action(number: int, token: str, *, now_ms: int) -> Action | None:
 
 
 def prolong_lease(row: Action) -> None:
-    """Prolong the lease; raise `ActionLeaseLost` when it is not ours, or is over."""
+    """Prolong the lease; raise `ActionLeaseLost` where another worker has it or it is over."""
     mine = Action.objects.filter(_EXECUTING, pk=row.pk, lease_token=row.lease_token, lease_until__gt=Now())
     if not mine.update(lease_until=Now() + LIVES):
         raise ActionLeaseLost(f"action {row.pk} was settled by somebody else")
@@ -58,10 +57,9 @@ def prolong_lease(row: Action) -> None:
 def write_results(
     row: Action, results: Sequence[dict[str, Any]], records: Sequence[WrittenRecord] = ()
 ) -> None:
-    """Write down what is known so far; raise `ActionLeaseLost`.
-
-    `records` are what the last subject's requests had coordinators write: what follows from them, transitions
-    and counters that are ours, is saved in the same transaction.
+    """Write the results so far; raise `ActionLeaseLost`.
+    `records` are what the last subject's requests had coordinators write. The transitions and counters that
+    follow from them are saved in the same transaction.
     """
     live = _EXECUTING & Q(lease_token=row.lease_token, lease_until__gt=Now())
     also = partial(_attribute, row, records) if records else None
@@ -75,7 +73,7 @@ def _attribute(row: Action, records: Sequence[WrittenRecord], write: WriteTransa
 
 
 def take_over(row: Action, token: str) -> bool:
-    """Take a row whose lease is over; return whether it was."""
+    """Take a row whose lease is over; return whether it was over."""
     dead = _EXECUTING & Q(lease_token=row.lease_token, lease_until__lte=Now())
     taken = action_store.update_action(row, dead, lease_token=token, lease_until=Now() + LIVES)
     row.refresh_from_db()
@@ -93,7 +91,7 @@ def end_action(row: Action, state: Action.State, results: Sequence[dict[str, Any
 
 @contextmanager
 def lease_renewal(row: Action) -> Iterator[None]:
-    """Prolong a lease each second, on a thread with a connection of its own, while this lasts."""
+    """Prolong a lease each second inside the context, on a thread with its own connection."""
     over = threading.Event()
     keeper = threading.Thread(target=_keep, args=(row, over), name=f"action-{row.pk}", daemon=True)
     keeper.start()
@@ -110,7 +108,7 @@ def _keep(row: Action, over: threading.Event) -> None:
             try:
                 prolong_lease(row)
             except DatabaseError:
-                # Who executes finds out at its next step; until then the lease lives on for a while.
+                # The execution notices at its next step; until then the lease still lives.
                 connection.close()
     except ActionLeaseLost:
         return

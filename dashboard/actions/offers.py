@@ -1,12 +1,10 @@
-"""What may be offered to do about something: for cards, pages, the admin and the API alike.
-
-Our rows are put before the planners of `fenceline.plans`, whose refusals decide; nothing here asks
-the cluster.
+"""Acts that may be offered, for cards, pages, the admin and the API alike.
+The planners of `fenceline.plans` decide from our rows by their refusals; nothing here asks the
+cluster.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -21,8 +19,10 @@ from dashboard.streaming import batches as streaming_batches
 from dashboard.streaming import queries as streaming_queries
 from dashboard.transactions import queries as transaction_queries
 from fenceline.decode import text
+from fenceline.decode.typed import record_of
 from fenceline.facts import TopicPartition, TransactionState
 from fenceline.formatting import count_noun
+from fenceline.grouping import grouped
 from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.kafka.reconcile import Described
 from fenceline.kafka.transactional_ids import key_of
@@ -40,7 +40,7 @@ from fenceline.plans.plan import MOST_SUBJECTS, Act, Refusal
 from fenceline.plans.plan import RefusalReason as Why
 from fenceline.plans.producers import Producer
 
-#: Of an id that hangs in many partitions so many are offered: its findings name the rest.
+#: Maximum offers for an id that hangs in many partitions: its findings name the others.
 _MOST_MARKERS = 3
 #: The rules whose subjects an act may end.
 ENDABLE = frozenset(
@@ -56,7 +56,7 @@ class Offer:
     cluster: str
     #: As `dashboard.actions.planning.make_plan` takes it.
     subject: str
-    #: On its button.
+    #: The words on its button.
     words: str
     refusals: tuple[Refusal, ...] = ()
     #: Further subjects of the same plan.
@@ -71,153 +71,155 @@ class Offer:
 
     @property
     def forceable(self) -> bool:
-        """Whether it is refused, and an admin may do it all the same."""
-        return bool(self.refusals) and all(each.forceable for each in self.refusals)
+        """Whether it is refused, and an admin may force it."""
+        return bool(self.refusals) and all(refusal.forceable for refusal in self.refusals)
 
 
 def available_offers(offers: Iterable[Offer]) -> Sequence[Offer]:
-    """Return those that the planner would not refuse."""
-    return [each for each in offers if not each.refusals]
+    """Return the offers without a refusal."""
+    return [offer for offer in offers if not offer.refusals]
 
 
 def of_transactions(
     rows: Sequence[Transaction], pins: Mapping[int, Sequence[PinRecord]] | None = None, *, now_ms: int
 ) -> Mapping[int, Sequence[Offer]]:
-    """Return what the planners say of ending what transactional ids have open, by the key of the row.
-
-    `pins` are what these ids have open in partitions, by the same keys.
+    """Return the planners' offers to end the open transactions of ids, by the key of the row.
+    `pins` are the open transactions of these ids in partitions, by the same keys.
     """
-    found = partition_queries.pins_of(rows) if pins is None else pins
-    by_cluster: dict[int, list[Transaction]] = defaultdict(list)
-    for row in rows:
-        if row.state == TransactionState.ONGOING:
-            by_cluster[row.cluster_id].append(row)
+    pins_by_row = partition_queries.pins_of(rows) if pins is None else pins
+    by_cluster = grouped((row.cluster_id, row) for row in rows if row.state == TransactionState.ONGOING)
     producers: dict[int, Producer] = {}
-    for some in by_cluster.values():
-        each = producers_of_rows(some, now_ms=now_ms)
-        producers |= {row.pk: producer for row, producer in zip(some, each, strict=True)}
+    for cluster_rows in by_cluster.values():
+        described = producers_of_rows(cluster_rows, now_ms=now_ms)
+        producers |= {row.pk: producer for row, producer in zip(cluster_rows, described, strict=True)}
     return {
-        row.pk: [*_hanging(row, found.get(row.pk, ())), *_ended(row, producers.get(row.pk), now_ms)]
+        row.pk: [*_hanging(row, pins_by_row.get(row.pk, ())), *_ended(row, producers.get(row.pk), now_ms)]
         for row in rows
     }
 
 
 def of_pins(cluster: str, pins: Sequence[PinRecord], *, now_ms: int) -> Sequence[Offer]:
-    """Return what the planners say of ending open transactions in partitions: an offer or two for each."""
-    found: list[Offer] = []
+    """Return the planners' offers to end open transactions in partitions: one or two for each."""
+    offered: list[Offer] = []
     for pin in pins:
         marker = _marker(cluster, pin)
         owner = None if pin.verdict == PartitionVerdict.HANGING else _owner(pin)
         if owner is None or owner.state != TransactionState.ONGOING:
-            found.append(marker)
+            offered.append(marker)
         else:
-            found += _ended(owner, producers_of_rows([owner], now_ms=now_ms)[0], now_ms)
-    return found
+            offered += _ended(owner, producers_of_rows([owner], now_ms=now_ms)[0], now_ms)
+    return offered
 
 
 def of_batch(query: Query, batch_id: int, *, now_ms: int) -> Sequence[Offer]:
-    """Return what the planners say of finishing and of rolling back one batch."""
+    """Return the planners' offers to finish and to roll back one batch."""
     batch = sink_batches.batch_of_rows(query, batch_id, now_ms=now_ms)
-    each = appraise_finish(batch), appraise_roll_back(batch, now_ms=now_ms)
+    appraisals = appraise_finish(batch), appraise_roll_back(batch, now_ms=now_ms)
     words = {Act.FINISH_BATCH: "Finish", Act.ROLL_BACK_BATCH: "Roll back"}
-    return [_offer(query.cluster.name, it, f"{words[it.act]} batch {batch_id:,}…") for it in each]
+    return [
+        _offer(query.cluster.name, appraisal, f"{words[appraisal.act]} batch {batch_id:,}…")
+        for appraisal in appraisals
+    ]
 
 
 def of_sink(cluster_id: int, transactional_id: str, *, now_ms: int) -> Sequence[Offer]:
-    """Return what ends a transaction of our sink: its batch, that is prepared or is under way.
-
-    Nothing for an id of no query that is known.
+    """Return the offers that end a transaction of our sink, by its prepared batch or the one in progress.
+    Empty for an id of no known query.
     """
     written = streaming_batches.written_for(cluster_id, transactional_id)
     if written is None:
         return []
-    waiting = [each.batch_id for each in streaming_batches.open_decisions([written.query])]
+    waiting = [decision.batch_id for decision in streaming_batches.open_decisions([written.query])]
     batch_id = written.batch_id if written.batch_id in waiting else written.query.planned
     return [] if batch_id is None else of_batch(written.query, batch_id, now_ms=now_ms)
 
 
 def of_findings(rows: Sequence[FindingRecord], *, now_ms: int) -> Mapping[int, Sequence[Offer]]:
-    """Return what may be done about what rules found, by the finding's key, without what is refused."""
+    """Return the available offers for findings, by the finding's key."""
     open_rows = [row for row in rows if row.closed_at is None and row.rule in ENDABLE]
     of_ids = _of_named_transactions(open_rows, now_ms)
     of_partitions = _of_named_partitions(open_rows)
-    found: dict[int, Sequence[Offer]] = {row.pk: () for row in rows}
+    offered: dict[int, Sequence[Offer]] = {row.pk: () for row in rows}
     for row in open_rows:
         kind, _, name = row.subject.partition(":")
         if kind == "transaction":
-            found[row.pk] = available_offers(of_ids.get((row.cluster_id, name), ()))
+            offered[row.pk] = available_offers(of_ids.get((row.cluster_id, name), ()))
         elif kind == "partition":
-            found[row.pk] = available_offers(of_partitions.get((row.cluster_id, name), ()))
+            offered[row.pk] = available_offers(of_partitions.get((row.cluster_id, name), ()))
         elif kind == "query":
-            found[row.pk] = available_offers(_of_query(row.cluster.name, name, now_ms))
+            offered[row.pk] = available_offers(_of_query(row.cluster.name, name, now_ms))
         elif kind == "flink_job":
-            found[row.pk] = list(_of_flink_job(row.cluster_id, row.affected, of_ids))
-    return found
+            offered[row.pk] = list(_of_flink_job(row.cluster_id, row.affected, of_ids))
+    return offered
 
 
 def _of_named_transactions(
     rows: Sequence[FindingRecord], now_ms: int
 ) -> Mapping[tuple[int, str], Sequence[Offer]]:
     things = {row.subject for row in rows}
-    things |= {each for row in rows if row.subject.startswith("flink_job:") for each in row.affected}
+    things |= {subject for row in rows if row.subject.startswith("flink_job:") for subject in row.affected}
     keys = {
-        key_of(text.unescape_text(each.removeprefix("transaction:")))
-        for each in things
-        if each.startswith("transaction:")
+        key_of(text.unescape_text(subject.removeprefix("transaction:")))
+        for subject in things
+        if subject.startswith("transaction:")
     }
     clusters = {row.cluster_id for row in rows}
     if not keys:
         return {}
     wanted = Transaction.objects.filter(cluster__in=clusters, key__in=list(keys)).select_related("cluster")
     transactions = list(wanted)
-    each = of_transactions(transactions, now_ms=now_ms)
-    return {(row.cluster_id, row.transactional_id): each[row.pk] for row in transactions}
+    offered = of_transactions(transactions, now_ms=now_ms)
+    return {(row.cluster_id, row.transactional_id): offered[row.pk] for row in transactions}
 
 
 def _of_named_partitions(rows: Sequence[FindingRecord]) -> Mapping[tuple[int, str], Sequence[Offer]]:
-    """Return the abort marker for what hangs in the partitions that findings are about, in one query."""
+    """Return the abort markers for hanging transactions in the findings' partitions, in one query."""
     names: dict[tuple[int, str, int], FindingRecord] = {}
     for row in rows:
         topic, _, number = row.subject.removeprefix("partition:").rpartition("-")
         if row.subject.startswith("partition:") and number.isdecimal():
             names[row.cluster_id, topic, int(number)] = row
-    found: dict[tuple[int, str], Sequence[Offer]] = {}
+    offered: dict[tuple[int, str], Sequence[Offer]] = {}
     for place, pins in partition_queries.partition_pins(names).items():
         cluster_id, topic, partition = place
         hanging = [pin for pin in pins if pin.verdict == PartitionVerdict.HANGING]
         marker = appraise_markers(marked_partition(topic, partition, hanging))
-        found[cluster_id, f"{topic}-{partition}"] = [_offer(names[place].cluster.name, marker, _MARKER)]
-    return found
+        offered[cluster_id, f"{topic}-{partition}"] = [_offer(names[place].cluster.name, marker, _MARKER)]
+    return offered
 
 
 def _of_query(cluster: str, ident: str, now_ms: int) -> Sequence[Offer]:
     query = streaming_queries.find_query(cluster, ident)
     waiting = [] if query is None else streaming_batches.open_decisions([query])
-    return [offer for each in waiting[:1] for offer in of_batch(each.query, each.batch_id, now_ms=now_ms)]
+    return [
+        offer
+        for decision in waiting[:1]
+        for offer in of_batch(decision.query, decision.batch_id, now_ms=now_ms)
+    ]
 
 
 def _of_flink_job(
     cluster_id: int, affected: Sequence[str], of_ids: Mapping[tuple[int, str], Sequence[Offer]]
 ) -> Iterator[Offer]:
-    """Yield one commit of all transactions that a finding names and the planner would not refuse."""
-    names = [each.removeprefix("transaction:") for each in affected]
+    """Yield one offer to commit all transactions of a finding that the planner does not refuse."""
+    names = [subject.removeprefix("transaction:") for subject in affected]
     commits = [
-        each
+        offer
         for name in names
-        for each in available_offers(of_ids.get((cluster_id, name), ()))
-        if each.act is Act.COMMIT_FLINK
+        for offer in available_offers(of_ids.get((cluster_id, name), ()))
+        if offer.act is Act.COMMIT_FLINK
     ][:MOST_SUBJECTS]
     if commits:
         first, *others = commits
         words = f"Commit {count_noun(len(commits), 'pending transaction')}…"
-        yield replace(first, words=words, others=tuple(each.subject for each in others))
+        yield replace(first, words=words, others=tuple(offer.subject for offer in others))
 
 
 _MARKER = "Abort hanging transaction…"
 
 
 def _hanging(row: Transaction, pins: Sequence[PinRecord]) -> Iterator[Offer]:
-    """Yield the abort markers for what earlier producers of an id have left hanging."""
+    """Yield the abort markers for transactions that earlier producers of an id left hanging."""
     hanging = [pin for pin in pins if pin.verdict == PartitionVerdict.HANGING]
     for pin in hanging[:_MOST_MARKERS]:
         words = f"Abort hanging transaction in {pin.topic}-{pin.partition}…"
@@ -225,19 +227,19 @@ def _hanging(row: Transaction, pins: Sequence[PinRecord]) -> Iterator[Offer]:
 
 
 def _ended(row: Transaction, producer: Producer | None, now_ms: int) -> Iterator[Offer]:
-    """Yield what ends the open transaction of an id: a fence, or the end that its sink's ledger requires."""
+    """Yield the offers that end an id's open transaction: a fence, or what its sink's ledger requires."""
     if producer is None:
         return
     fence = appraise_fence(producer, now_ms=now_ms, limits=settings.FENCELINE.limits)
-    if any(each.ground is Why.CHECKPOINTED for each in fence.refusals):
+    if any(refusal.ground is Why.CHECKPOINTED for refusal in fence.refusals):
         yield _offer(row.cluster.name, appraise_flink_commit(producer), "Commit what the checkpoint decided…")
-    own = any(each.ground is Why.OWN_SINK for each in fence.refusals)
+    own = any(refusal.ground is Why.OWN_SINK for refusal in fence.refusals)
     instead = of_sink(row.cluster_id, row.transactional_id, now_ms=now_ms) if own else ()
     yield from instead or [_offer(row.cluster.name, fence, "Fence producer…")]
 
 
 def _owner(pin: PinRecord) -> Transaction | None:
-    """Return the row of the id that a transaction in a partition belongs to, while it holds that one."""
+    """Return the row of the id that owns a transaction in a partition, None where another producer has it."""
     if not pin.transactional_id:
         return None
     row = transaction_queries.find_transaction(pin.cluster.name, pin.transactional_id)
@@ -253,24 +255,13 @@ def _appraised(pin: PinRecord) -> Appraisal:
 
 
 def marked_partition(topic: str, number: int, pins: Sequence[PinRecord]) -> Marked:
-    """Return what planners of markers need of some open transactions in a partition, by our rows."""
+    """Return the planners' facts on some open transactions in a partition, from our rows."""
     owners = [
         owner
         for pin in pins
         if pin.verdict != PartitionVerdict.HANGING and (owner := _owner(pin)) is not None
     ]
-    descriptions = {
-        row.transactional_id: Described(
-            row.transactional_id,
-            TransactionState(row.state),
-            row.producer_id,
-            row.producer_epoch,
-            row.timeout_ms,
-            row.started_ms,
-            (),
-        )
-        for row in owners
-    }
+    descriptions = {row.transactional_id: record_of(Described, row, partitions=()) for row in owners}
     return Marked(
         HeldLog(TopicPartition(topic, number)), pins=tuple(map(pin_of, pins)), descriptions=descriptions
     )

@@ -1,4 +1,4 @@
-"""One entry point: an action and its subjects in, a `Plan` out. It only reads."""
+"""The entry point of planning: makes a `Plan` from an action and its subjects. It only reads."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fenceline.plans.plan import MOST_SUBJECTS, Act, Plan, Refusal, SubjectPlan
 from transaction_admin.api import AdminUnavailable
 from transaction_admin.properties import CannotTranslate
 
-#: Kafka's own bound of an id, in bytes.
+#: Kafka's own limit on an id, in bytes.
 _LONGEST_ID = 32_767
 #: A topic's name, its partition, and the offset at which a transaction begins.
 _PLACE = re.compile(r"([a-zA-Z0-9._-]{1,249})-(0|[1-9]\d{0,8})(?:@(0|[1-9]\d{0,17}))?")
@@ -30,7 +30,7 @@ class CannotPlan(Exception):
 
 
 class _Planned(NamedTuple):
-    """What an act would do, subject by subject, and what is to be typed where it is one."""
+    """Plans by subject, and the text to type where there is only one."""
 
     subjects: Sequence[SubjectPlan]
     confirms: Sequence[str]
@@ -38,12 +38,10 @@ class _Planned(NamedTuple):
 
 
 def make_plan(cluster: str, act: Act, subjects: Sequence[str], *, force: bool, now_ms: int) -> Plan:
-    """Return what an act would do to some subjects of a cluster, as they are now.
-
-    Subjects are transactional ids as escaped text (fence, commit_flink), `topic-partition` for all that hangs
-    in it or `topic-partition@offset` for one transaction (abort marker), `IDENT@BATCH` (finish and roll back
-    batch).
-    `force` takes away what only an admin may take away; whether somebody is one, the caller has asked.
+    """Return the plan of an act on some subjects of a cluster, as they are now.
+    Subjects are transactional ids as escaped text (fence, commit_flink), `topic-partition` for all hanging
+    transactions in it or `topic-partition@offset` for one (abort marker), `IDENT@BATCH` (finish and roll back
+    batch). `force` removes the refusals that an admin may remove; the caller checks that the actor is one.
     Raises `CannotPlan` where no plan can be made at all; the reasons against one subject are its refusals.
     """
     names = _distinct(subjects)
@@ -58,39 +56,41 @@ def make_plan(cluster: str, act: Act, subjects: Sequence[str], *, force: bool, n
 
 
 def _distinct(subjects: Sequence[str]) -> Sequence[str]:
-    """Return each subject once. Raises `CannotPlan` for none and for too many."""
-    found = list(dict.fromkeys(subjects))
-    if not found:
+    """Return the distinct subjects. Raises `CannotPlan` for none and for too many."""
+    distinct = list(dict.fromkeys(subjects))
+    if not distinct:
         raise CannotPlan("No subject is named: choose at least one.")
-    if len(found) > MOST_SUBJECTS:
+    if len(distinct) > MOST_SUBJECTS:
         raise CannotPlan(
-            f"{len(found):,} subjects are named, and one plan takes {MOST_SUBJECTS} at most: make several."
+            f"{len(distinct):,} subjects are named, and one plan takes {MOST_SUBJECTS} at most: make several."
         )
-    return found
+    return distinct
 
 
 def _fence(inspector: inspect.ClusterInspector, names: Sequence[str], force: bool) -> _Planned:
-    found = describe_producers(inspector, list(dict.fromkeys(map(_transactional_id, names))))
+    described = describe_producers(inspector, list(dict.fromkeys(map(_transactional_id, names))))
     plans, ended = [], frozenset[int]()
-    for each in found:
-        subject = producers.plan_fence(each, now_ms=inspector.now_ms, limits=inspector.limits, ended=ended)
+    for producer in described:
+        subject = producers.plan_fence(
+            producer, now_ms=inspector.now_ms, limits=inspector.limits, ended=ended
+        )
         plans.append(subject)
-        if each.producer_id is not None and _is_done(subject, force):
-            ended |= {each.producer_id}
-    warned = producers.fencing_warnings(found, now_ms=inspector.now_ms)
-    return _Planned(plans, [each.transactional_id for each in found], list(warned))
+        if producer.producer_id is not None and _is_done(subject, force):
+            ended |= {producer.producer_id}
+    warned = producers.fencing_warnings(described, now_ms=inspector.now_ms)
+    return _Planned(plans, [producer.transactional_id for producer in described], list(warned))
 
 
 def _commit_flink(inspector: inspect.ClusterInspector, names: Sequence[str], force: bool) -> _Planned:
-    found = describe_producers(inspector, list(dict.fromkeys(map(_transactional_id, names))))
-    wanted = [producers.flink_transaction(each) for each in found]
+    described = describe_producers(inspector, list(dict.fromkeys(map(_transactional_id, names))))
+    wanted = [producers.flink_transaction(producer) for producer in described]
     warned = list(flink_commits.flink_commit_warnings(wanted, now_ms=inspector.now_ms))
-    plans = [flink_commits.plan_flink_commit(each) for each in wanted]
-    return _Planned(plans, [each.transactional_id for each in wanted], warned)
+    plans = [flink_commits.plan_flink_commit(transaction) for transaction in wanted]
+    return _Planned(plans, [transaction.transactional_id for transaction in wanted], warned)
 
 
 def _transactional_id(name: str) -> str:
-    """Return an id in the one form that it is stored in. Raises `CannotPlan`."""
+    """Return an id in the form that it is stored in. Raises `CannotPlan`."""
     try:
         raw = text.unescape_text(name)
     except ValueError as error:
@@ -105,18 +105,18 @@ def _transactional_id(name: str) -> str:
 
 def _abort_marker(inspector: inspect.ClusterInspector, names: Sequence[str], force: bool) -> _Planned:
     places = [_place(name) for name in names]
-    found = inspect.inspect_partitions(inspector, list(dict.fromkeys(where for where, _ in places)))
+    marked = inspect.inspect_partitions(inspector, list(dict.fromkeys(where for where, _ in places)))
     plans: dict[tuple[TopicPartition, int | None], SubjectPlan] = {}
     ended: dict[TopicPartition, frozenset[int]] = {}
     for where, offset in places:
         before = ended.get(where, frozenset())
-        for each in markers.plan_markers(found[where], offset, ended=before):
-            plans.setdefault((where, each.seen["start_offset"]), each)
-            if _is_done(each, force):
-                ended[where] = ended.get(where, frozenset()) | {each.seen["producer_id"]}
+        for subject in markers.plan_markers(marked[where], offset, ended=before):
+            plans.setdefault((where, subject.seen["start_offset"]), subject)
+            if _is_done(subject, force):
+                ended[where] = ended.get(where, frozenset()) | {subject.seen["producer_id"]}
     subjects = list(plans.values())
-    confirms = [_marker_confirm(found[where], start) for where, start in plans]
-    warned = list(markers.marker_warnings(list(found.values()), now_ms=inspector.now_ms))
+    confirms = [_marker_confirm(marked[where], start) for where, start in plans]
+    warned = list(markers.marker_warnings(list(marked.values()), now_ms=inspector.now_ms))
     if len(subjects) > MOST_SUBJECTS:
         left = len(subjects) - MOST_SUBJECTS
         warned.append(f"{left:,} more transactions hang there: make another plan for them after this one.")
@@ -124,41 +124,43 @@ def _abort_marker(inspector: inspect.ClusterInspector, names: Sequence[str], for
 
 
 def _place(name: str) -> tuple[TopicPartition, int | None]:
-    found = _PLACE.fullmatch(name)
-    if found is None:
+    match = _PLACE.fullmatch(name)
+    if match is None:
         raise CannotPlan(
             f"{_shown(name)} is no partition: write topic-partition (payments-0), or topic-partition@offset "
             "(payments-0@1204) for the transaction that begins there."
         )
-    return TopicPartition(found[1], int(found[2])), None if found[3] is None else int(found[3])
+    return TopicPartition(match[1], int(match[2])), None if match[3] is None else int(match[3])
 
 
 def _marker_confirm(marked: markers.Marked, start: int | None) -> str:
-    """Return the id whose transaction begins there, `topic-partition` where none is known."""
+    """Return the id of the transaction that begins there, `topic-partition` where it is not known."""
     names = [pin.transactional_id for pin in marked.pins if pin.start_offset == start]
     return next(filter(None, names), str(marked.log.where))
 
 
 def _finish_batch(inspector: inspect.ClusterInspector, names: Sequence[str], force: bool) -> _Planned:
-    found = [sink_batches.inspect_batch(inspector, *_batch(name), finish=True) for name in names]
-    warned = list(batches.finish_warnings(found, now_ms=inspector.now_ms))
-    return _Planned([batches.plan_finish(each) for each in found], [each.confirm for each in found], warned)
+    facts = [sink_batches.inspect_batch(inspector, *_batch(name), finish=True) for name in names]
+    warned = list(batches.finish_warnings(facts, now_ms=inspector.now_ms))
+    return _Planned(
+        [batches.plan_finish(batch) for batch in facts], [batch.confirm for batch in facts], warned
+    )
 
 
 def _roll_back_batch(inspector: inspect.ClusterInspector, names: Sequence[str], force: bool) -> _Planned:
-    found = [sink_batches.inspect_batch(inspector, *_batch(name), finish=False) for name in names]
-    plans = [batches.plan_roll_back(each, now_ms=inspector.now_ms) for each in found]
-    return _Planned(plans, [each.confirm for each in found], list(batches.roll_back_warnings(found)))
+    facts = [sink_batches.inspect_batch(inspector, *_batch(name), finish=False) for name in names]
+    plans = [batches.plan_roll_back(batch, now_ms=inspector.now_ms) for batch in facts]
+    return _Planned(plans, [batch.confirm for batch in facts], list(batches.roll_back_warnings(facts)))
 
 
 def _batch(name: str) -> tuple[str, int]:
-    found = _BATCH.fullmatch(name)
-    if found is None:
+    match = _BATCH.fullmatch(name)
+    if match is None:
         raise CannotPlan(
             f"{_shown(name)} is no batch: write the query's identity, @ and the batch's number, as its page "
             "does."
         )
-    return found[1], int(found[2])
+    return match[1], int(match[2])
 
 
 _PLANNERS: Mapping[Act, Callable[[inspect.ClusterInspector, Sequence[str], bool], _Planned]] = {
@@ -171,7 +173,7 @@ _PLANNERS: Mapping[Act, Callable[[inspect.ClusterInspector, Sequence[str], bool]
 
 
 def _is_done(subject: SubjectPlan, force: bool) -> bool:
-    """Whether a subject is one that will be done: what comes after it finds it ended."""
+    """Return whether a subject will be done: later subjects then see its transaction as ended."""
     return not (_forced(subject) if force else subject).is_refused
 
 
@@ -179,7 +181,7 @@ def _assembled(cluster: str, act: Act, planned: _Planned, *, force: bool, now_ms
     subjects = list(planned.subjects)
     overridden: list[Refusal] = []
     if force:
-        overridden = [each for subject in subjects for each in subject.refusals if each.forceable]
+        overridden = [refusal for subject in subjects for refusal in subject.refusals if refusal.forceable]
         subjects = [_forced(subject) for subject in subjects]
     made = Plan(act, cluster, now_ms, "", tuple(subjects), bool(overridden), tuple(overridden))
     doable = len(made.doable_subjects) or len(subjects)
@@ -188,7 +190,7 @@ def _assembled(cluster: str, act: Act, planned: _Planned, *, force: bool, now_ms
 
 
 def _forced(subject: SubjectPlan) -> SubjectPlan:
-    return replace(subject, refusals=tuple(each for each in subject.refusals if not each.forceable))
+    return replace(subject, refusals=tuple(refusal for refusal in subject.refusals if not refusal.forceable))
 
 
 def _shown(name: str) -> str:

@@ -1,11 +1,9 @@
-"""What an offered action would do, by our rows alone: the planners' effects without asking the cluster.
-
+"""The effects of an offered action from our rows alone, without asking the cluster.
 A plan asks it (`dashboard.actions.planning`); a page that lists effects must not.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
@@ -19,7 +17,9 @@ from dashboard.partitions.queries import partition_pins
 from dashboard.streaming import queries as streaming_queries
 from dashboard.system.owners import split_partition
 from dashboard.transactions.queries import find_transaction, partitions_of
+from fenceline.decode.typed import record_of
 from fenceline.facts import TopicPartition
+from fenceline.grouping import grouped
 from fenceline.kafka.partitions import PartitionVerdict, ProducerState
 from fenceline.plans.batches import plan_finish
 from fenceline.plans.impact import HeldLog
@@ -29,16 +29,16 @@ from fenceline.plans.producers import plan_fence
 
 
 def preview_plan(act: Act, cluster: str, subject: str, *, now_ms: int) -> SubjectPlan | None:
-    """Return the plan of an offered action on one subject, None where it is refused or not known any more."""
+    """Return the plan of an offered action on one subject, None where it is refused or no longer known."""
     if act is Act.FINISH_BATCH:
-        found = _finish(cluster, subject, now_ms)
+        plan = _finish(cluster, subject, now_ms)
     elif act is Act.FENCE:
-        found = _fence(cluster, subject, now_ms)
+        plan = _fence(cluster, subject, now_ms)
     elif act is Act.ABORT_MARKER:
-        found = _marker(cluster, subject)
+        plan = _marker(cluster, subject)
     else:
-        found = None
-    return None if found is None or found.is_refused else found
+        plan = None
+    return None if plan is None or plan.is_refused else plan
 
 
 def _finish(cluster: str, subject: str, now_ms: int) -> SubjectPlan | None:
@@ -47,7 +47,7 @@ def _finish(cluster: str, subject: str, now_ms: int) -> SubjectPlan | None:
     if query is None or not number.isdecimal():
         return None
     batch = sink_batches.batch_of_rows(query, int(number), now_ms=now_ms)
-    where = {each for written in batch.open_transactions for each in written.partitions}
+    where = {partition for written in batch.open_transactions for partition in written.partitions}
     return plan_finish(replace(batch, logs=tuple(_logs(query.cluster_id, where))))
 
 
@@ -77,14 +77,14 @@ def _marker(cluster: str, subject: str) -> SubjectPlan | None:
 
 
 def _logs(cluster_id: int, wheres: Collection[TopicPartition]) -> Sequence[HeldLog]:
-    """Return partitions as our collectors saw them last, with who is blocked there."""
+    """Return partitions as our collectors saw them last, with the blocked readers."""
     topics = {where.topic for where in wheres}
     rows = PartitionRecord.objects.filter(cluster=cluster_id, topic__in=topics)
     known = {TopicPartition(row.topic, row.partition): row for row in rows}
     pins = PinRecord.objects.filter(cluster=cluster_id, topic__in=topics).order_by("start_offset")
-    opened: dict[TopicPartition, list[ProducerState]] = defaultdict(list)
-    for pin in pins:
-        opened[TopicPartition(pin.topic, pin.partition)].append(_producer(pin))
+    opened = grouped(
+        (TopicPartition(pin.topic, pin.partition), record_of(ProducerState, pin)) for pin in pins
+    )
     lsos = {where: row.lso for where, row in known.items() if where in wheres and row.lso is not None}
     readers = blocked_readers.readers_at(cluster_id, lsos)
     return [
@@ -102,14 +102,3 @@ def _log(
     if row is None or row.lso is None:
         return HeldLog(where, opened=tuple(opened), unseen="its offsets have not been polled")
     return HeldLog(where, row.lso, row.high_watermark, tuple(opened), None, readers.groups, readers.queries)
-
-
-def _producer(pin: PinRecord) -> ProducerState:
-    return ProducerState(
-        pin.producer_id,
-        pin.producer_epoch,
-        pin.last_sequence,
-        pin.last_timestamp_ms,
-        pin.coordinator_epoch,
-        pin.start_offset,
-    )

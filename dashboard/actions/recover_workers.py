@@ -1,6 +1,5 @@
-"""After a worker: follow what was done, and settle what a dead one has left.
-
-A row that is executing without a live lease is never executed again: its outcome is read, and
+"""Follow the effects of actions, and settle those of dead workers.
+An executing row without a live lease is never executed again: its outcome is read, and
 recorded as done, not done or unknown.
 """
 
@@ -30,11 +29,11 @@ from fenceline.plans.plan import Plan, SubjectPlan
 log = logging.getLogger(__name__)
 
 NAME = ACTIONS
-#: A cluster that is away holds a tick up.
+#: An unreachable cluster delays the tick.
 TTL = timedelta(seconds=90)
-#: An action is followed each second while it is so young, then more seldom.
+#: An action is followed each second while it is younger than this, later at this interval.
 _YOUNG_MS, _SELDOM_MS = 60_000, 10_000
-#: How long a cluster that is away is waited for, until what became of an action is unknown; and how often.
+#: An unreachable cluster is retried at this interval; after this time the action's outcome is unknown.
 _PATIENCE_MS, _AGAIN = 600_000, timedelta(seconds=5)
 
 _NO_WORKER = "no worker took it in time, and nothing was asked: see that a worker runs, then make a new plan"
@@ -42,7 +41,7 @@ _NOT_REACHED = "its worker died before it came to it: nothing was asked"
 
 
 class _Watcher:
-    """What is kept of a cluster from tick to tick: connections, and when each action was followed."""
+    """State of a cluster from tick to tick: connections, and when each action was followed."""
 
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
@@ -56,7 +55,7 @@ class _Watcher:
         return self._connections
 
     def disconnect(self) -> None:
-        """Close the connections; the next tick makes new ones."""
+        """Close the connections; the next tick opens new ones."""
         if self._connections is not None:
             self._connections.__exit__(None, None, None)
         self._connections = None
@@ -90,18 +89,18 @@ def _watcher_of(cluster: str) -> _Watcher:
 
 
 def close_connections(cluster: str) -> None:
-    """Close what ticks have opened; the next one opens it again."""
+    """Close the connections of earlier ticks; the next tick opens them again."""
     if cluster in _watchers:
         _watchers.pop(cluster).disconnect()
 
 
 def settle_action(row: Action, *, now_ms: int) -> bool:
-    """Record what became of an action whose worker died; return False while that cannot be seen yet."""
+    """Record the outcome of an action whose worker died; return False while it cannot be read yet."""
     if not action_lease.take_over(row, secrets.token_hex(16)):
         return False
     plan = action_store.plan_of(row)
     if row.started_ms is None:
-        results = [_unbegun(each) for each in plan.subjects]
+        results = [_unbegun(subject) for subject in plan.subjects]
         action_lease.end_action(row, Action.State.FAILED, results, ended_ms=now_ms)
         return True
     is_last = now_ms - row.started_ms > _PATIENCE_MS
@@ -131,40 +130,40 @@ def _unbegun(subject: SubjectPlan) -> dict[str, Any]:
 
 
 def _observed(row: Action, plan: Plan, connections: ClusterConnections, now_ms: int) -> list[dict[str, Any]]:
-    """Return the results: those that its worker has written down, and for the others what can be seen."""
+    """Return the results: those that the worker wrote, and the observed outcome of the others."""
     read_outcome = execute.ACTS[plan.act][1]
-    found = []
+    results = []
     for number, subject in enumerate(plan.subjects):
         known = row.results[number] if number < len(row.results) else None
         if known is not None and not _is_in_flight(known):
-            found.append(known)
+            results.append(known)
         elif known is None:
             result = execute.skipped_result(subject) if subject.is_refused else failed_result(_NOT_REACHED)
-            found.append(result.as_json(subject.subject, None, None))
+            results.append(result.as_json(subject.subject, None, None))
         else:
             outcome = read_outcome(subject, connections)
             words = f"its worker died while {known['words']}; seen afterwards: {outcome.words}"
             result = Result(outcome.fate, words, outcome.parts)
-            found.append(result.as_json(subject.subject, known["started_ms"], now_ms))
-    return found
+            results.append(result.as_json(subject.subject, known["started_ms"], now_ms))
+    return results
 
 
 def _unseen(row: Action, plan: Plan, why: str, now_ms: int) -> list[dict[str, Any]]:
-    """Return the results where the cluster stayed away: what was on its way may have been done."""
-    found: list[dict[str, Any]] = []
+    """Return the results where the cluster stayed away: a request in flight may have been done."""
+    results: list[dict[str, Any]] = []
     for number, subject in enumerate(plan.subjects):
         known: Mapping[str, Any] | None = row.results[number] if number < len(row.results) else None
         if known is None:
             result = execute.skipped_result(subject) if subject.is_refused else failed_result(_NOT_REACHED)
-            found.append(result.as_json(subject.subject, None, None))
+            results.append(result.as_json(subject.subject, None, None))
         elif _is_in_flight(known):
             result = Result(
                 SubjectOutcome.UNKNOWN, f"its worker died while {known['words']}, and then: {why}"
             )
-            found.append(result.as_json(subject.subject, known["started_ms"], now_ms))
+            results.append(result.as_json(subject.subject, known["started_ms"], now_ms))
         else:
-            found.append(dict(known))
-    return found
+            results.append(dict(known))
+    return results
 
 
 def _is_in_flight(result: Mapping[str, Any]) -> bool:

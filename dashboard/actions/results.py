@@ -1,4 +1,4 @@
-"""What came of an act on each subject, and of the whole."""
+"""Results of an act for each subject, and the state of the whole action."""
 
 from __future__ import annotations
 
@@ -12,65 +12,65 @@ from dashboard.transactions.attributions import WrittenRecord
 
 
 class SubjectOutcome(StrEnum):
-    """What came of it for one subject."""
+    """The outcome of an act for one subject."""
 
     DONE = "done"
-    #: It was not as it was seen: nothing was asked.
+    #: It had changed since the plan: no request was sent.
     STALE = "stale"
-    #: The cluster refused, or was away: nothing was done.
+    #: The cluster refused or was away: nothing was done.
     FAILED = "failed"
-    #: It may have been done; nobody could see.
+    #: It may have been done; this could not be read.
     UNKNOWN = "unknown"
-    #: It was never come to.
+    #: It was not attempted.
     SKIPPED = "skipped"
 
 
 class RequestResult(NamedTuple):
-    """What one request came to, by the broker's own word."""
+    """The result of one request, in the broker's words."""
 
     #: A transactional id, a partition or a file.
     where: str
-    #: Kafka's error code, 0 where there is none; None where nobody answered, or nobody was asked.
+    #: Kafka's error code, 0 for success; None where no answer came or no request was sent.
     code: int | None
     words: str
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What came of it for one subject, as a sentence and by its parts."""
+    """The outcome for one subject, as a sentence and by request."""
 
     fate: SubjectOutcome
     words: str
     parts: tuple[RequestResult, ...] = ()
-    #: What it is joined with the transitions by (`fenceline.kafka.attributions`).
+    #: Records that join it with transitions (`fenceline.kafka.attributions`).
     records: tuple[WrittenRecord, ...] = ()
 
     def as_json(self, subject: str, started_ms: int | None, ended_ms: int | None) -> dict[str, Any]:
-        """Return it as it is kept in `Action.results`."""
+        """Return it as stored in `Action.results`."""
         return {
             "subject": subject,
             "outcome": self.fate.value,
             "words": self.words,
-            "parts": [each._asdict() for each in self.parts],
-            "records": [each._asdict() for each in self.records],
+            "parts": [part._asdict() for part in self.parts],
+            "records": [record._asdict() for record in self.records],
             "started_ms": started_ms,
             "ended_ms": ended_ms,
         }
 
 
 def stale_result(words: str) -> Result:
-    """Return that it is not as it was seen."""
+    """Return the result of a subject that changed since the plan."""
     return Result(SubjectOutcome.STALE, f"plan is stale: {words}; nothing was asked for it")
 
 
 def failed_result(words: str, *parts: RequestResult) -> Result:
-    """Return that nothing was done."""
+    """Return the result of a subject for which nothing was done."""
     return Result(SubjectOutcome.FAILED, words, parts)
 
 
 def action_state(results: Iterable[Mapping[str, Any]]) -> Action.State:
-    """Return the state of an action by the results of its subjects; what was never to be done counts not."""
-    fates = {each["outcome"] for each in results} - {SubjectOutcome.SKIPPED}
+    """Return the state of an action from the results of its subjects; skipped ones do not count."""
+    fates = {result["outcome"] for result in results} - {SubjectOutcome.SKIPPED}
     if fates == {SubjectOutcome.DONE}:
         return Action.State.DONE
     if SubjectOutcome.DONE in fates:

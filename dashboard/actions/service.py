@@ -1,4 +1,4 @@
-"""Ask for a plan: who may, of which cluster, how much at once; the same for pages, admin and API."""
+"""Ask for a plan with checks of permission, cluster and number; for pages, admin and API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fenceline.plans.plan import MOST_SUBJECTS, Act
 
 
 class NotPlanned(Exception):
-    """There is no plan: an HTTP status for the kind of reason, and the reason."""
+    """No plan was made: an HTTP status for the kind of reason, and the reason."""
 
     def __init__(self, status: int, words: str) -> None:
         super().__init__(words)
@@ -25,9 +25,8 @@ def plan_for(
     actor: Actor, cluster: str, act: Act, subjects: Sequence[str], *, force: bool, now_ms: int
 ) -> Action:
     """Inspect the cluster, make a plan, and save it; no request changes anything.
-
-    Raises `NotPlanned`: 403 who may not, 404 a cluster that is not configured, 400 too many subjects or
-    none, and the reasons of `planning`.
+    Raises `NotPlanned`: 403 no permission, 404 a cluster that is not configured, 400 no subjects or too many,
+    and the reasons of `planning`.
     """
     for permission in (access.OF_ACT[act], *((access.FORCE,) if force else ())):
         if why_not := access.permission_refusal(actor, permission):

@@ -15,25 +15,26 @@ from dashboard.streaming import queries as streaming_queries
 from dashboard.streaming.registry import is_alive
 from dashboard.transactions.queries import partitions_of
 from fenceline.decode import text
+from fenceline.decode.typed import record_of
 from fenceline.facts import TopicPartition, TransactionState
 from fenceline.formatting import error_line, list_names
 from fenceline.kafka.applications import sink_id_stem
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
-from fenceline.paths import to_url
 from fenceline.plans.batches import SinkBatchFacts, WrittenTransaction
+from fenceline.spark.paths import to_url
 from fenceline.spark.records import Decided, Decision, Done, Ledger, SinkTransaction
 from fenceline.spark.sink_fates import Coordinated, TransactionFate, outcome_by_coordinator
 from spark_pipeline.sink.errors import SinkError
 from spark_pipeline.sink.ledger import LedgerFolder
 from spark_pipeline.sink.stores.storage import Storage, open_storage
 
-#: The protocol with the largest steps: a transaction of it may have ended one epoch later.
+#: The newest transaction protocol: its transactions may have ended one epoch later.
 _NEWEST_PROTOCOL = 2
 _OFFSETS = "offsets"
 
 
 class _UnusableLedger(Exception):
-    """A ledger that no action can rest on; the text is the reason and the remedy."""
+    """A ledger that no action can use; the text is the reason and the remedy."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +57,8 @@ def inspect_batch(
     inspector: inspect.ClusterInspector, ident: str, batch_id: int, *, finish: bool
 ) -> SinkBatchFacts:
     """Return a batch of a query as its ledger and the coordinators describe it now.
-
-    `finish` asks for the transactions of its decision, else for those about which nothing is decided. Raises
-    `AdminUnavailable`; what keeps the ledger from being read is the batch's `trouble`.
+    `finish` asks for the transactions of its decision, else for those without a decision. Raises
+    `AdminUnavailable`; the reason why a ledger cannot be read is the batch's `trouble`.
     """
     query = streaming_queries.find_query(inspector.cluster, ident)
     if query is None:
@@ -73,7 +73,7 @@ def inspect_batch(
         read = _read(root, url, batch_id)
     except _UnusableLedger as trouble:
         return replace(known, trouble=str(trouble))
-    found = replace(
+    facts = replace(
         known,
         checkpoint=url,
         root=root.root,
@@ -84,14 +84,14 @@ def inspect_batch(
         rounds=read.rounds,
         done=read.done,
         last_prepared=read.last_prepared,
-        prepared=tuple(each.batch_id for each in read.prepared),
+        prepared=tuple(decision.batch_id for decision in read.prepared),
         planned=read.planned,
     )
-    return _with_written(inspector, found) if finish else _with_undecided(inspector, found, read)
+    return _with_written(inspector, facts) if finish else _with_undecided(inspector, facts, read)
 
 
 def batch_of_rows(query: Query, batch_id: int, *, now_ms: int) -> SinkBatchFacts:
-    """Return a batch of a query as our rows have it, without reading its ledger or asking a coordinator."""
+    """Return a batch of a query from our rows, without reading its ledger or asking a coordinator."""
     known = SinkBatchFacts(
         query.ident, _name(query), batch_id, alive=is_alive(query, now_ms), heard_ms=query.heard_ms
     )
@@ -116,9 +116,9 @@ def batch_of_rows(query: Query, batch_id: int, *, now_ms: int) -> SinkBatchFacts
         rounds=tuple(map(batch_state.decision_of, rounds)),
         done=batch_state.done_of(rounds[-1]) if rounds else None,
         last_prepared=newest.batch_id if newest else None,
-        prepared=tuple(each.batch_id for each in waiting),
+        prepared=tuple(decision.batch_id for decision in waiting),
         planned=query.planned,
-        written=tuple(WrittenTransaction(each, fates[each].fate) for each in written),
+        written=tuple(WrittenTransaction(transaction, fates[transaction].fate) for transaction in written),
         undecided=_undecided_rows(query, waiting),
     )
 
@@ -131,50 +131,50 @@ def _undecided_rows(query: Query, waiting: Sequence[SinkDecision]) -> tuple[Desc
     rows = Transaction.objects.filter(
         cluster_id=query.cluster_id, state=TransactionState.ONGOING.value, transactional_id__startswith=stem
     )
-    decided = {_identity(each) for row in waiting for each in batch_state.decision_of(row).transactions}
-    orphans = [
-        Described(
-            row.transactional_id,
-            TransactionState.ONGOING,
-            row.producer_id,
-            row.producer_epoch,
-            row.timeout_ms,
-            row.started_ms,
-            tuple(partitions_of(row)),
-        )
-        for row in rows
-    ]
-    return tuple(each for each in orphans if _identity(each) not in decided)
+    decided = {
+        _identity(transaction) for row in waiting for transaction in batch_state.decision_of(row).transactions
+    }
+    orphans = [record_of(Described, row, partitions=tuple(partitions_of(row))) for row in rows]
+    return tuple(orphan for orphan in orphans if _identity(orphan) not in decided)
 
 
 def _name(query: Query) -> str:
-    """Return a query's name, so that it can be shown and typed."""
+    """Return a query's name in a form that can be shown and typed."""
     return text.escape_bytes(str(query).encode(errors="replace"))
 
 
-def _with_written(inspector: inspect.ClusterInspector, found: SinkBatchFacts) -> SinkBatchFacts:
-    decision = found.decision
-    if decision is None or decision.decided is not Decided.PREPARED or found.done is not None:
-        return found
+def _with_written(inspector: inspect.ClusterInspector, facts: SinkBatchFacts) -> SinkBatchFacts:
+    decision = facts.decision
+    if decision is None or decision.decided is not Decided.PREPARED or facts.done is not None:
+        return facts
     wanted = decision.transactions
-    answers = inspect.describe_ids(inspector, [each.transactional_id for each in wanted]) if wanted else {}
-    blind = [each for each in answers.values() if _is_blind(each)]
+    answers = (
+        inspect.describe_ids(inspector, [transaction.transactional_id for transaction in wanted])
+        if wanted
+        else {}
+    )
+    blind = [answer for answer in answers.values() if _is_blind(answer)]
     if blind:
-        return replace(found, unseen=blind[0].text if isinstance(blind[0], NotDescribed) else "")
-    fates = {each: _fate(each, answers[each.transactional_id]) for each in wanted}
-    gone_on = [each for each, fate in fates.items() if fate is TransactionFate.UNKNOWN]
+        return replace(facts, unseen=blind[0].text if isinstance(blind[0], NotDescribed) else "")
+    fates = {transaction: _fate(transaction, answers[transaction.transactional_id]) for transaction in wanted}
+    gone_on = [transaction for transaction, fate in fates.items() if fate is TransactionFate.UNKNOWN]
     past = batch_state.transaction_outcomes(inspector.cluster_id, gone_on)
-    fates |= {each: ended.fate for each, ended in past.items() if _is_past(ended.fate)}
-    held = {where for each in wanted if fates[each] is TransactionFate.OPEN for where in each.partitions}
+    fates |= {transaction: ended.fate for transaction, ended in past.items() if _is_past(ended.fate)}
+    held = {
+        where
+        for transaction in wanted
+        if fates[transaction] is TransactionFate.OPEN
+        for where in transaction.partitions
+    }
     return replace(
-        found,
-        written=tuple(WrittenTransaction(each, fates[each]) for each in wanted),
+        facts,
+        written=tuple(WrittenTransaction(transaction, fates[transaction]) for transaction in wanted),
         logs=tuple(inspect.partition_logs(inspector, sorted(held)).values()),
     )
 
 
 def _is_past(fate: TransactionFate) -> bool:
-    """Whether our own rows can prove it: a transaction that is open in them may have ended since."""
+    """Return whether our rows can prove it: a transaction that is open in them may have ended since."""
     return fate in (TransactionFate.COMMITTED, TransactionFate.ABORTED)
 
 
@@ -202,41 +202,43 @@ def _fate(written: SinkTransaction, answer: Described | NotDescribed) -> Transac
 
 
 def _with_undecided(
-    inspector: inspect.ClusterInspector, found: SinkBatchFacts, read: _LedgerFacts
+    inspector: inspect.ClusterInspector, facts: SinkBatchFacts, read: _LedgerFacts
 ) -> SinkBatchFacts:
     listing = inspector.admin.list_transactions([TransactionState.ONGOING])
     if listing.unseen:
-        return replace(found, unseen=list_names([str(each) for each in listing.unseen]))
+        return replace(facts, unseen=list_names([str(broker) for broker in listing.unseen]))
     stem = sink_id_stem(read.ledger.prefix, read.ledger.ledger_id)
     names = [name for name in listing.entries if name.startswith(stem)]
     answers = inspect.describe_ids(inspector, names) if names else {}
-    blind = [each.text for each in answers.values() if isinstance(each, NotDescribed) and _is_blind(each)]
-    if blind:
-        return replace(found, unseen=blind[0])
-    decided = {_identity(each) for decision in read.prepared for each in decision.transactions}
-    opened = [
-        each
-        for each in answers.values()
-        if isinstance(each, Described) and each.state is TransactionState.ONGOING
+    blind = [
+        answer.text for answer in answers.values() if isinstance(answer, NotDescribed) and _is_blind(answer)
     ]
-    undecided = tuple(each for each in opened if _identity(each) not in decided)
+    if blind:
+        return replace(facts, unseen=blind[0])
+    decided = {_identity(transaction) for decision in read.prepared for transaction in decision.transactions}
+    opened = [
+        answer
+        for answer in answers.values()
+        if isinstance(answer, Described) and answer.state is TransactionState.ONGOING
+    ]
+    undecided = tuple(transaction for transaction in opened if _identity(transaction) not in decided)
     held = {
         TopicPartition(topic, number)
-        for each in undecided
-        for topic, numbers in each.partitions
+        for transaction in undecided
+        for topic, numbers in transaction.partitions
         for number in numbers
     }
     return replace(
-        found, undecided=undecided, logs=tuple(inspect.partition_logs(inspector, sorted(held)).values())
+        facts, undecided=undecided, logs=tuple(inspect.partition_logs(inspector, sorted(held)).values())
     )
 
 
-def _identity(each: Described | SinkTransaction) -> tuple[str, int, int]:
-    return each.transactional_id, each.producer_id, each.producer_epoch
+def _identity(transaction: Described | SinkTransaction) -> tuple[str, int, int]:
+    return transaction.transactional_id, transaction.producer_id, transaction.producer_epoch
 
 
 def _where(cluster: str, query: Query) -> tuple[CheckpointRoot, str]:
-    """Return the root that holds a query's checkpoint, and the URL by which that is opened."""
+    """Return the root that holds a query's checkpoint, and the checkpoint's URL."""
     if not query.checkpoint or query.detail.get("gone"):
         raise _UnusableLedger(
             query.error or "no root in [[checkpoints]] holds its checkpoint: name the folder that does"
@@ -244,7 +246,7 @@ def _where(cluster: str, query: Query) -> tuple[CheckpointRoot, str]:
     for root in settings.FENCELINE.checkpoints:
         if root.cluster == cluster and f"{query.checkpoint}/".startswith(f"{root.root.rstrip('/')}/"):
             url = to_url(query.checkpoint, mapped=root.map)
-            # Local folders are opened as Hadoop writes them: a "%" there is no escape.
+            # Local folders are opened as Hadoop writes them: their "%" is not an escape.
             return root, url.replace("%", "%25") if url.startswith("file:") else url
     raise _UnusableLedger(
         f"no root in [[checkpoints]] holds {query.checkpoint} any more: name the folder that does"
@@ -284,7 +286,7 @@ def _read_folder(checkpoint: Storage, batch_id: int) -> _LedgerFacts:
         tuple(folder.read_decision(which) for which in rounds),
         folder.read_outcome(rounds[-1]) if rounds else None,
         last.batch_id if last else None,
-        tuple(each for each in still_open if each.decided is Decided.PREPARED),
+        tuple(decision for decision in still_open if decision.decided is Decided.PREPARED),
     )
 
 

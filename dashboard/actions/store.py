@@ -1,4 +1,4 @@
-"""Plans as audit rows: kept, read again, listed; every change of one rings the bell of its cluster."""
+"""Plans as audit rows: saved, read, listed; every change notifies the pages of its cluster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pydantic import Field
 
 from dashboard.models import Action, Cluster
 from dashboard.runtime import notify
-from dashboard.runtime.criteria import Name, Ranged, given_conditions, starts_in_range
+from dashboard.runtime.criteria import Name, Ranged, Search, given_conditions, starts_in_range
 from dashboard.runtime.write_transactions import WriteTransaction, cluster_transaction, retry_write
 from dashboard.system.access import Actor
 from fenceline.plans.plan import Plan, from_json
@@ -25,16 +25,15 @@ class ActionCriteria(Ranged):
     cluster: Name = ""
     act: Literal["", "fence", "abort_marker", "finish_batch", "roll_back_batch", "commit_flink"] = ""
     state: Literal["", "planned", "executing", "done", "partly", "stale", "failed", "unknown"] = ""
-    #: Who planned or executed it, the whole name.
+    #: The full name of the user who planned or executed it.
     actor: Name = Field(default="", alias="who")
     #: A part of a subject: `transaction:ID`, `partition:TOPIC-N`, `query:IDENT`.
-    q: Name = ""
+    q: Search = ""
 
 
 @retry_write
 def save_plan(plan: Plan, actor: Actor) -> Action:
-    """Keep a plan as an audit row; the bell rings after the commit.
-
+    """Save a plan as an audit row; pages are notified after the commit.
     Raises `Cluster.DoesNotExist` for a cluster that was never configured.
     """
     cluster = Cluster.objects.get(name=plan.cluster)
@@ -43,7 +42,7 @@ def save_plan(plan: Plan, actor: Actor) -> Action:
         act=plan.act.value,
         plan=plan.as_json(),
         digest=plan.digest,
-        subjects="\n".join(each.subject for each in plan.subjects),
+        subjects="\n".join(subject.subject for subject in plan.subjects),
         forced=plan.forced,
         planned_by=actor.name[:150],
         planned_via=actor.via,
@@ -73,8 +72,8 @@ def newest_actions(
     rows = _filtered(wanted)
     if before is not None:
         rows = rows.filter(pk__lt=before)
-    found = list(rows.select_related("cluster").order_by("-pk")[: limit + 1])
-    return found[:limit], found[limit - 1].pk if len(found) > limit else None
+    actions = list(rows.select_related("cluster").order_by("-pk")[: limit + 1])
+    return actions[:limit], actions[limit - 1].pk if len(actions) > limit else None
 
 
 @retry_write
@@ -82,8 +81,7 @@ def update_action(
     row: Action, *where: Q, also: Callable[[WriteTransaction], None] | None = None, **fields: Combinable | Any
 ) -> bool:
     """Set columns of a row if it still matches `where`, and notify pages; return whether it did.
-
-    The row in hand is not touched: read it again. `also` writes what belongs to it in the same transaction.
+    The row object stays as it is: refresh it. `also` writes related rows in the same transaction.
     """
     with cluster_transaction(row.cluster.name, row.cluster_id) as write:
         changed = Action.objects.filter(*where, pk=row.pk).update(rev=write.next_rev(), **fields)

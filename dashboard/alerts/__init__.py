@@ -1,1 +1,1 @@
-"""Findings over time, and telling the world: engine and payload (pure), tick, deliver."""
+"""Findings over time and their notification: engine and payload (pure), tick, deliver."""

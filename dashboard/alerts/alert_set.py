@@ -1,14 +1,14 @@
-"""The alerts of one cluster while a tick goes over them: read once, followed, written once."""
+"""The alerts of one cluster during a tick: read once, advanced, written once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import TypeVar
 
 from dashboard.incidents.membership import IncidentMembership, memberships_of
 from dashboard.models import Alert, FindingRecord
 from dashboard.runtime.leases import Lease
+from dashboard.runtime.sql import in_portions
 from dashboard.streaming import names as query_names
 from dashboard.system import owners
 from fenceline.alerts.engine import (
@@ -21,28 +21,25 @@ from fenceline.alerts.engine import (
 )
 from fenceline.alerts.labels import FindingText, annotations_of, labels_of
 from fenceline.alerts.limits import Alerting
+from fenceline.decode.typed import record_of
 from fenceline.incidents.findings import IncidentCause
 from fenceline.owners import Owner
 
-#: Findings that came since the last tick, of which so many are processed in one; the others in the next.
+#: Maximum new findings in one tick; the others follow in the next.
 AT_ONCE = 2_000
-#: Keys of one query.
-_KEYS = 500
 _ALONE = IncidentMembership(0)
-_STATE = tuple(each.name for each in fields(AlertState))
+_STATE = tuple(state_field.name for state_field in fields(AlertState))
 _SAVED = [*_STATE, "quiet", "told", "rev"]
-
-Key = TypeVar("Key", bytes, int)
 
 
 class Book:
-    """Reads what findings have become, keeps alerts by fingerprint, and which of them to write."""
+    """Reads the findings and alerts of a cluster, keeps alerts by fingerprint, and which of them to write."""
 
     def __init__(self, lease: Lease, limits: Alerting) -> None:
         self._lease, self._limits = lease, limits
-        #: Those that are not over, and others as far as they are wanted.
+        #: Unresolved alerts, and others where they are needed.
         self.rows: dict[bytes, Alert] = {}
-        #: Why nobody was notified of each before this tick.
+        #: The reasons why each alert was not notified before this tick.
         self.before: dict[bytes, Sequence[Sequence[str]]] = {}
         self._findings: dict[bytes, dict[int, FindingRecord]] = {}
         self._owners: Mapping[int, Owner | None] = {}
@@ -51,10 +48,9 @@ class Book:
         self._changed: set[bytes] = set()
 
     def follow_findings(self, after: int, now_ms: int) -> tuple[list[tuple[Alert, StateChange]], int]:
-        """Advance alerts by their findings, of which all up to `after` were processed before.
-
-        Returns what changed, and the last finding that was processed. New alerts have been written by
-        then, all others are with `save`.
+        """Advance alerts by their findings; those up to `after` were processed before.
+        Returns the changes, and the last finding that was processed. New alerts are already written then;
+        `save` writes the others.
         """
         upto = self._find(after)
         self._keep(Alert.objects.filter(cluster_id=self._lease.cluster_id).exclude(state=RESOLVED))
@@ -85,9 +81,10 @@ class Book:
         return self._memberships.get(row.finding, _ALONE).causes
 
     def load_alerts(self, keys: Iterable[bytes]) -> None:
-        """Read the alerts with these fingerprints that are not in the book, as far as there are any."""
-        for part in _parts([key for key in keys if key not in self.rows]):
-            self._keep(Alert.objects.filter(fingerprint__in=part))
+        """Read the alerts with these fingerprints that are not in the book yet."""
+        missing = [key for key in keys if key not in self.rows]
+        for rows in in_portions(Alert.objects.all(), "fingerprint", missing):
+            self._keep(rows)
 
     def adopt_row(self, row: Alert) -> Alert:
         """Return the book's own row of an alert that was read elsewhere."""
@@ -97,7 +94,7 @@ class Book:
         return self.rows[key]
 
     def set_columns(self, row: Alert, **columns: object) -> None:
-        """Set columns of an alert, and note it for writing where any differs."""
+        """Set columns of an alert, and mark it for writing where any differs."""
         for name, value in columns.items():
             if getattr(row, name) != value:
                 setattr(row, name, value)
@@ -105,29 +102,30 @@ class Book:
 
     @property
     def is_changed(self) -> bool:
-        """Whether anything is to be written."""
+        """Return whether any alert must be written."""
         return bool(self._changed)
 
     def save(self, rev: int) -> None:
-        """Write what was changed."""
+        """Write the changed alerts."""
         rows = [self.rows[key] for key in self._changed]
         for row in rows:
             row.rev = rev
-        # An upsert, always of rows that are there: many times as fast as an UPDATE with a CASE per column.
+        # An upsert of existing rows: many times as fast as an UPDATE with a CASE per column.
         Alert.objects.bulk_create(rows, update_conflicts=True, unique_fields=["id"], update_fields=_SAVED)
 
     def _find(self, after: int) -> int:
-        """Read the findings that are open, have not settled, or came since; return the last of those."""
+        """Read the findings that are open, unsettled or new; return the last new one."""
         rows = FindingRecord.objects.filter(cluster_id=self._lease.cluster_id)
         since = list(rows.filter(pk__gt=after).order_by("pk")[:AT_ONCE])
         self._file([*rows.filter(closed_at=None), *rows.filter(to_miss__gt=0), *since])
         return max((row.pk for row in since), default=after)
 
     def _find_pending(self) -> None:
-        """Read the findings of pending alerts that are over by now: some may have held for long enough."""
+        """Read the closed findings of pending alerts: some may have held for long enough."""
         gone = [key for key, row in self.rows.items() if row.state == PENDING and key not in self._findings]
-        for part in _parts([self.rows[key].finding for key in gone]):
-            self._file(FindingRecord.objects.filter(pk__in=part))
+        findings = [self.rows[key].finding for key in gone]
+        for rows in in_portions(FindingRecord.objects.all(), "pk", findings):
+            self._file(rows)
 
     def _file(self, rows: Iterable[FindingRecord]) -> None:
         for row in rows:
@@ -165,10 +163,5 @@ class Book:
 
 
 def state_of(row: Alert) -> AlertState:
-    """Return what the engine knows of an alert."""
-    return AlertState(**{name: getattr(row, name) for name in _STATE})
-
-
-def _parts(keys: Sequence[Key]) -> Iterator[Sequence[Key]]:
-    for at in range(0, len(keys), _KEYS):
-        yield keys[at : at + _KEYS]
+    """Return the engine's state of an alert."""
+    return record_of(AlertState, row)

@@ -33,17 +33,17 @@ class Unsupported(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Vendor:
-    """One plugin of apprise: module, class, its hosts (".name": any below it), options that may be given."""
+    """A plugin of apprise: module, class, hosts (".name": any below it), permitted options."""
 
     module: str
     plugin: str
     hosts: tuple[str, ...]
     options: tuple[str, ...] = ()
-    #: Whether it closes by a key what it opened by it.
+    #: Whether the vendor closes an incident by the key that opened it.
     pager: bool = False
 
 
-#: What people ask for; everything else that takes a message takes a webhook.
+#: The supported vendors; any other receiver takes a webhook.
 _VENDORS = {
     "mailgun": _Vendor(
         "mailgun", "NotifyMailgun", ("api.mailgun.net", "api.eu.mailgun.net"), ("region", "name")
@@ -68,7 +68,7 @@ _VENDORS = {
     ),
 }
 _WEBHOOK = "make a channel of kind webhook"
-#: Schemes that people may ask for, and what to take instead.
+#: Schemes that are not supported, and what to take instead.
 _INSTEAD = {
     **dict.fromkeys(("http", "https", "json", "jsons"), _WEBHOOK),
     **dict.fromkeys(("opsgenie", "jira"), f"{_WEBHOOK} with the address of its Prometheus integration"),
@@ -78,16 +78,16 @@ _INSTEAD = {
 _SHOWN = 20
 #: Mentions in chats: @everyone, <!channel>, <#C1>.
 _CALLS = re.compile(r"@|[!#](?=\w)")
-#: Not every plugin escapes them for its vendor.
+#: Not every plugin escapes these for its vendor.
 _ANGLES = str.maketrans("<>", "‹›")
 _COMPARE = "compare it with apprise's documentation of the service"
-#: What plugins give `requests` that is part of a request; what else there is, TLS and timeouts, is ours.
+#: Arguments of `requests` that are part of a request; the others, TLS and timeouts, are ours.
 _WANTED = ("data", "json", "params", "headers", "auth", "files")
 _OURS = ("host", "content-length")
 
 
 def check_address(url: str) -> None:
-    """Check an apprise address; raises `Unsupported`. Asks nobody."""
+    """Check an apprise address without sending anything; raises `Unsupported`."""
     vendor = _vendor(url)
     plugin = _plugin(vendor, url, "")
     if vendor.module == "workflows" and not _is_of(vendor, plugin.host):
@@ -108,22 +108,22 @@ def _vendor(url: str) -> _Vendor:
 
 
 def _plugin(vendor: _Vendor, url: str, key: str) -> NotifyBase:
-    """Return the plugin that an address means, as its own parser reads it; raises `Unsupported`."""
-    of = _class(vendor)
-    found = of.parse_url(url)
-    if not found:
+    """Return the plugin of an address, as its own parser reads it; raises `Unsupported`."""
+    plugin_class = _class(vendor)
+    parsed = plugin_class.parse_url(url)
+    if not parsed:
         raise Unsupported(f"apprise cannot read the address: {_COMPARE}.")
-    given = {name for kind in ("qsd", "qsd+", "qsd-", "qsd:") for name in found.get(kind, {})}
+    given = {name for kind in ("qsd", "qsd+", "qsd-", "qsd:") for name in parsed.get(kind, {})}
     refused = sorted(given - set(vendor.options))
     if refused:
         known = f"only {', '.join(vendor.options)}" if vendor.options else "no option"
-        shown = ", ".join(each[:_SHOWN] for each in refused)
+        shown = ", ".join(option[:_SHOWN] for option in refused)
         raise Unsupported(f"The address has options that are not used here ({shown}): {known} may be given.")
     more = {"action": "map", "dedup": key} if vendor.pager and key else {}
     try:
-        plugin = of(**{**found, **more, "asset": _asset(), "overflow": "truncate"})
+        plugin = plugin_class(**{**parsed, **more, "asset": _asset(), "overflow": "truncate"})
     except (TypeError, ValueError) as error:
-        # Its text repeats the parts of the address.
+        # Its text would repeat the parts of the address.
         wrong = "a part of it is missing or misspelled"
         raise Unsupported(f"apprise does not take the address, {wrong}: {_COMPARE}.") from error
     # It would sleep: one message is one request, and pauses are ours.
@@ -133,11 +133,11 @@ def _plugin(vendor: _Vendor, url: str, key: str) -> NotifyBase:
 
 @functools.cache
 def _class(vendor: _Vendor) -> type[NotifyBase]:
-    """Return a plugin's class, which reaches outside through us from now on."""
+    """Return a plugin's class, whose requests go through us from then on."""
     module = importlib.import_module(f"apprise.plugins.{vendor.module}")
     module.requests = _Requests  # type: ignore[attr-defined]
-    of: type[NotifyBase] = getattr(module, vendor.plugin)
-    return of
+    plugin_class: type[NotifyBase] = getattr(module, vendor.plugin)
+    return plugin_class
 
 
 @functools.cache
@@ -156,7 +156,9 @@ def _asset() -> AppriseAsset:
 
 def _is_of(vendor: _Vendor, host: str) -> bool:
     host = host.lower()
-    return any(host.endswith(each) if each.startswith(".") else host == each for each in vendor.hosts)
+    return any(
+        host.endswith(allowed) if allowed.startswith(".") else host == allowed for allowed in vendor.hosts
+    )
 
 
 @dataclass(slots=True)
@@ -170,12 +172,12 @@ class _Call:
     error: alert_http.NotSent | None = None
 
 
-#: The call that a thread is in; none while a plugin is only made.
+#: The current call of a thread; none while a plugin is only created.
 _calls = threading.local()
 
 
 class _Requests:
-    """What plugins find under the name `requests`: as much of it as they use."""
+    """The parts of `requests` that plugins use."""
 
     codes = requests.codes
     exceptions = requests.exceptions
@@ -183,7 +185,7 @@ class _Requests:
 
     @staticmethod
     def request(method: str, url: str, **how: Any) -> requests.Response:
-        """Send one request under the rules of the call that this thread is in."""
+        """Send one request under the rules of this thread's call."""
         made = requests.Request(method, url, **{name: how[name] for name in _WANTED if name in how}).prepare()
         call: _Call = _calls.now
         try:
@@ -237,9 +239,9 @@ def _response(answer: alert_http.HttpAnswer, made: requests.PreparedRequest) -> 
 def send_message(
     url: str, words: Mapping[str, str], group_key: str, *, timeout_s: float, guard: ssrf.TargetGuard
 ) -> alert_http.HttpAnswer:
-    """Send words ({"title", "body", "type"}) to the vendor an address means, and return its last answer.
+    """Send words ({"title", "body", "type"}) to the vendor of an address, and return its last answer.
 
-    Pagers open and close under `group_key`. Raises `sending.NotSent`, for an unfit address as well.
+    Pagers open and close under `group_key`. Raises `sending.NotSent`, also for an unfit address.
     """
     try:
         vendor = _vendor(url)
@@ -266,7 +268,7 @@ def _quiet(text: str) -> str:
 
 
 def _last(call: _Call, taken: bool) -> alert_http.HttpAnswer:
-    """Return the answer that counts; one that the plugin rejects is a failure, whatever its status."""
+    """Return the final answer; one that the plugin rejects is a failure, whatever its status."""
     if call.error is not None and call.answer is None:
         raise call.error
     if call.answer is None:

@@ -1,4 +1,4 @@
-"""Channels: what somebody asks for, checked; kept, disabled, deleted. Pages and API write through here."""
+"""Channels: drafts are checked, saved, disabled and deleted. Pages and API write through this module."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.utils import timezone
 
-from dashboard.alerts import deliver, signing, validation
+from dashboard.alerts import deliver, demo_receiver, signing, validation
 from dashboard.alerts.notify import notify_pages
 from dashboard.alerts.silences import Matchers, fit_matchers
 from dashboard.models import Channel
@@ -25,7 +25,7 @@ from fenceline.facts import Severity
 KINDS = tuple(kind.value for kind in Channel.Kind)
 SEVERITIES = tuple(severity.value for severity in Severity)
 _LONGEST_URL = 2_000
-#: Of a wait: its field, its words, the least and the most of its seconds, and those spelled.
+#: A wait: its field, its words, the least and the most of its seconds, and the bounds in words.
 Wait = tuple[str, str, float, float, str]
 WAITS: Sequence[Wait] = (
     ("group_wait_s", "Wait for more before the first message", 0.0, 3_600.0, "0 to 3,600 (1 h)"),
@@ -37,10 +37,9 @@ _MOST_LABELS = 20
 
 @dataclass(frozen=True, slots=True)
 class ChannelDraft:
-    """What somebody asks for; `matchers` reads them and raises ValueError with words for a person.
-
-    A `url` of "" keeps the one that is known. Waits are numbers or their texts; None and "" stand for those
-    of `[alerts]`.
+    """A requested channel; `matchers` parses them and raises ValueError with words for a person.
+    A `url` of "" keeps the known one. Waits are numbers or texts; None and "" stand for those of
+    `[alerts]`.
     """
 
     name: str
@@ -53,36 +52,38 @@ class ChannelDraft:
     send_resolved: bool = True
 
 
-def add(draft: ChannelDraft, *, by: str, secret: str = "") -> Channel:
-    """Keep a new channel, where its kind signs with this secret or a new one; raises `Unfit` by field."""
+def add(draft: ChannelDraft, *, by: str, secret: str = "", enabled: bool = True) -> Channel:
+    """Save a new channel, signing with this secret or a new one where its kind signs; raises `Unfit`."""
     if draft.kind == Channel.Kind.WEBHOOK:
-        secret = secret or signing.new_secret()
-    row = Channel(kind=draft.kind, secret=secret, created_by=by)
+        secret = secret or demo_receiver.known_secret(draft.url) or signing.new_secret()
+    row = Channel(kind=draft.kind, secret=secret, created_by=by, enabled=enabled)
+    if not enabled:
+        row.disabled_at, row.disabled_why = timezone.now(), disabled_by(by)
     change(row, draft)
     return row
 
 
 def change(row: Channel, draft: ChannelDraft) -> None:
-    """Give a channel what a draft asks for, but its kind, and save it; raises `Unfit` by field."""
-    found = validation.Checks()
-    row.name = found.check_field("name", lambda: _name(row, draft.name), "")
-    if found.check_field("kind", lambda: _kind(row, draft.kind), ""):
-        row.url = found.check_field("url", lambda: _url(row, draft), row.url)
-    row.min_severity = found.check_field(
+    """Apply a draft to a channel, except its kind, and save it; raises `Unfit` by field."""
+    checks = validation.Checks()
+    row.name = checks.check_field("name", lambda: _name(row, draft.name), "")
+    if checks.check_field("kind", lambda: _kind(row, draft.kind), ""):
+        row.url = checks.check_field("url", lambda: _url(row, draft), row.url)
+    row.min_severity = checks.check_field(
         "min_severity", lambda: _one_of(draft.min_severity, "severity", SEVERITIES), row.min_severity
     )
-    row.matchers = found.check_field("matchers", lambda: _matchers(draft), row.matchers)
-    row.group_by = found.check_field("group_by", lambda: _group_by(draft.group_by), row.group_by)
+    row.matchers = checks.check_field("matchers", lambda: _matchers(draft), row.matchers)
+    row.group_by = checks.check_field("group_by", lambda: _group_by(draft.group_by), row.group_by)
     for wait in WAITS:
         name = wait[0]
-        setattr(row, name, found.check_field(name, partial(_wait, draft.waits.get(name), wait), None))
+        setattr(row, name, checks.check_field(name, partial(_wait, draft.waits.get(name), wait), None))
     row.send_resolved = draft.send_resolved
-    found.raise_errors()
+    checks.raise_errors()
     _save(row)
 
 
 def change_address(row: Channel, url: str) -> None:
-    """Have a channel send elsewhere; all else of it stays. Raises `deliver.CannotSend`."""
+    """Change a channel's address only. Raises `deliver.CannotSend`."""
     deliver.check_channel(row.kind, url, row.secret)
     row.url = url
     _save(row)
@@ -101,7 +102,8 @@ def _save(row: Channel) -> None:
 def _save_audited(row: Channel) -> None:
     if row.pk is None:
         row.save()
-        _record(Event.CHANNEL_CREATED, row, audit.field_changes({}, _audited(row), _SHOWN))
+        made = _audited(row) | ({} if row.enabled else {"enabled": False})
+        _record(Event.CHANNEL_CREATED, row, audit.field_changes({}, made, _SHOWN))
         return
     before = lock_row(Channel.objects.filter(pk=row.pk))
     row.save(update_fields=_WRITTEN)
@@ -118,9 +120,9 @@ def _record(event: Event, row: Channel, changes: audit.Changes | None = None) ->
     audit.record_change(event, AuditedSubject("channel", row.pk, row.name), changes)
 
 
-#: What the audit log has of an address, and of matchers.
+#: How the audit log shows addresses and matchers.
 _SHOWN = {"url": redact.redact_url, "matchers": matching.matchers_text}
-#: What a change writes: never the secrets, nor what deliveries count meanwhile.
+#: The columns of a change: never the secrets, nor what deliveries count in between.
 _WRITTEN = [
     "name", "url", "min_severity", "matchers", "group_by", "group_wait_s", "group_interval_s",
     "repeat_interval_s", "send_resolved",
@@ -151,7 +153,7 @@ def _kind(row: Channel, asked: str) -> str:
 
 
 def _matchers(draft: ChannelDraft) -> list[list[str]]:
-    return [list(each) for each in fit_matchers(draft.matchers(), none_allowed=True)]
+    return [list(matcher) for matcher in fit_matchers(draft.matchers(), none_allowed=True)]
 
 
 def _wait(value: Any, wait: Wait) -> float | None:
@@ -164,6 +166,7 @@ def _url(row: Channel, draft: ChannelDraft) -> str:
         return row.url
     url = validation.required_line(draft.url, "The address", _LONGEST_URL)
     deliver.check_channel(row.kind, url, row.secret)
+    demo_receiver.check_secret(row, url)
     return url
 
 
@@ -175,8 +178,7 @@ def _group_by(names: Sequence[str]) -> list[str]:
 
 def rotate_secret(row: Channel) -> str:
     """Give a channel a new secret and return it; the old one signs as well until `end_old`.
-
-    Raises `checks.Unfit` where nothing is signed, or while an older secret still signs.
+    Raises `checks.Unfit` for a kind that signs nothing, or while an older secret still signs.
     """
     if not row.secret:
         raise validation.Unfit({"secret": f"A channel of kind {row.kind} signs nothing: it has no secret."})
@@ -193,7 +195,7 @@ def rotate_secret(row: Channel) -> str:
 
 
 def end_old(row: Channel) -> None:
-    """Let only the newest secret sign."""
+    """End an older secret: only the newest one signs then."""
     with transaction.atomic():
         if Channel.objects.filter(pk=row.pk).exclude(old_secret="").update(old_secret=""):
             _record(Event.CHANNEL_OLD_SECRET_ENDED, row, {"old_secret": (redact.HIDDEN, None)})
@@ -211,7 +213,7 @@ def enable(row: Channel) -> None:
 
 
 def disable(row: Channel, *, by: str) -> None:
-    """Tell nobody through a channel until it is enabled again; one that is disabled keeps its reason."""
+    """Disable a channel until it is enabled again; a disabled one keeps its reason."""
     rows = Channel.objects.filter(pk=row.pk, enabled=True)
     with transaction.atomic():
         disabled = rows.update(enabled=False, disabled_at=timezone.now(), disabled_why=disabled_by(by))
@@ -222,12 +224,12 @@ def disable(row: Channel, *, by: str) -> None:
 
 
 def disabled_by(who: str) -> str:
-    """Return why a channel is disabled that somebody has disabled."""
+    """Return the reason of a channel that a user has disabled."""
     return f"Disabled by {who}."
 
 
 def delete(row: Channel) -> None:
-    """Forget a channel and everything that was sent through it."""
+    """Delete a channel and everything that was sent through it."""
     _delete(row)
     notify_pages()
 

@@ -1,7 +1,6 @@
-"""Send what is due to channels, a few at once; test a channel, check a new one, send a message again.
-
-The longest that a receiver can hold a thread is `[alerts] timeout_s`, and it never holds more than one: each
-channel is sent one message at a time. What waits are rows, not memory.
+"""Send due messages to channels, a few at once; test a channel, check a new one, send a message again.
+A receiver can hold a thread for `[alerts] timeout_s` at most, and only one thread: each channel is sent one
+message at a time. Waiting messages are rows, not memory.
 """
 
 from __future__ import annotations
@@ -25,12 +24,14 @@ from fenceline.alerts.limits import Alerting
 
 log = logging.getLogger(__name__)
 
-#: For how long an Alertmanager shows a test as firing.
+#: An Alertmanager shows a test as firing for this long.
 _TEST_LIVES_MS = 60_000
 _KINDS = {kind.value for kind in Channel.Kind}
-#: Due rows that are searched for one that may start: others of them may be of one channel.
+#: Due rows that are searched for one that may start: several may be of one channel.
 _LOOKED_AT = 50
 _WRITE_AGAIN_S = 0.2
+#: What a message keeps when it is sent again.
+_SENT = ("cluster", "message_id", "group_key", "reason", "payload", "held")
 _REMEDY = "Enable it, then send the message again."
 
 
@@ -39,9 +40,8 @@ class CannotSend(ValueError):
 
 
 def check_channel(kind: str, url: str, secret: str) -> None:
-    """Check what somebody entered for a channel; raises `CannotSend`.
-
-    Resolves the host of a web address, which may take seconds; one that has no address now is no error.
+    """Check a channel's address and secret; raises `CannotSend`.
+    Resolves the host of a web address, which may take seconds; a host without an address now is no error.
     """
     try:
         if kind not in _KINDS:
@@ -81,10 +81,9 @@ def _limits() -> Alerting:
 
 
 def send_test(channel: Channel) -> Delivery:
-    """Send a message marked as a test, now and once, and return its delivery, ended.
-
+    """Send a message marked as a test, once and now, and return its delivery, ended.
     Takes up to `[alerts] timeout_s`: call it outside of a transaction. A disabled channel can be tested; a
-    test counts for no failure of its channel.
+    failed test does not count for its channel.
     """
     limits = _limits()
     row = Delivery.objects.create(
@@ -111,8 +110,7 @@ def _sample(channel: Channel, external_url: str) -> Any:
 
 
 def send_again(delivery: Delivery) -> Delivery:
-    """Have a message sent once more, as if it were new but with its id, and return the new delivery.
-
+    """Send a message once more as a new delivery with the same id, and return it.
     Raises `CannotSend` while its channel is disabled or the message is still being sent.
     """
     channel = delivery.channel
@@ -121,14 +119,9 @@ def send_again(delivery: Delivery) -> Delivery:
     if delivery.state == Delivery.State.PENDING:
         raise CannotSend("This message is still being sent: wait until it is delivered or has failed.")
     row = Delivery.objects.create(
+        **{name: getattr(delivery, name) for name in _SENT},
         channel=channel,
-        cluster=delivery.cluster,
         origin=Delivery.Origin.AGAIN,
-        message_id=delivery.message_id,
-        group_key=delivery.group_key,
-        reason=delivery.reason,
-        payload=delivery.payload,
-        held=delivery.held,
         next_at=Now(),
     )
     row.refresh_from_db()
@@ -143,7 +136,7 @@ def enable_channel(channel: Channel) -> None:
 
 
 def send_delivery(claimed: delivery_queue.Claim) -> None:
-    """Send a claimed delivery once and save the outcome; nothing where the claim is outdated by then."""
+    """Send a claimed delivery once and save the outcome, unless the claim is outdated by then."""
     row, channel = claimed.delivery, claimed.channel
     if not channel.enabled and row.origin != Delivery.Origin.TEST:
         outcome = senders.SendOutcome(False, error=f"Not sent: the channel is disabled. {_REMEDY}")
@@ -161,7 +154,7 @@ def _message(claimed: delivery_queue.Claim) -> senders.OutgoingMessage:
     return senders.OutgoingMessage(
         kind=channel.kind,
         url=channel.url,
-        secrets=tuple(each for each in (channel.secret, channel.old_secret) if each),
+        secrets=tuple(secret for secret in (channel.secret, channel.old_secret) if secret),
         message_id=row.message_id,
         group_key=row.group_key,
         payload=row.payload,
@@ -170,7 +163,7 @@ def _message(claimed: delivery_queue.Claim) -> senders.OutgoingMessage:
 
 
 def _write(claimed: delivery_queue.Claim, outcome: senders.SendOutcome) -> None:
-    """Write what came of a try, patiently: while the claim lasts nobody sends the message once more."""
+    """Write the outcome of a try, with retries: while the claim lasts nobody else sends the message."""
     end = time.monotonic() + delivery_queue.GRACE_S
     while True:
         try:
@@ -183,16 +176,16 @@ def _write(claimed: delivery_queue.Claim, outcome: senders.SendOutcome) -> None:
 
 
 class Sender:
-    """Sends what is due in a few threads, one message at a time to each channel."""
+    """Sends due deliveries in a few threads, one message at a time to each channel."""
 
     def __init__(self, threads: int = 8) -> None:
         self._threads = threads
         self._pool = ThreadPoolExecutor(threads, thread_name_prefix="deliver")
-        #: What is under way, and to which channel.
+        #: The channel of each running delivery.
         self._busy: dict[Future[None], int] = {}
 
     def start_due(self) -> int:
-        """Start what is due while threads are free; return how many are under way."""
+        """Start due deliveries while threads are free; return how many are running."""
         self._busy = {future: channel for future, channel in self._busy.items() if not future.done()}
         if len(self._busy) < self._threads:
             rows = list(
@@ -200,18 +193,18 @@ class Sender:
                     :_LOOKED_AT
                 ]
             )
-            # Of each channel the one that waited longest.
+            # The longest-waiting delivery of each channel.
             for channel, pk in {channel: pk for pk, channel in reversed(rows)}.items():
                 if len(self._busy) < self._threads:
                     self._busy[self._pool.submit(_deliver, pk)] = channel
         return len(self._busy)
 
     def wait(self, seconds: float) -> None:
-        """Wait until one that is under way has ended, at most so long."""
+        """Wait until a running delivery has ended, at most this long."""
         wait(self._busy, seconds, FIRST_COMPLETED)
 
     def close(self) -> None:
-        """Wait for all that is under way, each at most `[alerts] timeout_s`; start nothing more."""
+        """Wait for all running deliveries, each at most `[alerts] timeout_s`; start nothing more."""
         self._pool.shutdown(cancel_futures=True)
 
 

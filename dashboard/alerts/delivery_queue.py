@@ -27,16 +27,16 @@ from dashboard.system import audit
 from dashboard.system.audit import AuditedSubject, Event
 from fenceline.alerts.limits import Alerting
 
-#: How much longer than its try a claim lives: time to write what came of it.
+#: A claim lives this much longer than its try: time to write the outcome.
 GRACE_S = 5.0
-#: The first pause before another try, the longest one, and how many tries a row keeps.
+#: The first and the longest pause before another try, and the number of tries that a row keeps.
 _FIRST_S, _LONGEST_S, _TRIES_KEPT = 1.0, 300.0, 10
 _ALERT, _TEST = Delivery.Origin.ALERT, Delivery.Origin.TEST
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to send a delivery once, and to write what came of it: both rows as they were then."""
+    """The right to send a delivery once and to write its outcome: both rows as they were at the claim."""
 
     delivery: Delivery
     channel: Channel
@@ -46,7 +46,7 @@ class Claim:
 
 
 def due_deliveries(busy: Iterable[int] = ()) -> QuerySet[Delivery]:
-    """Return what may be sent now, the longest waiting first, but nothing for the channels in `busy`."""
+    """Return the deliveries that may be sent now, the longest waiting first, except to channels in `busy`."""
     older = Delivery.objects.filter(
         channel=OuterRef("channel"),
         group_key=OuterRef("group_key"),
@@ -64,7 +64,7 @@ def _claimable() -> QuerySet[Delivery]:
 
 
 def claim(pk: int, timeout_s: float) -> Claim | None:
-    """Take the right to send a delivery within `timeout_s`; None where it is another's, not due or ended."""
+    """Claim a delivery for `timeout_s`; return None where it is another's, not due or ended."""
     taken = _claimable().filter(pk=pk)
     with transaction.atomic():
         if not taken.update(
@@ -75,7 +75,7 @@ def claim(pk: int, timeout_s: float) -> Claim | None:
 
 
 def claim_expiry(timeout_s: float) -> CombinedExpression:
-    """Return until when a claim lives, by the database's clock."""
+    """Return the end of a new claim, by the database's clock."""
     return Now() + timedelta(seconds=timeout_s + GRACE_S)
 
 
@@ -86,7 +86,7 @@ def current_claim(pk: int) -> Claim:
 
 
 def finish_delivery(claim: Claim, outcome: SendOutcome, limits: Alerting) -> None:
-    """Write what came of a try, and what it means for its channel; nothing where the claim is outdated."""
+    """Write the outcome of a try, and its effect on the channel, unless the claim is outdated."""
     row = claim.delivery
     mine = Delivery.objects.filter(pk=row.pk, claim=claim.number, ended_at=None)
     fields: dict[str, Any] = {"claimed_until": None, "error": outcome.error}
@@ -114,9 +114,8 @@ def _wait_s(claim: Claim, outcome: SendOutcome, limits: Alerting) -> float | Non
 
 
 def pause_s(attempts: int, retry_after_s: float | None, left_s: float) -> float:
-    """Return the pause after so many tries: twice as long each time, with jitter, up to five minutes.
-
-    Longer where the receiver asked for it, but never past `left_s`, what is left of `[alerts] retry_for_s`:
+    """Return the pause after some tries: twice as long each time, with jitter, up to five minutes.
+    A receiver may ask for a longer pause, but it never exceeds `left_s`, the rest of `[alerts] retry_for_s`:
     the last try is made then.
     """
     longest = min(_LONGEST_S, _FIRST_S * 2.0 ** min(attempts - 1, 30))
@@ -131,7 +130,7 @@ def _last_words(row: Delivery, outcome: SendOutcome) -> str:
 
 
 def _count(claim: Claim, outcome: SendOutcome, limits: Alerting) -> None:
-    """Count failures in a row of a channel, and disable it after too many. Sent by hand, none counts."""
+    """Count consecutive failures of a channel, and disable it after too many; manual sends do not count."""
     rows = Channel.objects.filter(pk=claim.channel.pk)
     if outcome.delivered:
         rows.filter(failures__gt=0).update(failures=0)

@@ -1,10 +1,9 @@
 """One tick of one cluster's alerts: from findings to alerts, changes and deliveries, in one transaction.
 
-It reads findings as the evaluator left them, alerts that are not over, and the newest message of each group;
-`engine`, `grouping` and `notification_decision` derive what follows. It begins with the lease, which guards
-alerts and their messages: of two that run at once one writes. Killed anywhere it has written nothing, and the
-next one finds what this one did. How many queries it needs does not depend on how many alerts there are that
-do not change.
+It reads the evaluator's findings, unresolved alerts, and the newest message of each group; `engine`,
+`grouping` and `notification_decision` derive the rest. It begins with the lease, which guards alerts and
+their messages, so only one of two concurrent ticks writes. A killed tick has written nothing, and the next
+one does its work. The number of SQL queries does not depend on the number of unchanged alerts.
 """
 
 from __future__ import annotations
@@ -30,14 +29,17 @@ from fenceline.alerts.grouping import Item, LastNotification, Route, Sending
 from fenceline.alerts.limits import Alerting
 from fenceline.alerts.mute import Muting
 from fenceline.alerts.notification_decision import Why
+from fenceline.decode.typed import record_of
 from fenceline.incidents.findings import IncidentCause
 
 NAME = ALERTS
-#: Messages of one channel that one tick makes; the others are made by the next.
+#: Maximum messages to one channel in one tick; the others follow in the next.
 MOST_MESSAGES = 100
-#: Effects of an alert end a moment later than the alert: they have so long before they are notified.
+#: Effects end a moment later than their cause: they are notified only after this time.
 SETTLE_MS = 10_000
-#: The key of our collector's row for the last finding that was processed.
+#: What a change keeps of its alert.
+_SAID = ("severity", "labels", "annotations", "since_ms", "fired_ms", "resolved_ms")
+#: The key in our collector's row for the last processed finding.
 _UPTO = "finding"
 
 
@@ -71,13 +73,13 @@ class _Tick:
         if self._book.is_changed or settled:
             self._book.save(write.next_rev())
             write.notify_after_commit("alerts")
-        return sum(len(each.outlook.sendings) for each in views)
+        return sum(len(view.outlook.sendings) for view in views)
 
     def _upto(self) -> int:
-        """Return the last finding that was processed; what was over before the first tick is not notified."""
-        found = leases.collector_row(self._lease).values_list("detail", flat=True).get().get(_UPTO)
-        if found is not None:
-            return int(found)
+        """Return the last processed finding; findings that closed before the first tick are not notified."""
+        last_finding = leases.collector_row(self._lease).values_list("detail", flat=True).get().get(_UPTO)
+        if last_finding is not None:
+            return int(last_finding)
         rows = FindingRecord.objects.filter(cluster_id=self._lease.cluster_id)
         newest: int = rows.aggregate(newest=Max("pk"))["newest"] or 0
         leases.collector_row(self._lease).update(detail={_UPTO: newest})
@@ -99,19 +101,19 @@ class _Tick:
     def _standing(self) -> Mapping[int, Sequence[LastNotification]]:
         """Return the newest messages of all groups by channel."""
         rows = Delivery.objects.filter(cluster_id=self._lease.cluster_id, standing=True).order_by("pk")
-        found: dict[int, list[LastNotification]] = defaultdict(list)
+        by_channel: dict[int, list[LastNotification]] = defaultdict(list)
         for row in rows.only("channel_id", "group_key", "made_ms", "held", "state"):
             through = row.state != Delivery.State.PENDING
-            found[row.channel_id].append(
+            by_channel[row.channel_id].append(
                 LastNotification(row.pk, row.group_key, row.made_ms, _firing(row.held), through)
             )
-        return found
+        return by_channel
 
     def _items(
         self, changes: Iterable[AlertChange], standing: Mapping[int, Sequence[LastNotification]]
     ) -> dict[str, Item]:
         """Return the alerts that fire, that a group holds, or of which a change is not settled."""
-        held = {name for each in standing.values() for message in each for name in message.firing}
+        held = {name for messages in standing.values() for message in messages for name in message.firing}
         self._book.load_alerts(bytes.fromhex(name) for name in held)
         needed = held | {bytes(change.alert.fingerprint).hex() for change in changes}
         return {
@@ -121,7 +123,7 @@ class _Tick:
         }
 
     def _mark_loud(self, items: dict[str, Item], muting: Muting, routes: Sequence[Route]) -> None:
-        """Note since when alerts are kept quiet by nothing but waits."""
+        """Set since when alerts are delayed by waits only."""
         for name, item in items.items():
             row = self._book.rows[bytes.fromhex(name)]
             if muting.is_anywhere(item, routes):
@@ -133,19 +135,19 @@ class _Tick:
     def _notify(
         self, route: Route, items: Mapping[str, Item], standing: Sequence[LastNotification], muting: Muting
     ) -> notification_decision.View:
-        """Make the messages of one channel that are due."""
-        found = grouping.decide_notifications(
+        """Create the messages of one channel that are due."""
+        decided = grouping.decide_notifications(
             route, items, standing, lambda item: muting.is_muted(item, route),
             cluster=self._lease.cluster, now_ms=self._now_ms,
         )  # fmt: skip
-        found.defer_excess(MOST_MESSAGES, self._now_ms)
-        rows = Delivery.objects.bulk_create(self._delivery(each) for each in found.sendings)
-        ended = [each.replaces.number for each in found.sendings if each.replaces]
-        ended += [each.number for each in found.cleared]
+        decided.defer_excess(MOST_MESSAGES, self._now_ms)
+        rows = Delivery.objects.bulk_create(self._delivery(sending) for sending in decided.sendings)
+        ended = [sending.replaces.number for sending in decided.sendings if sending.replaces]
+        ended += [notification.number for notification in decided.cleared]
         if ended:
             Delivery.objects.filter(pk__in=ended).update(standing=False)
         return notification_decision.channel_view(
-            found, route, standing, [row.pk for row in rows], self._now_ms
+            decided, route, standing, [row.pk for row in rows], self._now_ms
         )
 
     def _delivery(self, sending: Sending) -> Delivery:
@@ -176,7 +178,7 @@ class _Tick:
         items: Mapping[str, Item],
         views: Sequence[notification_decision.View],
     ) -> bool:
-        """Give changes their fates, as far as these are known; return whether any was."""
+        """Set the outcomes of changes where they are known; return whether any was set."""
         known: list[AlertChange] = []
         for change in changes:
             key = bytes(change.alert.fingerprint)
@@ -195,7 +197,7 @@ class _Tick:
     def _save_reasons(
         self, items: Mapping[str, Item], muting: Muting, views: Sequence[notification_decision.View]
     ) -> None:
-        """Save for every alert why nobody is notified of it, and who was."""
+        """Save for every alert why it is not notified, and who was notified."""
         for key, row in self._book.rows.items():
             if row.state == engine.PENDING:
                 words = engine.why_pending(state_of(row), self._limits)
@@ -212,7 +214,7 @@ class _Tick:
 
     def _quiet(self, item: Item, muting: Muting, views: Sequence[notification_decision.View]) -> list[Why]:
         inhibited = {
-            each.route.number: why for each in views if (why := muting.inhibition_reason(item, each.route))
+            view.route.number: why for view in views if (why := muting.inhibition_reason(item, view.route))
         }
         anyhow = muting.inhibition_reason(item, None)
         return notification_decision.suppression_reasons(
@@ -241,33 +243,20 @@ def _route(row: Channel, limits: Alerting) -> Route:
 
 def _item(row: Alert, limits: Alerting, causes: Sequence[IncidentCause]) -> Item:
     words = engine.why_flapping(state_of(row), limits) if row.flapping_ms is not None else ""
-    return Item(
+    return record_of(
+        Item,
+        row,
         fingerprint=bytes(row.fingerprint).hex(),
         number=row.pk,
-        rule=row.rule,
-        subject=row.subject,
-        severity=row.severity,
-        labels=row.labels,
         annotations={**row.annotations, "flapping": words} if words else row.annotations,
-        affected=row.affected,
         firing=row.state == FIRING,
         fired_ms=row.fired_ms or row.since_ms,
-        loud_ms=row.loud_ms,
-        resolved_ms=row.resolved_ms,
         causes=causes,
     )
 
 
 def _snapshot(change: StateChange) -> dict[str, object]:
-    state = change.state
-    return {
-        "severity": state.severity,
-        "labels": state.labels,
-        "annotations": state.annotations,
-        "since_ms": state.since_ms,
-        "fired_ms": state.fired_ms,
-        "resolved_ms": state.resolved_ms,
-    }
+    return {name: getattr(change.state, name) for name in _SAID}
 
 
 def _firing(held: Mapping[str, Sequence[str]]) -> Mapping[str, str]:

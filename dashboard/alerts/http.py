@@ -1,8 +1,7 @@
-"""One HTTP request to somebody else's server: the only place from which alerts reach outside.
-
-Connects to exactly the address the guard permitted, with the name for TLS and `Host`. One deadline for all
-of it, so that nobody holds a worker by answering a byte at a time; no redirects, no proxies, nothing
-inflated, and of the answer only the beginning.
+"""One HTTP request to somebody else's server: alerts send through this module only.
+It connects to exactly the address that the guard permitted, with the name for TLS and `Host`. One deadline
+limits the whole request, so that no slow receiver holds a worker. It follows no redirects, uses no proxies,
+inflates nothing, and reads only the beginning of the answer.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from dataclasses import dataclass
 from dashboard.alerts.ssrf import Connector, Target, TargetGuard, TargetRefused, Unresolved
 
 USER_AGENT = "Fenceline"
-#: Bytes of an answer that are kept, and seconds for which its body is waited for: the status is what counts.
+#: Kept bytes of an answer, and the seconds that its body is waited for: only the status matters.
 KEPT = 4096
 _BODY_S = 2.0
 _WHOLE = 262_144
-#: Addresses of one name that are tried in one go.
+#: Maximum addresses of one name that are tried.
 _MOST_ADDRESSES = 4
 
 
@@ -60,8 +59,8 @@ def send_request(
 ) -> HttpAnswer:
     """Send one request and return the answer, whatever its status; raises `NotSent`.
 
-    `timeout_s` is for all of it, from the first byte of the connection to the last one of the answer. `whole`
-    is for answers that are read and not only shown: up to 256 kB of them, and waited for to the end.
+    `timeout_s` limits the whole request, from connecting to the last byte of the answer. `whole` reads up to
+    256 kB of the answer to its end.
     """
     deadline = _Deadline(time.monotonic() + timeout_s)
     try:
@@ -85,10 +84,10 @@ def send_request(
 def _connect(
     target: Target, addresses: list[str], connect: Connector, deadline: _Deadline, timeout_s: float
 ) -> tuple[socket.socket, str]:
-    """Return a connection to the first address that takes one, and which it was."""
+    """Return a connection to the first address that accepts one, and that address."""
     tried = addresses[:_MOST_ADDRESSES]
     for number, address in enumerate(tried):
-        # Each gets its share, so that a dead one does not cost the others their turn.
+        # Each address gets its share of the time, so that a dead one leaves time for the others.
         try:
             share = deadline.remaining_s() / (len(tried) - number)
             raw = connect((address, target.port), share)
@@ -118,7 +117,7 @@ def _tls() -> ssl.SSLContext:
 
 
 class _Deadline:
-    """When all of it must be over, by the monotonic clock."""
+    """The end of the whole request, by the monotonic clock."""
 
     def __init__(self, end: float) -> None:
         self.end = end
@@ -145,7 +144,7 @@ class _SocketReader(io.RawIOBase):
 
 
 class _Timed:
-    """A socket as http.client wants one, every operation of which ends at the deadline."""
+    """A socket for http.client whose every operation ends at the deadline."""
 
     def __init__(self, connected: socket.socket, deadline: _Deadline) -> None:
         self._socket, self._deadline = connected, deadline
@@ -158,7 +157,7 @@ class _Timed:
         return io.BufferedReader(_SocketReader(self._socket, self._deadline), 2048)
 
     def close(self) -> None:
-        """Leave the socket to who opened it: http.client closes while the body is still unread."""
+        """Leave the socket open for its owner: http.client closes it while the body is still unread."""
 
 
 def _answer(response: http.client.HTTPResponse, deadline: _Deadline, address: str, whole: bool) -> HttpAnswer:
@@ -181,7 +180,7 @@ def _headers(target: Target) -> dict[str, str]:
 
 
 def _beginning(response: http.client.HTTPResponse, longest: int) -> bytes:
-    """Return the beginning of a body, less of it where it stops or drips."""
+    """Return the beginning of a body, shorter where it stops or comes too slowly."""
     kept = bytearray()
     try:
         while len(kept) < longest and (more := response.read1(longest - len(kept))):

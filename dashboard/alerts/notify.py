@@ -1,4 +1,4 @@
-"""Ring open pages for what no cluster's revision counts: channels, deliveries, silences."""
+"""Notify open pages of changes without a cluster's revision: channels, deliveries, silences."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from dashboard.runtime import notify
 
 
 def notify_pages() -> None:
-    """Tell every cluster's open pages that something about alerting changed; call it after the commit."""
+    """Notify every cluster's open pages that alerting changed; call it after the commit."""
     for name, rev in Cluster.objects.filter(configured=True).values_list("name", "rev"):
         notify.notify_change(name, "alerts", rev)

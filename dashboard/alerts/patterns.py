@@ -1,7 +1,5 @@
-"""Regular expressions that anybody may write, by RE2, as in an Alertmanager: in time linear in the text.
-
-Python's `re` tries one way after another: `(a+)+b` on forty letters takes years, and would hold up every
-alert.
+"""Regular expressions of users, by RE2, as in an Alertmanager: their time is linear in the text.
+Python's `re` backtracks: `(a+)+b` on forty letters takes years, and would delay every alert.
 """
 
 from __future__ import annotations
@@ -16,13 +14,13 @@ from dashboard.alerts.validation import clip_text
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False
 _OPTIONS.never_capture = True
-#: Bytes that one pattern may take, states that are kept among them.
+#: Maximum bytes of one pattern, its cached states included.
 _OPTIONS.max_mem = 1 << 20
 
 
 @lru_cache(maxsize=256)
 def compile_pattern(pattern: str) -> Callable[[str], bool]:
-    """Return a test whether a pattern matches all of a text; raises ValueError with words for a person."""
+    """Return a test whether a pattern matches a whole text; raises ValueError with words for a person."""
     try:
         compiled = re2.compile(_encoded(pattern), _OPTIONS)
     except re2.error as error:
@@ -34,5 +32,5 @@ def compile_pattern(pattern: str) -> Callable[[str], bool]:
 
 
 def _encoded(text: str) -> bytes:
-    """Return the bytes that RE2 reads; half a surrogate pair, which labels may hold, is a character to it."""
+    """Return the bytes that RE2 reads; a lone surrogate, which labels may hold, is one character."""
     return text.encode(errors="surrogatepass")

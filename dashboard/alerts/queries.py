@@ -13,17 +13,19 @@ from django.db.models.functions import Coalesce
 from pydantic import AfterValidator, Field
 
 from dashboard.models import Action, Alert, AlertChange, Beginning, Channel, Delivery, Silence
-from dashboard.runtime.criteria import Name, Ranged, given_conditions, overlaps_range, starts_in_range
+from dashboard.runtime import visibility
+from dashboard.runtime.criteria import Name, Ranged, Search, given_conditions, overlaps_range, starts_in_range
 from dashboard.runtime.paging import Number, Page, page_of
+from dashboard.runtime.sql import in_portions
 from fenceline.facts import Severity
-from fenceline.rule_names import current_name
+from fenceline.findings.rule_names import current_name, known_name
 
-#: How long a resolved alert stays among those that are not filtered by state.
+#: A resolved alert stays in lists without a state for this long.
 RECENT_MS = 86_400_000
-#: More labels than these are not searched for a preview, nor listed as choices.
+#: Maximum labels that a preview searches, and maximum listed choices.
 _MOST_MATCHED = 20_000
 _MOST_CHOICES = 200
-#: Deliveries that are searched for those of an incident; by how much the database's clock may differ.
+#: Maximum deliveries searched for an incident's, and the allowed difference of the database's clock.
 _MOST_SEARCHED, _CLOCKS_S = 2_000, 3_600
 _WORST_FIRST = [severity.value for severity in Severity]
 _STATES = [Alert.State.FIRING.value, Alert.State.PENDING.value]
@@ -31,8 +33,7 @@ _STATES = [Alert.State.FIRING.value, Alert.State.PENDING.value]
 
 class AlertCriteria(Ranged):
     """Which alerts a list is asked for.
-
-    A state of "" is all but those resolved long ago; of a range all that were active in it.
+    A state of "" is all but those resolved long ago; for a range, all that were active in it.
     """
 
     api_only: ClassVar = frozenset({"subject"})
@@ -41,13 +42,13 @@ class AlertCriteria(Ranged):
     #: "active" is firing or pending.
     state: Literal["", "active", "firing", "pending", "resolved", "all"] = ""
     severity: Severity | Literal[""] = ""
-    rule: Annotated[Name, AfterValidator(current_name)] = ""
+    rule: Annotated[Name, AfterValidator(known_name)] = ""
     team: Name = ""
     subject: Name = ""
     #: "quiet": its notification is suppressed or waits; "loud": it is notified.
     voice: Literal["", "loud", "quiet"] = ""
     #: A part of the first 200 characters of a subject, of a query's name, or of a rule's name.
-    q: Name = ""
+    q: Search = ""
 
 
 class DeliveryCriteria(Ranged):
@@ -60,17 +61,17 @@ class DeliveryCriteria(Ranged):
 
 @dataclass(frozen=True, slots=True)
 class NotificationOutcome:
-    """What came of a change for one channel: a delivery, or why there is none."""
+    """The outcome of a change for one channel: a delivery, or why there is none."""
 
     channel: Channel | None
     delivery: Delivery | None
-    #: Why nothing was sent; "" where something was.
+    #: The reason why no message was sent; "" where one was.
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class DecidedChange:
-    """One change of an alert and what came of it; `settled` is false while that is not decided."""
+    """One change of an alert and its outcomes."""
 
     of: AlertChange
     fates: Sequence[NotificationOutcome]
@@ -89,48 +90,51 @@ def alert_page(wanted: AlertCriteria, *, page: Number, size: int, now_ms: int) -
 
 
 def alerts_before(place: int | None, wanted: AlertCriteria, *, limit: int, now_ms: int) -> Sequence[Alert]:
-    """Return alerts behind a row's key, the one that was made last first."""
+    """Return the next alerts before a row's key, the newest first."""
     rows = _filtered(wanted, now_ms)
     rows = rows if place is None else rows.filter(pk__lt=place)
     return list(rows.order_by("-pk")[:limit])
 
 
 def alert_counts(wanted: AlertCriteria, *, now_ms: int) -> Mapping[str, int]:
-    """Return how many alerts that a filter allows are firing, pending and lately resolved."""
-    found = dict(_filtered(wanted, now_ms).order_by().values_list("state").annotate(n=Count("pk")))
-    return {state.value: found.get(state.value, 0) for state in _IN_ORDER}
+    """Return the number of matching alerts by state; resolved ones count for a while only."""
+    counts = dict(_filtered(wanted, now_ms).order_by().values_list("state").annotate(n=Count("pk")))
+    return {state.value: counts.get(state.value, 0) for state in _IN_ORDER}
 
 
 _IN_ORDER = (Alert.State.FIRING, Alert.State.PENDING, Alert.State.RESOLVED)
 
 
 def firing_counts(cluster: str = "") -> Mapping[str, int]:
-    """Return how many alerts fire, by severity, worst first; where none does, a severity is left out."""
-    rows = _of_cluster(cluster).filter(state=Alert.State.FIRING)
-    found = dict(rows.order_by().values_list("severity").annotate(n=Count("pk")))
-    return {severity: found[severity] for severity in _WORST_FIRST if found.get(severity)}
+    """Return the number of firing alerts by severity, worst first, without severities that have none."""
+    rows = visibility.rows_in(Alert, cluster).filter(state=Alert.State.FIRING)
+    counts = dict(rows.order_by().values_list("severity").annotate(n=Count("pk")))
+    return {severity: counts[severity] for severity in _WORST_FIRST if counts.get(severity)}
 
 
 def unnotified_counts(cluster: str = "") -> tuple[int, int]:
-    """Return how many alerts fire unnotified: those about to be notified, and those suppressed."""
-    rows = _of_cluster(cluster).filter(state=Alert.State.FIRING).exclude(quiet=[])
+    """Return the numbers of firing alerts that wait for notification, and that are suppressed."""
+    rows = visibility.rows_in(Alert, cluster).filter(state=Alert.State.FIRING).exclude(quiet=[])
     kinds = [{kind for kind, *_ in quiet} for quiet in rows.values_list("quiet", flat=True)]
-    waiting = sum(_WAITS in each for each in kinds)
+    waiting = sum(_WAITS in reasons for reasons in kinds)
     return waiting, len(kinds) - waiting
 
 
 def undelivered_count(cluster: str = "") -> int:
-    """Return how many alerts fire that were sent, and that no receiver has accepted so far."""
-    rows = _of_cluster(cluster).filter(state=Alert.State.FIRING, quiet=[]).exclude(told=[])
-    deliveries = [{delivery for _, delivery, *_ in each} for each in rows.values_list("told", flat=True)]
+    """Return the number of firing alerts that were sent, but that no receiver has accepted yet."""
+    rows = visibility.rows_in(Alert, cluster).filter(state=Alert.State.FIRING, quiet=[]).exclude(told=[])
+    deliveries = [
+        {delivery for _, delivery, *_ in notifications}
+        for notifications in rows.values_list("told", flat=True)
+    ]
     vain = _in_vain(set().union(*deliveries))
-    return sum(each <= vain for each in deliveries)
+    return sum(delivery_ids <= vain for delivery_ids in deliveries)
 
 
 def _in_vain(deliveries: Iterable[int]) -> set[int]:
-    """Return those deliveries that were tried, and not taken so far."""
-    found = Delivery.objects.only("state", "attempts").in_bulk(deliveries)
-    return {row.pk for row in found.values() if row.attempts and row.state != Delivery.State.DELIVERED}
+    """Return the deliveries that were tried without success so far."""
+    rows = Delivery.objects.only("state", "attempts").in_bulk(deliveries)
+    return {row.pk for row in rows.values() if row.attempts and row.state != Delivery.State.DELIVERED}
 
 
 #: The kind of reason that means "later".
@@ -138,14 +142,14 @@ _WAITS = "grouped"
 
 
 def alert_teams(cluster: str = "") -> Sequence[str]:
-    """Return the teams whose alerts are kept, by name."""
-    found = _of_cluster(cluster).order_by().values_list("labels__team", flat=True).distinct()
-    return sorted(filter(None, found[:_MOST_CHOICES]))
+    """Return the teams that have stored alerts, by name."""
+    teams = visibility.rows_in(Alert, cluster).order_by().values_list("labels__team", flat=True).distinct()
+    return sorted(filter(None, teams[:_MOST_CHOICES]))
 
 
 def alert_rules(cluster: str = "") -> Sequence[str]:
-    """Return the rules of which alerts are kept, by name."""
-    return list(_of_cluster(cluster).order_by("rule").values_list("rule", flat=True).distinct())
+    """Return the rules that have stored alerts, by name."""
+    return list(visibility.rows_in(Alert, cluster).order_by("rule").values_list("rule", flat=True).distinct())
 
 
 def find_alert(number: int) -> Alert | None:
@@ -156,16 +160,15 @@ def find_alert(number: int) -> Alert | None:
 
 def alerts_by_fingerprint(fingerprints: Iterable[str]) -> Sequence[Alert]:
     """Return the alerts with these fingerprints, given in hexadecimal, by rule and subject."""
-    keys = [bytes.fromhex(each) for each in fingerprints]
-    found: list[Alert] = []
-    for at in range(0, len(keys), 500):
-        rows = Alert.objects.filter(fingerprint__in=keys[at : at + 500])
-        found += rows.select_related("cluster")
-    return sorted(found, key=lambda row: (row.rule, row.subject))
+    keys = [bytes.fromhex(fingerprint) for fingerprint in fingerprints]
+    alerts: list[Alert] = []
+    for rows in in_portions(Alert.objects.select_related("cluster"), "fingerprint", keys):
+        alerts += rows
+    return sorted(alerts, key=lambda row: (row.rule, row.subject))
 
 
 def active_labels() -> Sequence[Alert]:
-    """Return the alerts that are firing or pending, with what matchers use and a line shows."""
+    """Return the firing and pending alerts, with the columns of matchers and of a line."""
     rows = Alert.objects.filter(cluster__configured=True, state__in=_STATES).select_related("cluster")
     fields = ("cluster__name", "rule", "subject", "severity", "labels", "state", "since_ms", "fired_ms")
     return list(rows.only(*fields).order_by(_rank("state", _STATES), _severity(), "pk")[:_MOST_MATCHED])
@@ -173,37 +176,39 @@ def active_labels() -> Sequence[Alert]:
 
 def alert_changes(row: Alert, *, limit: int) -> Sequence[DecidedChange]:
     """Return the newest changes of an alert with their outcomes, the newest first."""
-    found = AlertChange.objects.filter(alert=row).order_by("-at_ms", "-pk")[:limit]
-    return _decided(list(found))
+    changes = AlertChange.objects.filter(alert=row).order_by("-at_ms", "-pk")[:limit]
+    return _decided(list(changes))
 
 
 def last_changes(rows: Iterable[Alert]) -> Mapping[int, DecidedChange]:
-    """Return the newest change of each of some alerts, by the alert's number."""
-    those = AlertChange.objects.filter(alert__in=[row.pk for row in rows])
-    newest = those.order_by().values("alert").annotate(last=Max("pk")).values_list("last", flat=True)
-    found = AlertChange.objects.filter(pk__in=list(newest))
-    return {change.of.alert_id: change for change in _decided(list(found))}
+    """Return the newest change of each alert, by the alert's number."""
+    changes = AlertChange.objects.filter(alert__in=[row.pk for row in rows])
+    newest = changes.order_by().values("alert").annotate(last=Max("pk")).values_list("last", flat=True)
+    last = AlertChange.objects.filter(pk__in=list(newest))
+    return {change.of.alert_id: change for change in _decided(list(last))}
 
 
 def last_notifications(rows: Sequence[Alert]) -> Mapping[int, Sequence[NotificationOutcome]]:
-    """Return the channels and deliveries through which each of some alerts was notified last."""
-    each = [notification for row in rows for notification in row.told]
-    those = Delivery.objects.defer("payload").in_bulk([delivery for _, delivery, *_ in each])
-    found = Channel.objects.in_bulk([channel for channel, *_ in each])
+    """Return the channels and deliveries of the last notification of each alert."""
+    notifications = [notification for row in rows for notification in row.told]
+    deliveries = Delivery.objects.defer("payload").in_bulk([delivery for _, delivery, *_ in notifications])
+    channels = Channel.objects.in_bulk([channel for channel, *_ in notifications])
     return {
-        row.pk: [_fate([channel, "delivery", delivery], found, those) for channel, delivery, *_ in row.told]
+        row.pk: [
+            _fate([channel, "delivery", delivery], channels, deliveries) for channel, delivery, *_ in row.told
+        ]
         for row in rows
     }
 
 
 def actions_of(row: Alert, *, limit: int) -> Sequence[Action]:
-    """Return what operators did to an alert's subject while it lasted, the newest first."""
+    """Return operators' actions on an alert's subject while it lasted, the newest first."""
     until_ms = row.seen_ms if row.resolved_ms is None else row.resolved_ms
     did = (Action.State.DONE, Action.State.PARTLY, Action.State.UNKNOWN)
     rows = Action.objects.filter(cluster=row.cluster_id, state__in=did, ended_ms__gte=row.since_ms)
     rows = rows.filter(ended_ms__lte=until_ms, subjects__contains=row.subject)
-    found = rows.select_related("cluster").order_by("-ended_ms")[: 5 * limit]
-    return [each for each in found if row.subject in each.subjects.splitlines()][:limit]
+    actions = rows.select_related("cluster").order_by("-ended_ms")[: 5 * limit]
+    return [action for action in actions if row.subject in action.subjects.splitlines()][:limit]
 
 
 def list_channels() -> Sequence[Channel]:
@@ -217,20 +222,20 @@ def find_channel(number: int) -> Channel | None:
 
 
 def last_deliveries(rows: Iterable[Channel], *, origin: str = "") -> Mapping[int, Delivery]:
-    """Return the newest delivery of each of some channels, by the channel's number."""
-    those = Delivery.objects.filter(channel__in=[row.pk for row in rows])
-    those = those.filter(origin=origin) if origin else those
-    newest = those.order_by().values("channel").annotate(last=Max("pk")).values_list("last", flat=True)
-    found = Delivery.objects.filter(pk__in=list(newest)).select_related("channel")
-    return {row.channel_id: row for row in found}
+    """Return the newest delivery of each channel, by the channel's number."""
+    deliveries = Delivery.objects.filter(channel__in=[row.pk for row in rows])
+    deliveries = deliveries.filter(origin=origin) if origin else deliveries
+    newest = deliveries.order_by().values("channel").annotate(last=Max("pk")).values_list("last", flat=True)
+    newest_rows = Delivery.objects.filter(pk__in=list(newest)).select_related("channel")
+    return {row.channel_id: row for row in newest_rows}
 
 
 def list_deliveries(wanted: DeliveryCriteria, *, before: int | None, limit: int) -> Sequence[Delivery]:
-    """Return deliveries behind a row's key, the newest first."""
+    """Return the next deliveries before a row's key, the newest first."""
     asked = given_conditions(channel=wanted.channel, state=wanted.state, origin=wanted.origin)
     rows = Delivery.objects.select_related("channel").filter(starts_in_range(wanted, "created_at"), **asked)
     rows = rows if before is None else rows.filter(pk__lt=before)
-    # The bodies stay in the database: a list shows none, and they are large.
+    # The bodies stay in the database: lists do not show them, and they are large.
     return list(rows.defer("payload").order_by("-pk")[:limit])
 
 
@@ -242,26 +247,26 @@ def find_delivery(number: int) -> Delivery | None:
 def related_deliveries(row: Delivery) -> tuple[Delivery | None, Sequence[Delivery]]:
     """Return the first delivery of a message, None where it is this one, and others that sent it again."""
     rows = Delivery.objects.filter(channel=row.channel_id, group_key=row.group_key, message_id=row.message_id)
-    found = list(rows.defer("payload").order_by("pk")[:_MOST_CHOICES])
-    first = found[0] if found and found[0].pk != row.pk else None
-    return first, [each for each in found[1:] if each.pk != row.pk]
+    deliveries = list(rows.defer("payload").order_by("pk")[:_MOST_CHOICES])
+    first = deliveries[0] if deliveries and deliveries[0].pk != row.pk else None
+    return first, [delivery for delivery in deliveries[1:] if delivery.pk != row.pk]
 
 
 def notification_revision() -> object:
     """Return a value that changes with each notification: no revision counts deliveries and channels."""
     last = Delivery.objects.order_by("-pk").values_list("pk", flat=True).first()
     waiting = Delivery.objects.filter(state=Delivery.State.PENDING).count()
-    each = list(Channel.objects.order_by("pk").values_list("pk", "name", "enabled"))
-    return last, waiting, each
+    channels = list(Channel.objects.order_by("pk").values_list("pk", "name", "enabled"))
+    return last, waiting, channels
 
 
 def deliveries_of(row: Channel) -> int:
-    """Return how many deliveries a channel has."""
+    """Return the number of a channel's deliveries."""
     return Delivery.objects.filter(channel=row).count()
 
 
 def list_silences(state: str, *, now_ms: int) -> QuerySet[Silence]:
-    """Return the "active" silences, the next to end first, the "scheduled", or the "expired" ones."""
+    """Return the "active" silences, those that end soonest first, the "scheduled", or the "expired" ones."""
     if state == "active":
         return Silence.objects.filter(starts_ms__lte=now_ms, ends_ms__gt=now_ms).order_by("ends_ms", "pk")
     if state == "scheduled":
@@ -275,7 +280,7 @@ def silences_page(*, page: Number, size: int, now_ms: int) -> Page[Silence]:
 
 
 def silences_before(place: int | None, state: str, *, limit: int, now_ms: int) -> Sequence[Silence]:
-    """Return silences behind a row's key, the newest first: of a state, or "all"."""
+    """Return the next silences before a row's key, the newest first: of a state, or "all"."""
     rows = Silence.objects.all() if state == "all" else list_silences(state, now_ms=now_ms)
     rows = rows if place is None else rows.filter(pk__lt=place)
     return list(rows.order_by("-pk")[:limit])
@@ -294,11 +299,13 @@ def state_of(row: Silence, *, now_ms: int) -> Literal["active", "scheduled", "ex
 
 
 def _decided(rows: Sequence[AlertChange]) -> Sequence[DecidedChange]:
-    """Return changes with the channels and deliveries that their fates name."""
+    """Return changes with the channels and deliveries of their outcomes."""
     fates = [fate for row in rows for fate in row.fates]
-    those = Delivery.objects.defer("payload").in_bulk([what for _, kind, what in fates if kind == "delivery"])
-    found = Channel.objects.in_bulk([channel for channel, *_ in fates])
-    return [DecidedChange(row, [_fate(each, found, those) for each in row.fates]) for row in rows]
+    deliveries = Delivery.objects.defer("payload").in_bulk(
+        [what for _, kind, what in fates if kind == "delivery"]
+    )
+    channels = Channel.objects.in_bulk([channel for channel, *_ in fates])
+    return [DecidedChange(row, [_fate(fate, channels, deliveries) for fate in row.fates]) for row in rows]
 
 
 def _fate(
@@ -312,15 +319,10 @@ def _fate(
     return NotificationOutcome(channels.get(channel), deliveries.get(what), gone)
 
 
-def _of_cluster(cluster: str) -> QuerySet[Alert]:
-    rows = Alert.objects.filter(cluster__configured=True)
-    return rows.filter(cluster__name=cluster) if cluster else rows
-
-
 def _filtered(wanted: AlertCriteria, now_ms: int) -> QuerySet[Alert]:
     any_state = wanted.is_ranged and not wanted.state
     state = "all" if any_state else wanted.state
-    rows = _in_state(_of_cluster(wanted.cluster), state, now_ms).select_related("cluster")
+    rows = _in_state(visibility.rows_in(Alert, wanted.cluster), state, now_ms).select_related("cluster")
     rows = rows.filter(overlaps_range(wanted, "since_ms", "resolved_ms"))
     asked = given_conditions(
         severity=wanted.severity,
@@ -333,8 +335,8 @@ def _filtered(wanted: AlertCriteria, now_ms: int) -> QuerySet[Alert]:
         rows = rows.filter(quiet=[]) if wanted.voice == "loud" else rows.exclude(quiet=[])
     if wanted.q:
         rows = rows.alias(beginning=Beginning("subject"))
-        found = Q(beginning__icontains=wanted.q) | Q(labels__query_name__icontains=wanted.q)
-        rows = rows.filter(found | Q(rule__icontains=current_name(wanted.q.replace(" ", "_"))))
+        condition = Q(beginning__icontains=wanted.q) | Q(labels__query_name__icontains=wanted.q)
+        rows = rows.filter(condition | Q(rule__icontains=current_name(wanted.q.replace(" ", "_"))))
     return rows
 
 
@@ -349,25 +351,25 @@ def _in_state(rows: QuerySet[Alert], state: str, now_ms: int) -> QuerySet[Alert]
 
 
 def _severity() -> Case:
-    """Return how bad an alert is, for an order; of what is resolved nothing is worse than another."""
+    """Return the order of alerts by severity; resolved alerts are all equal in it."""
     resolved = When(state=Alert.State.RESOLVED, then=Value(0))
-    each = [When(severity=value, then=Value(n)) for n, value in enumerate(_WORST_FIRST)]
-    return Case(resolved, *each, default=Value(len(each)), output_field=IntegerField())
+    ranks = [When(severity=value, then=Value(n)) for n, value in enumerate(_WORST_FIRST)]
+    return Case(resolved, *ranks, default=Value(len(ranks)), output_field=IntegerField())
 
 
 def _rank(column: str, values: Sequence[str]) -> Case:
-    each = [When(**{column: value}, then=Value(n)) for n, value in enumerate(values)]
-    return Case(*each, default=Value(len(each)), output_field=IntegerField())
+    ranks = [When(**{column: value}, then=Value(n)) for n, value in enumerate(values)]
+    return Case(*ranks, default=Value(len(ranks)), output_field=IntegerField())
 
 
 def deliveries_of_findings(
     cluster_id: int, fingerprints: Collection[bytes], *, from_ms: int, to_ms: int | None, limit: int
 ) -> Sequence[Delivery]:
-    """Return the deliveries of a time that were about some findings, the newest first.
+    """Return the deliveries of a time range that were about some findings, the newest first.
 
-    Without an end until now.
+    Without an end the range lasts until now.
     """
-    wanted = {bytes(each).hex() for each in fingerprints}
+    wanted = {bytes(fingerprint).hex() for fingerprint in fingerprints}
     rows = Delivery.objects.filter(cluster=cluster_id, made_ms__gte=from_ms).select_related("channel")
     rows = rows.filter(created_at__gte=datetime.fromtimestamp(from_ms / 1_000 - _CLOCKS_S, UTC))
     rows = rows if to_ms is None else rows.filter(made_ms__lte=to_ms)

@@ -1,6 +1,5 @@
-"""One try at one message: what each kind of channel is sent, and what its answer means.
-
-Nothing here knows the database: a message in, an `SendOutcome` out. Secrets are hidden from all that is kept.
+"""One try at one message: the request of each kind of channel, and the meaning of its answer.
+This module does not know the database: it turns a message into a `SendOutcome`. Stored texts are redacted.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ log = logging.getLogger(__name__)
 
 WEBHOOK, ALERTMANAGER, APPRISE = "webhook", "alertmanager", "apprise"
 _API = "/api/v2/alerts"
-#: Headers of an answer that are kept, and characters of each.
+#: Maximum stored headers of an answer, and maximum characters of each.
 _HEADERS_KEPT, _HEADER_KEPT = 20, 200
 _SHOWN, _LONGEST_ERROR = 200, 1_000
 _SECRET_HEADERS = ("authorization", "set-cookie", "cookie", "proxy-authorization", "www-authenticate")
@@ -30,11 +29,11 @@ _SECRET_HEADERS = ("authorization", "set-cookie", "cookie", "proxy-authorization
 
 @dataclass(frozen=True, slots=True)
 class OutgoingMessage:
-    """What is sent, and how: a channel's row and a delivery's, without their database."""
+    """A message and its channel's settings, without the database."""
 
     kind: str
     url: str
-    #: Those that sign, the newest first.
+    #: The signing secrets, the newest first.
     secrets: tuple[str, ...]
     message_id: str
     group_key: str
@@ -57,7 +56,7 @@ class SendOutcome:
 
 
 def send_once(message: OutgoingMessage, guard: ssrf.TargetGuard) -> SendOutcome:
-    """Send a message once; whatever happens is an outcome, never an exception."""
+    """Send a message once; every error becomes an outcome, never an exception."""
     hide = redact.Redactor(message.url, message.secrets)
     began, at_ms = time.monotonic(), time.time_ns() // 1_000_000
     tried: dict[str, Any] = {
@@ -114,7 +113,7 @@ def signature_headers(message: OutgoingMessage, at_s: int, body: bytes) -> dict[
 
 
 def alertmanager_target(target: ssrf.Target) -> ssrf.Target:
-    """Return where an Alertmanager takes alerts; its own address is enough, with its route prefix if any."""
+    """Return an Alertmanager's URL for alerts, from its own address with its route prefix, if any."""
     path, mark, query = target.path.partition("?")
     if not path.endswith(_API):
         path = path.rstrip("/") + _API
@@ -122,7 +121,7 @@ def alertmanager_target(target: ssrf.Target) -> ssrf.Target:
 
 
 def outcome_of_status(answer: alert_http.HttpAnswer, url: str) -> SendOutcome:
-    """Return what an answer means: 2xx took it, 429 and 5xx may later, all others never will."""
+    """Return the meaning of an answer: 2xx is success, 429 and 5xx may be retried, others not."""
     status = answer.status
     if 200 <= status < 300:
         return SendOutcome(True)

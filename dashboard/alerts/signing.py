@@ -13,22 +13,22 @@ import secrets
 from collections.abc import Iterable
 
 PREFIX = "whsec_"
-#: Bytes of a secret that the specification asks for.
+#: Bytes of a secret that the specification permits.
 _SHORTEST, _LONGEST = 24, 64
 _NEW_BYTES = 32
 
 
 class BadSecret(ValueError):
-    """A secret nothing can be signed with; the text is the problem and the remedy, never the secret."""
+    """A secret that cannot sign; the text is the problem and the remedy, never the secret."""
 
 
 def new_secret() -> str:
-    """Return a secret that nobody had before: `whsec_` and 32 random bytes in base64."""
+    """Return a new random secret: `whsec_` and 32 random bytes in base64."""
     return PREFIX + base64.b64encode(secrets.token_bytes(_NEW_BYTES)).decode()
 
 
 def secret_key(secret: str) -> bytes:
-    """Return the bytes of a `whsec_…` that are signed with; raises `BadSecret`."""
+    """Return the signing key in a `whsec_…` secret; raises `BadSecret`."""
     if not secret.startswith(PREFIX):
         raise BadSecret(f"The secret does not begin with {PREFIX}: take a new one.")
     try:
@@ -42,7 +42,7 @@ def secret_key(secret: str) -> bytes:
 
 
 def signature_header(keys: Iterable[str], message_id: str, timestamp_s: int, body: bytes) -> str:
-    """Return the value of `webhook-signature`: one for each secret, so that receivers may change theirs.
+    """Return the value of `webhook-signature`: a signature for each secret, so that secrets can be rotated.
 
     `timestamp_s` is the instant of this try, as in `webhook-timestamp`. Raises `BadSecret`.
     """

@@ -1,4 +1,4 @@
-"""Silences: what somebody asks for, checked; made, previewed and ended. Pages and API write through here."""
+"""Silences: drafts are checked, saved, previewed and ended. Pages and API write through this module."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from dashboard.system.audit import AuditedSubject, Event
 from fenceline.alerts import matchers as matching
 from fenceline.formatting import format_duration
 
-#: A silence for longer is a rule that somebody should change.
+#: A longer silence should be a change of the rule.
 LONGEST_MS = 366 * 86_400_000
-#: A start so little in the past is now: somebody took a moment to press the button.
+#: A start up to this far in the past means now.
 _PAST_MS = 60_000
 
 Matchers = Sequence[Sequence[str]]
@@ -28,7 +28,7 @@ Matchers = Sequence[Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class SilenceDraft:
-    """What somebody asks for; what reads it raises ValueError with words for a person.
+    """A requested silence; its parsers raise ValueError with words for a person.
 
     Instants in milliseconds: without a start it begins now; an end goes before `lasts_ms`.
     """
@@ -41,16 +41,16 @@ class SilenceDraft:
 
 
 def create_silence(draft: SilenceDraft, *, by: str, now_ms: int) -> Silence:
-    """Make a silence; raises `checks.Unfit` with what is wrong, by field: matchers, starts, ends, reason."""
-    found = validation.Checks()
+    """Create a silence; raises `checks.Unfit` with errors by field: matchers, starts, ends, reason."""
+    checks = validation.Checks()
     none: list[list[str]] = []
-    matchers = found.check_field("matchers", lambda: _matchers(draft), none)
-    reason = found.check_field(
+    matchers = checks.check_field("matchers", lambda: _matchers(draft), none)
+    reason = checks.check_field(
         "reason", lambda: validation.required_text(draft.reason, "The reason", validation.LONGEST_REASON), ""
     )
-    starts_ms = found.check_field("starts", lambda: _starts(draft, now_ms), now_ms)
-    ends_ms = found.check_field("ends", lambda: _ends(draft, starts_ms, now_ms), now_ms)
-    found.raise_errors()
+    starts_ms = checks.check_field("starts", lambda: _starts(draft, now_ms), now_ms)
+    ends_ms = checks.check_field("ends", lambda: _ends(draft, starts_ms, now_ms), now_ms)
+    checks.raise_errors()
     row = Silence(matchers=matchers, starts_ms=starts_ms, ends_ms=ends_ms, reason=reason, created_by=by)
     with transaction.atomic():
         row.save()
@@ -60,7 +60,7 @@ def create_silence(draft: SilenceDraft, *, by: str, now_ms: int) -> Silence:
 
 
 def end_silence(row: Silence, *, by: str, now_ms: int) -> bool:
-    """End a silence now; False where it was over already."""
+    """End a silence now; return False where it had ended already."""
     with transaction.atomic():
         ended = Silence.objects.filter(pk=row.pk, ends_ms__gt=now_ms).update(ends_ms=now_ms, ended_by=by)
         if ended:
@@ -84,18 +84,18 @@ def _at(instant_ms: int) -> datetime:
 
 
 def matching_alerts(matchers: Matchers, among: Sequence[Alert] | None = None) -> Sequence[Alert]:
-    """Return the alerts, firing or pending, that matchers match now; `among` some that were read before."""
+    """Return the firing and pending alerts that matchers match now, among rows read before if given."""
     rows = alert_queries.active_labels() if among is None else among
     wanted = matching.MatcherSet(matchers, compile_pattern)
     return [row for row in rows if wanted.matches(row.labels)]
 
 
 def _matchers(draft: SilenceDraft) -> list[list[str]]:
-    return [list(each) for each in fit_matchers(draft.matchers(), none_allowed=False)]
+    return [list(matcher) for matcher in fit_matchers(draft.matchers(), none_allowed=False)]
 
 
 def fit_matchers(matchers: Matchers, *, none_allowed: bool) -> Matchers:
-    """Return matchers that may be kept; raises ValueError for what cannot be used, or matches everything."""
+    """Return usable matchers; raises ValueError for invalid ones and for those that match every alert."""
     for name, _, value in matchers:
         validation.label_name(name, validation.LABELS)
         if "\0" in value:

@@ -1,14 +1,14 @@
-"""Which addresses may be sent to: only public ones, unless `[alerts] allow_private` names them.
-
-Whoever may make a channel could otherwise reach what only this machine can: metadata services, databases,
-neighbours. A name is resolved first, and its addresses are checked; the connection goes to exactly the
-checked address (`http.py`), so that another answer a moment later changes nothing. The spelling of names is
-never checked: 2130706433 and 0x7f.1 resolve to 127.0.0.1 like any other.
+"""The addresses that may be sent to: only public ones, unless `[alerts] allow_private` names them.
+A channel could otherwise reach what only this machine can: metadata services, databases, neighbours. A name
+is resolved first, and its addresses are checked; the connection goes to exactly the checked address
+(`http.py`), so that a later DNS answer changes nothing. The spelling of names is never checked: 2130706433
+and 0x7f.1 resolve to 127.0.0.1 like any other.
 """
 
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ Resolver: TypeAlias = Callable[[str, int], Sequence[str]]
 #: ((address, port), seconds) -> a connection; raises `OSError`.
 Connector: TypeAlias = Callable[[tuple[str, int], float], socket.socket]
 
-#: IANA's registries of special-purpose addresses: what is not for everybody.
+#: IANA's registries of special-purpose addresses: the ones that are not public.
 _REFUSED = tuple(
     (ipaddress.ip_network(network), what)
     for network, what in (
@@ -54,7 +54,7 @@ _REFUSED = tuple(
         ("2001::/23", "an address for protocols"),
         ("2001:db8::/32", "an address for documentation"),
         ("3fff::/20", "an address for documentation"),
-        # Its relay may be anybody, and what is inside any address.
+        # Anybody may run its relay, and it may contain any address.
         ("2002::/16", "a 6to4 address"),
     )
 )
@@ -64,16 +64,16 @@ _REMEDY = "To send there all the same, an administrator adds {} to [alerts] allo
 
 
 class TargetRefused(ValueError):
-    """Nothing may be sent there; the text is the place, the reason and the remedy. It holds no secrets."""
+    """Nothing may be sent there; the text is the place, the reason and the remedy, without secrets."""
 
 
 class Unresolved(OSError):
-    """The name has no address just now."""
+    """The name has no address at the moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where to send, taken apart: `host` in ASCII, no brackets, no trailing dot; `path` with its query."""
+    """A parsed address: `host` in ASCII, no brackets, no trailing dot; `path` with its query."""
 
     scheme: str
     host: str
@@ -90,6 +90,11 @@ class Target:
 
 
 _PORTS = {"http": 80, "https": 443}
+#: The longest host name (RFC 1035), and the shown part of one. Names with _ are resolved too.
+_LONGEST_HOST, _SHOWN = 253, 60
+_LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)", re.IGNORECASE | re.ASCII)
+#: Class E, with the broadcast address.
+_NEVER = ipaddress.ip_network("240.0.0.0/4")
 
 
 def parse_target(address: str) -> Target:
@@ -121,18 +126,41 @@ def _host(parts: SplitResult) -> str:
         raise TargetRefused("The address names no host: write https://host:port/path.")
     if "[" in parts.netloc:
         return _bracketed(host)
-    if host.isascii():
-        return host
     try:
-        return idna.encode(host, uts46=True).decode()
+        name = host if host.isascii() else idna.encode(host, uts46=True).decode()
     except idna.IDNAError as error:
-        raise TargetRefused(f"The host {host} is not a name that may exist: check its spelling.") from error
+        raise _no_name(host) from error
+    labels = name.split(".")
+    if len(name) > _LONGEST_HOST or not all(map(_LABEL.fullmatch, labels)):
+        raise _no_name(host)
+    if labels[-1].isdigit():
+        _refuse_unusable(name)
+    return name
+
+
+def _no_name(host: str) -> TargetRefused:
+    return TargetRefused(f"The host {host[:_SHOWN]} is not a name that may exist: check its spelling.")
+
+
+def _refuse_unusable(host: str) -> None:
+    """Raise `TargetRefused` for an address that no receiver can have, whatever is allowed."""
+    try:
+        address = ipaddress.ip_address(host if ":" in host else socket.inet_aton(host))
+    except (OSError, ValueError) as error:
+        raise TargetRefused(f"{host[:_SHOWN]} is not an IPv4 address: check its numbers.") from error
+    if address.is_unspecified or address.is_multicast or address in _NEVER:
+        raise TargetRefused(
+            f"No receiver has the address {host} (unspecified, multicast, broadcast or reserved): "
+            "write the one that yours listens on."
+        )
 
 
 def _bracketed(host: str) -> str:
     try:
-        return str(ipaddress.IPv6Address(host))
-    except ValueError as error:
+        address = str(ipaddress.IPv6Address(host))
+        _refuse_unusable(address)
+        return address
+    except ipaddress.AddressValueError as error:
         raise TargetRefused(
             "What is in brackets is no IPv6 address: write https://[2001:db8::1]:port/path."
         ) from error
@@ -141,19 +169,20 @@ def _bracketed(host: str) -> str:
 def _ascii_path(path: str) -> str:
     """Return a path with what is not ASCII percent-encoded, as browsers do."""
     return "".join(
-        each if each.isascii() else "".join(f"%{byte:02X}" for byte in each.encode()) for each in path
+        character if character.isascii() else "".join(f"%{byte:02X}" for byte in character.encode())
+        for character in path
     )
 
 
 def resolve_host(host: str, port: int) -> Sequence[str]:
-    """Ask the system, as every other program: hosts file, search list, DNS."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    """Resolve a host by the system's means: hosts file, search list, DNS."""
+    entries = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in entries))
 
 
 @dataclass(frozen=True, slots=True)
 class TargetGuard:
-    """Judges targets by `allowed`, the host names, CIDRs and HOST:PORT of `[alerts] allow_private`."""
+    """Checks targets against `allowed`: host names, CIDRs and HOST:PORT of `[alerts] allow_private`."""
 
     allowed: tuple[str, ...] = ()
     resolver: Resolver = resolve_host
@@ -166,12 +195,12 @@ class TargetGuard:
         Raises `Unresolved` where the name has none now, `TargetRefused` where none of them is allowed.
         """
         try:
-            found = self.resolver(target.host, target.port)
+            addresses = self.resolver(target.host, target.port)
         except (OSError, UnicodeError) as error:
             why = getattr(error, "strerror", None) or str(error)
             text = f"{target.host} cannot be resolved: {why}. Check its spelling and DNS."
             raise Unresolved(text) from error
-        refusals = {address: self._refusal(target, address) for address in found}
+        refusals = {address: self._refusal(target, address) for address in addresses}
         permitted = [address for address, why in refusals.items() if not why]
         if permitted:
             return permitted
@@ -203,7 +232,7 @@ class TargetGuard:
 
 
 def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
-    """Return the network an entry of allow_private means, its port aside; None where it is a host's name."""
+    """Return the network of an entry of allow_private, without its port; None for a host name."""
     try:
         return ipaddress.ip_network(text.strip("[]"), strict=False)
     except ValueError:
@@ -211,7 +240,7 @@ def _network(text: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
 
 
 def unwrap_address(address: Address) -> Address:
-    """Return the IPv4 address inside an IPv6 one that only stands for it (mapped, NAT64), else itself."""
+    """Return the IPv4 address inside an IPv6 one (mapped, NAT64), else the address itself."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return address.ipv4_mapped
@@ -221,7 +250,7 @@ def unwrap_address(address: Address) -> Address:
 
 
 def address_refusal(address: Address) -> str:
-    """Return what an unwrapped address is if it is not public, "" if it is."""
+    """Return why an unwrapped address is not public, "" where it is."""
     if isinstance(address, ipaddress.IPv6Address) and address.scope_id:
         return "an address of one interface"
     for network, what in _REFUSED:

@@ -1,4 +1,4 @@
-"""What people write into silences and channels, checked: what is fit comes back, else a ValueError. Pure."""
+"""Checks of users' input for silences and channels: return the usable value or raise ValueError. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 Value = TypeVar("Value")
 
-#: Longer texts are slips, or somebody who tries what happens.
+#: Longer texts are mistakes or attacks.
 LONGEST_NAME = 64
 LONGEST_REASON = 2_000
 _SHOWN = 60
@@ -21,7 +21,7 @@ _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 
 
 class Unfit(ValueError):
-    """What somebody wrote cannot be used: by field, what is wrong and what to do, as sentences."""
+    """Unusable input: by field, what is wrong and what to do, as sentences."""
 
     def __init__(self, fields: Mapping[str, str]) -> None:
         super().__init__(" ".join(fields.values()))
@@ -35,7 +35,7 @@ class Checks:
         self.wrong: dict[str, str] = {}
 
     def check_field(self, name: str, check: Callable[[], Value], otherwise: Value) -> Value:
-        """Return what a check returns; of a ValueError note the text, and return `otherwise`."""
+        """Return what a check returns; record the text of its ValueError, and return `otherwise`."""
         try:
             return check()
         except ValueError as error:
@@ -43,7 +43,7 @@ class Checks:
             return otherwise
 
     def raise_errors(self) -> None:
-        """Raise `Unfit` with all that was noted."""
+        """Raise `Unfit` with all recorded errors."""
         if self.wrong:
             raise Unfit(self.wrong)
 
@@ -71,7 +71,7 @@ def _text(words: str, shown: str, what: str, longest: int) -> str:
 
 
 def label_names(names: Sequence[str], known: Sequence[str]) -> list[str]:
-    """Return names of labels, each once; raises ValueError for one that no alert has."""
+    """Return the distinct names of labels; raises ValueError for one that no alert has."""
     for name in names:
         label_name(name, known)
     return list(dict.fromkeys(names))
@@ -100,6 +100,6 @@ def seconds_within(value: Any, what: str, least: float, most: float, spelled: st
 
 
 def clip_text(words: str) -> str:
-    """Return the beginning of what somebody wrote, fit for a sentence."""
+    """Return the beginning of a user's text, fit for a sentence."""
     shown = "".join(char if char.isprintable() else "�" for char in words[:_SHOWN])
     return shown if len(words) <= _SHOWN else f"{shown}…"

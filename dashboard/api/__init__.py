@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from dashboard.api import problems
+from dashboard.api import (
+    problems,
+    url_converters,  # noqa: F401 - its addresses need it
+)
 from dashboard.api.auth import bearer, session
 from dashboard.api.description import DescribedAPI
+from dashboard.api.known_names import know_cluster, know_request
+from dashboard.api.list_files import exported_list
 from dashboard.api.routers import (
     actions,
-    alerts,
     applications,
     audit,
-    channels,
     clusters,
     collectors,
-    deliveries,
     events,
     exports,
     findings,
@@ -23,42 +25,54 @@ from dashboard.api.routers import (
     partitions,
     queries,
     recoveries,
-    silences,
     transactions,
     transitions,
 )
+from dashboard.api.routers.alerting import alerts, channels, deliveries, silences
 from dashboard.api.routers.flow import connectors, flink, pipelines
-from dashboard.runtime import url_converters  # noqa: F401 - its addresses need it
 
 api = DescribedAPI(
     title="Fenceline",
     version="1",
-    description="The control room for exactly-once between Kafka and Spark.",
+    description=(
+        "The control room for exactly-once between Kafka and Spark. An unknown parameter or field is refused "
+        "with 422 and the nearest known name; a cluster that is not configured is 404."
+    ),
     auth=[bearer, session],
     docs_url="/docs",
     openapi_url="/openapi.json",
 )
-api.add_router("/transactions", transactions.router)
-api.add_router("/events", events.router)
-api.add_router("/transitions", transitions.router)
-api.add_router("/applications", applications.router)
-api.add_router("/partitions", partitions.router)
-api.add_router("/pipelines", pipelines.router)
-api.add_router("/groups", groups.router)
-api.add_router("/history", history.router)
-api.add_router("/queries", queries.router)
-api.add_router("/flink-jobs", flink.router)
-api.add_router("/connectors", connectors.router)
-api.add_router("/recoveries", recoveries.router)
-api.add_router("/actions", actions.router)
-api.add_router("/audit", audit.router)
-api.add_router("/alerts", alerts.router)
-api.add_router("/channels", channels.router)
-api.add_router("/deliveries", deliveries.router)
-api.add_router("/silences", silences.router)
-api.add_router("/findings", findings.router)
-api.add_router("/incidents", incidents.router)
-api.add_router("/collectors", collectors.router)
-api.add_router("/clusters", clusters.router)
-api.add_router("/exports", exports.router)
+api.add_decorator(know_request, mode="view")
+api.add_decorator(know_cluster, mode="operation")
+#: By the address that each is at.
+ROUTERS = {
+    "transactions": transactions.router,
+    "events": events.router,
+    "transitions": transitions.router,
+    "applications": applications.router,
+    "partitions": partitions.router,
+    "pipelines": pipelines.router,
+    "groups": groups.router,
+    "history": history.router,
+    "queries": queries.router,
+    "flink-jobs": flink.router,
+    "connectors": connectors.router,
+    "recoveries": recoveries.router,
+    "actions": actions.router,
+    "audit": audit.router,
+    "alerts": alerts.router,
+    "channels": channels.router,
+    "deliveries": deliveries.router,
+    "silences": silences.router,
+    "findings": findings.router,
+    "incidents": incidents.router,
+    "collectors": collectors.router,
+    "clusters": clusters.router,
+    "exports": exports.router,
+}
+for noun, router in ROUTERS.items():
+    api.add_router(f"/{noun}", router)
+    # The cursor of pipelines counts items of a range that moves between two pages.
+    if noun != "pipelines" and (of := exported_list(router)):
+        exports.LISTS[noun] = of
 problems.install_handlers(api)

@@ -1,11 +1,11 @@
-"""What several nouns of the API have in common: owners and what something waits for."""
+"""What several nouns of the API have in common: owners, durations, and what something waits for."""
 
 from __future__ import annotations
 
 from ninja import Schema
 
-from dashboard.groups.queries import BlockingTransaction
-from fenceline.owners import Owner
+from fenceline.series import histograms
+from fenceline.series.histograms import Histogram
 
 
 class OwnerOut(Schema):
@@ -15,10 +15,35 @@ class OwnerOut(Schema):
     contact: str
     runbook: str
 
-    @classmethod
-    def from_owner(cls, owner: Owner | None) -> OwnerOut | None:
-        """Return an owner as its schema, None for none."""
-        return cls(team=owner.team, contact=owner.contact, runbook=owner.runbook) if owner else None
+
+def _quantile_ms(times: Histogram, share: float) -> int | None:
+    duration_ms = histograms.quantile(times, share)
+    return None if duration_ms is None else round(duration_ms)
+
+
+class Durations(Schema):
+    """Durations of commits, each at most a sixteenth off; null where there was none."""
+
+    count: int
+    p50_ms: int | None
+    p95_ms: int | None
+    p99_ms: int | None
+
+    @staticmethod
+    def resolve_count(times: Histogram) -> int:
+        return sum(times.values())
+
+    @staticmethod
+    def resolve_p50_ms(times: Histogram) -> int | None:
+        return _quantile_ms(times, 0.5)
+
+    @staticmethod
+    def resolve_p95_ms(times: Histogram) -> int | None:
+        return _quantile_ms(times, 0.95)
+
+    @staticmethod
+    def resolve_p99_ms(times: Histogram) -> int | None:
+        return _quantile_ms(times, 0.99)
 
 
 class BlockerOut(Schema):
@@ -33,15 +58,3 @@ class BlockerOut(Schema):
     start_offset: int | None
     pending: bool
     certain: bool
-
-    @classmethod
-    def from_blocker(cls, blocker: BlockingTransaction) -> BlockerOut:
-        """Return what a group waits for as its schema."""
-        return cls(
-            transactional_id=blocker.transactional_id,
-            producer_id=blocker.producer_id,
-            producer_epoch=blocker.producer_epoch,
-            start_offset=blocker.start_offset,
-            pending=blocker.pending,
-            certain=blocker.certain,
-        )

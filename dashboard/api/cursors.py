@@ -6,9 +6,8 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from django.db.models import Model
 from ninja.errors import HttpError
 
 #: What a cursor may hold: whole numbers up to what a database holds, and text that one takes.
@@ -46,17 +45,17 @@ def read_number(cursor: str, of: str) -> int | None:
     return None if place is None else int(place[0])
 
 
+def by_key(row: Any) -> Place:
+    """Return the place of a row in a list that is ordered by key."""
+    return (row.pk,)
+
+
 def cut_page(
-    of: str, rows: Sequence[Row], limit: int, place: Callable[[Row], tuple[int | str, ...]]
+    of: str, rows: Sequence[Row], limit: int, place: Callable[[Row], Place] = by_key
 ) -> tuple[Sequence[Row], str | None]:
     """Return up to `limit` of some rows, and a cursor behind the last of them if there are more."""
     more = len(rows) > limit
     return rows[:limit], encode_cursor(of, *place(rows[limit - 1])) if more else None
-
-
-def by_key(row: Model) -> tuple[int]:
-    """Return the place of a row in a list that is ordered by key."""
-    return (row.pk,)
 
 
 def _possible(each: int | str) -> bool:

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 from ninja import Schema
+from pydantic import Field
 
-from dashboard.api.schemas import format_iso
-from dashboard.streaming.engines import ApiTrouble, ReportedConnector, ReportedRun
-from fenceline.flink.job_status import ReportedCheckpoint
+from dashboard.api.schemas import Instant
+from dashboard.engines.queries import ReportedRun
 
 
 class EngineApiErrorOut(Schema):
     """A REST API that cannot be read: since when, and what to do."""
 
     url: str
-    since: str
-    error: str
-
-    @classmethod
-    def from_trouble(cls, trouble: ApiTrouble | None) -> EngineApiErrorOut | None:
-        """Return it as its schema, None for none."""
-        if trouble is None:
-            return None
-        return cls(url=trouble.url, since=format_iso(trouble.since_ms) or "", error=trouble.reason)
+    since: Instant = Field(validation_alias="since_ms")
+    error: str = Field(validation_alias="reason")
 
 
 class FlinkOperatorOut(Schema):
@@ -29,7 +22,7 @@ class FlinkOperatorOut(Schema):
 
     name: str
     parallelism: int
-    state: str
+    state: str = Field(validation_alias="status")
 
 
 class ReportedCheckpointOut(Schema):
@@ -39,9 +32,9 @@ class ReportedCheckpointOut(Schema):
     """
 
     checkpoint_id: int
-    at: str | None
+    at: Instant | None = Field(validation_alias="at_ms")
     duration_ms: int | None
-    error: str
+    error: str = Field(validation_alias="reason")
 
 
 class FlinkRunOut(Schema):
@@ -51,50 +44,31 @@ class FlinkRunOut(Schema):
     last of each, null for none; `ended_at` is null while it goes on.
     """
 
-    url: str
-    version: str
-    name: str
-    state: str
-    started_at: str | None
-    ended_at: str | None
+    url: str = Field(validation_alias="row.url")
+    version: str = Field(validation_alias="row.version")
+    name: str = Field(validation_alias="row.name")
+    state: str = Field(validation_alias="row.state")
+    started_at: Instant | None = Field(validation_alias="row.started_ms")
+    ended_at: Instant | None = Field(validation_alias="row.ended_ms")
     operators: list[FlinkOperatorOut]
     checkpoints: dict[str, int]
     completed: ReportedCheckpointOut | None
     failed: ReportedCheckpointOut | None
     restored: ReportedCheckpointOut | None
-    reported_at: str | None
+    reported_at: Instant | None = Field(validation_alias="row.seen_ms")
 
-    @classmethod
-    def from_run(cls, run: ReportedRun | None) -> FlinkRunOut | None:
-        """Return it as its schema, None for none."""
-        if run is None:
-            return None
-        return cls(
-            url=run.row.url,
-            version=run.row.version,
-            name=run.row.name,
-            state=run.row.state,
-            started_at=format_iso(run.row.started_ms),
-            ended_at=format_iso(run.row.ended_ms),
-            operators=[
-                FlinkOperatorOut(name=each.name, parallelism=each.parallelism, state=each.status)
-                for each in run.operators
-            ],
-            checkpoints=dict(run.counts),
-            completed=_checkpoint(run.completed),
-            failed=_checkpoint(run.failed),
-            restored=_checkpoint(run.restored),
-            reported_at=format_iso(run.row.seen_ms),
-        )
+    @staticmethod
+    def resolve_checkpoints(run: ReportedRun) -> dict[str, int]:
+        return dict(run.counts)
 
 
 class ConnectorTaskOut(Schema):
     """A task; `state` is Connect's own word, `error` the first line of its trace where it has failed."""
 
-    task: int
+    task: int = Field(validation_alias="number")
     state: str
     worker: str
-    error: str
+    error: str = Field(validation_alias="reason")
 
 
 class DebeziumTopicsOut(Schema):
@@ -118,52 +92,17 @@ class ConnectorOut(Schema):
     last.
     """
 
-    cluster: str
-    group: str
-    name: str
-    type: str
-    connector_class: str
-    state: str
-    worker: str
-    error: str
+    cluster: str = Field(validation_alias="row.cluster.name")
+    group: str = Field(validation_alias="row.group")
+    name: str = Field(validation_alias="row.name")
+    type: str = Field(validation_alias="row.kind")
+    connector_class: str = Field(validation_alias="row.connector")
+    state: str = Field(validation_alias="row.state")
+    worker: str = Field(validation_alias="row.worker")
+    error: str = Field(validation_alias="row.reason")
     tasks: list[ConnectorTaskOut]
     debezium: DebeziumTopicsOut | None
-    url: str
-    version: str
-    reported_at: str | None
-    api_error: EngineApiErrorOut | None
-
-    @classmethod
-    def from_connector(cls, found: ReportedConnector) -> ConnectorOut:
-        """Return it as its schema."""
-        row = found.row
-        return cls(
-            cluster=row.cluster.name,
-            group=row.group,
-            name=row.name,
-            type=row.kind,
-            connector_class=row.connector,
-            state=row.state,
-            worker=row.worker,
-            error=row.reason,
-            tasks=[
-                ConnectorTaskOut(task=each.number, state=each.state, worker=each.worker, error=each.reason)
-                for each in found.tasks
-            ],
-            debezium=DebeziumTopicsOut(**found.debezium._asdict()) if found.debezium else None,
-            url=row.url,
-            version=row.version,
-            reported_at=format_iso(row.seen_ms),
-            api_error=EngineApiErrorOut.from_trouble(found.trouble),
-        )
-
-
-def _checkpoint(found: ReportedCheckpoint | None) -> ReportedCheckpointOut | None:
-    if found is None:
-        return None
-    return ReportedCheckpointOut(
-        checkpoint_id=found.checkpoint_id,
-        at=format_iso(found.at_ms),
-        duration_ms=found.duration_ms,
-        error=found.reason,
-    )
+    url: str = Field(validation_alias="row.url")
+    version: str = Field(validation_alias="row.version")
+    reported_at: Instant | None = Field(validation_alias="row.seen_ms")
+    api_error: EngineApiErrorOut | None = Field(validation_alias="trouble")

@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_type_hints
 
 from asgiref.sync import sync_to_async
 from django.http import HttpRequest, StreamingHttpResponse
-from ninja import Schema
+from ninja import Router, Schema
 from ninja.errors import ValidationError
 from pydantic import BaseModel
 from pydantic import ValidationError as WrongFields
+
+from dashboard.api.known_names import refuse_repeated, refuse_unknown_names
+from dashboard.runtime.csv_text import csv_text
 
 #: Items that are read at once: what every list takes.
 _AT_ONCE = 500
 #: A gzip header, and the largest window.
 _GZIP = 16 + zlib.MAX_WBITS
-#: A spreadsheet takes a text for a formula that begins with one of these (OWASP, CSV injection).
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 #: Answers of a list, one after another.
@@ -55,12 +54,31 @@ class ExportedList:
 
     def _wanted(self, request: HttpRequest) -> BaseModel:
         asked = {**request.GET.dict(), "limit": _AT_ONCE, "cursor": ""}
+        fields = self.filters.model_fields.items()
         try:
+            # A page links here with the names of its own parameters, which the API may call otherwise.
+            refuse_unknown_names(
+                asked, {known for name, field in fields for known in (name, field.alias) if known}
+            )
+            refuse_repeated(request)
             return self.filters.model_validate(asked)
         except WrongFields as error:
             raise ValidationError(
                 [{**each, "loc": ("query", *each["loc"])} for each in error.errors()]
             ) from None
+
+
+def exported_list(router: Router) -> ExportedList | None:
+    """Return the list at the root of a router, by what its function takes; None where it has no pages."""
+    roots = router.path_operations.get("")
+    if roots is None:
+        return None
+    operation = roots.operations[0]
+    answer = operation.response_models[200].model_fields["response"].annotation
+    for taken in get_type_hints(operation.view_func).values():
+        if "cursor" in getattr(taken, "model_fields", ()):
+            return ExportedList(operation.view_func, taken, answer)
+    return None
 
 
 def export_list(request: HttpRequest, of: ExportedList, noun: str, form: str) -> StreamingHttpResponse:
@@ -86,9 +104,9 @@ def _zipped(parts: Iterator[bytes]) -> Iterator[bytes]:
 
 def _csv_parts(of: ExportedList, first: Mapping[str, Any], rest: Pages) -> Iterator[str]:
     columns = of.columns
-    yield _lines([columns])
+    yield csv_text([columns])
     for page in _chained(first, rest):
-        yield _lines([_cell(item[name]) for name in columns] for item in page["items"])
+        yield csv_text([item[name] for name in columns] for item in page["items"])
 
 
 def _json_parts(of: ExportedList, first: Mapping[str, Any], rest: Pages) -> Iterator[str]:
@@ -111,17 +129,3 @@ async def _one_by_one(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
     read = sync_to_async(lambda: next(parts, None))
     while (part := await read()) is not None:
         yield part
-
-
-def _lines(rows: Any) -> str:
-    text = io.StringIO()
-    csv.writer(text).writerows(rows)
-    return text.getvalue()
-
-
-def _cell(value: object) -> object:
-    if isinstance(value, str):
-        return f"'{value}" if value.startswith(_FORMULA) else value
-    return (
-        value if isinstance(value, int | float | None) and not isinstance(value, bool) else json.dumps(value)
-    )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from django.http import HttpRequest
-from ninja import Schema
 from ninja.errors import HttpError
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from dashboard.alerts import validation
+from dashboard.api.known_names import Body
 from dashboard.api.problems import RefusedRequest
 from dashboard.system import access
 from dashboard.system.access import Actor
@@ -20,7 +20,7 @@ LONGEST_TEXT = 50_000
 Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
 
 
-class MatcherIO(Schema):
+class MatcherIO(Body):
     """One condition on one label, as Alertmanager's; `operator` is one of = != =~ !~."""
 
     label: str = Field(max_length=100)
@@ -30,6 +30,14 @@ class MatcherIO(Schema):
 
 #: `team="Payments", cluster=~"prod.*"`, or the same as a list.
 Matchers = Text | Annotated[list[MatcherIO], Field(max_length=100)]
+
+
+def _read_kept(kept: list[list[str]]) -> list[MatcherIO]:
+    return [MatcherIO(label=label, operator=sign, value=value) for label, sign, value in kept]
+
+
+#: Matchers as rows keep them.
+KeptMatchers = Annotated[list[MatcherIO], BeforeValidator(_read_kept)]
 
 
 def require_permission(request: HttpRequest, permission: str) -> Actor:
@@ -53,8 +61,3 @@ def read_matchers(asked: Matchers) -> list[matchers.Matcher]:
     if len(asked) > matchers.MOST_MATCHERS:
         raise ValueError(f"These are {len(asked)} matchers; at most {matchers.MOST_MATCHERS} are taken.")
     return [matchers.make_matcher(each.label, each.operator, each.value) for each in asked]
-
-
-def matchers_to_schema(kept: list[list[str]]) -> list[MatcherIO]:
-    """Return matchers as their schema."""
-    return [MatcherIO(label=label, operator=sign, value=value) for label, sign, value in kept]

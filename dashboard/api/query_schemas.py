@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from ninja import Schema
+from pydantic import Field
 
 from dashboard.api import schemas
 from dashboard.api.common_schemas import BlockerOut
 from dashboard.groups.queries import BlockingTransaction
-from dashboard.models import PinRecord, Run, SinkDecision
+from dashboard.models import SinkDecision
 from dashboard.runtime.visibility import AnswerVisibility
-from dashboard.streaming import lag
 from dashboard.streaming.batches import BatchEntry
+from dashboard.streaming.lag import PartitionLag
 from fenceline.decode.ledger import transaction_from_json
 from fenceline.kafka.groups import Waiting
-from fenceline.spark.batch_chain import BatchStep, ChainLink, LinkState
+from fenceline.spark.batch_chain import BatchStep, LinkState
 from fenceline.spark.records import Decided, DecisionOutcome, SinkTransaction
 from fenceline.spark.safe_to_restart import RestartSafety
 
@@ -26,7 +27,7 @@ class LinkOut(Schema):
 
     link: BatchStep
     state: LinkState
-    at: str | None
+    at: schemas.Instant | None = Field(validation_alias="at_ms")
     evidence: str
     recovery: str
 
@@ -52,10 +53,14 @@ class LedgerTransactionOut(Schema):
     partition: int
     partitions: list[dict[str, str | int]]
     records: int
-    started_at: str | None
+    started_at: schemas.Instant | None = Field(validation_alias="started_ms")
     timeout_ms: int
     written: list[PartitionRecordsOut] | None
     digest: str | None
+
+    @staticmethod
+    def resolve_partitions(transaction: SinkTransaction) -> object:
+        return [place._asdict() for place in transaction.partitions]
 
 
 class DecisionOut(Schema):
@@ -63,14 +68,18 @@ class DecisionOut(Schema):
 
     round: int
     decided: Decided
-    decided_at: str | None
+    decided_at: schemas.Instant | None = Field(validation_alias="decided_ms")
     by: str
     outcome: DecisionOutcome | Literal[""]
-    done_at: str | None
+    done_at: schemas.Instant | None = Field(validation_alias="done_ms")
     done_by: str
     reason: str
     transactions: list[LedgerTransactionOut]
     lost: list[str]
+
+    @staticmethod
+    def resolve_transactions(row: SinkDecision) -> object:
+        return list(map(transaction_from_json, row.transactions))
 
 
 class BatchOut(Schema):
@@ -80,19 +89,23 @@ class BatchOut(Schema):
     of the sink's ledger once the batch is committed. What was lost does not count.
     """
 
-    batch: int
-    planned_at: str | None
-    started_at: str | None
-    checkpointed_at: str | None
-    duration_ms: int | None
-    durations_ms: dict[str, int]
-    input_rows: int | None
+    batch: int = Field(validation_alias="batch.batch_id")
+    planned_at: schemas.Instant | None = Field(validation_alias="batch.planned_ms")
+    started_at: schemas.Instant | None = Field(validation_alias="batch.started_ms")
+    checkpointed_at: schemas.Instant | None = Field(validation_alias="batch.committed_ms")
+    duration_ms: int | None = Field(validation_alias="batch.duration_ms")
+    durations_ms: dict[str, int] = Field(validation_alias="batch.durations")
+    input_rows: int | None = Field(validation_alias="batch.input_rows")
     output_rows: int | None
-    input_rows_per_second: float | None
-    processed_rows_per_second: float | None
-    watermark_at: str | None
-    run_id: str
+    input_rows_per_second: float | None = Field(validation_alias="batch.input_rate")
+    processed_rows_per_second: float | None = Field(validation_alias="batch.processed_rate")
+    watermark_at: schemas.Instant | None
+    run_id: str = Field(validation_alias="batch.run_id")
     decision: DecisionOut | None
+
+    @staticmethod
+    def resolve_watermark_at(entry: BatchEntry) -> int | None:
+        return entry.batch.watermark_ms or None
 
 
 class PositionOut(Schema):
@@ -112,9 +125,30 @@ class PositionOut(Schema):
     lag_lso: int | None
     lag_hw: int | None
     behind_ms: int | None
-    deleted_unread: int | None
-    waiting: Waiting | Literal[""]
+    deleted_unread: int | None = Field(validation_alias="lost_offsets")
+    waiting: Waiting | Literal[""] = Field(validation_alias="waiting_state")
     blockers: list[BlockerOut]
+
+    @staticmethod
+    def resolve_log_start(part: PartitionLag) -> int | None:
+        return part.seen.log_start if part.seen else None
+
+    @staticmethod
+    def resolve_lso(part: PartitionLag) -> int | None:
+        return part.seen.lso if part.seen else None
+
+    @staticmethod
+    def resolve_high_watermark(part: PartitionLag) -> int | None:
+        return part.seen.high_watermark if part.seen else None
+
+    @staticmethod
+    def resolve_blockers(part: PartitionLag) -> object:
+        return [
+            BlockingTransaction(
+                pin.transactional_id, pin.producer_id, pin.producer_epoch, pin.start_offset, False, True
+            )
+            for pin in part.pins
+        ]
 
 
 class SourceOut(Schema):
@@ -122,8 +156,8 @@ class SourceOut(Schema):
 
     source: str
     description: str
-    offset: str | None
-    partitions: list[PositionOut]
+    offset: str | None = Field(validation_alias="raw")
+    partitions: list[PositionOut] = Field(validation_alias="parts")
 
 
 class RunOut(Schema):
@@ -131,10 +165,10 @@ class RunOut(Schema):
 
     run_id: str
     name: str
-    started_at: str | None
-    ended_at: str | None
-    heard_at: str | None
-    batch: int | None
+    started_at: schemas.Instant | None = Field(validation_alias="started_ms")
+    ended_at: schemas.Instant | None = Field(validation_alias="ended_ms")
+    heard_at: schemas.Instant | None = Field(validation_alias="heard_ms")
+    batch: int | None = Field(validation_alias="batch_id")
     exception: str
     spooled: int
     dropped: int
@@ -145,11 +179,15 @@ class RunOut(Schema):
 class PreparedOut(Schema):
     """A batch that is decided to be committed, and not committed to the end."""
 
-    query: str
-    name: str
-    batch: int
-    decided_at: str | None
+    query: str = Field(validation_alias="query.ident")
+    name: str = Field(validation_alias="query.name")
+    batch: int = Field(validation_alias="batch_id")
+    decided_at: schemas.Instant | None = Field(validation_alias="decided_ms")
     transactions: int
+
+    @staticmethod
+    def resolve_transactions(row: SinkDecision) -> int:
+        return len(row.transactions)
 
 
 class SafeOut(Schema):
@@ -167,10 +205,10 @@ class SafeOut(Schema):
     kill_reason: str
     retry_after_s: int | None
     headline: str
-    verdict: str
+    verdict: str = Field(validation_alias="sentence")
     reasons: list[str]
     prepared: list[PreparedOut]
-    expires_at: str | None
+    expires_at: schemas.Instant | None = Field(validation_alias="expires_ms")
     time_left_s: float | None
     open_ids: list[str]
 
@@ -178,157 +216,20 @@ class SafeOut(Schema):
 class SafeAnswer(SafeOut):
     """The same with how far was seen; `safe` is null where too little is, never true then."""
 
-    as_of: str | None
+    as_of: schemas.Instant | None = Field(validation_alias="as_of_ms")
     gaps: list[schemas.Gap]
 
 
-def links_out(chain: Sequence[ChainLink]) -> list[LinkOut]:
-    """Return a chain as its schemas."""
-    return [
-        LinkOut(
-            link=each.link,
-            state=each.state,
-            at=schemas.format_iso(each.at_ms),
-            evidence=each.evidence,
-            recovery=each.recovery,
-        )
-        for each in chain
-    ]
-
-
-def safe_out(
+def safety_fields(
     safe: RestartSafety, prepared: Sequence[SinkDecision], seen: AnswerVisibility, now_ms: int
-) -> SafeAnswer:
-    """Return a verdict as its schema; no time is left where the timeout has passed."""
+) -> dict[str, Any]:
+    """Return what `SafeAnswer` reads; no time is left where the timeout has passed."""
     left_ms = None if safe.expires_ms is None else max(0, safe.expires_ms - now_ms)
-    return SafeAnswer(
-        safe=safe.safe,
-        graceful=safe.graceful,
-        kill=safe.kill,
-        kill_reason=safe.kill_reason,
-        retry_after_s=safe.retry_after_s,
-        headline=safe.headline,
-        verdict=safe.sentence,
-        reasons=list(safe.reasons),
-        prepared=[
-            PreparedOut(
-                query=each.query.ident,
-                name=each.query.name,
-                batch=each.batch_id,
-                decided_at=schemas.format_iso(each.decided_ms),
-                transactions=len(each.transactions),
-            )
-            for each in prepared
-        ],
-        expires_at=schemas.format_iso(safe.expires_ms),
-        time_left_s=None if left_ms is None else left_ms / 1_000,
-        open_ids=list(safe.open_ids),
-        as_of=schemas.format_iso(seen.as_of_ms),
-        gaps=[schemas.gap_schema(row) for row in seen.gaps],
-    )
-
-
-def batch_out(entry: BatchEntry) -> BatchOut:
-    """Return a batch as its schema."""
-    batch = entry.batch
-    return BatchOut(
-        batch=batch.batch_id,
-        planned_at=schemas.format_iso(batch.planned_ms),
-        started_at=schemas.format_iso(batch.started_ms),
-        checkpointed_at=schemas.format_iso(batch.committed_ms),
-        duration_ms=batch.duration_ms,
-        durations_ms=batch.durations,
-        input_rows=batch.input_rows,
-        output_rows=entry.output_rows,
-        input_rows_per_second=batch.input_rate,
-        processed_rows_per_second=batch.processed_rate,
-        watermark_at=schemas.format_iso(batch.watermark_ms or None),
-        run_id=batch.run_id,
-        decision=_decision(entry.decision) if entry.decision else None,
-    )
-
-
-def source_out(source: lag.Source, cluster_id: int, now_ms: int) -> SourceOut:
-    """Return a source and its partitions as their schemas."""
-    return SourceOut(
-        source=source.source,
-        description=source.description,
-        offset=source.raw,
-        partitions=[_part(each) for each in lag.add_unread_since(source.parts, cluster_id, now_ms)],
-    )
-
-
-def run_out(run: Run) -> RunOut:
-    """Return a run as its schema."""
-    return RunOut(
-        run_id=run.run_id,
-        name=run.name,
-        started_at=schemas.format_iso(run.started_ms),
-        ended_at=schemas.format_iso(run.ended_ms),
-        heard_at=schemas.format_iso(run.heard_ms),
-        batch=run.batch_id,
-        exception=run.exception,
-        spooled=run.spooled,
-        dropped=run.dropped,
-        spool_age_ms=run.spool_age_ms,
-        spark_version=run.spark_version,
-    )
-
-
-def _decision(row: SinkDecision) -> DecisionOut:
-    return DecisionOut(
-        round=row.round,
-        decided=Decided(row.decided),
-        decided_at=schemas.format_iso(row.decided_ms),
-        by=row.by,
-        outcome=DecisionOutcome(row.outcome) if row.outcome else "",
-        done_at=schemas.format_iso(row.done_ms),
-        done_by=row.done_by,
-        reason=row.reason,
-        transactions=[_transaction(transaction_from_json(each)) for each in row.transactions],
-        lost=row.lost,
-    )
-
-
-def _transaction(each: SinkTransaction) -> LedgerTransactionOut:
-    return LedgerTransactionOut(
-        transactional_id=each.transactional_id,
-        producer_id=each.producer_id,
-        producer_epoch=each.producer_epoch,
-        partition=each.partition,
-        partitions=[{"topic": topic, "partition": number} for topic, number in each.partitions],
-        records=each.records,
-        started_at=schemas.format_iso(each.started_ms),
-        timeout_ms=each.timeout_ms,
-        written=None
-        if each.written is None
-        else [PartitionRecordsOut(**found._asdict()) for found in each.written],
-        digest=each.digest,
-    )
-
-
-def _part(part: lag.PartitionLag) -> PositionOut:
-    row = part.seen
-    return PositionOut(
-        topic=part.topic,
-        partition=part.partition,
-        position=part.position,
-        planned=part.planned,
-        log_start=row.log_start if row else None,
-        lso=row.lso if row else None,
-        high_watermark=row.high_watermark if row else None,
-        lag_lso=part.lag_lso,
-        lag_hw=part.lag_hw,
-        behind_ms=part.behind_ms,
-        deleted_unread=part.lost_offsets,
-        waiting=Waiting(part.waiting_state) if part.waiting_state else "",
-        blockers=[_blocker(each) for each in part.pins],
-    )
-
-
-def _blocker(pin: PinRecord) -> BlockerOut:
-    return BlockerOut.from_blocker(
-        BlockingTransaction(
-            pin.transactional_id, pin.producer_id, pin.producer_epoch, pin.start_offset, False, True
-        )
-    )
+    return {
+        **safe._asdict(),
+        "graceful": safe.graceful,
+        "prepared": prepared,
+        "time_left_s": None if left_ms is None else left_ms / 1_000,
+        "as_of_ms": seen.as_of_ms,
+        "gaps": seen.gaps,
+    }

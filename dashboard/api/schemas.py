@@ -3,30 +3,59 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from typing import Annotated, TypeAlias, TypeVar
 
-from django.http import HttpRequest
 from ninja import Schema
 from ninja.errors import HttpError
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
-from dashboard.models import GapRecord
+from dashboard.runtime.collector_names import TRANSACTIONS
 from dashboard.runtime.criteria import Name as Name
-from dashboard.runtime.visibility import AnswerVisibility
-from fenceline.time_range import InvalidTimeRange, TimeRange, read_time_range
+from dashboard.runtime.visibility import AnswerVisibility, noun_visibility
+from fenceline.history.time_range import InvalidTimeRange, TimeRange, read_time_range
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 #: The year 10000: no later instant has an ISO form.
 END_OF_TIME_MS = 253_402_300_800_000
+Row = TypeVar("Row")
+
+
+def format_iso(ms: int | None) -> str | None:
+    """Return an instant as `2026-11-21T12:16:07.412Z`, None for none."""
+    if ms is None:
+        return None
+    return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def format_moment(moment: datetime | None) -> str | None:
+    """Return what `format_iso` does, of a datetime."""
+    return None if moment is None else format_iso(instant_ms(moment))
+
+
+def instant_ms(instant: datetime) -> int:
+    """Return milliseconds since the epoch; an instant without a zone is UTC."""
+    aware = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
+    return (aware - _EPOCH) // timedelta(milliseconds=1)
+
+
+def _iso_of(value: object) -> object:
+    if isinstance(value, datetime):
+        return format_moment(value)
+    return format_iso(value) if isinstance(value, int) else value
+
+
+#: An instant of a row, in ms since 1970 or a datetime, as ISO 8601. None for none where it may be None.
+Instant: TypeAlias = Annotated[str, BeforeValidator(_iso_of)]
 
 
 class Gap(Schema):
     """Something that could not be seen."""
 
-    cluster: str
+    cluster: str = Field(validation_alias="cluster.name")
     source: str
     scope: str
-    since: str
-    until: str | None
+    since: Instant = Field(validation_alias="since_ms")
+    until: Instant | None = Field(validation_alias="until_ms")
     reason: str
     count: int
 
@@ -67,47 +96,23 @@ class Listing(Schema):
     gaps: list[Gap]
 
 
-def refuse_range(request: HttpRequest, noun: str) -> None:
-    """Refuse `from` and `to` for a list of what is known as of now: an answer would not be of that range."""
-    if {"from", "to"} & request.GET.keys():
-        raise HttpError(
-            400,
-            f"from, to: {noun} are listed as of now, without history; "
-            "ask /api/v1/events or /api/v1/transitions for what happened in a range.",
-        )
+def list_answer(
+    rows: object, following: str | None, cluster: str = "", noun: str = TRANSACTIONS
+) -> dict[str, object]:
+    """Return a page of a list, the cursor of the next one, and how far the noun was seen."""
+    return {"items": rows, "next": following, **visibility_fields(noun_visibility(cluster, noun))}
 
 
-def format_iso(ms: int | None) -> str | None:
-    """Return an instant as `2026-11-21T12:16:07.412Z`, None for none."""
-    if ms is None:
-        return None
-    return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def add_fields(row: Row, **values: object) -> Row:
+    """Set on a row what its schema reads beside its columns: what is read for many rows at once.
 
-
-def format_moment(moment: datetime | None) -> str | None:
-    """Return what `format_iso` does, of a datetime."""
-    return None if moment is None else format_iso(instant_ms(moment))
-
-
-def instant_ms(instant: datetime) -> int:
-    """Return milliseconds since the epoch; an instant without a zone is UTC."""
-    aware = instant if instant.tzinfo else instant.replace(tzinfo=UTC)
-    return (aware - _EPOCH) // timedelta(milliseconds=1)
-
-
-def gap_schema(row: GapRecord) -> Gap:
-    """Return a gap as its schema."""
-    return Gap(
-        cluster=row.cluster.name,
-        source=row.source,
-        scope=row.scope,
-        since=format_iso(row.since_ms) or "",
-        until=format_iso(row.until_ms),
-        reason=row.reason,
-        count=row.count,
-    )
+    Raises TypeError for the name of a reverse relation.
+    """
+    for name, value in values.items():
+        setattr(row, name, value)
+    return row
 
 
 def visibility_fields(seen: AnswerVisibility) -> dict[str, object]:
     """Return `as_of` and `gaps` of a list."""
-    return {"as_of": format_iso(seen.as_of_ms), "gaps": [gap_schema(row) for row in seen.gaps]}
+    return {"as_of": format_iso(seen.as_of_ms), "gaps": seen.gaps}

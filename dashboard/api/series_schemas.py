@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
+from django.http import Http404
 from ninja import Schema
 from pydantic import Field
 
 from dashboard.api import schemas
-from dashboard.models import Cluster
+from dashboard.models import Cluster, GapRecord
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import GROUPS, PARTITIONS, TRANSACTIONS
 from dashboard.runtime.loop import now_ms
 from dashboard.series import queries as series_queries
 from dashboard.series.holes import explained_holes
 from dashboard.series.queries import SubjectReading
-from fenceline.series.points import APPLICATION, GROUP, PARTITION, Extent, SeriesKind
+from fenceline.series.points import APPLICATION, GROUP, PARTITION, SeriesKind
 from fenceline.series.reading import MOST_STEPS, SeriesStep
 
 _NOUNS: Mapping[SeriesKind, str] = {PARTITION: PARTITIONS, GROUP: GROUPS, APPLICATION: TRANSACTIONS}
@@ -42,11 +43,6 @@ class ExtentOut(Schema):
     high: int | None
     last: int | None
 
-    @classmethod
-    def from_extent(cls, extent: Extent) -> ExtentOut:
-        """Return an extent as the API shows it."""
-        return cls(low=extent.low, high=extent.high, last=extent.last)
-
 
 class PartitionStep(Schema):
     """Offsets in the step from `at` on; `high_watermark` is the one at its end.
@@ -54,10 +50,15 @@ class PartitionStep(Schema):
     `uncommitted` is high watermark minus LSO.
     """
 
-    at: str
-    lso: ExtentOut
-    uncommitted: ExtentOut
+    at: schemas.Instant = Field(validation_alias="at_ms")
+    lso: ExtentOut = Field(validation_alias="extents.0")
+    uncommitted: ExtentOut = Field(validation_alias="extents.1")
     high_watermark: int | None
+
+    @staticmethod
+    def resolve_high_watermark(step: SeriesStep) -> int | None:
+        lso, uncommitted = step.extents
+        return None if lso.last is None or uncommitted.last is None else lso.last + uncommitted.last
 
 
 class GroupStep(Schema):
@@ -66,11 +67,11 @@ class GroupStep(Schema):
     `blocked` counts partitions in which the group is BLOCKED.
     """
 
-    at: str
-    lag_lso: ExtentOut
-    lag_hw: ExtentOut
-    lag_ms: ExtentOut
-    blocked: ExtentOut
+    at: schemas.Instant = Field(validation_alias="at_ms")
+    lag_lso: ExtentOut = Field(validation_alias="extents.0")
+    lag_hw: ExtentOut = Field(validation_alias="extents.1")
+    lag_ms: ExtentOut = Field(validation_alias="extents.2")
+    blocked: ExtentOut = Field(validation_alias="extents.3")
 
 
 class OpenStep(Schema):
@@ -79,10 +80,10 @@ class OpenStep(Schema):
     `blocked` counts the offsets between LSO and high watermark of partitions whose LSO does not move.
     """
 
-    at: str
-    open: ExtentOut
-    oldest_ms: ExtentOut
-    blocked: ExtentOut
+    at: schemas.Instant = Field(validation_alias="at_ms")
+    open: ExtentOut = Field(validation_alias="extents.0")
+    oldest_ms: ExtentOut = Field(validation_alias="extents.1")
+    blocked: ExtentOut = Field(validation_alias="extents.2")
 
 
 class SeriesListing(schemas.Listing):
@@ -92,11 +93,11 @@ class SeriesListing(schemas.Listing):
     `step_ms` long. `resolution` is what it was read from. `gaps` are those of this range.
     """
 
-    range_from: str | None = Field(serialization_alias="from")
-    range_to: str | None = Field(serialization_alias="to")
+    range_from: schemas.Instant | None = Field(serialization_alias="from")
+    range_to: schemas.Instant | None = Field(serialization_alias="to")
     resolution: Literal["detail", "minute", "hour"]
     step_ms: int
-    kept_since: str | None
+    kept_since: schemas.Instant | None
 
 
 class PartitionSeries(SeriesListing):
@@ -116,8 +117,8 @@ class OpenTransactionSeriesOut(SeriesListing):
 class GroupLagSeries(Schema):
     """One of the groups that were the furthest behind."""
 
-    group: str
-    steps: list[GroupStep]
+    group: str = Field(validation_alias="name")
+    steps: list[GroupStep] = Field(validation_alias="reading.steps")
 
 
 class WorstGroups(SeriesListing):
@@ -126,73 +127,41 @@ class WorstGroups(SeriesListing):
     items: list[GroupLagSeries]
 
 
-def partition_step(step: SeriesStep) -> PartitionStep:
-    """Return a step of a partition as the API shows it."""
-    lso, uncommitted = step.extents
-    known = lso.last is not None and uncommitted.last is not None
-    return PartitionStep(
-        at=schemas.format_iso(step.at_ms) or "",
-        lso=ExtentOut.from_extent(lso),
-        uncommitted=ExtentOut.from_extent(uncommitted),
-        high_watermark=(lso.last or 0) + (uncommitted.last or 0) if known else None,
-    )
-
-
-def group_step(step: SeriesStep) -> GroupStep:
-    """Return a step of a group as the API shows it."""
-    lag_lso, lag_hw, lag_ms, blocked = map(ExtentOut.from_extent, step.extents)
-    at = schemas.format_iso(step.at_ms) or ""
-    return GroupStep(at=at, lag_lso=lag_lso, lag_hw=lag_hw, lag_ms=lag_ms, blocked=blocked)
-
-
-def open_step(step: SeriesStep) -> OpenStep:
-    """Return a step of an application as the API shows it."""
-    opened, oldest_ms, blocked = map(ExtentOut.from_extent, step.extents)
-    at = schemas.format_iso(step.at_ms) or ""
-    return OpenStep(at=at, open=opened, oldest_ms=oldest_ms, blocked=blocked)
-
-
 def series_answer(
     cluster: str,
     kind: SeriesKind,
     name: str,
     wanted: SeriesFilters,
-    to_step: Callable[[SeriesStep], Schema],
     *,
     is_known: Callable[[], bool],
-) -> dict[str, object] | None:
-    """Return what the API answers of a subject; None where neither it nor its cluster was ever known."""
+    unknown: str,
+) -> dict[str, object]:
+    """Return what the API answers of a subject; 404, `unknown`, where it or its cluster was never known."""
     at_ms = now_ms()
     shown = wanted.time_range(at_ms)
-    row = _cluster(cluster)
-    if row is None:
-        return None
-    found = series_queries.read_series(row.pk, kind, name, shown, now_ms=at_ms, most=wanted.steps)
-    if found.kept_since_ms is None and not is_known():
-        return None
-    return {"items": [to_step(step) for step in found.reading.steps], **_fields(row, found, [found], at_ms)}
+    row = _cluster(cluster, unknown)
+    subject = series_queries.read_series(row.pk, kind, name, shown, now_ms=at_ms, most=wanted.steps)
+    if subject.kept_since_ms is None and not is_known():
+        raise Http404(unknown)
+    return {"items": subject.reading.steps, **_fields(row, subject, [subject], at_ms)}
 
 
-def worst_groups(cluster: str, wanted: WorstFilters) -> dict[str, object] | None:
-    """Return the groups that were the furthest behind; None where the cluster is not known."""
+def worst_groups(cluster: str, wanted: WorstFilters) -> dict[str, object]:
+    """Return the groups that were the furthest behind; 404 where the cluster is not known."""
     at_ms = now_ms()
     shown = wanted.time_range(at_ms)
-    row = _cluster(cluster)
-    if row is None:
-        return None
+    row = _cluster(cluster, f"No cluster '{cluster}' is configured.")
     asked = {"now_ms": at_ms, "most": wanted.steps}
-    found = series_queries.worst_series(row.pk, GROUP, shown, number=wanted.number, **asked)
+    groups = series_queries.worst_series(row.pk, GROUP, shown, number=wanted.number, **asked)
     # Without any group behind, the range is answered all the same.
-    first = found[0] if found else series_queries.read_series(row.pk, GROUP, "", shown, **asked)
-    items = [
-        GroupLagSeries(group=each.name, steps=[group_step(step) for step in each.reading.steps])
-        for each in found
-    ]
-    return {"items": items, **_fields(row, first, found, at_ms)}
+    first = groups[0] if groups else series_queries.read_series(row.pk, GROUP, "", shown, **asked)
+    return {"items": groups, **_fields(row, first, groups, at_ms)}
 
 
-def _cluster(name: str) -> Cluster | None:
-    return next(iter(visibility.clusters_named(name) if name else ()), None)
+def _cluster(name: str, unknown: str) -> Cluster:
+    for row in visibility.clusters_named(name) if name else ():
+        return row
+    raise Http404(unknown)
 
 
 def _fields(
@@ -202,24 +171,25 @@ def _fields(
     sight = visibility.noun_visibility(cluster.name, _NOUNS[of.kind], at_ms)
     return {
         "next": None,
-        "range_from": schemas.format_iso(of.reading.from_ms),
-        "range_to": schemas.format_iso(of.reading.to_ms),
+        "range_from": of.reading.from_ms,
+        "range_to": of.reading.to_ms,
         "resolution": of.reading.plan.resolution.name.lower(),
         "step_ms": of.reading.plan.step_ms,
-        "kept_since": schemas.format_iso(of.kept_since_ms),
+        "kept_since": of.kept_since_ms,
         "as_of": schemas.format_iso(sight.as_of_ms),
-        "gaps": [gap for each in subjects for gap in _gaps(cluster, each)],
+        "gaps": [gap for subject in subjects for gap in _gaps(cluster, subject)],
     }
 
 
-def _gaps(cluster: Cluster, subject: SubjectReading) -> list[schemas.Gap]:
+def _gaps(cluster: Cluster, subject: SubjectReading) -> Sequence[GapRecord]:
+    """Return the holes of a subject as gaps that are not saved."""
     return [
-        schemas.Gap(
-            cluster=cluster.name,
+        GapRecord(
+            cluster=cluster,
             source=hole.source,
             scope=hole.scope,
-            since=schemas.format_iso(hole.from_ms) or "",
-            until=schemas.format_iso(hole.to_ms),
+            since_ms=hole.from_ms,
+            until_ms=hole.to_ms,
             reason=hole.reason,
             count=1,
         )

@@ -29,6 +29,7 @@ from dashboard.config.values import (
 from fenceline.alerts.limits import Alerting, split_port
 from fenceline.authentication.java import translate_properties
 from fenceline.authentication.mechanisms import find_mistakes
+from fenceline.findings.rule_names import removed_rule
 from fenceline.kafka.applications import LONGEST
 from fenceline.limits import Limits, Retention
 from fenceline.owners import Owner
@@ -42,9 +43,16 @@ _SECTIONS = (
     "connect",
     "history",
     "audit",
-    "state_keys",
     "alerts",
 )
+_REMOVED_SECTIONS = {"state_keys": "Spark itself reads the state of a query (docs/checkpoints.md)."}
+#: Limits of rules that were removed.
+_REMOVED_NUMBERS = {
+    "collector_on_time_s": removed_rule("collector_behind"),
+    "habit_events": removed_rule("abort_rate_anomaly"),
+    "habit_factor": removed_rule("abort_rate_anomaly"),
+    "rotations_per_day": removed_rule("epoch_burn"),
+}
 #: Keys of a cluster that are ours; all others are librdkafka's, or Java's and Spark's for the same.
 _SEES_ALL = "sees_all_transactional_ids"
 _ZERO_IS_OFF = (
@@ -89,7 +97,7 @@ class CheckpointKind(StrEnum):
 class CheckpointRoot:
     """One `[[checkpoints]]`: a folder of checkpoints of queries or of jobs, and their cluster."""
 
-    #: As it is written there; `fenceline.paths` makes of it what fsspec opens.
+    #: As it is written there; `fenceline.spark.paths` makes of it what fsspec opens.
     root: str
     cluster: str
     #: Spark's or Flink's spelling of a prefix -> ours.
@@ -116,8 +124,6 @@ class Config:
     history_url: str = ""
     #: Where the audit job writes its manifests, any fsspec URL; "" where it writes none.
     audit_url: str = ""
-    #: Where the state keys job writes what it reads, any fsspec URL; "" where pages show no keys.
-    state_keys_url: str = ""
     alerts: Alerting = field(default_factory=Alerting)
 
 
@@ -130,7 +136,7 @@ def load_config(path: Path | None, env: Mapping[str, str]) -> Config:
     if path is None:
         return Config()
     document = parse_toml(path)
-    refuse_unknown(path, "", document, _SECTIONS)
+    refuse_unknown(path, "", document, _SECTIONS, _REMOVED_SECTIONS)
     clusters = read_table(path, "clusters", document)
     roots = _checkpoint_roots(path, read_list(path, "checkpoints", document), list(clusters), env)
     return Config(
@@ -139,14 +145,13 @@ def load_config(path: Path | None, env: Mapping[str, str]) -> Config:
         limits=Limits(**_numbers(path, "limits", document, Limits, "seconds")),
         retention=Retention(**_numbers(path, "retention", document, Retention, "days")),
         owners=[
-            _owner(path, number, each) for number, each in enumerate(read_list(path, "owners", document), 1)
+            _owner(path, number, entry) for number, entry in enumerate(read_list(path, "owners", document), 1)
         ],
         checkpoints=roots[CheckpointKind.SPARK],
         flink_checkpoints=roots[CheckpointKind.FLINK],
         engines=read_engines(path, document, list(clusters), env),
         history_url=_url(path, "history", document),
         audit_url=_url(path, "audit", document),
-        state_keys_url=_url(path, "state_keys", document),
         alerts=_alerts(path, document),
     )
 
@@ -200,7 +205,7 @@ def _checkpoint_roots(
         root = _checkpoint_root(path, number, table, clusters, env)
         kind = table.get("kind", CheckpointKind.SPARK)
         if kind not in set(CheckpointKind):
-            names = " or ".join(f'"{each}"' for each in CheckpointKind)
+            names = " or ".join(f'"{kind}"' for kind in CheckpointKind)
             raise ConfigError(f"{path}: checkpoints[{number}].kind must be {names}, not {kind!r}.")
         roots[CheckpointKind(kind)].append(root)
     return roots
@@ -244,7 +249,7 @@ def _url(path: Path, section: str, document: Mapping[str, Any]) -> str:
 def _alerts(path: Path, document: Mapping[str, Any]) -> Alerting:
     """Return `[alerts]`; every value must be of the kind of its default, and numbers not below 0."""
     table = read_table(path, "alerts", document)
-    known = {each.name: each.default for each in fields(Alerting)}
+    known = {option.name: option.default for option in fields(Alerting)}
     refuse_unknown(path, "alerts.", table, tuple(known))
     return Alerting(**{key: _alerts_value(path, key, value, known[key]) for key, value in table.items()})
 
@@ -252,10 +257,10 @@ def _alerts(path: Path, document: Mapping[str, Any]) -> Alerting:
 def _alerts_value(path: Path, key: str, value: Any, default: Any) -> Any:
     where = f"{path}: alerts.{key}"
     if isinstance(default, tuple):
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
             raise ConfigError(f'{where} must be a list of texts, ["a", "b"], not {value!r}.')
-        for each in value if key == "allow_private" else ():
-            _network_or_name(where, each)
+        for entry in value if key == "allow_private" else ():
+            _network_or_name(where, entry)
         return tuple(value)
     if isinstance(default, str):
         if not isinstance(value, str) or not value.startswith(("http://", "https://")):
@@ -288,7 +293,7 @@ def _numbers(
     Limits whose names do not end in `_s` have no unit.
     """
     table = read_table(path, section, document)
-    refuse_unknown(path, f"{section}.", table, tuple(f.name for f in fields(of)))
+    refuse_unknown(path, f"{section}.", table, tuple(f.name for f in fields(of)), _REMOVED_NUMBERS)
     for key, value in table.items():
         off = key in _ZERO_IS_OFF
         what = f"a number of {unit}" if of is Retention or key.endswith("_s") else "a number"

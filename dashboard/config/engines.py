@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from dashboard.config.values import ConfigError, named_cluster, read_list, read_texts, refuse_unknown
-from fenceline.collecting import EngineKind
+from fenceline.engines.answers import EngineKind
 
 _LONGEST_URL = 300
 
@@ -31,14 +31,14 @@ def read_engines(
     path: Path, document: Mapping[str, Any], clusters: Sequence[str], env: Mapping[str, str]
 ) -> Sequence[EngineEndpoint]:
     """Return the REST APIs that `[[checkpoints]]` and `[[connect]]` name, each once."""
-    found = []
+    endpoints = []
     for number, table in enumerate(read_list(path, "checkpoints", document), 1):
         if "rest" in table:
             where = f"checkpoints[{number}]"
             url = _api_url(path, f"{where}.rest", table["rest"])
             headers = read_texts(path, where, "rest_headers", table, env)
             cluster = named_cluster(path, where, table, clusters)
-            found.append(EngineEndpoint(EngineKind.FLINK, url, cluster, headers))
+            endpoints.append(EngineEndpoint(EngineKind.FLINK, url, cluster, headers))
     for number, table in enumerate(read_list(path, "connect", document), 1):
         where = f"connect[{number}]"
         if not isinstance(table, dict):
@@ -49,8 +49,8 @@ def read_engines(
             raise ConfigError(f"{path}: {where}.group must be text, not {group!r}.")
         cluster = named_cluster(path, where, table, clusters)
         headers = read_texts(path, where, "headers", table, env)
-        found.append(EngineEndpoint(EngineKind.CONNECT, url, cluster, headers, group))
-    return list({(each.cluster, each.url): each for each in found}.values())
+        endpoints.append(EngineEndpoint(EngineKind.CONNECT, url, cluster, headers, group))
+    return list({(endpoint.cluster, endpoint.url): endpoint for endpoint in endpoints}.values())
 
 
 def _api_url(path: Path, where: str, url: Any) -> str:

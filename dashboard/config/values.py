@@ -6,6 +6,7 @@ import difflib
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 
@@ -35,8 +36,17 @@ def read_table(path: Path, key: str, document: Mapping[str, Any]) -> Mapping[str
     return table
 
 
-def refuse_unknown(path: Path, where: str, table: Mapping[str, Any], known: tuple[str, ...]) -> None:
+def refuse_unknown(
+    path: Path,
+    where: str,
+    table: Mapping[str, Any],
+    known: tuple[str, ...],
+    removed: Mapping[str, str] = MappingProxyType({}),
+) -> None:
+    """Raise ConfigError at the first key that is not known; `removed` has why a key of before is gone."""
     for key in table:
+        if key in removed:
+            raise ConfigError(f"{path}: '{where}{key}' was removed; delete it. {removed[key]}")
         if key not in known:
             near = difflib.get_close_matches(key, known, n=1)
             hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known)}."

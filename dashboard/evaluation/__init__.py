@@ -1,1 +1,1 @@
-"""Rules over a snapshot of the database: what is evaluated, and the findings that come of it."""
+"""Rules over a snapshot of the database: the evaluation, and the findings that result."""

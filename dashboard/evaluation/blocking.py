@@ -1,4 +1,4 @@
-"""Who waits for open transactions, where they are open, and which broker coordinates them."""
+"""Readers that wait for open transactions, where these are open, and their coordinators."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from fenceline.kafka.partitions import PartitionVerdict
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """How a transaction stands: the worst verdict of where it is open, and who waits for it."""
+    """A transaction's worst verdict where it is open, and the readers that wait for it."""
 
     verdict: str = PartitionVerdict.CLEAR.value
     pins: Sequence[PinRecord] = ()
     waiting: Sequence[BlockedReader] = ()
-    #: Streaming queries that are at the LSO which it holds.
+    #: Streaming queries at the LSO that it blocks.
     queries: Sequence[BlockedQuery] = ()
 
     @property
     def group_count(self) -> int:
-        """Return how many groups wait."""
-        return len({each.group for each in self.waiting})
+        """Return the number of waiting groups."""
+        return len({reader.group for reader in self.waiting})
 
 
 @dataclass(frozen=True, slots=True)
 class NamedPartition:
-    """A partition that a transaction names: as it was seen last, and whether it is open there."""
+    """A partition that a transaction names: its last row, and whether the transaction is open there."""
 
     topic: str
     partition: int
@@ -45,21 +45,21 @@ class NamedPartition:
 
     @property
     def unstable(self) -> int | None:
-        """Return how many offsets lie behind its LSO, None where that is not known."""
+        """Return the number of offsets after its LSO, None where that is not known."""
         return None if self.seen is None else partition_queries.unstable_offsets(self.seen)
 
     @property
     def blocked_ms(self) -> int | None:
-        """Return since when the transaction blocks it: None where it is not open at its LSO."""
+        """Return since when the transaction blocks it, None where it is not open at its LSO."""
         if self.seen is None or self.pin is None or self.seen.lso != self.pin.start_offset:
             return None
         return self.seen.pinned_ms
 
 
 def waits_of(rows: Sequence[Transaction]) -> Mapping[int, Waits]:
-    """Return what transactions block, by the key of their row: in a few SQL queries for all of them."""
+    """Return what transactions block, by the key of their row, in a few SQL queries for all of them."""
     pins = partition_queries.pins_of(rows)
-    streams = blocked_queries.blocked_queries([pin for each in pins.values() for pin in each])
+    streams = blocked_queries.blocked_queries([pin for pins_of_row in pins.values() for pin in pins_of_row])
     waiting = group_queries.transaction_waiters(rows, pins, {row.pk: offsets_partitions(row) for row in rows})
     return {
         row.pk: Waits(
@@ -73,7 +73,7 @@ def waits_of(rows: Sequence[Transaction]) -> Mapping[int, Waits]:
 
 
 def transaction_partitions(row: Transaction, waits: Waits, *, most: int) -> Sequence[NamedPartition]:
-    """Return the first partitions that hold a transaction's records, those that it pins first."""
+    """Return the first partitions with a transaction's records, those that it blocks first."""
     records = [pin for pin in waits.pins if pin.topic != group_queries.OFFSETS_TOPIC]
     pins = {(row.cluster_id, pin.topic, pin.partition): pin for pin in records}
     named = [
@@ -89,10 +89,10 @@ def transaction_partitions(row: Transaction, waits: Waits, *, most: int) -> Sequ
 
 def candidate_groups(row: Transaction, waits: Waits) -> Sequence[Group]:
     """Return the groups that a read-process-write transaction may commit for, unless commits show it."""
-    found = offsets_partitions(row)
-    if not found or any(each.pending for each in waits.waiting):
+    log_partitions = offsets_partitions(row)
+    if not log_partitions or any(reader.pending for reader in waits.waiting):
         return []
-    return group_queries.candidate_groups(row, found)
+    return group_queries.candidate_groups(row, log_partitions)
 
 
 def coordinator_brokers(rows: Sequence[Transaction]) -> Mapping[int, int]:
@@ -100,27 +100,33 @@ def coordinator_brokers(rows: Sequence[Transaction]) -> Mapping[int, int]:
 
     A coordinator is the leader of its id's partition of `__transaction_state`.
     """
-    found: dict[int, int] = {}
+    brokers: dict[int, int] = {}
     for cluster_id in {row.cluster_id for row in rows}:
-        those = [row for row in rows if row.cluster_id == cluster_id and row.log_partition != NOT_REPORTED]
-        leaders = partition_queries.coordinator_brokers(cluster_id, (row.log_partition for row in those))
-        found |= {row.pk: leaders[row.log_partition] for row in those if row.log_partition in leaders}
-    return found
+        transactions = [
+            row for row in rows if row.cluster_id == cluster_id and row.log_partition != NOT_REPORTED
+        ]
+        leaders = partition_queries.coordinator_brokers(
+            cluster_id, (row.log_partition for row in transactions)
+        )
+        brokers |= {
+            row.pk: leaders[row.log_partition] for row in transactions if row.log_partition in leaders
+        }
+    return brokers
 
 
 def offsets_partitions(row: Transaction) -> Sequence[int]:
     """Return the partitions of `__consumer_offsets` that a transaction names."""
-    found = [
+    offset_parts = [
         part for part in transaction_queries.partitions_of(row) if part.topic == group_queries.OFFSETS_TOPIC
     ]
-    return found[0].partitions if found else ()
+    return offset_parts[0].partitions if offset_parts else ()
 
 
 def _place(
     name: partition_queries.Name, seen: PartitionRecord | None, pin: PinRecord | None, waits: Waits
 ) -> NamedPartition:
     _, topic, number = name
-    standing = [each for each in waits.waiting if not each.pending]
-    here = [each for each in standing if (each.topic, each.partition) == (topic, number)]
-    streams = [each for each in waits.queries if (each.topic, each.partition) == (topic, number)]
+    standing = [reader for reader in waits.waiting if not reader.pending]
+    here = [reader for reader in standing if (reader.topic, reader.partition) == (topic, number)]
+    streams = [query for query in waits.queries if (query.topic, query.partition) == (topic, number)]
     return NamedPartition(topic, number, seen, pin, here, streams)

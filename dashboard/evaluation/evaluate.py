@@ -1,10 +1,9 @@
 """The evaluator: each second, from facts through rules to findings. One tick is one run.
-
-A finding keeps its row while its rule goes on finding it: `since` stays, the words follow. It closes on the
-first tick without it that could see what it is about; `complete`: whether the last one could. How many
-ticks found it, and how many have missed it since, is counted here, where each is seen: alerts read no more.
-None is opened as critical, or raised to it, from one poll of its sources
-(`dashboard.evaluation.second_polls`).
+A finding keeps its row while its rule finds the same instance (`facts.Finding.instance`): `since` stays, the
+words follow; another instance gets its own row. It closes on the first tick without it that could see its
+subject; `complete`: whether the last tick could. The numbers of ticks that found it and missed it since are
+counted here, where each tick is seen: alerts read no more. No finding is opened as critical, or raised to it,
+from one poll of its sources (`dashboard.evaluation.second_polls`).
 """
 
 from __future__ import annotations
@@ -26,17 +25,18 @@ from dashboard.runtime.collector_names import JUDGE
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline import rules
 from fenceline.facts import Finding, Severity
+from fenceline.incidents.findings import is_same_instance
 from fenceline.snapshot import Snapshot
 
 NAME = JUDGE
 #: Columns of a finding that follow its rule's words from tick to tick.
-_WORDS = ["severity", "summary", "evidence", "next_step", "affected", "deadline_ms", "since_ms"]
-#: What is open after a tick, and complete, was found by it.
+_WORDS = ["severity", "summary", "evidence", "next_step", "affected", "deadline_ms", "since_ms", "instance"]
+#: A finding that is open and complete after a tick was found by it.
 _IS_FOUND = Case(When(complete=True, then=Value(1)), default=Value(0))
 
-#: What incidents know of things where no snapshot is at hand.
+#: The facts for incidents where no snapshot is at hand.
 NO_FACTS = GroupingFacts()
-#: Whether a tick could see what a finding is about.
+#: Whether a tick could see a finding's subject.
 Sees = Callable[[FindingRecord], bool]
 
 
@@ -44,59 +44,60 @@ def evaluate_cluster(lease: leases.Lease, reader: SnapshotReader, *, now_ms: int
     """Judge one cluster once; return how many findings there are. Raises `leases.LeaseLost`."""
     limits = settings.FENCELINE.limits
     snapshot = reader.read(now_ms=now_ms, limits=limits)
-    found = list(rules.evaluate_rules(snapshot, now_ms=now_ms, limits=limits))
+    findings = list(rules.evaluate_rules(snapshot, now_ms=now_ms, limits=limits))
     visible = snapshot.visibility(now_ms=now_ms, limits=limits)
 
     def sees(row: FindingRecord) -> bool:
         return rules.covers_finding(visible, row.rule, row.subject, row.affected)
 
-    waiting = _unconfirmed(lease, reader, found, snapshot, now_ms)
-    facts = incident_store.incident_facts(snapshot)
-    save_findings(lease, found, sees=sees, now_ms=now_ms, waiting=waiting, facts=facts)
+    waiting = _unconfirmed(lease, reader, findings, snapshot, now_ms)
+    facts = incident_store.incident_facts(snapshot, now_ms=now_ms)
+    save_findings(lease, findings, sees=sees, now_ms=now_ms, waiting=waiting, facts=facts)
     reader.open_transactions.save_due(lease, snapshot, visible, now_ms=now_ms)
-    return len(found) - len(waiting)
+    return len(findings) - len(waiting)
 
 
 def _unconfirmed(
-    lease: leases.Lease, reader: SnapshotReader, found: Iterable[Finding], snapshot: Snapshot, now_ms: int
+    lease: leases.Lease, reader: SnapshotReader, findings: Iterable[Finding], snapshot: Snapshot, now_ms: int
 ) -> Collection[bytes]:
     """Return the fingerprints of critical findings that wait for a second poll of their sources."""
     limits = settings.FENCELINE.limits
-    critical = {_fingerprint(each): each for each in found if each.severity is Severity.CRITICAL}
+    critical = {
+        _fingerprint(finding): finding for finding in findings if finding.severity is Severity.CRITICAL
+    }
     read_through: Mapping[str, int | None] = {}
     if critical:
         for key in (
             _open(lease).filter(severity=Severity.CRITICAL.value).values_list("fingerprint", flat=True)
         ):
             critical.pop(bytes(key), None)
-        # Read after the snapshot: a poll that was saved meanwhile does not count as a second one.
+        # Read after the snapshot: a poll saved in between does not count as a second one.
         read_through = dict(
             Collector.objects.filter(cluster_id=lease.cluster_id).values_list("name", "seen_through_ms")
         )
     marks = {
         key: {
             name: read_through.get(name)
-            for name in rules.source_collectors(each.rule, snapshot, now_ms=now_ms, limits=limits)
+            for name in rules.source_collectors(finding.rule, snapshot, now_ms=now_ms, limits=limits)
         }
-        for key, each in critical.items()
+        for key, finding in critical.items()
     }
     return reader.second_polls.unconfirmed_findings(lease.token, marks)
 
 
 def save_findings(
     lease: leases.Lease,
-    found: Iterable[Finding],
+    findings: Iterable[Finding],
     *,
     sees: Sees,
     now_ms: int,
     waiting: Collection[bytes] = (),
     facts: GroupingFacts = NO_FACTS,
 ) -> None:
-    """Open, update and close findings and their incidents in one transaction; ring when any of it changed.
-
-    `waiting`: fingerprints of those that are found and leave what is stored as it is.
+    """Open, update and close findings and their incidents in one transaction; notify pages of changes.
+    `waiting`: fingerprints of findings that leave the stored rows as they are.
     """
-    wanted = {_fingerprint(finding): finding for finding in found}
+    wanted = {_fingerprint(finding): finding for finding in findings}
     _save(lease, wanted, sees=sees, now_ms=now_ms, waiting=waiting, facts=facts)
 
 
@@ -110,30 +111,37 @@ def _save(
     waiting: Collection[bytes],
     facts: GroupingFacts,
 ) -> None:
-    """Save what was found, by fingerprint. The evaluator's lease guards findings."""
+    """Save findings by fingerprint. The evaluator's lease guards them."""
     with write_transaction(lease, {"seen_through_ms": now_ms}, lock_cluster=False) as write:
         rows = {bytes(row.fingerprint): row for row in _open(lease)}
         shown = {key: finding for key, finding in wanted.items() if key not in waiting}
+        replaced = [rows.pop(key) for key in list(rows) if _is_other(rows[key], shown.get(key))]
         news = [_row(lease, key, finding, now_ms) for key, finding in shown.items() if key not in rows]
         changed = [row for key, row in rows.items() if key in shown and _reword(row, shown[key])]
         missing = [row for key, row in rows.items() if key not in wanted]
         ended = [row for row in missing if sees(row)]
         _settle(lease, wanted, sees)
+        _close(replaced, FindingRecord.AGAIN)
         FindingRecord.objects.bulk_create(news)
         FindingRecord.objects.bulk_update(changed, _WORDS, batch_size=100)
-        _close(ended)
+        _close(ended, max(0, settings.FENCELINE.alerts.resolve_ticks - 1))
         dimmed = _mark(rows.values(), {row.pk for row in missing} - {row.pk for row in ended})
         _open(lease).update(seen_at=Now(), ticks=F("ticks") + _IS_FOUND)
         if news or changed or ended or dimmed:
             write.notify_after_commit("findings")
         left = {row.pk for row in ended}
-        found = [*(row for row in rows.values() if row.pk not in left), *news]
-        if incident_store.save_incidents(lease.cluster_id, found, facts, now_ms=now_ms):
+        open_rows = [*(row for row in rows.values() if row.pk not in left), *news]
+        if incident_store.save_incidents(lease.cluster_id, open_rows, facts, now_ms=now_ms):
             write.notify_after_commit("incidents")
 
 
+def _is_other(row: FindingRecord, finding: Finding | None) -> bool:
+    """Return whether a rule's finding is now about another transaction, batch or start than its row."""
+    return finding is not None and not is_same_instance(row.instance, finding.instance)
+
+
 def _settle(lease: leases.Lease, wanted: Container[bytes], sees: Sees) -> None:
-    """Count for what has just closed that it was missed once more, or found again."""
+    """Count for recently closed findings that they were missed once more, or found again."""
     rows = list(FindingRecord.objects.filter(cluster_id=lease.cluster_id, to_miss__gt=0))
     again = [row.pk for row in rows if bytes(row.fingerprint) in wanted]
     missed = [row.pk for row in rows if bytes(row.fingerprint) not in wanted and sees(row)]
@@ -143,16 +151,15 @@ def _settle(lease: leases.Lease, wanted: Container[bytes], sees: Sees) -> None:
         FindingRecord.objects.filter(pk__in=missed).update(to_miss=F("to_miss") - 1)
 
 
-def _close(rows: Iterable[FindingRecord]) -> None:
+def _close(rows: Iterable[FindingRecord], to_miss: int) -> None:
     keys = [row.pk for row in rows]
     if keys:
-        more = max(0, settings.FENCELINE.alerts.resolve_ticks - 1)
         closed = FindingRecord.objects.filter(pk__in=keys)
-        closed.update(seen_at=Now(), closed_at=Now(), complete=True, to_miss=more)
+        closed.update(seen_at=Now(), closed_at=Now(), complete=True, to_miss=to_miss)
 
 
 def _mark(rows: Iterable[FindingRecord], unseen: set[int]) -> bool:
-    """Note which findings could not be seen in this tick; return whether that is news of any."""
+    """Record which findings could not be seen in this tick; return whether that changed for any."""
     changed = [row for row in rows if row.complete == (row.pk in unseen)]
     for row in changed:
         row.complete = row.pk not in unseen
@@ -182,9 +189,10 @@ def _row(lease: leases.Lease, key: bytes, finding: Finding, now_ms: int) -> Find
 
 
 def _reword(row: FindingRecord, finding: Finding) -> bool:
-    """Give a row its rule's words of this tick; return whether any differs."""
+    """Copy the rule's words of this tick to a row; return whether any differs."""
     words = {name: getattr(finding, name) for name in _WORDS} | {"affected": list(finding.affected)}
     words["severity"] = finding.severity.value
+    words["instance"] = finding.instance or row.instance
     words["since_ms"] = _since_ms(row, finding)
     differs = any(getattr(row, name) != value for name, value in words.items())
     for name, value in words.items():
@@ -193,7 +201,7 @@ def _reword(row: FindingRecord, finding: Finding) -> bool:
 
 
 def _since_ms(row: FindingRecord, finding: Finding) -> int:
-    """Return since when: a finding that continues keeps its earliest start."""
+    """Return the start: a finding that continues keeps its earliest start."""
     if finding.since_ms is None:
         return row.since_ms
     return min(row.since_ms, finding.since_ms) if row.complete else finding.since_ms

@@ -11,13 +11,12 @@ from dashboard.models import FindingRecord
 from dashboard.runtime import visibility
 from dashboard.runtime.criteria import Name, Ranged, given_conditions, overlaps_range
 from fenceline.facts import Severity
-from fenceline.rule_names import current_name
+from fenceline.findings.rule_names import known_name
 
 
 def open_findings(cluster: str = "", subject: str = "") -> Sequence[FindingRecord]:
     """Return the open findings, worst and oldest first."""
-    rows = FindingRecord.objects.filter(closed_at=None, cluster__configured=True).select_related("cluster")
-    rows = visibility.rows_of_cluster(rows, cluster)
+    rows = visibility.rows_in(FindingRecord, cluster).filter(closed_at=None).select_related("cluster")
     if subject:
         rows = rows.filter(subject=subject)
     order = [severity.value for severity in Severity]
@@ -25,17 +24,17 @@ def open_findings(cluster: str = "", subject: str = "") -> Sequence[FindingRecor
 
 
 class FindingCriteria(Ranged):
-    """Which findings a list is asked for; of a range those that were open in it."""
+    """Which findings a list is asked for; for a range, those that were open in it."""
 
     cluster: Name = ""
     state: Literal["open", "closed", "all"] = "open"
-    rule: Annotated[Name, AfterValidator(current_name)] = ""
+    rule: Annotated[Name, AfterValidator(known_name)] = ""
     severity: Severity | Literal[""] = ""
     subject: Name = ""
 
 
 def findings_before(place: int | None, wanted: FindingCriteria, *, limit: int) -> Sequence[FindingRecord]:
-    """Return findings behind a row's key, the newest first."""
+    """Return the next findings before a row's key, the newest first."""
     rows = FindingRecord.objects.filter(
         overlaps_range(wanted, "since_ms", "closed_at"),
         cluster__configured=True,

@@ -1,7 +1,6 @@
-"""Open transactions over time, of a cluster and of each application: how many, how old, what they block.
-
-The evaluation knows what is blocked each second, and keeps a point of it every few seconds where something
-changed. All open ones are counted, however young.
+"""Open transactions over time, of a cluster and of each application: number, age, and what they block.
+The evaluation knows each second what is blocked, and saves a point every few seconds where something changed.
+All open transactions are counted, however young.
 """
 
 from __future__ import annotations
@@ -16,27 +15,27 @@ from dashboard.runtime.collector_names import JUDGE
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.series.store import SeriesSample, extend_span, open_subjects, save_samples
+from fenceline.findings.visibility import EVERYWHERE, Sense, Visibility
 from fenceline.kafka.applications import application_of
 from fenceline.series.points import APPLICATION
 from fenceline.snapshot import PinnedPartition, Snapshot
-from fenceline.visibility import EVERYWHERE, Sense, Visibility
 
-#: Points of one series are at least so far apart.
+#: The minimum interval between the points of one series.
 APART_MS = 5_000
-#: By column, through what it is seen.
+#: The visibility that each column depends on.
 _SENSES = (Sense.TRANSACTIONS, Sense.TRANSACTIONS, Sense.PARTITIONS)
-#: So many applications have a series of their own: those with the oldest open transactions.
+#: Maximum applications with a series of their own: those with the oldest open transactions.
 MOST_APPLICATIONS = 200
 
 
 class OpenTransactionSeries:
-    """Writes the series of one cluster, whenever it is time."""
+    """Writes the series of one cluster when a point is due."""
 
     def __init__(self) -> None:
         self._due_ms = 0
 
     def save_due(self, lease: Lease, snapshot: Snapshot, visible: Visibility, *, now_ms: int) -> None:
-        """Save what a snapshot shows, unless that was done moments ago. Raises `leases.LeaseLost`."""
+        """Save the figures of a snapshot, unless a point was saved moments ago. Raises `leases.LeaseLost`."""
         if self._due_ms - APART_MS <= now_ms < self._due_ms:
             return
         self._due_ms = now_ms + APART_MS
@@ -47,7 +46,7 @@ class OpenTransactionSeries:
 def _save(lease: Lease, snapshot: Snapshot, visible: Visibility, now_ms: int) -> None:
     opened, blocked = _open_transactions(lease.cluster_id, snapshot, now_ms), _blocked(snapshot)
     hides = [EVERYWHERE in visible.hidden.get(sense, ()) for sense in _SENSES]
-    number = sum(each for each, _ in opened.values())
+    number = sum(count for count, _ in opened.values())
     oldest_ms = max((age_ms for _, age_ms in opened.values()), default=0)
     samples = [SeriesSample(Tally.EVERY, _seen((number, oldest_ms, sum(blocked.values())), hides))]
     with write_transaction(lease):
@@ -60,31 +59,31 @@ def _save(lease: Lease, snapshot: Snapshot, visible: Visibility, now_ms: int) ->
 
 
 def _open_transactions(cluster_id: int, snapshot: Snapshot, now_ms: int) -> Mapping[str, tuple[int, int]]:
-    """Return how many are open by application, and the age of the oldest in ms.
-
-    By our clock where the snapshot has it: the coordinators' may be another one for the youngest.
+    """Return the number of open transactions and the age of the oldest in ms, by application.
+    Ages are by our clock where the snapshot has the transaction; the youngest may be by their coordinator's.
     """
     rows = Transaction.objects.filter(IS_OPEN, cluster_id=cluster_id).order_by()
-    found = rows.values_list("application").annotate(Count("id"), Min("started_ms"))
+    columns = rows.values_list("application").annotate(Count("id"), Min("started_ms"))
     oldest: dict[str, int] = {}
-    for each in snapshot.transactions:
-        if each.started_ms is not None:
-            oldest[each.application] = min(each.started_ms, oldest.get(each.application, each.started_ms))
+    for transaction in snapshot.transactions:
+        if transaction.started_ms is not None:
+            oldest[transaction.application] = min(
+                transaction.started_ms, oldest.get(transaction.application, transaction.started_ms)
+            )
     return {
         name: (number, max(0, now_ms - oldest.get(name, now_ms if started_ms is None else started_ms)))
-        for name, number, started_ms in found
+        for name, number, started_ms in columns
     }
 
 
 def _blocked(snapshot: Snapshot) -> Mapping[str, int]:
-    """Return the offsets behind LSOs that are blocked, by application of the transaction at the LSO.
-
-    Those of a transaction whose id is not known are of no application: "".
+    """Return the offsets after blocked LSOs, by application of the transaction at the LSO.
+    A transaction without a known id counts for no application: "".
     """
-    found: Counter[str] = Counter()
+    offsets: Counter[str] = Counter()
     for partition in snapshot.partitions:
-        found[_blocker(partition)] += max(0, partition.high_watermark - partition.lso)
-    return found
+        offsets[_blocker(partition)] += max(0, partition.high_watermark - partition.lso)
+    return offsets
 
 
 def _blocker(partition: PinnedPartition) -> str:

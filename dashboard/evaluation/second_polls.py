@@ -1,8 +1,7 @@
 """Delays a critical finding until a second poll of its sources finds the same.
-
-A tick reads what is stored, so two ticks may evaluate one poll. A second poll is one that began after the
-finding was first found. The one that was being saved then does not count, so the `seen_through_ms` of its
-collector must have advanced twice. What is held back is not opened, nor raised to critical.
+A tick reads stored rows, so two ticks may evaluate one poll. A second poll is one that began after the first
+finding. A poll that was being saved then does not count, so the `seen_through_ms` of its collector must have
+advanced twice. A delayed finding is not opened, nor raised to critical.
 """
 
 from __future__ import annotations
@@ -10,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-#: By collector: how far it has seen.
+#: How far each collector has read, by its name.
 Marks = Mapping[str, int | None]
-#: How often a collector must have advanced.
+#: A collector must have advanced this often.
 _ADVANCES = 2
 
 
@@ -24,20 +23,19 @@ class _Wait(NamedTuple):
 
 
 class SecondPolls:
-    """What waits for a second poll, of one cluster, from tick to tick of one holder of the lease."""
+    """Findings of one cluster that wait for a second poll, from tick to tick of one lease holder."""
 
     def __init__(self) -> None:
         self._token: object = None
         self._waits: dict[bytes, _Wait] = {}
 
-    def unconfirmed_findings(self, token: object, found: Mapping[bytes, Marks]) -> Collection[bytes]:
-        """Return which critical findings of a tick wait; `found`: all that are not open as critical, by key.
-
-        One without any collector does not rest on polls, and waits for none. After a change of the lease this
-        begins anew.
+    def unconfirmed_findings(self, token: object, findings: Mapping[bytes, Marks]) -> Collection[bytes]:
+        """Return which critical findings of a tick wait; `findings`: those not yet open as critical, by key.
+        A finding without collectors does not depend on polls and never waits. A new lease holder begins with
+        no history.
         """
         known = self._waits if token == self._token else {}
-        waits = {key: _advanced(known.get(key), marks) for key, marks in found.items() if marks}
+        waits = {key: _advanced(known.get(key), marks) for key, marks in findings.items() if marks}
         self._token, self._waits = token, waits
         return {key for key, wait in waits.items() if wait.advances < _ADVANCES}
 

@@ -1,8 +1,7 @@
 """The input of the rules, read from the database: rows of one cluster -> Snapshot.
-
-A tick reads each second, so only what is open, pinned or blocked is read, along an index of just that;
-figures of minutes and hours have a pace of their own (`dashboard.evaluation.baselines`). Instants become our
-own clock's here.
+A tick reads each second, so it reads only open, pinned or blocked rows, along a partial index. Figures of
+minutes and hours have their own interval (`dashboard.evaluation.baselines`). Instants are converted to our
+clock here.
 """
 
 from __future__ import annotations
@@ -10,13 +9,14 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from django.db.models import BooleanField, F, Func, Q
 
+from dashboard.engines.flink_rule_input import FlinkCommits
 from dashboard.evaluation.baselines import Clocks, ClusterBaselines
+from dashboard.evaluation.deleted_topics import deleted_reads
 from dashboard.evaluation.open_transactions import OpenTransactionSeries
 from dashboard.evaluation.second_polls import SecondPolls
 from dashboard.evaluation.waiting import blocked_groups, blocked_queries
@@ -34,6 +34,7 @@ from dashboard.models import (
     Position,
     Transaction,
 )
+from dashboard.recoveries.aborted_commits import read_aborted_commits
 from dashboard.runtime.collector_names import (
     ACTIONS,
     ALERTS,
@@ -50,14 +51,15 @@ from dashboard.runtime.collector_names import (
 )
 from dashboard.runtime.collector_store import TRANSACTION_STATE
 from dashboard.runtime.gap_scopes import OFFSETS_TOPIC, Places
-from dashboard.streaming.flink_rule_input import FlinkCommits
 from dashboard.streaming.rule_input import Queries
-from fenceline.collecting import Punctual
+from fenceline.decode.typed import record_of
+from fenceline.engines.flink.commits import FlinkJobFacts
 from fenceline.facts import TopicPartitions, TransactionState, VisibilityGap
-from fenceline.flink.commits import FlinkJobFacts
+from fenceline.findings.visibility import EVERYWHERE, Sense
+from fenceline.grouping import grouped
 from fenceline.kafka.clock_skew import start_ms
 from fenceline.kafka.groups import Waiting
-from fenceline.kafka.partitions import PartitionVerdict, Pin, VerdictReason
+from fenceline.kafka.partitions import PartitionVerdict, Pin
 from fenceline.limits import Limits
 from fenceline.snapshot import (
     BlockedGroup,
@@ -70,7 +72,6 @@ from fenceline.snapshot import (
     Snapshot,
 )
 from fenceline.spark.queries import QueryStatus
-from fenceline.visibility import EVERYWHERE, Sense
 
 #: Collectors that read nothing outside.
 _NO_LOOKERS = (JUDGE, ACTIONS, ALERTS, DELIVERIES, "retention")
@@ -82,15 +83,11 @@ _SENSES = {
     AUDITS: Sense.AUDITS,
     FLINK: Sense.FLINK,
 }
-#: Written out and not as a parameter: SQLite takes an index of a part of a table only for the same text.
+#: Written as text and not as a parameter: SQLite uses a partial index only for the same text.
 _IS_PINNED = Func(F("verdict"), template="NOT (%(expressions)s = 'clear')", output_field=BooleanField())
 _TRANSACTION = (
     "transactional_id", "application", "state", "producer_id", "producer_epoch", "timeout_ms", "started_ms",
     "updated_ms", "partitions", "log_partition",
-)  # fmt: skip
-_PIN = (
-    "topic", "partition", "producer_id", "producer_epoch", "start_offset", "last_sequence",
-    "last_timestamp_ms", "coordinator_epoch", "first_seen_ms", "transactional_id", "verdict", "ground",
 )  # fmt: skip
 _OFFSET = (
     "group_id", "topic", "partition", "offset", "high_watermark", "waiting", "waiting_ms", "unstable",
@@ -106,17 +103,16 @@ class _Clock(NamedTuple):
 
 
 class SnapshotReader:
-    """Reads the snapshots of one cluster, and keeps what need not be read again each second."""
+    """Reads the snapshots of one cluster, and keeps what need not be read each second."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = Cluster.objects.get(name=cluster)
         self._figures = ClusterBaselines(self._cluster.pk)
         self._queries = Queries(self._cluster.pk)
         self._flink = FlinkCommits(self._cluster.pk)
-        self._punctual = Punctual()
-        #: What the evaluator delays until its sources have been polled again.
+        #: Findings that the evaluator delays until their sources are polled again.
         self.second_polls = SecondPolls()
-        #: What it keeps of open transactions over time.
+        #: The series of open transactions.
         self.open_transactions = OpenTransactionSeries()
 
     def read(self, *, now_ms: int, limits: Limits) -> Snapshot:
@@ -129,18 +125,20 @@ class SnapshotReader:
         groups = tuple(self._groups())
         queries = self._queries.read_statuses(now_ms=now_ms)
         flink_jobs = (
-            self._flink.read_jobs(ahead, now_ms=now_ms) if FLINK in {each.name for each in rows} else ()
+            self._flink.read_jobs(ahead, now_ms=now_ms) if FLINK in {row.name for row in rows} else ()
         )
         waiting = blocked_groups(groups), blocked_queries(queries, partitions)
         transactions = tuple(self._transactions(now_ms, limits, clocks, partitions, *waiting))
         lately = self._figures.recent_activity(now_ms=now_ms, limits=limits, clocks=ahead)
         return Snapshot(
             cluster=self._cluster.name,
-            collectors=self._collectors(rows, now_ms, limits),
+            collectors=tuple(_statuses(self._cluster.name, rows)),
             gaps=gaps,
             transactions=transactions,
             partitions=partitions,
             groups=groups,
+            deleted_reads=tuple(deleted_reads(self._cluster.pk, now_ms)),
+            aborted_commits=tuple(read_aborted_commits(self._cluster.pk, now_ms)),
             queries=queries,
             flink_jobs=flink_jobs,
             audits=read_violations(self._cluster.pk),
@@ -151,26 +149,11 @@ class SnapshotReader:
             places=self._places(gaps, rows, transactions, partitions, groups, queries, flink_jobs),
         )
 
-    def _collectors(
-        self, rows: Sequence[Collector], now_ms: int, limits: Limits
-    ) -> tuple[CollectorStatus, ...]:
-        """Return how the collectors do, and for how long those about which a finding is open are on time."""
-        found = FindingRecord.objects.filter(cluster=self._cluster, closed_at=None, rule="collector_behind")
-        reported = {subject.partition(":")[2]: ms for subject, ms in found.values_list("subject", "since_ms")}
-        statuses = list(_statuses(self._cluster.name, rows))
-        on_time = self._punctual.on_time_since(statuses, now_ms=now_ms, limits=limits)
-        return tuple(
-            replace(each, reported_ms=reported.get(each.name), on_time_ms=on_time.get(each.name))
-            for each in statuses
-        )
-
     def _gaps(self) -> Iterator[VisibilityGap]:
         rows = GapRecord.objects.filter(cluster=self._cluster, until_ms=None)
-        # In the order of the index of open gaps: else SQLite takes the cluster's, with all that are over.
+        # In the order of the index of open gaps: else SQLite reads all gaps of the cluster.
         for row in rows.order_by("source", "scope"):
-            yield VisibilityGap(
-                self._cluster.name, row.source, row.scope, row.since_ms, row.until_ms, row.reason
-            )
+            yield record_of(VisibilityGap, row, cluster=self._cluster.name)
 
     def _clocks(self) -> Mapping[int, _Clock]:
         rows = Position.objects.filter(cluster=self._cluster, topic=TRANSACTION_STATE)
@@ -222,6 +205,7 @@ class SnapshotReader:
                 application=application,
                 waiting=waiting.get(name, ()),
                 queries=standing.get(name, ()),
+                instance="" if started_ms is None else f"{producer_id}@{started_ms}",
             )
 
     def _partitions(self) -> Iterator[PinnedPartition]:
@@ -240,13 +224,10 @@ class SnapshotReader:
             )
 
     def _pins(self) -> Mapping[tuple[str, int], Sequence[Pin]]:
-        found: dict[tuple[str, int], list[Pin]] = defaultdict(list)
-        for row in PinRecord.objects.filter(cluster=self._cluster).values(*_PIN).iterator():
-            pin = Pin(
-                **{**row, "verdict": PartitionVerdict(row["verdict"]), "ground": VerdictReason(row["ground"])}
-            )
-            found[pin.topic, pin.partition].append(pin)
-        return found
+        return grouped(
+            ((row.topic, row.partition), record_of(Pin, row))
+            for row in PinRecord.objects.filter(cluster=self._cluster).iterator()
+        )
 
     def _groups(self) -> Iterator[BlockedGroup]:
         blocked = Q(blocked__gt=0) | Q(unstable__gt=0)
@@ -259,9 +240,9 @@ class SnapshotReader:
         blocks = Q(unstable=True) | ~Q(waiting="")
         for pk, *fields in GroupOffset.objects.filter(blocks, group__in=names).values_list(*_OFFSET):
             offsets[pk].append(_blocked(fields))
-        for pk, each in offsets.items():
+        for pk, offsets_of_group in offsets.items():
             name, log = names[pk]
-            yield BlockedGroup(name, tuple(each), None if log is None else pinned.get(log))
+            yield BlockedGroup(name, tuple(offsets_of_group), None if log is None else pinned.get(log))
 
     def _pinned_offsets(self) -> Mapping[int, int | None]:
         rows = PartitionRecord.objects.filter(cluster=self._cluster, topic=OFFSETS_TOPIC)
@@ -277,20 +258,20 @@ class SnapshotReader:
         queries: Sequence[QueryStatus],
         flink_jobs: Iterable[FlinkJobFacts],
     ) -> Mapping[str, frozenset[str]]:
-        """Return where things lie, of all that may be found and all that was: only while a part is hidden."""
+        """Return the places of all subjects that may be found or were, only while a part is hidden."""
         several = len([row for row in rows if row.name.startswith(TAIL)]) > 1
         hidden = any(gap.scope != EVERYWHERE for gap in gaps)
         if not (several or hidden or any(row.detail.get("unseen") for row in rows)):
             return {}
-        things = {f"transaction:{each.transactional_id}" for each in transactions}
-        things |= {f"partition:{each}" for each in partitions}
+        things = {f"transaction:{transaction.transactional_id}" for transaction in transactions}
+        things |= {f"partition:{partition}" for partition in partitions}
         things |= {f"partition:{offset}" for group in groups for offset in group.offsets}
-        things |= {f"group:{each.group_id}" for each in groups}
-        things |= {each.subject for each in queries} | {each.subject for each in flink_jobs}
-        things |= {f"partition:{where}" for each in queries for where in each.positions}
+        things |= {f"group:{group.group_id}" for group in groups}
+        things |= {query.subject for query in queries} | {job.subject for job in flink_jobs}
+        things |= {f"partition:{where}" for query in queries for where in query.positions}
         findings = FindingRecord.objects.filter(cluster=self._cluster)
-        for found in (findings.filter(closed_at=None), findings.filter(to_miss__gt=0)):
-            for subject, affected in found.values_list("subject", "affected"):
+        for rows_of_findings in (findings.filter(closed_at=None), findings.filter(to_miss__gt=0)):
+            for subject, affected in rows_of_findings.values_list("subject", "affected"):
                 things |= {subject, *affected}
         return Places(self._cluster.pk, rows).places_of(things)
 
@@ -317,34 +298,34 @@ def _statuses(cluster: str, rows: Sequence[Collector]) -> Iterator[CollectorStat
 
 
 def _youngest_ms(limits: Limits) -> int:
-    """Return the age from which on a rule may have something to find in a transaction."""
-    each = (
+    """Return the minimum age of a transaction for any rule."""
+    ages_s = (
         limits.open_too_long_s,
         limits.open_usual_s,
         limits.late_grace_s,
         limits.stuck_in_prepare_s,
         limits.offsets_unstable_s,
     )
-    return int(min(each) * 1_000)
+    return int(min(ages_s) * 1_000)
 
 
 def _past_usual(transactions: Iterable[OpenTransactionFacts], now_ms: int, limits: Limits) -> set[str]:
     oldest_ms = now_ms - int(min(limits.open_usual_s, limits.open_too_long_s) * 1_000)
     return {
-        each.application
-        for each in transactions
-        if each.state is TransactionState.ONGOING
-        and each.started_ms is not None
-        and each.started_ms < oldest_ms
+        transaction.application
+        for transaction in transactions
+        if transaction.state is TransactionState.ONGOING
+        and transaction.started_ms is not None
+        and transaction.started_ms < oldest_ms
     }
 
 
 def _first_seen(partitions: Iterable[PinnedPartition]) -> Mapping[tuple[str, int], int]:
-    found: dict[tuple[str, int], int] = {}
-    for pin in (pin for each in partitions for pin in each.pins):
+    first_seen: dict[tuple[str, int], int] = {}
+    for pin in (pin for partition in partitions for pin in partition.pins):
         which = pin.transactional_id, pin.producer_id
-        found[which] = min(pin.first_seen_ms, found.get(which, pin.first_seen_ms))
-    return found
+        first_seen[which] = min(pin.first_seen_ms, first_seen.get(which, pin.first_seen_ms))
+    return first_seen
 
 
 def _blocked(fields: Sequence[Any]) -> BlockedOffset:
@@ -357,7 +338,7 @@ def _blocked(fields: Sequence[Any]) -> BlockedOffset:
         Waiting(waiting) if waiting else None,
         waiting_ms,
         unstable,
-        tuple(_blocker(each) for each in blockers),
+        tuple(_blocker(blocker) for blocker in blockers),
     )
 
 

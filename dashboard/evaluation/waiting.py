@@ -1,4 +1,4 @@
-"""Who is blocked by which open transaction, by what groups and partitions show. Pure."""
+"""Groups and queries blocked by open transactions, from groups and partitions. Pure."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from fenceline.spark.queries import QueryStatus
 
 
 def blocked_groups(groups: Iterable[BlockedGroup]) -> Mapping[str, tuple[str, ...]]:
-    """Return the groups at an LSO by the id that holds it."""
-    found: dict[str, set[str]] = defaultdict(set)
+    """Return the groups at an LSO by the id that blocks it."""
+    groups_by_id: dict[str, set[str]] = defaultdict(set)
     for group in groups:
         for offset in group.offsets:
             if offset.waiting is Waiting.PROBABLY:
                 for blocker in offset.blockers:
-                    found[blocker.transactional_id].add(group.group_id)
-    return {name: tuple(sorted(each)) for name, each in found.items()}
+                    groups_by_id[blocker.transactional_id].add(group.group_id)
+    return {name: tuple(sorted(group_ids)) for name, group_ids in groups_by_id.items()}
 
 
 def blocked_queries(
     queries: Iterable[QueryStatus], partitions: Iterable[PinnedPartition]
 ) -> Mapping[str, tuple[BlockedQueryFacts, ...]]:
-    """Return the queries at an LSO by the id that holds it: the first that is open there."""
-    held = {(each.topic, each.partition): each for each in partitions if each.pins}
-    found: dict[str, dict[BlockedQueryFacts, None]] = defaultdict(dict)
+    """Return the queries at an LSO by the id that blocks it: the first open transaction there."""
+    held = {(partition.topic, partition.partition): partition for partition in partitions if partition.pins}
+    queries_by_id: dict[str, dict[BlockedQueryFacts, None]] = defaultdict(dict)
     for query in queries:
-        for each in query.positions:
-            pinned = held.get((each.topic, each.partition))
-            if pinned is not None and waits_since(each, pinned) is not None:
-                found[pinned.pins[0].transactional_id][BlockedQueryFacts(query.ident, query.name)] = None
-    return {name: tuple(each) for name, each in found.items()}
+        for position in query.positions:
+            pinned = held.get((position.topic, position.partition))
+            if pinned is not None and waits_since(position, pinned) is not None:
+                queries_by_id[pinned.pins[0].transactional_id][BlockedQueryFacts(query.ident, query.name)] = (
+                    None
+                )
+    return {name: tuple(blocked) for name, blocked in queries_by_id.items()}

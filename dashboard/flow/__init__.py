@@ -1,1 +1,1 @@
-"""Where data flows: read from what stores keep, derived by `fenceline.flow`."""
+"""Data flow: read from the stores, derived by `fenceline.flow`."""

@@ -24,11 +24,11 @@ from fenceline.flow.graph import Flow, FlowGap, NodeId, NodeKind
 from fenceline.flow.observations import FlowObservations, OpenFindingFacts, QueryLinks
 from fenceline.flow.pipelines import Pipeline, find_pipelines
 from fenceline.flow.view import flow_around_nodes
+from fenceline.history.time_range import TimeRange, last_range
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.families import family_of
-from fenceline.time_range import TimeRange, last_range
 
-#: What is hidden where a collector has a gap, by the beginning of its name.
+#: The hidden part where a collector has a gap, by the beginning of its name.
 _HIDDEN = {
     TAIL: "what applications write",
     OFFSETS: "when groups commit, and in whose transactions",
@@ -42,7 +42,7 @@ _PAST = (
     "without figures and status"
 )
 _MOST_FINDINGS = 2_000
-#: A flow whose range ends now moves with the clock, in steps: what is of the next one is in it already.
+#: A flow whose range ends now moves with the clock in steps of this length.
 STEP_MS = 5_000
 
 
@@ -53,12 +53,12 @@ class ClusterFlow:
     cluster: str
     flow: Flow
     kept_since_ms: int | None = None
-    #: What it was derived from.
+    #: The observations that it was derived from.
     observed: FlowObservations = field(default_factory=lambda: FlowObservations(0))
 
     @cached_property
     def pipelines(self) -> Sequence[Pipeline]:
-        """Return the pipelines of the flow, those that need somebody first."""
+        """Return the pipelines of the flow, those that need attention first."""
         return find_pipelines(self.flow)
 
 
@@ -91,6 +91,7 @@ def flow_of_revision(row: Cluster, _revision: int, shown: TimeRange, now_ms: int
         findings=list(_findings(row, shown, queries)),
         gaps=[*written.gaps, *_gaps(row, shown)],
         outside=readers.outside_transactions(row.pk),
+        at_ms=shown.to_ms,
     )
     kept = written.kept_since_ms
     cut = now_ms if kept is None else kept
@@ -99,16 +100,16 @@ def flow_of_revision(row: Cluster, _revision: int, shown: TimeRange, now_ms: int
 
 
 def flow_around(cluster: str, subjects: Iterable[str], *, now_ms: int) -> Flow:
-    """Return the flow of the last hour around some subjects (`kind:name`): what leads to them, and from them.
+    """Return the flow of the last hour around some subjects (`kind:name`): their sources and targets.
 
     A transaction stands for its application, or for the query whose sink it is of; a partition for its topic;
     a group for its family. Subjects that the flow does not have are left out.
     """
     for row in visibility.clusters_named(cluster):
-        found = read_flow(row, last_range("1h", now_ms=now_ms), now_ms=now_ms)
-        flow, sinks = found.flow, _sinks(found.observed.queries)
-        wanted = {subject_node(each, sinks) for each in subjects}
-        # A group whose offsets an application commits is no node: the edge through it is what is meant.
+        cluster_flow = read_flow(row, last_range("1h", now_ms=now_ms), now_ms=now_ms)
+        flow, sinks = cluster_flow.flow, _sinks(cluster_flow.observed.queries)
+        wanted = {subject_node(subject, sinks) for subject in subjects}
+        # A group whose offsets an application commits is no node: the edge through it stands for it.
         through = {end for edge in flow.edges if _group(edge.group) in wanted for end in edge.ends}
         return flow_around_nodes(flow, wanted | through)
     return Flow()
@@ -119,7 +120,7 @@ def _group(name: str) -> NodeId:
 
 
 def subject_node(subject: str, sinks: dict[str, str] | None = None) -> NodeId:
-    """Return the node that a subject is, or belongs to; `sinks` are queries by their application."""
+    """Return the node of a subject; `sinks` are queries by their application."""
     kind, _, name = subject.partition(":")
     if kind == "partition":
         return NodeId(NodeKind.TOPIC, name.rpartition("-")[0])
@@ -134,11 +135,11 @@ def subject_node(subject: str, sinks: dict[str, str] | None = None) -> NodeId:
 
 def _sinks(queries: Iterable[QueryLinks]) -> dict[str, str]:
     """Return queries by the application of their sink's ids."""
-    return {each.application: each.ident for each in queries if each.application}
+    return {query.application: query.ident for query in queries if query.application}
 
 
 def _findings(row: Cluster, shown: TimeRange, queries: Sequence[QueryLinks]) -> Iterator[OpenFindingFacts]:
-    """Yield what is open now, or was at some time of a past range, by subjects of nodes and partitions."""
+    """Yield what is open now, or was in a past range, by subjects of nodes and partitions."""
     sinks = _sinks(queries)
     rows = FindingRecord.objects.filter(cluster=row.pk)
     if shown.live:
@@ -154,7 +155,7 @@ def _findings(row: Cluster, shown: TimeRange, queries: Sequence[QueryLinks]) -> 
 
 
 def _gaps(row: Cluster, shown: TimeRange) -> Iterator[FlowGap]:
-    """Yield what collectors could not observe, in words."""
+    """Yield the parts that collectors could not read, in words."""
     if not shown.live:
         yield FlowGap("", _PAST)
     rows = GapRecord.objects.filter(cluster=row.pk, since_ms__lt=shown.to_ms).exclude(

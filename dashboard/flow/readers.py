@@ -1,4 +1,4 @@
-"""The rows that the flow of one cluster is derived from: each reader asks a bounded number of times."""
+"""The rows that a cluster's flow is derived from: each reader makes a bounded number of SQL queries."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ from dashboard.streaming import queries as streaming_queries
 from dashboard.streaming.registry import state_now
 from dashboard.transactions.sql import unpacked_partitions
 from dashboard.transactions.topic_tallies import LONG_S, SHORT_S
-from fenceline import histograms
 from fenceline.decode.text import escape_bytes
 from fenceline.facts import Isolation
 from fenceline.flow.graph import FlowGap, Latency
@@ -39,36 +38,37 @@ from fenceline.flow.observations import (
     TopicPartitionCounts,
     TopicWrites,
 )
+from fenceline.history.time_range import TimeRange
 from fenceline.kafka.applications import application_of, sink_id_stem
 from fenceline.kafka.counting import MORE_TOPICS, MOST_TOPICS, OFFSETS_TOPIC
 from fenceline.kafka.groups import STATUSES, GroupStatus, Waiting
 from fenceline.kafka.partitions import PartitionVerdict
+from fenceline.series import histograms
 from fenceline.spark.records import DecisionOutcome, QueryState
-from fenceline.time_range import TimeRange
 
-#: Ranges up to here are read in quarters of an hour, longer ones in spans of six hours.
+#: Ranges up to this length are read in quarters of an hour, longer ones in spans of six hours.
 _LONGEST_SHORT_MS = 6 * 3_600_000
-#: Rows of written topics, the newest first; open transactions and blockers, the oldest first.
+#: Maximum rows of written topics, the newest first; and of open transactions and blockers, oldest first.
 _MOST_ROWS, _MOST_OPEN = 20_000, 1_000
-#: Queries with figures, and how many of the last batches of each.
+#: Maximum queries with figures, and the number of last batches of each.
 _MOST_QUERIES, _BATCHES = 500, 20
 _STUCK = (PartitionVerdict.LATE.value, PartitionVerdict.HANGING.value)
 
 
 class TopicWritesRead(NamedTuple):
-    """What applications wrote in a range."""
+    """Writes of applications in a range."""
 
     writes: Sequence[TopicWrites]
     offset_writes: Sequence[OffsetWrites]
-    #: For how long transactions were counted.
+    #: The time over which transactions were counted.
     minutes: float
-    #: Since when rows are kept; None where there are none.
+    #: The start of kept rows; None without any.
     kept_since_ms: int | None
     gaps: Sequence[FlowGap]
 
 
 def topic_writes(cluster_id: int, shown: TimeRange, *, now_ms: int) -> TopicWritesRead:
-    """Return what applications wrote in a range, in whole spans, and what is open since before it."""
+    """Return the writes of applications in a range, in whole spans, with transactions open since before."""
     span_s = SHORT_S if shown.length_ms <= _LONGEST_SHORT_MS else LONG_S
     start_ms = shown.from_ms - shown.from_ms % (span_s * 1_000)
     of_span = TopicTally.objects.filter(cluster=cluster_id, span_s=span_s)
@@ -92,12 +92,12 @@ def topic_writes(cluster_id: int, shown: TimeRange, *, now_ms: int) -> TopicWrit
     writes += _open_before(cluster_id, shown)
     first_ms = max(start_ms, kept_since_ms or start_ms)
     minutes = max(0.0, (min(shown.to_ms, now_ms) - first_ms) / 60_000)
-    found = [OffsetWrites(*key, commits) for key, commits in sorted(offsets.items())]
-    return TopicWritesRead(writes, found, minutes, kept_since_ms, sorted(gaps))
+    offset_writes = [OffsetWrites(*key, commits) for key, commits in sorted(offsets.items())]
+    return TopicWritesRead(writes, offset_writes, minutes, kept_since_ms, sorted(gaps))
 
 
 def _open_before(cluster_id: int, shown: TimeRange) -> Iterator[TopicWrites]:
-    """Yield what transactions write that are open now and began before a range that lasts until now."""
+    """Yield the writes of open transactions that began before a range that lasts until now."""
     if not shown.live:
         return
     rows = Transaction.objects.filter(IS_OPEN, cluster=cluster_id, started_ms__lt=shown.from_ms)
@@ -109,14 +109,14 @@ def _open_before(cluster_id: int, shown: TimeRange) -> Iterator[TopicWrites]:
 
 
 def blocking_applications(cluster_id: int) -> frozenset[tuple[str, str]]:
-    """Return applications with the topics in whose blocked partitions they have a transaction open."""
+    """Return applications with the topics whose partitions their open transactions block."""
     stuck = PinRecord.objects.filter(cluster=cluster_id, verdict__in=_STUCK).exclude(transactional_id="")
     rows = stuck.values_list("topic", "transactional_id").distinct()[:_MOST_OPEN]
     return frozenset((application_of(name).application, topic) for topic, name in rows)
 
 
 def partition_counts(cluster_id: int) -> Mapping[str, TopicPartitionCounts]:
-    """Return how many partitions each topic has, and of how many the LSO is blocked or not known."""
+    """Return the number of partitions by topic, and of those whose LSO is blocked or unknown."""
     rows = PartitionRecord.objects.filter(cluster=cluster_id).order_by("topic")
     blocked, unknown = Q(verdict__in=_STUCK), ~Q(error="") | Q(verdict=PartitionVerdict.UNKNOWN.value)
     counted = rows.values_list("topic").annotate(
@@ -126,7 +126,7 @@ def partition_counts(cluster_id: int) -> Mapping[str, TopicPartitionCounts]:
 
 
 class _Reading(NamedTuple):
-    """What one group committed for one topic, over its partitions."""
+    """One group's commits for one topic, over its partitions."""
 
     statuses: list[str]
     lags: list[int]
@@ -137,12 +137,12 @@ class _Reading(NamedTuple):
 def group_reads(
     cluster_id: int, offset_writes: Iterable[OffsetWrites], *, now: bool = True
 ) -> Sequence[GroupReads]:
-    """Return what groups committed, by family and topic.
+    """Return the commits of groups, by family and topic.
 
     A group whose partition of `__consumer_offsets` no transaction names commits outside of transactions; of
     the others the header of a commit's batch decides. Not `now`: figures and status are left out.
     """
-    committing = {each.log_partition for each in offset_writes}
+    committing = {write.log_partition for write in offset_writes}
     groups = Group.objects.filter(cluster=cluster_id, partitions__gt=0)
     columns = groups.values_list("pk", "family", "log_partition", "committers")
     known = {pk: (family, log, committers) for pk, family, log, committers in columns}
@@ -158,13 +158,13 @@ def group_reads(
         reading.waiting.add(waiting)
         if lag_ms is not None:
             reading.lags.append(lag_ms)
-    found: dict[tuple[str, str, str | None], list[tuple[_Reading, int | None]]] = defaultdict(list)
+    by_topic: dict[tuple[str, str, str | None], list[tuple[_Reading, int | None]]] = defaultdict(list)
     for (pk, topic), reading in readings.items():
         if pk in known:
             family, log, committers = known[pk]
             application = _committer(committers, topic, hidden=log in committing)
-            found[family, topic, application].append((reading, log))
-    return [_merged(*key, some, now=now) for key, some in sorted(found.items(), key=_order)]
+            by_topic[family, topic, application].append((reading, log))
+    return [_merged(*key, some, now=now) for key, some in sorted(by_topic.items(), key=_order)]
 
 
 def _order(item: tuple[tuple[str, str, str | None], object]) -> tuple[str, str, str]:
@@ -208,7 +208,7 @@ def _at(ordered: Sequence[int], q: float) -> float | None:
 
 
 def query_links(cluster: str, *, now_ms: int | None) -> Sequence[QueryLinks]:
-    """Return the streaming queries of a cluster with what they read and write.
+    """Return the streaming queries of a cluster with the topics that they read and write.
 
     Without `now_ms` figures and state are left out.
     """
@@ -241,7 +241,7 @@ def query_links(cluster: str, *, now_ms: int | None) -> Sequence[QueryLinks]:
 
 
 def sink_application(row: Query) -> str:
-    """Return the application that the transactional ids of a query's sink belong to; "" without a ledger."""
+    """Return the application of a query's sink, by its transactional ids; "" without a ledger."""
     if not (row.prefix and row.ledger_id):
         return ""
     stem = sink_id_stem(escape_bytes(row.prefix.encode()), row.ledger_id)
@@ -249,19 +249,19 @@ def sink_application(row: Query) -> str:
 
 
 def _outputs(rows: Sequence[Query]) -> Mapping[int, Sequence[str]]:
-    """Return the topics that the newest decision of each query's ledger names."""
+    """Return the topics in the newest decision of each query's ledger."""
     newest = SinkDecision.objects.filter(query=OuterRef("pk")).order_by("-batch_id", "-round")
     keys = Query.objects.filter(pk__in=[row.pk for row in rows if row.ledger_id])
     last = keys.annotate(last=Subquery(newest.values("pk")[:1])).values_list("last", flat=True)
-    found = SinkDecision.objects.filter(pk__in=[pk for pk in last if pk is not None])
+    decisions = SinkDecision.objects.filter(pk__in=[pk for pk in last if pk is not None])
     return {
-        query: sorted({topic for each in transactions for topic, _ in each["partitions"]})
-        for query, transactions in found.values_list("query_id", "transactions")
+        query: sorted({topic for transaction in transactions for topic, _ in transaction["partitions"]})
+        for query, transactions in decisions.values_list("query_id", "transactions")
     }
 
 
 def _lost_batches(rows: Sequence[Query]) -> Mapping[int, int]:
-    """Return how many batches of each query's ledger are lost, where any are."""
+    """Return the number of lost batches in each query's ledger, without zeros."""
     lost = SinkDecision.objects.filter(
         query__in=[row.pk for row in rows if row.ledger_id], outcome=DecisionOutcome.LOST
     )
@@ -269,7 +269,7 @@ def _lost_batches(rows: Sequence[Query]) -> Mapping[int, int]:
 
 
 def outside_transactions(cluster_id: int) -> Mapping[str, ProducerKind]:
-    """Return the topics that producers write without transactions, where an operator asked a replica.
+    """Return the topics with producers without transactions, where an operator asked a replica.
 
     Such a producer has no open transaction, and no marker of one was ever written for it.
     """
@@ -292,7 +292,7 @@ _Figures = tuple[int | None, int | None, int | None]
 
 def _last_batches(rows: Sequence[Query]) -> Mapping[int, Sequence[_Figures]]:
     """Return the figures of the last batches of queries, oldest first."""
-    found: dict[int, list[_Figures]] = defaultdict(list)
+    figures_by_query: dict[int, list[_Figures]] = defaultdict(list)
     for upto in streaming_queries.batch_portions(streaming_queries.newest_batches(rows)):
         wanted = Q()
         for pk, number in upto.items():
@@ -300,8 +300,8 @@ def _last_batches(rows: Sequence[Query]) -> Mapping[int, Sequence[_Figures]]:
         batches: QuerySet[Batch] = Batch.objects.filter(wanted).order_by("query_id", "batch_id")
         columns = ("query_id", "started_ms", "duration_ms", "input_rows")
         for pk, *figures in batches.values_list(*columns):
-            found[pk].append((figures[0], figures[1], figures[2]))
-    return found
+            figures_by_query[pk].append((figures[0], figures[1], figures[2]))
+    return figures_by_query
 
 
 def _batch_times(batches: Collection[_Figures]) -> Latency:
@@ -310,7 +310,7 @@ def _batch_times(batches: Collection[_Figures]) -> Latency:
 
 
 def _input_rate(batches: Sequence[_Figures]) -> float | None:
-    """Return rows per minute: those of batches whose begin is known, between the first and the last."""
+    """Return rows per minute over the batches with a known start, between the first and the last."""
     known = [(begun, rows) for begun, _, rows in batches if begun is not None and rows is not None]
     if len(known) < 2 or known[-1][0] <= known[0][0]:
         return None

@@ -1,7 +1,7 @@
 """Saves the offsets that transactions add to groups: the newest observed transaction of each producer id.
 
-One row for each producer id and partition of `__consumer_offsets`, written by the collector of groups; what
-was read last as long ago as transitions are kept is deleted (`dashboard.runtime.retention`).
+One row for each producer id and partition of `__consumer_offsets`, written by the collector of groups. Rows
+that were read longer ago than transitions are kept are deleted (`dashboard.runtime.retention`).
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ _UPSERT = upsert_statement(
 
 
 def save_added_offsets(cluster_id: int, added: Sequence[AddedOffsets]) -> None:
-    """Save what a poll read, the last of each producer and partition; unchanged rows when they are old."""
+    """Save the last offsets of each producer and partition that a poll read; unchanged rows once they age."""
     if not added:
         return
-    newest = {(each.producer_id, each.log_partition): each for each in added}
+    newest = {
+        (added_offsets.producer_id, added_offsets.log_partition): added_offsets for added_offsets in added
+    }
     rows = AddedOffsetsRecord.objects.filter(
         cluster_id=cluster_id, producer_id__in={producer_id for producer_id, _ in newest}
     )

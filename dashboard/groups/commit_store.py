@@ -1,13 +1,12 @@
 """Saves what the tail of `__consumer_offsets` has read: the newest commit of each group and partition.
 
 As `dashboard.transactions.store` does: the lease, the positions, then the rows in key order, in one database
-transaction. No other collector writes rows of its partitions: its lease guards them, and the cluster's row
-comes last. Pages are not notified: the collector of groups takes these rows into account.
+transaction. The lease guards the rows of its partitions, so the cluster's row is locked last. Pages are not
+notified: the collector of groups takes these rows into account.
 """
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -50,7 +49,7 @@ _GROUP = ("cluster_id", "key", "group_id", "members", "log_partition", "log_offs
 _UPSERT_GROUP = upsert_statement(
     GroupRecord._meta.db_table, _GROUP, _GROUP[:2], overwrite_changes(_GROUP[2:])
 )
-#: Three parameters each: SQLite takes 32,766, and 500 rows of VALUES.
+#: Rows in one SQL query, three parameters each: SQLite takes 32,766, and 500 rows of VALUES.
 _ASK_AT_ONCE = 500
 
 _HELD = (
@@ -58,7 +57,7 @@ _HELD = (
     "still known from their coordinator"
 )
 
-#: A place by its group's key.
+#: The key of a commit's row: its group's key, topic and partition.
 _Row = tuple[bytes, str, int]
 
 
@@ -68,23 +67,23 @@ def save_commits(
 ) -> None:
     """Save the commits of a batch from the tail, and its end position.
 
-    `held` are partitions whose last stable offset lags, by since when, on our clock. Raises `LeaseLost` when
-    the token is outdated or a position is not where the batch began.
+    `held` are partitions whose last stable offset lags, with the start of that on our clock. Raises
+    `LeaseLost` when the token is outdated or a position is not where the batch began.
     """
-    seen = CommitBatch()
+    read = CommitBatch()
     for number, records in batch.records.items():
-        commits.read_commits(seen, number, records)
-    for reason, (number, offset, detail) in seen.strange.items():
+        commits.read_commits(read, number, records)
+    for reason, (number, offset, detail) in read.strange.items():
         log.warning("%s-%s@%s cannot be decoded: %s (%s)", TOPIC, number, offset, reason, detail)
-    newest, joined = _onto_what_was_known(lease.cluster_id, batch, seen)
+    newest, joined = _onto_what_was_known(lease.cluster_id, batch, read)
     clocks = _clocks(lease, newest, now_ms)
     with write_transaction(lease, collector_store.progress_columns(batch, rate), lock_cluster=False) as write:
         collector_store.move_positions(
             lease, topic_id, batch.moves, now_ms=now_ms, topic=TOPIC, clocks=clocks
         )
         _write(lease.cluster_id, newest, joined)
-        collector_store.count_undecoded(lease, seen.undecoded)
-        _count_newer(lease, seen.newer)
+        collector_store.count_undecoded(lease, read.undecoded)
+        _count_newer(lease, read.newer)
         collector_store.add_cost(lease, batch.requests, batch.broker_ms, now_ms)
         collector_store.save_gaps(
             lease, {f"{TOPIC}-{n}": (since_ms, _HELD) for n, since_ms in held.items()}, now_ms
@@ -96,11 +95,10 @@ def save_commits(
 
 @retry_write
 def forget_topic(lease: Lease, reason: str, *, topic_id: str, now_ms: int) -> None:
-    """Drop every commit and position of a topic that is not the one we read before; leave a gap.
-
-    Nothing is dropped when another shard did so before: `topic_id` is the one that was read.
+    """Delete every commit and position of a topic that was replaced by another; leave a gap.
+    Nothing is deleted when another shard did so before: `topic_id` is the id that was read.
     """
-    # Every shard's rows go: their leases guard them.
+    # The rows of every shard go: their leases guard them.
     shards = Collector.objects.filter(cluster_id=lease.cluster_id, name__startswith=NAME)
     guards = list(shards.values_list("name", flat=True))
     columns = {"seen_through_ms": None, "behind": None}
@@ -115,20 +113,21 @@ def forget_topic(lease: Lease, reason: str, *, topic_id: str, now_ms: int) -> No
 
 
 def _onto_what_was_known(
-    cluster_id: int, batch: TailBatch, seen: CommitBatch
+    cluster_id: int, batch: TailBatch, read: CommitBatch
 ) -> tuple[dict[_Row, tuple[CommitKey, KeptCommits | Gone]], dict[str, Joined]]:
     """Return the newest commits by their keys in the database, and the members of groups."""
-    keys = {group: key_of(text.unescape_text(group)) for group in {place.group for place in seen.newest}}
-    newest = {(keys[where.group], *where[1:]): (where, found) for where, found in seen.newest.items()}
-    # Of partitions that are read for the first time nothing is known.
+    keys = {group: key_of(text.unescape_text(group)) for group in {place.group for place in read.newest}}
+    newest = {(keys[where.group], *where[1:]): (where, kept) for where, kept in read.newest.items()}
+    # Nothing is known of partitions that are read for the first time.
     known = {move.partition for move in batch.moves if move.previous}
     asked = {row: kept for row, (_, kept) in newest.items() if isinstance(kept, KeptCommits)}
     asked = {row: kept for row, kept in asked.items() if kept.log_partition in known}
     for row, before in _histories(cluster_id, list(asked)):
         newest[row] = newest[row][0], commits.merge_commits(asked[row], before)
-    members = _members(cluster_id, seen.changes) if known else {}
+    members = _members(cluster_id, read.changes) if known else {}
     joined = {
-        group: commits.merge_members(each, members.get(group, {})) for group, each in seen.changes.items()
+        group: commits.merge_members(members_now, members.get(group, {}))
+        for group, members_now in read.changes.items()
     }
     return newest, joined
 
@@ -136,27 +135,29 @@ def _onto_what_was_known(
 def _histories(cluster_id: int, rows: Sequence[_Row]) -> Iterator[tuple[_Row, tuple[Commit, ...]]]:
     with connection.cursor() as cursor:
         for start in range(0, len(rows), _ASK_AT_ONCE):
-            some = rows[start : start + _ASK_AT_ONCE]
-            values = ", ".join(["(%s, %s, %s)"] * len(some))
-            cursor.execute(f"{_HISTORIES} {values})", [cluster_id, *(each for row in some for each in row)])
+            portion = rows[start : start + _ASK_AT_ONCE]
+            values = ", ".join(["(%s, %s, %s)"] * len(portion))
+            cursor.execute(
+                f"{_HISTORIES} {values})", [cluster_id, *(column for row in portion for column in row)]
+            )
             for key, topic, number, packed in cursor.fetchall():
                 yield (bytes(key), topic, number), commits.unpack_commits(packed)
 
 
-def _members(cluster_id: int, groups: Iterable[str]) -> dict[str, dict[str, tuple[str, str]]]:
+def _members(cluster_id: int, groups: Iterable[str]) -> dict[str, Mapping[str, commits.MemberSeen]]:
     keys = [key_of(text.unescape_text(group)) for group in groups]
-    found: dict[str, dict[str, tuple[str, str]]] = {}
+    members: dict[str, Mapping[str, commits.MemberSeen]] = {}
     for start in range(0, len(keys), _ASK_AT_ONCE):
         rows = GroupRecord.objects.filter(cluster_id=cluster_id, key__in=keys[start : start + _ASK_AT_ONCE])
         for group, packed in rows.values_list("group_id", "members"):
-            found[group] = {name: (client, host) for name, (client, host) in json.loads(packed).items()}
-    return found
+            members[group] = commits.unpack_members(packed)
+    return members
 
 
 def _clocks(
     lease: Lease, newest: Mapping[_Row, tuple[CommitKey, KeptCommits | Gone]], now_ms: int
 ) -> dict[int, int]:  # fmt: skip
-    """Return, by partition, how far our clock is ahead of the one its coordinator stamps commits with."""
+    """Return, by partition, how far our clock is ahead of its coordinator's commit timestamps."""
     if not newest or not collector_store.is_live(lease, now_ms):
         return {}
     clocks: dict[int, int] = {}
@@ -176,7 +177,7 @@ def _write(
         if isinstance(kept, KeptCommits)
     ]
     deletes = [(cluster_id, *row) for row, (_, kept) in sorted(newest.items()) if isinstance(kept, Gone)]
-    groups = sorted(_group_row(cluster_id, group, each) for group, each in joined.items())
+    groups = sorted(_group_row(cluster_id, group, members) for group, members in joined.items())
     with connection.cursor() as cursor:
         if upserts:
             cursor.executemany(_UPSERT_COMMIT, upserts)
@@ -198,12 +199,12 @@ def _commit_row(cluster_id: int, row: _Row, group: str, kept: KeptCommits) -> Va
 
 
 def _group_row(cluster_id: int, group: str, joined: Joined) -> tuple[int, bytes, str, str, int, int]:
-    key, members = key_of(text.unescape_text(group)), json.dumps(joined.members, separators=(",", ":"))
+    key, members = key_of(text.unescape_text(group)), commits.pack_members(joined.members)
     return cluster_id, key, group, members, joined.log_partition, joined.log_offset
 
 
 def _count_newer(lease: Lease, newer: Mapping[int, int]) -> None:
-    """Add to the numbers of records of types that contain nothing we show."""
+    """Add to the numbers of records whose types no page shows."""
     if not newer:
         return
     row = collector_row(lease).get()

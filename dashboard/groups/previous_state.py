@@ -26,17 +26,17 @@ from dashboard.runtime.collector_names import OFFSETS
 from dashboard.runtime.leases import Lease
 from fenceline.facts import OPEN_STATES, TopicPartition
 from fenceline.kafka import end_offset_history as ends
-from fenceline.kafka.commits import TOPIC, unpack_commits
+from fenceline.kafka.commits import TOPIC, MemberSeen, unpack_commits, unpack_members
 from fenceline.kafka.counting import LINK_SPAN_MS
 from fenceline.kafka.end_offset_history import EndOffset
 from fenceline.kafka.group_observation import GroupBlocker, Logged, LoggedCommit, Stood
 from fenceline.kafka.groups import Commit, Committed, GroupStatus, Point, Waiting
 
-#: The log replaces a coordinator that may not be asked while its tail is no older than this.
+#: The log stands in for a coordinator that may not be asked while its tail is younger than this.
 _LIVE_MS = 15_000
-#: Transactions that ended longer ago do not show whose commits may be part of one.
+#: Transactions that ended longer ago do not show which groups commit in transactions.
 _NAMED_MS = 86_400_000
-#: Ids in one question: SQLite takes 32,766 parameters.
+#: Ids in one SQL query: SQLite takes 32,766 parameters.
 _ASK_AT_ONCE = 5_000
 _STOOD = (
     "group__group_id", "topic", "partition", "offset", "leader_epoch", "metadata", "commit_ms", "unstable",
@@ -51,12 +51,12 @@ _LOGGED = (
 
 @dataclass(slots=True)
 class PreviousGroups:
-    """All of it for one poll."""
+    """The previous state for one poll."""
 
     groups: Mapping[str, Group]
     stood: Mapping[str, Mapping[TopicPartition, Stood]]
     logged: Mapping[str, Mapping[TopicPartition, Logged]]
-    members: Mapping[str, int]
+    members: Mapping[str, Mapping[str, MemberSeen]]
     #: Packed histories of ends, and the newest end.
     ends: Mapping[TopicPartition, tuple[str, EndOffset | None]]
     #: The transactions open in partitions, the oldest first.
@@ -69,10 +69,10 @@ class PreviousGroups:
         """Return the history of a partition's end, oldest first."""
         if where not in self._unpacked:
             packed, newest = self.ends.get(where, ("", None))
-            found = list(ends.unpack_ends(packed))
-            if newest is not None and (not found or found[-1].at_ms < newest.at_ms):
-                found.append(newest)
-            self._unpacked[where] = found
+            history = list(ends.unpack_ends(packed))
+            if newest is not None and (not history or history[-1].at_ms < newest.at_ms):
+                history.append(newest)
+            self._unpacked[where] = history
         return self._unpacked[where]
 
 
@@ -89,15 +89,15 @@ class GroupRows:
         return list(rows.values_list("group_id", flat=True).distinct())
 
     def logged_commits(self, groups: Collection[str]) -> Mapping[str, Mapping[TopicPartition, Committed]]:
-        """Return their newest commits, where the tail sees them as they come; others are left out."""
+        """Return their newest commits where the tail is up to date; other groups are left out."""
         if not self._tail_lives():
             return {}
         wanted = set(groups)
-        found: dict[str, dict[TopicPartition, Committed]] = {name: {} for name in groups}
+        commits: dict[str, dict[TopicPartition, Committed]] = {name: {} for name in groups}
         for name, where, logged in self._logged_rows():
             if name in wanted:
-                found[name][where] = logged.committed
-        return found
+                commits[name][where] = logged.committed
+        return commits
 
     def transactional_ids(self, producer_ids: Collection[int]) -> Mapping[int, str]:
         """Return the ids that have these producer ids, as far as they are known."""
@@ -121,10 +121,10 @@ class GroupRows:
         return [LoggedCommit(*key, *place) for key, place in sorted(newest.items())]
 
     def known_groups(self) -> PreviousGroups:
-        """Return all that a poll is compared with."""
+        """Return the rows that a poll is compared with."""
         logged: defaultdict[str, dict[TopicPartition, Logged]] = defaultdict(dict)
-        for name, where, each in self._logged_rows():
-            logged[name][where] = each
+        for name, where, logged_commit in self._logged_rows():
+            logged[name][where] = logged_commit
         return PreviousGroups(
             groups={row.group_id: row for row in Group.objects.filter(cluster_id=self._cluster_id)},
             stood=self._stood(),
@@ -136,10 +136,12 @@ class GroupRows:
         )
 
     def _tail_lives(self) -> bool:
-        """Whether every tail of `__consumer_offsets` sees commits as they come."""
+        """Return whether every tail of `__consumer_offsets` is up to date."""
         rows = Collector.objects.filter(cluster_id=self._cluster_id, name__startswith=OFFSETS)
-        seen = list(rows.values_list("seen_through_ms", "error"))
-        return bool(seen) and all(ms and self._now_ms - ms < _LIVE_MS and not error for ms, error in seen)
+        progress = list(rows.values_list("seen_through_ms", "error"))
+        return bool(progress) and all(
+            ms and self._now_ms - ms < _LIVE_MS and not error for ms, error in progress
+        )
 
     def _logged_rows(self) -> Iterator[tuple[str, TopicPartition, Logged]]:
         positions = Position.objects.filter(cluster_id=self._cluster_id, topic=TOPIC)
@@ -152,15 +154,15 @@ class GroupRows:
             yield name, TopicPartition(topic, number), logged
 
     def _stood(self) -> Mapping[str, Mapping[TopicPartition, Stood]]:
-        found: defaultdict[str, dict[TopicPartition, Stood]] = defaultdict(dict)
+        stood_by_group: defaultdict[str, dict[TopicPartition, Stood]] = defaultdict(dict)
         rows = GroupOffset.objects.filter(group__cluster_id=self._cluster_id).values_list(*_STOOD)
         for name, topic, number, *others in rows.iterator(5_000):
-            found[name][TopicPartition(topic, number)] = _stood(others)
-        return found
+            stood_by_group[name][TopicPartition(topic, number)] = _stood(others)
+        return stood_by_group
 
-    def _members(self) -> Mapping[str, int]:
+    def _members(self) -> Mapping[str, Mapping[str, MemberSeen]]:
         rows = GroupRecord.objects.filter(cluster_id=self._cluster_id).values_list("group_id", "members")
-        return {name: len(json.loads(packed)) for name, packed in rows}
+        return {name: unpack_members(packed) for name, packed in rows}
 
     def _ends(self) -> Mapping[TopicPartition, tuple[str, EndOffset | None]]:
         rows = PartitionRecord.objects.filter(cluster_id=self._cluster_id)
@@ -172,22 +174,22 @@ class GroupRows:
 
     def _holders(self) -> Mapping[TopicPartition, Sequence[GroupBlocker]]:
         """Return blockers by partition: as leaders describe them, else from open transactions' records."""
-        found: defaultdict[TopicPartition, list[GroupBlocker]] = defaultdict(list)
+        open_in: defaultdict[TopicPartition, list[GroupBlocker]] = defaultdict(list)
         for where, blocker in self._open_in():
-            found[where].append(blocker)
+            open_in[where].append(blocker)
         pinned: defaultdict[TopicPartition, list[GroupBlocker]] = defaultdict(list)
         pins = PinRecord.objects.filter(cluster_id=self._cluster_id).order_by("start_offset")
         for pin in pins:
             who = pin.producer_id, pin.producer_epoch, pin.transactional_id
             pinned[TopicPartition(pin.topic, pin.partition)].append(GroupBlocker(*who, pin.start_offset))
-        return {where: _one_of(some) for where, some in found.items()} | pinned
+        return {where: _one_of(blockers) for where, blockers in open_in.items()} | pinned
 
     def _committing(self) -> Mapping[int, Sequence[GroupBlocker]]:
-        found: defaultdict[int, list[GroupBlocker]] = defaultdict(list)
+        blockers_by_partition: defaultdict[int, list[GroupBlocker]] = defaultdict(list)
         for where, blocker in self._open_in():
             if where.topic == TOPIC:
-                found[where.partition].append(blocker._replace(pending=True))
-        return {number: _one_of(some) for number, some in found.items()}
+                blockers_by_partition[where.partition].append(blocker._replace(pending=True))
+        return {number: _one_of(blockers) for number, blockers in blockers_by_partition.items()}
 
     def _open_in(self) -> Iterator[tuple[TopicPartition, GroupBlocker]]:
         """Yield the open transactions, by each partition that their records name."""
@@ -202,9 +204,9 @@ class GroupRows:
         return Transaction.objects.filter(cluster_id=self._cluster_id, state__in=states)
 
 
-def _one_of(some: Sequence[GroupBlocker]) -> Sequence[GroupBlocker]:
-    """Note of each of several that it may be meant: nobody knows which."""
-    return [each._replace(certain=len(some) == 1) for each in some]
+def _one_of(blockers: Sequence[GroupBlocker]) -> Sequence[GroupBlocker]:
+    """Mark each of several blockers as possible only: the record does not show which one it is."""
+    return [blocker._replace(certain=len(blockers) == 1) for blocker in blockers]
 
 
 def _end(seen_ms: int | None, lso: int | None, high_watermark: int | None) -> EndOffset | None:
@@ -216,13 +218,13 @@ def _end(seen_ms: int | None, lso: int | None, high_watermark: int | None) -> En
 def _stood(columns: Sequence[Any]) -> Stood:
     *first, status, waiting, waiting_ms, blockers, points = columns
     waits = Waiting(waiting) if waiting else None
-    holders = tuple(GroupBlocker(**each) for each in blockers)
+    holders = tuple(GroupBlocker(**blocker) for blocker in blockers)
     return Stood._make([*first, GroupStatus(status), waits, waiting_ms, holders, _points(points)])
 
 
 def packed_blockers(blockers: Iterable[GroupBlocker]) -> str:
     """Return blockers as the JSON text of their column."""
-    return json.dumps([each._asdict() for each in blockers], separators=(",", ":"))
+    return json.dumps([blocker._asdict() for blocker in blockers], separators=(",", ":"))
 
 
 def packed_points(points: Iterable[Sequence[int | None]]) -> str:
@@ -231,4 +233,4 @@ def packed_points(points: Iterable[Sequence[int | None]]) -> str:
 
 
 def _points(packed: str) -> tuple[Point, ...]:
-    return tuple(Point(*each) for each in json.loads(packed)) if packed else ()
+    return tuple(Point(*point) for point in json.loads(packed)) if packed else ()

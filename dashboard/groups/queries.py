@@ -12,7 +12,7 @@ from django.db.models import Case, Count, F, IntegerField, Max, Min, Q, QuerySet
 from django.db.models.expressions import Expression, OrderBy
 
 from dashboard.models import Group, GroupOffset, PinRecord, Transaction
-from dashboard.runtime.criteria import Criteria, Name, Sorted
+from dashboard.runtime.criteria import Criteria, Name, Search, Sorted
 from dashboard.runtime.paging import Number, Page, page_of
 from fenceline.kafka.families import family_of
 from fenceline.kafka.groups import WORST_STATUSES, Waiting
@@ -20,11 +20,11 @@ from fenceline.kafka.transactional_ids import keys_named
 
 #: The topic in which coordinators keep what groups have committed.
 OFFSETS_TOPIC = "__consumer_offsets"
-#: What a list is asked for to get every group with a transactional commit pending, whatever its status.
+#: The filter for every group with a pending transactional commit, whatever its status.
 PENDING = "pending"
-#: So many rows of offsets one page reads for what blocks its groups, or what its transactions block.
+#: Maximum rows of offsets that one page reads for blockers or for blocked groups.
 MOST_WAITING = 5_000
-#: How many groups that a transaction may be committing for are named.
+#: Maximum named groups that a transaction may be committing for.
 _MOST_CANDIDATES = 10
 _RANKS = {status.value: n for n, status in enumerate(WORST_STATUSES)}
 _RANK = Case(
@@ -33,7 +33,7 @@ _RANK = Case(
     output_field=IntegerField(),
 )
 
-#: Who waits the longest first; databases differ in where they put what is not known.
+#: The longest wait first; databases differ in where they sort NULL.
 _LONGEST = OrderBy(F("waiting_ms"), nulls_first=True)
 
 
@@ -41,11 +41,11 @@ class GroupCriteria(Criteria):
     """Which groups a list is asked for."""
 
     cluster: Name = ""
-    status: Literal["", "BLOCKED", "STOP", "STALL", "REWIND", "WARN", "UNKNOWN", "OK", "pending"] = ""
+    status: Literal["", "BLOCKED", "STOP", "STALL", "REWIND", "WARN", "UNKNOWN", "OK", "LEFT", "pending"] = ""
     #: One family, its groups one by one; "" for all families, each folded into one row.
     family: Name = ""
     #: A part of a group's id.
-    q: Name = ""
+    q: Search = ""
 
 
 class SortedGroups(Sorted, GroupCriteria):
@@ -56,9 +56,8 @@ class SortedGroups(Sorted, GroupCriteria):
 
 @dataclass(frozen=True, slots=True)
 class GroupFamily:
-    """Groups that are listed as one: those whose ids are random, all others alone.
-
-    Sums leave out what is unknown; `partial` where they do.
+    """Groups that are listed as one row: groups with random ids are folded, all others are alone.
+    Sums leave out unknown figures; `partial` where they do.
     """
 
     cluster: str
@@ -111,17 +110,17 @@ class BlockedReader:
     pending: bool
     certain: bool
     since_ms: int | None
-    #: Offsets between what it committed and the end of the log, None where that is not known.
+    #: Offsets between its commit and the end of the log, None where that is not known.
     behind: int | None
 
 
 def status_counts(cluster: str) -> Mapping[str, int]:
-    """Return how many groups have each status, the worst first, and how many have a commit pending."""
+    """Return the number of groups by status, the worst first, and of those with a pending commit."""
     is_pending = Count("id", filter=Q(unstable__gt=0))
     rows = _all(cluster).values_list("status").annotate(n=Count("id"), pending_too=is_pending)
-    found = {status: (n, pending) for status, n, pending in rows}
-    each = {status.value: found.get(status.value, (0, 0))[0] for status in WORST_STATUSES}
-    return {**each, PENDING: sum(pending for _, pending in found.values())}
+    counts = {status: (n, pending) for status, n, pending in rows}
+    by_status = {status.value: counts.get(status.value, (0, 0))[0] for status in WORST_STATUSES}
+    return {**by_status, PENDING: sum(pending for _, pending in counts.values())}
 
 
 def group_page(wanted: SortedGroups, *, page: Number, size: int) -> Page[GroupFamily]:
@@ -132,16 +131,14 @@ def group_page(wanted: SortedGroups, *, page: Number, size: int) -> Page[GroupFa
         return groups.with_items(_with_blockers(map(_alone, groups.items)))
     folded = page_of(_folded(rows).order_by(*_order(wanted, alone=False)), page, size)
     alone = Group.objects.select_related("cluster").in_bulk(
-        [each["any"] for each in folded.items if _is_alone(each)]
+        [row["any"] for row in folded.items if _is_alone(row)]
     )
-    families = [
-        _alone(alone[each["any"]]) if each["any"] in alone else _family(each) for each in folded.items
-    ]
+    families = [_alone(alone[row["any"]]) if row["any"] in alone else _family(row) for row in folded.items]
     return folded.with_items(_with_blockers(families))
 
 
 def groups_after(wanted: GroupCriteria, *, place: int, limit: int) -> Sequence[Group]:
-    """Return the next groups behind a row's key, in the order in which they were first seen."""
+    """Return the next groups after a row's key, in the order in which they were first seen."""
     return list(_filtered(wanted).filter(pk__gt=place).select_related("cluster").order_by("pk")[:limit])
 
 
@@ -154,10 +151,10 @@ def find_group(cluster: str, name: str) -> Group | None:
     return None
 
 
-def offset_page(of: Group, *, page: Number, size: int) -> Page[GroupOffset]:
-    """Return one page of what a group committed, the worst partition first."""
+def offset_page(group: Group, *, page: Number, size: int) -> Page[GroupOffset]:
+    """Return one page of a group's commits, the worst partition first."""
     lag = OrderBy(F("high_watermark") - F("offset"), descending=True, nulls_last=True)
-    rows = GroupOffset.objects.filter(group=of)
+    rows = GroupOffset.objects.filter(group=group)
     return page_of(rows.order_by(_RANK, "-unstable", lag, "topic", "partition"), page, size)
 
 
@@ -165,7 +162,7 @@ def partition_readers(cluster_id: int, topic: str, partition: int, *, most: int)
     """Return the groups that read a partition, those that wait there first."""
     rows = GroupOffset.objects.filter(topic=topic, partition=partition, group__cluster=cluster_id)
     order = Case(
-        *(When(waiting=each.value, then=Value(n)) for n, each in enumerate(Waiting)),
+        *(When(waiting=waiting.value, then=Value(n)) for n, waiting in enumerate(Waiting)),
         default=Value(len(Waiting)),
         output_field=IntegerField(),
     )
@@ -173,7 +170,7 @@ def partition_readers(cluster_id: int, topic: str, partition: int, *, most: int)
 
 
 def blocked_offsets(row: Group, *, most: int) -> Sequence[GroupOffset]:
-    """Return the offsets of a group that are at a blocked LSO, past one, or pending; the longest first."""
+    """Return a group's offsets at a blocked LSO, past one, or pending; those that waited longest first."""
     stuck = Q(waiting__in=[Waiting.PROBABLY.value, Waiting.READS_PAST.value]) | Q(unstable=True)
     return list(GroupOffset.objects.filter(stuck, group=row).order_by(_LONGEST, "id")[:most])
 
@@ -183,43 +180,36 @@ def transaction_waiters(
     open_in: Mapping[int, Sequence[PinRecord]],
     log_partitions: Mapping[int, Sequence[int]],
 ) -> Mapping[int, Sequence[BlockedReader]]:
-    """Return who waits for the transactions of ids, by the key of their row.
-
-    `open_in` is where each is open (`partitions.pins_of`), `log_partitions` the partitions of
+    """Return the groups that wait for transactions of ids, by the key of the id's row.
+    `open_in` is where each is open (`partitions.pins_of`). `log_partitions` are the partitions of
     `__consumer_offsets` that each names: there its groups' commits are pending.
     """
-    found: dict[int, list[BlockedReader]] = defaultdict(list)
-    standing = _standing(pin for each in open_in.values() for pin in each)
+    readers: dict[int, list[BlockedReader]] = defaultdict(list)
+    standing = _standing(pin for pins in open_in.values() for pin in pins)
     for offset in [*standing, *_pending(rows, log_partitions)]:
         for row in rows:
             if row.cluster_id == offset.group.cluster_id and (blocker := _naming(row, offset)):
-                found[row.pk].append(_waiter(offset, blocker))
-    return {pk: list(dict.fromkeys(each)) for pk, each in found.items()}
+                readers[row.pk].append(_waiter(offset, blocker))
+    return {pk: list(dict.fromkeys(waiters)) for pk, waiters in readers.items()}
 
 
 def candidate_groups(row: Transaction, log_partitions: Sequence[int]) -> Sequence[Group]:
     """Return groups whose offsets lie in the partitions of `__consumer_offsets` that a transaction names.
 
-    It may commit for any of them: the record does not contain for which.
+    It may commit for any of them: its record does not name the groups.
     """
     rows = Group.objects.filter(cluster=row.cluster_id, log_partition__in=list(log_partitions))
     return list(rows.select_related("cluster").order_by("group_id")[: _MOST_CANDIDATES + 1])
 
 
 def blocking_transactions(offset: GroupOffset) -> Sequence[BlockingTransaction]:
-    """Return what a group waits for in a partition."""
-    return [_blocker(each) for each in offset.blockers]
+    """Return the transactions that block a group in a partition."""
+    return [_blocker(packed) for packed in offset.blockers]
 
 
-def distinct_blockers(found: Iterable[BlockingTransaction]) -> Sequence[BlockingTransaction]:
-    """Return blockers by what they are called: one transaction may hold many partitions."""
-    return list({each.transactional_id or each.producer_id: each for each in found}.values())
-
-
-def offset_lag(row: GroupOffset, end: int | None) -> int | None:
-    """Return how many offsets lie between what a group committed and an end, None where one is unknown."""
-    unknown = end is None or row.offset is None or row.beyond_end
-    return None if unknown else max(0, end - row.offset)  # type: ignore[operator]
+def distinct_blockers(blockers: Iterable[BlockingTransaction]) -> Sequence[BlockingTransaction]:
+    """Return blockers, each transaction once: it may block many partitions."""
+    return list({blocker.transactional_id or blocker.producer_id: blocker for blocker in blockers}.values())
 
 
 def lag_trend(row: Group) -> Sequence[LagPoint]:
@@ -228,7 +218,7 @@ def lag_trend(row: Group) -> Sequence[LagPoint]:
 
 
 def history_points(text: str, which: int) -> Sequence[tuple[int, int]]:
-    """Return one column of a history kept as JSON text, with its instants; what is not known is left out."""
+    """Return one column of a history kept as JSON text, with its instants, without unknown values."""
     return [(point[0], point[which]) for point in json.loads(text or "[]") if point[which] is not None]
 
 
@@ -307,17 +297,19 @@ def _alone(row: Group) -> GroupFamily:
 
 
 def _with_blockers(families: Iterable[GroupFamily]) -> Sequence[GroupFamily]:
-    """Return families, those of a single group with what blocks it."""
-    found = list(families)
-    stuck = [each.group.pk for each in found if each.group and (each.blocked or each.unstable)]
+    """Return families, those of a single group with its blockers."""
+    listed = list(families)
+    stuck = [family.group.pk for family in listed if family.group and (family.blocked or family.unstable)]
     waits = Q(waiting=Waiting.PROBABLY.value) | Q(unstable=True)
     rows = GroupOffset.objects.filter(waits, group__in=stuck)[:MOST_WAITING] if stuck else ()
     by_group: dict[int, list[BlockingTransaction]] = defaultdict(list)
     for row in rows:
         by_group[row.group_id] += blocking_transactions(row)
     return [
-        replace(each, blockers=distinct_blockers(by_group.get(each.group.pk, ()))) if each.group else each
-        for each in found
+        replace(family, blockers=distinct_blockers(by_group.get(family.group.pk, ())))
+        if family.group
+        else family
+        for family in listed
     ]
 
 
@@ -337,34 +329,34 @@ def _standing(pins: Iterable[PinRecord]) -> Sequence[GroupOffset]:
     names = {(pin.cluster_id, pin.topic, pin.partition) for pin in pins}
     if not names:
         return []
-    clusters, topics, numbers = (set(each) for each in zip(*names, strict=True))
+    clusters, topics, numbers = (set(values) for values in zip(*names, strict=True))
     rows = GroupOffset.objects.filter(
         topic__in=topics, partition__in=numbers, group__cluster__in=clusters, waiting=Waiting.PROBABLY.value
     )
-    found = rows.select_related("group__cluster").order_by(_LONGEST, "id")[:MOST_WAITING]
-    return [row for row in found if (row.group.cluster_id, row.topic, row.partition) in names]
+    waiting = rows.select_related("group__cluster").order_by(_LONGEST, "id")[:MOST_WAITING]
+    return [row for row in waiting if (row.group.cluster_id, row.topic, row.partition) in names]
 
 
 def _pending(
     rows: Sequence[Transaction], log_partitions: Mapping[int, Sequence[int]]
 ) -> Sequence[GroupOffset]:
-    """Return the commits that are pending in the partitions of `__consumer_offsets` that some ids name."""
-    those = {(row.cluster_id, number) for row in rows for number in log_partitions.get(row.pk, ())}
-    if not those:
+    """Return the pending commits in the partitions of `__consumer_offsets` that some ids name."""
+    named = {(row.cluster_id, number) for row in rows for number in log_partitions.get(row.pk, ())}
+    if not named:
         return []
-    clusters, numbers = (set(each) for each in zip(*those, strict=True))
-    found = GroupOffset.objects.filter(
+    clusters, numbers = (set(values) for values in zip(*named, strict=True))
+    pending = GroupOffset.objects.filter(
         unstable=True, group__cluster__in=clusters, group__log_partition__in=numbers
     )
-    return list(found.select_related("group__cluster").order_by(_LONGEST, "id")[:MOST_WAITING])
+    return list(pending.select_related("group__cluster").order_by(_LONGEST, "id")[:MOST_WAITING])
 
 
 def _naming(row: Transaction, offset: GroupOffset) -> BlockingTransaction | None:
-    """Return what of a group's blockers is this id's transaction."""
-    for each in blocking_transactions(offset):
-        unnamed = not each.transactional_id and each.producer_id == row.producer_id
-        if each.transactional_id == row.transactional_id or unnamed:
-            return each
+    """Return the one of a group's blockers that is this id's transaction."""
+    for blocker in blocking_transactions(offset):
+        unnamed = not blocker.transactional_id and blocker.producer_id == row.producer_id
+        if blocker.transactional_id == row.transactional_id or unnamed:
+            return blocker
     return None
 
 
@@ -377,12 +369,12 @@ def _waiter(offset: GroupOffset, blocker: BlockingTransaction) -> BlockedReader:
         pending=blocker.pending,
         certain=blocker.certain,
         since_ms=offset.waiting_ms,
-        behind=offset_lag(offset, offset.high_watermark),
+        behind=offset.lag_hw,
     )
 
 
 def _order(wanted: SortedGroups, *, alone: bool) -> Sequence[OrderBy]:
-    """Return an order of groups, or of families: these have the same columns, added up."""
+    """Return an order of groups, or of families: those have the same columns, summed."""
     blocked, lag, unread, behind = (
         ("blocked", "lag_hw", "lag_lso", "lag_ms") if alone else ("stuck", "lag", "unread", "behind")
     )
@@ -393,4 +385,4 @@ def _order(wanted: SortedGroups, *, alone: bool) -> Sequence[OrderBy]:
         by = [_RANK if alone else F("rank"), F(blocked) * -1, F(lag) * -1, *by]
     first, *rest = by
     turned = OrderBy(first, descending=wanted.descending, nulls_last=True)
-    return [turned, *(OrderBy(each, nulls_last=True) for each in rest)]
+    return [turned, *(OrderBy(column, nulls_last=True) for column in rest)]

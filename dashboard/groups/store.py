@@ -1,8 +1,8 @@
 """Saves a poll of consumer groups: a row for each group, and one for each partition it has committed for.
 
-Only what has changed is written, in key order: the lease first, then groups and offsets, in database
-transactions of some thousand rows each. What could not be seen keeps its rows, with an error and a gap; what
-is gone goes.
+Only changes are written, in key order: the lease first, then groups and offsets, in database transactions of
+some thousand rows each. Rows that could not be read stay, with an error and a gap; rows of deleted groups
+are deleted.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 from django.conf import settings
 from django.db import connection
+from django.db.models import F, QuerySet
 
 from dashboard.groups.added_offset_store import save_added_offsets
 from dashboard.groups.previous_state import GroupRows, PreviousGroups, packed_blockers, packed_points
-from dashboard.models import Group, GroupOffset
+from dashboard.models import DroppedOffset, Group, GroupOffset
 from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import GROUPS as NAME
 from dashboard.runtime.leases import Lease
@@ -25,6 +26,7 @@ from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.series.store import SeriesSample, extend_span, save_samples
 from fenceline.decode import text
 from fenceline.facts import TopicPartition
+from fenceline.kafka.commits import subscribed_topics
 from fenceline.kafka.families import family_of, fit_name
 from fenceline.kafka.group_observation import (
     Around,
@@ -55,13 +57,15 @@ _offsets = GroupOffset._meta.db_table
 _UPSERT_GROUP = upsert_statement(Group._meta.db_table, _GROUP, _GROUP[:2], overwrite_changes(_GROUP[2:]))
 _UPSERT_OFFSET = upsert_statement(_offsets, _OFFSET, _OFFSET[:3], overwrite_changes(_OFFSET[3:]))
 _DELETE_OFFSET = f"DELETE FROM {_offsets} WHERE group_id = %s AND topic = %s AND partition = %s"  # noqa: S608
-#: Columns whose change writes a group's row; ages and points are written with it, or when they are old.
+#: Columns whose change writes a group's row; ages and points are written with it, or once they are old.
 _NEWS = tuple(
     name for name in _GROUP if name not in ("cluster_id", "key", "lag_ms", "trend", "seen_ms", "rev")
 )
 #: The columns of its series.
 _SERIES = tuple(column.name for column in GROUP.columns)
-#: Rows in one save, so that no other writer waits for long.
+#: States of groups whose logged members are gone.
+_WITHOUT_MEMBERS = ("", "Empty", "Dead")
+#: Maximum rows in one save, so that other writers wait briefly.
 _SAVE_AT_ONCE = 4_000
 _ASK_AT_ONCE = 5_000
 _LONGEST_SCOPE = 300
@@ -69,7 +73,7 @@ _LONGEST_SCOPE = 300
 
 @dataclass(frozen=True, slots=True)
 class _Changed:
-    """A group whose row, or some of whose offsets, are to be written."""
+    """A group whose row, or some of whose offsets, must be written."""
 
     key: bytes
     name: str
@@ -77,18 +81,20 @@ class _Changed:
     row: Row
     offsets: Mapping[TopicPartition, Stood]
     gone: Sequence[TopicPartition]
+    #: Those of `gone` with unread records, with their offsets.
+    dropped: Sequence[tuple[TopicPartition, int]]
     sample: SeriesSample
 
 
 def save_groups(lease: Lease, observed: ObservedGroups, rows: GroupRows, *, now_ms: int) -> int:
-    """Save what a poll found; return how many groups it changed. Raises `LeaseLost` for an outdated token."""
+    """Save a poll; return how many groups it changed. Raises `LeaseLost` for an outdated token."""
     known = rows.known_groups()
     changed = [
-        each
-        for name, seen in observed.groups.items()
-        if (each := _changed(lease.cluster_id, name, seen, observed, known)) is not None
+        change
+        for name, observed_group in observed.groups.items()
+        if (change := _changed(lease.cluster_id, name, observed_group, observed, known)) is not None
     ]
-    for part in _parts(sorted(changed, key=lambda each: each.key)):
+    for part in _parts(sorted(changed, key=lambda change: change.key)):
         _save_some(lease, part, observed.at_ms)
     missing = {name: row.pk for name, row in known.groups.items() if name not in observed.groups}
     _save_rest(lease, observed, missing, now_ms)
@@ -98,7 +104,7 @@ def save_groups(lease: Lease, observed: ObservedGroups, rows: GroupRows, *, now_
 @retry_write
 def _save_rest(lease: Lease, observed: ObservedGroups, missing: Mapping[str, int], now_ms: int) -> None:
     with write_transaction(lease, {"seen_through_ms": observed.at_ms}) as write:
-        _miss(list(missing.values()), observed.partial)
+        _miss(list(missing.values()), observed.partial, observed.at_ms)
         unseen = [SeriesSample(name, None, ended=not observed.partial) for name in missing]
         save_added_offsets(lease.cluster_id, observed.added)
         save_samples(lease.cluster_id, GROUP, unseen, at_ms=observed.at_ms)
@@ -114,46 +120,57 @@ def _save_rest(lease: Lease, observed: ObservedGroups, missing: Mapping[str, int
 
 
 def _changed(
-    cluster_id: int, name: str, seen: SeenGroup, observed: ObservedGroups, known: PreviousGroups
+    cluster_id: int, name: str, observed_group: SeenGroup, observed: ObservedGroups, known: PreviousGroups
 ) -> _Changed | None:  # fmt: skip
-    """Return what is to be written of a group; None where nothing is new."""
+    """Return the change of a group; None where nothing is new."""
     before = known.stood.get(name, {})
-    now = before if seen.unseen else dict(_stands(name, seen, observed, known))
-    offsets = {where: each for where, each in now.items() if has_changed(before.get(where), each)}
+    now = before if observed_group.unseen else dict(_stands(name, observed_group, observed, known))
+    offsets = {where: stood for where, stood in now.items() if has_changed(before.get(where), stood)}
     gone = sorted(before.keys() - now.keys())
     key, old = key_of(text.unescape_text(name)), known.groups.get(name)
     head = cluster_id, key, name, family_of(name).name
-    asked = {topic: of for (group, topic), of in observed.committers.items() if group == name}
+    asked = {topic: group_id for (group, topic), group_id in observed.committers.items() if group == name}
     committers = _committers(old.committers if old else "", asked, {where.topic for where in now})
+    joined = known.members.get(name)
+    members = None if joined is None else len(joined)
     row = (
         *head,
-        *_group_columns(seen, now.values(), observed.at_ms, old, known.members.get(name), committers),
+        *_group_columns(observed_group, now.values(), observed.at_ms, old, members, committers),
     )
     if old is not None and not offsets and not gone and not _is_news(old, row):
         return None
-    return _Changed(key, name, row, offsets, gone, _sample(name, seen, row))
+    dropped = [(where, offset) for where in gone if (offset := _unread_from(before[where])) is not None]
+    return _Changed(key, name, row, offsets, gone, dropped, _sample(name, observed_group, row))
 
 
-def _sample(name: str, seen: SeenGroup, row: Row) -> SeriesSample:
-    """Return the figures of a row; none where some of the group's partitions could not be seen."""
+def _unread_from(stood: Stood) -> int | None:
+    """Return the offset of the first unread record; None where all is read, or nothing committed."""
+    return None if stood.lag_hw == 0 else stood.offset
+
+
+def _sample(name: str, observed_group: SeenGroup, row: Row) -> SeriesSample:
+    """Return the figures of a row; none where some of the group's partitions could not be read."""
     columns = dict(zip(_GROUP, row, strict=False))
-    values = None if seen.error else tuple(columns[column] for column in _SERIES)
+    values = None if observed_group.error else tuple(columns[column] for column in _SERIES)
     return SeriesSample(name, values)  # type: ignore[arg-type] # numbers all
 
 
 def _stands(
-    name: str, seen: SeenGroup, observed: ObservedGroups, known: PreviousGroups
+    name: str, observed_group: SeenGroup, observed: ObservedGroups, known: PreviousGroups
 ) -> Iterator[tuple[TopicPartition, Stood]]:
     before, logged = known.stood.get(name, {}), known.logged.get(name, {})
-    for where, committed in seen.committed.items():
-        unstable = where in seen.unstable
+    members = known.members.get(name, {}) if observed_group.state not in _WITHOUT_MEMBERS else {}
+    topics = subscribed_topics(members)
+    for where, committed in observed_group.committed.items():
+        unstable = where in observed_group.unstable
         around = Around(
             offsets=observed.offsets.get(where),
             only_markers=committed is not None and (where, committed.offset) in observed.only_markers,
             ends=known.ends_of(where),
             holders=known.holders.get(where, ()),
-            pending=_pending(name, where, seen, observed, known) if unstable else (),
-            isolation=seen.isolation,
+            pending=_pending(name, where, observed_group, observed, known) if unstable else (),
+            isolation=observed_group.isolation,
+            is_assigned=topics is None or where.topic in topics,
         )
         earlier, log = before.get(where), logged.get(where)
         yield (
@@ -165,32 +182,30 @@ def _stands(
                 log,
                 around,
                 now_ms=observed.at_ms,
-                blocked_after_ms=_blocked_after_ms(),
+                blocked_after_ms=settings.FENCELINE.limits.blocked_after_ms,
             ),
         )
 
 
-def _blocked_after_ms() -> int:
-    """Return for how long a group is at an LSO before it counts as blocked: never later than its finding."""
-    limits = settings.FENCELINE.limits
-    return int(1_000 * min(limits.group_blocked_s, limits.group_stalled_s))
-
-
 def _pending(
-    name: str, where: TopicPartition, seen: SeenGroup, observed: ObservedGroups, known: PreviousGroups
+    name: str,
+    where: TopicPartition,
+    observed_group: SeenGroup,
+    observed: ObservedGroups,
+    known: PreviousGroups,
 ) -> Sequence[GroupBlocker]:
     """Return the owners of a pending commit: by the log itself, else the possible ones."""
     read = [
-        GroupBlocker(*each[1:], pending=True, offset=each.offset)
-        for each in observed.pending.get((name, where), ())
+        GroupBlocker(*added[1:], pending=True, offset=added.offset)
+        for added in observed.pending.get((name, where), ())
     ]
-    if read or seen.log_partition is None:
+    if read or observed_group.log_partition is None:
         return read
-    return known.committing.get(seen.log_partition, ())
+    return known.committing.get(observed_group.log_partition, ())
 
 
 def _group_columns(
-    seen: SeenGroup,
+    observed_group: SeenGroup,
     stands: Collection[Stood],
     at_ms: int,
     old: Group | None,
@@ -198,40 +213,41 @@ def _group_columns(
     committers: str,
 ) -> Row:
     """Return a group's columns from its state on, without the revision."""
-    lso, hw = _sum(each.lag_lso for each in stands), _sum(each.lag_hw for each in stands)
-    # Without an answer of its coordinator it is as it was.
-    was = old if seen.error else None
+    read = [stood for stood in stands if stood.status is not GroupStatus.LEFT] or stands
+    lso, hw = _sum(stood.lag_lso for stood in read), _sum(stood.lag_hw for stood in read)
+    # Without an answer of its coordinator it keeps its state.
+    was = old if observed_group.error else None
     return (
-        seen.state or (was.state if was else ""),
-        seen.kind or (was.kind if was else ""),
-        was.coordinator if was and seen.coordinator is None else seen.coordinator,
-        seen.log_partition,
+        observed_group.state or (was.state if was else ""),
+        observed_group.kind or (was.kind if was else ""),
+        was.coordinator if was and observed_group.coordinator is None else observed_group.coordinator,
+        observed_group.log_partition,
         members,
         len(stands),
         lso,
         hw,
-        max((each.lag_ms for each in stands if each.lag_ms is not None), default=None),
+        max((stood.lag_ms for stood in read if stood.lag_ms is not None), default=None),
         _trend(old.trend if old else "", at_ms, lso, hw),
-        worst_status([each.status for each in stands]).value,
-        sum(each.status is GroupStatus.BLOCKED for each in stands),
-        sum(each.unstable for each in stands),
+        worst_status([stood.status for stood in stands]).value,
+        sum(stood.status is GroupStatus.BLOCKED for stood in stands),
+        sum(stood.unstable for stood in stands),
         committers,
         at_ms,
-        seen.error,
+        observed_group.error,
     )
 
 
 def _committers(packed: str, asked: Mapping[str, str | None], topics: Collection[str]) -> str:
-    """Return whose transactions commit a group's offsets, by topic: as asked now, else as known."""
+    """Return the transactional ids that commit a group's offsets, by topic: as asked now, else as known."""
     known = {**(json.loads(packed) if packed else {}), **asked}
-    kept = {topic: of for topic, of in sorted(known.items()) if topic in topics}
+    kept = {topic: transactional_id for topic, transactional_id in sorted(known.items()) if topic in topics}
     return json.dumps(kept, separators=(",", ":")) if kept else ""
 
 
 def _sum(numbers: Iterable[int | None]) -> int | None:
-    """Add up; None of nothing, and where one is not known."""
-    found = list(numbers)
-    return None if not found or None in found else sum(each for each in found if each is not None)
+    """Return the sum, None for no numbers and where one is not known."""
+    known = list(numbers)
+    return None if not known or None in known else sum(number for number in known if number is not None)
 
 
 def _trend(packed: str, at_ms: int, lso: int | None, hw: int | None) -> str:
@@ -252,12 +268,12 @@ def _is_news(old: Group, row: Row) -> bool:
 def _parts(changed: Sequence[_Changed]) -> Iterator[Sequence[_Changed]]:
     part: list[_Changed] = []
     size = 0
-    for each in changed:
-        if part and size + len(each.offsets) + 1 > _SAVE_AT_ONCE:
+    for change in changed:
+        if part and size + len(change.offsets) + 1 > _SAVE_AT_ONCE:
             yield part
             part, size = [], 0
-        part.append(each)
-        size += len(each.offsets) + 1
+        part.append(change)
+        size += len(change.offsets) + 1
     if part:
         yield part
 
@@ -267,29 +283,37 @@ def _save_some(lease: Lease, part: Sequence[_Changed], at_ms: int) -> None:
     with write_transaction(lease) as write:
         rev = write.next_rev()
         with connection.cursor() as cursor:
-            cursor.executemany(_UPSERT_GROUP, [(*each.row, rev) for each in part])
-            ids = _ids(lease.cluster_id, [each.key for each in part])
+            cursor.executemany(_UPSERT_GROUP, [(*change.row, rev) for change in part])
+            ids = _ids(lease.cluster_id, [change.key for change in part])
             offsets = [
-                _offset_row(ids[each.key], where, stood)
-                for each in part
-                for where, stood in sorted(each.offsets.items())
+                _offset_row(ids[change.key], where, stood)
+                for change in part
+                for where, stood in sorted(change.offsets.items())
             ]
-            gone = [(ids[each.key], *where) for each in part for where in each.gone]
+            gone = [(ids[change.key], *where) for change in part for where in change.gone]
             if offsets:
                 cursor.executemany(_UPSERT_OFFSET, offsets)
             if gone:
                 cursor.executemany(_DELETE_OFFSET, gone)
-        save_samples(lease.cluster_id, GROUP, [each.sample for each in part], at_ms=at_ms)
-        names = [each.name for each in part]
+        DroppedOffset.objects.bulk_create(
+            DroppedOffset(
+                cluster_id=lease.cluster_id, group_id=change.name, topic=topic, partition=number,
+                offset=offset, dropped_ms=at_ms,
+            )
+            for change in part
+            for (topic, number), offset in change.dropped
+        )  # fmt: skip
+        save_samples(lease.cluster_id, GROUP, [change.sample for change in part], at_ms=at_ms)
+        names = [change.name for change in part]
         write.notify_after_commit("groups", names)
 
 
 def _ids(cluster_id: int, keys: Sequence[bytes]) -> dict[bytes, int]:
-    found: dict[bytes, int] = {}
+    ids: dict[bytes, int] = {}
     for start in range(0, len(keys), _ASK_AT_ONCE):
         rows = Group.objects.filter(cluster_id=cluster_id, key__in=keys[start : start + _ASK_AT_ONCE])
-        found |= {bytes(key): pk for key, pk in rows.values_list("key", "id")}
-    return found
+        ids |= {bytes(key): pk for key, pk in rows.values_list("key", "id")}
+    return ids
 
 
 def _offset_row(group: int, where: TopicPartition, stood: Stood) -> Row:
@@ -298,14 +322,27 @@ def _offset_row(group: int, where: TopicPartition, stood: Stood) -> Row:
     return (group, *where, *first, status.value, waiting.value if waiting else "", waiting_ms, *last)
 
 
-def _miss(missing: Sequence[int], partial_because: str) -> None:
-    """Let groups go that are not listed any more; keep them where a list could not be seen whole."""
+def _miss(missing: Sequence[int], partial_because: str, at_ms: int) -> None:
+    """Delete groups that are no longer listed; keep them where a list could not be read whole."""
     for start in range(0, len(missing), _ASK_AT_ONCE):
         rows = Group.objects.filter(pk__in=missing[start : start + _ASK_AT_ONCE])
         if partial_because:
             rows.exclude(error=partial_because).update(error=partial_because)
         else:
+            _drop(GroupOffset.objects.filter(group__in=rows), at_ms)
             rows.delete()
+
+
+def _drop(rows: QuerySet[GroupOffset], at_ms: int) -> None:
+    """Keep the offsets of deleted groups where records are unread."""
+    unread = rows.exclude(offset=None).exclude(offset=F("high_watermark")).select_related("group")
+    DroppedOffset.objects.bulk_create(
+        DroppedOffset(
+            cluster_id=row.group.cluster_id, group_id=row.group.group_id, topic=row.topic,
+            partition=row.partition, offset=row.offset or 0, dropped_ms=at_ms,
+        )
+        for row in unread
+    )  # fmt: skip
 
 
 def _scope(scope: str) -> str:

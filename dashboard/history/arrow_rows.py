@@ -17,10 +17,18 @@ import pyarrow.dataset as ds
 
 from dashboard.history.report_types import Busiest, BusyTransaction, Day, ManifestKey
 from fenceline.facts import TransitionKind
-from fenceline.paths import to_url
-from fenceline.reports import APPLICATIONS, IDS, Manifest, ReportFigures, folder_of, part_folder, sum_figures
+from fenceline.history.reports import (
+    APPLICATIONS,
+    IDS,
+    Manifest,
+    ReportFigures,
+    folder_of,
+    part_folder,
+    sum_figures,
+)
+from fenceline.spark.paths import to_url
 
-#: How many ids are ranked at most: some hundred MB; of more, those that were met first.
+#: Maximum ranked ids: some hundred MB; beyond it, the first ones in the files.
 MOST_IDS = 1_000_000
 _ROWS_AT_ONCE = 200_000
 _MAPS = ("counts", "open_times", "marker_times")
@@ -31,12 +39,12 @@ _RANKED = ("commits", "aborts", "epochs")
 def daily_figures(url: str, key: ManifestKey, first: str, last: str) -> Sequence[Day]:
     """Return the figures of each application on each day, both days included."""
     columns = ["day", "application", "epochs", *_MAPS]
-    found: dict[tuple[str, str], list[ReportFigures]] = {}
+    by_day: dict[tuple[str, str], list[ReportFigures]] = {}
     for rows in _rows(url, key.manifest, APPLICATIONS, columns, first, last):
         for row in rows.to_pylist():
-            found.setdefault((row["day"], row["application"]), []).append(_figures(row))
-    days = [Day(*where, sum_figures(parts)) for where, parts in sorted(found.items())]
-    return [each for each in days if each.figures.counts]
+            by_day.setdefault((row["day"], row["application"]), []).append(_figures(row))
+    days = [Day(*where, sum_figures(parts)) for where, parts in sorted(by_day.items())]
+    return [day for day in days if day.figures.counts]
 
 
 @lru_cache(maxsize=32)
@@ -74,19 +82,19 @@ def _detailed(
     mine = pc.field("transactional_id").isin(names)
     wanted = mine if only is None else mine & only
     columns = ["transactional_id", "application", "epochs", *_MAPS]
-    found: dict[str, list[ReportFigures]] = {name: [] for name in names}
+    by_id: dict[str, list[ReportFigures]] = {name: [] for name in names}
     applications: dict[str, str] = {}
     for rows in _rows(url, manifest, IDS, columns, first, last, wanted):
         for row in rows.to_pylist():
-            found[row["transactional_id"]].append(_figures(row))
+            by_id[row["transactional_id"]].append(_figures(row))
             applications[row["transactional_id"]] = row["application"]
-    return [BusyTransaction(name, applications[name], sum_figures(found[name])) for name in names]
+    return [BusyTransaction(name, applications[name], sum_figures(by_id[name])) for name in names]
 
 
 def _rows(
     url: str, manifest: Manifest, table: str, columns: Sequence[str], first: str, last: str, only: Any = None
 ) -> Any:
-    """Yield Arrow batches of a table's rows in a range of days, of the parts that count."""
+    """Yield Arrow batches of a table's rows in a range of days, from the parts that may match."""
     fs, root = fsspec.core.url_to_fs(to_url(url))
     folder = f"{root.rstrip('/')}/{folder_of(manifest.cluster)}/parts"
     days = (pc.field("day") >= first) & (pc.field("day") <= last)

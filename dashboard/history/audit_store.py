@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import replace
+from typing import Any
 
 from dashboard.history.audits import AuditStatus
 from dashboard.history.report_types import ReportTrouble
@@ -16,23 +17,26 @@ from dashboard.models import AuditViolationRecord, Query
 from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import AUDITS as NAME
 from dashboard.runtime.leases import Lease
+from dashboard.runtime.sql import write_rows
 from dashboard.runtime.write_transactions import retry_write, write_transaction
-from fenceline.audit.manifest import AuditedRange, AuditManifest, AuditMode
+from fenceline.audit.manifest import AuditManifest
 from fenceline.audit.violations import AuditViolation, find_violation
+from fenceline.decode.typed import fields_of, read_json
+from fenceline.grouping import grouped
 
 __all__ = ["NAME", "read_violations", "save_audits"]
 
-_COLUMNS = ("since_ms", "missing", "duplicated", "detail")
-_DETAIL = ("mode", "query_id", "sources", "targets", "batches", "losses", "duplicates")
+#: The fields of a violation that are columns; the others are in `detail`, but for its queries.
+_COLUMNS = ("pipeline", "since_ms", "missing", "duplicated")
 
 
 @retry_write
 def save_audits(lease: Lease, polled: AuditStatus, *, now_ms: int) -> None:
-    """Save what a poll of a store that can be read found. Raises `LeaseLost`."""
+    """Save a poll of a readable store. Raises `LeaseLost`."""
     violated = {
-        name: found
-        for name, each in sorted(polled.pipelines.items())
-        if isinstance(each, AuditManifest) and (found := find_violation(name, each)) is not None
+        name: violation
+        for name, pipeline in sorted(polled.pipelines.items())
+        if isinstance(pipeline, AuditManifest) and (violation := find_violation(name, pipeline)) is not None
     }
     with write_transaction(lease, {"seen_through_ms": polled.at_ms}, lock_cluster=False):
         _save_violations(lease, violated, polled.unreadable, now_ms)
@@ -41,11 +45,11 @@ def save_audits(lease: Lease, polled: AuditStatus, *, now_ms: int) -> None:
 
 
 def read_violations(cluster_id: int) -> tuple[AuditViolation, ...]:
-    """Return the pipelines of a cluster that are violated, by name, with their streaming queries."""
+    """Return the violated pipelines of a cluster, by name, with their streaming queries."""
     rows = AuditViolationRecord.objects.filter(cluster_id=cluster_id)
-    found = [_violation_of(row) for row in rows.order_by("pipeline")]
-    queries = _queries(cluster_id, {each.query_id for each in found if each.query_id})
-    return tuple(replace(each, queries=queries.get(each.query_id, ())) for each in found)
+    violations = [_violation_of(row) for row in rows.order_by("pipeline")]
+    queries = _queries(cluster_id, {violation.query_id for violation in violations if violation.query_id})
+    return tuple(replace(violation, queries=queries.get(violation.query_id, ())) for violation in violations)
 
 
 def _save_violations(
@@ -54,62 +58,45 @@ def _save_violations(
     known = {row.pipeline: row for row in AuditViolationRecord.objects.filter(cluster_id=lease.cluster_id)}
     gone = [row.pk for name, row in known.items() if name not in violated and name not in unreadable]
     AuditViolationRecord.objects.filter(pk__in=gone).delete()
-    rows = [_row(lease, each, known.get(name), now_ms) for name, each in violated.items()]
-    AuditViolationRecord.objects.bulk_create(
-        [row for row in rows if row is not None],
-        update_conflicts=True,
-        unique_fields=["cluster", "pipeline"],
-        update_fields=_COLUMNS,
-    )
+    rows = [_row(lease, violation, known.get(name), now_ms) for name, violation in violated.items()]
+    write_rows(AuditViolationRecord, [row for row in rows if row is not None], ("cluster_id", "pipeline"))
 
 
 def _row(
-    lease: Lease, found: AuditViolation, known: AuditViolationRecord | None, now_ms: int
-) -> AuditViolationRecord | None:
+    lease: Lease, violation: AuditViolation, known: AuditViolationRecord | None, now_ms: int
+) -> Mapping[str, Any] | None:
     """Return the row to write; None where nothing has changed. A violation keeps its earliest instant."""
-    since_ms = max(0, min(found.since_ms, known.since_ms if known else now_ms))
-    if known is not None and replace(found, since_ms=since_ms) == _violation_of(known):
+    since_ms = max(0, min(violation.since_ms, known.since_ms if known else now_ms))
+    earliest = replace(violation, since_ms=since_ms)
+    if known is not None and earliest == _violation_of(known):
         return None
-    return AuditViolationRecord(
-        cluster_id=lease.cluster_id,
-        pipeline=found.pipeline,
-        since_ms=since_ms,
-        missing=found.missing,
-        duplicated=found.duplicated,
-        detail={name: getattr(found, name) for name in _DETAIL},
-    )
+    detail = fields_of(earliest)
+    del detail["queries"]
+    columns = {name: detail.pop(name) for name in _COLUMNS}
+    return {"cluster_id": lease.cluster_id, **columns, "detail": detail}
 
 
 def _violation_of(row: AuditViolationRecord) -> AuditViolation:
-    of = row.detail
-    return AuditViolation(
-        row.pipeline,
-        AuditMode(of["mode"]),
-        row.since_ms,
-        row.missing,
-        row.duplicated,
-        of["query_id"],
-        *(tuple(of[name]) for name in ("sources", "targets", "batches")),
-        *(tuple(AuditedRange(*each) for each in of[name]) for name in ("losses", "duplicates")),
-    )
+    return read_json(AuditViolation, {**row.detail, **{name: getattr(row, name) for name in _COLUMNS}})
 
 
 def _queries(cluster_id: int, query_ids: Collection[str]) -> Mapping[str, tuple[str, ...]]:
     """Return the subjects of streaming queries by their own id; a copied checkpoint has the same."""
-    found: dict[str, tuple[str, ...]] = defaultdict(tuple)
+    names_by_query: dict[str, tuple[str, ...]] = defaultdict(tuple)
     if query_ids:
         rows = Query.objects.filter(cluster_id=cluster_id, query_id__in=query_ids).order_by("ident")
         for query_id, ident in rows.values_list("query_id", "ident"):
-            found[query_id] += (f"query:{ident}",)
-    return found
+            names_by_query[query_id] += (f"query:{ident}",)
+    return names_by_query
 
 
 def _gaps(unreadable: Mapping[str, ReportTrouble], now_ms: int) -> Mapping[str, tuple[int, str]]:
-    """Return a gap for each reason: pipelines that are too many have one together."""
-    names: dict[ReportTrouble, list[str]] = defaultdict(list)
-    for name, trouble in unreadable.items():
-        names[trouble].append(name)
+    """Return a gap for each reason; pipelines beyond the maximum share one gap."""
+    names = grouped((trouble, name) for name, trouble in unreadable.items())
     return {
-        f"pipeline:{first}{f' and {len(more):,} more' if more else ''}": (now_ms, f"{each.why} {each.remedy}")
-        for each, (first, *more) in names.items()
+        f"pipeline:{first}{f' and {len(more):,} more' if more else ''}": (
+            now_ms,
+            f"{trouble.why} {trouble.remedy}",
+        )
+        for trouble, (first, *more) in names.items()
     }

@@ -26,10 +26,10 @@ from fenceline.audit.manifest import (
     audits_folder,
     read_audit,
 )
-from fenceline.paths import both_spellings, to_url
-from fenceline.reports import manifest_number
+from fenceline.history.reports import manifest_number
+from fenceline.spark.paths import both_spellings, to_url
 
-#: How long an answer is good, and how long a page waits for one, in seconds.
+#: The lifetime of an answer, and the time that a page waits for one, in seconds.
 POLL_EVERY_S = 5.0
 PATIENCE_S = 3.0
 NOT_CONFIGURED = ReportTrouble(
@@ -39,18 +39,18 @@ NOT_CONFIGURED = ReportTrouble(
 )
 _NONE_YET, _RUN = "No audit yet", "Run the audit job."
 _UNREADABLE, _KEY = "The audits cannot be read", "[audit] url"
-#: How many pipelines are read, and of each how many of the newest manifests are tried.
+#: Maximum pipelines that are read, and the number of newest manifests that are tried for each.
 _MOST_PIPELINES, _TRIED = 100, 3
 _PREFIX = "pipeline="
 
 
 @dataclass(frozen=True, slots=True)
 class AuditStatus:
-    """What is there of one cluster, by pipeline as its folder is called, and what cannot be read."""
+    """The audits of one cluster, by the folder name of their pipeline, and what cannot be read."""
 
-    #: The newest manifest that can be read, or why there is none.
+    #: The newest readable manifest, or why there is none.
     pipelines: Mapping[str, AuditManifest | ReportTrouble] = field(default_factory=dict)
-    #: Why nothing is known of any pipeline; None where something is.
+    #: Why no pipeline is known; None where one is.
     trouble: ReportTrouble | None = None
     #: When the poll began.
     at_ms: int = 0
@@ -58,32 +58,32 @@ class AuditStatus:
     @property
     def manifests(self) -> Sequence[AuditManifest]:
         """Return the newest manifest of each pipeline that has one."""
-        return [each for each in self.pipelines.values() if isinstance(each, AuditManifest)]
+        return [pipeline for pipeline in self.pipelines.values() if isinstance(pipeline, AuditManifest)]
 
     @property
     def troubles(self) -> Sequence[ReportTrouble]:
-        """Return why manifests are missing, each reason once."""
-        found = [each for each in self.pipelines.values() if isinstance(each, ReportTrouble)]
-        return list(dict.fromkeys([*([self.trouble] if self.trouble else []), *found]))
+        """Return the distinct reasons why manifests are missing."""
+        troubles = [trouble for trouble in self.pipelines.values() if isinstance(trouble, ReportTrouble)]
+        return list(dict.fromkeys([*([self.trouble] if self.trouble else []), *troubles]))
 
     @property
     def unreadable(self) -> Mapping[str, ReportTrouble]:
-        """Return the pipelines that are there and of which nothing can be concluded, with the reason."""
+        """Return the pipelines without a usable manifest, with the reason."""
         return {
-            name: each
-            for name, each in self.pipelines.items()
-            if isinstance(each, ReportTrouble) and each.what != _NONE_YET
+            name: pipeline
+            for name, pipeline in self.pipelines.items()
+            if isinstance(pipeline, ReportTrouble) and pipeline.what != _NONE_YET
         }
 
     @property
     def why_blind(self) -> ReportTrouble | None:
-        """Return why the store cannot be read; None where it can, also when it holds nothing."""
+        """Return why the store cannot be read; None where it can, even if it is empty."""
         return None if self.trouble is None or self.trouble.what == _NONE_YET else self.trouble
 
 
 @dataclass(slots=True)
 class _Cache:
-    """Polls by what was asked, each with its begin; a lock, so that many requests at once poll once."""
+    """Polls by their key, each with its start; a lock lets concurrent requests share one poll."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     polls: dict[tuple[str, str], tuple[float, Future[AuditStatus]]] = field(default_factory=dict)
@@ -93,7 +93,7 @@ _cache = _Cache()
 
 
 def read_audits(url: str, cluster: str, *, patience_s: float | None = None) -> AuditStatus:
-    """Return what the job has left of a cluster below `url`; "" where none is configured.
+    """Return the audits of a cluster below `url`; "" where none is configured.
 
     A store that does not answer for `patience_s`, for pages `PATIENCE_S`, cannot be read.
     """
@@ -110,18 +110,22 @@ def read_audits(url: str, cluster: str, *, patience_s: float | None = None) -> A
 
 def audited_markers(url: str, cluster: str, query_id: str, batch_id: int) -> Mapping[str, int]:
     """Return the offsets of a batch's commit markers by partition, as the newest audit found them."""
-    found = (each for each in read_audits(url, cluster).manifests if each.query_id == query_id)
-    batches = (batch for each in found for batch in each.batches if batch.batch_id == batch_id)
-    return {f"{each.topic}-{each.partition}": each.offset for batch in batches for each in batch.markers}
+    manifests = (
+        manifest for manifest in read_audits(url, cluster).manifests if manifest.query_id == query_id
+    )
+    batches = (batch for manifest in manifests for batch in manifest.batches if batch.batch_id == batch_id)
+    return {
+        f"{marker.topic}-{marker.partition}": marker.offset for batch in batches for marker in batch.markers
+    }
 
 
 def clear_cache() -> None:
-    """Poll again at once."""
+    """Discard all polls, so that the next request polls again."""
     _cache.polls.clear()
 
 
 def _newest_poll(url: str, cluster: str) -> tuple[float, Future[AuditStatus]]:
-    """Return the poll that is under way or still good, and when it began; else begin one."""
+    """Return the current or still valid poll, and its start; else start one."""
     with _cache.lock:
         begun, poll = _cache.polls.get((url, cluster), (0.0, None))
         if poll is None or (poll.done() and time.monotonic() > begun + POLL_EVERY_S):
@@ -150,8 +154,10 @@ def _poll(url: str, cluster: str) -> AuditStatus:
     read = {
         name: _newest(fs, f"{folder}/{name}/log", f"{where}/{name}/log") for name in names[:_MOST_PIPELINES]
     }
-    found = {**read, **_left_out(where, names)}
-    return AuditStatus({name.removeprefix(_PREFIX): each for name, each in found.items()}, at_ms=at_ms)
+    pipelines = {**read, **_left_out(where, names)}
+    return AuditStatus(
+        {name.removeprefix(_PREFIX): pipeline for name, pipeline in pipelines.items()}, at_ms=at_ms
+    )
 
 
 def _left_out(where: str, names: Sequence[str]) -> Mapping[str, ReportTrouble]:
@@ -161,11 +167,11 @@ def _left_out(where: str, names: Sequence[str]) -> Mapping[str, ReportTrouble]:
 
 
 def _names(fs: Any, folder: str) -> Sequence[str]:
-    return sorted(str(each).rstrip("/").rpartition("/")[2] for each in fs.ls(folder, detail=False))
+    return sorted(str(path).rstrip("/").rpartition("/")[2] for path in fs.ls(folder, detail=False))
 
 
 def _newest(fs: Any, log: str, where: str) -> AuditManifest | ReportTrouble:
-    """Return the newest manifest that can be read: a driver may have died while it wrote the last one."""
+    """Return the newest readable manifest: a driver may have died while it wrote the last one."""
     trouble = ReportTrouble(_NONE_YET, f"{where} holds no manifest.", _RUN)
     try:
         names = [name for name in _names(fs, log) if manifest_number(name) is not None]

@@ -1,4 +1,4 @@
-"""Spans of time and what was counted in each."""
+"""Spans of time with their counts."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass
 
 from fenceline.facts import TransitionKind
 
-#: Counts by kind; what is missing is none.
+#: Counts by kind; a missing kind counts as 0.
 Counts = Mapping[TransitionKind, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Bucket:
-    """What happened in `span_ms` from `start_ms` on."""
+    """Counts of the `span_ms` from `start_ms` on."""
 
     start_ms: int
     span_ms: int
     counts: Counts
 
     def count_of(self, kinds: Iterable[TransitionKind]) -> int:
-        """Return how many of some kinds together."""
+        """Return the sum of some kinds."""
         return sum(self.counts.get(kind, 0) for kind in kinds)

@@ -1,4 +1,4 @@
-"""What lasts in a range of time, for the lanes of the timeline: open transactions, backlog, lag, batches."""
+"""Lasting facts in a time range, for the timeline's lanes: open transactions, backlog, lag, batches."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from dashboard.models import Cluster, FindingRecord, Query, Tally
 from dashboard.runtime import visibility
 from dashboard.series.queries import SubjectReading, read_series, worst_series
 from dashboard.streaming.batches import SlowestBatches, slowest_batches
+from fenceline.history.time_range import TimeRange
 from fenceline.kafka.applications import application_of
 from fenceline.series.points import APPLICATION, GROUP
-from fenceline.time_range import TimeRange
 
-#: The rule whose findings are transactions that are open for longer than a limit.
+#: The rule that finds transactions open for longer than a limit.
 _OPEN_TOO_LONG = "open_too_long"
-#: So many findings that are open, and that closed in a range, are searched, and so many bars are shown.
+#: Maximum searched findings, both open ones and ones closed in a range, and maximum shown bars.
 _MOST_FINDINGS, MOST_BARS = 5_000, 60
-#: So many groups and clusters have a line, and so many steps it has.
+#: Maximum groups and clusters with a line, and maximum steps of a line.
 MOST_GROUPS, _MOST_CLUSTERS, MOST_STEPS = 3, 5, 300
-#: So many batches are shown; of more the slowest of each step.
+#: Maximum shown batches; of more, the slowest of each step.
 MOST_BATCHES = 120
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterReading:
-    """A series, and its cluster's name."""
+    """A series with its cluster's name."""
 
     cluster: str
     subject: SubjectReading
@@ -36,18 +36,18 @@ class ClusterReading:
 
 @dataclass(frozen=True, slots=True)
 class TimelineLanes:
-    """All of it."""
+    """The lanes of a time range."""
 
     open_too_long: Sequence[FindingRecord]
-    #: Of each cluster, or of the application that is asked for.
+    #: The backlog of each cluster, or of the requested application.
     backlog: Sequence[ClusterReading]
-    #: The worst first.
+    #: The groups with the most lag, the worst first.
     lag: Sequence[ClusterReading]
     batches: SlowestBatches
 
 
 def read_lanes(cluster: str, application: str, time_range: TimeRange, *, now_ms: int) -> TimelineLanes:
-    """Return what lasted in a range; groups and batches are of no application."""
+    """Return the lanes of a range; groups and batches belong to no application."""
     clusters = visibility.clusters_named(cluster)[:_MOST_CLUSTERS]
     return TimelineLanes(
         _open_too_long(clusters, application, time_range),
@@ -60,19 +60,19 @@ def read_lanes(cluster: str, application: str, time_range: TimeRange, *, now_ms:
 def _open_too_long(
     clusters: Sequence[Cluster], application: str, time_range: TimeRange
 ) -> Sequence[FindingRecord]:
-    """Return the findings about transactions that were open for long at some time of a range."""
-    keys = [each.pk for each in clusters]
+    """Return the findings about transactions that were open too long at some time of a range."""
+    keys = [cluster.pk for cluster in clusters]
     rows = FindingRecord.objects.filter(cluster__in=keys, since_ms__lt=time_range.to_ms)
     since = datetime.fromtimestamp(time_range.from_ms / 1_000, UTC)
     closed = rows.filter(closed_at__gte=since).order_by("-closed_at")
     still = rows.filter(closed_at=None, rule=_OPEN_TOO_LONG).order_by("since_ms")
-    found = [*_bars(still, application), *_bars(closed, application)]
-    shown = FindingRecord.objects.filter(pk__in=found).select_related("cluster")
+    bars = [*_bars(still, application), *_bars(closed, application)]
+    shown = FindingRecord.objects.filter(pk__in=bars).select_related("cluster")
     return list(shown.order_by("since_ms", "pk")[:MOST_BARS])
 
 
 def _bars(rows: QuerySet[FindingRecord], application: str) -> Sequence[int]:
-    """Return the keys of the first findings about transactions that are open too long, of one application."""
+    """Return the keys of the first findings about an application's transactions that are open too long."""
     return [
         pk
         for pk, rule, subject in rows.values_list("pk", "rule", "subject")[:_MOST_FINDINGS]
@@ -86,24 +86,24 @@ def _backlog(
 ) -> Sequence[ClusterReading]:
     return [
         ClusterReading(
-            each.name,
-            read_series(each.pk, APPLICATION, application, time_range, now_ms=now_ms, most=MOST_STEPS),
+            cluster.name,
+            read_series(cluster.pk, APPLICATION, application, time_range, now_ms=now_ms, most=MOST_STEPS),
         )
-        for each in clusters
+        for cluster in clusters
     ]
 
 
 def _lag(clusters: Sequence[Cluster], time_range: TimeRange, now_ms: int) -> Sequence[ClusterReading]:
-    found = [
-        ClusterReading(each.name, subject)
-        for each in clusters
+    readings = [
+        ClusterReading(cluster.name, subject)
+        for cluster in clusters
         for subject in worst_series(
-            each.pk, GROUP, time_range, now_ms=now_ms, number=MOST_GROUPS, most=MOST_STEPS
+            cluster.pk, GROUP, time_range, now_ms=now_ms, number=MOST_GROUPS, most=MOST_STEPS
         )
     ]
-    return sorted(found, key=lambda each: -each.subject.worst)[:MOST_GROUPS]
+    return sorted(readings, key=lambda reading: -reading.subject.worst)[:MOST_GROUPS]
 
 
 def _batches(clusters: Sequence[Cluster], time_range: TimeRange) -> SlowestBatches:
-    queries = Query.objects.filter(cluster__in=[each.pk for each in clusters])
+    queries = Query.objects.filter(cluster__in=[cluster.pk for cluster in clusters])
     return slowest_batches(queries, time_range.from_ms, time_range.to_ms, most=MOST_BATCHES)

@@ -18,15 +18,15 @@ from dashboard.models import (
     IncidentEvent,
     Recovery,
 )
-from fenceline.time_range import TimeRange
-from fenceline.timeline import EventPlace, EventSource, TimelineEvent
+from fenceline.history.time_range import TimeRange
+from fenceline.history.timeline import EventPlace, EventSource, TimelineEvent
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class EventWindow:
-    """What is read of every stream: events of `range` whose place is below `before`."""
+    """The part that is read of every stream: events of `range` before the place `below`."""
 
     clusters: Sequence[Cluster]
     range: TimeRange
@@ -38,7 +38,7 @@ class EventWindow:
     application: str = ""
 
     def rows_below(self, stream: int) -> tuple[int, int]:
-        """Return the instant in µs and the row below which events of a stream are."""
+        """Return the instant in µs and the row before which events of a stream are read."""
         at_us, at_stream, row = self.before
         if stream == at_stream:
             return at_us, row
@@ -53,7 +53,7 @@ class EventStream:
     rows: QuerySet[Any]
     at: str
     event: Callable[[Any], Mapping[str, Any]]
-    #: The path to the cluster's key, and to the subject; the latter is "" where there is none to search.
+    #: The paths to the cluster's key and to the subject; the latter is "" for rows without one.
     cluster: str = "cluster"
     subject: str = "subject"
     #: The field of the application, "" where rows have none.
@@ -64,7 +64,7 @@ class EventStream:
         if (wanted.application and not self.application) or (wanted.q and not self.subject):
             return []
         rows = self.rows.filter(_in_range(self, wanted.range), _below(self, *wanted.rows_below(number)))
-        rows = rows.filter(**{f"{self.cluster}__in": [each.pk for each in wanted.clusters]})
+        rows = rows.filter(**{f"{self.cluster}__in": [cluster.pk for cluster in wanted.clusters]})
         if wanted.q:
             rows = rows.filter(**{f"{self.subject}__icontains": wanted.q})
         if wanted.application:
@@ -88,13 +88,13 @@ def _in_range(stream: EventStream, wanted: TimeRange) -> Q:
 
 def _below(stream: EventStream, at_us: int, row: int) -> Q:
     at = _instant(stream, at_us)
-    # Milliseconds of an integer column hold all places of one millisecond.
+    # An integer column of milliseconds holds all places of one millisecond.
     same = Q(**{stream.at: at, "pk__lt": row}) if row else Q(pk__in=())
     return Q(**{f"{stream.at}__lt": at}) | same
 
 
 def _instant(stream: EventStream, at_us: int) -> int | datetime:
-    """Return what a stream's field is compared with: the next whole ms for a field of ms."""
+    """Return the value to compare a stream's field with: for a field of ms, the next whole ms."""
     return _EPOCH + timedelta(microseconds=at_us) if stream._has_datetime else -(-at_us // 1_000)
 
 
@@ -169,7 +169,7 @@ def _with_cluster(rows: QuerySet[Any], *more: str) -> QuerySet[Any]:
     return rows.select_related("cluster", *more)
 
 
-#: In the order of events of one instant; transitions, which have readers of their own, come before these.
+#: In the order of events of one instant; transitions, which have their own readers, come before these.
 STREAMS = (
     EventStream(
         EventSource.FINDING, _with_cluster(FindingRecord.objects.all()), "since_ms", _finding("opened")

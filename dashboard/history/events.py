@@ -1,4 +1,4 @@
-"""What happened in a range of time: events of every source, the newest first, page by page."""
+"""Events of a time range: every source, the newest first, page by page."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from dashboard.history.event_streams import STREAMS, EventWindow
 from dashboard.history.routine_events import MINUTE_MS, routine_counts
 from dashboard.models import GapRecord, TransitionRecord
 from dashboard.runtime import visibility
-from dashboard.runtime.criteria import Criteria, Name
+from dashboard.runtime.criteria import Criteria, Name, Search
 from fenceline.facts import EVERYDAY, Confidence, TransitionKind
-from fenceline.limits import Retention
-from fenceline.recoveries import RecoveryCause
-from fenceline.time_range import TimeRange
-from fenceline.timeline import (
+from fenceline.history.time_range import TimeRange
+from fenceline.history.timeline import (
     ROUTINE,
     EventPlace,
     EventSource,
@@ -25,13 +23,26 @@ from fenceline.timeline import (
     fold_routine,
     minute_of,
 )
+from fenceline.limits import Retention
+from fenceline.losses.recoveries import RecoveryCause
 
-#: Numbers of the streams in places: those of `STREAMS` come behind.
+#: Numbers of the streams of transitions in places; those of `STREAMS` follow.
 _TRANSITIONS, _ROUTINE, _FIRST = 0, 1, 2
 _KINDS = tuple(kind for kind in TransitionKind if kind not in EVERYDAY)
+#: Transitions with marks of their own, grouped by their common limit.
+_RARE_LANES = (
+    (TransitionKind.TAKEOVER, TransitionKind.ADMIN_FENCE),
+    (TransitionKind.TIMEOUT,),
+    tuple(
+        kind
+        for kind in _KINDS
+        if kind not in ROUTINE
+        and kind not in (TransitionKind.TAKEOVER, TransitionKind.ADMIN_FENCE, TransitionKind.TIMEOUT)
+    ),
+)
 _DAY_MS = 86_400_000
 _MOST_GAPS = 20
-#: Days that the events of a source are kept: a field of `Retention`.
+#: The days that events of a source are kept: a field of `Retention`.
 _KEPT: Mapping[EventSource, str] = {
     EventSource.TRANSITION: "transitions_d",
     EventSource.RECOVERY: "transitions_d",
@@ -47,13 +58,13 @@ class EventCriteria(Criteria):
 
     cluster: Name = ""
     source: EventSource | Literal[""] = ""
-    #: Of transitions; with either no other source has events.
+    #: Filters of transitions; with either of them no other source has events.
     kind: Literal["", RecoveryCause, "empty_abort", "reinit", "rotation", "expiry"] = ""
     confidence: Confidence | Literal[""] = ""
     application: Name = ""
-    #: A part of the name of what an event is about.
-    q: Name = ""
-    #: Every routine transition by itself, rather than one line for each minute, application and kind.
+    #: A part of the name of an event's subject.
+    q: Search = ""
+    #: Whether routine transitions are listed one by one instead of by minute, application and kind.
     unfolded: bool = False
 
     def wants(self, source: EventSource) -> bool:
@@ -75,15 +86,23 @@ class EventPage:
     searched_to_ms: int | None = None
 
     def first(self, number: int) -> EventPage:
-        """Return its first events, as if so many had been asked for."""
+        """Return the first `limit` events, as if only these had been requested."""
         if len(self.items) <= number:
             return self
         return EventPage(self.items[:number], self.items[number - 1].place)
 
 
 @dataclass(frozen=True, slots=True)
+class EventMarks:
+    """Single events of each source, complete since `complete_since_ms`; None where all are read."""
+
+    items: Sequence[TimelineEvent]
+    complete_since_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class _StreamPart:
-    """Events of one stream, and before which instant more may follow, in µs; None where these are all."""
+    """Events of one stream, and the instant before which more may follow, in µs; None where all are read."""
 
     events: Sequence[TimelineEvent]
     floor_us: int | None = None
@@ -92,7 +111,7 @@ class _StreamPart:
 def newest_events(
     wanted: EventCriteria, time_range: TimeRange, *, before: EventPlace | None = None, limit: int
 ) -> EventPage:
-    """Return the newest events of a range that match, behind a place where one is given."""
+    """Return the newest matching events of a range, after a place where one is given."""
     clusters = visibility.clusters_named(wanted.cluster)
     start = before or EventPlace(time_range.to_ms * 1_000, 0, 0)
     window = EventWindow(clusters, time_range, start, limit + 1, wanted.q, wanted.application)
@@ -106,22 +125,42 @@ def newest_events(
     return _page(reads, limit)
 
 
+def newest_marks(wanted: EventCriteria, time_range: TimeRange, *, limit: int) -> EventMarks:
+    """Return the newest single events of a range that match, up to a limit for each source and rare kind.
+
+    One limit for all would let findings and deliveries crowd out the fences of a few minutes ago.
+    """
+    clusters = visibility.clusters_named(wanted.cluster)
+    start = EventPlace(time_range.to_ms * 1_000, 0, 0)
+    window = EventWindow(clusters, time_range, start, limit, wanted.q, wanted.application)
+    reads = [
+        stream.read(number, window)
+        for number, stream in enumerate(STREAMS, _FIRST)
+        if wanted.wants(stream.source) and stream.source is not EventSource.INCIDENT
+    ]
+    for kinds in _RARE_LANES if wanted.wants(EventSource.TRANSITION) else ():
+        asked = [kind for kind in kinds if wanted.kind in ("", kind)]
+        reads += [_told(window, asked, wanted.confidence).events] if asked else []
+    full = [events[-1].at_ms for events in reads if len(events) >= limit]
+    return EventMarks([event for events in reads for event in events], max(full, default=None))
+
+
 def gaps_within(cluster: str, time_range: TimeRange) -> Sequence[GapRecord]:
-    """Return what could not be seen in a range, the newest first, at most 20."""
-    rows = GapRecord.objects.filter(cluster__configured=True, since_ms__lt=time_range.to_ms)
-    rows = visibility.rows_of_cluster(rows, cluster).exclude(until_ms__lt=time_range.from_ms)
+    """Return the gaps of visibility in a range, the newest first, at most 20."""
+    rows = visibility.rows_in(GapRecord, cluster).filter(since_ms__lt=time_range.to_ms)
+    rows = rows.exclude(until_ms__lt=time_range.from_ms)
     return list(rows.select_related("cluster").order_by("-since_ms")[:_MOST_GAPS])
 
 
 def sources_cut(time_range: TimeRange, retention: Retention, *, now_ms: int) -> Mapping[EventSource, int]:
-    """Return the sources whose events of a range's begin are deleted by now: since when theirs are kept."""
+    """Return the sources whose early events of a range are deleted, with the start of the kept ones."""
     days = retention.as_mapping()
     kept = {source: now_ms - round(days[field] * _DAY_MS) for source, field in _KEPT.items()}
     return {source: since_ms for source, since_ms in kept.items() if since_ms > time_range.from_ms}
 
 
 def _page(reads: Sequence[_StreamPart], limit: int) -> EventPage:
-    # Where one stream was not read to its end, nothing older is shown of the others either.
+    # Where one stream was not read to its end, older events of the others are left out too.
     floor = max((read.floor_us for read in reads if read.floor_us is not None), default=None)
     merged = merge(*(read.events for read in reads), key=lambda event: event.place, reverse=True)
     events = [event for event in merged if floor is None or event.place.at_us >= floor]
@@ -132,7 +171,7 @@ def _page(reads: Sequence[_StreamPart], limit: int) -> EventPage:
 
 def _transitions(window: EventWindow, wanted: EventCriteria) -> Iterator[_StreamPart]:
     kinds = (TransitionKind(wanted.kind),) if wanted.kind else _KINDS
-    # A name that is searched for is that of an id, which a folded line has none of.
+    # A searched name is that of an id, which a folded row does not have.
     folded = () if wanted.unfolded or window.q else [kind for kind in kinds if kind in ROUTINE]
     if single := [kind for kind in kinds if kind not in folded]:
         yield _told(window, single, wanted.confidence)
@@ -142,15 +181,15 @@ def _transitions(window: EventWindow, wanted: EventCriteria) -> Iterator[_Stream
 
 def _told(window: EventWindow, kinds: Sequence[TransitionKind], confidence: str) -> _StreamPart:
     at_us, row = window.rows_below(_TRANSITIONS)
-    found = history_queries.newest_transitions(
+    page = history_queries.newest_transitions(
         _criteria(window, kinds, confidence), limit=window.limit, before=(-(-at_us // 1_000), row)
     )
-    floor = None if found.searched_to_ms is None else found.searched_to_ms * 1_000
-    return _StreamPart([_event(row) for row in found.items], floor)
+    floor = None if page.searched_to_ms is None else page.searched_to_ms * 1_000
+    return _StreamPart([_event(row) for row in page.items], floor)
 
 
 def _folded(window: EventWindow, kinds: Sequence[TransitionKind], confidence: str) -> _StreamPart:
-    """Return routine transitions by the minute. A minute is counted whole, and what was shown left out."""
+    """Return routine transitions by the minute: whole minutes, without those already shown."""
     at_us, row = window.rows_below(_ROUTINE)
     last_ms = at_us // 1_000 if row else -(-at_us // 1_000) - 1
     until_ms = min(minute_of(last_ms) + MINUTE_MS, window.range.to_ms)
@@ -158,7 +197,7 @@ def _folded(window: EventWindow, kinds: Sequence[TransitionKind], confidence: st
     events = fold_routine(counts, from_ms=window.range.from_ms, stream=_ROUTINE)
     below = EventPlace(at_us, _ROUTINE, row)
     return _StreamPart(
-        [each for each in events if each.place < below][: window.limit],
+        [event for event in events if event.place < below][: window.limit],
         None if floor_ms is None else floor_ms * 1_000,
     )
 

@@ -1,4 +1,4 @@
-"""The reader of what the history job left (`fenceline.reports`): Parquet on any store that fsspec knows.
+"""Reads what the history job left (`fenceline.history.reports`): Parquet on any store that fsspec knows.
 
 Nothing here raises for what lies at the URL: whatever is wrong with it is a `ReportTrouble` in words, with
 the path and what to do. Manifests are looked at again after some seconds; figures are kept until there is a
@@ -19,8 +19,7 @@ import fsspec
 
 from dashboard.history.report_types import Busiest, Day, ManifestKey, ReportStatus, ReportTrouble
 from dashboard.history.stores import newer_trouble, store_trouble
-from fenceline.paths import both_spellings, to_url
-from fenceline.reports import (
+from fenceline.history.reports import (
     Manifest,
     NewerFormat,
     NotAManifest,
@@ -28,19 +27,20 @@ from fenceline.reports import (
     manifest_number,
     read_manifest,
 )
+from fenceline.spark.paths import both_spellings, to_url
 
-#: How long an answer about the newest manifest is good, in seconds: the job itself looks once a minute.
+#: The lifetime of the newest manifest's answer, in seconds: the job itself checks once a minute.
 LOOK_EVERY_S = 5.0
-#: What is the matter where the job was not run yet.
+#: The trouble of a job that has not run yet.
 NONE_YET = "No reports yet"
-#: How many of the newest manifests are tried: a driver may have died while it wrote the last one.
+#: Maximum newest manifests that are tried: a driver may have died while it wrote the last one.
 _TRIED = 3
 Result = TypeVar("Result")
 
 
 @dataclass(slots=True)
 class _Cache:
-    """Answers by what was asked; a lock, so that many requests at once look once."""
+    """Answers by their key; a lock lets concurrent requests share one read."""
 
     lock: threading.Lock = field(default_factory=threading.Lock)
     until: float = 0.0
@@ -52,7 +52,7 @@ _cache = _Cache()
 
 
 def report_status(url: str, cluster: str) -> ReportStatus:
-    """Return what the job has left of a cluster below `url`; what was found is good for some seconds."""
+    """Return the job's results of a cluster below `url`; an answer is valid for some seconds."""
     with _cache.lock:
         if _cache.asked != (url, cluster) or time.monotonic() > _cache.until:
             _cache.standing = _look(url, cluster)
@@ -61,12 +61,12 @@ def report_status(url: str, cluster: str) -> ReportStatus:
 
 
 def clear_cache() -> None:
-    """Look again at once."""
+    """Discard all answers, so that the next request reads again."""
     _cache.until = 0.0
 
 
 def last_day(manifest: Manifest) -> str:
-    """Return the newest day of which there are figures, "" where there is none."""
+    """Return the newest day with figures, "" where there is none."""
     return max((part.last_day for part in manifest.parts), default="")
 
 
@@ -96,7 +96,7 @@ def _look(url: str, cluster: str) -> ReportStatus:
         fs, root = fsspec.core.url_to_fs(to_url(url))
         fs.invalidate_cache()
         folder = f"{root.rstrip('/')}/{folder_of(cluster)}"
-        names = [str(each).rpartition("/")[2] for each in fs.ls(f"{folder}/log", detail=False)]
+        names = [str(path).rpartition("/")[2] for path in fs.ls(f"{folder}/log", detail=False)]
     except FileNotFoundError:
         return ReportStatus(trouble=_nothing_there(url, cluster))
     except Exception as error:  # Each store has its own; none may end as a page that fails.
@@ -115,7 +115,7 @@ def _newest(fs: Any, folder: str, where: str, cluster: str, names: Sequence[str]
     for name in names:
         path = f"{where}/{folder_of(cluster)}/log/{name}"
         try:
-            found = read_manifest(fs.cat_file(f"{folder}/log/{name}").decode(errors="replace"))
+            manifest = read_manifest(fs.cat_file(f"{folder}/log/{name}").decode(errors="replace"))
         except NewerFormat as error:
             return ReportStatus(trouble=newer_trouble(path, error))
         except NotAManifest as error:
@@ -124,7 +124,7 @@ def _newest(fs: Any, folder: str, where: str, cluster: str, names: Sequence[str]
         except Exception as error:  # As above.
             trouble = _unreadable(path, error)
         else:
-            return ReportStatus(found)
+            return ReportStatus(manifest)
     return ReportStatus(trouble=trouble)
 
 
@@ -132,7 +132,7 @@ def _nothing_there(url: str, cluster: str) -> ReportTrouble:
     where = both_spellings(url, to_url(url))
     try:
         fs, root = fsspec.core.url_to_fs(to_url(url))
-        there = [str(each).rpartition("/")[2] for each in fs.ls(root, detail=False)]
+        there = [str(path).rpartition("/")[2] for path in fs.ls(root, detail=False)]
     except FileNotFoundError:
         return ReportTrouble(NONE_YET, f"{where} does not exist.", "Run the history job.")
     except Exception as error:  # As above.
@@ -153,12 +153,12 @@ def _unreadable(where: str, error: Exception) -> ReportTrouble:
 
 
 def _safely(url: str, manifest: Manifest, read: Callable[[], Result]) -> Result | ReportTrouble:
-    """Return what `read` does; where it fails, why."""
+    """Return the result of `read`, or the trouble where it fails."""
     where = f"{both_spellings(url, to_url(url))}/{folder_of(manifest.cluster)}/parts"
     try:
         return read()
     except FileNotFoundError as error:
-        # Parts that were merged meanwhile are gone only at the next merge but one.
+        # Merged parts are deleted only at the next merge but one.
         clear_cache()
         return ReportTrouble(
             "A part of the reports is missing",

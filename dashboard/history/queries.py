@@ -21,18 +21,18 @@ from dashboard.history.buckets import Bucket
 from dashboard.models import Cluster, Recent, Tally, Transaction, TransitionRecord
 from dashboard.transactions import attributions
 from dashboard.transactions.sql import transition_of as transition_of
-from fenceline import histograms
-from fenceline.explanations import explain_transition
 from fenceline.facts import Transition, TransitionKind
-from fenceline.histograms import Histogram
+from fenceline.history.time_range import TimeRange
 from fenceline.kafka import transition_ring as recent
 from fenceline.kafka.transactional_ids import keys_named
-from fenceline.time_range import TimeRange
+from fenceline.series import histograms
+from fenceline.series.histograms import Histogram
+from fenceline.text.explanations import explain_transition
 
-#: How many candidates one request looks through when no index answers its filter whole.
+#: Maximum candidates that one request searches where no index answers the whole filter.
 MOST_SEARCHED = 10_000
 MINUTE_S, HOUR_S = 60, 3_600
-#: A sum over more minutes than these is made of hours.
+#: A sum over more minutes than these uses hours.
 MOST_MINUTES = 360
 
 
@@ -52,7 +52,7 @@ class HistoryCriteria:
     until_ms: int | None = None
 
 
-#: Where a list goes on: behind this instant and row, going back.
+#: Where a list goes on: before this instant and row.
 Place = tuple[int, int]
 
 
@@ -73,9 +73,9 @@ class TransitionPage:
 class ByApplication:
     """Counts by application and step; `searched_to_ms` is set where older ones were left out."""
 
-    #: Those with the most first.
-    each: Mapping[str, Sequence[Bucket]]
-    #: How many applications there are in all, and what happened to them.
+    #: The applications with the most transitions, by name.
+    steps: Mapping[str, Sequence[Bucket]]
+    #: The number of all applications, and their transitions by kind.
     number: int
     kinds: Mapping[TransitionKind, int]
     searched_to_ms: int | None
@@ -83,7 +83,7 @@ class ByApplication:
 
 @dataclass(slots=True)
 class ApplicationHistory:
-    """What happened to one application in some time."""
+    """Counts and durations of one application in a time range."""
 
     counts: dict[TransitionKind, int] = field(default_factory=dict)
     open_times: Histogram = field(default_factory=dict)
@@ -92,7 +92,7 @@ class ApplicationHistory:
 
 @dataclass(frozen=True, slots=True)
 class RecentTransitions:
-    """What is kept of an id beside its newest state: its last transitions, newest first."""
+    """Stored transitions of an id beside its newest state, newest first."""
 
     recent: Sequence[Transition]
     expired_ms: int | None
@@ -100,7 +100,7 @@ class RecentTransitions:
 
 @dataclass(frozen=True, slots=True)
 class TransactionHistory:
-    """What history knows of an id, though its coordinator may have forgotten it."""
+    """The history of an id, even one that its coordinator has forgotten."""
 
     key: bytes
     transactional_id: str
@@ -110,10 +110,10 @@ class TransactionHistory:
 
 def newest_transitions(wanted: HistoryCriteria, *, limit: int, before: Place | None = None) -> TransitionPage:
     """Return the newest transitions that match, before a place where one is given."""
-    each = [_places(*way, limit, before) for way in product(_clusters(wanted.cluster), _parts(wanted))]
-    # Where one search stopped early, nothing older is shown of the others either.
-    floor = max((found.floor_ms for found in each if found.floor_ms is not None), default=None)
-    merged = merge(*(found.newest for found in each), reverse=True)
+    searches = [_places(*way, limit, before) for way in product(_clusters(wanted.cluster), _parts(wanted))]
+    # Where one search stopped early, older rows of the others are left out too.
+    floor = max((places.floor_ms for places in searches if places.floor_ms is not None), default=None)
+    merged = merge(*(places.newest for places in searches), reverse=True)
     places = [place for place in merged if floor is None or place[0] >= floor]
     items = _at(places[:limit])
     if len(places) > limit:
@@ -129,7 +129,7 @@ def transitions_since(wanted: HistoryCriteria, *, since_rev: int, after: int, li
     """
     beyond = Q(rev__gt=since_rev) | Q(rev=since_rev, id__gt=after) if after else Q(rev__gt=since_rev)
     cluster = Q(cluster__name=wanted.cluster, cluster__configured=True)
-    # The revision by itself is what the index is entered at.
+    # The index is entered at the revision alone.
     rows = TransitionRecord.objects.filter(cluster, beyond, rev__gte=since_rev).order_by("rev", "id")
     ceiling = rows.values_list("rev", flat=True)[MOST_SEARCHED : MOST_SEARCHED + 1]
     searched_to = next(iter(ceiling), None)
@@ -145,7 +145,7 @@ def transitions_since(wanted: HistoryCriteria, *, since_rev: int, after: int, li
 def of_id(
     cluster: str, key: bytes, *, limit: int, time_range: TimeRange | None = None
 ) -> Sequence[TransitionRecord]:
-    """Return the notable transitions of one id, newest first: of any time unless a range is given."""
+    """Return the notable transitions of one id, newest first, of any time unless a range is given."""
     rows = TransitionRecord.objects.filter(cluster__name=cluster, cluster__configured=True, key=key)
     if time_range is not None:
         rows = rows.filter(at_ms__gte=time_range.from_ms, at_ms__lt=time_range.to_ms)
@@ -163,7 +163,7 @@ def recent_transitions(cluster: str, key: bytes, partition: int) -> RecentTransi
 
 
 def verdict_evidence(row: TransitionRecord) -> str:
-    """The evidence for a row's verdict; it names the action that caused it."""
+    """Return the evidence for a row's verdict, with the action that caused it."""
     return explain_transition(transition_of(row), attributions.action_words(row.action))
 
 
@@ -184,7 +184,7 @@ def transition_buckets(
 
 
 def by_application(wanted: HistoryCriteria, *, until_ms: int, step_s: int, most: int) -> ByApplication:
-    """Return the notable transitions of the applications that have most of them, before `until_ms`."""
+    """Return the notable transitions of the applications that have the most, before `until_ms`."""
     candidates, floors = [], []
     for cluster_id in _clusters(wanted.cluster):
         any_kind = replace(wanted, kinds=(), transactional_id="")
@@ -205,38 +205,38 @@ def by_application(wanted: HistoryCriteria, *, until_ms: int, step_s: int, most:
         steps = rows.filter(application__in=names).annotate(step=F("at_ms") / starts.step)
         for name, step, kind, n in steps.values_list("application", "step", "kind").annotate(n=Count("id")):
             _add(counted[name].setdefault(step * starts.step, {}), {TransitionKind(kind): n})
-    each = {name: _row(starts, steps) for name, steps in counted.items()}
-    return ByApplication(each, len(sums), kinds, max(floors, default=None))
+    steps_by_name = {name: _row(starts, steps) for name, steps in counted.items()}
+    return ByApplication(steps_by_name, len(sums), kinds, max(floors, default=None))
 
 
 def transition_counts(
     cluster: str, *, since_ms: int, until_ms: int, applications: Sequence[str]
 ) -> Mapping[str, Mapping[TransitionKind, int]]:
-    """Return how often each kind happened to some applications, in whole minutes, or hours of a long time."""
+    """Return the counts by kind of some applications, in whole minutes, or hours for a long range."""
     rows = _tallies_since(cluster, since_ms, until_ms).filter(application__in=applications)
-    found: dict[str, dict[TransitionKind, int]] = {}
+    counts_by_application: dict[str, dict[TransitionKind, int]] = {}
     for application, counted in rows.values_list("application", "counts").iterator():
-        _add(found.setdefault(application, {}), counts_by_kind(counted))
-    return found
+        _add(counts_by_application.setdefault(application, {}), counts_by_kind(counted))
+    return counts_by_application
 
 
 def application_figures(
     cluster: str, *, since_ms: int, until_ms: int, applications: Sequence[str]
 ) -> Mapping[str, ApplicationHistory]:
-    """Return counts and durations of some applications, in whole minutes, or hours of a long time."""
+    """Return counts and durations of some applications, in whole minutes, or hours for a long range."""
     rows = _tallies_since(cluster, since_ms, until_ms).filter(application__in=applications)
     fields = rows.values_list("application", "counts", "open_times", "marker_times")
-    found: dict[str, ApplicationHistory] = {}
+    histories: dict[str, ApplicationHistory] = {}
     opened: dict[str, list[Histogram]] = {}
     marked: dict[str, list[Histogram]] = {}
     for application, counted, open_times, marker_times in fields.iterator():
-        _add(found.setdefault(application, ApplicationHistory()).counts, counts_by_kind(counted))
+        _add(histories.setdefault(application, ApplicationHistory()).counts, counts_by_kind(counted))
         opened.setdefault(application, []).append(histograms.unpack_histogram(open_times))
         marked.setdefault(application, []).append(histograms.unpack_histogram(marker_times))
-    for application, figure in found.items():
+    for application, figure in histories.items():
         figure.open_times = histograms.merge_histograms(opened[application])
         figure.marker_times = histograms.merge_histograms(marked[application])
-    return found
+    return histories
 
 
 def application_names(cluster: str, *, after: str, limit: int) -> Sequence[str]:
@@ -257,7 +257,7 @@ def application_names(cluster: str, *, after: str, limit: int) -> Sequence[str]:
 
 
 def forgotten_transaction(cluster: str, name: str) -> TransactionHistory | None:
-    """Return what is kept of an id that its coordinator has forgotten, None for one that was never seen.
+    """Return the history of an id that its coordinator has forgotten, None for one that was never seen.
 
     `name` is its text, or `~` and its key in hexadecimal digits.
     """
@@ -271,7 +271,7 @@ def forgotten_transaction(cluster: str, name: str) -> TransactionHistory | None:
 
 
 _LAST_ROW = 2**62
-#: An application for grouping: along its index SQLite would walk through every row there ever was.
+#: An application for grouping: along its index SQLite would read every stored row.
 _NAME = Func(F("application"), template="%(expressions)s || ''", output_field=CharField())
 
 
@@ -285,20 +285,20 @@ class _Bounded:
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """Where the newest rows of one search are; `floor_ms` is where it stopped, None at its end."""
+    """The places of the newest rows of one search; `floor_ms` is where it stopped, None at its end."""
 
     newest: Sequence[Place]
     floor_ms: int | None
 
 
 def _clusters(name: str) -> Sequence[int]:
-    # Cluster by cluster: each has an index in the order of its instants, all of them together have none.
+    # Cluster by cluster: each has an index in the order of its instants; all together have none.
     rows = Cluster.objects.filter(configured=True)
     return list((rows.filter(name=name) if name else rows).values_list("id", flat=True))
 
 
 def _parts(wanted: HistoryCriteria) -> Sequence[HistoryCriteria]:
-    """Return the filters that each have an index of their own: kind by kind, where no other is entered."""
+    """Return filters that each have an index: one for each kind, where no other index is used."""
     if len(wanted.kinds) < 2 or wanted.application or wanted.transactional_id:
         return [wanted]
     return [replace(wanted, kinds=(kind,)) for kind in wanted.kinds]
@@ -315,13 +315,13 @@ def _places(cluster_id: int, wanted: HistoryCriteria, limit: int, before: Place 
 
 
 def _at(places: Sequence[Place]) -> Sequence[TransitionRecord]:
-    # Of many searches few rows are shown: their columns are read of those alone.
+    # Of many searches few rows are shown: only their columns are read.
     rows = TransitionRecord.objects.select_related("cluster", "action").in_bulk([pk for _, pk in places])
     return [rows[pk] for _, pk in places if pk in rows]
 
 
 def _of(cluster_id: int, wanted: HistoryCriteria) -> QuerySet[TransitionRecord]:
-    """Return what one index finds, in the order of instants, of any time: the candidates."""
+    """Return the candidates: the rows of one index, in the order of instants, of any time."""
     rows = TransitionRecord.objects.filter(cluster_id=cluster_id)
     if wanted.transactional_id:
         return rows.filter(key__in=list(keys_named(wanted.transactional_id)))
@@ -350,23 +350,23 @@ def _newest(
 
 
 def _since(rows: QuerySet[TransitionRecord], since_ms: int | None) -> QuerySet[TransitionRecord]:
-    # One bound alone: of two, SQLite enters the index at the first, though the second be nearer.
+    # One bound only: given two, SQLite enters the index at the first even if the second is nearer.
     return rows if since_ms is None else rows.filter(at_ms__gte=since_ms)
 
 
 def _matching(wanted: HistoryCriteria) -> Q:
-    found = Q() if wanted.until_ms is None else Q(at_ms__lt=wanted.until_ms)
+    condition = Q() if wanted.until_ms is None else Q(at_ms__lt=wanted.until_ms)
     if wanted.kinds:
-        found &= Q(kind__in=[kind.value for kind in wanted.kinds])
+        condition &= Q(kind__in=[kind.value for kind in wanted.kinds])
     if wanted.confidence:
-        found &= Q(confidence=wanted.confidence)
+        condition &= Q(confidence=wanted.confidence)
     if wanted.application:
-        found &= Q(application=wanted.application)
+        condition &= Q(application=wanted.application)
     if wanted.transactional_id:
-        found &= Q(key__in=list(keys_named(wanted.transactional_id)))
+        condition &= Q(key__in=list(keys_named(wanted.transactional_id)))
     if wanted.q:
-        found &= Q(transactional_id__icontains=wanted.q)
-    return found
+        condition &= Q(transactional_id__icontains=wanted.q)
+    return condition
 
 
 def _tallies(cluster: str, span_s: int, since_ms: int, until_ms: int) -> QuerySet[Tally]:
@@ -386,7 +386,7 @@ def _starts(since_ms: int, until_ms: int, step_s: int) -> range:
 
 @lru_cache(maxsize=4_096)
 def counts_by_kind(counts: str) -> Mapping[TransitionKind, int]:
-    """Return {"commit": 12} as counts by kind; many tallies read alike."""
+    """Return {"commit": 12} as counts by kind; equal texts are parsed once."""
     return {TransitionKind(kind): n for kind, n in json.loads(counts or "{}").items()}
 
 

@@ -1,4 +1,4 @@
-"""What there is to show of the history job's reports, or why there is nothing."""
+"""Results of the history job's reports, or why there are none."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fenceline.reports import Manifest, ReportFigures
+from fenceline.history.reports import Manifest, ReportFigures
 
 
 class ReportTrouble(NamedTuple):
-    """Why there is nothing to show: in a few words, what is the matter, what to do."""
+    """Why there are no results: in a few words, the problem, and what to do."""
 
     what: str
     why: str
@@ -19,7 +19,7 @@ class ReportTrouble(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReportStatus:
-    """What is there of one cluster: a manifest, or why there is none."""
+    """The reports of one cluster: a manifest, or why there is none."""
 
     manifest: Manifest | None = None
     trouble: ReportTrouble | None = None
@@ -34,7 +34,7 @@ class Day(NamedTuple):
 
 
 class BusyTransaction(NamedTuple):
-    """A transactional id, and what happened to it in a range of days."""
+    """A transactional id, and its figures in a range of days."""
 
     transactional_id: str
     application: str
@@ -43,7 +43,7 @@ class BusyTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Busiest:
-    """The ids to which most happened; `number` of all of them, `whole` where all were ranked."""
+    """The ids with the most transitions; `number` of all of them, `whole` where all were ranked."""
 
     items: Sequence[BusyTransaction] = ()
     number: int = 0
@@ -51,7 +51,7 @@ class Busiest:
 
 
 class ManifestKey:
-    """A manifest as a key of what was read by it: two of one micro-batch are the same."""
+    """A manifest as a cache key: two of one micro-batch are equal."""
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest

@@ -9,10 +9,10 @@ from django.db.models import Count, F, QuerySet
 from dashboard.history.event_streams import EventWindow
 from dashboard.models import TransitionRecord
 from fenceline.facts import TransitionKind
-from fenceline.timeline import RoutineCount, minute_of
+from fenceline.history.timeline import RoutineCount, minute_of
 
 MINUTE_MS = 60_000
-#: How many transitions one look counts; the minute in which it gets there is counted whole.
+#: Maximum transitions that one search counts; its last minute is counted whole.
 _MOST_COUNTED = 2_000
 
 
@@ -24,7 +24,7 @@ def routine_counts(
     A confidence of "" is any.
     """
     rows = TransitionRecord.objects.filter(
-        cluster__in=[each.pk for each in window.clusters],
+        cluster__in=[cluster.pk for cluster in window.clusters],
         kind__in=[kind.value for kind in kinds],
         at_ms__gte=window.range.from_ms,
         at_ms__lt=until_ms,

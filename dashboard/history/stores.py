@@ -1,4 +1,4 @@
-"""Stores that jobs write to: reads in threads of their own, and why one fails, with what to do."""
+"""Stores that jobs write to: reads in their own threads, and why one fails, with what to do."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def newer_trouble(path: str, error: Exception) -> ReportTrouble:
 
 
 def begin_reading(read: Callable[[], T]) -> Future[T]:
-    """Read in a thread of its own, so that nobody waits long for a store that hangs; `read` never raises."""
+    """Read in a thread of its own, so that no page waits long for a hanging store; `read` never raises."""
     answer = Future[T]()
     threading.Thread(target=lambda: answer.set_result(read()), name="read-store", daemon=True).start()
     return answer

@@ -1,21 +1,24 @@
-"""Offsets that an incident affects, partition by partition: for consumers, and to write records again."""
+"""Offsets that an incident affects, by partition: for consumers, and to reprocess records."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from dashboard.history.audit_store import read_violations
-from dashboard.models import Incident, PartitionRecord, PinRecord, Recovery
+from dashboard.models import AbortedCommit, Incident, PartitionRecord, PinRecord, Recovery
 from dashboard.recoveries import queries as recovery_queries
+from dashboard.recoveries.aborted_commits import lost_records
+from dashboard.runtime.sql import in_portions
 from dashboard.system.owners import split_partition
 from fenceline.decode import text
 from fenceline.kafka.transactional_ids import key_of
+from fenceline.losses.recoveries import LostRecords
 
-#: An abort that ends an incident is noted so long after it, at most.
+#: An abort within this time after an incident closed belongs to it.
 _AFTER_MS = 600_000
-#: Keys of one query of the database, and rows of one file.
-_KEYS, _MOST = 500, 100_000
+#: Maximum rows in one file.
+_MOST = 100_000
 
 
 class AffectedOffsets(NamedTuple):
@@ -26,8 +29,8 @@ class AffectedOffsets(NamedTuple):
     first_offset: int
     last_offset: int
     records: int | None
-    #: aborted: an aborted transaction wrote there; open: one that is not decided has begun there; blocked:
-    #: readers of committed records do not get them; missing and duplicated: by an audit, the first of them.
+    #: aborted: an aborted transaction wrote there; open: an undecided transaction has begun there; blocked:
+    #: read_committed readers do not get them; missing and duplicated: by an audit, the first of them.
     effect: str
     transactional_id: str
     sure: bool
@@ -37,42 +40,55 @@ class AffectedOffsets(NamedTuple):
 def affected_offsets(row: Incident) -> Sequence[AffectedOffsets]:
     """Return what an incident has aborted so far and, while it is open, what it blocks now."""
     subjects = set(row.findings.values_list("subject", flat=True))
-    names = [each.removeprefix("transaction:") for each in subjects if each.startswith("transaction:")]
-    found = [*_aborted(row, names)]
+    names = [
+        subject.removeprefix("transaction:") for subject in subjects if subject.startswith("transaction:")
+    ]
+    affected = [*_aborted(row, names), *_lost_before_commit(row, names)]
     if row.closed_ms is None:
         places = [
-            split_partition(each.removeprefix("partition:"))
-            for each in subjects
-            if each.startswith("partition:")
+            split_partition(subject.removeprefix("partition:"))
+            for subject in subjects
+            if subject.startswith("partition:")
         ]
-        found += [*_open(row, names), *_blocked(row, [place for place in places if place])]
-        found += [*_audited(row, subjects)]
-    return sorted(found[:_MOST])
+        affected += [*_open(row, names), *_blocked(row, [place for place in places if place])]
+        affected += [*_audited(row, subjects)]
+    return sorted(affected[:_MOST])
 
 
 def _aborted(row: Incident, names: Sequence[str]) -> Iterator[AffectedOffsets]:
     until_ms = None if row.closed_ms is None else row.closed_ms + _AFTER_MS
     keys = [key_of(text.unescape_text(name)) for name in names]
-    for at in range(0, len(keys), _KEYS):
-        rows = Recovery.objects.filter(
-            cluster=row.cluster_id, key__in=keys[at : at + _KEYS], opened_ms__gte=row.opened_ms
-        )
+    later = Recovery.objects.filter(cluster=row.cluster_id, opened_ms__gte=row.opened_ms)
+    for rows in in_portions(later, "key", keys):
         for recovery in rows if until_ms is None else rows.filter(opened_ms__lte=until_ms):
             yield from _of_recovery(recovery)
 
 
 def _of_recovery(row: Recovery) -> Iterator[AffectedOffsets]:
-    for lost in recovery_queries.written_records(row):
+    return _of_lost(recovery_queries.written_records(row), row.transactional_id)
+
+
+def _of_lost(records: Iterable[LostRecords], name: str) -> Iterator[AffectedOffsets]:
+    for lost in records:
         if lost.first is not None and lost.last is not None:
             yield AffectedOffsets(
                 lost.topic, lost.partition, lost.first, lost.last, lost.records,
-                "aborted", row.transactional_id, lost.sure, lost.note,
+                "aborted", name, lost.sure, lost.note,
             )  # fmt: skip
 
 
+def _lost_before_commit(row: Incident, names: Sequence[str]) -> Iterator[AffectedOffsets]:
+    """Yield the losses before their commit of transactions in an incident's findings."""
+    commit_times = row.findings.filter(rule="aborted_under_commit").values_list("since_ms", flat=True)
+    keys = {key_of(text.unescape_text(name)) for name in names}
+    for commit in AbortedCommit.objects.filter(cluster=row.cluster_id, committed_ms__in=list(commit_times)):
+        if bytes(commit.key) in keys:
+            yield from _of_lost(lost_records(commit), commit.transactional_id)
+
+
 def _open(row: Incident, names: Sequence[str]) -> Iterator[AffectedOffsets]:
-    for at in range(0, len(names), _KEYS):
-        pins = PinRecord.objects.filter(cluster=row.cluster_id, transactional_id__in=names[at : at + _KEYS])
+    opened = PinRecord.objects.filter(cluster=row.cluster_id)
+    for pins in in_portions(opened, "transactional_id", names):
         ends = _ends(row, {(pin.topic, pin.partition) for pin in pins})
         for pin in pins:
             end = ends.get((pin.topic, pin.partition))
@@ -85,24 +101,28 @@ def _open(row: Incident, names: Sequence[str]) -> Iterator[AffectedOffsets]:
 
 def _blocked(row: Incident, places: Collection[tuple[str, int]]) -> Iterator[AffectedOffsets]:
     rows = PartitionRecord.objects.filter(cluster=row.cluster_id, topic__in={topic for topic, _ in places})
-    for each in rows:
-        if (each.topic, each.partition) not in places or each.lso is None or each.high_watermark is None:
+    for record in rows:
+        if (
+            (record.topic, record.partition) not in places
+            or record.lso is None
+            or record.high_watermark is None
+        ):
             continue
-        if each.high_watermark > each.lso:
+        if record.high_watermark > record.lso:
             yield AffectedOffsets(
-                each.topic, each.partition, each.lso, each.high_watermark - 1, None,
+                record.topic, record.partition, record.lso, record.high_watermark - 1, None,
                 "blocked", "", False, "markers count as offsets too",
             )  # fmt: skip
 
 
 def _audited(row: Incident, subjects: Collection[str]) -> Iterator[AffectedOffsets]:
-    for each in read_violations(row.cluster_id):
-        ranges = ((each.losses, "missing"), (each.duplicates, "duplicated"))
-        for some, effect in ranges if f"pipeline:{each.pipeline}" in subjects else ():
-            for topic, number, first, end in some:
+    for audit in read_violations(row.cluster_id):
+        ranges = ((audit.losses, "missing"), (audit.duplicates, "duplicated"))
+        for offset_ranges, effect in ranges if f"pipeline:{audit.pipeline}" in subjects else ():
+            for topic, number, first, end in offset_ranges:
                 yield AffectedOffsets(topic, number, first, end - 1, end - first, effect, "", True, "")
 
 
 def _ends(row: Incident, places: Collection[tuple[str, int]]) -> dict[tuple[str, int], int | None]:
     rows = PartitionRecord.objects.filter(cluster=row.cluster_id, topic__in={topic for topic, _ in places})
-    return {(each.topic, each.partition): each.high_watermark for each in rows}
+    return {(record.topic, record.partition): record.high_watermark for record in rows}

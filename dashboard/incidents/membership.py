@@ -1,4 +1,4 @@
-"""Which incident a finding belongs to, and which causes it follows from: what alerts are grouped by."""
+"""Incidents of a finding, and the causes it follows from: alerts are grouped by them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,16 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from dashboard.models import IncidentFinding
+from dashboard.runtime.sql import in_portions
 from fenceline.incidents.findings import FindingKey, IncidentCause
 
-#: Keys of one query of the database.
-_KEYS = 500
 _CAUSE = IncidentFinding.Role.CAUSE
 
 
 @dataclass(frozen=True, slots=True)
 class IncidentMembership:
     """The number of a finding's incident, and the causes of those in which it is an effect now.
-
-    Of several incidents the number is that in which it is the cause, else the lowest; of none that is open,
+    With several incidents the number is that in which it is the cause, else the lowest; without an open one,
     the last one's.
     """
 
@@ -27,14 +25,15 @@ class IncidentMembership:
 
 
 def memberships_of(cluster_id: int, findings: Collection[int]) -> Mapping[int, IncidentMembership]:
-    """Return the memberships of some findings by their keys; those that were in no incident are left out."""
-    found = {key: each for key, each in _open_memberships(cluster_id).items() if key in findings}
-    rest = [key for key in findings if key not in found]
-    for at in range(0, len(rest), _KEYS):
-        rows = IncidentFinding.objects.filter(finding__in=rest[at : at + _KEYS]).order_by("pk")
+    """Return the memberships of findings by their keys; findings that were in no incident are left out."""
+    memberships = {
+        key: membership for key, membership in _open_memberships(cluster_id).items() if key in findings
+    }
+    rest = [key for key in findings if key not in memberships]
+    for rows in in_portions(IncidentFinding.objects.order_by("pk"), "finding", rest):
         for key, number in rows.values_list("finding", "incident_id"):
-            found[key] = IncidentMembership(number)
-    return found
+            memberships[key] = IncidentMembership(number)
+    return memberships
 
 
 def _open_memberships(cluster_id: int) -> Mapping[int, IncidentMembership]:
@@ -49,5 +48,5 @@ def _open_memberships(cluster_id: int) -> Mapping[int, IncidentMembership]:
             as_cause.setdefault(key, number)
         else:
             as_effect[key].append(IncidentCause(number, FindingKey(rule, subject)))
-    found = {key: IncidentMembership(causes[0].incident, causes) for key, causes in as_effect.items()}
-    return found | {key: IncidentMembership(number) for key, number in as_cause.items()}
+    effects = {key: IncidentMembership(causes[0].incident, causes) for key, causes in as_effect.items()}
+    return effects | {key: IncidentMembership(number) for key, number in as_cause.items()}

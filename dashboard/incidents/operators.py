@@ -1,4 +1,4 @@
-"""What operators write to an incident: that they take care of it, and notes. Each leaves an audit row."""
+"""What operators write to an incident: acknowledgements and notes. Each leaves an audit row."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from dashboard.system.audit import AuditedSubject, Event
 from fenceline.incidents.findings import IncidentEventKind
 
 _LONGEST_NAME = 200
-#: Of a note, in characters.
+#: The maximum length of a note, in characters.
 LONGEST_NOTE = 5_000
 
 
 class IncidentClosed(Exception):
-    """It is over: nobody needs to take care of it."""
+    """The incident is closed and needs no acknowledgement."""
 
 
 class UnfitNote(ValueError):
@@ -33,7 +33,7 @@ def usable_note(text: str) -> str:
 
 @retry_write
 def acknowledge_incident(number: int, *, by: str, now_ms: int) -> bool:
-    """Note that somebody takes care of an open incident; False where somebody does already.
+    """Acknowledge an open incident; return False where it is acknowledged already.
 
     Raises `Incident.DoesNotExist`, `IncidentClosed`.
     """
@@ -68,7 +68,7 @@ def _locked(number: int) -> Incident:
 
 def _add_event(row: Incident, kind: IncidentEventKind, by: str, text: str, now_ms: int) -> None:
     IncidentEvent.objects.create(incident=row, at_ms=now_ms, kind=kind, actor=by[:_LONGEST_NAME], text=text)
-    # Takes the cluster's row, after all that the lease guards.
+    # Takes the cluster's row, after all rows that the lease guards.
     WriteTransaction(row.cluster.name, row.cluster_id).notify_after_commit("incidents")
 
 

@@ -4,17 +4,36 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 
 from dashboard.models import FindingRecord, Incident, IncidentEvent, IncidentFinding
 from dashboard.runtime import visibility
 from dashboard.runtime.criteria import Name, Ranged, overlaps_range
+from dashboard.runtime.sql import in_portions, portions
 from fenceline.facts import Severity
+from fenceline.grouping import grouped
 
-#: Keys of one query of the database.
-_KEYS = 500
+#: Earlier incidents of a subject count within this time.
+_RECENT_MS = 3_600_000
+
+
+class Recurrence(NamedTuple):
+    """An incident as one of several of its subject."""
+
+    #: 2 for the second one within an hour.
+    nth: int
+    #: From the first of them to this one.
+    span_ms: int
+    #: The number of the one before.
+    last: int
+
+    def __str__(self) -> str:
+        suffix = (
+            "th" if self.nth % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(self.nth % 10, "th")
+        )
+        return f"{self.nth}{suffix} in {max(1, round(self.span_ms / 60_000))} min"
 
 
 class IncidentCriteria(Ranged):
@@ -31,9 +50,8 @@ def incidents_before(
     *,
     limit: int,
 ) -> Sequence[Incident]:
-    """Return incidents behind a number, the newest first; of a range those that were open in it."""
-    rows = Incident.objects.filter(cluster__configured=True).select_related("cluster")
-    rows = visibility.rows_of_cluster(rows, wanted.cluster)
+    """Return incidents before a number, the newest first; for a range, those that were open in it."""
+    rows = visibility.rows_in(Incident, wanted.cluster).select_related("cluster")
     if wanted.state != "all":
         rows = rows.filter(closed_ms__isnull=wanted.state == "open")
     if wanted.severity:
@@ -49,7 +67,7 @@ def incident_by_number(number: int) -> Incident | None:
 
 
 def incident_findings(row: Incident, limit: int) -> Sequence[IncidentFinding]:
-    """Return the newest findings of an incident, those that are in it now first, the oldest first of each."""
+    """Return the newest findings of an incident, current ones first; oldest first in both parts."""
     newest = list(row.findings.filter(until_ms=None).order_by("-pk")[:limit])
     over = list(row.findings.exclude(until_ms=None).order_by("-pk")[: limit - len(newest)])
     return [*reversed(newest), *reversed(over)]
@@ -60,30 +78,53 @@ def incident_events(row: Incident, limit: int) -> Sequence[IncidentEvent]:
     return list(row.events.order_by("-pk")[:limit])[::-1]
 
 
-def causes_of(rows: Iterable[Incident]) -> Mapping[int, IncidentFinding]:
-    """Return the newest cause of each incident by its number."""
-    numbers = [row.pk for row in rows]
-    found = IncidentFinding.objects.filter(incident__in=numbers, role=IncidentFinding.Role.CAUSE)
-    return {row.incident_id: row for row in found.order_by("pk")}
-
-
 def finding_rows(numbers: Iterable[int]) -> Mapping[int, FindingRecord]:
-    """Return the findings that are still kept, by number."""
-    wanted, found = list(numbers), {}
-    for at in range(0, len(wanted), _KEYS):
-        found.update(FindingRecord.objects.in_bulk(wanted[at : at + _KEYS]))
-    return found
+    """Return the findings that are still stored, by number."""
+    findings = in_portions(FindingRecord.objects.all(), "pk", numbers)
+    return {row.pk: row for rows in findings for row in rows}
 
 
 def also_blocked_by(row: Incident, findings: Iterable[IncidentFinding]) -> Mapping[int, Sequence[int]]:
-    """Return by finding which other incidents it is in now: all of their causes must end."""
-    found: dict[int, set[int]] = defaultdict(set)
-    wanted = [each.finding for each in findings if each.until_ms is None]
-    for at in range(0, len(wanted), _KEYS):
-        others = IncidentFinding.objects.filter(finding__in=wanted[at : at + _KEYS], until_ms=None)
+    """Return, by finding, its other open incidents: all of their causes must end."""
+    incidents: dict[int, set[int]] = defaultdict(set)
+    wanted = [member.finding for member in findings if member.until_ms is None]
+    for others in in_portions(IncidentFinding.objects.filter(until_ms=None), "finding", wanted):
         for finding, incident in others.exclude(incident=row.pk).values_list("finding", "incident"):
-            found[finding].add(incident)
-    return {finding: sorted(numbers) for finding, numbers in found.items()}
+            incidents[finding].add(incident)
+    return {finding: sorted(numbers) for finding, numbers in incidents.items()}
+
+
+def recurrences(rows: Sequence[Incident]) -> Mapping[int, Recurrence]:
+    """Return by number how many incidents the subjects had in the hour before these opened.
+
+    First ones are left out.
+    """
+    recurrences_by_number: dict[int, Recurrence] = {}
+    for part in portions(rows):
+        before = _same_subjects_before(part)
+        for row in part:
+            earlier = before[row.cluster_id, row.subject]
+            known = [
+                (at_ms, pk) for at_ms, pk in earlier if row.opened_ms - _RECENT_MS <= at_ms < row.opened_ms
+            ]
+            if known:
+                span_ms = row.opened_ms - min(known)[0]
+                recurrences_by_number[row.pk] = Recurrence(len(known) + 1, span_ms, max(known)[1])
+    return recurrences_by_number
+
+
+def _same_subjects_before(rows: Sequence[Incident]) -> Mapping[tuple[int, str], Sequence[tuple[int, int]]]:
+    """Return instants and numbers of incidents by cluster and subject, from an hour before these opened."""
+    first_ms = min((row.opened_ms for row in rows), default=0) - _RECENT_MS
+    rows_before = Incident.objects.filter(
+        Q(closed_ms=None) | Q(closed_ms__gte=first_ms),
+        cluster__in={row.cluster_id for row in rows},
+        subject__in={row.subject for row in rows},
+    )
+    return grouped(
+        ((cluster_id, subject), (at_ms, pk))
+        for cluster_id, subject, at_ms, pk in rows_before.values_list("cluster", "subject", "opened_ms", "pk")
+    )
 
 
 def open_incidents(cluster: str = "") -> Sequence[Incident]:
@@ -97,31 +138,30 @@ def open_incidents(cluster: str = "") -> Sequence[Incident]:
 
 def incidents_within(cluster: str, from_ms: int, to_ms: int, *, limit: int) -> Sequence[Incident]:
     """Return incidents that were open at any time of a range, in ms since 1970, the newest first."""
-    rows = Incident.objects.filter(cluster__configured=True, opened_ms__lt=to_ms)
-    rows = visibility.rows_of_cluster(rows, cluster).exclude(closed_ms__lt=from_ms)
+    rows = visibility.rows_in(Incident, cluster).filter(opened_ms__lt=to_ms).exclude(closed_ms__lt=from_ms)
     return list(rows.select_related("cluster").order_by("-opened_ms")[:limit])
 
 
 def open_findings_of(
     rows: Iterable[Incident], findings: Iterable[FindingRecord]
 ) -> Mapping[int, Sequence[FindingRecord]]:
-    """Return those of some open findings that are in these incidents, by number: the cause first.
-
-    The rest keeps its order.
+    """Return the open findings that belong to these incidents, by number: the cause first.
+    The others keep their order.
     """
     members = IncidentFinding.objects.filter(incident__in=[row.pk for row in rows], until_ms=None)
-    of: dict[int, list[tuple[int, bool]]] = defaultdict(list)
-    for incident, finding, role in members.values_list("incident", "finding", "role"):
-        of[finding].append((incident, role == IncidentFinding.Role.CAUSE))
-    found: dict[int, list[FindingRecord]] = defaultdict(list)
+    incidents_by_finding = grouped(
+        (finding, (incident, role == IncidentFinding.Role.CAUSE))
+        for incident, finding, role in members.values_list("incident", "finding", "role")
+    )
+    findings_by_incident: dict[int, list[FindingRecord]] = defaultdict(list)
     for row in findings:
-        for incident, is_cause in of.get(row.pk, ()):
-            found[incident].insert(0 if is_cause else len(found[incident]), row)
-    return found
+        for incident, is_cause in incidents_by_finding.get(row.pk, ()):
+            findings_by_incident[incident].insert(0 if is_cause else len(findings_by_incident[incident]), row)
+    return findings_by_incident
 
 
 def open_count(cluster: str, severities: Collection[str]) -> int:
-    """Return how many incidents are open, with findings that are in none, of these severities."""
+    """Return the number of open incidents, and of findings without one, of these severities."""
     rows = Incident.objects.filter(closed_ms=None, cluster__configured=True, severity__in=severities)
     alone = _ungrouped(cluster).filter(severity__in=severities)
     return visibility.rows_of_cluster(rows, cluster).values("pk").union(alone.values("pk"), all=True).count()

@@ -1,21 +1,26 @@
 """Write incidents, in the transaction of the evaluation that writes findings, under the same lease.
-
-What is known is read in that transaction. A tick in which nothing changes writes nothing.
+Earlier rows are read in that transaction. A tick without changes writes nothing.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from django.conf import settings
 from django.db.models import Q
 
-from dashboard.models import FindingRecord, Incident, IncidentEvent, IncidentFinding
+from dashboard.incidents.endings import outcome_of
+from dashboard.incidents.stored_facts import REVISED, facts_as_json, stored_facts
+from dashboard.models import FindingRecord, Incident, IncidentEvent, IncidentFinding, IncidentRevision
+from dashboard.runtime.sql import in_portions
 from dashboard.system import owners
 from fenceline.facts import Severity
+from fenceline.findings.severity import is_worse, severity_rank
 from fenceline.incidents.causality import ThingLinks, snapshot_links
+from fenceline.incidents.facts import FactsReader, are_news, damage_since_ms
 from fenceline.incidents.findings import FindingKey, IncidentEventKind, key_of
 from fenceline.incidents.grouping import IncidentGroup, group_findings
 from fenceline.incidents.impact import (
@@ -33,36 +38,40 @@ from fenceline.incidents.lifecycle import (
     follow_incidents,
     returning_causes,
 )
+from fenceline.incidents.sentences import IncidentFacts
 from fenceline.limits import Limits
 from fenceline.snapshot import Snapshot
 
 _COLUMNS = [
-    "rule", "subject", "severity", "reopened_ms", "closed_ms", "cause_over_ms", "owner", "deadline_ms",
-    "impact",
+    "rule", "subject", "instance", "severity", "since_ms", "reopened_ms", "closed_ms", "cause_over_ms",
+    "owner", "deadline_ms", "impact", "peak", "facts", "outcome", "acknowledged_ms", "acknowledged_by",
 ]  # fmt: skip
-#: By so little a deadline may move without news: clocks are compared again and again.
-_SAME_DEADLINE_MS = 1_000
+#: A closed incident's outcome may still become known within this time: actions are attributed late.
+_OUTCOME_MS = 10_000
+_MERGED = "Its cause follows from"
 Role = IncidentFinding.Role
 Kind = IncidentEventKind
 Members = Mapping[int, Sequence[IncidentFinding]]
 
 
 class GroupingFacts(NamedTuple):
-    """What incidents take from a snapshot, beside the findings themselves."""
+    """What incidents take from a snapshot, besides the findings."""
 
     links: ThingLinks = ThingLinks()
     figures: ImpactFigures = ImpactFigures()
+    snapshot: Snapshot = Snapshot()
 
 
-def incident_facts(snapshot: Snapshot) -> GroupingFacts:
+def incident_facts(snapshot: Snapshot, *, now_ms: int) -> GroupingFacts:
     """Return what incidents take from a snapshot."""
-    return GroupingFacts(snapshot_links(snapshot), impact_figures(snapshot))
+    figures = impact_figures(snapshot, now_ms=now_ms, limits=settings.FENCELINE.limits)
+    return GroupingFacts(snapshot_links(snapshot), figures, snapshot)
 
 
 def save_incidents(
     cluster_id: int, findings: Collection[FindingRecord], facts: GroupingFacts, *, now_ms: int
 ) -> bool:
-    """Follow the incidents of a cluster by all of its open findings; return whether any row was written.
+    """Update the incidents of a cluster from all of its open findings; return whether any row was written.
 
     The caller's transaction holds the lease that guards findings.
     """
@@ -72,8 +81,8 @@ def save_incidents(
     members = _open_members(rows)
     known = [_known(row, members[row.pk]) for row in rows.values()]
     groups = group_findings(findings, facts.links, returning_causes(known, now_ms=now_ms))
-    damage = _GroupDamage(findings, facts.figures, settings.FENCELINE.limits)
-    updates = follow_incidents(known, groups, damage.findings, damage.severity_of, now_ms=now_ms)
+    damage = _GroupDamage(findings, facts, settings.FENCELINE.limits, now_ms)
+    updates = follow_incidents(known, groups, damage.instances, damage.severity_of, now_ms=now_ms)
     return _IncidentWriter(cluster_id, rows, members, damage, now_ms).write(updates)
 
 
@@ -84,28 +93,38 @@ def _known_rows(cluster_id: int, now_ms: int) -> Mapping[int, Incident]:
 
 
 def _open_members(rows: Mapping[int, Incident]) -> Members:
-    found: dict[int, list[IncidentFinding]] = defaultdict(list)
+    members: dict[int, list[IncidentFinding]] = defaultdict(list)
     is_open = {
         "incident__cluster_id__in": {row.cluster_id for row in rows.values()},
         "incident__closed_ms": None,
     }
     for row in IncidentFinding.objects.filter(until_ms=None, **is_open):
-        found[row.incident_id].append(row)
-    return found
+        members[row.incident_id].append(row)
+    return members
 
 
 def _known(row: Incident, members: Sequence[IncidentFinding]) -> KnownIncident:
-    effects = frozenset(FindingKey(each.rule, each.subject) for each in members if each.role == Role.EFFECT)
+    effects = frozenset(
+        FindingKey(member.rule, member.subject) for member in members if member.role == Role.EFFECT
+    )
     cause = FindingKey(row.rule, row.subject)
-    return KnownIncident(row.pk, cause, Severity(row.severity), effects, row.cause_over_ms, row.closed_ms)
+    return KnownIncident(
+        row.pk, cause, Severity(row.severity), effects, row.cause_over_ms, row.closed_ms, row.instance
+    )
 
 
 class _GroupDamage:
-    """What groups of open findings cost, and by when: looked up once for each group."""
+    """Damage and deadline of groups of open findings, looked up once for each group."""
 
-    def __init__(self, findings: Collection[FindingRecord], figures: ImpactFigures, limits: Limits) -> None:
-        self.findings = {key_of(each): each for each in findings}
-        self._figures, self._limits = figures, limits
+    def __init__(
+        self, findings: Collection[FindingRecord], facts: GroupingFacts, limits: Limits, now_ms: int
+    ) -> None:
+        self.findings = {key_of(finding): finding for finding in findings}
+        self.instances = {key: finding.instance for key, finding in self.findings.items()}
+        self._figures, self._limits, self._now_ms = facts.figures, limits, now_ms
+        self._reader = FactsReader(
+            facts.snapshot, now_ms=now_ms, limits=limits, blocked=facts.figures.blocked
+        )
         self._impacts: dict[IncidentGroup, IncidentImpact] = {}
 
     def impact_of(self, group: IncidentGroup) -> IncidentImpact:
@@ -119,15 +138,43 @@ class _GroupDamage:
     def deadline_of(self, group: IncidentGroup) -> int | None:
         return first_deadline(self._open(group))
 
+    def since_ms_of(self, group: IncidentGroup) -> int:
+        return damage_since_ms(group.cause, self._open(group), self._now_ms)
+
+    def facts_of(self, row: Incident, group: IncidentGroup, over_ms: int | None) -> IncidentFacts:
+        """Return the facts of an incident with a group; once its cause is over, the earlier facts."""
+        findings, known = self._open(group), stored_facts(row)
+        if over_ms is not None and known is not None:
+            return replace(
+                known,
+                cause_over_ms=over_ms,
+                left_summary=findings[0].summary,
+                deadline_ms=self.deadline_of(group),
+            )
+        return self._reader.facts_of(
+            group.cause,
+            findings,
+            self.impact_of(group),
+            since_ms=row.since_ms,
+            deadline_ms=self.deadline_of(group),
+        )
+
     def owner_of(self, group: IncidentGroup) -> str:
-        """Return the team of the cause; without one, of the oldest effect that has one."""
-        teams = (owners.of_finding(each) for each in self._open(group))
+        """Return the team of the cause, else of the oldest effect that has one."""
+        teams = (owners.of_finding(finding) for finding in self._open(group))
         return next((owner.team for owner in teams if owner), "")
 
+    def members_of(self, group: IncidentGroup) -> Mapping[FindingKey, str]:
+        """Return the roles of a group's open findings, the cause first."""
+        roles = {} if group.is_cause_over else {group.cause: Role.CAUSE.value}
+        roles |= dict.fromkeys(group.effects, Role.EFFECT.value)
+        return {key: role for key, role in roles.items() if key in self.findings}
+
     def _open(self, group: IncidentGroup) -> Sequence[FindingRecord]:
-        """Return the open findings of a group, the cause first."""
-        keys = (group.cause, *group.effects)
-        return [self.findings[key] for key in keys if key in self.findings]
+        """Return the open findings of a group, the cause first; else the worst effect first."""
+        findings = [self.findings[key] for key in self.members_of(group)]
+        is_over = group.is_cause_over or group.cause not in self.findings
+        return sorted(findings, key=lambda row: -severity_rank(row.severity)) if is_over else findings
 
 
 class _IncidentWriter:
@@ -156,17 +203,19 @@ class _IncidentWriter:
                 self._open(update)
             else:
                 self._go_on(update)
+        self._learn_outcomes()
         Incident.objects.bulk_create(self._opened)
         Incident.objects.bulk_update(sorted(self._changed, key=_number), _COLUMNS, batch_size=100)
-        for at in range(0, len(self._left), 500):
-            ended = IncidentFinding.objects.filter(pk__in=self._left[at : at + 500])
+        for ended in in_portions(IncidentFinding.objects.all(), "pk", self._left):
             ended.update(until_ms=self._now_ms)
         IncidentFinding.objects.bulk_create(self._joined, batch_size=500)
         IncidentEvent.objects.bulk_create(self._events, batch_size=500)
+        revised = [_revision(row, self._now_ms) for row in (*self._opened, *self._changed)]
+        IncidentRevision.objects.bulk_create(revised, batch_size=500)
         return bool(self._opened or self._changed)
 
     def _open(self, update: IncidentUpdate) -> None:
-        row = Incident(cluster_id=self._cluster_id, opened_ms=self._now_ms)
+        row = Incident(cluster_id=self._cluster_id, opened_ms=self._now_ms, since_ms=self._now_ms)
         self._opened.append(row)
         self._set(row, update)
         self._note_events(row, update)
@@ -176,7 +225,7 @@ class _IncidentWriter:
         if update.before is None:
             return
         row = self._rows[update.before.number]
-        if not (update.is_change or self._is_news(row, update)):
+        if not (update.is_change or self._is_news(row, update) or self._has_new_rows(row, update)):
             return
         self._changed.append(row)
         self._set(row, update)
@@ -184,52 +233,86 @@ class _IncidentWriter:
         self._join(row, update)
 
     def _is_news(self, row: Incident, update: IncidentUpdate) -> bool:
-        """Whether the impact or the deadline of an incident that goes on differs from what its row has."""
+        """Return whether the impact or the facts of a continuing incident differ from its row."""
         if update.group is None:
             return False
-        if not row.impact or self._damage.impact_of(update.group).is_news(IncidentImpact(**row.impact)):
+        known = stored_facts(row)
+        if known is None or self._damage.impact_of(update.group).is_news(IncidentImpact(**row.impact)):
             return True
-        before, now = row.deadline_ms, self._damage.deadline_of(update.group)
-        if before is None or now is None:
-            return before != now
-        return abs(now - before) > _SAME_DEADLINE_MS
+        return are_news(self._damage.facts_of(row, update.group, update.cause_over_ms), known)
+
+    def _has_new_rows(self, row: Incident, update: IncidentUpdate) -> bool:
+        """Return whether a finding of an incident has another row now: another instance of its subject."""
+        if update.group is None:
+            return False
+        members = {key_of_member(member): member.finding for member in self._members.get(row.pk, ())}
+        now = self._damage.members_of(update.group)
+        return any(members.get(key) != self._damage.findings[key].pk for key in now)
 
     def _set(self, row: Incident, update: IncidentUpdate) -> None:
-        """Give a row what it is after this tick; one that closes keeps its cause, deadline and impact."""
-        row.severity = update.severity
+        """Set a row's state after this tick; a closing one keeps its cause, deadline and impact."""
         row.cause_over_ms = update.cause_over_ms
         row.closed_ms = self._now_ms if update.is_closed else None
         row.reopened_ms = self._now_ms if update.is_reopened else row.reopened_ms
-        if update.group is not None:
-            row.rule, row.subject = update.group.cause
-            row.impact = self._damage.impact_of(update.group)._asdict()
-            row.deadline_ms = self._damage.deadline_of(update.group)
-            if update.is_opened or update.has_new_cause or (update.added and not row.owner):
-                row.owner = self._damage.owner_of(update.group)
+        self._set_severity(row, update)
+        if update.group is None:
+            row.outcome = _merged(update) or outcome_of(row)
+            return
+        row.outcome = ""
+        row.rule, row.subject = update.group.cause
+        if not update.group.is_cause_over:
+            row.instance = self._damage.instances.get(update.group.cause) or row.instance
+            row.since_ms = min(row.since_ms, self._damage.since_ms_of(update.group))
+        self._set_damage(row, update.group, update.cause_over_ms)
+        if update.is_opened or update.has_new_cause or (update.added and not row.owner):
+            row.owner = self._damage.owner_of(update.group)
+
+    def _set_severity(self, row: Incident, update: IncidentUpdate) -> None:
+        """Set the severity; an acknowledgement lapses where the severity got worse."""
+        if row.acknowledged_ms is not None and is_worse(update.severity, row.severity):
+            text = f"{row.acknowledged_by} had acknowledged a {row.severity}"
+            self._event(row, Kind.UNACKNOWLEDGED, FindingKey(row.rule, row.subject), text)
+            row.acknowledged_ms, row.acknowledged_by = None, ""
+        row.severity = update.severity
+
+    def _set_damage(self, row: Incident, group: IncidentGroup, over_ms: int | None) -> None:
+        impact = self._damage.impact_of(group)
+        row.impact = impact._asdict()
+        row.peak = (impact.worst_with(IncidentImpact(**row.peak)) if row.peak else impact)._asdict()
+        row.deadline_ms = self._damage.deadline_of(group)
+        row.facts = facts_as_json(self._damage.facts_of(row, group, over_ms))
+
+    def _learn_outcomes(self) -> None:
+        """Update the outcomes of recently closed incidents where more is known now."""
+        for row in self._rows.values():
+            is_fresh = row.closed_ms is not None and 0 < self._now_ms - row.closed_ms <= _OUTCOME_MS
+            if is_fresh and not row.outcome.startswith(_MERGED):
+                outcome = outcome_of(row)
+                if outcome and outcome != row.outcome:
+                    row.outcome = outcome
+                    self._changed.append(row)
 
     def _join(self, row: Incident, update: IncidentUpdate) -> None:
-        """Add the findings that come in, or change their role; end what leaves."""
-        group = update.group
-        wanted = dict.fromkeys(group.effects, Role.EFFECT) | {group.cause: Role.CAUSE} if group else {}
-        present = {key_of_member(each): each for each in self._members.get(row.pk or 0, ())}
-        stays = {key for key, each in present.items() if wanted.get(key) == each.role}
-        stays &= self._damage.findings.keys()
-        self._left += [each.pk for key, each in present.items() if key not in stays]
+        """Add findings that join or change their role; end those that leave."""
+        wanted = self._damage.members_of(update.group) if update.group else {}
+        present = {key_of_member(member): member for member in self._members.get(row.pk or 0, ())}
+        stays = {key for key, member in present.items() if self._is_member(member, wanted)}
+        self._left += [member.pk for key, member in present.items() if key not in stays]
         for key, role in wanted.items():
-            finding = self._damage.findings.get(key)
-            if finding is not None and key not in stays:
-                self._joined.append(self._member(row, finding, role))
+            if key not in stays:
+                self._joined.append(self._member(row, self._damage.findings[key], role))
+
+    def _is_member(self, member: IncidentFinding, wanted: Mapping[FindingKey, str]) -> bool:
+        key = key_of_member(member)
+        return wanted.get(key) == member.role and self._damage.findings[key].pk == member.finding
 
     def _member(self, row: Incident, finding: FindingRecord, role: str) -> IncidentFinding:
         return IncidentFinding(
             incident=row,
             finding=finding.pk,
-            rule=finding.rule,
-            subject=finding.subject,
             role=role,
-            severity=finding.severity,
-            summary=finding.summary,
             since_ms=self._now_ms,
+            **{name: getattr(finding, name) for name in ("rule", "subject", "severity", "summary")},
         )
 
     def _note_events(self, row: Incident, update: IncidentUpdate) -> None:
@@ -254,13 +337,21 @@ class _IncidentWriter:
 
 
 def key_of_member(row: IncidentFinding) -> FindingKey:
-    """Return the key of the finding that a row of an incident stands for."""
+    """Return the key of the finding that an incident's row stands for."""
     return FindingKey(row.rule, row.subject)
+
+
+def _revision(row: Incident, at_ms: int) -> IncidentRevision:
+    return IncidentRevision(
+        incident=row,
+        at_ms=at_ms,
+        **{name: getattr(row, name) for name in REVISED},
+    )
 
 
 def _merged(update: IncidentUpdate) -> str:
     causes = ", ".join(f"{cause.rule} of {cause.subject}" for cause in update.merged_into)
-    return f"its cause follows from {causes}" if causes else ""
+    return f"{_MERGED} {causes}." if causes else ""
 
 
 def _before(update: IncidentUpdate) -> str:

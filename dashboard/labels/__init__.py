@@ -1,1 +1,26 @@
 """The words and tones in which states, transitions, queries and actions are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dashboard.labels import action, alert, flink, query, status
+from dashboard.labels.status import StatusLabel
+
+#: The labels of states by kind, for the template filter `label`.
+LABELS: Mapping[str, Mapping[Any, StatusLabel]] = {
+    "action": action.STATES,
+    "alert": alert.ALERT_STATES,
+    "decision": query.DECISION_LABELS,
+    "delivery": alert.DELIVERY_STATES,
+    "fate": flink.FATE_LABELS,
+    "lingering": flink.LINGERING_LABELS,
+    "outcome": status.OUTCOME_LABELS,
+    "query": query.STATE_LABELS,
+    "result": action.OUTCOMES,
+    "silence": alert.SILENCE_STATES,
+    "status": status.STATUS_LABELS,
+    "verdict": status.VERDICT_LABELS,
+    "waiting": status.WAITING_LABELS,
+}

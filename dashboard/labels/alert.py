@@ -3,46 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from dashboard.labels.rule import rule_label
 from dashboard.labels.status import StatusLabel
 from dashboard.models import Alert, Channel, Delivery
 from fenceline.alerts.labels import readable_name
 
-ALERT_STATES: Mapping[str, StatusLabel] = MappingProxyType(
-    {
-        Alert.State.FIRING.value: StatusLabel("firing", "critical", "the condition holds now"),
-        Alert.State.PENDING.value: StatusLabel("pending", "info", "found, but not in enough polls yet"),
-        Alert.State.RESOLVED.value: StatusLabel("resolved", "ok", "the condition has ended"),
-    }
-)
-DELIVERY_STATES: Mapping[str, StatusLabel] = MappingProxyType(
-    {
-        Delivery.State.PENDING.value: StatusLabel("pending", "info", "being sent or retried"),
-        Delivery.State.DELIVERED.value: StatusLabel("delivered", "ok", "accepted by its receiver"),
-        Delivery.State.FAILED.value: StatusLabel("failed", "critical", "not accepted by its receiver"),
-    }
-)
-SILENCE_STATES: Mapping[str, StatusLabel] = MappingProxyType(
-    {
-        "active": StatusLabel("active", "info", "it suppresses matching alerts"),
-        "scheduled": StatusLabel("scheduled", "unknown", "it has not started"),
-        "expired": StatusLabel("expired", "unknown", "it has ended"),
-    }
-)
+ALERT_STATES: Mapping[str, StatusLabel] = {
+    Alert.State.FIRING.value: StatusLabel("firing", "critical", "the condition holds now"),
+    Alert.State.PENDING.value: StatusLabel("pending", "info", "found, but not in enough polls yet"),
+    Alert.State.RESOLVED.value: StatusLabel("resolved", "ok", "the condition has ended"),
+}
+DELIVERY_STATES: Mapping[str, StatusLabel] = {
+    Delivery.State.PENDING.value: StatusLabel("pending", "info", "being sent or retried"),
+    Delivery.State.DELIVERED.value: StatusLabel("delivered", "ok", "accepted by its receiver"),
+    Delivery.State.FAILED.value: StatusLabel("failed", "critical", "not accepted by its receiver"),
+}
+SILENCE_STATES: Mapping[str, StatusLabel] = {
+    "active": StatusLabel("active", "info", "it suppresses matching alerts"),
+    "scheduled": StatusLabel("scheduled", "unknown", "it has not started"),
+    "expired": StatusLabel("expired", "unknown", "it has ended"),
+}
 #: What made a delivery, as words of a filter.
-ORIGINS: Mapping[str, str] = MappingProxyType({"alert": "alerts", "test": "tests", "again": "sent again"})
+ORIGINS: Mapping[str, str] = {"alert": "alerts", "test": "tests", "again": "sent again"}
 #: Whether an alert is notified, as words of a filter.
-VOICES: Mapping[str, str] = MappingProxyType({"loud": "notified", "quiet": "suppressed"})
+VOICES: Mapping[str, str] = {"loud": "notified", "quiet": "suppressed"}
 #: What each kind of channel is.
-CHANNEL_KINDS: Mapping[str, str] = MappingProxyType(
-    {
-        Channel.Kind.WEBHOOK.value: "Alertmanager-compatible webhook (signed)",
-        Channel.Kind.ALERTMANAGER.value: "your own Alertmanager",
-        Channel.Kind.APPRISE.value: "chat, mail or pager through Apprise",
-    }
-)
+CHANNEL_KINDS: Mapping[str, str] = {
+    Channel.Kind.WEBHOOK.value: "Alertmanager-compatible webhook (signed)",
+    Channel.Kind.ALERTMANAGER.value: "your own Alertmanager",
+    Channel.Kind.APPRISE.value: "chat, mail or pager through Apprise",
+}
 _ENABLED = StatusLabel("enabled", "ok", "it receives notifications")
 _FAILING = StatusLabel("failing", "warning", "its last messages failed")
 _DISABLED = StatusLabel("disabled", "critical", "it receives no notifications")

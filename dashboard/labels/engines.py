@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from dashboard.labels.status import StatusLabel
 
 #: By Flink's and Connect's own words; any other one is unknown.
-_TONES: Mapping[str, str] = MappingProxyType(
-    {
-        "RUNNING": "ok",
-        "FINISHED": "info",
-        "PAUSED": "info",
-        "STOPPED": "info",
-        "CANCELED": "info",
-        "SUSPENDED": "info",
-        "CREATED": "info",
-        "INITIALIZING": "info",
-        "SCHEDULED": "info",
-        "DEPLOYING": "info",
-        "RECONCILING": "info",
-        "RESTARTING": "warning",
-        "CANCELLING": "warning",
-        "CANCELING": "warning",
-        "FAILING": "warning",
-        "UNASSIGNED": "warning",
-        "FAILED": "critical",
-    }
-)
+_TONES: Mapping[str, str] = {
+    "RUNNING": "ok",
+    "FINISHED": "info",
+    "PAUSED": "info",
+    "STOPPED": "info",
+    "CANCELED": "info",
+    "SUSPENDED": "info",
+    "CREATED": "info",
+    "INITIALIZING": "info",
+    "SCHEDULED": "info",
+    "DEPLOYING": "info",
+    "RECONCILING": "info",
+    "RESTARTING": "warning",
+    "CANCELLING": "warning",
+    "CANCELING": "warning",
+    "FAILING": "warning",
+    "UNASSIGNED": "warning",
+    "FAILED": "critical",
+}
 
 
 def engine_state(word: str) -> StatusLabel:

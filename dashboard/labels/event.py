@@ -6,7 +6,7 @@ from dashboard.labels.action import ACTS, STATES
 from dashboard.labels.status import OUTCOME_LABELS, StatusLabel
 from dashboard.labels.transition import TRANSITION_STYLES
 from fenceline.facts import TransitionKind
-from fenceline.timeline import EventSource, TimelineEvent
+from fenceline.history.timeline import EventSource, TimelineEvent
 
 _SEVERITY_TONES = ("critical", "warning", "info")
 _DELIVERY_TONES = {"delivered": "ok", "failed": "critical"}

@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from dashboard.labels.status import StatusLabel
-from fenceline.flink.restore import CommitFate, Lingering
+from fenceline.engines.flink.restore import CommitFate, Lingering
 
-FATE_LABELS: Mapping[CommitFate, StatusLabel] = MappingProxyType(
-    {
-        CommitFate.LOST: StatusLabel(
-            "lost", "critical", "it was aborted: a restore does not bring its records back"
-        ),
-        CommitFate.PENDING: StatusLabel(
-            "not yet committed", "warning", "it is open as it was pre-committed: a restore commits it"
-        ),
-        CommitFate.UNKNOWN: StatusLabel("unknown", "unknown", "its coordinator's state is not known here"),
-        CommitFate.ENDED: StatusLabel(
-            "ended", "unknown", "its id has gone on under another epoch: see the history of the id"
-        ),
-        CommitFate.COMMITTED: StatusLabel("committed", "ok", "its coordinator has committed it"),
-    }
-)
-LINGERING_LABELS: Mapping[Lingering, StatusLabel] = MappingProxyType(
-    {
-        Lingering.LEFT: StatusLabel(
-            "left behind", "warning", "no checkpoint holds it: a restore aborts it, or its timeout does"
-        ),
-        Lingering.UNDECIDED: StatusLabel(
-            "unknown", "unknown", "the newest checkpoint does not hold it, and a run without one may write it"
-        ),
-        Lingering.WRITING: StatusLabel("writing", "info", "it writes for a later checkpoint"),
-    }
-)
+FATE_LABELS: Mapping[CommitFate, StatusLabel] = {
+    CommitFate.LOST: StatusLabel(
+        "lost", "critical", "it was aborted: a restore does not bring its records back"
+    ),
+    CommitFate.PENDING: StatusLabel(
+        "not yet committed", "warning", "it is open as it was pre-committed: a restore commits it"
+    ),
+    CommitFate.UNKNOWN: StatusLabel("unknown", "unknown", "its coordinator's state is not known here"),
+    CommitFate.ENDED: StatusLabel(
+        "ended", "unknown", "its id has gone on under another epoch: see the history of the id"
+    ),
+    CommitFate.COMMITTED: StatusLabel("committed", "ok", "its coordinator has committed it"),
+}
+LINGERING_LABELS: Mapping[Lingering, StatusLabel] = {
+    Lingering.LEFT: StatusLabel(
+        "left behind", "warning", "no checkpoint holds it: a restore aborts it, or its timeout does"
+    ),
+    Lingering.UNDECIDED: StatusLabel(
+        "unknown", "unknown", "the newest checkpoint does not hold it, and a run without one may write it"
+    ),
+    Lingering.WRITING: StatusLabel("writing", "info", "it writes for a later checkpoint"),
+}
 #: What a job's newest checkpoint is, where it could be read.
-CHECKPOINT_WORDS: Mapping[bool | None, str] = MappingProxyType(
-    {True: "savepoint", False: "checkpoint", None: "checkpoint"}
-)
+CHECKPOINT_WORDS: Mapping[bool | None, str] = {True: "savepoint", False: "checkpoint", None: "checkpoint"}

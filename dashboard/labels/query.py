@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 
 from dashboard.labels.status import StatusLabel
 from fenceline.spark.batch_chain import BatchStep, ChainLink, LinkState
@@ -11,19 +10,17 @@ from fenceline.spark.drivers import Driver, DriverStatus
 from fenceline.spark.records import QueryState
 from fenceline.spark.safe_to_restart import RestartSafety
 
-STATE_LABELS: Mapping[str, StatusLabel] = MappingProxyType(
-    {
-        QueryState.FAILED: StatusLabel("failed", "critical", "it ended with an exception"),
-        QueryState.UNHEARD: StatusLabel(
-            "no heartbeat",
-            "unknown",
-            "no listener reports it; a checkpoint does not show whether it runs",
-        ),
-        QueryState.STOPPED: StatusLabel("stopped", "unknown", "its driver ended it"),
-        QueryState.RUNNING: StatusLabel("running", "ok", "its listener's heartbeat is on time"),
-        QueryState.IDLE: StatusLabel("idle", "ok", "it runs, and there is nothing to read"),
-    }
-)
+STATE_LABELS: Mapping[str, StatusLabel] = {
+    QueryState.FAILED: StatusLabel("failed", "critical", "it ended with an exception"),
+    QueryState.UNHEARD: StatusLabel(
+        "no heartbeat",
+        "unknown",
+        "no listener reports it; a checkpoint does not show whether it runs",
+    ),
+    QueryState.STOPPED: StatusLabel("stopped", "unknown", "its driver ended it"),
+    QueryState.RUNNING: StatusLabel("running", "ok", "its listener's heartbeat is on time"),
+    QueryState.IDLE: StatusLabel("idle", "ok", "it runs, and there is nothing to read"),
+}
 
 
 def state_label(state: QueryState, driver: Driver) -> StatusLabel:
@@ -34,42 +31,44 @@ def state_label(state: QueryState, driver: Driver) -> StatusLabel:
 
 
 #: The status of a batch's decision.
-DECISION_LABELS: Mapping[str, StatusLabel] = MappingProxyType(
-    {
-        "lost": StatusLabel(
-            "lost", "critical", "some of its transactions were gone before they were committed"
-        ),
-        "prepared": StatusLabel("prepared", "warning", "prepared but not committed"),
-        "committed": StatusLabel("committed", "ok", "every transaction of it is committed"),
-        "aborted": StatusLabel("aborted", "unknown", "its transactions were aborted; the batch was repeated"),
-    }
-)
-SINK_WORDS: Mapping[str, str] = MappingProxyType(
-    {
-        "exactly_once": "exactly once",
-        "kafka": "Kafka, at least once",
-        "other": "other sink",
-        "": "sink not known",
-    }
-)
+DECISION_LABELS: Mapping[str, StatusLabel] = {
+    "lost": StatusLabel("lost", "critical", "some of its transactions were gone before they were committed"),
+    "prepared": StatusLabel("prepared", "warning", "prepared but not committed"),
+    "committed": StatusLabel("committed", "ok", "every transaction of it is committed"),
+    "aborted": StatusLabel("aborted", "unknown", "its transactions were aborted; the batch was repeated"),
+}
+SINK_WORDS: Mapping[str, str] = {
+    "exactly_once": "exactly once",
+    "kafka": "Kafka, at least once",
+    "other": "other sink",
+    "": "sink not known",
+}
 #: What each kind of sink promises, for a query's own page.
-SINK_MEANS: Mapping[str, str] = MappingProxyType(
-    {
-        "exactly_once": "Its sink writes each batch in transactions and keeps a ledger: exactly once.",
-        "kafka": "Spark's own Kafka sink uses no transactions: after a failure a batch is written again, so "
-        "its output is at-least-once.",
-        "other": "Fenceline does not know its sink: a batch written twice may count twice.",
-        "": "Its sink is not known: attach a listener to see it.",
-    }
-)
+SINK_MEANS: Mapping[str, str] = {
+    "exactly_once": "Its sink writes each batch in transactions and keeps a ledger: exactly once.",
+    "kafka": "Spark's own Kafka sink uses no transactions: after a failure a batch is written again, so "
+    "its output is at-least-once.",
+    "other": "Fenceline does not know its sink: a batch written twice may count twice.",
+    "": "Its sink is not known: attach a listener to see it.",
+}
 #: What a sink guarantees about its output.
-_GUARANTEES: Mapping[str, tuple[str, str]] = MappingProxyType(
-    {"exactly_once": ("exactly once", "ok"), "kafka": ("at least once", "warning")}
-)
+_GUARANTEES: Mapping[str, tuple[str, str]] = {
+    "exactly_once": ("exactly once", "ok"),
+    "kafka": ("at least once", "warning"),
+}
 #: Marks of the links of a chain; what they mean stands beside them in words.
-LINK_TONES: Mapping[str, str] = MappingProxyType(
-    {"done": "ok", "waiting": "info", "broken": "critical", "unknown": "unknown", "absent": "unknown"}
-)
+LINK_TONES: Mapping[str, str] = {
+    "done": "ok",
+    "waiting": "info",
+    "broken": "critical",
+    "unknown": "unknown",
+    "absent": "unknown",
+}
+
+
+def sink_words(sink: str) -> str:
+    """Return what kind of sink a query has."""
+    return SINK_WORDS.get("" if sink == "unknown" else sink, sink)
 
 
 def guarantee_label(sink: str) -> StatusLabel:
@@ -91,16 +90,14 @@ def restart_label(safe: RestartSafety, newest: int | None) -> StatusLabel:
 
 
 #: What happens until a step of a batch is done.
-_IN_PROGRESS: Mapping[str, str] = MappingProxyType(
-    {
-        BatchStep.PLANNED: "planning",
-        BatchStep.WRITTEN: "writing",
-        BatchStep.PREPARED: "preparing",
-        BatchStep.COMMITTED: "committing",
-        BatchStep.RECORDED: "recording",
-        BatchStep.CHECKPOINTED: "checkpointing",
-    }
-)
+_IN_PROGRESS: Mapping[str, str] = {
+    BatchStep.PLANNED: "planning",
+    BatchStep.WRITTEN: "writing",
+    BatchStep.PREPARED: "preparing",
+    BatchStep.COMMITTED: "committing",
+    BatchStep.RECORDED: "recording",
+    BatchStep.CHECKPOINTED: "checkpointing",
+}
 
 
 def chain_label(chain: Sequence[ChainLink]) -> StatusLabel:
@@ -109,10 +106,10 @@ def chain_label(chain: Sequence[ChainLink]) -> StatusLabel:
         (LinkState.BROKEN, "broken", "critical"),
         (LinkState.WAITING, "waiting", "info"),
     ):
-        found = next((link for link in chain if link.state is state), None)
-        if found is not None:
-            verb = f"not {found.link}" if state is LinkState.BROKEN else _IN_PROGRESS[found.link]
-            return StatusLabel(verb, tone, f"{words}: {found.evidence}")
+        matching = next((link for link in chain if link.state is state), None)
+        if matching is not None:
+            verb = f"not {matching.link}" if state is LinkState.BROKEN else _IN_PROGRESS[matching.link]
+            return StatusLabel(verb, tone, f"{words}: {matching.evidence}")
     if chain and chain[-1].state is LinkState.DONE:
         return StatusLabel("checkpointed", "ok", "every step is done")
     return StatusLabel("unknown", "unknown", "its progress is not known")

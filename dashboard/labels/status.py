@@ -7,13 +7,12 @@ stands alone. Orders are from worst to harmless, as lists and chips show them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import NamedTuple
 
 from fenceline.facts import TransactionState
 from fenceline.kafka.groups import GroupStatus, Waiting
 from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
-from fenceline.recoveries import RecoveryOutcome
+from fenceline.losses.recoveries import RecoveryOutcome
 
 
 class StatusLabel(NamedTuple):
@@ -24,102 +23,90 @@ class StatusLabel(NamedTuple):
     means: str
 
 
-VERDICT_LABELS: Mapping[str, StatusLabel] = MappingProxyType(
-    {
-        PartitionVerdict.HANGING: StatusLabel(
-            "hanging", "critical", "orphaned: its coordinator will not complete it"
-        ),
-        PartitionVerdict.LATE: StatusLabel("late", "warning", "overdue: its coordinator has not ended it"),
-        PartitionVerdict.UNKNOWN: StatusLabel("unknown", "unknown", "its coordinator could not be checked"),
-        PartitionVerdict.OPEN: StatusLabel(
-            "open", "info", "its coordinator owns it, and it is within its limit"
-        ),
-        PartitionVerdict.CLEAR: StatusLabel("clear", "ok", "no transaction blocks it"),
-    }
-)
-STATUS_LABELS: Mapping[str, StatusLabel] = MappingProxyType(
-    {
-        GroupStatus.BLOCKED: StatusLabel(
-            "BLOCKED",
-            "critical",
-            "it has consumed everything up to the LSO, and an open transaction blocks it",
-        ),
-        GroupStatus.STOP: StatusLabel("STOP", "critical", "it has stopped committing"),
-        GroupStatus.STALL: StatusLabel(
-            "STALL", "critical", "it commits the same offset again and again while there is more to read"
-        ),
-        GroupStatus.REWIND: StatusLabel("REWIND", "warning", "its offset went back"),
-        GroupStatus.WARN: StatusLabel("WARN", "warning", "it advances, but falls behind"),
-        GroupStatus.UNKNOWN: StatusLabel("UNKNOWN", "unknown", "not enough data"),
-        GroupStatus.OK: StatusLabel("OK", "ok", "healthy"),
-    }
-)
+VERDICT_LABELS: Mapping[str, StatusLabel] = {
+    "blocked": StatusLabel("BLOCKED", "warning", "an open transaction blocks its LSO"),
+    PartitionVerdict.HANGING: StatusLabel(
+        "hanging", "critical", "orphaned: its coordinator will not complete it"
+    ),
+    PartitionVerdict.LATE: StatusLabel("late", "warning", "overdue: its coordinator has not ended it"),
+    PartitionVerdict.UNKNOWN: StatusLabel("unknown", "unknown", "its coordinator could not be checked"),
+    PartitionVerdict.OPEN: StatusLabel("open", "info", "its coordinator owns it, and it is within its limit"),
+    PartitionVerdict.CLEAR: StatusLabel("clear", "ok", "no transaction blocks it"),
+}
+STATUS_LABELS: Mapping[str, StatusLabel] = {
+    GroupStatus.BLOCKED: StatusLabel(
+        "BLOCKED",
+        "critical",
+        "it has consumed everything up to the LSO, and an open transaction blocks it",
+    ),
+    GroupStatus.STOP: StatusLabel("STOP", "critical", "it has stopped committing"),
+    GroupStatus.STALL: StatusLabel(
+        "STALL", "critical", "it commits the same offset again and again while there is more to read"
+    ),
+    GroupStatus.REWIND: StatusLabel("REWIND", "warning", "its offset went back"),
+    GroupStatus.WARN: StatusLabel("WARN", "warning", "it advances, but falls behind"),
+    GroupStatus.UNKNOWN: StatusLabel("UNKNOWN", "unknown", "not enough data"),
+    GroupStatus.OK: StatusLabel("OK", "ok", "healthy"),
+    GroupStatus.LEFT: StatusLabel(
+        "not assigned", "unknown", "no member of the group subscribes to this topic any more"
+    ),
+}
 #: The classes of badges of a transaction's state.
-TRANSACTION_STATE_TONES: Mapping[str, str] = MappingProxyType(
-    {
-        TransactionState.COMPLETE_COMMIT: "tone-ok",
-        TransactionState.ONGOING: "tone-info",
-        TransactionState.PREPARE_COMMIT: "tone-info",
-        TransactionState.PREPARE_ABORT: "tone-warning",
-    }
-)
-WAITING_LABELS: Mapping[str, StatusLabel] = MappingProxyType(
-    {
-        Waiting.PROBABLY: StatusLabel(
-            "likely blocked", "warning", "it is at the LSO, as a blocked read_committed consumer is"
-        ),
-        Waiting.READS_PAST: StatusLabel(
-            "reads uncommitted", "info", "it committed past the LSO, which only read_uncommitted can"
-        ),
-        Waiting.NOT_YET: StatusLabel("not there yet", "unknown", "it has not reached the LSO yet"),
-    }
-)
-OUTCOME_LABELS: Mapping[str, StatusLabel] = MappingProxyType(
-    {
-        RecoveryOutcome.OPEN: StatusLabel(
-            "open", "info", "consumers are still blocked, or the producer has not committed again so far"
-        ),
-        RecoveryOutcome.RESUMED: StatusLabel(
-            "resumed", "ok", "consumers were unblocked, and the id or its application committed again"
-        ),
-        RecoveryOutcome.NOT_RESUMED: StatusLabel(
-            "unblocked, producer not back",
-            "warning",
-            "consumers were unblocked; neither the id nor its application committed for 10 minutes",
-        ),
-        RecoveryOutcome.UNSEEN: StatusLabel(
-            "unknown", "unknown", "its partitions were unavailable for a day"
-        ),
-        RecoveryOutcome.TOPIC_DELETED: StatusLabel(
-            "topic deleted",
-            "unknown",
-            "every topic that the transaction wrote to was deleted, so nothing is blocked any more",
-        ),
-    }
-)
+TRANSACTION_STATE_TONES: Mapping[str, str] = {
+    TransactionState.COMPLETE_COMMIT: "tone-ok",
+    TransactionState.ONGOING: "tone-info",
+    TransactionState.PREPARE_COMMIT: "tone-info",
+    TransactionState.PREPARE_ABORT: "tone-warning",
+}
+WAITING_LABELS: Mapping[str, StatusLabel] = {
+    Waiting.PROBABLY: StatusLabel(
+        "likely blocked", "warning", "it is at the LSO, as a blocked read_committed consumer is"
+    ),
+    Waiting.READS_PAST: StatusLabel(
+        "reads uncommitted", "info", "it committed past the LSO, which only read_uncommitted can"
+    ),
+    Waiting.NOT_YET: StatusLabel("not there yet", "unknown", "it has not reached the LSO yet"),
+}
+OUTCOME_LABELS: Mapping[str, StatusLabel] = {
+    RecoveryOutcome.OPEN: StatusLabel(
+        "open", "info", "consumers are still blocked, or the producer has not committed again so far"
+    ),
+    RecoveryOutcome.RESUMED: StatusLabel(
+        "resumed", "ok", "consumers were unblocked, and the id or its application committed again"
+    ),
+    RecoveryOutcome.NOT_RESUMED: StatusLabel(
+        "unblocked, producer not back",
+        "warning",
+        "consumers were unblocked; neither the id nor its application committed for 10 minutes",
+    ),
+    RecoveryOutcome.UNSEEN: StatusLabel("unknown", "unknown", "its partitions were unavailable for a day"),
+    RecoveryOutcome.TOPIC_DELETED: StatusLabel(
+        "topic deleted",
+        "unknown",
+        "every topic that the transaction wrote to was deleted, so nothing is blocked any more",
+    ),
+}
 
 
 _MARKER = "Make sure that its producer is gone, then write an abort marker at its first offset."
-#: What to do about an open transaction; `fenceline.explanations.verdict_reason` explains the verdict.
-NEXT_STEPS: Mapping[str, str] = MappingProxyType(
-    {
-        VerdictReason.OWNED: ("None: its producer ends it, or its coordinator aborts it at its timeout."),
-        VerdictReason.TWO_PHASE: (
-            "Only its own system may end it: find the job whose checkpoint decides on it."
-        ),
-        VerdictReason.PAST_TIMEOUT: ("Check the broker that coordinates it: it should have aborted it."),
-        VerdictReason.STUCK_IN_PREPARE: (
-            "Check this partition's leader and the coordinator: one cannot reach the other."
-        ),
-        VerdictReason.NOT_ITS_PARTITION: _MARKER,
-        VerdictReason.NO_SUCH_PRODUCER: _MARKER,
-        VerdictReason.MAY_BE_HIDDEN: (
-            "Grant DESCRIBE on every transactional id, or set sees_all_transactional_ids."
-        ),
-        VerdictReason.UNSEEN: "See the blind spots on System; the verdict follows once data is available.",
-        VerdictReason.SEEN_ONCE: "Wait for the next poll.",
-    }
-)
+#: What to do about an open transaction; `fenceline.text.explanations.verdict_reason` explains the verdict.
+NEXT_STEPS: Mapping[str, str] = {
+    VerdictReason.OWNED: (
+        "Its producer ends it, or its coordinator aborts it at its timeout. A fence aborts it now."
+    ),
+    VerdictReason.TWO_PHASE: ("Only its own system may end it: find the job whose checkpoint decides on it."),
+    VerdictReason.PAST_TIMEOUT: ("Check the broker that coordinates it: it should have aborted it."),
+    VerdictReason.STUCK_IN_PREPARE: (
+        "Check this partition's leader and the coordinator: one cannot reach the other."
+    ),
+    VerdictReason.NOT_ITS_PARTITION: _MARKER,
+    VerdictReason.NO_SUCH_PRODUCER: _MARKER,
+    VerdictReason.MAY_BE_HIDDEN: (
+        "Grant DESCRIBE on every transactional id, or set sees_all_transactional_ids."
+    ),
+    VerdictReason.UNSEEN: "See the blind spots on System; the verdict follows once data is available.",
+    VerdictReason.SEEN_ONCE: "Wait for the next poll.",
+}
 
 
 def trend_word(values: Sequence[int]) -> str:

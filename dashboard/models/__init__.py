@@ -18,12 +18,19 @@ from dashboard.models.collecting import Cluster, Collector, GapRecord, Position
 from dashboard.models.engines import ConnectorRecord, FlinkRunRecord
 from dashboard.models.flink import FlinkCheckpointRecord, FlinkJob
 from dashboard.models.flow import TopicTally
-from dashboard.models.groups import AddedOffsetsRecord, CommitRecord, Group, GroupOffset, GroupRecord
-from dashboard.models.incidents import Incident, IncidentEvent, IncidentFinding
+from dashboard.models.groups import (
+    AddedOffsetsRecord,
+    CommitRecord,
+    DroppedOffset,
+    Group,
+    GroupOffset,
+    GroupRecord,
+)
+from dashboard.models.incidents import Incident, IncidentEvent, IncidentFinding, IncidentRevision
 from dashboard.models.judging import FindingRecord
-from dashboard.models.partitions import PartitionRecord, PinRecord, ReplicaLook
+from dashboard.models.partitions import DeletedPartition, PartitionRecord, PinRecord, ReplicaLook
 from dashboard.models.queries import Batch, OperatorStateRecord, Query, Run, SinkDecision
-from dashboard.models.recoveries import Recovery
+from dashboard.models.recoveries import AbortedCommit, Recovery
 from dashboard.models.series import ObservedSpan, Series, SeriesChunk
 from dashboard.models.transactions import (
     IDLE,
@@ -38,58 +45,3 @@ from dashboard.models.transactions import (
     Transaction,
     TransitionRecord,
 )
-
-__all__ = [
-    "IDLE",
-    "IS_IDLE",
-    "IS_OPEN",
-    "NAME",
-    "SIGN_INS",
-    "Action",
-    "ActionRecord",
-    "AddedOffsetsRecord",
-    "Alert",
-    "AlertChange",
-    "AuditEntry",
-    "AuditViolationRecord",
-    "Batch",
-    "Beginning",
-    "Channel",
-    "Cluster",
-    "Collector",
-    "CommitRecord",
-    "ConnectorRecord",
-    "Delivery",
-    "FindingRecord",
-    "FlinkCheckpointRecord",
-    "FlinkJob",
-    "FlinkRunRecord",
-    "GapRecord",
-    "Group",
-    "GroupOffset",
-    "GroupRecord",
-    "Incident",
-    "IncidentEvent",
-    "IncidentFinding",
-    "ObservedSpan",
-    "OperatorStateRecord",
-    "Ordered",
-    "PartitionRecord",
-    "PinRecord",
-    "Position",
-    "Query",
-    "Recent",
-    "Recovery",
-    "ReplicaLook",
-    "Run",
-    "Series",
-    "SeriesChunk",
-    "Silence",
-    "SinkDecision",
-    "StateCount",
-    "Tally",
-    "Token",
-    "TopicTally",
-    "Transaction",
-    "TransitionRecord",
-]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
-from dashboard.models.collecting import Cluster
+from dashboard.models.collecting import OfCluster
 from fenceline.plans.plan import Act
 
 
-class Action(models.Model):
+class Action(OfCluster):
     """One plan, from its preview to its follow-up: the audit row."""
 
     class State(models.TextChoices):
@@ -28,7 +28,6 @@ class Action(models.Model):
         #: Its worker died, and what it did cannot be observed.
         UNKNOWN = "unknown"
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     act = models.CharField(max_length=16, choices=[(act.value, act.value) for act in Act])
     state = models.CharField(max_length=9, choices=State, default=State.PLANNED)
     #: `fenceline.plans.plan.Plan.as_json()`.
@@ -89,14 +88,13 @@ class Action(models.Model):
         return f"{self.act} #{self.pk}"
 
 
-class ActionRecord(models.Model):
+class ActionRecord(OfCluster):
     """A record of `__transaction_state` that an action had a coordinator write, by the coordinator's answer.
 
     Transitions are joined with their actions by it, whichever is stored first
     (`dashboard.transactions.attributions`).
     """
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     action = models.ForeignKey(Action, models.CASCADE)
     #: As in Transaction.
     key = models.BinaryField(max_length=32)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
-from dashboard.models.collecting import Cluster
+from dashboard.models.collecting import Cluster, OfCluster
 from fenceline.facts import Severity
 
-_SEVERITIES = [(each.value, each.value) for each in Severity]
+_SEVERITIES = [(severity.value, severity.value) for severity in Severity]
 
 
-class Alert(models.Model):
+class Alert(OfCluster):
     """One finding over time: same rule, cluster and subject, same row, however often it opens and closes."""
 
     class State(models.TextChoices):
@@ -19,7 +19,6 @@ class Alert(models.Model):
         FIRING = "firing"
         RESOLVED = "resolved"
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     #: As `FindingRecord.fingerprint`.
     fingerprint = models.BinaryField(max_length=32)
     rule = models.CharField(max_length=64)

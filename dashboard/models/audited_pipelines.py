@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from django.db import models
 
-from dashboard.models.collecting import Cluster
+from dashboard.models.collecting import OfCluster
 
 
-class AuditViolationRecord(models.Model):
+class AuditViolationRecord(OfCluster):
     """A pipeline whose newest audit is violated; there is a row only while it is."""
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     pipeline = models.TextField()
     #: When the oldest violated batch was decided, else when an audit found it first; never in the future.
     since_ms = models.BigIntegerField()

@@ -24,10 +24,27 @@ class Cluster(models.Model):
         return self.name
 
 
-class Position(models.Model):
-    """The next offset to read in one partition of an internal topic, saved with what came before it."""
+class OfCluster(models.Model):
+    """A row of one cluster; a unique key or an index of the table begins with it."""
 
     cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
+
+    class Meta:
+        abstract = True
+
+
+class Observed(OfCluster):
+    """An observed row, with the revision of its cluster that wrote it last."""
+
+    rev = models.BigIntegerField()
+
+    class Meta:
+        abstract = True
+
+
+class Position(OfCluster):
+    """The next offset to read in one partition of an internal topic, saved with what came before it."""
+
     topic = models.CharField(max_length=249)
     partition = models.IntegerField()
     next_offset = models.BigIntegerField()

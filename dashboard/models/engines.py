@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from django.db import models
 
-from dashboard.models.collecting import Cluster
+from dashboard.models.collecting import OfCluster
 
 
-class FlinkRunRecord(models.Model):
+class FlinkRunRecord(OfCluster):
     """A run of a Flink job, as its JobManager reported it last."""
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     #: The JobManager's, as the configuration spells it.
     url = models.CharField(max_length=300)
     #: Flink's id of the job, which its folder of checkpoints is named by.
@@ -23,7 +22,7 @@ class FlinkRunRecord(models.Model):
     #: By the JobManager's clock; null while it goes on.
     started_ms = models.BigIntegerField()
     ended_ms = models.BigIntegerField(null=True)
-    #: `fenceline.flink.job_status.FlinkOperator` as lists.
+    #: `fenceline.engines.flink.job_status.FlinkOperator` as lists.
     operators = models.JSONField(default=list)
     #: `counts`, and the last ones `completed`, `failed`, `restored`: each a ReportedCheckpoint as a list.
     checkpoints = models.JSONField(default=dict)
@@ -39,10 +38,9 @@ class FlinkRunRecord(models.Model):
         return self.name or self.job_id
 
 
-class ConnectorRecord(models.Model):
+class ConnectorRecord(OfCluster):
     """A connector of Kafka Connect, as a worker reported it last."""
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     #: The worker's, as the configuration spells it, and the `group` beside it; "" where none is named.
     url = models.CharField(max_length=300)
     group = models.CharField(max_length=255, blank=True)
@@ -57,9 +55,9 @@ class ConnectorRecord(models.Model):
     worker = models.TextField()
     #: Why it has failed.
     reason = models.TextField(blank=True)
-    #: `fenceline.connect.connectors.ConnectorTask` as lists.
+    #: `fenceline.engines.connect.connectors.ConnectorTask` as lists.
     tasks = models.JSONField(default=list)
-    #: `fenceline.connect.debezium.DebeziumTopics` as a list; null for every other connector.
+    #: `fenceline.engines.connect.debezium.DebeziumTopics` as a list; null for every other connector.
     debezium = models.JSONField(null=True)
     seen_ms = models.BigIntegerField()
 

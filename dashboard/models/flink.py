@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from django.db import models
 
-from dashboard.models.collecting import Cluster
+from dashboard.models.collecting import Observed
 
 
-class FlinkJob(models.Model):
+class FlinkJob(Observed):
     """A folder that holds the checkpoints of one job, or one savepoint."""
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     #: The folder's name, `@` and the beginning of its path's hash.
     ident = models.CharField(max_length=80)
     #: The folder's URL as the configuration's root spells it.
@@ -30,7 +29,6 @@ class FlinkJob(models.Model):
     seen_ms = models.BigIntegerField()
     #: Why it, or its newest checkpoint, cannot be read; "" when it can.
     error = models.TextField(blank=True)
-    rev = models.BigIntegerField()
 
     class Meta:
         verbose_name = "Flink job"
@@ -55,9 +53,9 @@ class FlinkCheckpointRecord(models.Model):
     is_savepoint = models.BooleanField(null=True)
     #: By the store's clock; null where the store reports none.
     completed_ms = models.BigIntegerField(null=True)
-    #: What it decided to commit: `fenceline.flink.records.Committable` as lists.
+    #: What it decided to commit: `fenceline.engines.flink.records.Committable` as lists.
     committables = models.JSONField(default=list)
-    #: `fenceline.flink.records.WriterState` as lists.
+    #: `fenceline.engines.flink.records.WriterState` as lists.
     writers = models.JSONField(default=list)
     #: Entries of sinks that are not Kafka's.
     other_entries = models.IntegerField(default=0)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from django.db import models
 
-from dashboard.models.collecting import Cluster
+from dashboard.models.collecting import OfCluster
 
 
-class TopicTally(models.Model):
+class TopicTally(OfCluster):
     """What the transactions of an application did to one topic in a span of time, by their ends.
 
     A row without counts is of a transaction that was open at the end of its span.
     """
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     application = models.CharField(max_length=200)
     #: "" for what is beyond the topics that are kept of an application.
     topic = models.CharField(max_length=249, blank=True)
@@ -26,7 +25,7 @@ class TopicTally(models.Model):
     shard = models.IntegerField()
     commits = models.BigIntegerField()
     aborts = models.BigIntegerField()
-    #: Begin to the last marker, of what was committed: as `fenceline.histograms` packs it.
+    #: Begin to the last marker, of what was committed: as `fenceline.series.histograms` packs it.
     unreadable_times = models.TextField()
     last_ms = models.BigIntegerField()
 

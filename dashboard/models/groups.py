@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from django.db import models
 
-from dashboard.models.collecting import Cluster
-from fenceline.kafka.groups import GroupStatus, is_beyond_end
+from dashboard.models.collecting import Observed, OfCluster
+from fenceline.kafka.groups import GroupStatus, is_beyond_end, lag_to_lso
 
 
-class CommitRecord(models.Model):
+class CommitRecord(OfCluster):
     """The newest commit of a group for a partition that the tail of `__consumer_offsets` has read."""
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     #: SHA-256 of the group id's bytes.
     key = models.BinaryField(max_length=32)
     #: As `fenceline.decode.text.escape_bytes` writes it.
@@ -40,10 +39,9 @@ class CommitRecord(models.Model):
         return f"{self.group_id}: {self.topic}-{self.partition}@{self.offset}"
 
 
-class GroupRecord(models.Model):
+class GroupRecord(OfCluster):
     """The members of a group that the tail of `__consumer_offsets` has read: whoever joined it last."""
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     #: As in CommitRecord.
     key = models.BinaryField(max_length=32)
     group_id = models.TextField()
@@ -62,13 +60,12 @@ class GroupRecord(models.Model):
         return self.group_id
 
 
-class AddedOffsetsRecord(models.Model):
+class AddedOffsetsRecord(OfCluster):
     """What one partition of `__consumer_offsets` holds of the newest observed transaction of a producer.
 
     `fenceline.kafka.added_offsets.AddedOffsets`; one row for each producer id and partition.
     """
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     producer_id = models.BigIntegerField()
     #: The partition of `__consumer_offsets`.
     log_partition = models.IntegerField()
@@ -96,10 +93,9 @@ class AddedOffsetsRecord(models.Model):
         return f"producer id {self.producer_id} in __consumer_offsets-{self.log_partition}"
 
 
-class Group(models.Model):
+class Group(Observed):
     """One consumer group as it was seen last, its worst partition's status and lag its own."""
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     #: As in CommitRecord.
     key = models.BinaryField(max_length=32)
     group_id = models.TextField()
@@ -130,7 +126,6 @@ class Group(models.Model):
     seen_ms = models.BigIntegerField()
     #: Why it cannot be seen whole; "" when it can.
     error = models.TextField(blank=True)
-    rev = models.BigIntegerField()
 
     class Meta:
         verbose_name = "consumer group"
@@ -189,3 +184,36 @@ class GroupOffset(models.Model):
     def beyond_end(self) -> bool:
         """Return whether its offset is past the end of the log."""
         return is_beyond_end(self.offset, self.high_watermark)
+
+    @property
+    def lag_lso(self) -> int | None:
+        """Return how many offsets the group could read up to the LSO, None where that is unknown."""
+        ends = self.log_start, self.lso, self.high_watermark
+        return lag_to_lso(self.offset, *ends, only_markers=self.only_markers)
+
+    @property
+    def lag_hw(self) -> int | None:
+        """Return how many offsets lie before the group up to the end, None where that is unknown."""
+        if self.high_watermark is None or self.offset is None or self.beyond_end:
+            return None
+        return self.high_watermark - self.offset
+
+
+class DroppedOffset(OfCluster):
+    """A committed offset that a group had and has no more: expired, deleted, or gone with its topic."""
+
+    #: As in CommitRecord.
+    group_id = models.TextField()
+    topic = models.CharField(max_length=249)
+    partition = models.IntegerField()
+    offset = models.BigIntegerField()
+    #: When our polls missed it, by our clock.
+    dropped_ms = models.BigIntegerField()
+
+    class Meta:
+        verbose_name = "dropped offset"
+        verbose_name_plural = "dropped offsets"
+        indexes = [models.Index(fields=["cluster", "dropped_ms"], name="dropped_offset_at")]
+
+    def __str__(self) -> str:
+        return f"{self.group_id}: {self.topic}-{self.partition}@{self.offset}"

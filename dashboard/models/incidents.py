@@ -12,7 +12,7 @@ from dashboard.models.collecting import Cluster
 from fenceline.facts import Severity
 from fenceline.incidents.findings import IncidentEventKind
 
-_SEVERITIES = [(each.value, each.value) for each in Severity]
+_SEVERITIES = [(severity.value, severity.value) for severity in Severity]
 
 
 class Incident(models.Model):
@@ -22,8 +22,12 @@ class Incident(models.Model):
     #: The finding that is its cause now, or was when it closed.
     rule = models.CharField(max_length=64)
     subject = models.TextField()
-    #: The worst since it was opened, or reopened.
+    #: Which transaction, batch or start of its subject (`fenceline.facts.Finding.instance`).
+    instance = models.TextField(blank=True, default="")
+    #: The worst since it was opened.
     severity = models.CharField(max_length=8, choices=_SEVERITIES)
+    #: When the damage began, as far as it is known: before it was found.
+    since_ms = models.BigIntegerField(default=0)
     opened_ms = models.BigIntegerField()
     #: When it was reopened last.
     reopened_ms = models.BigIntegerField(null=True)
@@ -36,8 +40,13 @@ class Incident(models.Model):
     acknowledged_by = models.CharField(max_length=200, blank=True)
     #: The first deadline of its findings (`FindingRecord.deadline_ms`); of a closed one as it was at last.
     deadline_ms = models.BigIntegerField(null=True)
-    #: `fenceline.incidents.impact.IncidentImpact` by field; of a closed one as it was at last.
+    #: `fenceline.incidents.impact.IncidentImpact` by field: now, and the largest that it ever was.
     impact = models.JSONField(default=dict)
+    peak = models.JSONField(default=dict)
+    #: `fenceline.incidents.sentences.IncidentFacts` by field; of a closed one as they were at last.
+    facts = models.JSONField(default=dict)
+    #: How it ended, in a sentence; "" while it is open, and where that is not known.
+    outcome = models.TextField(blank=True, default="")
 
     class Meta:
         verbose_name = "incident"
@@ -49,6 +58,34 @@ class Incident(models.Model):
 
     def __str__(self) -> str:
         return f"#{self.pk} {self.rule} of {self.subject}"
+
+
+class IncidentRevision(models.Model):
+    """An incident as it was known from an instant on, until its next revision: what ranges of the past show.
+
+    Its fields are those of `Incident` that the evaluation changes; rows are added, never changed.
+    """
+
+    incident = models.ForeignKey(Incident, models.CASCADE, related_name="revisions")
+    at_ms = models.BigIntegerField()
+    rule = models.CharField(max_length=64)
+    subject = models.TextField()
+    severity = models.CharField(max_length=8, choices=_SEVERITIES)
+    owner = models.CharField(max_length=200, blank=True, default="")
+    cause_over_ms = models.BigIntegerField(null=True)
+    closed_ms = models.BigIntegerField(null=True)
+    outcome = models.TextField(blank=True, default="")
+    deadline_ms = models.BigIntegerField(null=True)
+    impact = models.JSONField(default=dict)
+    facts = models.JSONField(default=dict)
+
+    class Meta:
+        verbose_name = "incident revision"
+        verbose_name_plural = "incident revisions"
+        indexes = [models.Index(fields=["incident", "at_ms"], name="incident_revision_at")]
+
+    def __str__(self) -> str:
+        return f"#{self.incident_id} at {self.at_ms}"
 
 
 class IncidentFinding(models.Model):
@@ -89,7 +126,9 @@ class IncidentEvent(models.Model):
 
     incident = models.ForeignKey(Incident, models.CASCADE, related_name="events")
     at_ms = models.BigIntegerField()
-    kind = models.CharField(max_length=16, choices=[(each.value, each.value) for each in IncidentEventKind])
+    kind = models.CharField(
+        max_length=16, choices=[(choice.value, choice.value) for choice in IncidentEventKind]
+    )
     #: The finding it is about; "" where it is about none.
     rule = models.CharField(max_length=64, blank=True)
     subject = models.TextField(blank=True)

@@ -15,6 +15,8 @@ class FindingRecord(models.Model):
     cluster = models.ForeignKey(Cluster, models.CASCADE)
     rule = models.CharField(max_length=64)
     subject = models.TextField()
+    #: Which transaction, batch or start of its subject (`fenceline.facts.Finding.instance`).
+    instance = models.TextField(blank=True, default="")
     #: SHA-256 of cluster, rule and subject: a subject may be longer than an index entry.
     fingerprint = models.BinaryField(max_length=32)
     severity = models.CharField(max_length=8, choices=[(s.value, s.value) for s in Severity])

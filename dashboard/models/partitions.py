@@ -5,14 +5,13 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
-from dashboard.models.collecting import Cluster
+from dashboard.models.collecting import Observed, OfCluster
 from fenceline.kafka.partitions import PartitionVerdict
 
 
-class PartitionRecord(models.Model):
+class PartitionRecord(Observed):
     """The newest known offsets of one partition, and whether something holds back its last stable offset."""
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     topic = models.CharField(max_length=249)
     partition = models.IntegerField()
     #: Kafka's id of the topic: offsets begin again when it is deleted and made again.
@@ -38,7 +37,6 @@ class PartitionRecord(models.Model):
     #: [[at_ms, lso, high watermark], …] as JSON text, oldest first: for lag in seconds
     #: (`fenceline.kafka.end_offset_history`).
     ends = models.TextField(blank=True)
-    rev = models.BigIntegerField()
 
     class Meta:
         verbose_name = "partition"
@@ -57,10 +55,31 @@ class PartitionRecord(models.Model):
         return f"{self.topic}-{self.partition}"
 
 
-class PinRecord(models.Model):
+class DeletedPartition(OfCluster):
+    """A partition that was known and does not exist any more, with its last known offsets."""
+
+    topic = models.CharField(max_length=249)
+    partition = models.IntegerField()
+    #: None where no leader had answered.
+    log_start = models.BigIntegerField(null=True)
+    high_watermark = models.BigIntegerField(null=True)
+    #: When our polls found it gone, by our clock.
+    deleted_ms = models.BigIntegerField()
+
+    class Meta:
+        verbose_name = "deleted partition"
+        verbose_name_plural = "deleted partitions"
+        constraints = [
+            models.UniqueConstraint(fields=["cluster", "topic", "partition"], name="deleted_partition_name")
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+
+class PinRecord(OfCluster):
     """A transaction that is open in a partition, by its leader's DescribeProducers, and its owner."""
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     topic = models.CharField(max_length=249)
     partition = models.IntegerField()
     producer_id = models.BigIntegerField()
@@ -98,13 +117,12 @@ class PinRecord(models.Model):
         return f"{self.topic}-{self.partition}@{self.start_offset}"
 
 
-class ReplicaLook(models.Model):
+class ReplicaLook(OfCluster):
     """The producers of a partition by one replica, requested by an operator (`describe-producers`).
 
     Everyone who writes with idempotence is listed, also without a transactional id.
     """
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     topic = models.CharField(max_length=249)
     partition = models.IntegerField()
     broker = models.IntegerField()

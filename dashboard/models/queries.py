@@ -9,14 +9,13 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
-from dashboard.models.collecting import Cluster
+from dashboard.models.collecting import Observed
 from fenceline.spark.records import Decided, DecisionOutcome, QueryState
 
 
-class Query(models.Model):
+class Query(Observed):
     """One streaming query, by its checkpoint, or by its id alone while only a listener knows it."""
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     #: The query id; with `@` and the beginning of the path's hash for a second folder of the same id, or the
     #: hash alone (`path-…`) where the folder has lost its identity.
     ident = models.CharField(max_length=80)
@@ -26,7 +25,7 @@ class Query(models.Model):
     #: The folder's URL as the configuration's root spells it; "" while no root holds it.
     checkpoint = models.TextField(blank=True)
     #: As reported by its listener; UNHEARD without a report.
-    state = models.CharField(max_length=8, choices=[(each.value, each.value) for each in QueryState])
+    state = models.CharField(max_length=8, choices=[(choice.value, choice.value) for choice in QueryState])
     run_id = models.CharField(max_length=36, blank=True)
     #: Whether its newest run tracks its progress asynchronously, as its listener reported; null: unknown.
     asynchronous = models.BooleanField(null=True)
@@ -44,6 +43,8 @@ class Query(models.Model):
     finished = models.BigIntegerField(null=True)
     planned_ms = models.BigIntegerField(null=True)
     finished_ms = models.BigIntegerField(null=True)
+    #: When a poll last found a newer batch in a log than the poll before, by our clock; null: none did.
+    advanced_ms = models.BigIntegerField(null=True)
     #: What a restart would do: `fenceline.spark.restart_prediction.RestartVerdict`, and its sentence; ""
     #: without a checkpoint.
     restart = models.CharField(max_length=24, blank=True)
@@ -63,12 +64,10 @@ class Query(models.Model):
     seen_ms = models.BigIntegerField(null=True)
     #: Why it cannot be read; "" when it can.
     error = models.TextField(blank=True)
-    rev = models.BigIntegerField()
 
     class Meta:
         verbose_name = "streaming query"
         verbose_name_plural = "streaming queries"
-        permissions = [("view_state_keys", "Can view keys in the state of queries")]
         constraints = [
             models.UniqueConstraint(fields=["cluster", "ident"], name="query_ident"),
             models.UniqueConstraint(
@@ -187,7 +186,7 @@ class SinkDecision(models.Model):
     query = models.ForeignKey(Query, models.CASCADE, db_index=False)
     batch_id = models.BigIntegerField()
     round = models.IntegerField()
-    decided = models.CharField(max_length=8, choices=[(each.value, each.value) for each in Decided])
+    decided = models.CharField(max_length=8, choices=[(choice.value, choice.value) for choice in Decided])
     #: "driver" or "operator".
     by = models.CharField(max_length=16)
     #: By the clock of the process that decided, and when a poll found it first, by ours; null of an older
@@ -204,7 +203,7 @@ class SinkDecision(models.Model):
     input = models.JSONField(default=list)
     #: "" while it is not carried out to the end.
     outcome = models.CharField(
-        max_length=9, choices=[(each.value, each.value) for each in DecisionOutcome], blank=True
+        max_length=9, choices=[(choice.value, choice.value) for choice in DecisionOutcome], blank=True
     )
     done_ms = models.BigIntegerField(null=True)
     done_by = models.CharField(max_length=16, blank=True)

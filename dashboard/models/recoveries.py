@@ -5,21 +5,22 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
-from dashboard.models.collecting import Cluster
+from dashboard.models.collecting import Observed, OfCluster
 from fenceline.facts import Confidence, TransitionKind
-from fenceline.recoveries import RecoveryOutcome
+from fenceline.losses.recoveries import RecoveryOutcome
 
 
-class Recovery(models.Model):
-    """One episode of one transactional id (`fenceline.recoveries`)."""
+class Recovery(Observed):
+    """One episode of one transactional id (`fenceline.losses.recoveries`)."""
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     #: As in Transaction.
     key = models.BinaryField(max_length=32)
     transactional_id = models.TextField()
     application = models.CharField(max_length=200)
     cause = models.CharField(max_length=16, choices=[(kind.value, kind.value) for kind in TransitionKind])
-    confidence = models.CharField(max_length=9, choices=[(each.value, each.value) for each in Confidence])
+    confidence = models.CharField(
+        max_length=9, choices=[(choice.value, choice.value) for choice in Confidence]
+    )
     producer_id = models.BigIntegerField()
     producer_epoch = models.IntegerField()
     #: The transition it began with.
@@ -41,23 +42,25 @@ class Recovery(models.Model):
     #: Who committed again: an id, as escaped text.
     resumed_by = models.TextField(blank=True)
     closed_ms = models.BigIntegerField(null=True)
-    outcome = models.CharField(max_length=16, choices=[(each.value, each.value) for each in RecoveryOutcome])
+    outcome = models.CharField(
+        max_length=16, choices=[(choice.value, choice.value) for choice in RecoveryOutcome]
+    )
     #: Records that were held behind the LSO when it was released; None where that was not seen.
     records_released = models.BigIntegerField(null=True)
     #: What the transaction wrote to: [["topic", [0, 2]], …]
     partitions = models.JSONField(default=list)
-    #: The topics among them, as `fenceline.recoveries.WrittenTopic`: [["topic", "topic id", true], …]
+    #: The topics among them, as `fenceline.losses.recoveries.WrittenTopic`: [["topic", "topic id", true], …]
     topics = models.JSONField(default=list)
     #: The LSO that it held where it was seen holding one: [["topic", 0, offset, "topic id"], …]
     pins = models.JSONField(default=list)
-    #: Who waited, as `fenceline.recoveries.Wait`: [["group", "topic", 0, offset, since_ms, resumed_ms], …]
+    #: Who waited, as `fenceline.losses.recoveries.Wait`:
+    #: [["group", "topic", 0, offset, since_ms, resumed_ms], …]
     waited = models.JSONField(default=list)
-    #: What was lost, as `fenceline.recoveries.LostRecords`: [["topic", 0, first, last, records, sure, note,
-    #: …], …]
+    #: What was lost, as `fenceline.losses.recoveries.LostRecords`:
+    #: [["topic", 0, first, last, records, sure, note, …], …]
     lost = models.JSONField(default=list)
     #: Whether every partition's range was searched for.
     lost_complete = models.BooleanField(default=False)
-    rev = models.BigIntegerField()
 
     class Meta:
         verbose_name = "recovery"
@@ -75,3 +78,33 @@ class Recovery(models.Model):
 
     def __str__(self) -> str:
         return f"{self.transactional_id}: {self.cause}"
+
+
+class AbortedCommit(OfCluster):
+    """A committed transaction that lost records before its commit (`fenceline.losses.aborted_commits`)."""
+
+    #: As in Transaction.
+    key = models.BinaryField(max_length=32)
+    transactional_id = models.TextField()
+    application = models.CharField(max_length=200, blank=True)
+    producer_id = models.BigIntegerField()
+    #: When it began, as its coordinator stamped it: with the producer id, which transaction it is.
+    started_ms = models.BigIntegerField()
+    #: When its commit was decided, by our clock.
+    committed_ms = models.BigIntegerField()
+    #: What was lost, as `fenceline.losses.recoveries.LostRecords`:
+    #: [["topic", 0, first, last, records, sure, note, …], …]
+    lost = models.JSONField(default=list)
+
+    class Meta:
+        verbose_name = "lossy commit"
+        verbose_name_plural = "lossy commits"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "key", "producer_id", "started_ms"], name="aborted_commit_transaction"
+            )
+        ]
+        indexes = [models.Index(fields=["cluster", "committed_ms"], name="aborted_commit_at")]
+
+    def __str__(self) -> str:
+        return f"{self.transactional_id}@{self.started_ms}"

@@ -5,17 +5,16 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
-from dashboard.models.collecting import Cluster
+from dashboard.models.collecting import OfCluster
 from fenceline.series.points import KINDS, Resolution
 
 
-class Series(models.Model):
+class Series(OfCluster):
     """The figures of one subject over time, as far as they are open: the newest ones.
 
     Rewritten with each point, so it is small; what is full goes into a `SeriesChunk`, which never changes.
     """
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     #: A code of `fenceline.series.points.KINDS`.
     kind = models.SmallIntegerField(choices=[(kind.code, kind.name) for kind in KINDS])
     #: SHA-256 of the name: a group's may be longer than an index entry.
@@ -50,17 +49,18 @@ class Series(models.Model):
         return f"{self.get_kind_display()} {self.name}"
 
 
-class SeriesChunk(models.Model):
+class SeriesChunk(OfCluster):
     """Closed rows of a series, of one resolution: they hold from `start_ms` until `until_ms`.
 
     Chunks of a series lie side by side, so those that end after a range began are the ones it is made of.
     """
 
     #: Cluster and kind are its series': the index by which chunks of a time are found begins with them.
-    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     kind = models.SmallIntegerField()
     series = models.ForeignKey(Series, models.CASCADE, db_index=False)
-    resolution = models.SmallIntegerField(choices=[(each.value, each.name.lower()) for each in Resolution])
+    resolution = models.SmallIntegerField(
+        choices=[(choice.value, choice.name.lower()) for choice in Resolution]
+    )
     start_ms = models.BigIntegerField()
     until_ms = models.BigIntegerField()
     #: The greatest leading figure, None where it was never known.
@@ -85,10 +85,9 @@ class SeriesChunk(models.Model):
         return f"{self.get_resolution_display()} of {self.series_id} until {self.until_ms}"
 
 
-class ObservedSpan(models.Model):
+class ObservedSpan(OfCluster):
     """A time in which a collector polled without a pause; between two of them nothing was observed."""
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     source = models.CharField(max_length=64)
     from_ms = models.BigIntegerField()
     to_ms = models.BigIntegerField()

@@ -8,7 +8,7 @@ from typing import Any
 from django.db import models
 from django.db.models import Q
 
-from dashboard.models.collecting import Cluster
+from dashboard.models.collecting import Observed, OfCluster
 from fenceline.facts import OPEN_STATES, Confidence, TransactionState, TransitionKind, TransitionReason
 
 
@@ -50,10 +50,9 @@ class Ordered(Beginning):
 NAME = Ordered("transactional_id")
 
 
-class Transaction(models.Model):
+class Transaction(Observed):
     """The newest known state of one transactional id: one row for each id of a cluster."""
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     #: SHA-256 of the id's bytes: ids may be 32 kB long, a key may not.
     key = models.BinaryField(max_length=32)
     #: As `fenceline.decode.text.escape_bytes` writes it.
@@ -75,7 +74,6 @@ class Transaction(models.Model):
     #: Where its newest record lies in `__transaction_state`.
     log_partition = models.IntegerField()
     log_offset = models.BigIntegerField()
-    rev = models.BigIntegerField()
 
     class Meta:
         verbose_name = "transactional id"
@@ -101,10 +99,9 @@ class Transaction(models.Model):
         return self.state in OPEN_STATES
 
 
-class Recent(models.Model):
+class Recent(OfCluster):
     """The last transitions of an id, of any kind; not in its row, so that the list's table stays narrow."""
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     #: As in Transaction.
     key = models.BinaryField(max_length=32)
     #: As `fenceline.kafka.transition_ring.pack_ring` writes them, newest first.
@@ -124,18 +121,17 @@ class Recent(models.Model):
         return bytes(self.key).hex()
 
 
-class TransitionRecord(models.Model):
+class TransitionRecord(Observed):
     """A notable transition (`facts.Transition`): every kind but the everyday ones."""
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
-    #: The cluster's revision that wrote it last.
-    rev = models.BigIntegerField()
     #: As in Transaction; an id may be gone while its history stays.
     key = models.BinaryField(max_length=32)
     transactional_id = models.TextField()
     application = models.CharField(max_length=200)
     kind = models.CharField(max_length=16, choices=[(kind.value, kind.value) for kind in TransitionKind])
-    confidence = models.CharField(max_length=9, choices=[(each.value, each.value) for each in Confidence])
+    confidence = models.CharField(
+        max_length=9, choices=[(choice.value, choice.value) for choice in Confidence]
+    )
     reason = models.CharField(
         max_length=24, choices=[(reason.value, reason.value) for reason in TransitionReason]
     )
@@ -180,7 +176,7 @@ class TransitionRecord(models.Model):
         return f"{self.transactional_id}: {self.kind}"
 
 
-class Tally(models.Model):
+class Tally(OfCluster):
     """What happened to an application in a minute or an hour: how often each kind, how long commits took.
 
     One row more, of `FOR_EVER_S` and EVERY, sums up all that was ever counted: revised verdicts are counted
@@ -192,7 +188,6 @@ class Tally(models.Model):
     #: The span of the sum that is never pruned; its `start_ms` is 0.
     FOR_EVER_S = 0
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     application = models.CharField(max_length=200)
     #: 60, 3600 or FOR_EVER_S.
     span_s = models.IntegerField()
@@ -201,7 +196,8 @@ class Tally(models.Model):
     shard = models.IntegerField()
     #: {"commit": 12, …} as JSON text, every kind but baseline. No JSONField: written raw.
     counts = models.TextField()
-    #: Begin to decision, and decision to the last marker, of commits: as `fenceline.histograms` packs them.
+    #: Begin to decision, and decision to the last marker, of commits, packed by
+    #: `fenceline.series.histograms`.
     open_times = models.TextField()
     marker_times = models.TextField()
 
@@ -219,10 +215,9 @@ class Tally(models.Model):
         return f"{self.application} at {self.start_ms}"
 
 
-class StateCount(models.Model):
+class StateCount(OfCluster):
     """How many ids of a cluster are in a state, kept as they change: counting 2,000,000 takes seconds."""
 
-    cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
     shard = models.IntegerField()
     state = models.CharField(max_length=16)
     #: May be below zero in one shard; the sum over all never is.

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
+from django.conf import settings
 from django.db.models import Case, Count, F, IntegerField, Q, QuerySet, Value, When
 from django.db.models.expressions import Expression, OrderBy
 
@@ -16,25 +17,29 @@ from dashboard.models import (
     ReplicaLook,
     Transaction,
 )
-from dashboard.runtime import criteria
+from dashboard.runtime import criteria, loop, visibility
 from dashboard.runtime.criteria import Criteria, Sorted
 from dashboard.runtime.paging import Number, Page, page_of
+from fenceline.decode.typed import record_of
 from fenceline.facts import NOT_REPORTED
-from fenceline.kafka.partitions import VERDICTS, WORST_VERDICTS, PartitionVerdict, Pin, VerdictReason
+from fenceline.grouping import grouped
+from fenceline.kafka.partitions import VERDICTS, WORST_VERDICTS, PartitionVerdict, Pin
 
 #: The topic in which coordinators keep transactional ids; its partitions' leaders are the coordinators.
 STATE_TOPIC = "__transaction_state"
-#: What stands for every verdict but clear.
+#: The filter for every verdict but clear.
 PINNED = "pinned"
-#: Topics of Kafka's own begin so.
+#: The filter for partitions that a transaction blocks (`is_blocked`).
+BLOCKED = "blocked"
+#: The beginning of the names of Kafka's own topics.
 _INTERNAL = "__"
 _HELD = F("high_watermark") - F("lso")
-#: What cannot be seen comes before what is clear.
+#: Unreadable partitions come before clear ones.
 _RANK = Case(
     *(
-        When(verdict=each.value, then=Value(n))
-        for n, each in enumerate(WORST_VERDICTS)
-        if each != PartitionVerdict.CLEAR
+        When(verdict=verdict.value, then=Value(n))
+        for n, verdict in enumerate(WORST_VERDICTS)
+        if verdict != PartitionVerdict.CLEAR
     ),
     When(~Q(error=""), then=Value(len(WORST_VERDICTS))),
     default=Value(len(WORST_VERDICTS) + 1),
@@ -51,11 +56,11 @@ class PartitionCriteria(Criteria):
     api_only: ClassVar = frozenset({"topic"})
 
     cluster: criteria.Name = ""
-    #: "pinned" for all but clear.
-    verdict: Literal["", "pinned", "clear", "open", "late", "hanging", "unknown"] = ""
+    #: "pinned" for all but clear, "blocked" for those that a transaction blocks: internal topics' too.
+    verdict: Literal["", "blocked", "pinned", "clear", "open", "late", "hanging", "unknown"] = ""
     topic: criteria.Name = ""
     #: A part of a topic's name, or a whole `topic-partition`.
-    q: criteria.Name = ""
+    q: criteria.Search = ""
     #: Whether Kafka's own topics are listed too.
     internal: bool = False
 
@@ -68,35 +73,56 @@ class SortedPartitions(Sorted, PartitionCriteria):
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """How many partitions have each verdict, every verdict present; internal topics are counted apart."""
+    """The number of partitions by verdict, every verdict present; internal topics are counted apart."""
 
     users: Mapping[str, int] = field(default_factory=dict)
     internal: Mapping[str, int] = field(default_factory=dict)
 
     def count_of(self, verdict: str, *, internal: bool) -> int:
-        """Return how many have a verdict, "pinned", or any for ""."""
+        """Return the number of partitions with a verdict, "pinned", or any for ""."""
         return _sum(self.users, verdict) + (self.hidden_count(verdict) if internal else 0)
 
     def hidden_count(self, verdict: str) -> int:
-        """Return how many of the internal topics' have a verdict, "pinned", or any for ""."""
+        """Return the number of internal topics' partitions with a verdict, "pinned", or any for ""."""
         return _sum(self.internal, verdict)
 
 
 def verdict_counts(cluster: str) -> Counts:
-    """Return how many partitions have each verdict."""
+    """Return the number of partitions by verdict."""
     inner = Q(topic__startswith=_INTERNAL)
-    rows = _all(cluster).values_list("verdict").annotate(n=Count("id"), internal=Count("id", filter=inner))
-    found = {verdict: (n, internal) for verdict, n, internal in rows}
-    each = {verdict.value: found.get(verdict.value, (0, 0)) for verdict in VERDICTS}
+    rows = (
+        visibility.rows_in(PartitionRecord, cluster)
+        .values_list("verdict")
+        .annotate(n=Count("id"), internal=Count("id", filter=inner))
+    )
+    counts = {verdict: (n, internal) for verdict, n, internal in rows}
+    by_verdict = {verdict.value: counts.get(verdict.value, (0, 0)) for verdict in VERDICTS}
     return Counts(
-        {verdict: n - internal for verdict, (n, internal) in each.items()},
-        {verdict: internal for verdict, (_, internal) in each.items()},
+        {verdict: n - internal for verdict, (n, internal) in by_verdict.items()},
+        {verdict: internal for verdict, (_, internal) in by_verdict.items()},
     )
 
 
-def blocked_count(cluster: str) -> int:
-    """Return how many partitions are blocked, internal topics' too; most are not, and are not counted."""
-    return _all(cluster).filter(~Q(verdict="clear")).count()
+def is_blocked(row: PartitionRecord, now_ms: int) -> bool:
+    """Return whether a transaction blocks a partition: longer than `group_blocked_s`, or because it hangs."""
+    if row.verdict in (PartitionVerdict.CLEAR, PartitionVerdict.HANGING):
+        return row.verdict == PartitionVerdict.HANGING
+    return row.pinned_ms is not None and row.pinned_ms < _blocked_before_ms(now_ms)
+
+
+def blocked_count(cluster: str, now_ms: int) -> int:
+    """Return the number of partitions that a transaction blocks, internal topics' included."""
+    return visibility.rows_in(PartitionRecord, cluster).filter(_is_blocked(now_ms)).count()
+
+
+def _is_blocked(now_ms: int) -> Q:
+    """Return the condition of `is_blocked`; clear partitions are left out by their index."""
+    long_ago = Q(pinned_ms__lt=_blocked_before_ms(now_ms))
+    return ~Q(verdict="clear") & (Q(verdict=PartitionVerdict.HANGING.value) | long_ago)
+
+
+def _blocked_before_ms(now_ms: int) -> int:
+    return now_ms - settings.FENCELINE.limits.blocked_after_ms
 
 
 def partition_page(wanted: SortedPartitions, *, page: Number, size: int) -> Page[PartitionRecord]:
@@ -108,7 +134,7 @@ def partition_page(wanted: SortedPartitions, *, page: Number, size: int) -> Page
 def partitions_after(
     wanted: PartitionCriteria, *, place: tuple[str, str, int], limit: int
 ) -> Sequence[PartitionRecord]:
-    """Return the next partitions behind a cluster, topic and number, in that order."""
+    """Return the next partitions after a cluster, topic and number, in that order."""
     cluster, topic, number = place
     same = Q(cluster__name=cluster)
     behind = (
@@ -128,36 +154,40 @@ def partitions_by_name(names: Iterable[Name]) -> Mapping[Name, PartitionRecord]:
     """Return the partitions of some names that are known."""
     wanted = set(names)
     rows = PartitionRecord.objects.filter(_among(wanted)).defer("ends", "replicas") if wanted else ()
-    found = {(row.cluster_id, row.topic, row.partition): row for row in rows}
-    return {name: row for name, row in found.items() if name in wanted}
+    by_name = {(row.cluster_id, row.topic, row.partition): row for row in rows}
+    return {name: row for name, row in by_name.items() if name in wanted}
 
 
 def partition_pins(names: Iterable[Name]) -> Mapping[Name, Sequence[PinRecord]]:
-    """Return the open transactions of partitions, each one's first in the log first: that is the LSO's."""
+    """Return the open transactions of partitions, each partition's by start offset: the LSO's first."""
     wanted = set(names)
-    found: dict[Name, list[PinRecord]] = defaultdict(list)
+    pins: dict[Name, list[PinRecord]] = defaultdict(list)
     rows = PinRecord.objects.filter(_among(wanted)).select_related("cluster") if wanted else ()
     for row in rows:
         if (name := (row.cluster_id, row.topic, row.partition)) in wanted:
-            found[name].append(row)
-    return {name: sorted(each, key=lambda pin: pin.start_offset) for name, each in found.items()}
+            pins[name].append(row)
+    return {name: sorted(pins_there, key=lambda pin: pin.start_offset) for name, pins_there in pins.items()}
 
 
 def pins_of(rows: Sequence[Transaction]) -> Mapping[int, Sequence[PinRecord]]:
     """Return where the transactions of ids are open, by the key of their row.
-
-    A producer id is one id's for ever; an epoch before the present one's is a transaction that was left.
+    A producer id belongs to one id for ever; an epoch before the current one is an abandoned transaction.
     """
-    by_producer = {(row.cluster_id, row.producer_id): row for row in rows if row.producer_id != NOT_REPORTED}
+    by_producer = grouped(
+        ((row.cluster_id, row.producer_id), row) for row in rows if row.producer_id != NOT_REPORTED
+    )
     if not by_producer:
         return {}
     clusters, producers = ({key[n] for key in by_producer} for n in (0, 1))
-    found: dict[int, list[PinRecord]] = defaultdict(list)
+    pins: dict[int, list[PinRecord]] = defaultdict(list)
     for pin in PinRecord.objects.filter(cluster__in=clusters, producer_id__in=producers):
-        row = by_producer.get((pin.cluster_id, pin.producer_id))
-        if row is not None and pin.transactional_id in ("", row.transactional_id):
-            found[row.pk].append(pin)
-    return {pk: sorted(each, key=lambda pin: (pin.topic, pin.partition)) for pk, each in found.items()}
+        for row in by_producer.get((pin.cluster_id, pin.producer_id), ()):
+            if pin.transactional_id in ("", row.transactional_id):
+                pins[row.pk].append(pin)
+    return {
+        pk: sorted(pins_of_row, key=lambda pin: (pin.topic, pin.partition))
+        for pk, pins_of_row in pins.items()
+    }
 
 
 def replica_answers(row: PartitionRecord) -> Sequence[ReplicaLook]:
@@ -167,7 +197,7 @@ def replica_answers(row: PartitionRecord) -> Sequence[ReplicaLook]:
 
 
 def coordinator_brokers(cluster_id: int, log_partitions: Iterable[int]) -> Mapping[int, int]:
-    """Return the brokers that coordinate ids: who leads partitions of `__transaction_state`, where known."""
+    """Return the brokers that coordinate ids: the leaders of `__transaction_state`, where known."""
     rows = PartitionRecord.objects.filter(
         cluster=cluster_id, topic=STATE_TOPIC, partition__in=set(log_partitions), leader__isnull=False
     )
@@ -182,20 +212,19 @@ def worst_verdict(verdicts: Iterable[str]) -> str:
     return max(verdicts, key=order.index, default=PartitionVerdict.CLEAR.value)
 
 
-def verdict_of(is_open: bool, found: Sequence[PinRecord]) -> str:
-    """Return the verdict on an id: the worst of where its transactions are open.
-
-    An id whose newest transaction is over can still have one that hangs, left by an earlier epoch; any other
-    verdict was the end's to overtake.
+def verdict_of(is_open: bool, pins: Sequence[PinRecord]) -> str:
+    """Return the verdict on an id: the worst verdict of where its transactions are open.
+    An id whose newest transaction has ended may still have a hanging one of an earlier epoch. Any other
+    verdict is outdated by that end.
     """
-    worst = worst_verdict(pin.verdict for pin in found)
+    worst = worst_verdict(pin.verdict for pin in pins)
     if is_open:
         return PartitionVerdict.OPEN.value if worst == PartitionVerdict.CLEAR else worst
     return worst if worst == PartitionVerdict.HANGING else PartitionVerdict.CLEAR.value
 
 
 def unstable_offsets(row: PartitionRecord) -> int | None:
-    """Return how many offsets lie behind the LSO: a bound of the records, since markers count too."""
+    """Return the number of offsets after the LSO: an upper bound of the records, since markers count too."""
     if row.high_watermark is None or row.lso is None:
         return None
     return max(0, row.high_watermark - row.lso)
@@ -205,18 +234,15 @@ def _sum(counted: Mapping[str, int], verdict: str) -> int:
     pinned = verdict == PINNED
     return sum(
         n
-        for each, n in counted.items()
-        if verdict in ("", each) or (pinned and each != PartitionVerdict.CLEAR)
+        for counted_verdict, n in counted.items()
+        if verdict in ("", counted_verdict) or (pinned and counted_verdict != PartitionVerdict.CLEAR)
     )
 
 
-def _all(cluster: str) -> QuerySet[PartitionRecord]:
-    rows = PartitionRecord.objects.filter(cluster__configured=True)
-    return rows.filter(cluster__name=cluster) if cluster else rows
-
-
 def _filtered(wanted: PartitionCriteria) -> QuerySet[PartitionRecord]:
-    rows = _all(wanted.cluster)
+    rows = visibility.rows_in(PartitionRecord, wanted.cluster)
+    if wanted.verdict == BLOCKED:
+        return rows.filter(_is_blocked(loop.now_ms()), *([_named(wanted.q)] if wanted.q else []))
     if wanted.verdict == PINNED:
         rows = rows.exclude(verdict=PartitionVerdict.CLEAR.value)
     elif wanted.verdict:
@@ -230,16 +256,16 @@ def _filtered(wanted: PartitionCriteria) -> QuerySet[PartitionRecord]:
 
 def _named(asked: str) -> Q:
     topic, dash, number = asked.rpartition("-")
-    found = Q(topic__icontains=asked)
-    # Longer numbers are none of a partition, and no integer of the database.
+    condition = Q(topic__icontains=asked)
+    # Longer numbers are no partition's, and too large for the database.
     if dash and number.isascii() and number.isdigit() and len(number) <= 9:
-        found |= Q(topic__iendswith=topic, partition=int(number))
-    return found
+        condition |= Q(topic__iendswith=topic, partition=int(number))
+    return condition
 
 
 def _among(names: Iterable[Name]) -> Q:
-    """Return what narrows to some partitions, and a few more: their own pairs are picked afterwards."""
-    clusters, topics, numbers = (set(each) for each in zip(*names, strict=True))
+    """Return a condition for some partitions and a few more: the caller filters by their names."""
+    clusters, topics, numbers = (set(values) for values in zip(*names, strict=True))
     return Q(cluster__in=clusters, topic__in=topics, partition__in=numbers)
 
 
@@ -252,23 +278,9 @@ def _order(wanted: SortedPartitions) -> Sequence[OrderBy]:
     chosen: list[Expression | F] = [*by.get(wanted.sort, ()), F("topic"), F("partition"), F("cluster_id")]
     first, *rest = chosen
     turned = OrderBy(first, descending=wanted.descending, nulls_last=True)
-    return [turned, *(OrderBy(each, nulls_last=True) for each in rest)]
+    return [turned, *(OrderBy(column, nulls_last=True) for column in rest)]
 
 
 def pin_of(row: PinRecord) -> Pin:
     """Return a row of an open transaction in a partition as a fact."""
-    return Pin(
-        row.topic,
-        row.partition,
-        row.producer_id,
-        row.producer_epoch,
-        row.start_offset,
-        row.last_sequence,
-        row.last_timestamp_ms,
-        row.coordinator_epoch,
-        row.first_seen_ms,
-        row.transactional_id,
-        PartitionVerdict(row.verdict),
-        VerdictReason(row.ground),
-        row.prepared_ms,
-    )
+    return record_of(Pin, row, seen_ms=None)

@@ -21,11 +21,10 @@ def save_replicas(
     now_ms: int,
 ) -> None:
     """Save what the replicas of a partition report of its producers, by broker, or why one does not.
-
-    `ids` are transactional ids by producer id, as far as they are known. Rings for the partition's page.
+    `ids` are the known transactional ids by producer id. Notifies the partition's page.
     """
     cluster_id = Cluster.objects.get(name=cluster).pk
-    # Two that were asked for at once wait for each other here.
+    # Two concurrent saves wait for each other here.
     with cluster_transaction(cluster, cluster_id) as write:
         mine = ReplicaLook.objects.filter(cluster_id=cluster_id, topic=where.topic, partition=where.partition)
         mine.exclude(broker__in=answers).delete()
@@ -45,7 +44,7 @@ def save_replicas(
 
 
 def replica_brokers(cluster: str, where: TopicPartition) -> tuple[int, ...]:
-    """Return the brokers that have a partition, as it was seen last; none where it never was."""
+    """Return the brokers that have a partition, as last read; empty where it was never read."""
     rows = PartitionRecord.objects.filter(cluster__name=cluster, topic=where.topic, partition=where.partition)
     return tuple(rows.values_list("replicas", flat=True).first() or ())
 
@@ -53,7 +52,7 @@ def replica_brokers(cluster: str, where: TopicPartition) -> tuple[int, ...]:
 def _columns(answer: Sequence[ProducerState] | str, ids: Mapping[int, str]) -> dict[str, object]:
     if isinstance(answer, str):
         return {"producers": [], "error": answer}
-    return {"producers": [_shown(each, ids) for each in answer], "error": ""}
+    return {"producers": [_shown(producer, ids) for producer in answer], "error": ""}
 
 
 def _shown(producer: ProducerState, ids: Mapping[int, str]) -> dict[str, object]:

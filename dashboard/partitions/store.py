@@ -1,16 +1,14 @@
-"""Saves what `collectors.kafka.partitions` saw, and gives it the rows it starts from: the only writer of
-those.
-
-As `dashboard.transactions.store` does: the lease by its token, the revision, then changed rows in key order,
-in database transactions so short that no other writer waits for long. The doorbell rings after the last one.
+"""Saves what `collectors.kafka.partitions` read, and reads the rows that it starts from: their only
+writer.
+As in `dashboard.transactions.store`, a save checks the lease by its token, takes the revision, then writes
+changed rows in key order, in short database transactions. Pages are notified after the last one.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import islice
-from typing import Protocol
+from typing import Any
 
 from django.db import connection
 from django.db.models import F
@@ -18,6 +16,7 @@ from django.db.models import F
 from dashboard.models import (
     IS_OPEN,
     Collector,
+    DeletedPartition,
     GapRecord,
     PartitionRecord,
     PinRecord,
@@ -28,82 +27,38 @@ from dashboard.partitions.queries import pin_of
 from dashboard.runtime import collector_store, notify
 from dashboard.runtime.collector_names import PARTITIONS as NAME
 from dashboard.runtime.leases import Lease, collector_row
-from dashboard.runtime.sql import Row, overwrite_changes, upsert_statement
+from dashboard.runtime.sql import in_portions, write_rows
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.series.store import SeriesSample, extend_span, save_samples
+from fenceline.decode.typed import fields_of, record_of
 from fenceline.facts import TopicPartition
+from fenceline.findings.visibility import EVERYWHERE
 from fenceline.kafka.partitions import (
     KnownPartition,
+    ObservedPartitions,
     PartitionPlace,
-    PartitionVerdict,
     Pin,
-    PinKey,
 )
 from fenceline.series.points import PARTITION
-from fenceline.visibility import EVERYWHERE
 
 __all__ = [
     "NAME",
-    "PartitionObservation",
     "PartitionRows",
     "save_partitions",
 ]
 
-#: Rows in one save: about 50 ms, also where each of them has a long history of ends.
+#: Maximum rows in one save: about 50 ms, even where each has a long history of ends.
 _SAVE_AT_ONCE = 1_000
-#: Parameters of one question: SQLite takes 32,766.
-_ASK_AT_ONCE = 5_000
-#: How old a tail's data may be, in milliseconds, for its rows to be all the ids there are.
+#: A tail's rows count as all ids while its data is younger than this, in milliseconds.
 _FRESH_MS = 10_000
 
 _KEY = ("cluster_id", "topic", "partition")
-_VALUES = (
-    "topic_id", "leader", "leader_epoch", "replicas", "log_start", "lso", "high_watermark", "seen_ms",
-    "pinned_ms", "verdict", "error", "rev",
-)  # fmt: skip
-_ROW = (*_KEY, *_VALUES, "ends")
 _TABLE = PartitionRecord._meta.db_table
-_UPSERT = upsert_statement(_TABLE, _ROW, _KEY, overwrite_changes(_VALUES))
-_UPSERT_WITH_ENDS = upsert_statement(_TABLE, _ROW, _KEY, overwrite_changes((*_VALUES, "ends")))
 _IS = " AND ".join(f"{column} = %s" for column in _KEY)
 _DELETE = f"DELETE FROM {_TABLE} WHERE {_IS}"  # noqa: S608 - our own constants
 _PIN_KEY = (*_KEY, "producer_id", "producer_epoch", "start_offset")
-_PIN = (
-    *_PIN_KEY, "last_sequence", "last_timestamp_ms", "coordinator_epoch", "first_seen_ms",
-    "transactional_id", "verdict", "ground", "prepared_ms", "seen_ms",
-)  # fmt: skip
 _PINS = PinRecord._meta.db_table
-_UPSERT_PIN = upsert_statement(_PINS, _PIN, _PIN_KEY, overwrite_changes(_PIN[6:]))
 _DELETE_PIN = f"DELETE FROM {_PINS} WHERE {' AND '.join(f'{column} = %s' for column in _PIN_KEY)}"  # noqa: S608
-
-
-class PartitionObservation(Protocol):
-    """What a poll found: `collectors.kafka.partitions.ObservedPartitions`, which this side may not import."""
-
-    @property
-    def at_ms(self) -> int: ...
-    @property
-    def full(self) -> bool: ...
-    @property
-    def rows(self) -> Mapping[TopicPartition, KnownPartition]: ...
-    @property
-    def ends(self) -> Mapping[TopicPartition, str]: ...
-    @property
-    def gone(self) -> Collection[TopicPartition]: ...
-    @property
-    def pins(self) -> Sequence[Pin]: ...
-    @property
-    def ended(self) -> Sequence[PinKey]: ...
-    @property
-    def gaps(self) -> Mapping[str, str] | None: ...
-    @property
-    def verdicts(self) -> Mapping[PartitionVerdict, int]: ...
-    @property
-    def took_ms(self) -> int: ...
-    @property
-    def requests(self) -> int: ...
-    @property
-    def broker_ms(self) -> float: ...
 
 
 class PartitionRows:
@@ -124,8 +79,8 @@ class PartitionRows:
     def end_histories(self) -> dict[TopicPartition, str]:
         """Return every partition's packed history of ends."""
         rows = PartitionRecord.objects.filter(cluster_id=self._cluster_id)
-        found = rows.values_list("topic", "partition", "ends").iterator()
-        return {TopicPartition(topic, number): packed for topic, number, packed in found}
+        rows_of_ends = rows.values_list("topic", "partition", "ends").iterator()
+        return {TopicPartition(topic, number): packed for topic, number, packed in rows_of_ends}
 
     def open_pins(self) -> list[Pin]:
         """Return the transactions that were open in partitions."""
@@ -142,62 +97,51 @@ class PartitionRows:
         }
 
     def transactional_ids(self, producer_ids: Collection[int]) -> dict[int, str]:
-        """Return the escaped ids of rows that have these producer ids. Walks through all of them."""
-        left = iter(producer_ids)
-        found: dict[int, str] = {}
-        while some := list(islice(left, _ASK_AT_ONCE)):
-            rows = Transaction.objects.filter(cluster_id=self._cluster_id, producer_id__in=some)
-            found.update(rows.values_list("producer_id", "transactional_id"))
-        return found
+        """Return the escaped ids of rows that have these producer ids, reading them in portions."""
+        ids = Transaction.objects.filter(cluster_id=self._cluster_id)
+        names: dict[int, str] = {}
+        for rows in in_portions(ids, "producer_id", producer_ids):
+            names.update(rows.values_list("producer_id", "transactional_id"))
+        return names
 
     def sees_all(self) -> bool:
-        """Whether no transactional id can be hidden from us: by our tails, or by the operator's word."""
+        """Return whether every transactional id is visible: by our tails, or by the operator's word."""
         return self._vouched or self._tails_see_all()
 
     def _tails_see_all(self) -> bool:
         rows = Collector.objects.filter(cluster_id=self._cluster_id, name__in=self._tails)
         gaps = GapRecord.objects.filter(cluster_id=self._cluster_id, source__in=self._tails, until_ms=None)
-        found = list(rows.values_list("seen_through_ms", "error", "undecoded"))
+        states = list(rows.values_list("seen_through_ms", "error", "undecoded"))
         return (
-            0 < len(found) == len(self._tails)
+            0 < len(states) == len(self._tails)
             and all(
                 seen is not None and self.now_ms - seen <= _FRESH_MS and not error and not undecoded
-                for seen, error, undecoded in found
+                for seen, error, undecoded in states
             )
             and not gaps.exists()
         )
 
 
 def _known(row: PartitionRecord) -> KnownPartition:
-    return KnownPartition(
-        row.topic,
-        row.partition,
-        PartitionPlace(row.topic_id, row.leader, row.leader_epoch, tuple(row.replicas)),
-        row.log_start,
-        row.lso,
-        row.high_watermark,
-        row.seen_ms,
-        row.pinned_ms,
-        PartitionVerdict(row.verdict),
-        row.error,
-    )
+    place = PartitionPlace(row.topic_id, row.leader, row.leader_epoch, tuple(row.replicas))
+    return record_of(KnownPartition, row, place=place)
 
 
-def save_partitions(lease: Lease, observation: PartitionObservation, *, now_ms: int) -> None:
-    """Save what a poll found and what it cost. Raises `LeaseLost` when the token is outdated."""
+def save_partitions(lease: Lease, observation: ObservedPartitions, *, now_ms: int) -> None:
+    """Save the result and the cost of a poll. Raises `LeaseLost` when the token is outdated."""
     pins = sorted(observation.pins, key=lambda pin: pin.key)
     rows = sorted(observation.rows.items())
     while len(pins) + len(rows) > _SAVE_AT_ONCE:
-        some, pins = pins[:_SAVE_AT_ONCE], pins[_SAVE_AT_ONCE:]
-        others, rows = rows[: _SAVE_AT_ONCE - len(some)], rows[_SAVE_AT_ONCE - len(some) :]
-        _save_some(lease, observation, some, others)
+        first, pins = pins[:_SAVE_AT_ONCE], pins[_SAVE_AT_ONCE:]
+        others, rows = rows[: _SAVE_AT_ONCE - len(first)], rows[_SAVE_AT_ONCE - len(first) :]
+        _save_some(lease, observation, first, others)
     _save_rest(lease, observation, pins, rows, now_ms)
 
 
 @retry_write
 def _save_some(
     lease: Lease,
-    observation: PartitionObservation,
+    observation: ObservedPartitions,
     pins: Sequence[Pin],
     rows: Sequence[tuple[TopicPartition, KnownPartition]],
 ) -> None:
@@ -208,7 +152,7 @@ def _save_some(
 @retry_write
 def _save_rest(
     lease: Lease,
-    observation: PartitionObservation,
+    observation: ObservedPartitions,
     pins: Sequence[Pin],
     rows: Sequence[tuple[TopicPartition, KnownPartition]],
     now_ms: int,
@@ -228,7 +172,7 @@ def _save_rest(
             write.notify_after_commit(kind)
 
 
-def _kinds(observation: PartitionObservation, *, news: bool) -> Iterator[notify.Kind]:
+def _kinds(observation: ObservedPartitions, *, news: bool) -> Iterator[notify.Kind]:
     if observation.rows or observation.gone or observation.pins or observation.ended:
         yield "partitions"
     if news:
@@ -238,78 +182,45 @@ def _kinds(observation: PartitionObservation, *, news: bool) -> Iterator[notify.
 def _write(
     cluster_id: int,
     rev: int,
-    observation: PartitionObservation,
+    observation: ObservedPartitions,
     pins: Iterable[Pin],
     rows: Sequence[tuple[TopicPartition, KnownPartition]],
 ) -> None:
-    pin_rows = [_pin_row(cluster_id, observation.at_ms, pin) for pin in pins]
-    changed: dict[bool, list[Row]] = {False: [], True: []}
-    for where, known in rows:
-        packed = observation.ends.get(where)
-        changed[packed is not None].append(_row(cluster_id, rev, observation.at_ms, known, packed or ""))
-    with connection.cursor() as cursor:
-        for statement, values in (
-            (_UPSERT_PIN, pin_rows),
-            (_UPSERT, changed[False]),
-            (_UPSERT_WITH_ENDS, changed[True]),
-        ):
-            if values:
-                cursor.executemany(statement, values)
-    samples = [_sample(where, known, observation.at_ms) for where, known in rows]
-    save_samples(cluster_id, PARTITION, samples, at_ms=observation.at_ms)
+    at_ms = observation.at_ms
+    pin_rows = ({**fields_of(pin), "cluster_id": cluster_id, "seen_ms": at_ms} for pin in pins)
+    write_rows(PinRecord, pin_rows, _PIN_KEY)
+    for are_packed in (False, True):
+        some = [
+            _row(cluster_id, rev, known, observation.ends.get(where))
+            for where, known in rows
+            if (where in observation.ends) is are_packed
+        ]
+        write_rows(PartitionRecord, some, _KEY)
+    samples = [_sample(where, known, at_ms) for where, known in rows]
+    save_samples(cluster_id, PARTITION, samples, at_ms=at_ms)
 
 
 def _sample(where: TopicPartition, known: KnownPartition, at_ms: int) -> SeriesSample:
-    """Return the offsets that this very poll found; none where it could not see them."""
+    """Return the offsets that this poll read; none where it could not read them."""
     if known.seen_ms != at_ms or known.lso is None or known.high_watermark is None:
         return SeriesSample(str(where), None)
     return SeriesSample(str(where), (known.lso, max(0, known.high_watermark - known.lso)))
 
 
-def _row(cluster_id: int, rev: int, at_ms: int, known: KnownPartition, packed: str) -> Row:
-    place = known.place
-    return (
-        cluster_id,
-        known.topic,
-        known.partition,
-        place.topic_id,
-        place.leader,
-        place.leader_epoch,
-        json.dumps(place.replicas),
-        known.log_start,
-        known.lso,
-        known.high_watermark,
-        known.seen_ms,
-        known.pinned_ms,
-        known.verdict.value,
-        known.error,
-        rev,
-        packed,
-    )
+def _row(cluster_id: int, rev: int, known: KnownPartition, ends: str | None) -> Mapping[str, Any]:
+    """Return the columns of a partition; its history of ends stays where there is no new one."""
+    columns = {**fields_of(known), **fields_of(known.place), "cluster_id": cluster_id, "rev": rev}
+    del columns["place"]
+    return columns if ends is None else {**columns, "ends": ends}
 
 
-def _pin_row(cluster_id: int, at_ms: int, pin: Pin) -> Row:
-    return (
-        cluster_id,
-        *pin.key,
-        pin.last_sequence,
-        pin.last_timestamp_ms,
-        pin.coordinator_epoch,
-        pin.first_seen_ms,
-        pin.transactional_id,
-        pin.verdict.value,
-        pin.ground.value,
-        pin.prepared_ms,
-        at_ms,
-    )
-
-
-def _delete(cluster_id: int, observation: PartitionObservation) -> None:
-    """Delete what is no more: transactions that ended, and partitions of topics that are gone."""
+def _delete(cluster_id: int, observation: ObservedPartitions) -> None:
+    """Delete ended transactions, and partitions of deleted topics."""
     with connection.cursor() as cursor:
         if observation.ended:
             cursor.executemany(_DELETE_PIN, sorted((cluster_id, *key) for key in observation.ended))
         if observation.gone:
+            _keep_ends(cluster_id, observation)
             cursor.executemany(_DELETE, sorted((cluster_id, *where) for where in observation.gone))
     ended = [SeriesSample(str(where), None, ended=True) for where in observation.gone]
     save_samples(cluster_id, PARTITION, ended, at_ms=observation.at_ms)
@@ -319,8 +230,28 @@ def _delete(cluster_id: int, observation: PartitionObservation) -> None:
         ).delete()
 
 
+def _keep_ends(cluster_id: int, observation: ObservedPartitions) -> None:
+    """Keep the start and end of deleted partitions' logs: they bound what groups have not read."""
+    topics = sorted({where.topic for where in observation.gone})
+    known = PartitionRecord.objects.filter(cluster_id=cluster_id).defer("ends")
+    for rows in in_portions(known, "topic", topics):
+        deleted = (
+            {
+                "cluster_id": cluster_id,
+                "topic": row.topic,
+                "partition": row.partition,
+                "log_start": row.log_start,
+                "high_watermark": row.high_watermark,
+                "deleted_ms": observation.at_ms,
+            }
+            for row in rows
+            if TopicPartition(row.topic, row.partition) in observation.gone
+        )
+        write_rows(DeletedPartition, deleted, _KEY)
+
+
 def _sync_gaps(lease: Lease, gaps: Mapping[str, str], now_ms: int) -> bool:
-    """Open a gap for all that cannot be seen now, close those of the rest; return whether any is new."""
+    """Open a gap for each unreadable scope, close those of the others; return whether any changed."""
     mine = GapRecord.objects.filter(cluster_id=lease.cluster_id, source=lease.name, until_ms=None)
     opened = dict(mine.exclude(scope=EVERYWHERE).values_list("scope", "reason"))
     closed = opened.keys() - gaps.keys()
@@ -337,7 +268,7 @@ def _sync_gaps(lease: Lease, gaps: Mapping[str, str], now_ms: int) -> bool:
     return bool(closed) or opened.keys() != gaps.keys()
 
 
-def _save_detail(lease: Lease, observation: PartitionObservation) -> None:
+def _save_detail(lease: Lease, observation: ObservedPartitions) -> None:
     """Save the figures of the poll itself."""
     row = collector_row(lease).get()
     row.detail |= {

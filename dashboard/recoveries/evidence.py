@@ -1,4 +1,4 @@
-"""What was observed since an abort: offsets of its partitions, consumers and producers that resumed."""
+"""Observations since an abort: offsets of its partitions, consumers and producers that resumed."""
 
 from __future__ import annotations
 
@@ -11,45 +11,49 @@ from dashboard.runtime.collector_store import TRANSACTION_STATE
 from fenceline.facts import TopicPartition, TransitionKind
 from fenceline.kafka import end_offset_history, transition_ring
 from fenceline.kafka.clock_skew import LEAST_MS, difference_ms
-from fenceline.recoveries import Ends, Held, LostRecords, Since, Wait, WrittenTopic
+from fenceline.losses.recoveries import Ends, Held, LostRecords, Since, Wait, WrittenTopic
 
-#: The application's commits count from the first whole minute behind an abort: counters know minutes.
+#: The application's commits count from the first whole minute after an abort: counters know minutes.
 _MINUTE_MS = 60_000
-#: A coordinator's stamp may be so far from our clock and count as ours; and a poll takes its time.
+#: The allowed difference between a coordinator's stamp and our clock, with the time of a poll.
 _SLACK_MS = LEAST_MS + 3_000
 
 
 def evidence_since(cluster_id: int, rows: Sequence[Recovery]) -> Mapping[int, Since]:
-    """Return, by episode, what was seen since its abort."""
-    seen, committed, commits = (
+    """Return, by recovery, what was seen since its abort."""
+    ends, committed, commits = (
         _ends(cluster_id, rows),
         _committed(cluster_id, rows),
         _commits(cluster_id, rows),
     )
-    return {row.pk: Since(_of_its_topics(row, seen), committed, commits.get(row.pk)) for row in rows}
+    return {row.pk: Since(_of_its_topics(row, ends), committed, commits.get(row.pk)) for row in rows}
 
 
 def clock_offsets(cluster_id: int) -> dict[int, int]:
-    """By partition of `__transaction_state`: by how much its stamps are moved to be by our clock."""
-    rows = Position.objects.filter(cluster_id=cluster_id, topic=TRANSACTION_STATE)
-    return {number: difference_ms(ms) for number, ms in rows.values_list("partition", "clock_ms")}
+    """Return, by partition of `__transaction_state`, the correction of its stamps to our clock."""
+    return {number: difference_ms(ms) for number, ms in clocks_ahead(cluster_id).items()}
+
+
+def clocks_ahead(cluster_id: int) -> dict[int, int]:
+    """Return, by partition of `__transaction_state`, how far our clock is ahead at most, where measured."""
+    rows = Position.objects.filter(cluster_id=cluster_id, topic=TRANSACTION_STATE).exclude(clock_ms=None)
+    return {number: ms for number, ms in rows.values_list("partition", "clock_ms") if ms is not None}
 
 
 def search_starts(row: Recovery) -> dict[TopicPartition, int]:
-    """Return the users' partitions an aborted transaction wrote to, and where to begin the search for it.
-
-    That is where it held the LSO, else the end of the partition shortly before it began, else its first
-    record. Partitions that cannot be seen are left out.
+    """Return the users' partitions an aborted transaction wrote to, and the start of the search in each.
+    That is where it held the LSO, else the end shortly before it began, else the log's start.
+    Unreadable partitions are left out.
     """
     pinned = held_offsets(row)
     return {
-        where: pinned.get(where, _end_before(known, row.begun_ms or row.opened_ms))
-        for where, known in _partitions(row.cluster_id, wrote_to(row)).items()
+        where: pinned.get(where, end_before(known, row.begun_ms or row.opened_ms))
+        for where, known in partition_rows(row.cluster_id, wrote_to(row)).items()
     }
 
 
 def wrote_to(row: Recovery) -> list[TopicPartition]:
-    """Return the users' partitions: offset commits are no records that anyone reprocesses."""
+    """Return the users' partitions: nobody reprocesses offset commits."""
     return [
         TopicPartition(topic, number)
         for topic, numbers in row.partitions
@@ -59,102 +63,109 @@ def wrote_to(row: Recovery) -> list[TopicPartition]:
 
 
 def held_offsets(row: Recovery) -> dict[TopicPartition, int]:
-    """Return where its transaction was seen to hold the LSO, and at which offset."""
+    """Return the partitions whose LSO its transaction held, with the offsets."""
     return {TopicPartition(topic, number): start for topic, number, start, *_ in row.pins}
 
 
 def written_topics(row: Recovery) -> dict[str, WrittenTopic]:
-    """By name: the topics it wrote to, as they were when it was open."""
+    """Return the topics it wrote to by name, as they were when it was open."""
     known = (WrittenTopic(*values) for values in row.topics)
-    return {topic: WrittenTopic(topic) for topic, _ in row.partitions} | {each.name: each for each in known}
+    return {topic: WrittenTopic(topic) for topic, _ in row.partitions} | {
+        topic.name: topic for topic in known
+    }
 
 
 def topics_before(row: Recovery) -> list[WrittenTopic]:
-    """The topics of a new episode: as they were while it blocked them, else as they are known now."""
+    """Return the topics of a new recovery: as they were while it blocked them, else as known now."""
     names = {where.topic for where in wrote_to(row)}
-    found: dict[str, WrittenTopic] = {}
+    topics: dict[str, WrittenTopic] = {}
     records = PartitionRecord.objects.filter(cluster_id=row.cluster_id, topic__in=names)
     for name, topic_id, packed in records.values_list("topic", "topic_id", "ends"):
         first = next(iter(end_offset_history.unpack_ends(packed)), None)
         since = first is not None and first.at_ms <= (row.begun_ms or row.opened_ms) - LEAST_MS
-        found[name] = WrittenTopic(name, topic_id, since or (name in found and found[name].since_begin))
+        topics[name] = WrittenTopic(name, topic_id, since or (name in topics and topics[name].since_begin))
     blocked = {name: topic_id for name, _, _, *rest in row.pins for topic_id in rest if topic_id}
-    found |= {name: WrittenTopic(name, topic_id, True) for name, topic_id in blocked.items() if name in names}
-    return [found[name] for name in sorted(found)]
+    topics |= {
+        name: WrittenTopic(name, topic_id, True) for name, topic_id in blocked.items() if name in names
+    }
+    return [topics[name] for name in sorted(topics)]
 
 
 def topics_deleted(row: Recovery) -> bool:
-    """Whether every topic that it had written to was deleted since."""
-    found = [LostRecords(*values) for values in row.lost]
-    return bool(found) and all(each.deleted for each in found)
+    """Return whether every topic that it had written to was deleted since."""
+    records = [LostRecords(*values) for values in row.lost]
+    return bool(records) and all(lost.deleted for lost in records)
 
 
 def blocked_offsets(row: Recovery) -> Iterator[Held]:
-    """Yield what readers have to pass: what it wrote, or where it held the LSO; deleted topics hold none."""
+    """Yield what readers have to pass: its records, or where it held the LSO; deleted topics hold none."""
     pinned = held_offsets(row)
-    for each in (LostRecords(*values) for values in row.lost):
-        first = pinned.pop(each.topic_partition, each.first)
-        if first is not None and not each.deleted:
+    for lost in (LostRecords(*values) for values in row.lost):
+        first = pinned.pop(lost.topic_partition, lost.first)
+        if first is not None and not lost.deleted:
             yield Held(
-                each.topic_partition, first, max(first, each.last or first), each.marker_ms, each.unblocked_ms
+                lost.topic_partition, first, max(first, lost.last or first), lost.marker_ms, lost.unblocked_ms
             )
     for where, start in pinned.items():
         yield Held(where, start, start)
 
 
 def may_be_deleted(row: Recovery) -> set[str]:
-    """Topics that an episode waits for and that are not seen any more, or with another id."""
-    known, waits_for = written_topics(row), {each.where for each in blocked_offsets(row)}
-    there = _partitions(row.cluster_id, waits_for)
+    """Return the topics that a recovery waits for and that are gone or have another id."""
+    known, waits_for = written_topics(row), {held.where for held in blocked_offsets(row)}
+    there = partition_rows(row.cluster_id, waits_for)
     gone = {where.topic for where in waits_for - there.keys()}
     ids = {where.topic: record.topic_id for where, record in there.items()}
     return gone | {name for name, now in ids.items() if known[name].topic_id not in ("", now)}
 
 
-def _partitions(cluster_id: int, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionRecord]:
+def partition_rows(
+    cluster_id: int, wanted: Iterable[TopicPartition]
+) -> dict[TopicPartition, PartitionRecord]:
+    """Return the rows of known partitions."""
     names = set(wanted)
     rows = PartitionRecord.objects.filter(cluster_id=cluster_id, topic__in={where.topic for where in names})
     named = {TopicPartition(row.topic, row.partition): row for row in rows}
     return {where: named[where] for where in sorted(names & named.keys())}
 
 
-def _end_before(row: PartitionRecord, begun_ms: int) -> int:
-    """Return an offset that nothing from `begun_ms` on lies before, our clocks' slack included."""
+def end_before(row: PartitionRecord, begun_ms: int) -> int:
+    """Return an offset before everything since `begun_ms`, with slack for the clocks."""
     before = [end for at_ms, _, end in json.loads(row.ends or "[]") if at_ms <= begun_ms - _SLACK_MS]
     return before[-1] if before else row.log_start or 0
 
 
 def _of_its_topics(
-    row: Recovery, seen: Mapping[TopicPartition, tuple[str, Ends]]
+    row: Recovery, ends: Mapping[TopicPartition, tuple[str, Ends]]
 ) -> dict[TopicPartition, Ends]:
-    """What is seen of the partitions it wrote to; a topic with another id is another topic."""
+    """Return what is known of the partitions it wrote to; a topic with another id is another topic."""
     known = written_topics(row)
     return {
-        where: found
-        for where, (topic_id, found) in seen.items()
+        where: partition_ends
+        for where, (topic_id, partition_ends) in ends.items()
         if where.topic in known and known[where.topic].topic_id in ("", topic_id)
     }
 
 
 def _ends(cluster_id: int, rows: Iterable[Recovery]) -> dict[TopicPartition, tuple[str, Ends]]:
     waiting = [row for row in rows if row.released_ms is None and row.lost_complete]
-    wanted = {each.where for row in waiting for each in blocked_offsets(row)}
+    wanted = {held.where for row in waiting for held in blocked_offsets(row)}
     return {
         where: (row.topic_id, Ends(row.lso, row.seen_ms))
-        for where, row in _partitions(cluster_id, wanted).items()
+        for where, row in partition_rows(cluster_id, wanted).items()
         if row.lso is not None and row.seen_ms is not None and not row.error
     }
 
 
 def _committed(cluster_id: int, rows: Iterable[Recovery]) -> dict[tuple[str, TopicPartition], int]:
-    waits = [Wait(*each) for row in rows for each in row.waited]
+    waits = [Wait(*packed) for row in rows for packed in row.waited]
     topics = {wait.topic for wait in waits if wait.resumed_ms is None}
     if not topics:
         return {}
-    found = GroupOffset.objects.filter(group__cluster_id=cluster_id, topic__in=topics).exclude(offset=None)
+    offsets = GroupOffset.objects.filter(group__cluster_id=cluster_id, topic__in=topics).exclude(offset=None)
     return {
         (group, TopicPartition(topic, number)): offset
-        for group, topic, number, offset in found.values_list(
+        for group, topic, number, offset in offsets.values_list(
             "group__group_id", "topic", "partition", "offset"
         )
         if offset is not None
@@ -162,38 +173,38 @@ def _committed(cluster_id: int, rows: Iterable[Recovery]) -> dict[tuple[str, Top
 
 
 def _commits(cluster_id: int, rows: Iterable[Recovery]) -> dict[int, tuple[str, int]]:
-    """Return, by episode, who committed first after its abort, and when by our clock."""
+    """Return, by recovery, who committed first after its abort, and when by our clock."""
     waiting = [row for row in rows if row.resumed_ms is None]
     if not waiting:
         return {}
     packed = Recent.objects.filter(cluster_id=cluster_id, key__in=[bytes(row.key) for row in waiting])
     lived = {bytes(key): bytes(entries) for key, entries in packed.values_list("key", "packed")}
     applications = _application_commits(cluster_id, waiting)
-    found = {}
+    first_commits = {}
     for row in waiting:
         own = _own_commit(row, lived.get(bytes(row.key), b""))
         minutes = (at_ms + row.clock_ms for at_ms in applications[row.application])
         later = [at_ms for at_ms in minutes if at_ms >= row.opened_ms + _MINUTE_MS]
         if own is not None:
-            found[row.pk] = row.transactional_id, own
+            first_commits[row.pk] = row.transactional_id, own
         elif later:
-            found[row.pk] = row.application, min(later)
-    return found
+            first_commits[row.pk] = row.application, min(later)
+    return first_commits
 
 
 def _own_commit(row: Recovery, packed: bytes) -> int | None:
     """Return when the id committed first after its abort; None while it has not."""
     later = [
-        each.at_ms
-        for each in transition_ring.unpack_ring(packed, row.log_partition)
-        if each.kind is TransitionKind.COMMIT and each.offset > row.log_offset
+        transition.at_ms
+        for transition in transition_ring.unpack_ring(packed, row.log_partition)
+        if transition.kind is TransitionKind.COMMIT and transition.offset > row.log_offset
     ]
     return max(row.completed_ms or row.opened_ms, later[-1] + row.clock_ms) if later else None
 
 
 def _application_commits(cluster_id: int, rows: Sequence[Recovery]) -> Mapping[str, list[int]]:
-    """Return the minutes in which applications committed, from the oldest episode on."""
-    found: defaultdict[str, list[int]] = defaultdict(list)
+    """Return the minutes in which applications committed, from the oldest recovery on."""
+    minutes: defaultdict[str, list[int]] = defaultdict(list)
     tallies = Tally.objects.filter(
         cluster_id=cluster_id,
         span_s=60,
@@ -202,5 +213,5 @@ def _application_commits(cluster_id: int, rows: Sequence[Recovery]) -> Mapping[s
     )
     for application, start_ms, counts in tallies.values_list("application", "start_ms", "counts"):
         if json.loads(counts).get(TransitionKind.COMMIT.value, 0) > 0:
-            found[application].append(start_ms)
-    return found
+            minutes[application].append(start_ms)
+    return minutes

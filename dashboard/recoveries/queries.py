@@ -1,4 +1,4 @@
-"""Episodes in which work went on after a transaction was ended: a reader beside `queries`."""
+"""Recoveries after a transaction was ended: a reader beside `queries`."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import ClassVar, Literal
 from django.db.models import Q, QuerySet
 
 from dashboard.models import Beginning, Recovery
-from dashboard.runtime.criteria import Name, Ranged, given_conditions, overlaps_range
-from fenceline.recoveries import LostRecords, RecoveryCause, RecoveryOutcome, Wait
-from fenceline.time_range import TimeRange
+from dashboard.runtime.criteria import Name, Ranged, Search, given_conditions, overlaps_range
+from fenceline.history.time_range import TimeRange
+from fenceline.losses.recoveries import LostRecords, RecoveryCause, RecoveryOutcome, Wait
 
-#: More episodes than these are not added up for the headline.
+#: Maximum recoveries that the headline sums.
 _MOST_SUMMED = 10_000
 
-#: Where a list goes on: behind this instant and row, going back.
+#: Where a list goes on: before this instant and row.
 Place = tuple[int, int]
 
 
@@ -32,12 +32,12 @@ class RecoveryCriteria(Ranged):
     #: A whole transactional id, as escaped text.
     transactional_id: Name = ""
     #: A part of the first 200 characters of a transactional id.
-    q: Name = ""
+    q: Search = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RecoverySummary:
-    """How the episodes since an instant went; the median of those that were released and resumed."""
+    """Recoveries since an instant in numbers; medians are of those that were released and resumed."""
 
     number: int
     #: Still open, whenever they were opened.
@@ -50,23 +50,23 @@ class RecoverySummary:
 def newest_recoveries(
     wanted: RecoveryCriteria, *, before: Place | None, limit: int
 ) -> tuple[Sequence[Recovery], Place | None]:
-    """Return the newest episodes, and where the list goes on, None at its end."""
+    """Return the newest recoveries, and where the list goes on, None at its end."""
     rows = _filtered(wanted)
     if before is not None:
         at_ms, row = before
         rows = rows.filter(Q(opened_ms__lt=at_ms) | Q(opened_ms=at_ms, pk__lt=row), opened_ms__lte=at_ms)
-    found = list(rows.select_related("cluster").order_by("-opened_ms", "-pk")[: limit + 1])
-    last = found[limit - 1] if len(found) > limit else None
-    return found[:limit], None if last is None else (last.opened_ms, last.pk)
+    recoveries = list(rows.select_related("cluster").order_by("-opened_ms", "-pk")[: limit + 1])
+    last = recoveries[limit - 1] if len(recoveries) > limit else None
+    return recoveries[:limit], None if last is None else (last.opened_ms, last.pk)
 
 
 def find_recovery(cluster: str, number: int) -> Recovery | None:
-    """Return one episode by its number, None where there is none."""
+    """Return one recovery by its number, None where there is none."""
     return Recovery.objects.select_related("cluster").filter(cluster__name=cluster, pk=number).first()
 
 
 def of_id(cluster: str, key: bytes, *, limit: int, time_range: TimeRange | None = None) -> Sequence[Recovery]:
-    """Return the newest recoveries of one id: of any time unless a range is given."""
+    """Return the newest recoveries of one id, of any time unless a range is given."""
     rows = Recovery.objects.filter(cluster__name=cluster, key=key).select_related("cluster")
     if time_range is not None:
         wanted = Ranged.between(time_range.from_ms, time_range.to_ms)
@@ -75,49 +75,50 @@ def of_id(cluster: str, key: bytes, *, limit: int, time_range: TimeRange | None 
 
 
 def recovery_summary(cluster: str, *, since_ms: int) -> RecoverySummary:
-    """Return how the episodes since an instant went."""
+    """Return the numbers of recoveries since an instant."""
     rows = _filtered(RecoveryCriteria(cluster=cluster))
     since = rows.filter(opened_ms__gte=since_ms).order_by("-opened_ms")
-    each = list(since.values_list("opened_ms", "released_ms", "resumed_ms", "outcome")[:_MOST_SUMMED])
+    recoveries = list(since.values_list("opened_ms", "released_ms", "resumed_ms", "outcome")[:_MOST_SUMMED])
     return RecoverySummary(
-        number=len(each),
+        number=len(recoveries),
         open=rows.filter(closed_ms=None).count(),
-        not_resumed=sum(outcome == RecoveryOutcome.NOT_RESUMED for *_, outcome in each),
-        release_ms=_median([released - opened for opened, released, _, _ in each if released is not None]),
-        resume_ms=_median([resumed - opened for opened, _, resumed, _ in each if resumed is not None]),
+        not_resumed=sum(outcome == RecoveryOutcome.NOT_RESUMED for *_, outcome in recoveries),
+        release_ms=_median(
+            [released - opened for opened, released, _, _ in recoveries if released is not None]
+        ),
+        resume_ms=_median([resumed - opened for opened, _, resumed, _ in recoveries if resumed is not None]),
     )
 
 
 def written_records(row: Recovery) -> Sequence[LostRecords]:
-    """Return what an episode's transaction had written, for reprocessing."""
-    return [LostRecords(*each) for each in row.lost]
+    """Return what a recovery's transaction had written, for reprocessing."""
+    return [LostRecords(*packed) for packed in row.lost]
 
 
 def recovery_waits(row: Recovery) -> Sequence[Wait]:
-    """Return who waited during an episode."""
-    return [Wait(*each) for each in row.waited]
+    """Return the groups that waited during a recovery."""
+    return [Wait(*packed) for packed in row.waited]
 
 
 def lost_records(row: Recovery) -> tuple[int | None, str]:
-    """How many records were aborted in all: None where that is not known, with "at least", "at most" or "".
-
-    Where only bounds of offsets are known they count: then it is "at most". Where nothing is known of a
-    partition, what is known for sure of the others is "at least".
+    """Return the number of aborted records, None where not known, with "at least", "at most" or "".
+    Bounds of offsets count where nothing better is known: then it is "at most". Where nothing is known of a
+    partition, the sum of the others is "at least".
     """
-    found = written_records(row)
-    numbers = [at_most(each) for each in found]
+    records = written_records(row)
+    numbers = [at_most(written) for written in records]
     if not row.lost_complete or None in numbers:
-        known = sum(each.records for each in found if each.records is not None)
+        known = sum(written.records for written in records if written.records is not None)
         return (known, "at least") if known else (None, "")
-    exact = all(each.records is not None for each in found)
+    exact = all(written.records is not None for written in records)
     return sum(number or 0 for number in numbers), "" if exact else "at most"
 
 
-def at_most(each: LostRecords) -> int | None:
-    """How many records were aborted in a partition, at most where only bounds are known; None without any."""
-    if each.records is not None:
-        return each.records
-    return None if each.first is None or each.last is None else each.last - each.first + 1
+def at_most(records: LostRecords) -> int | None:
+    """Return the number of aborted records in a partition, at most where only bounds are known, else None."""
+    if records.records is not None:
+        return records.records
+    return None if records.first is None or records.last is None else records.last - records.first + 1
 
 
 def _filtered(wanted: RecoveryCriteria) -> QuerySet[Recovery]:

@@ -1,7 +1,6 @@
-"""What the recoveries collector keeps: who is held by what now, episodes as they open, and their progress.
-
-A transaction that was ended has unblocked its readers by the time we read of it. So who waits, and where, is
-noted while it lasts, in the collector's own row, and is taken into the episode when one opens.
+"""Saves what the recoveries collector keeps: current holders and waiters, new recoveries, their progress.
+Readers are already released when we read that their blocker was ended. So who waits, and where, is recorded
+while it lasts, in the collector's own row, and copied into the recovery when one opens.
 """
 
 from __future__ import annotations
@@ -26,9 +25,17 @@ from dashboard.recoveries import evidence as recovery_evidence
 from dashboard.runtime import collector_store
 from dashboard.runtime.leases import Lease, collector_row, renew
 from dashboard.runtime.write_transactions import retry_write, write_transaction
+from fenceline.decode.typed import record_of
 from fenceline.facts import ABORTS, TransitionKind
 from fenceline.kafka.groups import Waiting
-from fenceline.recoveries import Episode, LostRecords, RecoveryOutcome, Wait, advance_episode, opens_episode
+from fenceline.losses.recoveries import (
+    Episode,
+    LostRecords,
+    RecoveryOutcome,
+    Wait,
+    advance_episode,
+    opens_episode,
+)
 
 NAME = "recoveries"
 #: Transitions taken up in one tick, and episodes followed at a time: in a storm the others are counted.
@@ -36,25 +43,30 @@ _AT_ONCE = 500
 MOST_OPEN = 500
 #: Older ends are history that was read late: nobody waits for them any more.
 _OLDEST_MS = 3_600_000
-#: How long it is remembered who was held: a release is seen before its cause, or after it.
+#: Holders are remembered this long: a release is seen before its cause, or after it.
 _REMEMBER_MS = 60_000
-#: Transactions remembered at a time.
+#: Maximum remembered transactions.
 _MOST_HELD = 1_000
 _CHANGING = (
     "released_ms", "release_noticed", "records_released", "resumed_ms", "resumed_by", "waited", "closed_ms",
     "outcome",
 )  # fmt: skip
 
-#: What was held by a producer: {"seen": ms, "begun": ms or None by its coordinator while it is open,
+#: Columns that a recovery has of the transition that it begins with.
+_TRANSITION = (
+    "cluster_id", "key", "transactional_id", "application", "confidence", "producer_id", "producer_epoch",
+    "topic_id", "log_partition", "log_offset", "rev",
+)  # fmt: skip
+
+#: What a producer held: {"seen": ms, "begun": ms or None by its coordinator while it is open,
 #: "pins": [[topic, partition, start, topic id]], "waits": [Wait, …]}.
 Memory = dict[str, dict[str, Any]]
 
 
 @retry_write
 def update_recoveries(lease: Lease, *, limit_ms: float, now_ms: int) -> None:
-    """Open what was ended since the last tick, note who waits now, and follow what is open.
-
-    `limit_ms` is for how long a client may hold readers before its own abort counts. Raises `LeaseLost`.
+    """Open recoveries for what was ended since the last tick, record who waits now, and follow open ones.
+    A client may hold readers for `limit_ms` before its own abort counts. Raises `LeaseLost`.
     """
     detail = dict(collector_row(lease).values_list("detail", flat=True).get())
     memory: Memory = detail.get("held", {})
@@ -68,44 +80,48 @@ def update_recoveries(lease: Lease, *, limit_ms: float, now_ms: int) -> None:
 
 
 def waiting_for_a_search(lease: Lease) -> Sequence[Recovery]:
-    """Return recoveries whose markers are written and whose losses were not searched for."""
+    """Return recoveries with written markers whose losses were not searched yet."""
     rows = Recovery.objects.filter(cluster_id=lease.cluster_id, closed_ms=None, lost_complete=False)
     return list(rows.exclude(completed_ms=None).order_by("opened_ms")[:_AT_ONCE])
 
 
 def save_lost(lease: Lease, row: Recovery, lost: Iterable[LostRecords]) -> None:
-    """Save what an aborted transaction had written, as far as it was found."""
-    _save_lost(lease, row, {each.topic_partition: each for each in lost})
+    """Save what an aborted transaction had written, as far as it was read."""
+    _save_lost(lease, row, {records.topic_partition: records for records in lost})
 
 
 @retry_write
-def _save_lost(lease: Lease, row: Recovery, found: dict[tuple[str, int], LostRecords]) -> None:
+def _save_lost(lease: Lease, row: Recovery, lost: dict[tuple[str, int], LostRecords]) -> None:
     for where in recovery_evidence.wrote_to(row):
-        found.setdefault(where, LostRecords(*where, None, None, None, False, "the partition cannot be seen"))
+        lost.setdefault(where, LostRecords(*where, None, None, None, False, "the partition cannot be seen"))
     with write_transaction(lease, lock_cluster=False) as write:
         Recovery.objects.filter(pk=row.pk).update(
-            lost=[list(found[at]) for at in sorted(found)], lost_complete=True
+            lost=[list(lost[at]) for at in sorted(lost)], lost_complete=True
         )
         write.notify_after_commit("recoveries")
 
 
 def waiting_for_topics(lease: Lease) -> Mapping[int, tuple[Recovery, set[str]]]:
-    """By key: the episodes whose readers may wait for a topic that was deleted, and those topics."""
+    """Return the recoveries whose readers may wait for deleted topics, by key, and those topics."""
     rows = Recovery.objects.filter(cluster_id=lease.cluster_id, closed_ms=None, released_ms=None)
-    found = {row.pk: (row, recovery_evidence.may_be_deleted(row)) for row in rows.filter(lost_complete=True)}
-    return {pk: (row, names) for pk, (row, names) in found.items() if names}
+    candidates = {
+        row.pk: (row, recovery_evidence.may_be_deleted(row)) for row in rows.filter(lost_complete=True)
+    }
+    return {pk: (row, names) for pk, (row, names) in candidates.items() if names}
 
 
 def save_deleted(lease: Lease, row: Recovery, notes: Mapping[str, str]) -> None:
-    """Save of which topics an episode's records are gone since, by name, and why."""
+    """Save the deleted topics of a recovery's records, by name, with the reasons."""
     wrote = {
         where: LostRecords(*where, start, None, None, False)
         for where, start in recovery_evidence.held_offsets(row).items()
     }
     wrote |= {lost.topic_partition: lost for lost in (LostRecords(*values) for values in row.lost)}
     gone = (
-        each._replace(sure=False, note=notes[each.topic], deleted=True) if each.topic in notes else each
-        for each in wrote.values()
+        records._replace(sure=False, note=notes[records.topic], deleted=True)
+        if records.topic in notes
+        else records
+        for records in wrote.values()
     )
     save_lost(lease, row, gone)
 
@@ -113,9 +129,8 @@ def save_deleted(lease: Lease, row: Recovery, notes: Mapping[str, str]) -> None:
 def _open(
     lease: Lease, place: Sequence[int] | None, memory: Memory, limit_ms: float, now_ms: int
 ) -> tuple[bool, list[int]]:
-    """Open episodes for what was aborted from `place` on: a revision, and the row of it that was seen last.
-
-    Return whether there was any news, and the next place.
+    """Open recoveries for aborts from `place` on: a revision, and the last row that was read of it.
+    Return whether there was any abort, and the next place.
     """
     rev = Cluster.objects.values_list("rev", flat=True).get(pk=lease.cluster_id)
     if place is None:
@@ -154,7 +169,7 @@ def _refresh_known(row: TransitionRecord) -> bool:
 
 
 def _shift_ms(row: TransitionRecord, clocks: Mapping[int, int], now_ms: int) -> int:
-    """By how much all stamps of an abort's coordinator are moved: never so that it lies in our future."""
+    """Return the correction of all stamps of an abort's coordinator; it never moves them into our future."""
     return min(clocks.get(row.log_partition, 0), now_ms - max(row.at_ms, row.completed_ms or 0))
 
 
@@ -170,17 +185,8 @@ def _episode(row: TransitionRecord, shift_ms: int, memory: Memory) -> Recovery:
     held = memory.get(str(row.producer_id), {})
     opened_ms = row.at_ms + shift_ms
     made = Recovery(
-        cluster_id=row.cluster_id,
-        key=row.key,
-        transactional_id=row.transactional_id,
-        application=row.application,
+        **{name: getattr(row, name) for name in _TRANSITION},
         cause=row.kind,
-        confidence=row.confidence,
-        producer_id=row.producer_id,
-        producer_epoch=row.producer_epoch,
-        topic_id=row.topic_id,
-        log_partition=row.log_partition,
-        log_offset=row.log_offset,
         clock_ms=shift_ms,
         opened_ms=opened_ms,
         begun_ms=None if row.open_ms is None else opened_ms - row.open_ms,
@@ -189,7 +195,6 @@ def _episode(row: TransitionRecord, shift_ms: int, memory: Memory) -> Recovery:
         partitions=json.loads(row.partitions),
         pins=held.get("pins", []),
         waited=held.get("waits", []),
-        rev=row.rev,
     )
     made.topics = [list(topic) for topic in recovery_evidence.topics_before(made)]
     return made
@@ -212,7 +217,7 @@ def _remember(cluster_id: int, memory: Memory, now_ms: int) -> Memory:
         held["begun"] = begun.get(producer_id)
         if before and _goes_on(before, begun.get(producer_id)):
             held["pins"] = _with_former(held["pins"], before["pins"])
-        # What one poll missed is not forgotten at once, nor is the row written for nothing.
+        # One missed poll forgets nothing, and writes no row.
         held["seen"] = before["seen"] if before and _same(before, held, now_ms) else now_ms
         if before and not held["waits"]:
             held["waits"] = before["waits"]
@@ -229,19 +234,19 @@ def _topic_ids(cluster_id: int, names: Iterable[str]) -> dict[str, str]:
 
 
 def _begun(cluster_id: int, producer_ids: Iterable[str]) -> dict[str, int | None]:
-    """By producer id: when its open transaction began, by its coordinator."""
-    named = [int(each) for each in producer_ids]
+    """Return when open transactions began, by producer id and by their coordinators."""
+    named = [int(producer_id) for producer_id in producer_ids]
     rows = Transaction.objects.filter(IS_OPEN, cluster_id=cluster_id, producer_id__in=named)
-    return {str(each): at_ms for each, at_ms in rows.values_list("producer_id", "started_ms")}
+    return {str(producer_id): at_ms for producer_id, at_ms in rows.values_list("producer_id", "started_ms")}
 
 
 def _goes_on(held: Mapping[str, Any], begun_ms: int | None) -> bool:
-    """Whether what was remembered of a producer is of the transaction that is open still."""
+    """Return whether the remembered transaction of a producer is still open."""
     return begun_ms is not None and held.get("begun") == begun_ms
 
 
 def _with_former(pins: Sequence[list[Any]], former: Sequence[list[Any]]) -> list[list[Any]]:
-    """Pins with those of partitions that are not pinned any more: their topic may have been deleted."""
+    """Return pins with the former ones of partitions without a pin: their topic may be deleted."""
     there = {(topic, number) for topic, number, *_ in pins}
     return [*pins, *(pin for pin in former if (pin[0], pin[1]) not in there)]
 
@@ -255,11 +260,11 @@ def _waits(cluster_id: int) -> Iterable[tuple[Wait, set[str]]]:
     rows = GroupOffset.objects.filter(group__cluster_id=cluster_id, waiting=Waiting.PROBABLY.value)
     for row in rows.select_related("group").order_by("group_id", "topic", "partition")[:_MOST_HELD]:
         wait = Wait(row.group.group_id, row.topic, row.partition, row.offset or 0, row.waiting_ms or 0)
-        yield wait, {str(each.get("producer_id")) for each in row.blockers}
+        yield wait, {str(blocker.get("producer_id")) for blocker in row.blockers}
 
 
 def _follow(cluster_id: int, now_ms: int) -> bool:
-    """Bring open episodes up to what was seen since; return whether any changed."""
+    """Update open recoveries by what was seen since; return whether any changed."""
     rows = list(Recovery.objects.filter(cluster_id=cluster_id, closed_ms=None).order_by("pk"))
     if not rows:
         return False
@@ -270,21 +275,12 @@ def _follow(cluster_id: int, now_ms: int) -> bool:
 
 
 def _known(row: Recovery) -> Episode:
-    return Episode(
-        opened_ms=row.opened_ms,
+    return record_of(
+        Episode,
+        row,
         complete=row.completed_ms is not None and row.lost_complete,
         held=tuple(recovery_evidence.blocked_offsets(row)),
-        completed_ms=row.completed_ms,
-        clock_ms=row.clock_ms,
         deleted=recovery_evidence.topics_deleted(row),
-        released_ms=row.released_ms,
-        release_noticed=row.release_noticed,
-        records_released=row.records_released,
-        resumed_ms=row.resumed_ms,
-        resumed_by=row.resumed_by,
-        waited=tuple(Wait(*each) for each in row.waited),
-        closed_ms=row.closed_ms,
-        outcome=RecoveryOutcome(row.outcome),
     )
 
 

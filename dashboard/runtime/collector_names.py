@@ -1,4 +1,4 @@
-"""Through which collectors a cluster is seen: its tails, or the coordinators' lists where none may read.
+"""The collectors that read a cluster: its tails, or the coordinators' lists where no tail may read.
 
 Partitions, groups and recoveries have collectors of their own, called like them.
 """
@@ -10,47 +10,47 @@ from typing import TypeVar
 
 from dashboard.models import Collector
 
-#: How the names of tails of `__transaction_state` begin: `transaction_state`, `transaction_state-1`, …
+#: The beginning of the names of `__transaction_state`'s tails: `transaction_state`, `transaction_state-1`, …
 TAIL = "transaction_state"
-#: The same of `__consumer_offsets`.
+#: The same for `__consumer_offsets`.
 OFFSETS = "consumer_offsets"
 RECONCILE = "reconcile"
 JUDGE = "judge"
-#: What follows actions, what turns findings into alerts, and what sends messages.
+#: The tasks that follow actions, turn findings into alerts, and send messages.
 ACTIONS, ALERTS, DELIVERIES = "actions", "alerts", "deliveries"
 TRANSACTIONS, PARTITIONS, GROUPS, RECOVERIES = "transactions", "partitions", "groups", "recoveries"
-#: Queries are known from the collector of checkpoints; listeners only add to it.
+#: The collector of checkpoints provides the queries; listeners only add to them.
 QUERIES, CHECKPOINTS = "queries", "checkpoints"
 #: Flink's jobs, from their checkpoints.
 FLINK = "flink"
 #: Flink's runs and Connect's connectors, from their REST APIs.
 ENGINES = "engines"
-#: What the audit job left of pipelines.
+#: The results of the audit job, by pipeline.
 AUDITS = "audits"
-#: The nouns of a page about all of them.
+#: Each noun of the pages.
 EVERYTHING = "everything"
 
 Row = TypeVar("Row", bound=Collector)
 
 
 def tail_name(shard: int, shards: int, of: str = TAIL) -> str:
-    """Return the name of a shard's tail: with its number where there are several."""
+    """Return the name of a shard's tail, with its number where there are several."""
     return of if shards == 1 else f"{of}-{shard}"
 
 
 def collectors_of(rows: Iterable[Row], noun: str = TRANSACTIONS) -> list[Row]:
-    """Return those of one cluster's collectors from which a noun is known.
+    """Return the collectors of one cluster that provide a noun.
 
     Everything is known from the transactions' and whichever of the others run.
     """
-    found = list(rows)
+    collectors = list(rows)
     if noun == EVERYTHING:
-        return collectors_of(found) + [
-            row for row in found if row.name in (PARTITIONS, GROUPS, CHECKPOINTS, FLINK)
+        return collectors_of(collectors) + [
+            row for row in collectors if row.name in (PARTITIONS, GROUPS, CHECKPOINTS, FLINK)
         ]
     if noun == QUERIES:
-        return [row for row in found if row.name == CHECKPOINTS]
+        return [row for row in collectors if row.name == CHECKPOINTS]
     if noun != TRANSACTIONS:
-        return [row for row in found if row.name == noun]
-    alone = [row for row in found if row.name == RECONCILE and row.detail.get("alone")]
-    return alone or [row for row in found if row.name.startswith(TAIL)]
+        return [row for row in collectors if row.name == noun]
+    alone = [row for row in collectors if row.name == RECONCILE and row.detail.get("alone")]
+    return alone or [row for row in collectors if row.name.startswith(TAIL)]

@@ -1,4 +1,4 @@
-"""What every collector saves beside what it found: positions, gaps, errors, costs.
+"""Columns that every collector saves: positions, gaps, errors, costs.
 
 Call it in a write transaction behind the renewal of the lease, but for what opens its own.
 """
@@ -32,7 +32,7 @@ from fenceline.limits import Limits
 
 TRANSACTION_STATE = "__transaction_state"
 
-#: For how many minutes the cost of each is kept.
+#: The cost of each minute is kept for this many minutes.
 _COST_MINUTES = 5
 
 _MOVE_COLUMNS = (
@@ -52,7 +52,7 @@ _MOVE = (
 
 
 def sync_clusters(names: Iterable[str]) -> None:
-    """Make a row for each configured cluster and mark those that the configuration no longer names."""
+    """Create a row for each configured cluster and mark those that the configuration no longer names."""
     wanted = set(names)
     Cluster.objects.bulk_create([Cluster(name=name) for name in sorted(wanted)], ignore_conflicts=True)
     Cluster.objects.exclude(name__in=wanted).filter(configured=True).update(configured=False)
@@ -67,7 +67,7 @@ def keep_collectors(
     *,
     audited: bool,
 ) -> None:
-    """Remove collectors that are no more: of another number of shards, or turned off by a limit of 0.
+    """Remove unused collectors: of another number of shards, or turned off by a limit of 0.
 
     `rooted` are the clusters that have a root of checkpoints, or an API, by the collector that reads them: in
     all others none are read. `audited`: whether
@@ -94,7 +94,7 @@ def keep_collectors(
 @retry_write
 def _remove_collector(row: Collector, now_ms: int) -> None:
     with transaction.atomic():
-        # Its row first: it guards its gaps.
+        # The collector's row first: it guards its gaps.
         Collector.objects.filter(pk=row.pk).delete()
         gaps = GapRecord.objects.filter(cluster_id=row.cluster_id, source=row.name, until_ms=None)
         gaps.update(until_ms=now_ms)
@@ -103,18 +103,18 @@ def _remove_collector(row: Collector, now_ms: int) -> None:
 def saved_positions(
     cluster: str, topic: str = TRANSACTION_STATE, *, shard: int = 0, shards: int = 1
 ) -> tuple[str, dict[int, int]]:
-    """Return the topic id that was read last ("" before the first poll) and the next offset by partition.
+    """Return the topic id of the last read ("" before the first poll) and the next offset by partition.
 
     Of the partitions of one shard: every `shards`-th of them, from number `shard` on.
     """
-    found = list(Position.objects.filter(cluster__name=cluster, topic=topic))
-    mine = {row.partition: row.next_offset for row in found if row.partition % shards == shard}
-    return (found[0].topic_id if found else ""), mine
+    positions = list(Position.objects.filter(cluster__name=cluster, topic=topic))
+    mine = {row.partition: row.next_offset for row in positions if row.partition % shards == shard}
+    return (positions[0].topic_id if positions else ""), mine
 
 
 @retry_write
 def save_trouble(lease: Lease, reason: str, *, now_ms: int) -> bool:
-    """Record that a collector cannot see, as its error and as an open gap; return whether that is news.
+    """Record a collector's failure as its error and an open gap; return whether it is new.
 
     Keeps the lease; raises `LeaseLost` when it is not ours.
     """
@@ -127,7 +127,7 @@ def save_trouble(lease: Lease, reason: str, *, now_ms: int) -> bool:
 
 
 def add_gap(lease: Lease, scope: str, reason: str, now_ms: int, count: int = 1) -> None:
-    """Record something that went unseen, `count` times, and is over."""
+    """Record a closed gap of `count` unseen things."""
     GapRecord.objects.create(
         cluster_id=lease.cluster_id,
         source=lease.name,
@@ -140,7 +140,7 @@ def add_gap(lease: Lease, scope: str, reason: str, now_ms: int, count: int = 1) 
 
 
 def save_gaps(lease: Lease, gaps: Mapping[str, tuple[int, str]], now_ms: int) -> None:
-    """Open a gap for each scope, with since when and why; close those of this collector that are over.
+    """Open a gap for each scope, with its start and reason; close this collector's other gaps.
 
     The gap of one that cannot see its cluster at all is `save_trouble`'s.
     """
@@ -158,7 +158,7 @@ def save_gaps(lease: Lease, gaps: Mapping[str, tuple[int, str]], now_ms: int) ->
 
 
 def add_cost(lease: Lease, requests: int, broker_ms: int, now_ms: int) -> None:
-    """Add what a poll has cost its cluster: requests, and milliseconds of waiting for their answers."""
+    """Add the cost of a poll: requests, and milliseconds of waiting for their answers."""
     if not requests:
         return
     row = collector_row(lease).get()
@@ -185,7 +185,7 @@ def progress_columns(batch: TailBatch, rate: float) -> dict[str, object]:
 
 
 def is_live(lease: Lease, now_ms: int) -> bool:
-    """Whether a tail had read everything so shortly before that what it reads now was just written."""
+    """Return whether a tail was at the end so recently that it now reads records just written."""
     seen_ms = collector_row(lease).values_list("seen_through_ms", flat=True).get()
     return seen_ms is not None and abs(now_ms - seen_ms) <= LEAST_MS
 
@@ -220,14 +220,14 @@ def move_positions(
 
 
 def _offsets(cluster_id: int, topic: str, clocks: Mapping[int, int], now_ms: int) -> dict[int, Offset]:
-    """By partition: the clock offset with what was measured now."""
+    """Return the clock offsets by partition, updated by a new measurement."""
     rows = Position.objects.filter(cluster_id=cluster_id, topic=topic, partition__in=clocks)
     known = {
         row.partition: Offset(row.clock_ms, row.clock_window_ms, row.clock_since_ms)
         for row in rows.exclude(clock_since_ms=None)
         if row.clock_ms is not None and row.clock_window_ms is not None and row.clock_since_ms is not None
     }
-    return {each: follow_offset(known.get(each), ms, now_ms) for each, ms in clocks.items()}
+    return {partition: follow_offset(known.get(partition), ms, now_ms) for partition, ms in clocks.items()}
 
 
 def count_undecoded(lease: Lease, undecoded: Mapping[str, int]) -> None:
@@ -241,7 +241,7 @@ def count_undecoded(lease: Lease, undecoded: Mapping[str, int]) -> None:
 
 
 def _blindness(lease: Lease) -> QuerySet[GapRecord]:
-    """Return the open gap of a collector that cannot see its cluster."""
+    """Return the open gap of a collector that cannot read its cluster."""
     return GapRecord.objects.filter(
         cluster_id=lease.cluster_id, source=lease.name, scope="cluster", until_ms=None
     )
@@ -256,6 +256,6 @@ def _open_gap(lease: Lease, reason: str, now_ms: int) -> None:
 
 
 def clear_error(lease: Lease, now_ms: int) -> None:
-    """Note that a collector sees again: its error goes and its gap closes."""
+    """Clear a collector's error and close its gap."""
     if collector_row(lease).exclude(error="").update(error="", since_ms=now_ms):
         _blindness(lease).update(until_ms=now_ms)

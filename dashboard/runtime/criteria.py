@@ -1,4 +1,4 @@
-"""What a list can be asked for: the parameters of a query string, described once for its page and the API."""
+"""Parameters of lists: a query string is described once, for its page and for the API."""
 
 from __future__ import annotations
 
@@ -20,38 +20,43 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
-from fenceline.time_range import read_instant
+from fenceline.history.time_range import read_instant
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: Columns of figures, whose large ones come first unless `dir` is given.
+#: Columns of figures: they sort descending unless `dir` is given.
 _LARGE_FIRST = frozenset({"held", "lag", "unread", "behind", "batch", "pending"})
 
 
 def _without_nul(value: str) -> str:
-    # PostgreSQL takes none, and no name has one: what cannot be shown is written \xNN.
+    # PostgreSQL takes no NUL, and no name has one: names show it as \xNN.
     if "\0" in value:
         raise ValueError(r"names hold no NUL; a byte that cannot be shown is written \xNN")
     return value
 
 
-#: Text that is compared with names as the database holds them.
-Name = Annotated[str, AfterValidator(_without_nul)]
+#: Maximum characters of a search text: SQLite takes patterns up to 50,000 bytes.
+LONGEST_SEARCH = 200
+#: Text that is compared with stored names. Kafka's longest id has 32,767 bytes, and each may be written
+#: as \xNN.
+Name = Annotated[str, Field(max_length=4 * 32_767), AfterValidator(_without_nul)]
+#: Text that is a part of a name.
+Search = Annotated[str, Field(max_length=LONGEST_SEARCH), AfterValidator(_without_nul)]
 
 
 class Criteria(BaseModel):
-    """The parameters of a list; each field's alias, or its name, is the parameter in an address.
+    """The parameters of a list; a field's alias, or its name, is the parameter in a URL.
 
     A field's type, bounds and default are the parameter's. "" and None ask for nothing.
     """
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
 
-    #: Parameters of the API that no page has.
+    #: Parameters of the API that pages lack.
     api_only: ClassVar[frozenset[str]] = frozenset()
 
 
 def _instant(value: object) -> object:
-    """Return milliseconds since 1970 of a parameter, None for none."""
+    """Return a parameter in milliseconds since 1970, None for none."""
     if isinstance(value, str):
         return read_instant(value) if value else None
     return value
@@ -64,7 +69,7 @@ Instant = Annotated[
 
 
 class Ranged(Criteria):
-    """The range of time of a list: `from` ≤ t < `to`; without them all that is kept."""
+    """The range of time of a list: `from` ≤ t < `to`; without them all rows."""
 
     from_ms: Instant = Field(default=None, alias="from")
     to_ms: Instant = Field(default=None, alias="to")
@@ -76,7 +81,7 @@ class Ranged(Criteria):
 
     @property
     def is_ranged(self) -> bool:
-        """Return whether a range is asked for."""
+        """Return whether a range was requested."""
         return self.from_ms is not None or self.to_ms is not None
 
     @field_validator("to_ms")
@@ -107,7 +112,7 @@ def parameter_fields(criteria: type[Criteria]) -> Mapping[str, FieldInfo]:
 
 
 def parameter_choices(criteria: type[Criteria], parameter: str) -> Sequence[str]:
-    """Every word that a parameter takes, in the order of its type; empty where it takes any."""
+    """Return the possible words of a parameter, in the order of its type; empty where any is valid."""
     return [word for word in _words(parameter_fields(criteria)[parameter].annotation) if word]
 
 
@@ -124,28 +129,28 @@ def _words(annotation: Any) -> Iterator[str]:
 
 
 def given_conditions(**conditions: object) -> Mapping[str, object]:
-    """Those conditions of a filter for which a value was asked."""
+    """Return the conditions of a filter that have a value."""
     return {name: value for name, value in conditions.items() if value not in ("", None)}
 
 
 def starts_in_range(wanted: Ranged, field: str) -> Q:
-    """Return that a row's instant is in the range; fields of milliseconds end in `_ms`."""
-    found = Q()
+    """Return the condition that a row's instant is in the range; fields of milliseconds end in `_ms`."""
+    condition = Q()
     if wanted.from_ms is not None:
-        found &= Q(**{f"{field}__gte": _comparable(field, wanted.from_ms)})
+        condition &= Q(**{f"{field}__gte": _comparable(field, wanted.from_ms)})
     if wanted.to_ms is not None:
-        found &= Q(**{f"{field}__lt": _comparable(field, wanted.to_ms)})
-    return found
+        condition &= Q(**{f"{field}__lt": _comparable(field, wanted.to_ms)})
+    return condition
 
 
 def overlaps_range(wanted: Ranged, start: str, end: str) -> Q:
-    """Return that a row lasted at some time of the range; one without an end lasts."""
-    found = Q()
+    """Return the condition that a row lasted at some time of the range; one without an end still lasts."""
+    condition = Q()
     if wanted.from_ms is not None:
-        found &= Q(**{end: None}) | Q(**{f"{end}__gte": _comparable(end, wanted.from_ms)})
+        condition &= Q(**{end: None}) | Q(**{f"{end}__gte": _comparable(end, wanted.from_ms)})
     if wanted.to_ms is not None:
-        found &= Q(**{f"{start}__lt": _comparable(start, wanted.to_ms)})
-    return found
+        condition &= Q(**{f"{start}__lt": _comparable(start, wanted.to_ms)})
+    return condition
 
 
 def _comparable(field: str, ms: int) -> int | datetime:

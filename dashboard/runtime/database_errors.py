@@ -1,20 +1,17 @@
-"""What a database error means, in words for people and logs: PostgreSQL by SQLSTATE, SQLite by result code.
+"""Meanings of database errors, for people and logs: PostgreSQL by SQLSTATE, SQLite by result code.
 
 SQLSTATEs are those of PostgreSQL's "Error Codes" appendix, result codes those of SQLite's "Result Codes".
 """
 
 from __future__ import annotations
 
+import sqlite3
 from typing import NamedTuple
 
 from django.db import (
     DatabaseError,
-    DataError,
-    IntegrityError,
     InterfaceError,
-    InternalError,
     OperationalError,
-    ProgrammingError,
 )
 
 #: A conflict with another transaction of ours: a retry succeeds.
@@ -27,14 +24,14 @@ _AWAY = "The database cannot be reached: nothing was saved. Try again."
 
 
 class Explanation(NamedTuple):
-    """What to report of an error, and whether the same request can succeed later."""
+    """The report of an error, and whether the same request can succeed later."""
 
     text: str
     is_passing: bool = True
 
     @property
     def status(self) -> int:
-        """The HTTP status of an answer that ends with it."""
+        """Return the HTTP status of an answer that fails with it."""
         return 503 if self.is_passing else 500
 
 
@@ -61,6 +58,8 @@ _POSTGRESQL = {
         "The database has no connection left: nothing was saved. Raise max_connections, or run fewer workers."
     ),
     "53100": "The database's disk is full: nothing was saved. Make room on it, then try again.",
+    "53": "The database has run out of a resource, and nothing was saved: its log names it.",
+    "58": "The system of the database's server has failed, and nothing was saved: its log names the error.",
     "53200": "The database is out of memory: nothing was saved. Try again.",
     "25006": "The database takes no writes, as a standby does: let DATABASE_URL name its primary.",
     "28": "The database refuses the sign-in of DATABASE_URL: correct its user and password.",
@@ -90,9 +89,19 @@ def sqlstate(error: BaseException) -> str:
     return str(getattr(error.__cause__, "sqlstate", None) or "")
 
 
+def sqlite_code(error: BaseException) -> str:
+    """Return the name of SQLite's result code of an error; "" where there is none."""
+    return str(getattr(error.__cause__, "sqlite_errorname", None) or "")
+
+
+def is_locked(error: BaseException) -> bool:
+    """Return whether another writer held a lock for longer than this write could wait."""
+    return sqlstate(error) == "55P03" or sqlite_code(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
+
+
 def explain_error(error: DatabaseError | InterfaceError) -> Explanation:
-    """Return what an error means. Its text names no address and no statement: anybody may read it."""
-    code, result = sqlstate(error), str(getattr(error.__cause__, "sqlite_errorname", None) or "")
+    """Return the meaning of an error. Its text names no address and no statement: anybody may read it."""
+    code, result = sqlstate(error), sqlite_code(error)
     if code in ("42P01", "42703") or "no such table" in str(error) or "no such column" in str(error):
         return Explanation(_NOT_MIGRATED)
     for known in code, code[:2]:
@@ -103,17 +112,23 @@ def explain_error(error: DatabaseError | InterfaceError) -> Explanation:
             return Explanation(text)
     if isinstance(error, RepeatedInVain):
         return Explanation(str(error))
-    is_ours = isinstance(error, DataError | IntegrityError | InternalError | ProgrammingError)
-    if not is_ours and code[:2] in ("", "08", "57"):
-        return Explanation(_AWAY)
-    return Explanation(_OURS, is_passing=False)
+    return Explanation(_AWAY) if _is_away(error, code) else Explanation(_OURS, is_passing=False)
+
+
+def _is_away(error: BaseException, code: str) -> bool:
+    """Return whether the connection was lost, refused or ended: it has no code then, or one of the server's.
+
+    A SQLite file has no connection that could be lost.
+    """
+    is_of_server = isinstance(error, OperationalError | InterfaceError)
+    return is_of_server and not isinstance(error.__cause__, sqlite3.Error) and code[:2] in ("", "08", "57")
 
 
 def log_line(error: DatabaseError | InterfaceError) -> str:
-    """Return what an error means and, for the database's administrator, its own text; in one line."""
+    """Return the meaning of an error with its own text, for the database's administrator, in one line."""
     text = " ".join(str(error).split()) or type(error).__name__
     return f"{explain_error(error).text} ({text})"
 
 
 class RepeatedInVain(OperationalError):
-    """A write was repeated as often as it may be, and the database ended it each time."""
+    """The database ended a write each time, although it was repeated up to the maximum."""

@@ -1,32 +1,30 @@
-"""Where things lie: a broker or an internal partition that cannot be seen hides what lies there, no more."""
+"""Places of things: an unreadable broker or internal partition hides only the things there."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from dashboard.models import Collector, FlinkJob, Group, PartitionRecord, Position, Query
 from dashboard.runtime.collector_names import TAIL
 from dashboard.runtime.collector_store import TRANSACTION_STATE
 from fenceline.decode import text
+from fenceline.findings.visibility import kind_of
+from fenceline.grouping import grouped
 from fenceline.kafka.coordinator import partition_for
-from fenceline.visibility import kind_of
 
 OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class Places:
-    """In which places things lie: brokers, partitions of internal topics, shards."""
+    """The places of things: brokers, partitions of internal topics, shards."""
 
     def __init__(self, cluster_id: int, rows: Sequence[Collector]) -> None:
         self._cluster_id = cluster_id
         self._shards = len([row for row in rows if row.name.startswith(TAIL)])
 
     def places_of(self, things: Iterable[str]) -> Mapping[str, frozenset[str]]:
-        """Return the places of those things that are known to lie somewhere."""
-        kinds: dict[str, list[str]] = defaultdict(list)
-        for thing in things:
-            kinds[kind_of(thing)].append(thing.partition(":")[2])
+        """Return the places of those things whose place is known."""
+        kinds = grouped((kind_of(thing), thing.partition(":")[2]) for thing in things)
         return {
             **self._of_transactions(kinds["transaction"]),
             **self._of_partitions(set(kinds["partition"])),
@@ -51,10 +49,10 @@ class Places:
             return {}
         topics = {name.rpartition("-")[0] for name in names}
         rows = PartitionRecord.objects.filter(cluster=self._cluster_id, topic__in=topics)
-        found = rows.values_list("topic", "partition", "leader", "replicas")
+        places = rows.values_list("topic", "partition", "leader", "replicas")
         return {
             f"partition:{topic}-{number}": _places_of_partition(topic, leader, replicas)
-            for topic, number, leader, replicas in found
+            for topic, number, leader, replicas in places
             if f"{topic}-{number}" in names
         }
 
@@ -67,7 +65,7 @@ class Places:
         }
 
     def _of_queries(self, names: Sequence[str]) -> Mapping[str, frozenset[str]]:
-        """Return the folder of each: a root that could not be searched whole hides none that is known."""
+        """Return the folder of each query: a root that was not searched whole hides no known one."""
         rows = Query.objects.filter(cluster=self._cluster_id, ident__in=names).exclude(checkpoint="")
         return {
             f"query:{name}": frozenset({f"checkpoint:{path}"})
@@ -83,6 +81,6 @@ class Places:
 
 
 def _places_of_partition(topic: str, leader: int | None, replicas: Sequence[int]) -> frozenset[str]:
-    """Return a partition's topic and leader; of one without a leader every broker that should have it."""
+    """Return a partition's topic and leader; without a leader, every broker that should have it."""
     brokers = replicas if leader is None else [leader]
-    return frozenset({f"topic:{topic}", *(f"broker:{each}" for each in brokers)})
+    return frozenset({f"topic:{topic}", *(f"broker:{broker}" for broker in brokers)})

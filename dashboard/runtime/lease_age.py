@@ -19,7 +19,7 @@ from django.db import DatabaseError, connection
 
 #: Seconds after its expiry that a lease may wait for its next slice.
 LATE_AFTER_S = 30.0
-#: What workers of tails hold; `dashboard.runtime.collector_names` names each shard's.
+#: The leases of tail workers; `dashboard.runtime.collector_names` names each shard's.
 _OF_TAILS = ("transaction_state", "consumer_offsets")
 _EXPIRED_FOR_S = {
     "postgresql": "extract(epoch FROM now() - c.expires_at)",
@@ -28,7 +28,7 @@ _EXPIRED_FOR_S = {
 
 
 class LeaseAge(NamedTuple):
-    """A collector's lease; for how many seconds it has been expired, negative while it lives."""
+    """A collector's lease, and the seconds since its expiry, negative while it lives."""
 
     expired_for_s: float
     cluster: str
@@ -46,7 +46,7 @@ def lease_ages() -> Sequence[LeaseAge]:
 
 
 def is_of(worker: str, collector: str, shards: int) -> bool:
-    """Whether a worker, `tail-N` or `pollers`, is the one that runs a collector."""
+    """Return whether a worker, `tail-N` or `pollers`, runs a collector."""
     if not collector.startswith(_OF_TAILS):
         return worker == "pollers"
     shard = collector.rpartition("-")[2] if shards > 1 else "0"
@@ -54,7 +54,7 @@ def is_of(worker: str, collector: str, shards: int) -> bool:
 
 
 def lease_trouble(worker: str, ages: Iterable[LeaseAge], shards: int) -> str:
-    """Return what is wrong with a worker's leases, "" when nothing is."""
+    """Return the problem of a worker's leases, "" for none."""
     own = [age for age in ages if is_of(worker, age.collector, shards)]
     if not own:
         return f"{worker}: no collector of it has ever run"
@@ -66,20 +66,20 @@ def lease_trouble(worker: str, ages: Iterable[LeaseAge], shards: int) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print what is wrong and return the exit status."""
+    """Print the problem and return the exit status."""
     if len(arguments) != 1:
         print("usage: python -m dashboard.runtime.lease_age tail-0|pollers", file=sys.stderr)  # noqa: T201
         return 2
-    # No app is loaded, on purpose, and Django warns of it.
+    # No app is loaded on purpose, and Django warns about that.
     warnings.filterwarnings("ignore", "Accessing the database during app initialization")
     try:
-        found = (
+        trouble = (
             lease_trouble(arguments[0], lease_ages(), settings.SHARDS) if settings.FENCELINE.clusters else ""
         )
     except DatabaseError as error:
-        found = f"the database cannot be used: {error}"
-    print(found or "ok")  # noqa: T201
-    return 1 if found else 0
+        trouble = f"the database cannot be used: {error}"
+    print(trouble or "ok")  # noqa: T201
+    return 1 if trouble else 0
 
 
 if __name__ == "__main__":

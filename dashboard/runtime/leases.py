@@ -1,4 +1,4 @@
-"""Leases with fencing tokens: at most one collector of a name writes, whatever else still runs.
+"""Leases with fencing tokens: at most one collector of a name writes, even while others still run.
 
 A lease is a row of `Collector`, timed by the database's clock. Its token grows with every new holder; every
 save names the token it was given, so that a holder which was paused past its expiry can write nothing.
@@ -90,5 +90,5 @@ def release(lease: Lease) -> None:
 
 
 def collector_row(lease: Lease) -> QuerySet[Collector]:
-    """Return the collector row a lease is about, whoever holds it."""
+    """Return the collector row of a lease, whoever holds it."""
     return Collector.objects.filter(cluster_id=lease.cluster_id, name=lease.name)

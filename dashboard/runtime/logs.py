@@ -1,4 +1,4 @@
-"""How the log reads: a line or a JSON object for each record, with its instant, and one line for a cause.
+"""Log format: a line or a JSON object for each record, with its instant, and one line for a cause.
 
 LOG_FORMAT is `text` or `json`. A failure that repeats is written once a minute, with how often it occurred:
 Celery writes whole stacks while Redis is away, every two seconds. An outage is not a fault of the program:
@@ -20,13 +20,13 @@ from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
 FORMATS = ("text", "json")
-#: Seconds within which a failure is written once.
+#: A failure is written once within this time, in seconds.
 REPEAT_AFTER_S = 60.0
-#: Failures that are remembered; the oldest is written and forgotten when there are more.
+#: Maximum remembered failures; the oldest is written and dropped beyond it.
 MOST_FAILURES = 500
 
 _OUTAGES = (OSError, RedisError, OperationalError, DatabaseError)
-#: What differs between two reports of one failure: ids of tasks, addresses, durations.
+#: Parts that differ between two reports of one failure: ids of tasks, addresses, durations.
 _VARYING = re.compile(
     r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|0x[0-9a-f]+|\d+(?:\.\d+)?(?= ?(?:ms|s|seconds)\b)"
 )
@@ -48,13 +48,13 @@ class TextFormatter(logging.Formatter):
         return _instant(record)
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """Return the line, with how often a failure has occurred since it was last written."""
+        """Return the line, with the number of repeats since the failure was last written."""
         repeated = getattr(record, "repeated", 0)
         return super().formatMessage(record) + (f" (repeated {repeated} times)" if repeated else "")
 
 
 class JsonFormatter(logging.Formatter):
-    """Write one JSON object a line: time, level, logger, message, what was given as `extra`, exception."""
+    """Write one JSON object a line: time, level, logger, message, `extra`, exception."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the object; a value that is not JSON is written as its text."""
@@ -82,7 +82,7 @@ class OncePerMinute(logging.StreamHandler):  # type: ignore[type-arg]
         self._repeats = Repeats()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write what is due: the record, and counts of failures whose minute is over."""
+        """Write the due records, and counts of failures whose minute is over."""
         try:
             for due in self._repeats.due_records(_shortened(record) if self._first_line else record):
                 super().emit(due)
@@ -90,7 +90,7 @@ class OncePerMinute(logging.StreamHandler):  # type: ignore[type-arg]
             self.handleError(record)
 
     def close(self) -> None:
-        """Write the counts that are left, where there is still somewhere to write to."""
+        """Write the remaining counts, while the stream is open."""
         for due in self._repeats.remaining_counts():
             if not self.stream.closed:
                 super().emit(due)
@@ -105,14 +105,14 @@ class _Failure:
 
 
 class Repeats:
-    """Which records are written: those below WARNING all, a failure once in `REPEAT_AFTER_S`."""
+    """Selects the records to write: all below WARNING, and a failure once in `REPEAT_AFTER_S`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._failures: dict[tuple[object, ...], _Failure] = {}
 
     def due_records(self, record: logging.LogRecord) -> Iterator[logging.LogRecord]:
-        """Yield what is to be written now that `record` has come."""
+        """Yield the records to write when `record` arrives."""
         now_s = self._clock()
         yield from self._expired(now_s)
         if record.levelno < logging.WARNING:
@@ -127,13 +127,13 @@ class Repeats:
             failure.last = record
 
     def remaining_counts(self) -> Iterator[logging.LogRecord]:
-        """Yield the count of every failure that was suppressed, and forget all."""
+        """Yield the count of every suppressed failure, and forget all."""
         failures, self._failures = self._failures, {}
         for failure in failures.values():
             yield from _count(failure)
 
     def _expired(self, now_s: float) -> Iterator[logging.LogRecord]:
-        """Yield the counts of failures whose minute is over; a new minute begins where there is one."""
+        """Yield the counts of failures whose minute is over; a new minute begins for those with repeats."""
         for key, failure in list(self._failures.items()):  # oldest first
             is_over = now_s - failure.written_at_s >= REPEAT_AFTER_S
             if not is_over and len(self._failures) <= MOST_FAILURES:
@@ -152,7 +152,7 @@ def _count(failure: _Failure) -> Iterator[logging.LogRecord]:
 
 
 def _identity(record: logging.LogRecord) -> tuple[object, ...]:
-    """Return what two reports of one failure have in common: its name given as `extra`, else its text."""
+    """Return the common part of two reports of one failure: its name in `extra`, else its text."""
     raised = record.exc_info[0] if record.exc_info else None
     text = getattr(record, "failure", None) or _VARYING.sub("#", record.getMessage())
     return record.name, record.levelno, raised, text
@@ -168,7 +168,7 @@ def _shortened(record: logging.LogRecord) -> logging.LogRecord:
 
 
 def _is_outage(error: BaseException | None) -> bool:
-    """Whether an outage is what an error came from, wrapped as it may be."""
+    """Return whether an error comes from an outage, even if wrapped."""
     while error is not None and not isinstance(error, _OUTAGES):
         error = error.__cause__ or error.__context__
     return error is not None

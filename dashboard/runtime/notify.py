@@ -1,4 +1,4 @@
-"""Change notifications: notify open pages that something changed, never what.
+"""Change notifications: tell open pages that something changed, without its content.
 
 A bell carries no facts, so it needs no permissions: the browser asks for its page again over HTTP, where
 sign-in, rendering and escaping already live. Bells may be lost; pages also ask slowly by themselves.
@@ -14,9 +14,9 @@ from typing import Literal, NotRequired, TypedDict
 from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
 
-#: The one group that every signed-in page receives.
+#: The one group of all signed-in pages.
 GROUP = "live"
-#: A bell names the ids it is about while they are this few.
+#: Maximum ids that a notification names.
 MOST_IDS = 50
 
 Kind = Literal[
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Bell(TypedDict):
-    """What goes over the wire; `type` names the consumer's method."""
+    """The message on the wire; `type` names the consumer's method."""
 
     type: Literal["bell"]
     cluster: str
@@ -37,7 +37,7 @@ class Bell(TypedDict):
 
 
 class SessionCheck(TypedDict):
-    """Sockets of a session, else of a user, else all, are to check whether they may stay open."""
+    """Ask the sockets of a session, of a user, or all, to check whether they may stay open."""
 
     type: Literal["session.check"]
     session: str
@@ -45,7 +45,7 @@ class SessionCheck(TypedDict):
 
 
 class _Outage:
-    """Whether the last ring failed, so that an outage is logged once and its end as well."""
+    """Whether the last notification failed: an outage and its end are logged once."""
 
     def __init__(self) -> None:
         self.lasting = False
@@ -77,12 +77,12 @@ def notify_change(cluster: str, kind: str, rev: int, ids: Sequence[str] = ()) ->
 
 
 def session_name(key: str) -> str:
-    """Return what a session is called on the wire, where its key would let somebody sign in."""
+    """Return a session's name on the wire: its key would let a reader sign in."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 def check_sessions(*, session: str = "", user: int | None = None) -> None:
-    """Have open sockets check whether they may stay: those of a session by its name, of a user, or all.
+    """Ask open sockets to check whether they may stay: those of a session by its name, of a user, or all.
 
     Never raises: while Redis is away each socket finds out by itself within a minute.
     """

@@ -1,4 +1,4 @@
-"""One page of a list whose whole length is known."""
+"""One page of a list with a known length."""
 
 from __future__ import annotations
 
@@ -23,26 +23,28 @@ class Page(Generic[Row]):
     total: int
     number: int
     size: int
-    #: How many pages there are, at least one.
+    #: The number of pages, at least one.
     pages: int
+    #: False where more than `total` match: counting has a limit.
+    whole: bool = True
 
     @property
     def first(self) -> int:
-        """Return which row of all is this page's first, counted from 1."""
+        """Return the position of this page's first row, counted from 1."""
         return (self.number - 1) * self.size + 1
 
     @property
     def last(self) -> int:
-        """Return which row of all is this page's last."""
+        """Return the position of this page's last row."""
         return self.first + len(self.items) - 1
 
     def with_items(self, items: Sequence[Other]) -> Page[Other]:
-        """Return the same page with something else in place of each row."""
-        return Page(items, self.total, self.number, self.size, self.pages)
+        """Return the same page with other items."""
+        return Page(items, self.total, self.number, self.size, self.pages, self.whole)
 
 
 def page_of(rows: QuerySet[Any, Row] | Sequence[Row], number: Number, size: int) -> Page[Row]:
-    """Return a page of ordered rows: the last one past the end, the first one for what is no number."""
+    """Return a page of ordered rows: the last one beyond the end, the first one for an invalid number."""
     page = Paginator(rows, size).get_page(number)
     total = page.paginator.count
     return Page(list(page.object_list), total, page.number, size, page.paginator.num_pages)

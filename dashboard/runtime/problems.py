@@ -17,13 +17,13 @@ def problem_response(status: int, detail: str, **members: Any) -> HttpResponse:
 
 
 def problem_body(status: int, detail: str, **members: Any) -> bytes:
-    """Return a problem as JSON: `status` and its phrase, and what happened in words for the caller."""
+    """Return a problem as JSON: `status` and its phrase, and the details in words for the caller."""
     body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
     return json.dumps(body | members).encode()
 
 
 def as_problem(request: HttpRequest, response: HttpResponse) -> HttpResponse:
-    """Return an error that Django itself has answered as a problem; keeps its headers."""
+    """Return Django's own error answer as a problem, with its headers."""
     words = {
         405: f"{request.method} is not possible here: use {response.get('Allow', 'another method')}.",
         413: "The request is too large.",

@@ -10,13 +10,16 @@ from django.db.models import Exists, F, Model, OuterRef, Q, QuerySet, Subquery
 
 from dashboard.models import (
     SIGN_INS,
+    AbortedCommit,
     AddedOffsetsRecord,
     Alert,
     AlertChange,
     AuditEntry,
     Batch,
     Channel,
+    DeletedPartition,
     Delivery,
+    DroppedOffset,
     FindingRecord,
     GapRecord,
     Incident,
@@ -38,7 +41,7 @@ from fenceline.limits import Retention
 from fenceline.series.points import KINDS, Resolution
 
 NAME = "retention"
-#: Rows of one database transaction: some milliseconds.
+#: Maximum rows of one database transaction: some milliseconds.
 AT_ONCE = 1_000
 _DAY_MS = 86_400_000
 #: Tables that one lease guards.
@@ -49,34 +52,35 @@ _GUARDS: Mapping[type[Model], str] = {
     AlertChange: collector_names.ALERTS,
     Delivery: collector_names.ALERTS,
     Recovery: collector_names.RECOVERIES,
+    AbortedCommit: collector_names.RECOVERIES,
 }
-#: So many batches of a query stay, however old: as many as Spark keeps.
+#: Batches kept per query regardless of age: as many as Spark keeps.
 _NEWEST = 100
 
 
 @retry_write
 def prune(lease: leases.Lease, keep: Retention, *, now_ms: int) -> int:
-    """Delete up to 1,000 rows too old to keep, of one table; return how many. Raises `leases.LeaseLost`."""
+    """Delete up to 1,000 expired rows of one table; return the number. Raises `leases.LeaseLost`."""
     for rows in _outdated(lease.cluster_id, keep, now_ms):
-        found = list(rows.values_list("pk", flat=True)[:AT_ONCE])
-        if found:
+        keys = list(rows.values_list("pk", flat=True)[:AT_ONCE])
+        if keys:
             with write_transaction(lease, {"seen_through_ms": now_ms}, **_locks(rows.model)):
-                doomed = rows.model._base_manager.filter(pk__in=found)
+                doomed = rows.model._base_manager.filter(pk__in=keys)
                 list(doomed.select_for_update().order_by("pk").values_list("pk", flat=True))
                 doomed.delete()
-            return len(found)
+            return len(keys)
     leases.renew(lease, seen_through_ms=now_ms)
     return 0
 
 
 def _locks(table: type[Model]) -> dict[str, Any]:
-    """Return what guards a table's rows: a lease, else the cluster's row."""
+    """Return the guard of a table's rows: a lease, else the cluster's row."""
     guard = _GUARDS.get(table)
     return {} if guard is None else {"guards": (guard,), "lock_cluster": False}
 
 
 def _outdated(cluster_id: int, keep: Retention, now_ms: int) -> Iterator[QuerySet[Any]]:
-    """Yield what is too old, table by table."""
+    """Yield the expired rows, table by table."""
 
     def before_ms(days: float) -> int:
         return now_ms - int(days * _DAY_MS)
@@ -90,6 +94,9 @@ def _outdated(cluster_id: int, keep: Retention, now_ms: int) -> Iterator[QuerySe
         yield TopicTally.objects.filter(spans, cluster_id=cluster_id, start_ms__lt=before_ms(days))
     yield Recent.objects.filter(cluster_id=cluster_id, expired_ms__lt=before_ms(keep.transitions_d))
     yield AddedOffsetsRecord.objects.filter(cluster_id=cluster_id, read_ms__lt=before_ms(keep.transitions_d))
+    yield DeletedPartition.objects.filter(cluster_id=cluster_id, deleted_ms__lt=before_ms(keep.transitions_d))
+    yield DroppedOffset.objects.filter(cluster_id=cluster_id, dropped_ms__lt=before_ms(keep.transitions_d))
+    yield AbortedCommit.objects.filter(cluster_id=cluster_id, committed_ms__lt=before_ms(keep.transitions_d))
     yield Recovery.objects.filter(cluster_id=cluster_id, closed_ms__lt=before_ms(keep.transitions_d))
     yield GapRecord.objects.filter(cluster_id=cluster_id, until_ms__lt=closed_ms)
     yield FindingRecord.objects.filter(cluster_id=cluster_id, closed_at__lt=closed_at)
@@ -97,14 +104,14 @@ def _outdated(cluster_id: int, keep: Retention, now_ms: int) -> Iterator[QuerySe
     yield from _of_alerts(cluster_id, closed_ms, now_ms)
     yield from _of_queries(cluster_id, before_ms(keep.batches_d))
     yield from _of_series(cluster_id, keep, now_ms)
-    # Of no cluster: whoever prunes one deletes them.
+    # These rows belong to no cluster: the pruning of any cluster deletes them.
     yield AuditEntry.objects.filter(event__in=SIGN_INS, at__lt=_instant(before_ms(keep.sign_ins_d)))
 
 
 def _of_alerts(cluster_id: int, closed_ms: int, now_ms: int) -> Iterator[QuerySet[Any]]:
-    """Yield alerts that are over, changes that are settled, and messages that are no group's newest."""
+    """Yield resolved alerts, settled changes, and messages that are not a group's newest."""
     over = Alert.objects.filter(cluster_id=cluster_id, seen_ms__lt=closed_ms, state=Alert.State.RESOLVED)
-    # Its changes go with it: none of them may be unsettled.
+    # Its changes are deleted with it: none may be unsettled.
     unsettled = AlertChange.objects.filter(alert=OuterRef("pk"), processed_at=None)
     yield over.filter(~Exists(unsettled), resolved_ms__lt=closed_ms)
     yield AlertChange.objects.filter(alert__cluster_id=cluster_id, at_ms__lt=closed_ms).exclude(
@@ -113,13 +120,13 @@ def _of_alerts(cluster_id: int, closed_ms: int, now_ms: int) -> Iterator[QuerySe
     ended = Delivery.objects.exclude(state=Delivery.State.PENDING).filter(standing=False)
     mine = ended.filter(Q(cluster_id=cluster_id) | Q(cluster=None))
     yield mine.filter(created_at__lt=_instant(closed_ms))
-    # An Alertmanager is notified every other minute of what goes on firing.
+    # An Alertmanager is notified of firing alerts every other minute.
     again = mine.filter(channel__kind=Channel.Kind.ALERTMANAGER, reason="repeat_interval_elapsed")
     yield again.filter(state=Delivery.State.DELIVERED, created_at__lt=_instant(now_ms - _DAY_MS))
 
 
 def _of_series(cluster_id: int, keep: Retention, now_ms: int) -> Iterator[QuerySet[Any]]:
-    """Yield closed chunks that held last before what is kept, and series of what has been gone that long."""
+    """Yield expired chunks that are closed, and series whose subject is gone for that long."""
     kept_ms = series_kept_ms(keep)
     for kind in KINDS:
         rows = SeriesChunk.objects.filter(cluster_id=cluster_id, kind=kind.code)
@@ -133,7 +140,7 @@ def _of_series(cluster_id: int, keep: Retention, now_ms: int) -> Iterator[QueryS
 
 
 def series_kept_ms(keep: Retention) -> Mapping[Resolution, int]:
-    """Return for how long figures over time are kept, by resolution, in milliseconds."""
+    """Return how long series are kept, by resolution, in milliseconds."""
     days = {
         Resolution.DETAIL: keep.series_detail_d,
         Resolution.MINUTE: keep.series_minutes_d,
@@ -147,7 +154,7 @@ def _instant(ms: int) -> datetime:
 
 
 def _of_queries(cluster_id: int, before_ms: int) -> Iterator[QuerySet[Any]]:
-    """Yield what is too old of queries, of each a portion: all but the newest ones, and what is not over."""
+    """Yield the expired rows of queries in portions, without the newest and the unfinished ones."""
     runs = Run.objects.filter(query__cluster=cluster_id, heard_ms__lt=before_ms)
     yield runs.exclude(run_id=F("query__run_id"))
     ended = SinkDecision.objects.exclude(outcome="")
@@ -161,7 +168,7 @@ def _of_queries(cluster_id: int, before_ms: int) -> Iterator[QuerySet[Any]]:
 
 
 def _spans(cluster_id: int, table: QuerySet[Any]) -> Iterator[tuple[int, int, int]]:
-    """Yield queries with their oldest and newest batch in a table, as far as there are more than stay."""
+    """Yield queries with more batches in a table than stay, with their oldest and newest batch."""
     ids = table.filter(query=OuterRef("pk")).values("batch_id")
     rows = Query.objects.filter(cluster_id=cluster_id).annotate(
         oldest=Subquery(ids.order_by("batch_id")[:1]), newest=Subquery(ids.order_by("-batch_id")[:1])
@@ -170,8 +177,8 @@ def _spans(cluster_id: int, table: QuerySet[Any]) -> Iterator[tuple[int, int, in
 
 
 def _was_before(instant_ms: int, *columns: str) -> Q:
-    """Whether a row is from before an instant, by those of its times that are known."""
-    found = Q()
+    """Return the condition that a row is older than an instant, by its known times."""
+    condition = Q()
     for column in columns:
-        found &= Q(**{f"{column}__lt": instant_ms}) | Q(**{column: None})
-    return found
+        condition &= Q(**{f"{column}__lt": instant_ms}) | Q(**{column: None})
+    return condition

@@ -1,4 +1,4 @@
-"""What `make up` left in its data folder, so that management commands work from a user's own shell.
+"""The settings of `make up` in its data folder, so that management commands work from a user's own shell.
 
 The parts of a stack are handed everything in their environment; someone who types `manage.py scene` is not.
 """
@@ -12,9 +12,9 @@ from pathlib import Path
 
 
 def sandbox_environment(data: Path, environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment, completed by the data folder's settings where a variable is not set."""
-    found = _stack(data) | _files(data)
-    return found | {name: value for name, value in environment.items() if value}
+    """Return the environment with the data folder's settings for variables that are not set."""
+    variables = _stack(data) | _files(data)
+    return variables | {name: value for name, value in environment.items() if value}
 
 
 def _stack(data: Path) -> dict[str, str]:
@@ -25,9 +25,9 @@ def _stack(data: Path) -> dict[str, str]:
 
 
 def _files(data: Path) -> dict[str, str]:
-    found = {}
+    variables = {}
     with suppress(OSError):
-        found["SECRET_KEY"] = (data / "secrets" / "secret_key").read_text().strip()
+        variables["SECRET_KEY"] = (data / "secrets" / "secret_key").read_text().strip()
     if (data / "fenceline.toml").is_file():
-        found["FENCELINE_CONFIG"] = str(data / "fenceline.toml")
-    return found
+        variables["FENCELINE_CONFIG"] = str(data / "fenceline.toml")
+    return variables

@@ -1,4 +1,4 @@
-"""Secrets from files, as Docker and Kubernetes mount them: `NAME_FILE` is the path of what NAME would be."""
+"""Secrets from files, as Docker and Kubernetes mount them: `NAME_FILE` is the path of NAME's value."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-#: Each of these may be given as a file: a URL may hold a password.
+#: Each of these may be given as a file: a URL may contain a password.
 SECRETS = (
     "SECRET_KEY",
     "DATABASE_URL",
@@ -18,7 +18,7 @@ SECRETS = (
 
 
 class SecretError(Exception):
-    """A secret cannot be read; the text is which one, the reason and the remedy."""
+    """A secret cannot be read; the text is its name, the reason and the remedy."""
 
 
 def read_secret(environment: Mapping[str, str], name: str) -> str:
@@ -45,5 +45,5 @@ def read_secret(environment: Mapping[str, str], name: str) -> str:
 
 
 def with_secrets(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment with every secret that a file holds under its own name."""
+    """Return the environment with every secret from a file under its own name."""
     return {**environment, **{name: read_secret(environment, name) for name in SECRETS}}

@@ -1,4 +1,4 @@
-"""Collectors that have not seen the present: each is a gap, as long as nothing newer is known through it.
+"""Late collectors: each is a gap while nothing newer is known through it.
 
 These gaps are not kept as rows: they follow from what a collector has seen through and the clock, so they are
 there also while nothing runs that could write them.
@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, TypedDict
 from dashboard.models import Collector, GapRecord
 from dashboard.runtime.collector_names import RECONCILE, TAIL, collectors_of
 from fenceline.facts import VisibilityGap
+from fenceline.findings.visibility import EVERYWHERE, expected_ms, stale_gap
 from fenceline.formatting import format_clock
 from fenceline.limits import Limits
-from fenceline.visibility import EVERYWHERE, expected_ms, stale_gap
 
 if TYPE_CHECKING:
     from django_stubs_ext import WithAnnotations
@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     #: A collector's row and whether its lease is live.
     LiveCollector = WithAnnotations[Collector, _Alive]
 
-#: Collectors that read nothing which a page or an answer shows.
+#: Collectors that provide nothing for a page or an answer.
 _SHOWS_NOTHING = ("retention", "deliveries")
 
 
 def late_gaps(rows: Iterable[LiveCollector], limits: Limits, now_ms: int) -> list[GapRecord]:
-    """Return the gaps of collectors that are late, the oldest first; unsaved rows, `rows` by cluster."""
-    found = [
+    """Return the gaps of late collectors, the oldest first; unsaved rows, `rows` by cluster."""
+    gaps = [
         gap
         for _, group in groupby(rows, attrgetter("cluster_id"))
         for gap in _of_cluster(list(group), limits, now_ms)
     ]
-    return sorted(found, key=attrgetter("since_ms"))
+    return sorted(gaps, key=attrgetter("since_ms"))
 
 
 def gap_reason(row: LiveCollector, since_ms: int) -> str:
@@ -58,7 +58,7 @@ def _of_cluster(rows: list[LiveCollector], limits: Limits, now_ms: int) -> Itera
     seeing = {row.name for row in collectors_of(rows)}
     several = len([row for row in rows if row.name.startswith(TAIL)]) > 1
     for row in rows:
-        # Lists are compared at a pace of their own where the log is read.
+        # Lists have their own interval of comparison where the log is read.
         if row.name in _SHOWS_NOTHING or (row.name == RECONCILE and RECONCILE not in seeing):
             continue
         is_tail = row.name.startswith(TAIL)

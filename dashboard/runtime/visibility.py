@@ -1,4 +1,4 @@
-"""How far each cluster is visible: its revision, its collectors, their positions and gaps.
+"""Visibility of each cluster: its revision, its collectors, their positions and gaps.
 
 Every answer carries `as_of_ms`, the oldest instant that all collectors behind it have seen through, and the
 gaps that are open, so that no page can be silently old. No reader opens a transaction: on SQLite one that
@@ -12,10 +12,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.conf import settings
-from django.db.models import Q, QuerySet
+from django.db.models import Model, Q, QuerySet
 from django.db.models.functions import Now
 
 from dashboard.models import (
@@ -26,18 +26,19 @@ from dashboard.models import (
 )
 from dashboard.runtime import stale_collectors
 from dashboard.runtime.collector_names import TRANSACTIONS, collectors_of
-from fenceline.visibility import EVERYWHERE
+from fenceline.findings.visibility import EVERYWHERE
 
 if TYPE_CHECKING:
     from dashboard.runtime.stale_collectors import LiveCollector
 
-#: How many closed gaps a page shows.
+M = TypeVar("M", bound=Model)
+#: Maximum closed gaps on a page.
 _RECENT_GAPS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerVisibility:
-    """How far the answer can be trusted: seen through which instant, and what could not be seen."""
+    """The reliability of an answer: the instant that it is complete to, and the gaps."""
 
     as_of_ms: int | None
     gaps: Sequence[GapRecord]
@@ -49,7 +50,7 @@ def configured_clusters() -> Sequence[Cluster]:
 
 
 def current_revision(cluster: str = "") -> int:
-    """Return the revision of a cluster, or the sum over all: it changes when anything that is shown does."""
+    """Return the revision of a cluster, or the sum of all: it changes with everything that pages show."""
     rows = Cluster.objects.filter(configured=True)
     if cluster:
         rows = rows.filter(name=cluster)
@@ -63,7 +64,7 @@ def noun_visibility(
     *,
     collectors: Sequence[LiveCollector] | None = None,
 ) -> AnswerVisibility:
-    """Return how far `cluster`, or every cluster, was seen by the collectors of a noun, and all gaps.
+    """Return the visibility of `cluster`, or of all, through the collectors of a noun, and all gaps.
 
     Those that are open, the oldest first, and those of collectors that are late by now
     (`dashboard.runtime.stale_collectors`); a collector that reports itself that it sees nothing is one gap,
@@ -75,16 +76,16 @@ def noun_visibility(
     ]
     seen = [eye.seen_through_ms for eye in seeing]
     as_of = None if not seen or None in seen else min(ms for ms in seen if ms is not None)
-    found = list(rows_of_cluster(gaps_open(), cluster))
-    reported = {(gap.cluster_id, gap.source) for gap in found if gap.scope == EVERYWHERE}
+    gaps = list(rows_of_cluster(gaps_open(), cluster))
+    reported = {(gap.cluster_id, gap.source) for gap in gaps if gap.scope == EVERYWHERE}
     at_ms = time.time_ns() // 1_000_000 if now_ms is None else now_ms
     late = stale_collectors.late_gaps(rows, settings.FENCELINE.limits, at_ms)
-    found += [gap for gap in late if (gap.cluster_id, gap.source) not in reported]
-    return AnswerVisibility(as_of, sorted(found, key=attrgetter("since_ms")))
+    gaps += [gap for gap in late if (gap.cluster_id, gap.source) not in reported]
+    return AnswerVisibility(as_of, sorted(gaps, key=attrgetter("since_ms")))
 
 
 def gaps_open() -> QuerySet[GapRecord]:
-    """Return the gaps that are open now, oldest first."""
+    """Return the open gaps, oldest first."""
     return (
         GapRecord.objects.filter(until_ms=None, cluster__configured=True)
         .select_related("cluster")
@@ -93,7 +94,7 @@ def gaps_open() -> QuerySet[GapRecord]:
 
 
 def gaps_closed() -> QuerySet[GapRecord]:
-    """Return the newest gaps that are over."""
+    """Return the newest closed gaps."""
     return (
         GapRecord.objects.exclude(until_ms=None)
         .select_related("cluster")
@@ -102,25 +103,29 @@ def gaps_closed() -> QuerySet[GapRecord]:
 
 
 def state_log_partitions(cluster: str) -> int:
-    """Return how many partitions of `__transaction_state` are read, 0 before the first poll."""
+    """Return the number of read partitions of `__transaction_state`, 0 before the first poll."""
     return Position.objects.filter(cluster__name=cluster, topic="__transaction_state").count()
 
 
 def list_collectors(cluster: str = "") -> Sequence[LiveCollector]:
-    """Return every collector by cluster and name; `alive`: its lease is, by the database's clock."""
-    rows = Collector.objects.filter(cluster__configured=True).select_related("cluster")
-    rows = rows.annotate(alive=Q(expires_at__gt=Now()))
-    return list(rows_of_cluster(rows, cluster).order_by("cluster__name", "name"))
+    """Return every collector by cluster and name; `alive`: whether its lease is, by the database's clock."""
+    rows = rows_in(Collector, cluster).select_related("cluster").annotate(alive=Q(expires_at__gt=Now()))
+    return list(rows.order_by("cluster__name", "name"))
 
 
 def topic_positions(cluster: str = "") -> Sequence[Position]:
     """Return the position in every partition of every internal topic that is read."""
-    rows = Position.objects.filter(cluster__configured=True).select_related("cluster")
-    return list(rows_of_cluster(rows, cluster).order_by("cluster__name", "topic", "partition"))
+    rows = rows_in(Position, cluster).select_related("cluster")
+    return list(rows.order_by("cluster__name", "topic", "partition"))
+
+
+def rows_in(model: type[M], cluster: str = "") -> QuerySet[M]:
+    """Return the rows of a configured cluster by its name; "" means all of these."""
+    return rows_of_cluster(model._default_manager.filter(cluster__configured=True), cluster)
 
 
 def rows_of_cluster(rows: QuerySet[Any], cluster: str) -> QuerySet[Any]:
-    """Narrow rows to those of a cluster by its name; "" means all."""
+    """Return the rows of a cluster by its name; "" means all."""
     return rows.filter(cluster__name=cluster) if cluster else rows
 
 

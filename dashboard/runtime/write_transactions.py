@@ -1,4 +1,4 @@
-"""How Fenceline writes: one order of locks for every writer, and a write that is repeated after a deadlock.
+"""Database writes: one order of locks for every writer, and repeats after a deadlock.
 
 Locks are taken in this order, so that no two writers can wait for each other:
 
@@ -33,8 +33,8 @@ from dashboard.runtime.leases import Lease, renew
 
 log = logging.getLogger(__name__)
 
-#: Pauses before a write is begun anew, in seconds. The database ends one writer of a deadlock: the other
-#: one goes on meanwhile, so a pause only has to outlast a write.
+#: Pauses before a write is repeated, in seconds. The database ends one writer of a deadlock and the other
+#: goes on, so a pause only has to outlast a write.
 PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.4)
 _WHY = {
     DEADLOCK: "to resolve a deadlock",
@@ -60,12 +60,12 @@ class WriteTransaction:
 
     def __init__(self, cluster: str, cluster_id: int, locked_rev: int = 0) -> None:
         self._cluster, self._cluster_id = cluster, cluster_id
-        #: What `next_rev` returns, known before there is any news; where the cluster's row was locked first.
+        #: What `next_rev` returns, known in advance; valid where the cluster's row was locked first.
         self.rev_if_news = locked_rev + 1
         self._rev: int | None = None
 
     def next_rev(self) -> int:
-        """Return the revision of this transaction: the cluster's is raised once."""
+        """Return the revision of this transaction; the first call raises the cluster's."""
         if self._rev is None:
             self._rev = next_rev(self._cluster_id)
         return self._rev
@@ -75,7 +75,7 @@ class WriteTransaction:
         transaction.on_commit(partial(notify.notify_change, self._cluster, kind, self.next_rev(), ids))
 
     def cancel(self) -> None:
-        """Let nothing of this transaction be saved."""
+        """Roll this transaction back at its end."""
         transaction.set_rollback(True)
 
 
@@ -103,18 +103,37 @@ def write_transaction(
 
 @contextmanager
 def cluster_transaction(cluster: str, cluster_id: int) -> Iterator[WriteTransaction]:
-    """Write without a lease, for a request: everybody else who writes for this cluster waits."""
+    """Write without a lease, for a request: other writers of this cluster wait."""
     with transaction.atomic():
         yield WriteTransaction(cluster, cluster_id, lock_cluster_row(cluster_id))
 
 
 @contextmanager
 def guarded_transaction(guard: str) -> Iterator[None]:
-    """Write, for a request, rows of no one cluster that the leases of this name guard."""
+    """Write rows without a single cluster, for a request; the leases of this name guard them."""
     with transaction.atomic():
         rows = Collector.objects.select_for_update(no_key=True).filter(name=guard)
         list(rows.order_by("cluster_id").values_list("pk", flat=True))
         yield
+
+
+@contextmanager
+def unwaiting_transaction() -> Iterator[None]:
+    """Write optional rows: raises OperationalError at once where another writer holds a lock of them."""
+    is_sqlite = connection.vendor == "sqlite"
+    with connection.cursor() as cursor:
+        if is_sqlite:
+            cursor.execute("PRAGMA busy_timeout")
+            waits_ms = cursor.fetchone()[0]
+            cursor.execute("PRAGMA busy_timeout = 0")
+        try:
+            with transaction.atomic():
+                if not is_sqlite:
+                    cursor.execute("SET LOCAL lock_timeout = '1ms'")
+                yield
+        finally:
+            if is_sqlite:
+                cursor.execute(f"PRAGMA busy_timeout = {waits_ms}")
 
 
 def lock_cluster_row(cluster_id: int) -> int:
@@ -128,7 +147,7 @@ def lock_cluster_row(cluster_id: int) -> int:
 
 
 def lock_row(rows: QuerySet[Row]) -> Row | None:
-    """Lock the one row of a query as strongly as any change of it needs, and return it as it is then.
+    """Lock the one row of a query for any change of it, and return its current state.
 
     At once: a lock that is raised later, as for a new name, could deadlock.
     """
@@ -141,7 +160,7 @@ def _lock_collectors(cluster_id: int, names: Collection[str]) -> None:
 
 
 def retry_write(write: Callable[P, R]) -> Callable[P, R]:
-    """Run a function that writes in one transaction again when the database ended it for another one's sake.
+    """Run a function that writes in one transaction again where the database ended it for another writer.
 
     It is run from its start, with the same arguments: it may change nothing outside of its transaction, and
     reads what it bases on inside of itself. Within a transaction of the caller, that one has to be repeated.
@@ -161,7 +180,7 @@ def retry_write(write: Callable[P, R]) -> Callable[P, R]:
 
 
 def _refuse_repeat(error: OperationalError, name: str, pause_s: float | None) -> None:
-    """Log that a write is repeated; raise where it cannot be."""
+    """Log that a write is repeated; raise its error after the last repeat."""
     why = _WHY.get(sqlstate(error))
     if why is None or connection.in_atomic_block:
         raise error

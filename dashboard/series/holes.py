@@ -1,4 +1,4 @@
-"""Why nothing is known of parts of a range, in words, from what collectors recorded at the time."""
+"""Reasons for the holes of a range, in words, from collectors' records of the time."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple
 from dashboard.models import GapRecord
 from dashboard.series.queries import SubjectReading
 from dashboard.series.store import SOURCES
+from fenceline.findings.visibility import EVERYWHERE
 from fenceline.series.reading import HoleReason, SeriesHole
-from fenceline.visibility import EVERYWHERE
 
-#: So many holes of a range are explained, the newest ones, by so many recorded gaps.
+#: Maximum holes of a range that are explained, the newest ones, and maximum recorded gaps for them.
 MOST_HOLES, _MOST_GAPS = 50, 500
 _WORDS: Mapping[HoleReason, str] = {
     HoleReason.NOT_RECORDED: "Nothing was recorded before.",
-    HoleReason.NOT_KEPT: "History was not kept that long: [retention] in fenceline.toml.",
+    HoleReason.NOT_KEPT: "History was not kept that long: see retention in fenceline.toml.",
     HoleReason.NOT_OBSERVED: "The collector did not run.",
     HoleReason.DAMAGED: "What was stored of it is damaged.",
     HoleReason.UNAVAILABLE: "It could not be read.",
@@ -23,7 +23,7 @@ _WORDS: Mapping[HoleReason, str] = {
 
 
 class ExplainedHole(NamedTuple):
-    """A time of which nothing is known, who would have observed it, and why it is not known."""
+    """A time without figures, the collector that should have read them, and the reason."""
 
     from_ms: int
     to_ms: int
@@ -34,7 +34,7 @@ class ExplainedHole(NamedTuple):
 
 
 def explained_holes(cluster_id: int, subject: SubjectReading) -> Sequence[ExplainedHole]:
-    """Return the holes of a range with their reasons, oldest first; of many the newest ones."""
+    """Return the holes of a range with their reasons, oldest first, at most the newest ones."""
     holes = subject.reading.holes[-MOST_HOLES:]
     gaps = _gaps(cluster_id, subject, holes)
     source = SOURCES[subject.kind]
@@ -45,7 +45,7 @@ def explained_holes(cluster_id: int, subject: SubjectReading) -> Sequence[Explai
 def _gaps(
     cluster_id: int, subject: SubjectReading, holes: Iterable[SeriesHole]
 ) -> Sequence[tuple[str, int, int | None, str]]:
-    """Return what its collector recorded while it saw nothing: scope, since, until, reason."""
+    """Return the gaps that its collector recorded: scope, since, until, reason."""
     blind = [hole for hole in holes if hole.reason in (HoleReason.NOT_OBSERVED, HoleReason.UNAVAILABLE)]
     if not blind:
         return ()
@@ -57,18 +57,18 @@ def _gaps(
 
 
 def _reason(hole: SeriesHole, scope: str, gaps: Iterable[tuple[str, int, int | None, str]]) -> str:
-    """Return the reason of a gap at the time: the subject's own, else that of all, or of where it may lie."""
+    """Return the reason of a hole: the subject's own gap, else a general one, or one of its place."""
     at_the_time = [
-        (each, why)
-        for each, since_ms, until_ms, why in gaps
+        (gap_scope, why)
+        for gap_scope, since_ms, until_ms, why in gaps
         if since_ms < hole.to_ms and (until_ms is None or until_ms > hole.from_ms)
     ]
     if hole.reason is HoleReason.NOT_OBSERVED:
-        at_the_time = [each for each in at_the_time if each[0] == EVERYWHERE]
+        at_the_time = [gap for gap in at_the_time if gap[0] == EVERYWHERE]
     elif hole.reason is not HoleReason.UNAVAILABLE:
         at_the_time = []
-    own = [why for each, why in at_the_time if each == scope]
-    places = [why for each, why in at_the_time if each.partition(":")[0] not in _NAMES]
+    own = [why for gap_scope, why in at_the_time if gap_scope == scope]
+    places = [why for gap_scope, why in at_the_time if gap_scope.partition(":")[0] not in _NAMES]
     return next(iter((*own, *places)), _WORDS[hole.reason])
 
 

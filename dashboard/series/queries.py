@@ -1,4 +1,4 @@
-"""Figures over time as pages and the API show them: a range of one subject, and the worst subjects in it."""
+"""Figures over time for pages and API: a range of one subject, and the worst subjects in it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from django.db.models import Max, Q
 from dashboard.models import ObservedSpan, Series, SeriesChunk
 from dashboard.runtime.retention import series_kept_ms
 from dashboard.series.store import SOURCES, series_key
+from fenceline.findings.visibility import expected_ms
+from fenceline.history.time_range import TimeRange
 from fenceline.series.points import Resolution, SeriesKind
 from fenceline.series.reading import (
     MOST_STEPS,
@@ -25,18 +27,16 @@ from fenceline.series.reading import (
     read_tiles,
 )
 from fenceline.series.rollup import OpenParts, SeriesTile, closed_tile, open_tiles
-from fenceline.time_range import TimeRange
-from fenceline.visibility import expected_ms
 
 _PEAKS = ("pk", "peak", "hours_peak", "open_ms", "minutes_ms")
-#: Steps of longer ranges than two days are longer.
+#: Ranges longer than two days have longer steps.
 _LONGEST_BY_MINUTE_MS = 600_000
 _OPEN = ("pk", "name", "since_ms", "open_ms", "points", "minutes", "hours")
 
 
 @dataclass(frozen=True, slots=True)
 class SubjectReading:
-    """A range of a subject's figures; `kept_since_ms` is None where nothing of it was ever kept."""
+    """A range of a subject's figures; `kept_since_ms` is None where none was ever stored."""
 
     kind: SeriesKind
     name: str
@@ -45,14 +45,14 @@ class SubjectReading:
 
     @property
     def worst(self) -> int:
-        """Return the greatest leading figure in the range, 0 where none was known."""
+        """Return the greatest leading figure in the range, 0 for none."""
         highs = (step.extents[self.kind.lead].high for step in self.reading.steps)
         return max((high for high in highs if high is not None), default=0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Range:
-    """How a range of a cluster's series of one kind is read."""
+    """The parameters of reading a range of a cluster's series of one kind."""
 
     cluster_id: int
     kind: SeriesKind
@@ -64,7 +64,7 @@ class _Range:
 
 
 class _Unpacked(NamedTuple):
-    """A subject, since when it is kept, and its tiles."""
+    """A subject, the start of its series, and its tiles."""
 
     name: str
     since_ms: int
@@ -80,25 +80,27 @@ def read_series(
     now_ms: int,
     most: int = MOST_STEPS,
 ) -> SubjectReading:
-    """Return a range of a subject's figures, in at most so many steps."""
+    """Return a range of a subject's figures, in at most `most` steps."""
     wanted = _range(cluster_id, kind, time_range, now_ms, most)
     rows = Series.objects.filter(cluster_id=cluster_id, kind=kind.code, key=series_key(name))
-    found = _readings(wanted, list(_unpacked(wanted, list(rows.values_list(*_OPEN)))))
-    return found[0] if found else SubjectReading(kind, name, None, _nothing(wanted))
+    readings = _readings(wanted, list(_unpacked(wanted, list(rows.values_list(*_OPEN)))))
+    return readings[0] if readings else SubjectReading(kind, name, None, _nothing(wanted))
 
 
 def worst_series(
     cluster_id: int, kind: SeriesKind, time_range: TimeRange, *, now_ms: int, number: int, most: int
 ) -> Sequence[SubjectReading]:
-    """Return the subjects with the greatest leading figure in a range, the worst first; none without any."""
+    """Return the subjects with the greatest leading figure in a range, the worst first; never zeros."""
     wanted = _range(cluster_id, kind, time_range, now_ms, most)
     peaks = _peaks(wanted)
-    # Parts reach beyond the range: of some more the buckets are unpacked, and ranked by what is within it.
+    # Parts reach beyond the range: more subjects are unpacked, and ranked by their figures within it.
     ranked = sorted(peaks, key=lambda pk: (-peaks[pk], pk))[: number + 2]
     rows = Series.objects.filter(pk__in=ranked).values_list(*_OPEN)
-    packed = sorted(_unpacked(wanted, list(rows)), key=lambda each: -_greatest(wanted, each.tiles))[:number]
-    found = sorted(_readings(wanted, packed), key=lambda each: (-each.worst, each.name))
-    return [each for each in found if each.worst > 0]
+    packed = sorted(_unpacked(wanted, list(rows)), key=lambda series: -_greatest(wanted, series.tiles))[
+        :number
+    ]
+    readings = sorted(_readings(wanted, packed), key=lambda reading: (-reading.worst, reading.name))
+    return [reading for reading in readings if reading.worst > 0]
 
 
 def _range(cluster_id: int, kind: SeriesKind, time_range: TimeRange, now_ms: int, most: int) -> _Range:
@@ -135,15 +137,15 @@ def _readings(wanted: _Range, some: Sequence[_Unpacked]) -> list[SubjectReading]
     if not some:
         return []
     unseen, longest_ms = _unseen(wanted), min(wanted.kept_since.values())
-    found = []
+    readings = []
     for name, since_ms, tiles in some:
         never = SeriesHole(0, since_ms, HoleReason.NOT_RECORDED)
         reading = read_tiles(
             wanted.kind, tiles, wanted.plan,
             from_ms=wanted.from_ms, to_ms=wanted.to_ms, unseen=[never, *unseen],
         )  # fmt: skip
-        found.append(SubjectReading(wanted.kind, name, max(since_ms, longest_ms), reading))
-    return found
+        readings.append(SubjectReading(wanted.kind, name, max(since_ms, longest_ms), reading))
+    return readings
 
 
 def _closed(wanted: _Range, keys: Sequence[int]) -> Mapping[int, Sequence[SeriesTile]]:
@@ -153,19 +155,19 @@ def _closed(wanted: _Range, keys: Sequence[int]) -> Mapping[int, Sequence[Series
         until_ms__gt=wanted.from_ms,
         start_ms__lt=wanted.to_ms,
     )
-    found: dict[int, list[SeriesTile]] = defaultdict(list)
+    tiles: dict[int, list[SeriesTile]] = defaultdict(list)
     columns = rows.order_by("series", "until_ms").values_list("series", "start_ms", "until_ms", "packed")
     for pk, start_ms, until_ms, packed in columns:
-        found[pk].append(
+        tiles[pk].append(
             closed_tile(
                 wanted.kind, bytes(packed), wanted.plan.resolution, start_ms=start_ms, until_ms=until_ms
             )
         )
-    return found
+    return tiles
 
 
 def _unseen(wanted: _Range) -> Sequence[SeriesHole]:
-    """Return what of a range is not kept any more, and when its collector did not poll."""
+    """Return the part of a range that is no longer kept, and the pauses of its collector."""
     rows = ObservedSpan.objects.filter(
         cluster_id=wanted.cluster_id,
         source=SOURCES[wanted.kind],
@@ -189,7 +191,7 @@ def _nothing(wanted: _Range) -> SeriesReading:
 
 
 def _peaks(wanted: _Range) -> Mapping[int, int]:
-    """Return the greatest leading figures that subjects have in parts which reach into a range."""
+    """Return the greatest leading figures of subjects in parts that overlap the range."""
     of = {"cluster_id": wanted.cluster_id, "kind": wanted.kind.code}
     # Hours of a long range are as few parts as minutes of a day.
     by_hour = wanted.plan.step_ms > _LONGEST_BY_MINUTE_MS
@@ -199,10 +201,10 @@ def _peaks(wanted: _Range) -> Mapping[int, int]:
     )
     if wanted.to_ms < wanted.now_ms:
         chunks = chunks.filter(start_ms__lt=wanted.to_ms)
-    found = dict(chunks.order_by().values_list("series").annotate(Max("peak")))
+    peaks_by_series = dict(chunks.order_by().values_list("series").annotate(Max("peak")))
     opened = Series.objects.filter(**of).filter(Q(peak__gt=0) | Q(hours_peak__gt=0))
     for pk, peak, hours_peak, *since in opened.values_list(*_PEAKS):
-        reaches = min(each for each in since if each is not None) < wanted.to_ms
-        peaks = (peak if reaches else None, hours_peak if by_hour else None, found.get(pk))
-        found[pk] = max((each for each in peaks if each is not None), default=0)
-    return found
+        reaches = min(instant_ms for instant_ms in since if instant_ms is not None) < wanted.to_ms
+        peaks = (peak if reaches else None, hours_peak if by_hour else None, peaks_by_series.get(pk))
+        peaks_by_series[pk] = max((value for value in peaks if value is not None), default=0)
+    return peaks_by_series

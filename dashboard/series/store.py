@@ -16,7 +16,8 @@ from django.db import connection
 
 from dashboard.models import ObservedSpan, Series, SeriesChunk
 from dashboard.runtime.collector_names import GROUPS, JUDGE, PARTITIONS
-from dashboard.runtime.sql import Row
+from dashboard.runtime.sql import Row, in_portions
+from fenceline.findings.visibility import expected_ms
 from fenceline.series import packing
 from fenceline.series.points import (
     APPLICATION,
@@ -28,14 +29,11 @@ from fenceline.series.points import (
     known_values,
 )
 from fenceline.series.rollup import ClosedChunk, add_point, greater_known, most_points, roll_up
-from fenceline.visibility import expected_ms
 
 __all__ = ["SOURCES", "SeriesSample", "extend_span", "open_subjects", "save_samples", "series_key"]
 
-#: What polls the subjects of a kind.
+#: The collector that polls the subjects of a kind.
 SOURCES: Mapping[SeriesKind, str] = {PARTITION: PARTITIONS, GROUP: GROUPS, APPLICATION: JUDGE}
-#: Parameters of one question: SQLite takes 32,766.
-_ASK_AT_ONCE = 5_000
 _KNOWN = ("key", "pk", "open_ms", "points", "peak", "ended_ms")
 _TABLE = Series._meta.db_table
 _ADD = f"UPDATE {_TABLE} SET points = %s, peak = %s, ended_ms = %s WHERE id = %s"  # noqa: S608 - our own
@@ -46,7 +44,7 @@ _CLOSE = f"UPDATE {_TABLE} SET {', '.join(f'{name} = %s' for name in _CLOSED)} W
 
 
 class SeriesSample(NamedTuple):
-    """What a poll found of a subject; `values` are None where it could not be seen.
+    """A poll's figures of a subject; `values` are None where it could not be read.
 
     `ended`: it is gone, or has nothing to show until it comes again.
     """
@@ -57,7 +55,7 @@ class SeriesSample(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """A series as it is, but for its minutes and hours."""
+    """A series without its minutes and hours."""
 
     pk: int
     open_ms: int
@@ -78,21 +76,21 @@ class _Closing(NamedTuple):
 
 
 def series_key(name: str) -> bytes:
-    """Return what a series is found by."""
+    """Return the key of a series."""
     return hashlib.sha256(name.encode()).digest()
 
 
 def save_samples(cluster_id: int, kind: SeriesKind, samples: Iterable[SeriesSample], *, at_ms: int) -> None:
-    """Add what a poll at an instant found; call it in a transaction that has locked the cluster's row."""
-    found = {series_key(sample.name): sample for sample in samples}
-    if not found:
+    """Add the figures of a poll at an instant; call it in a transaction that has locked the cluster's row."""
+    by_key = {series_key(sample.name): sample for sample in samples}
+    if not by_key:
         return
-    known = _known(cluster_id, kind, list(found))
+    known = _known(cluster_id, kind, list(by_key))
     polled_ms = _polled_ms(cluster_id, kind)
     news: list[Series] = []
     added: list[Row] = []
     closing: list[_Closing] = []
-    for key, sample in sorted(found.items()):
+    for key, sample in sorted(by_key.items()):
         point = SeriesPoint(at_ms, kind.hole if sample.values is None else sample.values)
         ended_ms = at_ms if sample.ended else None
         row = known.get(key)
@@ -118,12 +116,12 @@ def open_subjects(cluster_id: int, kind: SeriesKind) -> frozenset[str]:
 
 
 def extend_span(cluster_id: int, source: str, *, at_ms: int) -> None:
-    """Note that a collector observed until an instant: in a new span where it paused for too long before."""
+    """Record that a collector observed until an instant: in a new span after a long pause."""
     rows = ObservedSpan.objects.filter(cluster_id=cluster_id, source=source)
     since_ms = at_ms - expected_ms(settings.FENCELINE.limits, reads_on=False)
     if rows.filter(to_ms__gte=since_ms, to_ms__lte=at_ms).update(to_ms=at_ms):
         return
-    # After a clock was set back, nothing is noted until it is there again.
+    # After a clock was set back, nothing is recorded until it has caught up.
     if not rows.filter(to_ms__gt=at_ms).exists():
         rows.create(cluster_id=cluster_id, source=source, from_ms=at_ms, to_ms=at_ms)
 
@@ -137,14 +135,11 @@ def _polled_ms(cluster_id: int, kind: SeriesKind) -> int:
 
 
 def _known(cluster_id: int, kind: SeriesKind, keys: Sequence[bytes]) -> Mapping[bytes, _Known]:
-    found: dict[bytes, _Known] = {}
-    for start in range(0, len(keys), _ASK_AT_ONCE):
-        rows = Series.objects.filter(
-            cluster_id=cluster_id, kind=kind.code, key__in=keys[start : start + _ASK_AT_ONCE]
-        )
+    known: dict[bytes, _Known] = {}
+    for rows in in_portions(Series.objects.filter(cluster_id=cluster_id, kind=kind.code), "key", keys):
         for key, pk, open_ms, points, *rest in rows.values_list(*_KNOWN):
-            found[bytes(key)] = _Known(pk, open_ms, bytes(points), *rest)
-    return found
+            known[bytes(key)] = _Known(pk, open_ms, bytes(points), *rest)
+    return known
 
 
 def _new(cluster_id: int, kind: SeriesKind, key: bytes, sample: SeriesSample, point: SeriesPoint) -> Series:
@@ -171,16 +166,20 @@ def _close(cluster_id: int, kind: SeriesKind, closing: Sequence[_Closing]) -> No
     """Close full points: as chunks, and as minutes and hours."""
     if not closing:
         return
-    rows = Series.objects.filter(pk__in=[each.known.pk for each in closing])
-    parts = {pk: tuple(map(bytes, each)) for pk, *each in rows.values_list("pk", "minutes", "hours")}
+    rows = Series.objects.filter(pk__in=[closing_series.known.pk for closing_series in closing])
+    parts = {pk: tuple(map(bytes, packed)) for pk, *packed in rows.values_list("pk", "minutes", "hours")}
     updates: list[Row] = []
     chunks: list[SeriesChunk] = []
-    for each in closing:
-        pk, open_ms = each.known.pk, each.known.open_ms
-        rolled = roll_up(kind, each.closed, *parts[pk], start_ms=open_ms, following=each.point)
-        peak = greater_known(rolled.minutes_peak, each.point.values[kind.lead])
+    for closing_series in closing:
+        pk, open_ms = closing_series.known.pk, closing_series.known.open_ms
+        rolled = roll_up(
+            kind, closing_series.closed, *parts[pk], start_ms=open_ms, following=closing_series.point
+        )
+        peak = greater_known(rolled.minutes_peak, closing_series.point.values[kind.lead])
         hours = rolled.minutes, rolled.hours, rolled.minutes_ms, rolled.hours_peak
-        updates.append((each.points, peak, each.ended_ms, each.point.at_ms, *hours, pk))
+        updates.append(
+            (closing_series.points, peak, closing_series.ended_ms, closing_series.point.at_ms, *hours, pk)
+        )
         chunks += [_chunk(cluster_id, kind, pk, chunk) for chunk in rolled.chunks]
     _update(_CLOSE, updates)
     SeriesChunk.objects.bulk_create(chunks)

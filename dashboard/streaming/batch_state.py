@@ -1,7 +1,7 @@
 """The chain of batches, and whether queries are safe to restart: a reader beside `queries`.
 
-A query's ledger is compared with the coordinators' states of the ids in it: by id, producer id, epoch and
-start. Nothing here opens a database transaction.
+A query's ledger is compared with the coordinators' states of its ids: by id, producer id, epoch and start.
+Nothing here opens a database transaction.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
-from django.db.models import F, OuterRef, QuerySet, Subquery
+from django.db.models import F, QuerySet
 
 from dashboard.models import (
     IS_OPEN,
@@ -27,15 +27,21 @@ from dashboard.models import (
 )
 from dashboard.runtime.collector_names import CHECKPOINTS
 from dashboard.runtime.loop import now_ms as clock_ms
+from dashboard.runtime.sql import in_portions
+from dashboard.streaming.positions import MissingPlaces, batches_by_number, missing_by_query
+from dashboard.streaming.queries import newest_batches
 from dashboard.streaming.registry import driver_of
 from fenceline.decode import text
-from fenceline.decode.ledger import transaction_from_json
+from fenceline.decode.typed import record_of
 from fenceline.facts import NOT_FROM_LOG, Severity, TransactionState
+from fenceline.findings.visibility import EVERYWHERE
+from fenceline.grouping import grouped
 from fenceline.kafka import transition_ring
 from fenceline.kafka.applications import Shape, application_of, sink_id_stem
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.spark.batch_chain import BatchFacts, ChainLink, chain_links, no_chain
-from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, InputRange, SinkTransaction
+from fenceline.spark.missing_topics import missing_topics
+from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, SinkTransaction
 from fenceline.spark.safe_to_restart import (
     PreparedBatches,
     RestartFacts,
@@ -50,17 +56,14 @@ from fenceline.spark.sink_fates import (
     outcome_by_coordinator,
     outcome_by_history,
 )
-from fenceline.visibility import EVERYWHERE
 
-#: Parameters of one question: SQLite takes 32,766.
-_ASK_AT_ONCE = 5_000
 _NEWEST = (
     "key", "state", "producer_id", "producer_epoch", "updated_ms", "started_ms", "client_version",
 )  # fmt: skip
 
 
 def chain_of(query: Query, batch: Batch | None, *, now_ms: int | None = None) -> tuple[ChainLink, ...]:
-    """Return the six links of one batch of a query; of none, what there is to show before the first."""
+    """Return the six links of one batch of a query; without a batch, the links before the first."""
     if batch is None:
         return no_chain(query.sink)
     decisions = SinkDecision.objects.filter(query=query, batch_id=batch.batch_id)
@@ -68,17 +71,17 @@ def chain_of(query: Query, batch: Batch | None, *, now_ms: int | None = None) ->
 
 
 def chains_of(queries: Iterable[Query], *, now_ms: int | None = None) -> Mapping[int, tuple[ChainLink, ...]]:
-    """Return the chain of each query's newest batch, by the key of its row: in a handful of SQL queries."""
+    """Return the chain of each query's newest batch, by the key of its row, in a handful of SQL queries."""
     rows = {row.pk: row for row in queries}
-    newest = {batch.query_id: batch for batch in _newest(rows.values())}
+    newest = _newest(rows.values())
     decisions = SinkDecision.objects.filter(query__in=list(rows), batch_id=F("query__planned"))
-    found = _chains({pk: (rows[pk], batch) for pk, batch in newest.items()}, decisions, now_ms)
-    return {pk: found.get(pk) or no_chain(row.sink) for pk, row in rows.items()}
+    chains = _chains({pk: (rows[pk], batch) for pk, batch in newest.items()}, decisions, now_ms)
+    return {pk: chains.get(pk) or no_chain(row.sink) for pk, row in rows.items()}
 
 
 def newest_batch(query: Query) -> Batch | None:
     """Return the newest batch of a query: by its offset log, else by its listener."""
-    return next(iter(_newest([query])), None)
+    return _newest([query]).get(query.pk)
 
 
 def safe_to_restart(query: Query, now_ms: int) -> RestartSafety:
@@ -87,52 +90,55 @@ def safe_to_restart(query: Query, now_ms: int) -> RestartSafety:
 
 
 def restart_safety_by_query(queries: Sequence[Query], now_ms: int) -> Mapping[int, RestartSafety]:
-    """Return whether each of some queries is safe to restart now, by the key of its row."""
+    """Return whether each query is safe to restart now, by the key of its row."""
     stems: dict[int, set[str]] = {row.cluster_id: set() for row in queries}
     for row in queries:
         if row.ledger_id:
             stems[row.cluster_id].add(_stem(row))
-    seen = {cluster_id: _seen(cluster_id, its, now_ms) for cluster_id, its in stems.items()}
-    open_rows = SinkDecision.objects.filter(query__in=[row.pk for row in queries], outcome="")
-    decided: dict[int, list[SinkDecision]] = defaultdict(list)
-    for decision in open_rows.filter(decided=Decided.PREPARED.value).order_by("batch_id"):
-        decided[decision.query_id].append(decision)
+    observed = {cluster_id: _seen(cluster_id, its, now_ms) for cluster_id, its in stems.items()}
+    decided = grouped(
+        (decision.query_id, decision)
+        for decision in prepared_decisions()
+        .filter(query__in=[row.pk for row in queries])
+        .order_by("batch_id")
+    )
+    missing = missing_by_query(queries)
     return {
         row.pk: restart_safety(
-            _restart_facts(row, seen[row.cluster_id], decided[row.pk], now_ms), now_ms=now_ms
+            _restart_facts(row, observed[row.cluster_id], decided[row.pk], missing[row.pk], now_ms),
+            now_ms=now_ms,
         )
         for row in queries
     }
 
 
 def safe_cluster(cluster: Cluster, now_ms: int) -> RestartSafety:
-    """Return whether all queries of a cluster are safe to restart; but of folders that are gone."""
+    """Return whether all queries of a cluster are safe to restart, except those of deleted folders."""
     rows = list(Query.objects.filter(cluster=cluster).exclude(detail__has_key="gone").order_by("pk"))
     verdicts = restart_safety_by_query(rows, now_ms)
     return cluster_restart_safety(cluster.name, [(str(row), verdicts[row.pk]) for row in rows])
 
 
 def prepared_batches(query: Query, rows: Sequence[SinkDecision], now_ms: int) -> PreparedBatches:
-    """Return the prepared batches of a query, of its open decisions."""
+    """Return the prepared batches among a query's open decisions."""
     if not rows:
         return PreparedBatches()
     decided = [decision_of(row) for row in rows]
-    written = [each for decision in decided for each in decision.transactions]
+    written = [sent for decision in decided for sent in decision.transactions]
     known = transaction_outcomes(query.cluster_id, written)
     safe = (TransactionFate.COMMITTED, TransactionFate.COMMITTING)
     return PreparedBatches(
         batches=[decision.batch_id for decision in decided],
         since_ms=min(decision.at_ms for decision in decided),
-        # What its coordinator has decided to commit does not time out any more.
-        expires_ms=min((each.expires_ms for each in written if known[each].fate not in safe), default=None),
+        # A transaction that its coordinator has decided to commit no longer times out.
+        expires_ms=min((sent.expires_ms for sent in written if known[sent].fate not in safe), default=None),
         overdue=any(is_overdue(query, row, now_ms) for row in rows),
     )
 
 
 def open_for_ms(query: Query, decision: SinkDecision) -> int | None:
-    """Return for how long our own polls have found a decision open, None where they have not.
-
-    The driver's clock does not count, nor the time since the last poll: without a poll nothing is proven.
+    """Return for how long our own polls have seen a decision open, None where they have not.
+    The driver's clock does not count, nor the time since the last poll: it proves nothing.
     """
     if query.seen_ms is None or decision.first_seen_ms is None:
         return None
@@ -140,11 +146,16 @@ def open_for_ms(query: Query, decision: SinkDecision) -> int | None:
 
 
 def is_overdue(query: Query, decision: SinkDecision, now_ms: int) -> bool:
-    """Whether a decision is open for longer than a commit takes."""
+    """Return whether a decision is open for longer than a commit takes."""
     waited_ms = open_for_ms(query, decision)
     if waited_ms is None:
         waited_ms = now_ms - decision.decided_ms
     return waited_ms > settings.FENCELINE.limits.batch_prepared_s * 1_000
+
+
+def prepared_decisions() -> QuerySet[SinkDecision]:
+    """Return the query for the prepared decisions that are not carried out to the end."""
+    return SinkDecision.objects.filter(outcome="", decided=Decided.PREPARED.value)
 
 
 def owner_query(cluster_id: int, transactional_id: str) -> Query | None:
@@ -160,25 +171,12 @@ def owner_query(cluster_id: int, transactional_id: str) -> Query | None:
 
 
 def decision_of(row: SinkDecision) -> Decision:
-    """Return a row as its ledger has it."""
-    return Decision(
-        batch_id=row.batch_id,
-        round=row.round,
-        decided=Decided(row.decided),
-        by=row.by,
-        at_ms=row.decided_ms,
-        ledger_id="",
-        query_id="",
-        run_id=row.run_id,
-        generation=row.generation,
-        transactions=tuple(map(transaction_from_json, row.transactions)),
-        input=tuple(InputRange(*each) for each in row.input),
-        reason=row.reason,
-    )
+    """Return a decision as its ledger has it, from its row."""
+    return record_of(Decision, row, at_ms=row.decided_ms, ledger_id="", query_id="")
 
 
 def done_of(row: SinkDecision) -> Done | None:
-    """Return how a decision ended; None while it has not."""
+    """Return how a decision ended; None while it is open."""
     if not row.outcome:
         return None
     outcome, lost = DecisionOutcome(row.outcome), tuple(row.lost)
@@ -188,26 +186,22 @@ def done_of(row: SinkDecision) -> Done | None:
 def transaction_outcomes(
     cluster_id: int, written: Collection[SinkTransaction]
 ) -> Mapping[SinkTransaction, EndedTransaction]:
-    """Return what became of transactions that sinks of one cluster have written."""
-    keys = {each: key_of(text.unescape_text(each.transactional_id)) for each in written}
+    """Return the outcome of transactions that sinks of one cluster have written."""
+    keys = {sent: key_of(text.unescape_text(sent.transactional_id)) for sent in written}
     now = _coordinated(cluster_id, set(keys.values()))
-    found = {each: outcome_by_coordinator(each, now.get(key)) for each, key in keys.items()}
-    gone_on = {each: keys[each] for each, ended in found.items() if ended.fate is TransactionFate.UNKNOWN}
+    outcomes = {sent: outcome_by_coordinator(sent, now.get(key)) for sent, key in keys.items()}
+    gone_on = {sent: keys[sent] for sent, ended in outcomes.items() if ended.fate is TransactionFate.UNKNOWN}
     past = _past(cluster_id, set(gone_on.values()))
-    later = {each: outcome_by_history(each, past[key]) for each, key in gone_on.items() if key in past}
-    return found | {each: ended for each, ended in later.items() if ended.fate is not TransactionFate.UNKNOWN}
+    later = {sent: outcome_by_history(sent, past[key]) for sent, key in gone_on.items() if key in past}
+    return outcomes | {
+        sent: ended for sent, ended in later.items() if ended.fate is not TransactionFate.UNKNOWN
+    }
 
 
-def _newest(queries: Iterable[Query]) -> list[Batch]:
+def _newest(queries: Iterable[Query]) -> Mapping[int, Batch]:
     rows = list(queries)
-    planned = [row.pk for row in rows if row.planned is not None]
-    unplanned = [row.pk for row in rows if row.planned is None]
-    batches = list(Batch.objects.filter(query__in=planned, batch_id=F("query__planned")))
-    if unplanned:
-        latest = Batch.objects.filter(query=OuterRef("pk")).order_by("-batch_id").values("pk")[:1]
-        found = Query.objects.filter(pk__in=unplanned).annotate(latest=Subquery(latest))
-        batches += Batch.objects.filter(pk__in=found.values_list("latest", flat=True))
-    return batches
+    planned = {row.pk: row.planned for row in rows if row.planned is not None}
+    return batches_by_number({**newest_batches([row for row in rows if row.planned is None]), **planned})
 
 
 def _chains(
@@ -228,13 +222,17 @@ def _chains(
 def _ended(
     clusters: Mapping[int, int], decisions: Mapping[int, Decision]
 ) -> Mapping[int, tuple[EndedTransaction, ...]]:
-    """Return what became of decisions' transactions, by the key of the query: cluster by cluster."""
-    found: dict[int, tuple[EndedTransaction, ...]] = {}
+    """Return the outcomes of decisions' transactions by the key of the query, cluster by cluster."""
+    outcomes: dict[int, tuple[EndedTransaction, ...]] = {}
     for cluster_id in set(clusters.values()):
-        those = {pk: decisions[pk].transactions for pk, where in clusters.items() if where == cluster_id}
-        known = transaction_outcomes(cluster_id, {each for written in those.values() for each in written})
-        found |= {pk: tuple(known[each] for each in written) for pk, written in those.items()}
-    return found
+        written_by_query = {
+            pk: decisions[pk].transactions for pk, where in clusters.items() if where == cluster_id
+        }
+        known = transaction_outcomes(
+            cluster_id, {sent for written in written_by_query.values() for sent in written}
+        )
+        outcomes |= {pk: tuple(known[sent] for sent in written) for pk, written in written_by_query.items()}
+    return outcomes
 
 
 def _facts(
@@ -265,44 +263,40 @@ def _facts(
 
 
 def _coordinated(cluster_id: int, keys: Collection[bytes]) -> Mapping[bytes, Coordinated]:
-    found: dict[bytes, Coordinated] = {}
-    for some in _some(keys):
-        rows = Transaction.objects.filter(cluster_id=cluster_id, key__in=some)
+    states: dict[bytes, Coordinated] = {}
+    for rows in in_portions(Transaction.objects.filter(cluster_id=cluster_id), "key", keys):
         for key, state, producer_id, epoch, updated_ms, started_ms, version in rows.values_list(*_NEWEST):
             known = Coordinated(TransactionState(state), producer_id, epoch, updated_ms, started_ms, version)
-            found[bytes(key)] = known
-    return found
+            states[bytes(key)] = known
+    return states
 
 
 def _past(cluster_id: int, keys: Collection[bytes]) -> Mapping[bytes, Sequence[Any]]:
     return {
         bytes(key): transition_ring.unpack_ring(bytes(packed), NOT_FROM_LOG)
-        for some in _some(keys)
-        for key, packed in Recent.objects.filter(cluster_id=cluster_id, key__in=some).values_list(
-            "key", "packed"
-        )
+        for rows in in_portions(Recent.objects.filter(cluster_id=cluster_id), "key", keys)
+        for key, packed in rows.values_list("key", "packed")
     }
-
-
-def _some(keys: Collection[bytes]) -> Iterable[Sequence[bytes]]:
-    ordered = sorted(keys)
-    return (ordered[start : start + _ASK_AT_ONCE] for start in range(0, len(ordered), _ASK_AT_ONCE))
 
 
 @dataclass(frozen=True, slots=True)
 class _ClusterObservation:
-    """What of a cluster's queries there is to see, beside their rows."""
+    """What is known of a cluster's queries beside their rows."""
 
-    #: Why none of its checkpoints can be seen; "" where they can.
+    #: Why no checkpoint of it can be read; "" where they can.
     unseen: str
-    #: Of single scopes.
+    #: Reasons by single scopes.
     gaps: Mapping[str, str]
-    #: Open ids of sinks, by how they begin.
+    #: Open ids of sinks, by their beginning.
     open_ids: Mapping[str, Sequence[str]]
 
 
 def _restart_facts(
-    query: Query, seen: _ClusterObservation, decisions: Sequence[SinkDecision], now_ms: int
+    query: Query,
+    observed: _ClusterObservation,
+    decisions: Sequence[SinkDecision],
+    missing: MissingPlaces,
+    now_ms: int,
 ) -> RestartFacts:
     restart = query.detail.get("restart", {})
     severity = restart.get("severity")
@@ -311,26 +305,28 @@ def _restart_facts(
         name=str(query),
         sink=query.sink,
         driver=driver_of(query, now_ms),
-        unseen=_unseen(query, seen, now_ms),
+        unseen=_unseen(query, observed, now_ms),
         batch_in_progress=query.planned if started else None,
         prepared=prepared_batches(query, decisions, now_ms),
-        open_ids=seen.open_ids.get(_stem(query), ()),
+        open_ids=observed.open_ids.get(_stem(query), ()),
         restart=query.restart_words,
         severity=Severity(severity) if severity else None,
+        missing=missing_topics(missing.sources),
+        missing_outputs=missing.outputs,
     )
 
 
-def _unseen(query: Query, seen: _ClusterObservation, now_ms: int) -> str:
+def _unseen(query: Query, observed: _ClusterObservation, now_ms: int) -> str:
     """Return why the checkpoint of a query cannot be read; "" where the last good poll is recent enough.
 
-    One poll that fails, as where Spark removes a file meanwhile, changes no answer.
+    One failed poll, as where Spark removes a file meanwhile, changes no answer.
     """
     if not query.checkpoint:
         return "no configured root holds its checkpoint"
     limit_ms = settings.FENCELINE.limits.poller_behind_s * 1_000
     if query.seen_ms is not None and now_ms - query.seen_ms <= limit_ms:
         return ""
-    return seen.unseen or query.error or seen.gaps.get(f"query:{query.ident}", "")
+    return observed.unseen or query.error or observed.gaps.get(f"query:{query.ident}", "")
 
 
 def _seen(cluster_id: int, stems: Collection[str], now_ms: int) -> _ClusterObservation:
@@ -352,26 +348,26 @@ def _behind(cluster_id: int, now_ms: int) -> str:
 
 
 def _open_ids(cluster_id: int, stems: Collection[str]) -> Mapping[str, Sequence[str]]:
-    """Return the open ids of sinks that begin so, by it: an id has no other `-p` behind its ledger's."""
-    found: dict[str, list[str]] = defaultdict(list)
+    """Return the open ids of sinks by these beginnings; an id has one `-p` after its ledger's id."""
+    ids_by_stem: dict[str, list[str]] = defaultdict(list)
     if not stems:
-        return found
+        return ids_by_stem
     rows = Transaction.objects.filter(IS_OPEN, cluster_id=cluster_id).values_list(
         "transactional_id", flat=True
     )
     for name in rows.iterator():
         stem = "".join(name.rpartition("-p")[:2])
         if stem in stems and _ledger_in(name):
-            found[stem].append(name)
-    return found
+            ids_by_stem[stem].append(name)
+    return ids_by_stem
 
 
 def _stem(query: Query) -> str:
-    """Return how the ids of a query's sink begin."""
+    """Return the beginning of the ids of a query's sink."""
     return sink_id_stem(query.prefix, query.ledger_id)
 
 
 def _ledger_in(transactional_id: str) -> str:
-    """Return the beginning of the ledger's id in an id of our sink; "" where it is none."""
-    found = application_of(transactional_id)
-    return found.member.partition("-")[0] if found.kind is Shape.FENCELINE_SINK else ""
+    """Return the beginning of the ledger's id in an id of our sink; "" for other ids."""
+    application = application_of(transactional_id)
+    return application.member.partition("-")[0] if application.kind is Shape.FENCELINE_SINK else ""

@@ -13,17 +13,16 @@ from django.db.models.functions import Coalesce
 from dashboard.models import Batch, Query, SinkDecision, Transaction
 from dashboard.runtime.criteria import Ranged
 from dashboard.runtime.paging import Number, Page, page_of
-from dashboard.streaming.batch_state import decision_of, done_of, owner_query
+from dashboard.streaming.batch_state import decision_of, done_of, owner_query, prepared_decisions
 from fenceline.decode import text
 from fenceline.kafka.transactional_ids import key_of
-from fenceline.spark.records import Decided
 from fenceline.spark.sink_fates import rows_written
 
-#: Of a batch so many transactions are returned at once.
+#: Maximum transactions of a batch in one answer.
 MOST_TRANSACTIONS = 500
-#: Of so many batches the slowest are found, along an index; of more it would take too long.
+#: Maximum batches among which the slowest are searched, along an index; more would take too long.
 MOST_RANKED = 200_000
-#: So many decisions are searched for an id: batches take turns in using one.
+#: Maximum decisions that are searched for an id: batches take turns in using one.
 _MOST_DECISIONS = 20
 #: The statuses of a decision, worst first.
 _STANDINGS = ("lost", "prepared", "committed", "aborted")
@@ -31,14 +30,14 @@ _STANDINGS = ("lost", "prepared", "committed", "aborted")
 
 @dataclass(frozen=True, slots=True)
 class BatchEntry:
-    """One batch, and what its sink decided about it, the last round last."""
+    """One batch, and its sink's decisions, the last round last."""
 
     batch: Batch
     decisions: Sequence[SinkDecision] = ()
 
     @property
     def decision(self) -> SinkDecision | None:
-        """Return the decision that holds: the last round's."""
+        """Return the decision in force: the last round's."""
         return self.decisions[-1] if self.decisions else None
 
     @property
@@ -60,7 +59,7 @@ class BatchEntry:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A transaction of a batch: as its ledger names it, and as its coordinator has it now."""
+    """A transaction of a batch: as its ledger names it, and its coordinator's current row."""
 
     transactional_id: str
     producer_id: int
@@ -70,7 +69,7 @@ class Sent:
     records: int
     started_ms: int
     timeout_ms: int
-    #: The id's row where it still holds this transaction; None where it went on, or is not known.
+    #: The id's row where it still holds this transaction; None where it holds another or is unknown.
     now: Transaction | None
     #: Whether its id is known and holds another transaction by now.
     reused: bool
@@ -83,58 +82,61 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class SinkWriter:
-    """Whose sink writes under a transactional id, and in which batch last; None where none is decided yet."""
+    """The sink that writes under a transactional id, and its last batch; None where none is decided yet."""
 
     query: Query
     batch_id: int | None
 
 
-#: When a batch began, by whatever recorded it.
+#: When a batch began, by its earliest record.
 _BEGAN = Coalesce("planned_ms", "started_ms", "committed_ms")
 
 
 @dataclass(frozen=True, slots=True)
 class SlowestBatches:
-    """Batches of a range, oldest first, and of how many; none are read of more than `MOST_RANKED`."""
+    """Batches of a range, oldest first, and their number; none are read where it exceeds `MOST_RANKED`."""
 
     batches: Sequence[Batch]
     number: int
 
     @property
     def is_whole(self) -> bool:
-        """Whether these are all of the range."""
+        """Return whether these are all batches of the range."""
         return len(self.batches) == self.number
 
 
-def batch_page(of: Query, wanted: Ranged, *, page: Number, size: int) -> Page[BatchEntry]:
+def batch_page(query: Query, wanted: Ranged, *, page: Number, size: int) -> Page[BatchEntry]:
     """Return one page of a query's batches that began in a range, the newest first."""
-    batches = page_of(_begun_within(of, wanted).order_by("-batch_id"), page, size)
-    return batches.with_items(batch_entries(of, batches.items))
+    batches = page_of(_begun_within(query, wanted).order_by("-batch_id"), page, size)
+    return batches.with_items(batch_entries(query, batches.items))
 
 
-def batches_before(of: Query, place: int | None, wanted: Ranged, *, limit: int) -> Sequence[BatchEntry]:
-    """Return the batches of a range before one, the newest first; without one from the newest on."""
-    rows = _begun_within(of, wanted)
+def batches_before(query: Query, place: int | None, wanted: Ranged, *, limit: int) -> Sequence[BatchEntry]:
+    """Return the batches of a range before one, the newest first; without one, from the newest on."""
+    rows = _begun_within(query, wanted)
     rows = rows if place is None else rows.filter(batch_id__lt=place)
-    return batch_entries(of, rows.order_by("-batch_id")[:limit])
+    return batch_entries(query, rows.order_by("-batch_id")[:limit])
 
 
-def _begun_within(of: Query, wanted: Ranged) -> QuerySet[Batch]:
-    rows = Batch.objects.filter(query=of)
+def _begun_within(query: Query, wanted: Ranged) -> QuerySet[Batch]:
+    rows = Batch.objects.filter(query=query)
     if wanted.from_ms is not None:
-        rows = rows.filter(batch_id__gte=_first_since(of, wanted.from_ms))
+        rows = rows.filter(batch_id__gte=_first_since(query, wanted.from_ms))
     if wanted.to_ms is not None:
-        rows = rows.filter(batch_id__lt=_first_since(of, wanted.to_ms))
+        rows = rows.filter(batch_id__lt=_first_since(query, wanted.to_ms))
     return rows
 
 
-def _first_since(of: Query, at_ms: int) -> int:
+def _first_since(query: Query, at_ms: int) -> int:
     """Return the number of the first batch that began at an instant or later.
 
-    Numbers rise with time, and have an index: a search that halves them asks 30 times for 10^9 batches.
+    Numbers rise with time and have an index: binary search needs 30 queries for 10^9 batches.
     """
     rows = (
-        Batch.objects.filter(query=of).annotate(began_ms=_BEGAN).exclude(began_ms=None).order_by("batch_id")
+        Batch.objects.filter(query=query)
+        .annotate(began_ms=_BEGAN)
+        .exclude(began_ms=None)
+        .order_by("batch_id")
     )
     low, high = 0, (rows.values_list("batch_id", flat=True).last() or 0) + 1
     while low < high:
@@ -147,9 +149,9 @@ def _first_since(of: Query, at_ms: int) -> int:
     return low
 
 
-def find_entry(of: Query, batch_id: int) -> BatchEntry | None:
-    """Return one batch of a query, None where nothing is kept of it."""
-    return next(iter(batch_entries(of, Batch.objects.filter(query=of, batch_id=batch_id))), None)
+def find_entry(query: Query, batch_id: int) -> BatchEntry | None:
+    """Return one batch of a query, None where no row of it is stored."""
+    return next(iter(batch_entries(query, Batch.objects.filter(query=query, batch_id=batch_id))), None)
 
 
 def recent_batches(of: Query, most: int) -> Sequence[Batch]:
@@ -159,7 +161,7 @@ def recent_batches(of: Query, most: int) -> Sequence[Batch]:
 
 
 def slowest_batches(queries: Iterable[Query], from_ms: int, to_ms: int, *, most: int) -> SlowestBatches:
-    """Return the batches that listeners reported in a range: all, or the slowest of each of so many steps."""
+    """Return the batches that listeners reported in a range: all, or the slowest of each step."""
     rows = Batch.objects.filter(
         query__in=[row.pk for row in queries],
         started_ms__gte=from_ms,
@@ -187,53 +189,57 @@ def _slowest_keys(rows: QuerySet[Batch], step_ms: int) -> Sequence[int]:
     return list(keys.values())
 
 
-def batch_entries(of: Query, batches: Iterable[Batch]) -> Sequence[BatchEntry]:
-    """Return batches, in their order, with what the query's sink decided about each."""
-    found = list(batches)
+def batch_entries(query: Query, batches: Iterable[Batch]) -> Sequence[BatchEntry]:
+    """Return batches, in their order, with the sink's decisions about each."""
+    rows = list(batches)
     by_batch: dict[int, list[SinkDecision]] = defaultdict(list)
-    numbers = [batch.batch_id for batch in found]
-    for each in SinkDecision.objects.filter(query=of, batch_id__in=numbers).order_by("round"):
-        by_batch[each.batch_id].append(each)
-    return [BatchEntry(batch, by_batch.get(batch.batch_id, ())) for batch in found]
+    numbers = [batch.batch_id for batch in rows]
+    for decision in SinkDecision.objects.filter(query=query, batch_id__in=numbers).order_by("round"):
+        by_batch[decision.batch_id].append(decision)
+    return [BatchEntry(batch, by_batch.get(batch.batch_id, ())) for batch in rows]
 
 
 def sent_transactions(of: Query, decision: SinkDecision | None) -> Sequence[Sent]:
     """Return the transactions of a decision, in one query."""
     packed = decision.transactions[:MOST_TRANSACTIONS] if decision else []
-    keys = {key_of(text.unescape_text(each["transactional_id"])): each["transactional_id"] for each in packed}
+    keys = {
+        key_of(text.unescape_text(written["transactional_id"])): written["transactional_id"]
+        for written in packed
+    }
     rows = Transaction.objects.select_related("cluster").filter(cluster=of.cluster_id, key__in=list(keys))
     known = {row.transactional_id: row for row in rows} if packed else {}
-    return [_sent(each, known.get(each["transactional_id"])) for each in packed]
+    return [_sent(written, known.get(written["transactional_id"])) for written in packed]
 
 
 def written_for(cluster_id: int, transactional_id: str) -> SinkWriter | None:
-    """Return whose sink an id is of, and the newest batch that it was decided about; None for other ids."""
+    """Return the sink that owns an id, and the id's newest decided batch; None for other ids."""
     query = owner_query(cluster_id, transactional_id)
     if query is None:
         return None
     lately = SinkDecision.objects.filter(query=query).order_by("-batch_id", "-round")[:_MOST_DECISIONS]
-    names = ((row, {each["transactional_id"] for each in row.transactions}) for row in lately)
-    return SinkWriter(query, next((row.batch_id for row, found in names if transactional_id in found), None))
+    names = ((row, {written["transactional_id"] for written in row.transactions}) for row in lately)
+    return SinkWriter(
+        query, next((row.batch_id for row, names_in_row in names if transactional_id in names_in_row), None)
+    )
 
 
 def decision_counts(of: Query) -> Mapping[str, int]:
     """Return the number of a query's decisions by status: the outcome, else "prepared" or "aborted"."""
     rows = SinkDecision.objects.filter(query=of).values_list("outcome", "decided").annotate(n=Count("id"))
-    found: dict[str, int] = defaultdict(int)
+    counts: dict[str, int] = defaultdict(int)
     for outcome, how, number in rows:
-        found[outcome or how] += number
-    return {how: found[how] for how in _STANDINGS if how in found}
+        counts[outcome or how] += number
+    return {how: counts[how] for how in _STANDINGS if how in counts}
 
 
 def newest_decision(of: Query) -> SinkDecision | None:
-    """Return what a query's sink decided last, None where it has decided nothing."""
+    """Return the newest decision of a query's sink, None where there is none."""
     return SinkDecision.objects.filter(query=of).order_by("-batch_id", "-round").first()
 
 
 def open_decisions(of: Iterable[Query]) -> Sequence[SinkDecision]:
-    """Return the prepared decisions of queries that nobody has carried out to the end, oldest first."""
-    keys = [row.pk for row in of]
-    rows = SinkDecision.objects.filter(query__in=keys, outcome="", decided=Decided.PREPARED.value)
+    """Return the prepared decisions of queries that are not carried out to the end, oldest first."""
+    rows = prepared_decisions().filter(query__in=[row.pk for row in of])
     return list(rows.select_related("query").order_by("decided_ms", "pk"))
 
 

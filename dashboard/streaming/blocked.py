@@ -1,6 +1,6 @@
-"""The streaming queries at an LSO that a transaction holds: a reader beside `groups`.
+"""The streaming queries at an LSO that a transaction blocks: a reader beside `groups`.
 
-They wait if they read read_committed, which is not visible from outside.
+They wait if they read read_committed, which their rows do not show.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ _MOST_QUERIES = 500
 
 
 class BlockedQuery(NamedTuple):
-    """A query that is at the LSO of a partition: its newest finished batch has read up to there."""
+    """A query at the LSO of a partition: its newest finished batch has read up to there."""
 
     cluster: str
     ident: str
     name: str
     topic: str
     partition: int
-    #: Since when it may wait there.
+    #: The time since which it may wait there.
     since_ms: int
 
 
 def blocked_queries(pins: Collection[PinRecord]) -> Mapping[int, Sequence[BlockedQuery]]:
-    """Return the queries at the LSO that a transaction holds in a partition, by the key of that pin's row."""
-    seen = partition_queries.partitions_by_name((pin.cluster_id, pin.topic, pin.partition) for pin in pins)
+    """Return the queries at the LSO that a transaction blocks in a partition, by the key of the pin's row."""
+    rows = partition_queries.partitions_by_name((pin.cluster_id, pin.topic, pin.partition) for pin in pins)
     held = {
         (pin.cluster_id, pin.topic, pin.partition): pin
         for pin in pins
-        if (row := seen.get((pin.cluster_id, pin.topic, pin.partition))) is not None
+        if (row := rows.get((pin.cluster_id, pin.topic, pin.partition))) is not None
         and row.pinned_ms is not None
         and row.lso == pin.start_offset
     }
-    found: dict[int, list[BlockedQuery]] = defaultdict(list)
+    blocked: dict[int, list[BlockedQuery]] = defaultdict(list)
     for batch in _finished({name[0] for name in held}):
         for where, position in _positions(batch).items():
             pin = held.get((batch.query.cluster_id, *where))
             if pin is not None and position == pin.start_offset:
-                pinned_ms = seen[pin.cluster_id, *where].pinned_ms or 0
+                pinned_ms = rows[pin.cluster_id, *where].pinned_ms or 0
                 who = batch.query.cluster.name, batch.query.ident, str(batch.query)
-                found[pin.pk].append(BlockedQuery(*who, *where, max(pinned_ms, batch.committed_ms or 0)))
-    return found
+                blocked[pin.pk].append(BlockedQuery(*who, *where, max(pinned_ms, batch.committed_ms or 0)))
+    return blocked
 
 
 def _finished(clusters: Collection[int]) -> Sequence[Batch]:

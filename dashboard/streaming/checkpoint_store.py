@@ -1,9 +1,8 @@
-"""Saves what `collectors.checkpoints.collector` saw: queries, their batches, and what their sinks decided.
-
-As `dashboard.transactions.store` does: the lease by its token, the revision, then what has changed, in
-database transactions of a few checkpoints each. What a listener reports of the same rows stays
-(`dashboard.streaming.progress_store`). Nothing is deleted because a folder is gone: these rows are the
-history that Spark does not keep.
+"""Saves what `collectors.checkpoints.collector` read: queries, their batches, and their sinks' decisions.
+As in `dashboard.transactions.store`, a save checks the lease by its token, takes a revision, then writes the
+changes, in database transactions of a few checkpoints each. Columns that a listener reports stay as they are
+(`dashboard.streaming.progress_store`). Rows outlive their folder: they are the history that Spark does not
+keep.
 """
 
 from __future__ import annotations
@@ -16,7 +15,8 @@ from django.conf import settings
 from dashboard.models import Batch, Query, SinkDecision
 from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import CHECKPOINTS as NAME
-from dashboard.runtime.leases import Lease
+from dashboard.runtime.leases import Lease, collector_row
+from dashboard.runtime.sql import in_portions, write_rows
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.streaming.mapping import (
     decision_rows,
@@ -28,23 +28,24 @@ from dashboard.streaming.mapping import (
 from dashboard.streaming.operator_state import save_operator_state
 from dashboard.streaming.registry import Folder, by_path, is_alive, rows_of
 from fenceline.kafka.families import fit_name
-from fenceline.spark.records import CheckpointObservation, Decided, DecisionOutcome, Ledger, LedgerState
+from fenceline.spark.records import (
+    Checkpoint,
+    CheckpointObservation,
+    Decided,
+    DecisionOutcome,
+    Ledger,
+    LedgerState,
+)
 
 __all__ = ["NAME", "known_folders", "save_checkpoints"]
 
-#: Rows in one save, so that no other writer waits for long: some twenty checkpoints that have moved.
+#: Maximum rows in one save, so that other writers wait briefly: some twenty checkpoints with new batches.
 _SAVE_AT_ONCE = 100
-_ASK_AT_ONCE = 5_000
 _LONGEST_SCOPE = 300
 #: Scopes of gaps that name a checkpoint's folder.
 _FOLDER = "checkpoint:"
-_PLANNED = ["planned_ms", "watermark_ms", "offsets", "rev"]
-_FINISHED = ["committed_ms", "next_watermark_ms", "rev"]
-_DECISION = [
-    "decided", "by", "decided_ms", "run_id", "generation", "reason", "transactions", "input", "outcome",
-    "done_ms", "done_by", "lost",
-]  # fmt: skip
-#: The columns that are reset when a batch's id is planned anew: they were reported of the one before.
+_BATCH_KEY = ("query_id", "batch_id")
+#: The columns that are reset when a batch's id is planned anew: they belong to the earlier batch.
 _ANEW: Mapping[str, Any] = {
     "committed_ms": None, "next_watermark_ms": None, "run_id": "", "started_ms": None, "duration_ms": None,
     "input_rows": None, "output_rows": None, "input_rate": None, "processed_rate": None, "durations": {},
@@ -53,7 +54,7 @@ _ANEW: Mapping[str, Any] = {
 
 
 def known_folders(lease: Lease) -> Sequence[str]:
-    """Return the folders of checkpoints that were there when a poll was saved last."""
+    """Return the folders of checkpoints that existed at the last saved poll."""
     rows = Query.objects.filter(cluster_id=lease.cluster_id).exclude(checkpoint="")
     return list(rows.exclude(detail__has_key="gone").values_list("checkpoint", flat=True))
 
@@ -65,22 +66,38 @@ def save_checkpoints(
     *,
     gaps: Mapping[str, tuple[int, str]],
     now_ms: int,
+    skipped: Mapping[str, Sequence[tuple[str, int, str]]] | None = None,
 ) -> int:
     """Save observed checkpoints; return how many queries they changed. Raises `LeaseLost`.
-
-    `gone` are the folders that are there no more. `gaps` is everything that cannot be seen now: since when
-    and why, by scope; `checkpoint:PATH` becomes that query's own.
+    `gone` are the deleted folders. `gaps` are all current gaps by scope, each with its start and reason;
+    `checkpoint:PATH` becomes the query's own. `skipped`: by root, the folders that were not searched (name,
+    count, the first one).
     """
     reasons = {scope.removeprefix(_FOLDER): why for scope, (_, why) in gaps.items()}
-    paths = [each.checkpoint.path for each in observations]
+    paths = [observation.checkpoint.path for observation in observations]
     wrong = _outside(lease) | {path: f"the folder {path} is gone" for path in gone} | reasons
     known_rows = by_path(lease.cluster_id, paths)
     fresh = [
-        each for each in observations if _is_news(known_rows.get(each.checkpoint.path), each, wrong, now_ms)
+        observation
+        for observation in observations
+        if _is_news(known_rows.get(observation.checkpoint.path), observation, wrong, now_ms)
     ]
     for part in _parts(fresh):
         _save_some(lease, part, wrong, now_ms)
+    if skipped is not None:
+        _save_skipped(lease, skipped)
     return len(fresh) + _save_rest(lease, paths, gone, wrong, gaps, now_ms)
+
+
+@retry_write
+def _save_skipped(lease: Lease, skipped: Mapping[str, Sequence[tuple[str, int, str]]]) -> None:
+    """Save the folders below the roots that are not searched, where they changed."""
+    wanted = {root: [list(folder) for folder in folders] for root, folders in sorted(skipped.items())}
+    row = collector_row(lease).get()
+    if row.detail.get("skipped", {}) != wanted:
+        with write_transaction(lease) as write:
+            collector_row(lease).update(detail={**row.detail, "skipped": wanted})
+            write.notify_after_commit("collectors")
 
 
 @retry_write
@@ -92,10 +109,10 @@ def _save_rest(
     gaps: Mapping[str, tuple[int, str]],
     now_ms: int,
 ) -> int:
-    """Save what is no checkpoint's own; return of how many queries it is news that they cannot be read."""
+    """Save what belongs to no single checkpoint; return the number of queries that became unreadable."""
     with write_transaction(lease, {"seen_through_ms": now_ms}) as write:
-        for some in _some(paths):
-            Query.objects.filter(cluster_id=lease.cluster_id, checkpoint__in=some).update(seen_ms=now_ms)
+        for polled in in_portions(Query.objects.filter(cluster_id=lease.cluster_id), "checkpoint", paths):
+            polled.update(seen_ms=now_ms)
         rows = list(by_path(lease.cluster_id, wrong).values())
         names = [row.ident for row in _blame(rows, wrong, set(gone))]
         idents = {row.checkpoint: row.ident for row in rows}
@@ -110,9 +127,11 @@ def _save_rest(
 
 
 def _outside(lease: Lease) -> dict[str, str]:
-    """Return why known folders that no root of the configuration holds any more are not polled."""
-    mine = [each for each in settings.FENCELINE.checkpoints if each.cluster == lease.cluster]
-    roots = [each.root.rstrip("/") for each in mine]
+    """Return, for known folders below no configured root, that they are no longer polled."""
+    mine = [
+        root_config for root_config in settings.FENCELINE.checkpoints if root_config.cluster == lease.cluster
+    ]
+    roots = [root_config.root.rstrip("/") for root_config in mine]
     return {
         path: f"no root in [[checkpoints]] holds {path} any more: it is as it was seen last"
         for path in known_folders(lease)
@@ -135,23 +154,31 @@ def _changes(
     row: Query, observation: CheckpointObservation, wrong: Mapping[str, str], now_ms: int
 ) -> Mapping[str, Any]:
     """Return the columns of a query that a poll changes."""
+    has_advanced = row.seen_ms is not None and _is_ahead(observation.checkpoint, row)
     columns = {
+        "advanced_ms": now_ms if has_advanced else row.advanced_ms,
         **query_columns(observation, row, alive=is_alive(row, now_ms)),
         "error": wrong.get(observation.checkpoint.path, ""),
     }
     return {name: value for name, value in columns.items() if getattr(row, name) != value}
 
 
+def _is_ahead(checkpoint: Checkpoint, row: Query) -> bool:
+    """Return whether a log has a newer batch than at the poll before."""
+    newest = (checkpoint.newest_planned, row.planned), (checkpoint.newest_finished, row.finished)
+    return any(now is not None and (before is None or now > before) for now, before in newest)
+
+
 def _parts(observations: Sequence[CheckpointObservation]) -> Iterator[Sequence[CheckpointObservation]]:
     part: list[CheckpointObservation] = []
     size = 0
-    for each in observations:
-        # Where batches are new, as many decisions are.
-        rows = 1 + 2 * (len(each.planned) + len(each.finished))
+    for observation in observations:
+        # New batches come with as many decisions.
+        rows = 1 + 2 * (len(observation.planned) + len(observation.finished))
         if part and size + rows > _SAVE_AT_ONCE:
             yield part
             part, size = [], 0
-        part.append(each)
+        part.append(observation)
         size += rows
     if part:
         yield part
@@ -162,8 +189,13 @@ def _save_some(
     lease: Lease, observations: Sequence[CheckpointObservation], wrong: Mapping[str, str], now_ms: int
 ) -> None:
     folders = [
-        Folder(each.checkpoint.path, each.checkpoint.query_id, each.checkpoint.newest_finished)
-        for each in observations
+        Folder(
+            observation.checkpoint.path,
+            observation.checkpoint.query_id,
+            observation.checkpoint.newest_finished,
+            {entry.batch_id: entry.planned_ms for entry in observation.planned},
+        )
+        for observation in observations
     ]
     with write_transaction(lease) as write:
         rev = write.next_rev()
@@ -189,19 +221,17 @@ def _save_one(
 
 
 def _save_batches(row: Query, observation: CheckpointObservation, rev: int, now_ms: int) -> None:
-    """Save what is new in the two logs; each of them writes its own columns."""
+    """Save the new entries of the two logs; each log writes its own columns."""
     planned = planned_rows(row, observation.planned, rev)
-    finished = finished_rows(row, observation.finished, observation.committed_ms, rev, now_ms)
     _begin_anew(row, planned)
-    for rows, fields in ((planned, _PLANNED), (finished, _FINISHED)):
-        Batch.objects.bulk_create(
-            rows, update_conflicts=True, unique_fields=["query", "batch_id"], update_fields=fields
-        )
+    write_rows(Batch, planned, _BATCH_KEY)
+    finished = finished_rows(row, observation.finished, observation.committed_ms, rev, now_ms)
+    write_rows(Batch, finished, _BATCH_KEY)
 
 
-def _begin_anew(row: Query, planned: Sequence[Batch]) -> None:
-    """Clear batches that were planned before at another time: the checkpoint was put back since."""
-    times = {each.batch_id: each.planned_ms for each in planned}
+def _begin_anew(row: Query, planned: Sequence[Mapping[str, Any]]) -> None:
+    """Clear batches that were planned at another time before: the checkpoint was restored since."""
+    times = {batch["batch_id"]: batch["planned_ms"] for batch in planned}
     recorded = Batch.objects.filter(query=row, batch_id__in=list(times)).exclude(planned_ms=None)
     anew = [batch for batch, at_ms in recorded.values_list("batch_id", "planned_ms") if at_ms != times[batch]]
     if anew:
@@ -217,43 +247,30 @@ def _save_decisions(row: Query, ledger: LedgerState, finished: int | None, now_m
         for batch, number, decided, outcome in kept.values_list("batch_id", "round", "decided", "outcome")
     }
     news = {which for which, how in states.items() if stored.get(which) != how}
-    rows = decision_rows(row, ledger, news)
-    for each in rows:
-        # Only a new row takes it: `_DECISION` does not name it.
-        each.first_seen_ms = now_ms
-    SinkDecision.objects.bulk_create(
-        rows,
-        update_conflicts=True,
-        unique_fields=["query", "batch_id", "round"],
-        update_fields=_DECISION,
-    )
+    rows = [{**decision, "first_seen_ms": now_ms} for decision in decision_rows(row, ledger, news)]
+    write_rows(SinkDecision, rows, (*_BATCH_KEY, "round"), keep=("first_seen_ms",))
     if isinstance(ledger.ledger, Ledger) and not ledger.broken:
         _let_go(row, states.keys(), finished)
 
 
 def _let_go(row: Query, held: Collection[tuple[int, int]], finished: int | None) -> None:
-    """Close open decisions that the ledger does not hold any more.
-
-    The sink sweeps what is over; Spark goes on only behind a batch that is. One that is not over can only be
-    missing because the folder was put back to an older state, in which it never was.
+    """Close open decisions that the ledger no longer holds.
+    The sink removes finished ones, and Spark goes on only after a finished batch. An unfinished one can be
+    missing only because the folder was restored to an older state, without it.
     """
-    for each in SinkDecision.objects.filter(query=row, outcome=""):
-        if (each.batch_id, each.round) in held:
+    for decision in SinkDecision.objects.filter(query=row, outcome=""):
+        if (decision.batch_id, decision.round) in held:
             continue
-        if finished is None or finished < each.batch_id:
-            each.delete()
+        if finished is None or finished < decision.batch_id:
+            decision.delete()
             continue
-        prepared = each.decided == Decided.PREPARED
-        each.outcome = DecisionOutcome.COMMITTED.value if prepared else DecisionOutcome.ABORTED.value
-        each.save(update_fields=["outcome"])
-
-
-def _some(paths: Sequence[str]) -> Iterator[Sequence[str]]:
-    return (paths[start : start + _ASK_AT_ONCE] for start in range(0, len(paths), _ASK_AT_ONCE))
+        prepared = decision.decided == Decided.PREPARED
+        decision.outcome = DecisionOutcome.COMMITTED.value if prepared else DecisionOutcome.ABORTED.value
+        decision.save(update_fields=["outcome"])
 
 
 def _blame(rows: Sequence[Query], wrong: Mapping[str, str], gone: Collection[str]) -> list[Query]:
-    """Note of queries why their checkpoints cannot be read; return those of which that is news."""
+    """Save why checkpoints of queries cannot be read; return the queries for which that is new."""
     news = [row for row in rows if row.error != wrong[row.checkpoint]]
     for row in news:
         row.error = wrong[row.checkpoint]

@@ -1,5 +1,4 @@
-"""How far streaming queries have read: their positions against where the logs begin, are readable to and end.
-
+"""Lag of streaming queries: their positions against the start, the readable end and the end of the logs.
 Spark commits nothing to its consumer groups: positions come from the offset log of the newest finished batch,
 or from its listener's progress event.
 """
@@ -8,15 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from operator import or_
 from typing import Any
-
-from django.db.models import Q
 
 from dashboard.models import Batch, PartitionRecord, PinRecord, Query
 from dashboard.partitions import queries as partitions
-from dashboard.streaming import queries as streaming_queries
+from dashboard.streaming.positions import batches_by_number, finished_batches
 from fenceline.decode import checkpoint
 from fenceline.facts import TopicPartition
 from fenceline.kafka.end_offset_history import passed_ms, unpack_ends
@@ -25,38 +20,34 @@ from fenceline.kafka.partitions import Offsets
 
 #: The queries of a cluster that a partition's page searches for its readers.
 _MOST_QUERIES = 500
-#: So much later than a position by another machine's clock is later for sure.
+#: A later instant counts as later than another machine's only from this difference on.
 _SETTLED_MS = 10_000
-
-
-_BATCH = (
-    "query_id", "batch_id", "offsets", "sources", "committed_ms", "started_ms", "duration_ms",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How far a query has read one partition; figures are None where they are not known."""
+    """A query's position in one partition; figures are None where they are not known."""
 
     source: str
     topic: str
     partition: int
     #: The next offset that it reads, once its newest finished batch is done.
     position: int
-    #: Where the batch that is planned and not finished ends.
+    #: The end of the batch that is planned and not finished.
     planned: int | None = None
     #: When that batch was done, by the clock of its driver or store.
     reached_ms: int | None = None
     seen: PartitionRecord | None = None
-    #: The open transactions that hold it back, the one at the LSO first.
+    #: The open transactions that block it, the one at the LSO first.
     pins: Sequence[PinRecord] = ()
-    #: Since when there has been something to read.
+    #: The time since which there is something to read.
     behind_ms: int | None = None
 
     @property
     def lag_lso(self) -> int | None:
-        """Return the offsets that it could read if it reads committed."""
-        return self._before(self.seen.lso if self.seen else None)
+        """Return the offsets that it could read with read_committed: deleted ones do not count."""
+        lag = self._before(self.seen.lso if self.seen else None)
+        return lag and max(0, lag - (self.lost_offsets or 0))
 
     @property
     def lag_hw(self) -> int | None:
@@ -65,7 +56,7 @@ class PartitionLag:
 
     @property
     def lost_offsets(self) -> int | None:
-        """Return how many offsets that it has not read are deleted."""
+        """Return the number of deleted offsets that it has not read."""
         start = self.seen.log_start if self.seen else None
         return None if start is None else max(0, start - self.position)
 
@@ -88,8 +79,8 @@ class PartitionLag:
         if row is None or row.pinned_ms is None or row.lso is None or row.high_watermark is None:
             return ""
         offsets = Offsets(row.log_start or 0, row.lso, row.high_watermark, row.leader or 0)
-        found = waiting_state(self.position, offsets, only_markers=False)
-        return found.value if found else ""
+        state = waiting_state(self.position, offsets, only_markers=False)
+        return state.value if state else ""
 
     def _before(self, end: int | None) -> int | None:
         return None if end is None or self.is_past_end else max(0, end - self.position)
@@ -97,7 +88,7 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One source of a query: what it is called, and how far it is read."""
+    """One source of a query: its name, and its positions."""
 
     source: str
     #: As Spark describes it (`KafkaV2[Subscribe[orders]]`), "" without a listener's report.
@@ -109,50 +100,52 @@ class Source:
 
 @dataclass(frozen=True, slots=True)
 class QueryLag:
-    """How far behind a query is over all of its partitions; `partial` where that of some is unknown."""
+    """Lag of a query over all of its partitions; `partial` where that of some is unknown."""
 
     lag_lso: int | None = None
     lag_hw: int | None = None
     partial: bool = False
     partitions: int = 0
-    #: The blockers of partitions at whose LSO it is, and how many those are.
+    #: The blockers of the partitions at whose LSO it is, and the number of those partitions.
     blockers: Sequence[PinRecord] = ()
     blocked: int = 0
 
 
 def source_positions(raw: str | None) -> Mapping[TopicPartition, int]:
-    """Return a Kafka source's offsets, none of other kinds; -1 and -2, which stand for ends, are left out."""
+    """Return a Kafka source's offsets, none for other kinds; -1 and -2 (ends) are left out."""
     return {at: offset for at, offset in (checkpoint.parse_positions(raw) or {}).items() if offset >= 0}
 
 
 def query_sources(rows: Sequence[Query]) -> Mapping[int, Sequence[Source]]:
-    """Return the sources of queries by the query's key: in four queries for all of them."""
-    done = _batches(_finished(rows))
-    planned = _batches({row.pk: row.planned for row in rows if row.planned is not None})
-    found = {row.pk: _sources(done.get(row.pk), planned.get(row.pk)) for row in rows}
+    """Return the sources of queries by the query's key: in four SQL queries for all of them."""
+    done = finished_batches(rows)
+    planned = batches_by_number({row.pk: row.planned for row in rows if row.planned is not None})
+    sources = {row.pk: _sources(done.get(row.pk), planned.get(row.pk)) for row in rows}
     clusters = {row.pk: row.cluster_id for row in rows}
-    seen, pins = _looked_up(clusters, found)
+    seen, pins = _looked_up(clusters, sources)
     return {
         pk: [
-            replace(each, parts=[_seen(clusters[pk], part, seen, pins) for part in each.parts]) for each in of
+            replace(source, parts=[_seen(clusters[pk], part, seen, pins) for part in source.parts])
+            for source in sources_of_query
         ]
-        for pk, of in found.items()
+        for pk, sources_of_query in sources.items()
     }
 
 
 def source_topics(rows: Sequence[Query]) -> Mapping[int, Sequence[str]]:
-    """Return the topics of Kafka that queries read, by the query's key: of its newest batch that is known."""
+    """Return the Kafka topics that queries read, by the query's key: those of the newest known batch."""
     planned = {row.pk: row.planned for row in rows if row.planned is not None}
-    batches = _batches({**_finished([row for row in rows if row.pk not in planned]), **planned})
+    unplanned = [row for row in rows if row.pk not in planned]
+    batches = {**finished_batches(unplanned), **batches_by_number(planned)}
     return {
         pk: sorted({where.topic for _, raw in _offsets(batch) for where in source_positions(raw)})
         for pk, batch in batches.items()
     }
 
 
-def query_lag(of: Sequence[Source]) -> QueryLag:
-    """Return how far behind the whole of a query is."""
-    parts = [part for source in of for part in source.parts]
+def query_lag(sources: Sequence[Source]) -> QueryLag:
+    """Return the lag of a whole query."""
+    parts = _each_once(part for source in sources for part in source.parts)
     lso = [part.lag_lso for part in parts if part.lag_lso is not None]
     high = [part.lag_hw for part in parts if part.lag_hw is not None]
     stuck = [part for part in parts if part.waiting_state == Waiting.PROBABLY]
@@ -167,8 +160,18 @@ def query_lag(of: Sequence[Source]) -> QueryLag:
     )
 
 
+def _each_once(parts: Iterable[PartitionLag]) -> Sequence[PartitionLag]:
+    """Return each partition once: where several sources read it, the one with the lower position."""
+    by_partition: dict[tuple[str, int], PartitionLag] = {}
+    for part in parts:
+        other = by_partition.setdefault((part.topic, part.partition), part)
+        if part.position < other.position:
+            by_partition[part.topic, part.partition] = part
+    return list(by_partition.values())
+
+
 def worst_first(parts: Iterable[PartitionLag]) -> Sequence[PartitionLag]:
-    """Return partitions in the order in which they need somebody: lost records, held ones, then by lag."""
+    """Return partitions by urgency: lost records, then blocked ones, then by lag."""
     return sorted(
         parts,
         key=lambda part: (
@@ -183,7 +186,7 @@ def worst_first(parts: Iterable[PartitionLag]) -> Sequence[PartitionLag]:
 
 
 def add_unread_since(parts: Sequence[PartitionLag], cluster_id: int, now_ms: int) -> Sequence[PartitionLag]:
-    """Return partitions with since when there is something to read, where their end history shows it."""
+    """Return partitions with the time since which they have unread records, where their history shows it."""
     topics, numbers = {part.topic for part in parts}, {part.partition for part in parts}
     rows = PartitionRecord.objects.filter(cluster=cluster_id, topic__in=topics, partition__in=numbers)
     ends = {
@@ -196,42 +199,24 @@ def add_unread_since(parts: Sequence[PartitionLag], cluster_id: int, now_ms: int
 
 
 def partition_readers(row: PartitionRecord, *, most: int) -> Sequence[tuple[Query, PartitionLag]]:
-    """Return the queries that read a partition, and how far, those that are furthest behind first."""
-    found = Query.objects.filter(cluster=row.cluster_id).select_related("cluster").defer("detail")
-    known = {each.pk: each for each in found[:_MOST_QUERIES]}
+    """Return the queries that read a partition with their lag, those that are furthest behind first."""
+    rows = Query.objects.filter(cluster=row.cluster_id).select_related("cluster").defer("detail")
+    known = {query.pk: query for query in rows[:_MOST_QUERIES]}
     pins = partitions.partition_pins([(row.cluster_id, row.topic, row.partition)])
     parts = [
         (known[pk], replace(part, seen=row, pins=pins.get((row.cluster_id, row.topic, row.partition), ())))
-        for pk, batch in _batches(_finished(list(known.values()))).items()
-        for source in _sources(batch, None)
-        for part in source.parts
+        for pk, batch in finished_batches(list(known.values())).items()
+        for part in _each_once(part for source in _sources(batch, None) for part in source.parts)
         if (part.topic, part.partition) == (row.topic, row.partition)
     ]
-    return sorted(parts, key=lambda each: (-(each[1].lag_hw or 0), str(each[0])))[:most]
-
-
-def _finished(rows: Sequence[Query]) -> Mapping[int, int]:
-    """Return each query's newest finished batch: by its checkpoint, else by its listener."""
-    reported = streaming_queries.newest_batches(
-        [row for row in rows if row.finished is None and row.planned is None]
-    )
-    return {**{row.pk: row.finished for row in rows if row.finished is not None}, **reported}
-
-
-def _batches(numbers: Mapping[int, int]) -> Mapping[int, Batch]:
-    found: dict[int, Batch] = {}
-    for part in streaming_queries.batch_portions(numbers):
-        wanted = reduce(or_, (Q(query=pk, batch_id=number) for pk, number in part.items()))
-        batches = Batch.objects.filter(wanted).only(*_BATCH)
-        found |= {batch.query_id: batch for batch in batches}
-    return found
+    return sorted(parts, key=lambda pair: (-(pair[1].lag_hw or 0), str(pair[0])))[:most]
 
 
 def _sources(done: Batch | None, planned: Batch | None) -> Sequence[Source]:
     ahead = {name: source_positions(raw) for name, raw in _offsets(planned)} if planned else {}
     reported = (done.sources if done else None) or (planned.sources if planned else [])
     reached_ms = _reached_ms(done) if done else None
-    found = []
+    sources = []
     for number, (name, raw) in enumerate(_offsets(done)):
         described = reported[number].get("description", "") if number < len(reported) else ""
         parts = [
@@ -245,15 +230,15 @@ def _sources(done: Batch | None, planned: Batch | None) -> Sequence[Source]:
             )
             for where, at in source_positions(raw).items()
         ]
-        found.append(Source(name, described, raw, parts))
-    return found
+        sources.append(Source(name, described, raw, parts))
+    return sources
 
 
 def _offsets(batch: Batch | None) -> Sequence[tuple[str, str | None]]:
-    """Return how far each source of a batch goes, by its checkpoint, else by its progress."""
+    """Return the end of each source of a batch, by its checkpoint, else by its progress."""
     if batch is None:
         return []
-    ends = [(str(number), each.get("end")) for number, each in enumerate(batch.sources)]
+    ends = [(str(number), source.get("end")) for number, source in enumerate(batch.sources)]
     return [(str(name), raw) for name, raw in batch.offsets] or ends
 
 
@@ -272,11 +257,11 @@ _Seen = Mapping[partitions.Name, PartitionRecord]
 _Pins = Mapping[partitions.Name, Sequence[PinRecord]]
 
 
-def _looked_up(clusters: Mapping[int, int], found: Mapping[int, Sequence[Source]]) -> tuple[_Seen, _Pins]:
+def _looked_up(clusters: Mapping[int, int], sources: Mapping[int, Sequence[Source]]) -> tuple[_Seen, _Pins]:
     names = {
         (clusters[pk], part.topic, part.partition)
-        for pk, of in found.items()
-        for source in of
+        for pk, sources_of_query in sources.items()
+        for source in sources_of_query
         for part in source.parts
     }
     seen = partitions.partitions_by_name(names)

@@ -1,6 +1,5 @@
 """Maps an observed checkpoint to the tables: values of columns, from facts alone.
-
-`Query.detail` is for people, and for what nothing asks the database about:
+`Query.detail` holds what no SQL query filters by:
 
     conf        what a restart takes over of the session's configuration
     sources     [{"source", "offset": JSON text or null, "info": {…}}] of the newest planned batch
@@ -23,7 +22,7 @@ import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dashboard.models import Batch, Query, SinkDecision
+from dashboard.models import Query
 from fenceline.decode.ledger import transaction_to_json
 from fenceline.spark.records import (
     Broken,
@@ -41,16 +40,19 @@ from fenceline.spark.records import (
 from fenceline.spark.restart_prediction import Restart, predict_restart
 from fenceline.spark.safe_to_restart import EXACTLY_ONCE
 
+#: Columns of a decision that are its fields.
+_OF_DECISION = ("batch_id", "round", "decided", "generation", "reason", "input")
+
 
 def query_columns(observation: CheckpointObservation, row: Query, *, alive: bool | None) -> Mapping[str, Any]:
-    """Return the columns of a query from one poll: all but its time and what it could not read."""
+    """Return the columns of a query from one poll, except its time and its errors."""
     checkpoint, ledger = observation.checkpoint, observation.ledger
     asynchronous = bool(row.asynchronous)
     verdict = predict_restart(checkpoint, alive=alive, asynchronous=asynchronous)
     entry = checkpoint.last_offsets
     known = ledger.ledger if ledger is not None and isinstance(ledger.ledger, Ledger) else None
     prepared = _prepared(ledger)
-    expiries = [each.expires_ms for decision in prepared for each in decision.transactions]
+    expiries = [transaction.expires_ms for decision in prepared for transaction in decision.transactions]
     return {
         "query_id": checkpoint.query_id or row.query_id,
         "planned": checkpoint.newest_planned,
@@ -73,7 +75,7 @@ def query_columns(observation: CheckpointObservation, row: Query, *, alive: bool
 def checkpoint_detail(
     observation: CheckpointObservation, verdict: Restart, *, asynchronous: bool
 ) -> dict[str, Any]:
-    """Return what is kept for the inspector, as JSON has it."""
+    """Return the JSON that the inspector shows."""
     checkpoint = observation.checkpoint
     offsets, commits = checkpoint.last_offsets, checkpoint.last_commit
     return {
@@ -81,13 +83,13 @@ def checkpoint_detail(
         "initial": {source: _packed_positions(at) for source, at in sorted(checkpoint.initial.items())},
         "operators": [
             {
-                "operator_id": each.operator_id,
-                "name": each.name,
-                "stores": [{"name": store.name, "partitions": store.partitions} for store in each.stores],
+                "operator_id": operator.operator_id,
+                "name": operator.name,
+                "stores": [{"name": store.name, "partitions": store.partitions} for store in operator.stores],
             }
-            for each in checkpoint.operators
+            for operator in checkpoint.operators
         ],
-        "broken": [each._asdict() | {"damage": each.damage.value} for each in _broken(observation)],
+        "broken": [broken._asdict() | {"damage": broken.damage.value} for broken in _broken(observation)],
         "foreign": list(checkpoint.foreign),
         "versions": {
             "offsets": offsets.version if isinstance(offsets, OffsetsEntry) else None,
@@ -105,55 +107,58 @@ def checkpoint_detail(
     }
 
 
-def planned_rows(query: Query, entries: Iterable[OffsetsEntry], rev: int) -> Sequence[Batch]:
-    """Return batches with the columns that `offsets/N` has."""
+def planned_rows(query: Query, entries: Iterable[OffsetsEntry], rev: int) -> Sequence[Mapping[str, Any]]:
+    """Return the columns of batches that `offsets/N` has."""
     return [
-        Batch(
-            query=query,
-            batch_id=each.batch_id,
-            planned_ms=each.planned_ms,
-            watermark_ms=each.watermark_ms,
-            offsets=[[source.source, source.raw] for source in each.sources],
-            rev=rev,
-        )
-        for each in entries
+        {
+            "query_id": query.pk,
+            "batch_id": entry.batch_id,
+            "planned_ms": entry.planned_ms,
+            "watermark_ms": entry.watermark_ms,
+            "offsets": [[source.source, source.raw] for source in entry.sources],
+            "rev": rev,
+        }
+        for entry in entries
     ]
 
 
 def finished_rows(
     query: Query, entries: Iterable[CommitsEntry], at_ms: Mapping[int, int], rev: int, now_ms: int
-) -> Sequence[Batch]:
-    """Return batches with the columns that `commits/N` has; one whose file has no time counts from now."""
+) -> Sequence[Mapping[str, Any]]:
+    """Return the columns of batches that `commits/N` has; one without a time gets the current time."""
     return [
-        Batch(
-            query=query,
-            batch_id=each.batch_id,
-            committed_ms=at_ms.get(each.batch_id, now_ms),
-            next_watermark_ms=each.next_watermark_ms,
-            rev=rev,
-        )
-        for each in entries
+        {
+            "query_id": query.pk,
+            "batch_id": entry.batch_id,
+            "committed_ms": at_ms.get(entry.batch_id, now_ms),
+            "next_watermark_ms": entry.next_watermark_ms,
+            "rev": rev,
+        }
+        for entry in entries
     ]
 
 
 def decision_states(ledger: LedgerState) -> Mapping[tuple[int, int], tuple[str, str]]:
     """Return the state of each decision of a ledger, by batch and round: the decision and its outcome."""
-    done = {(each.batch_id, each.round): each.outcome.value for each in ledger.done}
+    done = {(ended.batch_id, ended.round): ended.outcome.value for ended in ledger.done}
     return {
-        (each.batch_id, each.round): (each.decided.value, done.get((each.batch_id, each.round), ""))
-        for each in ledger.decisions
+        (decision.batch_id, decision.round): (
+            decision.decided.value,
+            done.get((decision.batch_id, decision.round), ""),
+        )
+        for decision in ledger.decisions
     }
 
 
 def decision_rows(
     query: Query, ledger: LedgerState, wanted: Collection[tuple[int, int]]
-) -> Sequence[SinkDecision]:
-    """Return some decisions of a ledger, by batch and round, and how they ended."""
-    done = {(each.batch_id, each.round): each for each in ledger.done}
+) -> Sequence[Mapping[str, Any]]:
+    """Return the columns of some decisions of a ledger, by batch and round, with their outcome."""
+    done = {(ended.batch_id, ended.round): ended for ended in ledger.done}
     return [
-        _decision(query, each, done.get((each.batch_id, each.round)))
-        for each in ledger.decisions
-        if (each.batch_id, each.round) in wanted
+        _decision(query, decision, done.get((decision.batch_id, decision.round)))
+        for decision in ledger.decisions
+        if (decision.batch_id, decision.round) in wanted
     ]
 
 
@@ -162,29 +167,24 @@ def ledger_fingerprint(ledger: LedgerState) -> str:
     return hashlib.sha256(repr(sorted(decision_states(ledger).items())).encode()).hexdigest()[:16]
 
 
-def _decision(query: Query, decision: Decision, done: Done | None) -> SinkDecision:
-    return SinkDecision(
-        query=query,
-        batch_id=decision.batch_id,
-        round=decision.round,
-        decided=decision.decided.value,
-        by=decision.by[:16],
-        decided_ms=decision.at_ms,
-        run_id=decision.run_id[:36],
-        generation=decision.generation,
-        reason=decision.reason,
-        transactions=[transaction_to_json(each) for each in decision.transactions],
-        input=[list(each) for each in decision.input],
-        outcome="" if done is None else done.outcome.value,
-        done_ms=None if done is None else done.at_ms,
-        done_by="" if done is None else done.by[:16],
-        lost=[] if done is None else list(done.lost),
-    )
+def _decision(query: Query, decision: Decision, done: Done | None) -> Mapping[str, Any]:
+    return {
+        "query_id": query.pk,
+        **{name: getattr(decision, name) for name in _OF_DECISION},
+        "by": decision.by[:16],
+        "run_id": decision.run_id[:36],
+        "decided_ms": decision.at_ms,
+        "transactions": [transaction_to_json(transaction) for transaction in decision.transactions],
+        "outcome": "" if done is None else done.outcome.value,
+        "done_ms": None if done is None else done.at_ms,
+        "done_by": "" if done is None else done.by[:16],
+        "lost": [] if done is None else list(done.lost),
+    }
 
 
 def _prepared(ledger: LedgerState | None) -> Sequence[Decision]:
-    found = ledger.open_decisions() if ledger is not None else ()
-    return [each for each in found if each.decided is Decided.PREPARED]
+    decisions = ledger.open_decisions() if ledger is not None else ()
+    return [decision for decision in decisions if decision.decided is Decided.PREPARED]
 
 
 def _of_offsets(entry: OffsetsEntry | None) -> dict[str, Any]:
@@ -194,11 +194,11 @@ def _of_offsets(entry: OffsetsEntry | None) -> dict[str, Any]:
         "conf": dict(sorted(entry.conf.items())),
         "sources": [
             {
-                "source": each.source,
-                "offset": each.raw,
-                "info": dict(entry.source_info.get(each.source, {})),
+                "source": source.source,
+                "offset": source.raw,
+                "info": dict(entry.source_info.get(source.source, {})),
             }
-            for each in entry.sources
+            for source in entry.sources
         ],
         "control": entry.control,
     }
@@ -208,7 +208,7 @@ def _of_ledger(ledger: LedgerState) -> dict[str, Any]:
     known = ledger.ledger if isinstance(ledger.ledger, Ledger) else None
     return {
         "path": ledger.path,
-        "broken": [each._asdict() | {"damage": each.damage.value} for each in _broken_ledger(ledger)],
+        "broken": [broken._asdict() | {"damage": broken.damage.value} for broken in _broken_ledger(ledger)],
         "created_ms": known.created_ms if known else None,
         "first_batch": known.first_batch if known else None,
         "run_id": ledger.run_id,
@@ -220,10 +220,10 @@ def _broken(observation: CheckpointObservation) -> Iterator[Broken]:
     checkpoint: Checkpoint = observation.checkpoint
     seen: set[Broken] = set()
     entries = checkpoint.previous_offsets, checkpoint.last_offsets, checkpoint.last_commit
-    for each in (checkpoint.identity, *entries, *checkpoint.broken):
-        if isinstance(each, Broken) and each not in seen:
-            seen.add(each)
-            yield each
+    for entry in (checkpoint.identity, *entries, *checkpoint.broken):
+        if isinstance(entry, Broken) and entry not in seen:
+            seen.add(entry)
+            yield entry
 
 
 def _broken_ledger(ledger: LedgerState) -> Iterator[Broken]:
@@ -233,10 +233,10 @@ def _broken_ledger(ledger: LedgerState) -> Iterator[Broken]:
 
 
 def _packed_positions(positions: Positions) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
+    by_topic: dict[str, dict[str, int]] = {}
     for (topic, number), offset in sorted(positions.items()):
-        found.setdefault(topic, {})[str(number)] = offset
-    return found
+        by_topic.setdefault(topic, {})[str(number)] = offset
+    return by_topic
 
 
 def _ends(ids: Sequence[int]) -> list[int]:

@@ -5,18 +5,16 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from dashboard.models import Query
+from dashboard.runtime.sql import in_portions
 
 _KIND = "query:"
-#: Keys of one query of the database.
-_KEYS = 500
 
 
 def names_by_subject(cluster_id: int, subjects: Collection[str]) -> Mapping[str, str]:
-    """Return the names of those subjects (`query:IDENT`) of a cluster that are streaming queries it knows."""
-    idents = sorted({each.removeprefix(_KIND) for each in subjects if each.startswith(_KIND)})
-    found: dict[str, str] = {}
-    for at in range(0, len(idents), _KEYS):
-        rows = Query.objects.filter(cluster_id=cluster_id, ident__in=idents[at : at + _KEYS])
+    """Return the names of those subjects (`query:IDENT`) that are streaming queries of the cluster."""
+    idents = sorted({subject.removeprefix(_KIND) for subject in subjects if subject.startswith(_KIND)})
+    names: dict[str, str] = {}
+    for rows in in_portions(Query.objects.filter(cluster_id=cluster_id), "ident", idents):
         for row in rows.only("ident", "name", "checkpoint"):
-            found[f"{_KIND}{row.ident}"] = str(row)
-    return found
+            names[f"{_KIND}{row.ident}"] = str(row)
+    return names

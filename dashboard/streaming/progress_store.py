@@ -1,61 +1,48 @@
 """Saves what listeners report of queries: their runs, their states, and the batches they finished.
-
-There is no lease: posts come as web requests, any number at once, and may come again or late. So each save
-first locks its cluster's row, and what is known already changes nothing. An event is known by its run and
-batch. Of two runs of a query the one that was first reported later is the newer one, by our clock: an event's
-time is the driver's, and the post contains how far that clock is from ours.
+There is no lease: posts are web requests, concurrent, repeated or late. So each save first locks its
+cluster's row, and a known event changes nothing. An event is identified by its run and batch. Of two runs of
+a query the one first reported later is newer, by our clock: an event's time is the driver's, and the post
+contains its difference to ours.
 """
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields
-from typing import NamedTuple
-
-from django.db import connection
+from typing import Any, NamedTuple
 
 from dashboard.models import Batch, Cluster, Query, Run
-from dashboard.runtime.sql import overwrite_changes, upsert_statement
+from dashboard.runtime.sql import write_rows
 from dashboard.runtime.write_transactions import cluster_transaction, retry_write
 from dashboard.streaming.registry import find_or_add
 from fenceline.decode.ingest_payload import EventKind, ListenerEvent, Post
+from fenceline.decode.typed import fields_of
 from fenceline.facts import Isolation
-from fenceline.spark.records import BatchProgress, QueryState, SourceProgress
+from fenceline.grouping import grouped
+from fenceline.spark.records import BatchProgress, QueryState
 
-#: The progress columns of a batch's row, as values of a statement.
-Columns = tuple[int | float | str | None, ...]
+#: The progress columns of a batch's row.
+Columns = Mapping[str, Any]
 
-_BATCH_KEY = ("query_id", "batch_id")
 _TOLD = (
-    "run_id", "started_ms", "duration_ms", "input_rows", "output_rows", "input_rate", "processed_rate",
-    "durations", "sources", "operators",
+    "watermark_ms", "run_id", "started_ms", "duration_ms", "input_rows", "output_rows", "input_rate",
+    "processed_rate", "durations",
 )  # fmt: skip
-#: These come from its checkpoint, once that is read.
-_PLANNED = ("watermark_ms", "offsets")
-_UPSERT_BATCH = upsert_statement(
-    Batch._meta.db_table,
-    (*_BATCH_KEY, *_PLANNED, *_TOLD, "rev"),
-    _BATCH_KEY,
-    overwrite_changes((*_TOLD, "rev")),
-)
-_SOURCE = tuple(each.name for each in fields(SourceProgress))
-_RUN = [
-    "name", "started_ms", "ended_ms", "first_heard_ms", "heard_ms", "exception", "batch_id", "spooled",
-    "dropped", "spool_age_ms", "spark_version",
-]  # fmt: skip
+_RUN = (
+    "query_id", "run_id", "name", "started_ms", "ended_ms", "first_heard_ms", "heard_ms", "exception",
+    "batch_id", "spooled", "dropped", "spool_age_ms", "spark_version",
+)  # fmt: skip
 _NAMED = (
     "name", "state", "run_id", "asynchronous", "isolation", "started_ms", "ended_ms", "exception", "sink",
 )  # fmt: skip
 #: The heartbeat of a run is saved this often: it changes no page.
 _HEARTBEAT_EVERY_MS = 1_000
-#: How Spark describes the sinks that it brings for Kafka.
+#: Part of Spark's name for its Kafka sinks.
 _KAFKA_SINK = "kafka010"
 
 
 class Saved(NamedTuple):
-    """How many events were news, and how many were known before."""
+    """The number of new events, and of those known before."""
 
     accepted: int = 0
     duplicates: int = 0
@@ -74,12 +61,12 @@ def save_progress(post: Post, *, now_ms: int) -> Saved:
     placed = _places(post, names)
     parts = []
     for cluster_id in sorted({at for at in placed.values() if at is not None}):
-        events = [each for each in post.events if placed[each.query_id] == cluster_id]
+        events = [event for event in post.events if placed[event.query_id] == cluster_id]
         alive = {run: query for query, run in post.report.alive if placed[query] == cluster_id}
         parts.append(_save_part(cluster_id, names[cluster_id], post, events, alive, now_ms))
     if None in placed.values():
         raise UnassignedPost(f"{_why(post)}: there are {', '.join(sorted(names.values())) or 'none'}.")
-    return Saved(sum(each.accepted for each in parts), sum(each.duplicates for each in parts))
+    return Saved(sum(saved.accepted for saved in parts), sum(saved.duplicates for saved in parts))
 
 
 @retry_write
@@ -96,7 +83,7 @@ def _save_part(
 
 def _places(post: Post, names: Mapping[int, str]) -> dict[str, int | None]:
     """Return the cluster of each query in a post; None where that is unknown."""
-    queries = {each.query_id for each in post.events} | {query for query, _ in post.report.alive}
+    queries = {event.query_id for event in post.events} | {query for query, _ in post.report.alive}
     if post.cluster or len(names) == 1:
         at = next((pk for pk, name in names.items() if post.cluster in ("", name)), None)
         return dict.fromkeys(queries, at)
@@ -121,7 +108,7 @@ class _Part:
     def __init__(self, cluster_id: int, cluster: str, post: Post, now_ms: int) -> None:
         self._cluster_id, self._cluster = cluster_id, cluster
         self._report, self._now_ms = post.report, now_ms
-        # The driver's clock is so much behind ours; the time that the post took counts as clock.
+        # The driver's clock is behind ours by this; the time that the post took counts as clock difference.
         self._behind_ms = 0 if post.sent_ms is None else now_ms - post.sent_ms
         #: By query id; by query and run id; by query and number of the batch.
         self._queries: dict[str, Query] = {}
@@ -136,10 +123,10 @@ class _Part:
         self._beating: set[str] = set()
 
     def save_part(self, events: Sequence[ListenerEvent], alive: Mapping[str, str]) -> Saved:
-        """Save it, and ring once where there was news; what is known already changes nothing."""
-        # Whatever needs no lock is done before.
-        columns = [_columns(each.progress) if each.progress else () for each in events]
-        # Who saves at the same time waits here, and then sees what we have saved.
+        """Save the part, and notify pages once where there were new events; known events change nothing."""
+        # Work that needs no lock comes first.
+        columns = [_columns(event.progress) if event.progress else {} for event in events]
+        # A concurrent save waits here, and then sees our rows.
         with cluster_transaction(self._cluster, self._cluster_id) as write:
             rev = write.rev_if_news
             self._look_up(events, alive, rev)
@@ -155,26 +142,29 @@ class _Part:
         return Saved(accepted, len(events) - accepted)
 
     def _look_up(self, events: Sequence[ListenerEvent], alive: Mapping[str, str], rev: int) -> None:
-        """Read, or make, the rows of everything in the post."""
+        """Read, or create, the rows of everything in the post."""
         names = dict.fromkeys(sorted(alive.values()), "")
-        names |= {each.query_id: each.name for each in events if each.name or each.query_id not in names}
-        known: dict[str, list[Query]] = defaultdict(list)
-        for row in Query.objects.filter(cluster_id=self._cluster_id, query_id__in=names):
-            known[row.query_id].append(row)
+        names |= {event.query_id: event.name for event in events if event.name or event.query_id not in names}
+        known = grouped(
+            (row.query_id, row)
+            for row in Query.objects.filter(cluster_id=self._cluster_id, query_id__in=names)
+        )
         for query_id in sorted(names):
-            one = known[query_id][0] if len(known[query_id]) == 1 else None
-            self._queries[query_id] = one or find_or_add(self._cluster_id, query_id, names[query_id], rev=rev)
-        numbers = {each.progress.batch_id for each in events if each.progress}
+            only = known[query_id][0] if len(known[query_id]) == 1 else None
+            self._queries[query_id] = only or find_or_add(
+                self._cluster_id, query_id, names[query_id], rev=rev
+            )
+        numbers = {event.progress.batch_id for event in events if event.progress}
         rows = Batch.objects.filter(query__in=self._queries.values(), batch_id__in=numbers)
         for query, number, run_id in rows.exclude(run_id="").values_list("query_id", "batch_id", "run_id"):
             self._reported_by[query, number] = run_id
-        wanted = {each.run_id for each in events} | {*alive, *self._reported_by.values()}
+        wanted = {event.run_id for event in events} | {*alive, *self._reported_by.values()}
         wanted |= {row.run_id for row in self._queries.values()}
         for run in Run.objects.filter(query__in=self._queries.values(), run_id__in=wanted):
             self._runs[run.query_id, run.run_id] = run
 
     def _take(self, event: ListenerEvent, columns: Columns) -> bool:
-        """Take an event over; return whether it was news."""
+        """Record an event; return whether it was new."""
         query = self._queries[event.query_id]
         heard_ms = min(self._now_ms, event.at_ms + self._behind_ms)
         run = self._run(query, event.run_id, heard_ms)
@@ -185,7 +175,7 @@ class _Part:
         return news
 
     def _run(self, query: Query, run_id: str, heard_ms: int) -> Run:
-        """Return a run, with its listener's current status; a new one is first reported now."""
+        """Return a run with its listener's current status; a new run is first reported now."""
         key = query.pk, run_id
         run = self._runs.get(key)
         if run is None:
@@ -204,7 +194,7 @@ class _Part:
         if event.progress is not None:
             return self._take_batch(query, run, event.progress, columns)
         if event.kind is EventKind.IDLE:
-            # It has nothing of its own to be known by.
+            # An idle event has nothing to identify it by.
             return heard_ms > run.heard_ms
         if event.kind is EventKind.STARTED and run.started_ms is None:
             run.started_ms = event.at_ms if event.since_ms is None else event.since_ms
@@ -240,7 +230,7 @@ class _Part:
         """Copy the state of its newest run to a query; return whether that changes its row."""
         reported = [key for key in self._last if key[0] == row.pk]
         current = self._runs.get((row.pk, row.run_id))
-        key = max(reported, key=lambda each: self._runs[each].first_heard_ms, default=None)
+        key = max(reported, key=lambda run_key: self._runs[run_key].first_heard_ms, default=None)
         if key is None or (
             current is not None and self._runs[key].first_heard_ms < current.first_heard_ms
         ):  # fmt: skip
@@ -266,22 +256,26 @@ class _Part:
         return row.pk in self._news or row.heard_ms != heard_ms
 
     def _write(self, rows: Iterable[Query], rev: int) -> None:
-        """Write what has changed, in the order of its keys."""
+        """Write the changed rows, in the order of their keys."""
         for row in sorted(rows, key=lambda row: row.pk):
             row.rev = rev if row.pk in self._news else row.rev
             row.save(update_fields=[*_NAMED, "heard_ms", "heartbeat_every_ms", "rev"])
-        runs = [self._runs[key] for key in sorted(self._touched)]
-        Run.objects.bulk_create(
-            runs, update_conflicts=True, unique_fields=["query", "run_id"], update_fields=_RUN
+        runs = [self._runs[key] for key in self._touched]
+        write_rows(Run, [{name: getattr(run, name) for name in _RUN} for run in runs], ("query_id", "run_id"))
+        # The watermark comes from the checkpoint, once that is read.
+        write_rows(
+            Batch,
+            [
+                {"query_id": query, "batch_id": number, **columns, "rev": rev}
+                for (query, number), columns in self._batches.items()
+            ],
+            ("query_id", "batch_id"),
+            keep=("watermark_ms",),
         )
-        batches = [(*key, *self._batches[key], rev) for key in sorted(self._batches)]
-        if batches:
-            with connection.cursor() as cursor:
-                cursor.executemany(_UPSERT_BATCH, batches)
 
 
 def _state(run: Run, event: ListenerEvent | None, before: str) -> QueryState:
-    """Return the state of a run by its last event; without one it is as before."""
+    """Return the state of a run by its last event; without an event the state before."""
     if run.ended_ms is not None:
         return QueryState.FAILED if run.exception else QueryState.STOPPED
     if event is None:
@@ -290,19 +284,9 @@ def _state(run: Run, event: ListenerEvent | None, before: str) -> QueryState:
 
 
 def _columns(progress: BatchProgress) -> Columns:
-    """Return the progress columns of a batch's row, in the order of the statement."""
-    sources = [{name: getattr(each, name) for name in _SOURCE} for each in progress.sources]
-    return (
-        progress.watermark_ms,
-        "[]",
-        progress.run_id,
-        progress.started_ms,
-        progress.duration_ms,
-        progress.input_rows,
-        progress.output_rows,
-        progress.input_rate,
-        progress.processed_rate,
-        json.dumps(progress.durations),
-        json.dumps(sources),
-        json.dumps([each._asdict() for each in progress.operators]),
-    )
+    """Return the progress columns of a batch's row."""
+    return {
+        **{name: getattr(progress, name) for name in _TOLD},
+        "sources": [fields_of(source) for source in progress.sources],
+        "operators": [operator._asdict() for operator in progress.operators],
+    }

@@ -1,4 +1,4 @@
-"""Streaming queries and how they do, for pages and API: a reader beside `queries`."""
+"""Streaming queries and their states, for pages and API: a reader beside `queries`."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ from django.db.models.expressions import Expression, OrderBy
 from django.db.models.functions import Coalesce, Greatest
 
 from dashboard.models import Batch, Query, Run
-from dashboard.runtime.criteria import Criteria, Name, Sorted
+from dashboard.runtime import visibility
+from dashboard.runtime.criteria import Criteria, Name, Search, Sorted
 from dashboard.runtime.loop import now_ms
 from dashboard.runtime.paging import Number, Page, page_of
 from fenceline.spark.drivers import GRACE_MS, MISSED, OLDEST_INTERVAL_MS
 from fenceline.spark.records import QueryState
 
-#: What stands for every query with a prepared batch that is not committed to the end.
+#: The filter for every query with a prepared batch that is not committed to the end.
 PREPARED: Final = "prepared"
 #: States from worst to harmless: a driver without a heartbeat may be gone.
 WORST_STATES = (
@@ -44,11 +45,11 @@ WORST_STATES = (
     QueryState.RUNNING,
     QueryState.IDLE,
 )
-#: Kinds of sinks, as in the URL; a sink of which nothing is reported is "unknown" there.
+#: Kinds of sinks, as in the URL; "unknown" stands for a sink without a report.
 SINKS = ("exactly_once", "kafka", "other", "unknown")
-#: How many batches a small line in a list shows.
+#: Batches in the small line of a list.
 LATELY = 40
-#: How many runs of a query are returned, the newest first.
+#: Maximum runs of a query in one answer, the newest first.
 MOST_RUNS = 20
 _AT_ONCE = 200
 _RANK = Case(
@@ -68,7 +69,7 @@ class QueryCriteria(Criteria):
     state: Literal["", "prepared", "failed", "unheard", "stopped", "running", "idle"] = ""
     sink: Literal["", "exactly_once", "kafka", "other", "unknown"] = ""
     #: A part of a query's name, id, checkpoint or prefix.
-    q: Name = ""
+    q: Search = ""
 
 
 class SortedQueries(Sorted, QueryCriteria):
@@ -78,7 +79,7 @@ class SortedQueries(Sorted, QueryCriteria):
 
 
 def state_counts(cluster: str = "") -> Mapping[str, int]:
-    """Return how many queries have something prepared, and how many are in each state."""
+    """Return the number of queries with a prepared batch, and the number in each state."""
     is_prepared = Count("id", filter=Q(prepared__gt=0))
     kept = (
         _all(cluster)
@@ -86,16 +87,16 @@ def state_counts(cluster: str = "") -> Mapping[str, int]:
         .values(state_at=F("state_now"))
         .annotate(n=Count("id"), prepared_too=is_prepared)
     )
-    rows = [(each["state_at"], each["n"], each["prepared_too"]) for each in kept]
-    found = {state: (n, prepared) for state, n, prepared in rows}
-    each = {state.value: found.get(state.value, (0, 0))[0] for state in WORST_STATES}
-    return {PREPARED: sum(prepared for _, prepared in found.values()), **each}
+    rows = [(group["state_at"], group["n"], group["prepared_too"]) for group in kept]
+    counts = {state: (n, prepared) for state, n, prepared in rows}
+    by_state = {state.value: counts.get(state.value, (0, 0))[0] for state in WORST_STATES}
+    return {PREPARED: sum(prepared for _, prepared in counts.values()), **by_state}
 
 
 def sink_counts(cluster: str = "") -> Mapping[str, int]:
-    """Return how many queries have each kind of sink."""
-    found = dict(_all(cluster).order_by().values_list("sink").annotate(n=Count("id")))
-    return {sink: found.get("" if sink == "unknown" else sink, 0) for sink in SINKS}
+    """Return the number of queries by kind of sink."""
+    counts = dict(_all(cluster).order_by().values_list("sink").annotate(n=Count("id")))
+    return {sink: counts.get("" if sink == "unknown" else sink, 0) for sink in SINKS}
 
 
 def query_page(
@@ -103,7 +104,7 @@ def query_page(
 ) -> Page[Query]:
     """Return one page of the queries that `wanted` describes.
 
-    Of the worst, `first` are those that need attention, by cluster's key and their own id.
+    In the order "worst", `first` are the queries that need attention, by cluster's key and ident.
     """
     leading = [_leading(first)] if first and wanted.sort == "worst" else []
     rows = _filtered(wanted).select_related("cluster").order_by(*leading, *_order(wanted))
@@ -111,17 +112,17 @@ def query_page(
 
 
 def queries_after(wanted: QueryCriteria, *, place: int, limit: int) -> Sequence[Query]:
-    """Return the next queries behind a row's key, in the order in which they were first seen."""
+    """Return the next queries after a row's key, in the order in which they were first seen."""
     return list(_filtered(wanted).filter(pk__gt=place).select_related("cluster").order_by("pk")[:limit])
 
 
 def worst_queries(cluster: str, limit: int) -> Sequence[Query]:
-    """Return the queries that need somebody most."""
+    """Return the queries that need attention most."""
     return list(_all(cluster).select_related("cluster").order_by(*_order(SortedQueries()))[:limit])
 
 
 def query_count(cluster: str = "") -> int:
-    """Return how many queries are known."""
+    """Return the number of known queries."""
     return _all(cluster).count()
 
 
@@ -131,17 +132,17 @@ def find_query(cluster: str, ident: str) -> Query | None:
 
 
 def queries_by_name(asked: str, cluster: str = "") -> Sequence[Query]:
-    """Return the queries that a text may mean: those of this identity, else of this id, else of this name."""
+    """Return the queries that a text may mean: those with this ident, else this id, else this name."""
     rows = _all(cluster).select_related("cluster").order_by("cluster__name", "ident")
     for by in ("ident", "query_id", "name"):
-        found = list(rows.filter(**{by: asked})) if asked else []
-        if found:
-            return found
+        matching = list(rows.filter(**{by: asked})) if asked else []
+        if matching:
+            return matching
     return []
 
 
 def newest_batches(queries: Sequence[Query]) -> Mapping[int, int]:
-    """Return the newest batch that is known, by the query's key."""
+    """Return the number of the newest known batch, by the query's key."""
     if not queries:
         return {}
     first = Batch.objects.filter(query=OuterRef("pk")).order_by("-batch_id").values("batch_id")[:1]
@@ -152,7 +153,7 @@ def newest_batches(queries: Sequence[Query]) -> Mapping[int, int]:
 
 def recent_batches(rows: Sequence[Query], most: int = LATELY) -> Mapping[int, Sequence[Batch]]:
     """Return the last batches of queries, oldest first, by the query's key: figures, without sources."""
-    found: dict[int, list[Batch]] = defaultdict(list)
+    batches: dict[int, list[Batch]] = defaultdict(list)
     for upto in batch_portions(newest_batches(rows)):
         last = _any(Q(query=pk, batch_id__gt=number - most) for pk, number in upto.items())
         figures = Batch.objects.filter(last).only(
@@ -160,20 +161,20 @@ def recent_batches(rows: Sequence[Query], most: int = LATELY) -> Mapping[int, Se
             "output_rows", "input_rate", "processed_rate",
         )  # fmt: skip
         for batch in figures.order_by("query_id", "batch_id"):
-            found[batch.query_id].append(batch)
-    return found
+            batches[batch.query_id].append(batch)
+    return batches
 
 
 def batch_portions(numbers: Mapping[int, int]) -> Iterator[Mapping[int, int]]:
-    """Yield batches by their query's key in portions: SQLite takes no more than 1,000 conditions at once."""
+    """Yield batches by their query's key in portions: SQLite takes at most 1,000 conditions in one query."""
     items = iter(numbers.items())
     while part := dict(islice(items, _AT_ONCE)):
         yield part
 
 
-def recent_runs(of: Query) -> Sequence[Run]:
+def recent_runs(query: Query) -> Sequence[Run]:
     """Return the last runs of a query, the newest first."""
-    return list(Run.objects.filter(query=of).order_by("-heard_ms", "-pk")[:MOST_RUNS])
+    return list(Run.objects.filter(query=query).order_by("-heard_ms", "-pk")[:MOST_RUNS])
 
 
 def of_cluster(cluster: str) -> Sequence[Query]:
@@ -182,12 +183,11 @@ def of_cluster(cluster: str) -> Sequence[Query]:
 
 
 def _all(cluster: str) -> QuerySet[Query]:
-    rows = Query.objects.filter(cluster__configured=True).annotate(state_now=_state_now())
-    return rows.filter(cluster__name=cluster) if cluster else rows
+    return visibility.rows_in(Query, cluster).annotate(state_now=_state_now())
 
 
 def _state_now() -> Case:
-    """Return `known_queries.state_now` in SQL: without a heartbeat, what was reported last does not count."""
+    """Return `known_queries.state_now` in SQL: without a heartbeat the reported state is ignored."""
     interval = Coalesce(F("heartbeat_every_ms"), Value(OLDEST_INTERVAL_MS), output_field=BigIntegerField())
     least_ms = Value(int(settings.FENCELINE.limits.listener_silent_s * 1_000), output_field=BigIntegerField())
     limit = Greatest(least_ms, interval * MISSED + GRACE_MS, output_field=BigIntegerField())
@@ -232,4 +232,4 @@ def _order(wanted: SortedQueries) -> Sequence[OrderBy]:
     chosen: list[Expression | F] = [*by.get(wanted.sort, ()), F("name"), F("cluster_id"), F("ident")]
     first, *rest = chosen
     turned = OrderBy(first, descending=wanted.descending, nulls_last=True)
-    return [turned, *(OrderBy(each, nulls_last=True) for each in rest)]
+    return [turned, *(OrderBy(column, nulls_last=True) for column in rest)]

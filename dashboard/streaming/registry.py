@@ -1,8 +1,7 @@
-"""The row of a streaming query: found, or made by the collector or the listener that is first.
-
-A listener knows a query by its id alone; a checkpoint is a folder, and two folders may hold the same id (a
-copy), or none (its metadata is lost). So a folder has its row by its path; one that is new takes the row that
-a listener has made for its id, else it gets a row with an `ident` of its own.
+"""The row of a streaming query: looked up, or created by the collector or listener that comes first.
+A listener knows a query by its id alone. A checkpoint is a folder, and two folders may hold the same id (a
+copy), or none (its metadata is lost). So a folder has its row by its path. A new folder takes the row that a
+listener created for its id, else it gets a row with an `ident` of its own.
 """
 
 from __future__ import annotations
@@ -13,12 +12,10 @@ from typing import NamedTuple
 
 from django.conf import settings
 
-from dashboard.models import Query
+from dashboard.models import Batch, Query
+from dashboard.runtime.sql import in_portions
 from fenceline.spark.drivers import Driver, DriverStatus, driver_by_heartbeat
 from fenceline.spark.records import QueryState
-
-#: Parameters of one question: SQLite takes 32,766.
-_ASK_AT_ONCE = 5_000
 
 
 class Folder(NamedTuple):
@@ -29,12 +26,13 @@ class Folder(NamedTuple):
     query_id: str | None
     #: The newest batch in its commit log; None without any.
     finished: int | None = None
+    #: When newly read batches were planned, by batch.
+    planned: Mapping[int, int | None] = {}
 
 
 def find_or_add(cluster_id: int, query_id: str, name: str = "", *, rev: int = 0) -> Query:
-    """Return the row of a query that a listener reports; made, with that name, where there is none.
-
-    Of several folders with its id: one that is still there, rather the first that was found. Call it in the
+    """Return the row of a query that a listener reports; created, with that name, where there is none.
+    Of several folders with its id it takes one that still exists, preferably the first seen. Call it in the
     transaction of the save, behind the lock of the cluster's row, which keeps other writers out.
     """
     rows = list(Query.objects.filter(cluster_id=cluster_id, query_id=query_id))
@@ -44,37 +42,29 @@ def find_or_add(cluster_id: int, query_id: str, name: str = "", *, rev: int = 0)
 
 
 def rows_of(cluster_id: int, folders: Iterable[Folder], *, rev: int) -> Mapping[str, Query]:
-    """Return the rows of checkpoints by path, made where there are none. Call it as `find_or_add`.
-
-    A folder that holds another query than before, begun anew, gets a row of its own: what was kept of the
-    other one stays as its history.
+    """Return the rows of checkpoints by path, created where there are none. Call it as `find_or_add`.
+    A folder that now holds another, new query gets a row of its own: the earlier row stays as history.
     """
     wanted = list(folders)
-    known = by_path(cluster_id, [each.path for each in wanted])
-    found: dict[str, Query] = {}
+    known = by_path(cluster_id, [folder.path for folder in wanted])
+    rows: dict[str, Query] = {}
     for folder in wanted:
         row = known.get(folder.path)
         if row is not None and _is_another(row, folder):
             _let_go(row, folder, rev)
             row = None
-        found[folder.path] = row or _adopted(cluster_id, folder, rev) or _new(cluster_id, folder, rev)
-    return found
+        rows[folder.path] = row or _adopted(cluster_id, folder, rev) or _new(cluster_id, folder, rev)
+    return rows
 
 
 def by_path(cluster_id: int, paths: Collection[str]) -> Mapping[str, Query]:
-    """Return the rows of checkpoints by path, of those that are known."""
-    some = list(paths)
-    return {
-        row.checkpoint: row
-        for start in range(0, len(some), _ASK_AT_ONCE)
-        for row in Query.objects.filter(
-            cluster_id=cluster_id, checkpoint__in=some[start : start + _ASK_AT_ONCE]
-        )
-    }
+    """Return the known rows of checkpoints, by path."""
+    known = Query.objects.filter(cluster_id=cluster_id)
+    return {row.checkpoint: row for rows in in_portions(known, "checkpoint", paths) for row in rows}
 
 
 def driver_of(row: Query, now_ms: int) -> Driver:
-    """Return what is known of the driver of a query."""
+    """Return the state of a query's driver."""
     if row.state in (QueryState.STOPPED, QueryState.FAILED):
         failed = row.state == QueryState.FAILED
         return Driver(DriverStatus.ENDED, row.heard_ms, row.ended_ms, failed)
@@ -90,12 +80,12 @@ def driver_of(row: Query, now_ms: int) -> Driver:
 
 
 def is_alive(row: Query, now_ms: int) -> bool | None:
-    """Return whether a driver runs a query, by its listener; None where none reports that, or not lately."""
+    """Return whether a driver runs a query, by its listener; None without a recent report."""
     return driver_of(row, now_ms).alive
 
 
 def state_now(row: Query, now_ms: int) -> QueryState:
-    """Return a query's state: what its listener reported last counts while its heartbeat is on time."""
+    """Return a query's state: its listener's last report counts while its heartbeat is on time."""
     if driver_of(row, now_ms).status in (DriverStatus.NO_HEARTBEAT, DriverStatus.UNKNOWN):
         return QueryState.UNHEARD
     return QueryState(row.state)
@@ -106,12 +96,15 @@ def _preference(row: Query) -> tuple[bool, bool, bool, int]:
 
 
 def _is_another(row: Query, folder: Folder) -> bool:
-    """Whether a folder holds another query now: another id, and logs that do not go on from before.
-
-    Spark up to 4.1 gives a folder whose metadata is lost a new id, and goes on: that is the same query.
+    """Return whether a folder now holds another query: another id, and logs that do not continue.
+    Spark up to 4.1 gives a folder with lost metadata a new id, and continues: that is the same query.
     """
     if not row.query_id or folder.query_id is None or folder.query_id == row.query_id:
         return False
+    batches = Batch.objects.filter(query=row, batch_id__in=list(folder.planned)).exclude(planned_ms=None)
+    recorded = dict(batches.values_list("batch_id", "planned_ms"))
+    if recorded:
+        return all(folder.planned[number] != at_ms for number, at_ms in recorded.items())
     return row.finished is None or folder.finished is None or folder.finished < row.finished
 
 
@@ -123,7 +116,7 @@ def _let_go(row: Query, folder: Folder, rev: int) -> None:
 
 
 def _adopted(cluster_id: int, folder: Folder, rev: int) -> Query | None:
-    """Return the row that a listener has made for a folder's query."""
+    """Return the row that a listener created for a folder's query."""
     if folder.query_id is None:
         return None
     rows = Query.objects.filter(cluster_id=cluster_id, query_id=folder.query_id, checkpoint="")

@@ -1,1 +1,1 @@
-"""Fenceline itself: who may do what, who signs in, owners, its own metrics."""
+"""Fenceline itself: roles, sign-ins, owners, its own metrics."""

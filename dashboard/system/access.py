@@ -1,4 +1,4 @@
-"""Who may do what: three roles as Django groups, the same for tokens, and one question to ask of either."""
+"""Permissions: three roles as Django groups, the same for tokens, and one check for both."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from django.http import HttpRequest
 from dashboard.models import Token
 from fenceline.plans.plan import Act
 
-#: The permission that each act needs, as `user.has_perm` takes it.
+#: The permission of each act, as `user.has_perm` takes it.
 OF_ACT: Mapping[Act, str] = {
     Act.FENCE: "dashboard.fence_producer",
     Act.ABORT_MARKER: "dashboard.abort_marker",
@@ -30,7 +30,7 @@ OF_ACT: Mapping[Act, str] = {
     Act.ROLL_BACK_BATCH: "dashboard.roll_back_batch",
     Act.COMMIT_FLINK: "dashboard.commit_flink",
 }
-#: To see anything: every role holds it.
+#: To view anything: every role has it.
 VIEW = "dashboard.view_cluster"
 FORCE = "dashboard.force_action"
 #: To send DescribeProducers to every replica of a partition.
@@ -45,35 +45,33 @@ SCENES = OF_ACT[Act.FENCE]
 SEND = "dashboard.add_delivery"
 #: To add, change, disable and delete channels.
 CHANNELS = "dashboard.change_channel"
-#: To see who changed what, and who signed in from where.
+#: To see changes with their authors, and sign-ins with their addresses.
 AUDIT = "dashboard.view_auditentry"
-#: To see keys and values that a query keeps in its state.
-STATE_KEYS = "dashboard.view_state_keys"
 
 _OPERATOR = frozenset({VIEW, *OF_ACT.values(), ASK_REPLICAS, SILENCE, SEND, INCIDENTS})
-#: The permissions of each role; an ingest token has none of them.
+#: The permissions of each role; an ingest token has none.
 ROLES: Mapping[str, frozenset[str]] = {
     Token.Role.VIEWER: frozenset({VIEW}),
     Token.Role.OPERATOR: _OPERATOR,
-    Token.Role.ADMIN: _OPERATOR | {FORCE, CHANNELS, AUDIT, STATE_KEYS},
+    Token.Role.ADMIN: _OPERATOR | {FORCE, CHANNELS, AUDIT},
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who acts, by name, and through what: "page", "admin" or "api"."""
+    """The name of an actor, and the channel: "page", "admin" or "api"."""
 
     name: str
     via: str
     permissions: frozenset[str]
 
     def may(self, permission: str) -> bool:
-        """Whether they have a permission of this module."""
+        """Return whether the actor has a permission of this module."""
         return permission in self.permissions
 
 
 def actor_of(request: HttpRequest, via: str) -> Actor:
-    """Return who asks: the token of an API request, or its session's user."""
+    """Return the actor of a request: the API's token, or the session's user."""
     token = getattr(request, "auth", None)
     if isinstance(token, Token):
         return Actor(f"token {token.name}", via, ROLES.get(token.role, frozenset()))
@@ -81,18 +79,18 @@ def actor_of(request: HttpRequest, via: str) -> Actor:
 
 
 def may_view(user: AbstractBaseUser | AnonymousUser) -> bool:
-    """Whether a user may see anything: one without a role has signed in and no more."""
+    """Return whether a user may view anything: a user without a role may not."""
     return isinstance(user, PermissionsMixin) and user.is_active and user.has_perm(VIEW)
 
 
 def no_role(user: AbstractBaseUser | AnonymousUser) -> str:
-    """Explain why a user who has signed in sees nothing."""
+    """Explain why a signed-in user sees nothing."""
     roles = ", ".join(ROLES)
     return f"{user} has no role: an admin adds one of the groups {roles} to this user in Django's admin."
 
 
 def permission_refusal(actor: Actor, permission: str) -> str:
-    """Return why an actor may not do now what needs a permission, as a sentence; "" where they may.
+    """Return why an actor may not use a permission now, as a sentence; "" where they may.
 
     READ_ONLY forbids every act by page and API, those on alerting as well.
     """
@@ -102,7 +100,7 @@ def permission_refusal(actor: Actor, permission: str) -> str:
 
 
 def missing_role(actor: Actor, permission: str) -> str:
-    """Return which role an actor lacks for a permission, as a sentence; "" where they have it."""
+    """Return the role that an actor lacks for a permission, as a sentence; "" where they have it."""
     if actor.may(permission):
         return ""
     needed = next((role for role, held in ROLES.items() if permission in held), "")
@@ -126,7 +124,7 @@ def check_password(password: str, username: str) -> None:
 
 
 def ensure_roles() -> None:
-    """Make the groups viewer, operator and admin, with what they may do; `prepare` runs it at each start.
+    """Create the groups viewer, operator and admin, with their permissions; `prepare` runs it at each start.
 
     Permissions that somebody has added to a group stay.
     """

@@ -1,4 +1,4 @@
-"""Write the audit log: who changed channels, silences, tokens, users and roles, from where, and what.
+"""Write the audit log: changes of channels, silences, tokens, users and roles, with actor and address.
 
 A row is written in the transaction of its change: one that is rolled back leaves no row. A row refers to no
 other row and has no unique key, so inserting one waits for no other writer, whatever locks are held.
@@ -20,7 +20,7 @@ from fenceline.alerts import redact
 
 Event = AuditEntry.Event
 Via = AuditEntry.Via
-#: Field -> value before, value after; None where there was none.
+#: Field -> value before, value after; None for no value.
 Changes = Mapping[str, tuple[Any, Any]]
 #: Of these pages a change is made elsewhere than on a page of ours.
 _PREFIXES = {"/admin/": Via.ADMIN, "/api/": Via.API, "/ingest/": Via.API}
@@ -29,7 +29,7 @@ _LONGEST_NAME = 200
 
 @dataclass(frozen=True, slots=True)
 class ChangeOrigin:
-    """Who acts, through what, and from which IP address."""
+    """The actor, the channel, and the actor's IP address."""
 
     actor: str
     via: Via
@@ -38,7 +38,7 @@ class ChangeOrigin:
 
 @dataclass(frozen=True, slots=True)
 class AuditedSubject:
-    """What is changed: its kind as `AuditEntry.subject_kind` has it, its id and its name."""
+    """The subject of a change: its kind as in `AuditEntry.subject_kind`, its id and its name."""
 
     kind: str
     id: int | None
@@ -46,7 +46,7 @@ class AuditedSubject:
 
 
 def change_origin(request: HttpRequest | None = None) -> ChangeOrigin:
-    """Return who makes a change now: by a request, the current one if none is given, else by a command."""
+    """Return the actor of a change: of a request, by default the current one, else of a command."""
     request = request or current_request.get()
     if request is not None:
         via = next((via for start, via in _PREFIXES.items() if request.path_info.startswith(start)), Via.PAGE)
@@ -66,7 +66,7 @@ def _actor(request: HttpRequest, via: Via) -> str:
 def audit_entry(
     event: Event, subject: AuditedSubject, changes: Changes | None = None, by: ChangeOrigin | None = None
 ) -> AuditEntry:
-    """Return an audit row that is not saved."""
+    """Return an unsaved audit row."""
     by = by or change_origin()
     return AuditEntry(
         event=event,
@@ -88,14 +88,14 @@ def record_change(event: Event, subject: AuditedSubject, changes: Changes | None
 
 
 def hide_secret(value: object) -> str | None:
-    """Return what is shown of a secret: that there is one, or none."""
+    """Return the shown value of a secret: whether there is one."""
     return redact.HIDDEN if value else None
 
 
 def field_changes(
     before: Mapping[str, Any], after: Mapping[str, Any], shown: Mapping[str, Callable[[Any], Any]]
 ) -> Changes:
-    """Return the fields of `after` that differ from `before`; `shown` returns what may be kept of a value.
+    """Return the fields of `after` that differ from `before`; `shown` returns the storable form of a value.
 
     A field that `before` lacks differs unless it is empty.
     """

@@ -10,7 +10,7 @@ from django.db.models import Q, QuerySet, Sum
 from pydantic import Field
 
 from dashboard.models import SIGN_INS, AuditEntry
-from dashboard.runtime.criteria import Name, Ranged, starts_in_range
+from dashboard.runtime.criteria import Name, Ranged, Search, starts_in_range
 
 Event = AuditEntry.Event
 
@@ -19,7 +19,7 @@ def _beginning(*starts: str) -> Sequence[Event]:
     return [event for event in Event if event.value.startswith(starts)]
 
 
-#: Kinds that are asked for together, by their name in an address.
+#: Groups of kinds in a filter, by their name in a URL.
 Family = Literal["channels", "silences", "incidents", "scenes", "tokens", "users", "roles", "sign-ins"]
 FAMILIES: Mapping[str, Sequence[Event]] = {
     "channels": _beginning("channel."),
@@ -37,25 +37,25 @@ class AuditCriteria(Ranged):
     """Which rows a list is asked for."""
 
     event: Family | Event | None = None
-    #: Who acted, the whole name.
+    #: The full name of the actor.
     actor: Name = Field(default="", alias="who")
-    #: A part of what was changed, of who acted, or of an address.
-    q: Name = ""
+    #: A part of the subject, of the actor, or of an address.
+    q: Search = ""
 
 
 def newest_entries(
     wanted: AuditCriteria, *, before: int | None, limit: int
 ) -> tuple[Sequence[AuditEntry], int | None]:
-    """Return the newest rows, and the number that the list goes on behind, None at its end."""
+    """Return the newest rows, and the number after which the list goes on, None at its end."""
     rows = _filtered(wanted)
     if before is not None:
         rows = rows.filter(pk__lt=before)
-    found = list(rows.order_by("-pk")[: limit + 1])
-    return found[:limit], found[limit - 1].pk if len(found) > limit else None
+    entries = list(rows.order_by("-pk")[: limit + 1])
+    return entries[:limit], entries[limit - 1].pk if len(entries) > limit else None
 
 
 def counts_since(moment: datetime) -> tuple[int, int]:
-    """Return how many changes there were since an instant, and how many sign-ins failed."""
+    """Return the number of changes since an instant, and of failed sign-ins."""
     recent = AuditEntry.objects.filter(at__gte=moment)
     failed = recent.filter(event=Event.SIGN_IN_FAILED).aggregate(number=Sum("count"))["number"]
     changes = [event for event in Event if event not in SIGN_INS]

@@ -1,4 +1,4 @@
-"""Audit rows of users, roles and tokens, whoever saves them: Django's admin, a command, a shell.
+"""Audit rows of users, roles and tokens, by any writer: Django's admin, a command, a shell.
 
 Not seen: `QuerySet.update`, which sends no signal; whoever changes a token that way records it.
 """
@@ -18,7 +18,7 @@ from dashboard.models import AuditEntry, Token
 from dashboard.system import audit
 from dashboard.system.audit import AuditedSubject, Changes, Event
 
-#: What is recorded of each: neither a user's last sign-in nor a token's last use.
+#: The recorded fields: without a user's last sign-in and a token's last use.
 _FIELDS: Mapping[type[Model], Sequence[str]] = {
     User: (
         "username",
@@ -35,17 +35,17 @@ _FIELDS: Mapping[type[Model], Sequence[str]] = {
 }
 _SHOWN = {"password": audit.hide_secret, "digest": audit.hide_secret}
 _WORDS: Mapping[type[Model], str] = {User: "user", Group: "role", Token: "token"}
-#: What is kept on an instance: its fields before it is saved, members before they change, its audit row.
+#: Attributes of an instance: its fields before it is saved, members before they change, its audit row.
 _BEFORE, _MEMBERS, _ROW = "_audit_before", "_audit_members", "_audit_row"
 
 
 for _model in _FIELDS:
-    # A change and its row are one transaction, also where Django's caller has none: its password pages.
+    # A change and its row are one transaction, even where Django's caller has none: its password pages.
     _model.add_to_class("save", transaction.atomic(savepoint=False)(_model.save))
 
 
 def audited_subject(row: Model) -> AuditedSubject:
-    """Return a user, a role or a token as what was changed."""
+    """Return a user, a role or a token as an audited subject."""
     name = row.get_username() if isinstance(row, User) else row.name  # type: ignore[attr-defined]
     return AuditedSubject(_WORDS[type(row)], row.pk, name)
 
@@ -77,7 +77,7 @@ def _saved(
 
 
 def _is_rehash(instance: Model, update_fields: Any) -> bool:
-    """Whether a sign-in has hashed the same password by a newer method: Django clears `_password` then."""
+    """Return whether a sign-in re-hashed the same password: Django clears `_password` then."""
     is_password = isinstance(instance, User) and set(update_fields or ()) == {"password"}
     return is_password and getattr(instance, "_password", None) is None
 
@@ -104,7 +104,7 @@ def _members_changed(
 
 
 def _owners(field: str, model: type[Model], member: Model, pk_set: Any) -> Sequence[Model]:
-    """Return whose members change when a member's own list of them does; all of them when it is cleared."""
+    """Return the instances whose members change: the given ones, or all of them on a clear."""
     wanted = {field: member} if pk_set is None else {"pk__in": pk_set}
     return list(model._base_manager.filter(**wanted).order_by("pk"))
 
@@ -147,7 +147,7 @@ def _note(event: Event, instance: Model, changes: Changes) -> None:
 
 
 def _merge(row: AuditEntry, changes: Changes) -> bool:
-    """Add changes to a row of this transaction; False where it is gone, by a rollback."""
+    """Add changes to a row of this transaction; return False where a rollback has removed it."""
     for name, (before, after) in changes.items():
         first = row.changes[name][0] if name in row.changes else before
         row.changes[name] = [first, after]

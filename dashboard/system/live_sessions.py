@@ -1,4 +1,4 @@
-"""Whether what opened a live socket still holds: its session, its user and the user's role.
+"""Validity of a live socket: its session, its user and the user's role.
 
 What ends one of these has every socket that it may concern check at once; the rest, such as a session that
 expires, the sockets find by themselves once a minute.
@@ -24,7 +24,7 @@ _TAKES_AWAY = ("post_remove", "post_clear")
 
 
 def may_stay(session_key: str) -> bool:
-    """Whether a session is there, its user's password is the same, and the user may view pages."""
+    """Return whether a session exists, its user's password is unchanged, and the user may view pages."""
     request = HttpRequest()
     request.session = SessionStore(session_key)
     return access.may_view(get_user(request))
@@ -63,5 +63,5 @@ def _group_deleted(**_: object) -> None:
 
 
 def _check(user: int | None) -> None:
-    """Have the sockets of a user check, of all users for None, once the change is committed."""
+    """Ask the sockets of a user, or of all for None, to check themselves once the change is committed."""
     transaction.on_commit(lambda: notify.check_sessions(user=user))

@@ -1,4 +1,4 @@
-"""Fenceline's metrics for Prometheus: families of samples, made of `counts` and `queries` at each scrape.
+"""Fenceline's metrics for Prometheus: families of samples, read from `counts` and `queries` at each scrape.
 
 Nothing is kept between two scrapes, so that all web processes report the same. Every combination of
 bounded labels is reported, also with 0: an expression that waits for a series that is not there
@@ -28,23 +28,23 @@ from dashboard.models import Action, Alert, Delivery
 from dashboard.runtime import stale_collectors, visibility
 from dashboard.runtime.collector_names import JUDGE
 from dashboard.system import metrics_queries
-from fenceline import histograms
-from fenceline.connect.connectors import STATES
+from fenceline.engines.connect.connectors import STATES
+from fenceline.engines.flink.job_status import JOB_STATES
 from fenceline.facts import Severity, TransactionState, TransitionKind
-from fenceline.flink.job_status import JOB_STATES
-from fenceline.histograms import Histogram
 from fenceline.kafka.groups import GroupStatus
 from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.plans.plan import Act
 from fenceline.rules import RULES
+from fenceline.series import histograms
+from fenceline.series.histograms import Histogram
 from fenceline.spark.records import QueryState
 
 if TYPE_CHECKING:
     from dashboard.runtime.stale_collectors import LiveCollector
 
-#: How far back deliveries are counted.
+#: The period in which deliveries are counted.
 DELIVERIES_WITHIN = timedelta(hours=1)
-#: Upper bounds of durations, 4 ms to 17 min: those that the histograms which are kept have as well.
+#: Upper bounds of durations, 4 ms to 17 min, which are also bounds of the stored histograms.
 _BOUNDS_MS = [2**n for n in range(2, 21)]
 _KINDS = [kind.value for kind in TransitionKind if kind is not TransitionKind.BASELINE]
 _NEVER = float("inf")
@@ -85,7 +85,7 @@ _EVER = (
 
 
 class Metrics(Collector):
-    """Everything that one scrape reports, as of an instant, by a fixed number of statements."""
+    """The families of one scrape, as of an instant, by a fixed number of statements."""
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms
@@ -122,14 +122,14 @@ class Metrics(Collector):
         text = "How long ago is what a collector has seen through to; +Inf where it has seen nothing yet."
         yield _gauge("collector_seen_seconds_ago", text, labels, seen)
         for figure in _NOW:
-            found = [(_names(row), figure.value(row)) for row in rows]
-            yield _gauge(figure.name, figure.text, labels, found)
+            samples = [(_names(row), figure.value(row)) for row in rows]
+            yield _gauge(figure.name, figure.text, labels, samples)
         for figure in _EVER:
-            found = [(_names(row), figure.value(row)) for row in rows]
-            yield _counter(figure.name, figure.text, labels, found)
+            samples = [(_names(row), figure.value(row)) for row in rows]
+            yield _counter(figure.name, figure.text, labels, samples)
         gaps = {_names(row): 0 for row in rows} | dict(metrics_queries.gap_counts())
         for gap in stale_collectors.late_gaps(rows, settings.FENCELINE.limits, self._now_ms):
-            # A collector that reports itself that it sees nothing is not counted twice.
+            # A collector that reports its own failure is not counted twice.
             gaps[gap.cluster.name, gap.source] = max(1, gaps[gap.cluster.name, gap.source])
         text = "Gaps in what could be seen that are open, and collectors that are late."
         yield _gauge("gaps", text, ("cluster", "source"), gaps.items())
@@ -154,8 +154,8 @@ class Metrics(Collector):
         counts: dict[tuple[str, ...], int] = {
             (name, kind): n for name, sums in ever.items() for kind, n in sums.counts.items()
         }
-        found = self._fill(counts, [_KINDS])
-        yield _counter("transitions", "What transactions did.", ("cluster", "kind"), found.items())
+        samples = self._fill(counts, [_KINDS])
+        yield _counter("transitions", "What transactions did.", ("cluster", "kind"), samples.items())
         opened = {name: sums.open_times for name, sums in ever.items()}
         yield self._durations("commit_open_seconds", "Of commits, from begin to decision.", opened)
         marked = {name: sums.marker_times for name, sums in ever.items()}
@@ -218,26 +218,26 @@ class Metrics(Collector):
         yield _gauge("deliveries", text, ("channel", "state"), made)
 
     def _filled(
-        self, name: str, text: str, found: metrics_queries.ByCluster, words: Mapping[str, Iterable[str]]
+        self, name: str, text: str, counts: metrics_queries.ByCluster, words: Mapping[str, Iterable[str]]
     ) -> Metric:
-        """Return a gauge of every cluster and every combination of words, 0 where nothing was counted."""
-        return _gauge(name, text, ("cluster", *words), self._fill(found, words.values()).items())
+        """Return a gauge of every cluster and every combination of words, 0 for missing counts."""
+        return _gauge(name, text, ("cluster", *words), self._fill(counts, words.values()).items())
 
     def _fill(
-        self, found: metrics_queries.ByCluster, words: Iterable[Iterable[str]]
+        self, counts: metrics_queries.ByCluster, words: Iterable[Iterable[str]]
     ) -> metrics_queries.ByCluster:
-        every = product(self._clusters, *([str(word) for word in each] for each in words))
-        return dict.fromkeys(every, 0) | dict(found)
+        every = product(self._clusters, *([str(word) for word in values] for values in words))
+        return dict.fromkeys(every, 0) | dict(counts)
 
-    def _each(self, name: str, text: str, found: Mapping[str, float]) -> Metric:
-        """Return a gauge of every cluster, 0 where nothing was found."""
-        return _gauge(name, text, ("cluster",), [((of,), found.get(of, 0)) for of in self._clusters])
+    def _each(self, name: str, text: str, figures: Mapping[str, float]) -> Metric:
+        """Return a gauge of every cluster, 0 for missing figures."""
+        return _gauge(name, text, ("cluster",), [((of,), figures.get(of, 0)) for of in self._clusters])
 
-    def _durations(self, name: str, text: str, found: Mapping[str, Histogram]) -> Metric:
+    def _durations(self, name: str, text: str, histograms: Mapping[str, Histogram]) -> Metric:
         family = HistogramMetricFamily(f"fenceline_{name}", text, labels=("cluster",))
         for cluster in self._clusters:
             # No sum is stored, so none is reported: averages would be guesses.
-            family.add_metric((cluster,), _buckets(found.get(cluster, {})), None)
+            family.add_metric((cluster,), _buckets(histograms.get(cluster, {})), None)
         return family
 
     def _ago_s(self, at_ms: int | None) -> float:
@@ -248,23 +248,23 @@ def _names(row: LiveCollector) -> tuple[str, ...]:
     return row.cluster.name, row.name
 
 
-def _gauge(name: str, text: str, labels: Sequence[str], found: Samples) -> Metric:
+def _gauge(name: str, text: str, labels: Sequence[str], samples: Samples) -> Metric:
     family = GaugeMetricFamily(f"fenceline_{name}", text, labels=labels)
-    for values, figure in found:
+    for values, figure in samples:
         if figure is not None:
             family.add_metric(values, figure)
     return family
 
 
-def _counter(name: str, text: str, labels: Sequence[str], found: Samples) -> Metric:
+def _counter(name: str, text: str, labels: Sequence[str], samples: Samples) -> Metric:
     family = CounterMetricFamily(f"fenceline_{name}", text, labels=labels)
-    for values, figure in found:
+    for values, figure in samples:
         family.add_metric(values, figure or 0)
     return family
 
 
 def _buckets(times: Histogram) -> list[tuple[str, float]]:
-    """Return how many durations lie below each bound, in seconds, the last one without end."""
+    """Return the cumulative number of durations at each bound, in seconds, the last one infinite."""
     ends = [(histograms.bucket_bounds(bucket)[1], n) for bucket, n in times.items()]
     upto = [(str(ms / 1_000), float(sum(n for end, n in ends if end <= ms))) for ms in _BOUNDS_MS]
     return [*upto, ("+Inf", float(sum(times.values())))]
@@ -272,6 +272,6 @@ def _buckets(times: Histogram) -> list[tuple[str, float]]:
 
 @cache
 def own_version() -> str:
-    """Return the version of Fenceline that runs."""
+    """Return the running version of Fenceline."""
     project = tomllib.loads((settings.ROOT / "pyproject.toml").read_text())
     return str(project["project"]["version"])

@@ -1,4 +1,4 @@
-"""How many there are of everything, by cluster: the reader beside `queries` for `/metrics`.
+"""Numbers by cluster: the reader beside `queries` for `/metrics`.
 
 One statement counts a noun for all clusters together, so that a scrape costs the same number of them however
 many clusters, topics, groups or ids there are. What is counted by is bounded: words of Kafka's and of ours,
@@ -34,12 +34,12 @@ from dashboard.models import (
     Tally,
     Transaction,
 )
-from fenceline import histograms
-from fenceline.histograms import Histogram
 from fenceline.kafka.groups import GroupStatus
 from fenceline.kafka.partitions import PartitionVerdict
+from fenceline.series import histograms
+from fenceline.series.histograms import Histogram
 
-#: Written out and not as a parameter: SQLite takes an index of a part of a table only for the same text.
+#: Written as text and not as a parameter: SQLite uses a partial index only for the same text.
 _IS_ACTIVE = Func(F("state"), template="NOT (%(expressions)s = 'resolved')", output_field=BooleanField())
 
 #: Counts by cluster and one or two words.
@@ -47,22 +47,22 @@ ByCluster = Mapping[tuple[str, ...], int]
 
 
 class ClusterLag(NamedTuple):
-    """How far the groups of a cluster are behind: sums in records, and the longest in milliseconds."""
+    """Lag of a cluster's groups: sums in records, and the longest in milliseconds."""
 
     to_lso: int
     to_high_watermark: int
     longest_ms: int
-    #: How many groups are BLOCKED, and how many have a transactional commit pending.
+    #: The number of BLOCKED groups, and of those with a pending transactional commit.
     blocked: int
     pending: int
 
 
 @dataclass(slots=True)
 class Ever:
-    """All that a cluster's transactions ever did, since it was first watched."""
+    """Totals of a cluster's transactions since it was first watched."""
 
     counts: Counter[str] = field(default_factory=Counter)
-    #: Of commits: from begin to decision, and from decision to the last marker.
+    #: Durations of commits: from begin to decision, and from decision to the last marker.
     open_times: Histogram = field(default_factory=dict)
     marker_times: Histogram = field(default_factory=dict)
 
@@ -79,27 +79,27 @@ class ChannelDeliveries:
 
 
 def transaction_counts() -> ByCluster:
-    """Return how many transactional ids there are, by cluster and Kafka's state."""
+    """Return the number of transactional ids by cluster and Kafka's state."""
     rows = StateCount.objects.filter(cluster__configured=True).values_list("cluster__name", "state")
     return {(cluster, state): max(0, n) for cluster, state, n in rows.annotate(sum=Sum("n"))}
 
 
 def oldest_open() -> Mapping[str, int]:
-    """Return when the longest open transaction of each cluster began, in milliseconds, where there is one."""
+    """Return when the longest open transaction of each cluster began, in milliseconds, where one is open."""
     rows = Transaction.objects.filter(IS_OPEN, cluster__configured=True).exclude(started_ms=None)
     return dict(rows.values_list("cluster__name").annotate(oldest=Min("started_ms")).order_by())
 
 
 def partition_counts() -> tuple[ByCluster, Mapping[str, int]]:
-    """Return how many partitions there are, by cluster and verdict, and since when the longest LSO is pinned.
+    """Return the number of partitions by cluster and verdict, and the start of the longest blocked LSO.
 
     That is in milliseconds; clusters without a pinned one are left out.
     """
     rows = PartitionRecord.objects.filter(cluster__configured=True).order_by()
     counted: dict[tuple[str, ...], int] = {}
     pinned: dict[str, int] = {}
-    found = rows.values_list("cluster__name", "verdict").annotate(Count("id"), Min("pinned_ms"))
-    for cluster, verdict, n, since_ms in found:
+    grouped = rows.values_list("cluster__name", "verdict").annotate(Count("id"), Min("pinned_ms"))
+    for cluster, verdict, n, since_ms in grouped:
         counted[cluster, verdict] = n
         if verdict != PartitionVerdict.CLEAR and since_ms is not None:
             pinned[cluster] = min(since_ms, pinned.get(cluster, since_ms))
@@ -107,7 +107,7 @@ def partition_counts() -> tuple[ByCluster, Mapping[str, int]]:
 
 
 def group_counts() -> tuple[ByCluster, Mapping[str, ClusterLag]]:
-    """Return how many groups there are, by cluster and status, and how far they are behind."""
+    """Return the number of groups by cluster and status, and their lag."""
     blocked, pending = Q(status=GroupStatus.BLOCKED.value), Q(unstable__gt=0)
     rows = Group.objects.filter(cluster__configured=True).order_by().values_list("cluster__name", "status")
     counted: dict[tuple[str, ...], int] = {}
@@ -122,7 +122,7 @@ def group_counts() -> tuple[ByCluster, Mapping[str, ClusterLag]]:
     ):
         counted[cluster, status] = n
         lags[cluster] = _further(
-            lags.get(cluster, ClusterLag(0, 0, 0, 0, 0)), ClusterLag(*(each or 0 for each in lag))
+            lags.get(cluster, ClusterLag(0, 0, 0, 0, 0)), ClusterLag(*(total or 0 for total in lag))
         )
     return counted, lags
 
@@ -138,7 +138,7 @@ def _further(one: ClusterLag, other: ClusterLag) -> ClusterLag:
 
 
 def query_counts() -> tuple[ByCluster, Mapping[str, int]]:
-    """Return how many queries there are, by cluster and state, and how many hold a prepared batch."""
+    """Return the number of queries by cluster and state, and of those with a prepared batch."""
     rows = Query.objects.filter(cluster__configured=True).order_by().values_list("cluster__name", "state")
     counted: dict[tuple[str, ...], int] = {}
     prepared: Counter[str] = Counter()
@@ -149,48 +149,48 @@ def query_counts() -> tuple[ByCluster, Mapping[str, int]]:
 
 
 def flink_counts() -> tuple[Mapping[str, int], Mapping[str, int], ByCluster]:
-    """Return how many Flink jobs there are and how many cannot be read, by cluster, and runs by state."""
+    """Return the numbers of Flink jobs and of unreadable ones by cluster, and of runs by state."""
     rows = FlinkJob.objects.filter(cluster__configured=True).order_by().values_list("cluster__name")
     counted = rows.annotate(Count("id"), failed=Count("id", filter=~Q(error="")))
-    found = {cluster: (n, failed) for cluster, n, failed in counted}
-    jobs = {cluster: n for cluster, (n, _) in found.items()}
-    unreadable = {cluster: failed for cluster, (_, failed) in found.items()}
+    counts = {cluster: (n, failed) for cluster, n, failed in counted}
+    jobs = {cluster: n for cluster, (n, _) in counts.items()}
+    unreadable = {cluster: failed for cluster, (_, failed) in counts.items()}
     return jobs, unreadable, _counted(FlinkRunRecord.objects.all(), "state")
 
 
 def connector_task_counts() -> ByCluster:
-    """Return how many tasks of connectors there are, by cluster and state."""
+    """Return the number of connectors' tasks by cluster and state."""
     rows = ConnectorRecord.objects.filter(cluster__configured=True)
-    found: Counter[tuple[str, ...]] = Counter()
+    states: Counter[tuple[str, ...]] = Counter()
     for cluster, tasks in rows.values_list("cluster__name", "tasks"):
-        found.update((cluster, str(state)) for _, state, *_ in tasks)
-    return found
+        states.update((cluster, str(state)) for _, state, *_ in tasks)
+    return states
 
 
 def finding_counts() -> ByCluster:
-    """Return how many findings are open, by cluster, rule and severity."""
+    """Return the number of open findings by cluster, rule and severity."""
     return _counted(FindingRecord.objects.filter(closed_at=None), "rule", "severity")
 
 
 def alert_counts() -> ByCluster:
-    """Return how many alerts are pending or firing, by cluster, severity and state."""
+    """Return the number of pending and firing alerts by cluster, severity and state."""
     return _counted(Alert.objects.filter(_IS_ACTIVE), "severity", "state")
 
 
 def gap_counts() -> ByCluster:
-    """Return how many gaps are open, by cluster and source."""
+    """Return the number of open gaps by cluster and source."""
     return _counted(GapRecord.objects.filter(until_ms=None), "source")
 
 
 def action_counts() -> ByCluster:
-    """Return how many plans there are in the audit log, by cluster, act and state."""
+    """Return the number of plans in the audit log by cluster, act and state."""
     return _counted(Action.objects.all(), "act", "state")
 
 
 def channel_deliveries(since: datetime) -> Sequence[ChannelDeliveries]:
-    """Return every channel by name, with its deliveries that were made since an instant."""
+    """Return every channel by name, with its deliveries since an instant."""
     rows = list(Channel.objects.only("name", "enabled", "disabled_at", "failures").order_by("name"))
-    # Channels by name: else the index, which begins with them, is none for instants.
+    # Channels are read by name: else the index, which begins with them, does not help for instants.
     made = Delivery.objects.filter(channel__in=[row.pk for row in rows], created_at__gte=since).order_by()
     counted = {(of, state): n for of, state, n in made.values_list("channel", "state").annotate(Count("id"))}
     return [
@@ -205,12 +205,12 @@ def channel_deliveries(since: datetime) -> Sequence[ChannelDeliveries]:
 
 
 def lifetime_counts() -> Mapping[str, Ever]:
-    """Return what was counted since each cluster was first watched: figures that only grow."""
+    """Return the totals since each cluster was first watched: these only grow."""
     rows = Tally.objects.filter(cluster__configured=True, span_s=Tally.FOR_EVER_S, start_ms=0)
-    found: dict[str, Ever] = defaultdict(Ever)
+    totals: dict[str, Ever] = defaultdict(Ever)
     columns = ("cluster__name", "counts", "open_times", "marker_times")
     for cluster, counts, open_times, marker_times in rows.values_list(*columns):
-        sums = found[cluster]
+        sums = totals[cluster]
         sums.counts.update(json.loads(counts))
         sums.open_times = histograms.merge_histograms(
             (sums.open_times, histograms.unpack_histogram(open_times))
@@ -218,7 +218,7 @@ def lifetime_counts() -> Mapping[str, Ever]:
         sums.marker_times = histograms.merge_histograms(
             (sums.marker_times, histograms.unpack_histogram(marker_times))
         )
-    return dict(found)
+    return dict(totals)
 
 
 def _counted(rows: QuerySet[Any], *by: str) -> ByCluster:

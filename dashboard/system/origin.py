@@ -1,4 +1,4 @@
-"""What runs now, an HTTP request or a command of manage.py: so that a change knows who makes it.
+"""The current HTTP request or command of manage.py, as the author of a change.
 
 Context variables: asgiref carries them into the threads that views run in.
 """
@@ -20,7 +20,7 @@ current_command: ContextVar[str] = ContextVar("current_command", default="")
 def note_request(
     get_response: Callable[[HttpRequest], HttpResponse],
 ) -> Callable[[HttpRequest], HttpResponse]:
-    """Keep each request as the current one while it is answered."""
+    """Set each request as the current one while it is answered."""
 
     def handle(request: HttpRequest) -> HttpResponse:
         token = current_request.set(request)
@@ -34,7 +34,7 @@ def note_request(
 
 @contextmanager
 def command_origin(name: str) -> Iterator[None]:
-    """Keep a command's name as the current one for the time of the block."""
+    """Set a command's name as the current one inside the block."""
     token = current_command.set(name)
     try:
         yield

@@ -1,4 +1,4 @@
-"""Whose it is: the team to call, from the configuration's `[[owners]]`."""
+"""Owners: the team to call, from the configuration's `[[owners]]`."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from collections.abc import Collection, Mapping, Sequence
 from django.conf import settings
 
 from dashboard.models import FindingRecord, Query
+from dashboard.runtime.sql import in_portions
 from fenceline.kafka.applications import application_by_shape
 from fenceline.owners import Owner, owner_of
 
 
 def find_owner(*names: str) -> Owner | None:
-    """Return the owner of something by its names, the most telling first; None where none is configured."""
+    """Return the owner of something by its names, the most specific first; None without a match."""
     return owner_of(filter(None, names), settings.FENCELINE.owners)
 
 
@@ -26,13 +27,13 @@ def of_transaction(transactional_id: str) -> Owner | None:
 
 
 def split_partition(name: str) -> tuple[str, int] | None:
-    """Return topic and number of `topic-number`, None where it is none."""
+    """Return topic and number of `topic-number`, None for other texts."""
     topic, dash, number = name.rpartition("-")
     return (topic, int(number)) if topic and dash and number.isascii() and number.isdigit() else None
 
 
 def of_finding(row: FindingRecord) -> Owner | None:
-    """Return the owner of what a finding is about."""
+    """Return the owner of a finding's subject."""
     return of_findings([row])[row.pk]
 
 
@@ -42,7 +43,7 @@ def of_query(row: Query) -> Owner | None:
 
 
 def of_findings(rows: Sequence[FindingRecord]) -> Mapping[int, Owner | None]:
-    """Return the owners of what findings are about, by the findings' numbers."""
+    """Return the owners of findings' subjects, by the findings' numbers."""
     queries = _of_queries({row.subject for row in rows if row.subject.startswith(_QUERY)})
     return {
         row.pk: queries.get((row.cluster_id, row.subject)) or _of_subject(row.subject, row.affected)
@@ -51,26 +52,23 @@ def of_findings(rows: Sequence[FindingRecord]) -> Mapping[int, Owner | None]:
 
 
 def _of_queries(subjects: Collection[str]) -> Mapping[tuple[int, str], Owner | None]:
-    """Return the owners of streaming queries by cluster and subject: a finding names their ids alone."""
+    """Return the owners of streaming queries by cluster and subject: a finding has only their ids."""
     idents = [subject.removeprefix(_QUERY) for subject in subjects] if settings.FENCELINE.owners else []
-    found: dict[tuple[int, str], Owner | None] = {}
-    for at in range(0, len(idents), _KEYS):
-        rows = Query.objects.filter(ident__in=idents[at : at + _KEYS])
+    owners_by_subject: dict[tuple[int, str], Owner | None] = {}
+    for rows in in_portions(Query.objects.all(), "ident", idents):
         for row in rows.only("cluster_id", "name", "prefix", "ident"):
-            found[row.cluster_id, f"{_QUERY}{row.ident}"] = of_query(row)
-    return found
+            owners_by_subject[row.cluster_id, f"{_QUERY}{row.ident}"] = of_query(row)
+    return owners_by_subject
 
 
 _QUERY = "query:"
-#: Keys of one query of the database.
-_KEYS = 500
 
 
 def _of_subject(subject: str, affected: Sequence[str]) -> Owner | None:
     kind, _, name = subject.partition(":")
     if kind == "flink_job":
-        # Its name is a folder's: its transactional ids are what an owner's pattern names.
-        return next((_of_subject(each, ()) for each in affected if each.startswith("transaction:")), None)
+        # Its name is a folder's: an owner's pattern names its transactional ids.
+        return next((_of_subject(thing, ()) for thing in affected if thing.startswith("transaction:")), None)
     if kind == "transaction":
         return of_transaction(name)
     if kind == "partition" and (at := split_partition(name)):

@@ -1,4 +1,4 @@
-"""Whether a process can serve: what is wrong with each part that pages need."""
+"""Readiness of a process: the problem of each part that pages need."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from django.db.migrations.executor import MigrationExecutor
 
 from dashboard.system.schema import partial_schema_reason
 
-#: Seconds Redis has to answer.
+#: The time limit for Redis, in seconds.
 _TIMEOUT_S = 2.0
 
 
 def find_troubles() -> dict[str, str]:
-    """Return what is wrong with each part that pages need, "" where nothing is."""
+    """Return the problem of each part that pages need, "" for none."""
     return {"database": _database(), "redis": _redis(), "migrations": _migrations()}
 
 
@@ -30,13 +30,34 @@ def _database() -> str:
 
 def _redis() -> str:
     try:
-        with redis.Redis.from_url(
-            settings.REDIS_URL, socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S
-        ) as client:
+        with _redis_client() as client:
             client.ping()
     except (redis.RedisError, OSError, ValueError) as error:
         return _line(error)
     return ""
+
+
+def redis_version() -> str:
+    """Return the server and the version that Redis reports, as "valkey 9.1.2"; "" where it does not.
+
+    By HELLO: a user who may not administer the server may not ask INFO.
+    """
+    try:
+        with _redis_client() as client:
+            reply = client.execute_command("HELLO")
+    except (redis.RedisError, OSError, ValueError):
+        return ""
+    told = reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=False))
+    return f"{told.get('server', '')} {told.get('version', '')}".strip()
+
+
+def _redis_client() -> redis.Redis:
+    return redis.Redis.from_url(
+        settings.REDIS_URL,
+        socket_timeout=_TIMEOUT_S,
+        socket_connect_timeout=_TIMEOUT_S,
+        decode_responses=True,
+    )
 
 
 def _migrations() -> str:

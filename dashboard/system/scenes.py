@@ -23,7 +23,7 @@ _BOARD, _REQUEST = "scenes.json", "scene-request"
 
 
 class OfferedScene(BaseModel):
-    """A scene that the sandbox has: what it does, how long it takes, the name that shows it in Fenceline."""
+    """A scene of the sandbox: what it does, its duration, and where Fenceline shows it."""
 
     name: str
     summary: str
@@ -34,49 +34,49 @@ class OfferedScene(BaseModel):
 
 
 class SceneRun(BaseModel):
-    """One time that a scene was played; `state` is "playing", "done" or "failed"."""
+    """One run of a scene; `state` is "playing", "done" or "failed"."""
 
     scene: str
     by: str
     state: str
     started_ms: int
     ended_ms: int | None
-    #: Its steps, as far as it is.
+    #: Its steps so far.
     lines: Sequence[str]
-    #: Why it failed, and what to do; "" where it did not.
+    #: Why it failed, and what to do; "" without a failure.
     error: str
 
     @property
     def lasted_ms(self) -> int:
-        """Return how long it took; 0 while it is playing."""
+        """Return its duration; 0 while it is playing."""
         return max(0, self.ended_ms - self.started_ms) if self.ended_ms else 0
 
 
 class SceneBoard(BaseModel):
-    """What the sandbox can play, and what it has played, the newest first."""
+    """The scenes of the sandbox, and its runs, the newest first."""
 
     scenes: Sequence[OfferedScene]
     runs: Sequence[SceneRun]
-    #: The scene that is asked for and not over yet, "" for none.
+    #: The requested scene that has not ended, "" for none.
     wanted: str = ""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a scene is asked for that has not begun."""
+        """Return whether a requested scene has not begun."""
         return bool(self.wanted) and not (self.runs and self.runs[0].state == "playing")
 
 
 class SceneRefused(ValueError):
-    """A scene that is not played; the text is the reason and the remedy."""
+    """A scene is refused; the text is the reason and the remedy."""
 
 
 def are_offered() -> bool:
-    """Whether this is the dashboard of a sandbox that runs."""
+    """Return whether this is the dashboard of a running sandbox."""
     return (settings.DATA / _BOARD).is_file()
 
 
 def read_board() -> SceneBoard | None:
-    """Return what can be played; None outside of a sandbox, or while its file cannot be read."""
+    """Return the scenes and runs; None outside of a sandbox, or while its file cannot be read."""
     try:
         board = SceneBoard.model_validate_json((settings.DATA / _BOARD).read_bytes())
     except (OSError, ValidationError):
@@ -86,20 +86,20 @@ def read_board() -> SceneBoard | None:
 
 def request_scene(board: SceneBoard, name: str, *, by: str) -> None:
     """Have a scene played, with a row in the audit log; raises `SceneRefused`, also while another one is."""
-    scene = next((each for each in board.scenes if each.name == name), None)
+    scene = next((candidate for candidate in board.scenes if candidate.name == name), None)
     if scene is None:
-        names = ", ".join(each.name for each in board.scenes)
+        names = ", ".join(candidate.name for candidate in board.scenes)
         raise SceneRefused(f"There is no scene “{name[:60]}”: choose one of {names}.")
     if scene.unavailable:
         raise SceneRefused(f"The scene {name} cannot be played here. {scene.unavailable}")
     with transaction.atomic():
         audit.record_change(Event.SCENE_PLAYED, AuditedSubject("scene", None, name))
-        # Last, so that a scene that is refused leaves no row.
+        # Last, so that a refused scene leaves no row.
         leave_request(settings.DATA / _REQUEST, name, by=by)
 
 
 def leave_request(path: Path, scene: str, *, by: str) -> None:
-    """Make the file of a request, whole, unless there is one: raises `SceneRefused` then."""
+    """Write the file of a request atomically; raises `SceneRefused` where one exists."""
     with NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.") as file:
         json.dump({"scene": scene, "by": by}, file)
         file.flush()

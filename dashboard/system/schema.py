@@ -7,19 +7,21 @@ from __future__ import annotations
 from django.db.migrations.loader import MigrationLoader
 
 _APP = "dashboard"
-#: The last commit that has the migrations which `0001_squashed` replaces.
+#: The last commit with the migrations that `0001_squashed` replaces.
 LAST_UNSQUASHED = "1d84c44"
 
 
 def newer_schema_reason(loader: MigrationLoader) -> str:
-    """Return what a newer version has added to the loader's database, "" where none has."""
-    known = set(loader.disk_migrations).union(*(each.replaces for each in loader.replacements.values()))
+    """Return what a newer version has added to the loader's database, "" for nothing."""
+    known = set(loader.disk_migrations).union(
+        *(migration.replaces for migration in loader.replacements.values())
+    )
     unknown = [name for app, name in loader.applied_migrations.keys() - known if app == _APP]
     return f"made by a newer Fenceline (it has {max(unknown)})" if unknown else ""
 
 
 def partial_schema_reason(loader: MigrationLoader) -> str:
-    """Return what an older version's database lacks and what to do, "" where nothing of before is missing.
+    """Return what an older version's database lacks and what to do, "" where nothing is missing.
 
     Django does not use a squashed migration there: `migrate` would run nothing, and find nothing to run.
     """

@@ -1,4 +1,4 @@
-"""How often somebody may guess a password: django-axes counts in the database, with two limits of ours.
+"""Limits of password guesses: django-axes counts in the database, with two limits of ours.
 
 A name is locked for the address that guessed it, so that nobody locks out somebody elsewhere; an address
 is locked for all names after more failures. Passwords are checked one at a time: hashing one takes a core
@@ -24,15 +24,15 @@ from django.utils import timezone
 
 from dashboard.system.client_address import client_address, limited_address
 
-#: How many sign-ins of one address wait for their turn; more are refused at once.
+#: Maximum waiting sign-ins of one address; more are refused at once.
 MOST_WAITING = 4
-#: How long one waits for its turn, in seconds.
+#: The time that one waits for its turn, in seconds.
 LONGEST_WAIT_S = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """Why nobody may try now: so many failures, of a name or of the whole address, until when."""
+    """A lock of sign-ins: its failures, of a name or of the whole address, and its end."""
 
     of_address: bool
     failures: int
@@ -53,18 +53,18 @@ class AttemptHandler(AxesDatabaseHandler):  # type: ignore[misc]
         return settings.AXES_FAILURE_LIMIT if is_full else of_name
 
     def reset_user_attempts(self, request: HttpRequest, credentials: Mapping[str, Any] | None = None) -> int:
-        """Forget the failures of who has signed in, and no others of the address."""
+        """Forget the failures of the signed-in name only, not others of the address."""
         of_name, _ = self.filter_user_attempts(request, credentials)
         return int(of_name.delete()[0])
 
 
 def axes_address(request: HttpRequest) -> str | None:
-    """Return what axes is to take for the address of a client."""
+    """Return the client's address for axes."""
     return limited_address(client_address(request))
 
 
 def lock_of(request: HttpRequest, username: str) -> Lock:
-    """Return why a name may not be tried from where a request comes from; it is locked now."""
+    """Return the lock that refuses a name from a request's address."""
     since = timezone.now() - settings.AXES_COOLOFF_TIME
     rows = AccessAttempt.objects.filter(ip_address=axes_address(request), attempt_time__gte=since)
     of_address = _failures(rows) >= settings.SIGN_IN_FAILURES_OF_ADDRESS
@@ -74,7 +74,7 @@ def lock_of(request: HttpRequest, username: str) -> Lock:
 
 
 def unlock(name: str | None, address: str | None) -> int:
-    """Forget the failures of a name, an address or both; of all with neither. Returns of how many."""
+    """Forget the failures of a name, an address or both; without either, all. Return their number."""
     wanted = {"username": name, "ip_address": limited_address(address or "")}
     rows = AccessAttempt.objects.filter(**{key: value for key, value in wanted.items() if value is not None})
     return int(rows.delete()[0])

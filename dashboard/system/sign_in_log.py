@@ -1,4 +1,4 @@
-"""Who has signed in, who tried and who left: a log line and an audit row each.
+"""Sign-ins, failed attempts and sign-outs: a log line and an audit row each.
 
 A name that nobody has is not written: it may be a password that was typed into the wrong field. A sign-in
 goes on where its row cannot be written. Attempts that are refused while a name or an address is locked leave
@@ -29,7 +29,7 @@ from dashboard.system.client_address import client_address
 log = logging.getLogger(__name__)
 #: Failures of one name from one address within this time are one row with a count.
 COUNTED_WITHIN = timedelta(hours=1)
-#: Rows of failures, and of locks, within that time; all further ones are counted in one row without a name.
+#: Maximum rows of failures, and of locks, in that time; further ones share one row without a name.
 MOST_ROWS = 100
 _NOBODY = AuditedSubject("", None, "")
 
@@ -52,7 +52,7 @@ def _failed(credentials: Mapping[str, Any], request: HttpRequest | None = None, 
     """Axes has counted by now: it was imported before."""
     failures = getattr(request, "axes_failures_since_start", None)
     if request is None or failures is None:
-        # Refused while it is locked: no password was checked.
+        # Refused during a lock: no password was checked.
         return
     user = User.objects.filter(username=str(credentials.get("username", ""))).first()
     name, address = user.get_username() if user else "an unknown name", _place(request)
@@ -72,7 +72,7 @@ def _subject(user: AbstractBaseUser | None) -> AuditedSubject:
 
 
 def _record(event: Event, request: HttpRequest, subject: AuditedSubject, *, is_bounded: bool = False) -> None:
-    """Save an audit row; a database that cannot be written keeps nobody from signing in or out."""
+    """Save an audit row; a failing database prevents nobody from signing in or out."""
     row = audit.audit_entry(event, subject, by=audit.change_origin(request))
     try:
         with transaction.atomic():
@@ -82,7 +82,7 @@ def _record(event: Event, request: HttpRequest, subject: AuditedSubject, *, is_b
 
 
 def _count(row: AuditEntry) -> None:
-    """Save a row, or raise the count of the one that it belongs to."""
+    """Save a row, or raise the count of the row that it belongs to."""
     recent = AuditEntry.objects.filter(event=row.event, at__gt=timezone.now() - COUNTED_WITHIN)
     if _raise_count(recent, row):
         return
@@ -96,5 +96,5 @@ def _count(row: AuditEntry) -> None:
 def _raise_count(recent: Any, row: AuditEntry) -> bool:
     """Raise the count of a recent row of the same actor, subject and address; False where there is none."""
     same = recent.filter(actor=row.actor, subject_name=row.subject_name, address=row.address)
-    found = same.order_by("pk").first()
-    return found is not None and bool(AuditEntry.objects.filter(pk=found.pk).update(count=F("count") + 1))
+    earlier = same.order_by("pk").first()
+    return earlier is not None and bool(AuditEntry.objects.filter(pk=earlier.pk).update(count=F("count") + 1))

@@ -1,4 +1,4 @@
-"""Tokens of the API: made by `manage.py create_token`, kept as digests."""
+"""Tokens of the API: created by `manage.py create_token`, kept as digests."""
 
 from __future__ import annotations
 
@@ -11,25 +11,26 @@ from django.http import HttpRequest
 from django.utils import timezone
 
 from dashboard.models import Token
-from dashboard.runtime.database_errors import log_line
+from dashboard.runtime.database_errors import is_locked, log_line
+from dashboard.runtime.write_transactions import unwaiting_transaction
 
-#: `last_used_at` is this old before it is written again: reading with a token costs no write.
+#: `last_used_at` is written again only after this time: reading with a token costs no write.
 _USE_NOTED_EVERY = timedelta(minutes=1)
 
 log = logging.getLogger(__name__)
 
 
 class TokenRefused(Exception):
-    """No token that may be used now; the text is a sentence that gives the reason."""
+    """A token may not be used now; the text is the reason as a sentence."""
 
 
 def token_digest(token: str) -> str:
-    """Return what is kept of a token: its SHA-256, in hexadecimal."""
+    """Return the stored digest of a token: its SHA-256, in hexadecimal."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 
 def bearer_token(request: HttpRequest) -> Token:
-    """Return the token that a request carries, of whatever role; raises `TokenRefused`."""
+    """Return the token of a request, of any role; raises `TokenRefused`."""
     scheme, _, token = request.headers.get("Authorization", "").partition(" ")
     if scheme.lower() != "bearer":
         raise TokenRefused("No token was sent.")
@@ -37,7 +38,7 @@ def bearer_token(request: HttpRequest) -> Token:
 
 
 def usable_token(token: str) -> Token:
-    """Return a token's row, of whatever role, and note its use; raises `TokenRefused`."""
+    """Return a token's row, of any role, and record its use; raises `TokenRefused`."""
     row, now = Token.objects.filter(digest=token_digest(token)).first(), timezone.now()
     if row is None:
         raise TokenRefused("No such token is known.")
@@ -51,10 +52,13 @@ def usable_token(token: str) -> Token:
 
 
 def _note_use(row: Token, now: datetime) -> None:
-    """Keep when a token was used; a database that cannot be written does not keep anybody from reading."""
+    """Record the use of a token without waiting for other writers: the next request records it then."""
     try:
-        Token.objects.filter(pk=row.pk).update(last_used_at=now)
+        with unwaiting_transaction():
+            Token.objects.filter(pk=row.pk).update(last_used_at=now)
     except DatabaseError as error:
+        if is_locked(error):
+            return
         log.warning("the last use of the token %s is not kept: %s", row.name, log_line(error))
 
 

@@ -4,33 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from celery import shared_task
 from django.conf import settings
 
 from collectors.checkpoints.collector import CheckpointsCollector
 from dashboard.config import CheckpointRoot
 from dashboard.runtime import leases, loop
 from dashboard.streaming import checkpoint_store
-from dashboard.tasks.slice import POLL_TTL, RETRY_S, goes_on, report_failure, wait_leased
+from dashboard.tasks.slice import RETRY_S, Polled, entries_of, goes_on, report_failure, wait_leased
 
 #: What was read of each cluster's checkpoints, from slice to slice.
 _collectors: dict[str, CheckpointsCollector] = {}
-
-
-def start() -> None:
-    """Send a first slice where no worker reads the configured checkpoints."""
-    for cluster in leases.unheld_clusters(checkpoint_store.NAME):
-        if _roots(cluster):
-            poll_checkpoints.apply_async((cluster, None), queue=loop.POLLERS, expires=loop.SLICE_S)
-
-
-@shared_task(name="collectors.checkpoints")
-def poll_checkpoints(cluster: str, previous: int | None = None) -> None:
-    """Poll a cluster's checkpoints for one slice; `previous`: the last slice's token."""
-    if _roots(cluster):
-        loop.run_slice(
-            poll_checkpoints, cluster, checkpoint_store.NAME, poll_until, previous=previous, ttl=POLL_TTL
-        )
 
 
 def poll_until(lease: leases.Lease, end: float) -> None:
@@ -40,13 +23,18 @@ def poll_until(lease: leases.Lease, end: float) -> None:
         wait_leased(lease, collector.wait_s(), end)
         if not goes_on(end):
             return
-        found = collector.poll(loop.now_ms(), every_s=settings.FENCELINE.limits.checkpoints_every_s)
-        if found.blind:
-            report_failure(lease, found.blind)
+        polled = collector.poll(loop.now_ms(), every_s=settings.FENCELINE.limits.checkpoints_every_s)
+        if polled.blind:
+            report_failure(lease, polled.blind)
             wait_leased(lease, RETRY_S, end)
             continue
         checkpoint_store.save_checkpoints(
-            lease, found.observations, found.gone, gaps=found.gaps, now_ms=loop.now_ms()
+            lease,
+            polled.observations,
+            polled.gone,
+            gaps=polled.gaps,
+            skipped=polled.skipped,
+            now_ms=loop.now_ms(),
         )
         collector.mark_saved()
 
@@ -58,8 +46,8 @@ def _begin(lease: leases.Lease) -> CheckpointsCollector:
 
 
 def _roots(cluster: str) -> Sequence[CheckpointRoot]:
-    """Return the roots of a cluster that is configured, none where the limits turn polling off."""
     config = settings.FENCELINE
-    if cluster not in config.clusters or not config.limits.checkpoints_every_s:
-        return ()
-    return [root for root in config.checkpoints if root.cluster == cluster]
+    return entries_of(cluster, config.checkpoints, config.limits.checkpoints_every_s)
+
+
+polled = Polled("collectors.checkpoints", checkpoint_store.NAME, poll_until, _roots)

@@ -24,7 +24,9 @@ from dashboard.tasks import (
 @shared_task(name="collectors.start_missing")
 def start_missing() -> None:
     """Send a first slice for every collector that nobody runs."""
-    for each in (
-        tails, offsets, reconciling, partitions, groups, recoveries, checkpoints, flink, engines, audits,
+    for tail in tails, offsets:
+        tail.tailed.start()
+    for collector in (
+        reconciling, partitions, groups, recoveries, checkpoints, flink, engines, audits,
     ):  # fmt: skip
-        each.start()
+        collector.polled.start()

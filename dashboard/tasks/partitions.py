@@ -12,7 +12,7 @@ from dashboard.partitions import replica_store
 from dashboard.partitions import store as partition_store
 from dashboard.runtime import loop
 from dashboard.runtime.leases import Lease
-from dashboard.tasks.slice import ANSWER_S, POLL_TTL, goes_on, poll_repeatedly, wait_leased
+from dashboard.tasks.slice import ANSWER_S, Polled, goes_on, poll_repeatedly, wait_leased
 from dashboard.tasks.tails import tail_name
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import ProducerState
@@ -24,20 +24,6 @@ from transaction_admin.reads import ClusterReads
 
 #: What watches each cluster, warm from slice to slice, and the token of the lease that it worked under.
 _watchers: dict[str, tuple[PartitionCollector, int]] = {}
-
-
-def start() -> None:
-    """Send a first slice where no worker polls partitions, unless the limits turn that off."""
-    if settings.FENCELINE.limits.partitions_every_s:
-        loop.start_missing(poll_partitions, partition_store.NAME)
-
-
-@shared_task(name="collectors.partitions")
-def poll_partitions(cluster: str, previous: int | None = None) -> None:
-    """Poll a cluster's partitions for one slice; `previous`: the last slice's token."""
-    loop.run_slice(
-        poll_partitions, cluster, partition_store.NAME, poll_until, previous=previous, ttl=POLL_TTL
-    )
 
 
 def poll_until(lease: Lease, end: float) -> None:
@@ -118,17 +104,28 @@ def _ask_replicas(
     reads: ClusterReads, where: TopicPartition
 ) -> tuple[Mapping[int, Sequence[ProducerState] | str], int | None, Mapping[int, str]]:
     """Return each replica's answer, the leader, and the ids of producers as far as they are known."""
-    found = reads.describe_topology([where.topic]).partitions.get(where)
+    place = reads.describe_topology([where.topic]).partitions.get(where)
     answers: dict[int, Sequence[ProducerState] | str] = {}
-    for broker in found.replicas if found else ():
+    for broker in place.replicas if place else ():
         answer = reads.describe_producers([where], broker)[where]
         answers[broker] = answer.reason if isinstance(answer, Unseen) else answer
     producer_ids = {
-        each.producer_id for states in answers.values() if not isinstance(states, str) for each in states
+        producer.producer_id
+        for states in answers.values()
+        if not isinstance(states, str)
+        for producer in states
     }
     try:
         ids = reads.transactional_ids(producer_ids)
     except AdminUnavailable:
         # Who writes is worth showing also without names.
         ids = {}
-    return answers, found.leader if found else None, ids
+    return answers, place.leader if place else None, ids
+
+
+polled = Polled(
+    "collectors.partitions",
+    partition_store.NAME,
+    poll_until,
+    lambda _: settings.FENCELINE.limits.partitions_every_s,
+)

@@ -6,7 +6,6 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 
-from celery import shared_task
 from django.conf import settings
 
 from collectors.kafka.recoveries import Search, Topics, find_lost
@@ -14,9 +13,10 @@ from dashboard.models import Recovery
 from dashboard.recoveries import evidence as recovery_evidence
 from dashboard.recoveries import store as recovery_store
 from dashboard.runtime import collector_store, leases, loop
-from dashboard.tasks.slice import ANSWER_S, POLL_TTL, Warm, goes_on, poll_repeatedly, wait_leased
+from dashboard.tasks.aborted_commits import check_commits
+from dashboard.tasks.slice import ANSWER_S, Polled, Warm, goes_on, poll_repeatedly, wait_leased
 from fenceline.facts import TopicPartition, TransitionKind
-from fenceline.recoveries import LostRecords, TopicNow, deletion_reason, same_topic
+from fenceline.losses.recoveries import LostRecords, TopicNow, deletion_reason, same_topic
 from transaction_admin.kafka_reads import KafkaPythonReads
 
 _TICK_S = 1.0
@@ -28,19 +28,6 @@ _TOPICS_S = 3.0
 
 _reads = Warm(lambda properties: KafkaPythonReads(properties, ANSWER_S))
 _topics: defaultdict[str, Topics] = defaultdict(Topics)
-
-
-def start() -> None:
-    """Send a first slice where nobody follows episodes."""
-    loop.start_missing(follow_recoveries, recovery_store.NAME)
-
-
-@shared_task(name="collectors.recoveries")
-def follow_recoveries(cluster: str, previous: int | None = None) -> None:
-    """Follow a cluster's episodes for one slice; `previous`: the last slice's token."""
-    loop.run_slice(
-        follow_recoveries, cluster, recovery_store.NAME, follow_until, previous=previous, ttl=POLL_TTL
-    )
 
 
 def follow_until(lease: leases.Lease, end: float) -> None:
@@ -57,6 +44,8 @@ def follow_until(lease: leases.Lease, end: float) -> None:
                 return
             if (lost := _search(row, lease.cluster)) is not None:
                 recovery_store.save_lost(lease, row, lost)
+        cluster = lease.cluster
+        check_commits(lease, _reads.get_or_make(cluster), _topics[cluster], loop.now_ms())
         if began >= topics_at:
             check_topics(lease)
             topics_at = began + _TOPICS_S
@@ -92,17 +81,17 @@ def _search(row: Recovery, cluster: str) -> list[LostRecords] | None:
     alone = TransitionKind(row.cause) in _ALONE
     who = row.producer_id, row.producer_epoch
     starts = recovery_evidence.search_starts(row).items()
-    found = {where: find_lost(reads, Search(where, start, *who, alone)) for where, start in starts}
+    losses = {where: find_lost(reads, Search(where, start, *who, alone)) for where, start in starts}
     now = _topics[cluster].fetch_topics(reads, {where.topic for where in wrote}, loop.now_ms())
     if any(where.topic not in now for where in wrote):
         return None
-    return list(_with_topics(row, wrote, found, now))
+    return list(_with_topics(row, wrote, losses, now))
 
 
 def _with_topics(
     row: Recovery,
     wrote: Iterable[TopicPartition],
-    found: Mapping[TopicPartition, LostRecords],
+    losses: Mapping[TopicPartition, LostRecords],
     now: Mapping[str, TopicNow],
 ) -> Iterator[LostRecords]:
     known, pins = recovery_evidence.written_topics(row), recovery_evidence.held_offsets(row)
@@ -110,5 +99,8 @@ def _with_topics(
         topic = known[where.topic]
         if note := deletion_reason(topic, now[where.topic]):
             yield LostRecords(*where, pins.get(where), None, None, False, note, deleted=True)
-        elif where in found:
-            yield same_topic(found[where], topic, now[where.topic])
+        elif where in losses:
+            yield same_topic(losses[where], topic, now[where.topic])
+
+
+polled = Polled("collectors.recoveries", recovery_store.NAME, follow_until)

@@ -13,7 +13,7 @@ from dashboard.alerts import evaluate as evaluate_alerts
 from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.runtime import collector_names, leases, loop, retention
-from dashboard.tasks.slice import PerCluster, each_second, goes_on
+from dashboard.tasks.slice import PerCluster, Polled, each_second, goes_on
 
 #: Seconds between two portions while there is something to prune, and while there is not.
 _BETWEEN_PORTIONS_S = 0.1
@@ -26,52 +26,10 @@ _senders = PerCluster(lambda _: deliver.Sender())
 _readers = PerCluster(SnapshotReader)
 
 
-@shared_task(name="dashboard.start_missing")
-def start_missing() -> None:
-    """Start evaluation, alerts, retention, deliveries and the follow-up of actions where none runs."""
-    loop.start_missing(evaluate_cluster, evaluate_rules.NAME)
-    loop.start_missing(alert_cluster, evaluate_alerts.NAME)
-    loop.start_missing(prune_cluster, retention.NAME)
-    loop.start_missing(send_deliveries, collector_names.DELIVERIES)
-    loop.start_missing(follow_actions, recover_workers.NAME)
-
-
-@shared_task(name="dashboard.judge")
-def evaluate_cluster(cluster: str, previous: int | None = None) -> None:
-    """Evaluate a cluster's rules each second, for one slice."""
-    loop.run_slice(evaluate_cluster, cluster, evaluate_rules.NAME, _tick, previous=previous)
-
-
-@shared_task(name="dashboard.alert")
-def alert_cluster(cluster: str, previous: int | None = None) -> None:
-    """Turn a cluster's findings into alerts and messages each second, for one slice."""
-    loop.run_slice(alert_cluster, cluster, evaluate_alerts.NAME, _alert, previous=previous)
-
-
-@shared_task(name="dashboard.prune")
-def prune_cluster(cluster: str, previous: int | None = None) -> None:
-    """Delete a cluster's outdated rows, for one slice."""
-    loop.run_slice(prune_cluster, cluster, retention.NAME, _prune, previous=previous)
-
-
-@shared_task(name="dashboard.deliver")
-def send_deliveries(cluster: str, previous: int | None = None) -> None:
-    """Send what is due to channels, for one slice; whichever cluster it is of."""
-    loop.run_slice(send_deliveries, cluster, collector_names.DELIVERIES, _deliver, previous=previous)
-
-
 @shared_task(name=execute.TASK)
 def execute_action(number: int, token: str) -> None:
     """Execute a confirmed plan, once: a message that comes again does nothing."""
     execute.run_action(number, token)
-
-
-@shared_task(name="dashboard.follow_actions")
-def follow_actions(cluster: str, previous: int | None = None) -> None:
-    """Follow a cluster's actions each second, and settle what dead workers left, for one slice."""
-    loop.run_slice(
-        follow_actions, cluster, recover_workers.NAME, _follow, previous=previous, ttl=recover_workers.TTL
-    )
 
 
 def _follow(lease: leases.Lease, end: float) -> None:
@@ -113,3 +71,21 @@ def _tick(lease: leases.Lease, end: float) -> None:
     reader = _readers.get_or_make(lease.cluster)
     for _ in each_second(end):
         evaluate_rules.evaluate_cluster(lease, reader, now_ms=loop.now_ms())
+
+
+#: Sends what is due to channels, whichever cluster it is of.
+deliveries = Polled("dashboard.deliver", collector_names.DELIVERIES, _deliver, ttl=leases.TTL)
+_ALL = (
+    Polled("dashboard.judge", evaluate_rules.NAME, _tick, ttl=leases.TTL),
+    Polled("dashboard.alert", evaluate_alerts.NAME, _alert, ttl=leases.TTL),
+    Polled("dashboard.prune", retention.NAME, _prune, ttl=leases.TTL),
+    deliveries,
+    Polled("dashboard.follow_actions", recover_workers.NAME, _follow, ttl=recover_workers.TTL),
+)
+
+
+@shared_task(name="dashboard.start_missing")
+def start_missing() -> None:
+    """Start evaluation, alerts, retention, deliveries and the follow-up of actions where none runs."""
+    for polled in _ALL:
+        polled.start()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
 
+from celery import shared_task
 from django.conf import settings
 
 from dashboard.runtime import collector_store, leases, loop
@@ -26,6 +27,13 @@ ANSWER_S = 25.0
 POLL_TTL = timedelta(seconds=40)
 
 
+class ClusterEntry(Protocol):
+    """An entry of the configuration that names its cluster."""
+
+    @property
+    def cluster(self) -> str: ...
+
+
 class Closing(Protocol):
     """What holds connections to a cluster."""
 
@@ -34,6 +42,7 @@ class Closing(Protocol):
 
 
 Kept = TypeVar("Kept")
+Entry = TypeVar("Entry", bound=ClusterEntry)
 T = TypeVar("T", bound=Closing)
 
 
@@ -66,6 +75,40 @@ class Warm(PerCluster[T]):
         made = self.forget(cluster)
         if made is not None:
             made.close()
+
+
+class Polled:
+    """A collector as a Celery task: where it `is_on` for a cluster, it works slice after slice."""
+
+    def __init__(
+        self,
+        name: str,
+        collector: str,
+        work: loop.Work,
+        is_on: Callable[[str], object] = lambda _: True,
+        *,
+        ttl: timedelta = POLL_TTL,
+    ) -> None:
+        @shared_task(name=name)
+        def poll_slice(cluster: str, previous: int | None = None) -> None:
+            if is_on(cluster):
+                loop.run_slice(poll_slice, cluster, collector, work, previous=previous, ttl=ttl)
+
+        #: Takes a cluster and the token of the slice before, None for the first.
+        self.task = poll_slice
+        self._collector, self._is_on = collector, is_on
+
+    def start(self) -> None:
+        """Send a first slice for each cluster in which no worker polls."""
+        for cluster in leases.unheld_clusters(self._collector):
+            if self._is_on(cluster):
+                self.task.apply_async((cluster, None), queue=loop.POLLERS, expires=loop.SLICE_S)
+
+
+def entries_of(cluster: str, entries: Iterable[Entry], every_s: float) -> list[Entry]:
+    """Return the entries of a cluster that is configured, none where its limit turns polling off."""
+    is_on = cluster in settings.FENCELINE.clusters and every_s
+    return [entry for entry in entries if is_on and entry.cluster == cluster]
 
 
 def goes_on(end: float) -> bool:

@@ -11,11 +11,12 @@ import logging
 import time
 from typing import Protocol
 
+from celery import shared_task
 from django.conf import settings
 
 from collectors.kafka.clients import CannotSee
 from collectors.kafka.internal_topics import NoSuchTopic, Tail, TopicReplaced
-from dashboard.runtime import collector_store, leases, loop
+from dashboard.runtime import collector_names, collector_store, leases, loop
 from dashboard.tasks.slice import HEARTBEAT_S, RETRY_S, goes_on, report_failure
 from fenceline.facts import TailBatch
 
@@ -52,11 +53,37 @@ class TailedTopic(Protocol):
         """Drop what is known from a topic that is not the one which was read before."""
 
 
-def read_topic(topic: TailedTopic, lease: leases.Lease, end: float) -> None:
-    """Poll and save as the holder of `lease` until `time.monotonic()` passes `end`."""
-    reader = _TailSlice(topic, lease, end)
-    while goes_on(end):
-        reader.read()
+class Tailed:
+    """The tails of one topic as a Celery task, one for each shard: `collector` and `queue` begin their names.
+
+    A queue is one worker's, so that warm consumers stay in one process.
+    """
+
+    def __init__(self, name: str, collector: str, queue: str, topic: TailedTopic) -> None:
+        @shared_task(name=name)
+        def read_slice(cluster: str, previous: int | None = None, shard: int = 0) -> None:
+            if shard < settings.SHARDS:
+                loop.run_slice(
+                    read_slice, cluster, self.collector_name(shard), self.read_until, shard,
+                    queue=f"{queue}-{shard}", previous=previous,
+                )  # fmt: skip
+
+        self._task, self._collector, self._queue, self._topic = read_slice, collector, queue, topic
+
+    def collector_name(self, shard: int) -> str:
+        """Return the name of a shard's collector."""
+        return collector_names.tail_name(shard, settings.SHARDS, self._collector)
+
+    def start(self) -> None:
+        """Send a first slice for every tail that nobody runs."""
+        for shard in range(settings.SHARDS):
+            loop.start_missing(self._task, self.collector_name(shard), f"{self._queue}-{shard}", shard)
+
+    def read_until(self, lease: leases.Lease, end: float) -> None:
+        """Poll and save as the holder of `lease` until `time.monotonic()` passes `end`."""
+        reader = _TailSlice(self._topic, lease, end)
+        while goes_on(end):
+            reader.read()
 
 
 class _TailSlice:

@@ -1,1 +1,1 @@
-"""Transactions by id: what tails save, what pages read, what the coordinators' lists correct."""
+"""Transactions by id: rows of the tails, readers for pages, corrections by the coordinators' lists."""

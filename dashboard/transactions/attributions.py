@@ -28,22 +28,22 @@ from fenceline.kafka.attributions import (
 )
 from fenceline.kafka.counting import MinuteTally
 
-#: How an id's transitions change: what each was, and what it is, None for one that goes.
+#: Changes of an id's transitions by offset: each one's new version, None where it is removed.
 Changes = Sequence[tuple[Transition, Transition | None]]
 
 _MINUTE_MS = 60_000
-#: How many notable transitions of an id are searched: those of an action are among its newest.
+#: Maximum notable transitions of an id that are searched: an action's are among its newest.
 _MOST_TRANSITIONS = 100
 
 
 def newest_record(cluster_id: int) -> int:
-    """The number of the newest record of an action, 0 before the first."""
-    found = ActionRecord.objects.filter(cluster_id=cluster_id).order_by("-pk").values_list("pk", flat=True)
-    return found.first() or 0
+    """Return the number of the newest record of an action, 0 before the first."""
+    numbers = ActionRecord.objects.filter(cluster_id=cluster_id).order_by("-pk").values_list("pk", flat=True)
+    return numbers.first() or 0
 
 
 def action_causes(cluster_id: int) -> Mapping[bytes, CausesByRecord]:
-    """What the actions on a cluster had written, by the keys of transactional ids."""
+    """Return the records of actions on a cluster, by the keys of transactional ids."""
     return _by_key(ActionRecord.objects.filter(cluster_id=cluster_id))
 
 
@@ -56,15 +56,17 @@ def _by_key(records: QuerySet[ActionRecord]) -> Mapping[bytes, CausesByRecord]:
 
 
 def action_words(action: Action | None) -> str:
-    """Return an action in words for the evidence of what it caused, "" for none."""
+    """Return an action in words for the evidence of its transitions, "" for none."""
     return "" if action is None else f"{action.executed_by}, action {action.pk}"
 
 
 def of_transitions(cluster: str, key: bytes, transitions: Sequence[Transition]) -> Sequence[Action | None]:
-    """The action that caused each of some transitions of one transactional id, None for all others."""
+    """Return the actions that caused transitions of one transactional id, None for all others."""
     known = _by_key(ActionRecord.objects.filter(cluster__name=cluster, key=key)).get(key, {})
-    numbers = [action_of(each, known) for each in transitions] if known else [None] * len(transitions)
-    actions = Action.objects.in_bulk([each for each in numbers if each is not None])
+    numbers = (
+        [action_of(transition, known) for transition in transitions] if known else [None] * len(transitions)
+    )
+    actions = Action.objects.in_bulk([number for number in numbers if number is not None])
     return [None if number is None else actions.get(number) for number in numbers]
 
 
@@ -81,14 +83,16 @@ class WrittenRecord(NamedTuple):
 
 
 def save_attributions(action: Action, records: Sequence[WrittenRecord], *, rev: int, now_ms: int) -> None:
-    """Keep what an action had written, and attribute what was derived of it before.
+    """Save an action's records, and attribute transitions that were derived before.
 
     Call it in a transaction that holds the cluster's row (`dashboard.runtime.write_transactions`).
     """
-    keyed = [(transactional_ids.key_of(text.unescape_text(each.transactional_id)), each) for each in records]
+    keyed = [
+        (transactional_ids.key_of(text.unescape_text(record.transactional_id)), record) for record in records
+    ]
     made = [
-        ActionRecord(cluster_id=action.cluster_id, action=action, key=key, **_columns(each))
-        for key, each in keyed
+        ActionRecord(cluster_id=action.cluster_id, action=action, key=key, **_columns(record))
+        for key, record in keyed
     ]
     ActionRecord.objects.bulk_create(made, ignore_conflicts=True)
     for key in sorted({key for key, _ in keyed}):
@@ -100,7 +104,7 @@ def _columns(record: WrittenRecord) -> Mapping[str, Any]:
 
 
 def _attribute(cluster_id: int, key: bytes, rev: int, now_ms: int) -> None:
-    """Revise what was derived of a transactional id before its action's result was stored."""
+    """Revise an id's transitions that were derived before its action's result was stored."""
     known = _by_key(ActionRecord.objects.filter(cluster_id=cluster_id, key=key))[key]
     _revise_recent(cluster_id, key, known)
     notable = TransitionRecord.objects.filter(cluster_id=cluster_id, key=key)
@@ -111,12 +115,12 @@ def _revise_recent(cluster_id: int, key: bytes, known: CausesByRecord) -> None:
     row = Recent.objects.filter(cluster_id=cluster_id, key=key).first()
     if row is None:
         return
-    # The partition is not part of what is packed.
+    # The packed form does not include the partition.
     before = transition_ring.unpack_ring(bytes(row.packed), 0)
     changes = {was.offset: now for was, now in attribute_past(before, known)}
-    after = [changes.get(each.offset, each) for each in before]
+    after = [changes.get(transition.offset, transition) for transition in before]
     packed = transition_ring.pack_ring(
-        [transition_ring.pack_entry(each) for each in after if each is not None]
+        [transition_ring.pack_entry(transition) for transition in after if transition is not None]
     )
     if packed != bytes(row.packed):
         row.packed = packed
@@ -126,16 +130,16 @@ def _revise_recent(cluster_id: int, key: bytes, known: CausesByRecord) -> None:
 def _revise_notable(
     notable: QuerySet[TransitionRecord], known: CausesByRecord, rev: int, now_ms: int
 ) -> None:
-    found = list(notable.order_by("-log_offset", "-pk")[:_MOST_TRANSITIONS])
-    by_offset = {row.log_offset: row for row in found}
-    changes = attribute_past([transaction_sql.transition_of(row) for row in found], known)
+    rows = list(notable.order_by("-log_offset", "-pk")[:_MOST_TRANSITIONS])
+    by_offset = {row.log_offset: row for row in rows}
+    changes = attribute_past([transaction_sql.transition_of(row) for row in rows], known)
     for was, now in changes:
         row = by_offset[was.offset]
         if now is None:
             row.delete()
         else:
             _revise_row(row, was, now, known, rev, now_ms)
-    _recount(found, changes)
+    _recount(rows, changes)
 
 
 def _revise_row(
@@ -147,15 +151,15 @@ def _revise_row(
     row.save()
 
 
-def _recount(found: Sequence[TransitionRecord], changes: Changes) -> None:
-    """Move the counters of what changed its kind, in the minutes in which it happened."""
-    if not found:
+def _recount(rows: Sequence[TransitionRecord], changes: Changes) -> None:
+    """Move the counters of transitions that changed their kind, in the minutes of these."""
+    if not rows:
         return
-    application, tallies = found[0].application, defaultdict[tuple[str, int], MinuteTally](MinuteTally)
+    application, tallies = rows[0].application, defaultdict[tuple[str, int], MinuteTally](MinuteTally)
     for was, now in changes:
         if now is None or now.kind is not was.kind:
             tally = tallies[application, was.at_ms - was.at_ms % _MINUTE_MS]
             tally.count_transition(was.kind, -1)
             if now is not None:
                 tally.count_transition(now.kind)
-    transaction_sql.add_tallies(found[0].cluster_id, 0, tallies)
+    transaction_sql.add_tallies(rows[0].cluster_id, 0, tallies)

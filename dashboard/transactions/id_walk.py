@@ -1,4 +1,4 @@
-"""Walks along every transactional id for programs: step by step, and nothing is passed by twice."""
+"""Walks along every transactional id for programs, in steps that miss none."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class WalkStep:
 
 
 def transactions_after(wanted: TransactionCriteria, *, place: Place, limit: int, now_ms: int) -> WalkStep:
-    """Return the next ids that `wanted` describes: as first seen, those of one application by cluster and id.
+    """Return the next ids that `wanted` describes: as first seen, or an application's by cluster and id.
 
     Nothing is counted, and what a step passes by is not passed by again: a program walks through them all.
     """
@@ -45,13 +45,13 @@ def transactions_after(wanted: TransactionCriteria, *, place: Place, limit: int,
     else:
         rows = matching_rows(_densest(wanted), wanted, now_ms).filter(pk__gt=place[2]).order_by("pk")
         places = [("", "", pk) for pk in rows.values_list("pk", flat=True)[: limit + 1]]
-    found = rows_of_keys([pk for _, _, pk in places[:limit]])
-    return WalkStep(found, places[limit - 1] if len(places) > limit else None)
+    step_rows = rows_of_keys([pk for _, _, pk in places[:limit]])
+    return WalkStep(step_rows, places[limit - 1] if len(places) > limit else None)
 
 
 def _in_application(wanted: TransactionCriteria, place: Place, most: int, now_ms: int) -> Sequence[Place]:
     """Return the places of the next ids of an application, cluster by cluster along the index of names."""
-    found: list[Place] = []
+    places: list[Place] = []
     at, name, pk = place
     for cluster in sorted(visibility.configured_clusters(), key=lambda row: row.name):
         if cluster.name < at or wanted.cluster not in ("", cluster.name):
@@ -60,15 +60,15 @@ def _in_application(wanted: TransactionCriteria, place: Place, most: int, now_ms
         rows = matching.annotate(by=by)
         if cluster.name == at:
             rows = rows.filter(Q(by__gt=name) | Q(pk__gt=pk), by__gte=name)
-        keys = rows.order_by("by", "pk").values_list("by", "pk")[: most - len(found)]
-        found += [(cluster.name, *key) for key in keys]
-    return found
+        keys = rows.order_by("by", "pk").values_list("by", "pk")[: most - len(places)]
+        places += [(cluster.name, *key) for key in keys]
+    return places
 
 
 def _named(
     wanted: TransactionCriteria, cluster_id: int, now_ms: int
 ) -> tuple[QuerySet[Transaction], Combinable]:
-    """Return an application's ids and the name they go by.
+    """Return an application's ids and their sort name.
 
     Where few ids are in a state they come from its own index, sorted then: along the application's, one after
     the other, millions may have to be looked up to find none.
@@ -83,7 +83,7 @@ def _named(
 
 
 def _densest(wanted: TransactionCriteria) -> QuerySet[Transaction]:
-    """Return the ids to walk along as they were first seen: those of a seldom state from its own index."""
+    """Return the ids as they were first seen; those of a rare state come from its own index."""
     states = state_counts(wanted.cluster)
     if wanted.state in IDLE and states[wanted.state] * DENSE < sum(states.values()):
         return Transaction.objects.filter(IS_IDLE, cluster__in=cluster_keys(wanted))

@@ -1,4 +1,4 @@
-"""Puts what is stored to the applications that the configuration names, after each change of `[[owners]]`.
+"""Moves stored rows to the applications of the configuration, after each change of `[[owners]]`.
 
 Collectors put each new record to its application; ids without a new record would keep the former name, and so
 would what happened to them. Figures by application of before stay as they were counted.
@@ -14,19 +14,18 @@ from hashlib import sha256
 from django.db.models import F, Model
 
 from dashboard.models import Cluster, Recovery, Transaction, TransitionRecord
+from dashboard.runtime.sql import in_portions
 from dashboard.runtime.write_transactions import retry_write
 from fenceline.kafka.applications import application_of
 from fenceline.owners import Owner
 
 _NAMED: Sequence[type[Model]] = (Transaction, TransitionRecord, Recovery)
-#: Rows of one step: no write waits long for it.
+#: Maximum rows of one step, so that other writes wait briefly.
 _STEP = 5_000
-#: Keys of one statement.
-_KEYS = 500
 
 
 def rename_applications(owners: Sequence[Owner]) -> int:
-    """Put all ids to their applications where `[[owners]]` have changed; return how many rows changed."""
+    """Update the applications of all ids where `[[owners]]` has changed; return the changed rows."""
     naming = _digest(owners)
     changed = 0
     for cluster in Cluster.objects.exclude(naming=naming):
@@ -36,9 +35,9 @@ def rename_applications(owners: Sequence[Owner]) -> int:
 
 
 def _digest(owners: Sequence[Owner]) -> str:
-    if not any(each.application for each in owners):
+    if not any(owner.application for owner in owners):
         return ""
-    return sha256(json.dumps([[each.match, each.application] for each in owners]).encode()).hexdigest()
+    return sha256(json.dumps([[owner.match, owner.application] for owner in owners]).encode()).hexdigest()
 
 
 def _rename(model: type[Model], cluster: Cluster) -> int:
@@ -58,7 +57,7 @@ def _write(model: type[Model], step: Sequence[tuple[int, str, str]]) -> int:
         if (now := application_of(name).application) != application:
             renamed[now].append(pk)
     return sum(
-        model._default_manager.filter(pk__in=keys[at : at + _KEYS]).update(application=application)
+        rows.update(application=application)
         for application, keys in renamed.items()
-        for at in range(0, len(keys), _KEYS)
+        for rows in in_portions(model._default_manager.all(), "pk", keys)
     )

@@ -1,8 +1,7 @@
-"""Who is behind a transactional id, by its shape and by what was observed beside it."""
+"""The producer behind a transactional id, by its shape and by related observations."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from hashlib import sha256
 
@@ -12,6 +11,7 @@ from dashboard.transactions.added_offsets import transaction_offsets
 from dashboard.transactions.queries import partitions_of
 from fenceline.decode.text import unescape_text
 from fenceline.kafka.applications import Shape, application_of
+from fenceline.kafka.commits import unpack_members
 from fenceline.kafka.producer_identity import (
     ApplicationName,
     GroupClient,
@@ -24,25 +24,26 @@ from fenceline.owners import Owner
 
 
 def producer_identity(cluster_id: int, transactional_id: str) -> ProducerIdentity | None:
-    """Return the engine, instance and part that use an id, by one query; None for a plain client."""
-    found = application_of(transactional_id)
-    if found.kind is Shape.STREAMS:
-        return identify_producer(transactional_id, _group_clients(cluster_id, found.application), ())
+    """Return the engine, instance and part that use an id, in one SQL query; None for a plain client."""
+    application = application_of(transactional_id)
+    if application.kind is Shape.STREAMS:
+        return identify_producer(transactional_id, _group_clients(cluster_id, application.application), ())
     return identify_producer(transactional_id, (), _existing_ids(cluster_id, leader_ids(transactional_id)))
 
 
 def observed_application(row: Transaction, owner: Owner | None) -> ApplicationName | None:
-    """Return what the application of a plain client's id is called; None where only its shape is known."""
+    """Return the application name of a plain client's id; None where only its shape is known."""
     adds = any(part.topic == OFFSETS_TOPIC for part in partitions_of(row))
-    groups = sorted({each.group for each in transaction_offsets(row).offsets}) if adds else []
+    groups = sorted({offset.group for offset in transaction_offsets(row).offsets}) if adds else []
     clients = _group_clients(row.cluster_id, groups[0]) if len(groups) == 1 else ()
     return name_application(owner, groups, clients)
 
 
 def _group_clients(cluster_id: int, group: str) -> Sequence[GroupClient]:
     rows = GroupRecord.objects.filter(cluster_id=cluster_id, key=_key(group)).exclude(members="")
-    members = (json.loads(text) for text in rows.values_list("members", flat=True))
-    return [GroupClient(*client) for each in members for client in each.values()]
+    packed = rows.values_list("members", flat=True)
+    members = (member for text in packed for member in unpack_members(text).values())
+    return [GroupClient(member.client_id, member.host) for member in members]
 
 
 def _existing_ids(cluster_id: int, names: Sequence[str]) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Lists of transactional ids: which index, or none, answers which filter and which order.
+"""Lists of transactional ids: the index, if any, for each filter and each order.
 
 A list must be there in a moment whether a cluster has a hundred ids or millions. By id it is read along an
 index, any number of them. What no index answers is answered by reading the whole table from one end to the
@@ -13,7 +13,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import merge
-from itertools import islice
 from typing import Literal
 
 from django.db.models import Count, F, Func, QuerySet, Sum
@@ -30,7 +29,8 @@ from dashboard.models import (
     Transaction,
 )
 from dashboard.runtime import visibility
-from dashboard.runtime.criteria import Criteria, Name, Sorted
+from dashboard.runtime.criteria import Criteria, Name, Search, Sorted
+from dashboard.runtime.paging import Page
 from fenceline.decode import text
 from fenceline.facts import OPEN_STATES, TopicPartitions, TransactionState
 from fenceline.kafka.transactional_ids import key_of, keys_named
@@ -47,16 +47,16 @@ SORTS = {
     "started": "started_ms",
     "updated": "updated_ms",
 }
-#: Up to here lists count and turn pages; for more the user filters the list.
+#: Lists count and page up to this number; beyond it the user filters the list.
 MOST_COUNTED = 10_000
-#: Up to so many ids any order is worth reading them all for.
+#: Up to this number of ids all are read, whatever the order.
 MOST_SCANNED = 200_000
-#: A state that one id in a hundred has is found soon enough by walking along the ids.
+#: A state of one id in a hundred is frequent enough for walking along the ids.
 DENSE = 100
 
 
 class Unindexed(Func):
-    """What it is given, as an order or a comparison for which no index is walked along."""
+    """An order or a condition for which no index is used."""
 
     template = "%(expressions)s || ''"
 
@@ -65,18 +65,18 @@ class TransactionCriteria(Criteria):
     """Which transactions a list is asked for."""
 
     cluster: Name = ""
-    #: "open" is each of the three that hold back an LSO.
+    #: "open" stands for the three states that hold back an LSO.
     state: Literal[
         "", "open", "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"
     ] = ""
     #: A part of the first 200 characters of an id.
-    q: Name = ""
+    q: Search = ""
     application: Name = ""
     min_age_s: float | None = Field(default=None, ge=0, le=1e9, allow_inf_nan=False)
 
     @property
     def only_open(self) -> bool:
-        """Return whether nothing but open transactions can match."""
+        """Return whether only open transactions can match."""
         return self.state in ("open", *OPEN) or self.min_age_s is not None
 
     @property
@@ -97,22 +97,16 @@ class SortedTransactions(Sorted, TransactionCriteria):
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionPage:
-    """One page of a list: `items` are model rows; `number` counts from 1."""
+class TransactionPage(Page[Transaction]):
+    """One page of ids; counting stops at MOST_COUNTED."""
 
-    items: Sequence[Transaction]
-    total: int
-    #: False where more than `total` match: counting stops at MOST_COUNTED.
-    whole: bool
-    number: int
-    size: int
-    #: False where too many match to sort them as was asked; they come by id then.
+    #: False where too many match to be sorted as requested; they are sorted by id then.
     sorted: bool = True
 
     @property
-    def pages(self) -> int:
-        """Return how many pages can be turned to, at least one."""
-        return _pages(self.total, self.size)
+    def ends_early(self) -> bool:
+        """Return whether ids follow the last page that is read."""
+        return self.number == self.pages and self.last < self.total
 
 
 def transaction_page(
@@ -123,7 +117,7 @@ def transaction_page(
     size: int = 50,
     first: Sequence[tuple[int, str]] = (),
 ) -> TransactionPage:
-    """Return one page of the transactions that `wanted` describes, and how many there are in all.
+    """Return one page of the transactions that `wanted` describes, and the number of all.
 
     `first` are those that need attention, the worst first, by cluster's key and id.
     """
@@ -140,13 +134,13 @@ def transaction_page(
         total, whole = _capped(rows[: MOST_COUNTED + 1].count())
     number = _within_pages(page, total, size)
     keys = rows.order_by(_by(wanted), "id").values_list("id", flat=True)[_slice(number, size)]
-    return TransactionPage(rows_of_keys(list(keys)), total, whole, number, size)
+    return TransactionPage(rows_of_keys(list(keys)), total, number, size, _pages(total, size), whole)
 
 
 def application_sizes(
     cluster: str, applications: Sequence[str]
 ) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """Return how many ids applications have, and how many of them are open.
+    """Return the number of ids by application, and of those that are open.
 
     All are counted in the index of applications; open ones along their own, which is short: in the other the
     state of each id would have to be looked up, 40 s for 2,000,000.
@@ -156,12 +150,14 @@ def application_sizes(
     ).order_by()
     opened = rows.filter(IS_OPEN).annotate(of=Unindexed("application")).filter(of__in=applications)
     every = rows.filter(application__in=applications).annotate(of=F("application"))
-    known, held = (dict(each.values_list("of").annotate(n=Count("id"))) for each in (every, opened))
+    known, held = (
+        dict(rows_of_kind.values_list("of").annotate(n=Count("id"))) for rows_of_kind in (every, opened)
+    )
     return known, held
 
 
 def candidate_rows(wanted: TransactionCriteria) -> QuerySet[Transaction]:
-    """Return the ids that have to be read: open ones along their index, else the table as it lies.
+    """Return the ids to read: open ones along their index, else the table in its own order.
 
     Through an index on the cluster each row would be a jump: 100 ms for 100,000 instead of 15 ms.
     """
@@ -189,7 +185,7 @@ def matching_rows(
 
 
 def _stated(rows: QuerySet[Transaction], wanted: TransactionCriteria, now_ms: int) -> QuerySet[Transaction]:
-    """Return the rows in the state that is wanted, and old enough."""
+    """Return the rows in the requested state, and old enough."""
     if wanted.only_open:
         rows = rows.filter(IS_OPEN)
     if wanted.state and wanted.state != "open":
@@ -202,11 +198,11 @@ def _stated(rows: QuerySet[Transaction], wanted: TransactionCriteria, now_ms: in
 def _matching_keys(
     wanted: SortedTransactions, names: Sequence[tuple[int, str]], now_ms: int
 ) -> Sequence[int]:
-    """Return the keys of those rows of some ids that match, in the order of the ids."""
+    """Return the keys of the matching rows among some ids, in the order of the ids."""
     keys = [(cluster_id, key_of(text.unescape_text(name))) for cluster_id, name in names]
     rows = Transaction.objects.filter(cluster__in=cluster_keys(wanted), key__in=[key for _, key in keys])
-    found = matching_rows(rows, wanted, now_ms).values_list("cluster_id", "key", "pk") if keys else ()
-    by_key = {(cluster_id, bytes(key)): pk for cluster_id, key, pk in found}
+    matching = matching_rows(rows, wanted, now_ms).values_list("cluster_id", "key", "pk") if keys else ()
+    by_key = {(cluster_id, bytes(key)): pk for cluster_id, key, pk in matching}
     return [by_key[key] for key in dict.fromkeys(keys) if key in by_key]
 
 
@@ -218,24 +214,25 @@ def _by_name(
     size: int,
     first: Sequence[int] = (),
 ) -> TransactionPage:
-    """Return a page of the list by id, behind some rows that come first whatever their ids are.
+    """Return a page of the list by id, after some rows that come first.
 
     The keys of its rows are read first, from an index alone, then the rows.
     """
     clusters = cluster_keys(wanted)
-    found: Sequence[Iterable[tuple[str, int]]]
+    candidates: Sequence[Iterable[tuple[str, int]]]
     if wanted.only_state:
         total, whole = _known(wanted, states), True
         number = _within_pages(page, total, size)
-        found = [_of_state(wanted, of, states, now_ms)[: number * size] for of in clusters]
+        candidates = [_of_state(wanted, of, states, now_ms)[: number * size] for of in clusters]
     else:
         searched = [_searched(wanted, of, now_ms) for of in clusters]
-        found = searched
+        candidates = searched
         total, whole = _capped(sum(map(len, searched)))
         number = _within_pages(page, total, size)
     leading = set(first)
-    keys = [*first, *(pk for _, pk in merge(*found, reverse=wanted.descending) if pk not in leading)]
-    return TransactionPage(rows_of_keys(keys[_slice(number, size)]), total, whole, number, size)
+    keys = [*first, *(pk for _, pk in merge(*candidates, reverse=wanted.descending) if pk not in leading)]
+    items = rows_of_keys(keys[_slice(number, size)])
+    return TransactionPage(items, total, number, size, _pages(total, size), whole)
 
 
 def _of_state(
@@ -256,7 +253,7 @@ def _of_state(
 
 
 def _searched(wanted: SortedTransactions, cluster_id: int, now_ms: int) -> Sequence[tuple[str, int]]:
-    """Return name and key of the ids that match, by name, no more than are counted.
+    """Return name and key of the matching ids, by name, up to the counted maximum.
 
     An index answers name and application alone, and then the states of what it found are looked up. Where
     it finds more than are counted, it is the other way round: names are compared along the states' index.
@@ -282,7 +279,7 @@ def _of_any_state(wanted: SortedTransactions) -> SortedTransactions:
 
 
 def _by(wanted: SortedTransactions) -> OrderBy:
-    """Return the order that is wanted; what is not known counts as lowest, which databases differ in."""
+    """Return the requested order; NULL sorts lowest, in which databases differ otherwise."""
     column = F(SORTS[wanted.sort])
     return column.desc(nulls_last=True) if wanted.descending else column.asc(nulls_first=True)
 
@@ -295,9 +292,9 @@ def _ordered(
 
 
 def rows_of_keys(keys: Sequence[int]) -> Sequence[Transaction]:
-    """Return the rows of some keys, in their order; what was deleted meanwhile is left out."""
-    found = {row.pk: row for row in Transaction.objects.select_related("cluster").filter(pk__in=keys)}
-    return [found[key] for key in keys if key in found]
+    """Return the rows of some keys, in their order, without rows deleted since."""
+    by_key = {row.pk: row for row in Transaction.objects.select_related("cluster").filter(pk__in=keys)}
+    return [by_key[key] for key in keys if key in by_key]
 
 
 def _known(wanted: TransactionCriteria, states: dict[str, int]) -> int:
@@ -306,8 +303,8 @@ def _known(wanted: TransactionCriteria, states: dict[str, int]) -> int:
     return states[wanted.state] if wanted.state else sum(states.values())
 
 
-def _capped(found: int) -> tuple[int, bool]:
-    return min(found, MOST_COUNTED), found <= MOST_COUNTED
+def _capped(number: int) -> tuple[int, bool]:
+    return min(number, MOST_COUNTED), number <= MOST_COUNTED
 
 
 def _pages(total: int, size: int) -> int:
@@ -322,17 +319,6 @@ def _slice(number: int, size: int) -> slice:
     return slice((number - 1) * size, number * size)
 
 
-def open_longest(cluster: str, limit: int) -> Sequence[Transaction]:
-    """Return the transactions that are open the longest."""
-    longest = F("started_ms").asc(nulls_first=True)
-    each = (
-        open_transactions(row.name).order_by(longest, "id")[:limit]
-        for row in visibility.clusters_named(cluster)
-    )
-    # Each cluster's come along the index; those of all together would have to be sorted.
-    return list(islice(merge(*each, key=lambda row: (row.started_ms or 0, row.pk)), limit))
-
-
 def open_transactions(cluster: str) -> QuerySet[Transaction]:
     """Return the transactions of a cluster that hold back a last stable offset, along their index."""
     rows = Transaction.objects.filter(
@@ -342,8 +328,8 @@ def open_transactions(cluster: str) -> QuerySet[Transaction]:
 
 
 def state_counts(cluster: str = "") -> dict[str, int]:
-    """Return how many transactional ids are in each state, every state of Kafka's present."""
-    rows = visibility.rows_of_cluster(StateCount.objects.filter(cluster__configured=True), cluster)
+    """Return the number of transactional ids in each state, every state of Kafka's present."""
+    rows = visibility.rows_in(StateCount, cluster)
     counted = dict(rows.values_list("state").annotate(n=Sum("n")))
     return {state.value: max(0, counted.get(state.value, 0)) for state in TransactionState}
 
@@ -358,7 +344,7 @@ def find_transaction(cluster: str, name: str) -> Transaction | None:
 
 
 def partitions_of(row: Transaction) -> tuple[TopicPartitions, ...]:
-    """Return the partitions a transaction's newest record names."""
+    """Return the partitions that a transaction's newest record names."""
     return tuple(
         TopicPartitions(topic, tuple(numbers)) for topic, numbers in json.loads(row.partitions or "[]")
     )

@@ -1,4 +1,4 @@
-"""Our rows as the coordinators' lists are held against them, and the writer of what those lists prove.
+"""Our rows for the comparison with the coordinators' lists, and the writer of the corrections.
 
 A correction is saved only while the row is the one that was compared: a record that the tail has
 saved since always wins, and so does every one that comes later. Where the topic may not be read, the lists
@@ -26,10 +26,8 @@ from fenceline.kafka.applications import application_of
 from fenceline.kafka.reconcile import Correction, KnownTransaction, Reconciliation
 
 NAME = "reconcile"
-#: Ids in one save, so that no other writer waits for long.
+#: Maximum ids in one save, so that other writers wait briefly.
 _SAVE_AT_ONCE = 2_000
-#: Ids in one question: SQLite takes 32,766 parameters.
-_ASK_AT_ONCE = 5_000
 _KNOWN = ("transactional_id", "state", "producer_id", "log_offset", "producer_epoch", "started_ms")
 _TABLE = Transaction._meta.db_table
 _SET = (
@@ -37,7 +35,7 @@ _SET = (
     "partition_count", "client_version", "log_offset", "rev",
 )  # fmt: skip
 _NEW = ("cluster_id", "key", "transactional_id", "application", "log_partition", *_SET)
-# The row that was compared, and no other: an offset names one record, a state what was counted for it.
+# The row that was compared and no other: an offset names one record, a state its counters.
 _COMPARED = "cluster_id = %s AND key = %s AND log_offset = %s AND state = %s"
 _UPDATE = f"UPDATE {_TABLE} SET {', '.join(f'{c} = %s' for c in _SET)} WHERE {_COMPARED}"  # noqa: S608
 _DELETE = f"DELETE FROM {_TABLE} WHERE {_COMPARED}"  # noqa: S608 - our own constants
@@ -56,7 +54,7 @@ class ReconciledRows:
         self._tails = tails
 
     def without_tail(self) -> bool:
-        """Whether no tail may read the topic and none has ever read it."""
+        """Return whether no tail may read the topic and none has ever read it."""
         blind = self._collectors().filter(error__contains=f"READ on {collector_store.TRANSACTION_STATE}")
         return blind.exists() and not _was_read(self._cluster_id)
 
@@ -65,7 +63,7 @@ class ReconciledRows:
         seen = list(self._collectors().values_list("seen_through_ms", flat=True))
         if len(seen) < len(self._tails) or None in seen:
             return None
-        return min(each for each in seen if each is not None)
+        return min(instant_ms for instant_ms in seen if instant_ms is not None)
 
     def open_rows(self) -> dict[str, KnownTransaction]:
         """Return the rows of open transactions."""
@@ -73,12 +71,12 @@ class ReconciledRows:
         return dict(_known(opened))
 
     def known_rows(self, names: Collection[str]) -> dict[str, KnownTransaction]:
-        """Return the rows of some ids, without those that have none."""
+        """Return the rows of known ids."""
         keys = [_key(name) for name in names]
-        found: dict[str, KnownTransaction] = {}
-        for start in range(0, len(keys), _ASK_AT_ONCE):
-            found |= _known(self._rows().filter(key__in=keys[start : start + _ASK_AT_ONCE]))
-        return found
+        known: dict[str, KnownTransaction] = {}
+        for rows in sql.in_portions(self._rows(), "key", keys):
+            known |= _known(rows)
+        return known
 
     def all_rows(self) -> Iterator[tuple[str, KnownTransaction]]:
         """Yield every row, in no order."""
@@ -91,27 +89,29 @@ class ReconciledRows:
         return Collector.objects.filter(cluster_id=self._cluster_id, name__in=self._tails)
 
 
-def save_reconciliation(lease: Lease, found: Reconciliation, *, now_ms: int) -> int:
-    """Save what a poll found and what it cost; return how many rows were written.
+def save_reconciliation(lease: Lease, observed: Reconciliation, *, now_ms: int) -> int:
+    """Save the result and the cost of a poll; return the number of rows written.
 
     Raises `LeaseLost` when the token is outdated. Many corrections are saved in several transactions; the
     last one contains how far the poll has read.
     """
-    # In key order, so that two writers can never wait for each other in a circle.
-    ordered = sorted(((_key(_name(each)), each) for each in found.corrections), key=itemgetter(0))
-    parts = [ordered[at : at + _SAVE_AT_ONCE] for at in range(0, len(ordered), _SAVE_AT_ONCE)]
-    written = sum(_save_some(lease, found.alone, part, now_ms) for part in parts)
-    _save_rest(lease, found, written, now_ms)
+    # In key order, so that writers cannot deadlock.
+    ordered = sorted(
+        ((_key(_name(correction)), correction) for correction in observed.corrections), key=itemgetter(0)
+    )
+    parts = sql.portions(ordered, _SAVE_AT_ONCE)
+    written = sum(_save_some(lease, observed.alone, part, now_ms) for part in parts)
+    _save_rest(lease, observed, written, now_ms)
     return written
 
 
 @retry_write
-def _save_rest(lease: Lease, found: Reconciliation, written: int, now_ms: int) -> None:
-    with write_transaction(lease, _progress(found), lock_cluster=False) as write:
-        collector_store.add_cost(lease, found.requests, round(found.broker_ms), now_ms)
+def _save_rest(lease: Lease, observed: Reconciliation, written: int, now_ms: int) -> None:
+    with write_transaction(lease, _progress(observed), lock_cluster=False) as write:
+        collector_store.add_cost(lease, observed.requests, round(observed.broker_ms), now_ms)
         news = collector_row(lease).exclude(error="").exists()
         collector_store.clear_error(lease, now_ms)
-        if _save_detail(lease, found, written) or news:
+        if _save_detail(lease, observed, written) or news:
             write.notify_after_commit("collectors")
 
 
@@ -121,17 +121,17 @@ def _save_some(lease: Lease, alone: bool, part: Sequence[tuple[bytes, Correction
         if alone and _was_read(lease.cluster_id):
             return 0
         rev = write.next_rev()
-        written = [each for key, each in part if _write(lease.cluster_id, key, rev, each)]
+        written = [correction for key, correction in part if _write(lease.cluster_id, key, rev, correction)]
         _count_states(lease, written)
         collector_row(lease).update(records=F("records") + len(written))
         _forget(lease.cluster_id, written, now_ms)
         if written:
-            write.notify_after_commit("transactions", [_name(each) for each in written])
+            write.notify_after_commit("transactions", [_name(correction) for correction in written])
     return len(written)
 
 
 def _write(cluster_id: int, key: bytes, rev: int, correction: Correction) -> bool:
-    """Write one row if it is still the one that was compared; return whether it was."""
+    """Write one row if it is still the compared one; return whether it was."""
     record, ours = correction
     compared = () if ours is None else (cluster_id, key, ours.log_offset, ours.state.value)
     with connection.cursor() as cursor:
@@ -163,7 +163,7 @@ def _values(record: TransactionRecord, rev: int) -> sql.Row:
 
 
 def _count_states(lease: Lease, written: Sequence[Correction]) -> None:
-    """Keep the number of ids in each state: the one place where this writer changes it."""
+    """Update the number of ids in each state: this writer changes it only here."""
     changes: Counter[TransactionState] = Counter()
     for record, ours in written:
         if ours is not None:
@@ -174,42 +174,42 @@ def _count_states(lease: Lease, written: Sequence[Correction]) -> None:
 
 
 def _forget(cluster_id: int, written: Sequence[Correction], now_ms: int) -> None:
-    """Let the last transitions of ids that are gone grow old."""
-    keys = [_key(_name(each)) for each in written if isinstance(each.record, Tombstone)]
+    """Set the expiry of the last transitions of deleted ids."""
+    keys = [_key(_name(correction)) for correction in written if isinstance(correction.record, Tombstone)]
     Recent.objects.filter(cluster_id=cluster_id, key__in=keys).update(expired_ms=now_ms)
 
 
-def _progress(found: Reconciliation) -> dict[str, object]:
+def _progress(observed: Reconciliation) -> dict[str, object]:
     fields: dict[str, object] = {}
-    if found.seen_through_ms is not None:
-        fields["seen_through_ms"] = found.seen_through_ms
+    if observed.seen_through_ms is not None:
+        fields["seen_through_ms"] = observed.seen_through_ms
     return fields
 
 
-def _save_detail(lease: Lease, found: Reconciliation, written: int) -> bool:
+def _save_detail(lease: Lease, observed: Reconciliation, written: int) -> bool:
     """Save the poll's figures; return whether any of them changed.
 
     `compared` and `agreed` are the full list's, `open_…` those of the list of open transactions.
     """
     row = collector_row(lease).get()
     before = dict(row.detail)
-    which = "" if found.full else "open_"
+    which = "" if observed.full else "open_"
     row.detail |= {
-        f"{which}compared": found.compared_ids,
-        f"{which}agreed": found.agreed,
-        f"{which}pending": found.pending,
-        f"{which}hidden": found.hidden,
-        "corrected": before.get("corrected", 0) + (0 if found.alone else written),
-        "alone": found.alone,
-        "unseen": list(found.unseen),
-        "may_hide": found.may_hide,
+        f"{which}compared": observed.compared_ids,
+        f"{which}agreed": observed.agreed,
+        f"{which}pending": observed.pending,
+        f"{which}hidden": observed.hidden,
+        "corrected": before.get("corrected", 0) + (0 if observed.alone else written),
+        "alone": observed.alone,
+        "unseen": list(observed.unseen),
+        "may_hide": observed.may_hide,
     }
     row.save(update_fields=["detail"])
     return bool(written) or _lasting(before) != _lasting(row.detail)
 
 
 def _lasting(detail: Mapping[str, object]) -> dict[str, object]:
-    """Return a detail without the figures that change from poll to poll and are no news."""
+    """Return a detail without the figures that change from poll to poll."""
     return {
         key: value for key, value in detail.items() if not key.endswith(("compared", "agreed", "pending"))
     }
@@ -219,9 +219,9 @@ def _was_read(cluster_id: int) -> bool:
     return Position.objects.filter(cluster_id=cluster_id, topic=collector_store.TRANSACTION_STATE).exists()
 
 
-def _known(found: QuerySet[Transaction]) -> Iterator[tuple[str, KnownTransaction]]:
-    columns = found.values_list(*_KNOWN, "partition_count")
-    for name, state, *others in columns.iterator(chunk_size=_ASK_AT_ONCE):
+def _known(rows: QuerySet[Transaction]) -> Iterator[tuple[str, KnownTransaction]]:
+    columns = rows.values_list(*_KNOWN, "partition_count")
+    for name, state, *others in columns.iterator(chunk_size=sql.KEYS_AT_ONCE):
         yield name, KnownTransaction(TransactionState(state), *others)
 
 

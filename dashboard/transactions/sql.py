@@ -1,4 +1,4 @@
-"""The statements behind `store`: what a fold found, as rows. Call them inside its database transaction.
+"""The statements behind `store`: the results of a fold as rows. Call them in its database transaction.
 
 Written raw, and alike for SQLite and PostgreSQL: executemany of one INSERT … ON CONFLICT is five times
 bulk_create's speed. Every table is written in key order, so that two writers never wait in a circle.
@@ -17,27 +17,23 @@ from django.db import connection
 from django.db.models import Count, Sum
 
 from dashboard.models import Recent, StateCount, Tally, Transaction, TransitionRecord
-from dashboard.runtime.sql import Row, overwrite_changes, upsert_statement
-from fenceline import histograms
+from dashboard.runtime.sql import Row, in_portions, overwrite_changes, portions, upsert_statement, write_rows
+from fenceline.decode.typed import fields_of, record_of
 from fenceline.facts import (
     NOT_FROM_LOG,
-    Confidence,
     TopicPartitions,
     TransactionRecord,
     TransactionState,
     Transition,
     TransitionKind,
-    TransitionReason,
 )
 from fenceline.kafka import transition_ring
 from fenceline.kafka.aggregate import Newest, NotableTransition, Prior
 from fenceline.kafka.counting import MinuteTally as Folded
 from fenceline.kafka.transactional_ids import key_of
+from fenceline.series import histograms
 
 HOUR_MS = 3_600_000
-#: Keys asked for at a time: SQLite takes 32,766 parameters, PostgreSQL 65,535.
-_KEYS_AT_ONCE = 5_000
-
 
 _TRANSACTION = (
     "cluster_id", "key", "transactional_id", "application", "state", "producer_id", "producer_epoch",
@@ -45,44 +41,36 @@ _TRANSACTION = (
     "log_partition", "log_offset", "rev",
 )  # fmt: skip
 _RECENT = ("cluster_id", "key", "packed", "expired_ms")
-_TRANSITION = (
-    "cluster_id", "topic_id", "log_partition", "log_offset", "rev", "key", "transactional_id", "application",
-    "kind", "confidence", "reason", "at_ms", "producer_id", "producer_epoch", "previous_epoch", "timeout_ms",
-    "open_ms", "completed_ms", "gap_ms", "partitions", "revised_ms", "revised_from", "action_id",
-)  # fmt: skip
+_TRANSITION_KEY = ("cluster_id", "topic_id", "log_partition", "log_offset")
 _TALLY_KEY = ("cluster_id", "span_s", "start_ms", "application", "shard")
-_TALLY = (*_TALLY_KEY, "counts", "open_times", "marker_times")
 _STATE_KEY = ("cluster_id", "shard", "state")
 
 _transition = TransitionRecord._meta.db_table
-#: A transition that was revised before keeps its first kind, and the partitions of its first version.
-_FIRST_VERDICT = (
-    f"partitions = CASE WHEN excluded.partitions = '' THEN {_transition}.partitions "
-    "ELSE excluded.partitions END",
-    f"revised_ms = CASE WHEN excluded.revised_from = '' THEN {_transition}.revised_ms "
-    "ELSE excluded.revised_ms END",
-    f"revised_from = CASE WHEN {_transition}.revised_from = '' THEN excluded.revised_from "
-    f"ELSE {_transition}.revised_from END",
-    f"action_id = COALESCE(excluded.action_id, {_transition}.action_id)",
-)
+#: A revised transition keeps its first kind, and the partitions of its first version.
+_FIRST_VERDICT = {
+    "partitions": (
+        f"CASE WHEN excluded.partitions = '' THEN {_transition}.partitions ELSE excluded.partitions END"
+    ),
+    "revised_ms": (
+        f"CASE WHEN excluded.revised_from = '' THEN {_transition}.revised_ms ELSE excluded.revised_ms END"
+    ),
+    "revised_from": (
+        f"CASE WHEN {_transition}.revised_from = '' THEN excluded.revised_from "
+        f"ELSE {_transition}.revised_from END"
+    ),
+    "action_id": f"COALESCE(excluded.action_id, {_transition}.action_id)",
+}
 _UPSERT_TRANSACTION = upsert_statement(
     Transaction._meta.db_table, _TRANSACTION, ("cluster_id", "key"), overwrite_changes(_TRANSACTION[4:])
 )
 _UPSERT_RECENT = upsert_statement(
     Recent._meta.db_table, _RECENT, ("cluster_id", "key"), overwrite_changes(_RECENT[2:])
 )
-_UPSERT_TRANSITION = upsert_statement(
-    _transition, _TRANSITION, _TRANSITION[:4], [*overwrite_changes(_TRANSITION[4:-4]), *_FIRST_VERDICT]
-)
-_UPSERT_TALLY = upsert_statement(Tally._meta.db_table, _TALLY, _TALLY_KEY, overwrite_changes(_TALLY[5:]))
-_state_count = StateCount._meta.db_table
-_ADD_STATE = upsert_statement(
-    _state_count, (*_STATE_KEY, "n"), _STATE_KEY, [f"n = {_state_count}.n + excluded.n"]
-)
+_ADDED = {"n": f"{StateCount._meta.db_table}.n + excluded.n"}
 _DELETE = f"DELETE FROM {Transaction._meta.db_table} WHERE cluster_id = %s AND key = %s"  # noqa: S608
 _LOSE = f"UPDATE {Transaction._meta.db_table} SET log_offset = %s WHERE cluster_id = %s AND key = %s"  # noqa: S608
 _PRIOR = "t.key, t.state, t.producer_id, t.producer_epoch, t.timeout_ms, t.updated_ms, t.started_ms, "
-#: A transaction that is to be ended is counted for what it wrote to when its last marker is written.
+#: An ending transaction is counted for the topics it wrote to when its last marker is written.
 _PREPARED = "CASE WHEN t.state IN ('PrepareCommit', 'PrepareAbort') THEN t.partitions END"
 _PRIORS = (
     f"SELECT {_PRIOR} t.client_version, t.log_partition, t.log_offset, {_PREPARED}, r.packed "  # noqa: S608
@@ -94,29 +82,28 @@ _STATES = {state.value: state for state in TransactionState}
 
 
 def read_priors(cluster_id: int, partition: int, log_keys: Iterable[bytes]) -> dict[bytes, Prior]:
-    """Return what is known of ids, by their keys in `__transaction_state`; unknown ones are left out.
+    """Return the known state of ids, by their keys in `__transaction_state`, without unknown ids.
 
     Of ids whose newest record lies in another partition than this only the state is known: the topic was
     given more of them, and no order leads from one to the other. Only records of transactions that are to
     be ended have partitions: no transition follows from those of the record before.
     """
     wanted = {key_of(key[4:]): key for key in log_keys}
-    found: dict[bytes, Prior] = {}
+    priors: dict[bytes, Prior] = {}
     for row in _asked(_PRIORS, cluster_id, list(wanted)):
-        found[wanted[bytes(row[0])]] = _prior(row, partition)
-    # Of an id that the coordinator forgot there are still its last transitions.
-    missing = [key for key, log_key in wanted.items() if log_key not in found]
+        priors[wanted[bytes(row[0])]] = _prior(row, partition)
+    # An id that its coordinator has forgotten still has its last transitions.
+    missing = [key for key, log_key in wanted.items() if log_key not in priors]
     for key, packed in _asked(_GONE, cluster_id, missing):
         offset = transition_ring.expiry_offset(bytes(packed))
-        found[wanted[bytes(key)]] = Prior(offset=offset, packed=bytes(packed))
-    return found
+        priors[wanted[bytes(key)]] = Prior(offset=offset, packed=bytes(packed))
+    return priors
 
 
 def _asked(statement: str, cluster_id: int, keys: Sequence[bytes]) -> Iterator[Sequence[Any]]:
     """Yield the rows of a statement that ends in `IN`, for some keys at a time."""
     with connection.cursor() as cursor:
-        for start in range(0, len(keys), _KEYS_AT_ONCE):
-            some = keys[start : start + _KEYS_AT_ONCE]
+        for some in portions(keys):
             cursor.execute(f"{statement} ({', '.join(['%s'] * len(some))})", [cluster_id, *some])
             yield from cursor.fetchall()
 
@@ -140,12 +127,14 @@ def write_newest(cluster_id: int, rev: int, newest: Mapping[bytes, Newest]) -> N
     """Write the newest state and the last transitions of ids, by their keys in `__transaction_state`."""
     if not newest:
         return
-    ordered = sorted((key_of(key[4:]), each) for key, each in newest.items())
+    ordered = sorted((key_of(key[4:]), folded) for key, folded in newest.items())
     upserts = [
-        _transaction_row(cluster_id, key, rev, each, each.record) for key, each in ordered if each.record
+        _transaction_row(cluster_id, key, rev, folded, folded.record)
+        for key, folded in ordered
+        if folded.record
     ]
-    deletes = [(cluster_id, key) for key, each in ordered if each.record is None]
-    recents = [(cluster_id, key, each.packed, each.expired_ms) for key, each in ordered]
+    deletes = [(cluster_id, key) for key, folded in ordered if folded.record is None]
+    recents = [(cluster_id, key, folded.packed, folded.expired_ms) for key, folded in ordered]
     with connection.cursor() as cursor:
         if upserts:
             cursor.executemany(_UPSERT_TRANSACTION, upserts)
@@ -155,7 +144,7 @@ def write_newest(cluster_id: int, rev: int, newest: Mapping[bytes, Newest]) -> N
 
 
 def mark_lost(cluster_id: int, log_keys: Iterable[bytes]) -> None:
-    """Note that the last records of ids could not be decoded: their next ones follow from nothing."""
+    """Record that the last records of ids could not be decoded: their next ones have no predecessor."""
     rows = sorted((NOT_FROM_LOG, cluster_id, key_of(key[4:])) for key in log_keys)
     if rows:
         with connection.cursor() as cursor:
@@ -191,7 +180,7 @@ def unpacked_partitions(packed: str) -> tuple[TopicPartitions, ...]:
 
 def packed_partitions(partitions: tuple[TopicPartitions, ...]) -> str:
     """Return partitions as the JSON text of their column."""
-    # Producers write to the same few partitions again and again; lists of thousands are not remembered.
+    # Producers write to the same few partitions repeatedly; lists of thousands are not cached.
     few = sum([len(numbers) for _, numbers in partitions]) <= _FEW_PARTITIONS
     return _packed_again(partitions) if few else _packed_partitions(partitions)
 
@@ -207,63 +196,39 @@ _packed_again = lru_cache(maxsize=4096)(_packed_partitions)
 def write_transitions(
     cluster_id: int, rev: int, topic_id: str, transitions: Iterable[NotableTransition], now_ms: int
 ) -> None:
-    """Write notable transitions, and new verdicts over old ones."""
-    rows = sorted(_transition_row(cluster_id, rev, topic_id, each, now_ms) for each in transitions)
-    if rows:
-        with connection.cursor() as cursor:
-            cursor.executemany(_UPSERT_TRANSITION, rows)
+    """Write notable transitions, and replace old verdicts."""
+    rows = [_transition_row(cluster_id, rev, topic_id, transition, now_ms) for transition in transitions]
+    write_rows(TransitionRecord, rows, _TRANSITION_KEY, merge=_FIRST_VERDICT)
 
 
-def _transition_row(cluster_id: int, rev: int, topic_id: str, notable: NotableTransition, now_ms: int) -> Row:
-    it = notable.transition
-    return (
-        cluster_id,
-        topic_id,
-        it.partition,
-        it.offset,
-        rev,
-        key_of(notable.key[4:]),
-        notable.transactional_id,
-        notable.application,
-        it.kind.value,
-        it.confidence.value,
-        it.reason.value,
-        it.at_ms,
-        it.producer_id,
-        it.producer_epoch,
-        it.previous_epoch,
-        it.timeout_ms,
-        it.open_ms,
-        it.completed_ms,
-        it.gap_ms,
-        json.dumps(notable.partitions) if notable.partitions else "",
-        now_ms if notable.revised_from else None,
-        notable.revised_from,
-        notable.action,
-    )
+def _transition_row(
+    cluster_id: int, rev: int, topic_id: str, notable: NotableTransition, now_ms: int
+) -> Mapping[str, Any]:
+    columns = fields_of(notable.transition)
+    return {
+        "log_partition": columns.pop("partition"),
+        "log_offset": columns.pop("offset"),
+        **columns,
+        "cluster_id": cluster_id,
+        "topic_id": topic_id,
+        "rev": rev,
+        "key": key_of(notable.key[4:]),
+        "transactional_id": notable.transactional_id,
+        "application": notable.application,
+        "partitions": json.dumps(notable.partitions) if notable.partitions else "",
+        "revised_ms": now_ms if notable.revised_from else None,
+        "revised_from": notable.revised_from,
+        "action_id": notable.action,
+    }
 
 
 def transition_of(row: TransitionRecord) -> Transition:
-    """Return a row as the fact it holds."""
-    return Transition(
-        TransitionKind(row.kind),
-        Confidence(row.confidence),
-        TransitionReason(row.reason),
-        row.at_ms,
-        row.producer_id,
-        row.producer_epoch,
-        row.previous_epoch,
-        row.timeout_ms,
-        row.open_ms,
-        row.completed_ms,
-        row.gap_ms,
-        row.log_partition,
-        row.log_offset,
-    )
+    """Return a row as a fact."""
+    return record_of(Transition, row, partition=row.log_partition, offset=row.log_offset)
 
 
 def add_tallies(cluster_id: int, shard: int, tallies: Mapping[tuple[str, int], Folded]) -> None:
-    """Add what was counted in minutes, by application and start, to minutes, hours and the sum for ever."""
+    """Add counts of minutes, by application and start, to minutes, hours and the total."""
     wanted: dict[tuple[int, int, str], list[Folded]] = {}
     for (application, minute_ms), tally in tallies.items():
         for name in (application, Tally.EVERY):
@@ -275,33 +240,30 @@ def add_tallies(cluster_id: int, shard: int, tallies: Mapping[tuple[str, int], F
     for span, start, application, *packed in _stored(cluster_id, shard, wanted):
         if (span, start, application) in wanted:
             wanted[span, start, application].append(_unpacked(*packed))
-    rows = [(cluster_id, *where, shard, *_packed(parts)) for where, parts in sorted(wanted.items())]
-    with connection.cursor() as cursor:
-        cursor.executemany(_UPSERT_TALLY, rows)
+    rows = (
+        {**dict(zip(_TALLY_KEY, (cluster_id, *where, shard), strict=True)), **_packed(parts)}
+        for where, parts in wanted.items()
+    )
+    write_rows(Tally, rows, _TALLY_KEY)
 
 
 def _grown(tally: Folded) -> Folded:
-    """Return what a tally adds, without what it takes back: a counter of Prometheus never falls."""
+    """Return the increases of a tally without its decreases: a counter of Prometheus never falls."""
     return replace(tally, counts={kind: n for kind, n in tally.counts.items() if n > 0})
 
 
 def _stored(
     cluster_id: int, shard: int, wanted: Iterable[tuple[int, int, str]]
 ) -> Iterator[tuple[int, int, str, str, str, str]]:
-    """Yield the rows there are for some spans, and perhaps others of the same instants."""
+    """Yield the rows of some spans, and perhaps others of the same instants."""
     starts: dict[int, set[int]] = {}
     for span, start, _ in wanted:
         starts.setdefault(span, set()).add(start)
     columns = ("span_s", "start_ms", "application", "counts", "open_times", "marker_times")
     for span, instants in starts.items():
-        for some in _some(sorted(instants)):
-            rows = Tally.objects.filter(cluster_id=cluster_id, shard=shard, span_s=span, start_ms__in=some)
+        of_span = Tally.objects.filter(cluster_id=cluster_id, shard=shard, span_s=span)
+        for rows in in_portions(of_span, "start_ms", sorted(instants)):
             yield from rows.values_list(*columns)
-
-
-def _some(instants: Sequence[int]) -> Iterator[Sequence[int]]:
-    for start in range(0, len(instants), _KEYS_AT_ONCE):
-        yield instants[start : start + _KEYS_AT_ONCE]
 
 
 def _unpacked(counts: str, open_times: str, marker_times: str) -> Folded:
@@ -309,15 +271,18 @@ def _unpacked(counts: str, open_times: str, marker_times: str) -> Folded:
     return Folded(kinds, histograms.unpack_histogram(open_times), histograms.unpack_histogram(marker_times))
 
 
-def _packed(parts: Sequence[Folded]) -> tuple[str, str, str]:
+def _packed(parts: Sequence[Folded]) -> Mapping[str, str]:
     counts: Counter[str] = Counter()
     for part in parts:
         counts.update({kind.value: n for kind, n in part.counts.items()})
-    return (
-        json.dumps({kind: n for kind, n in sorted(counts.items()) if n}, separators=(",", ":")),
-        histograms.pack_histogram(histograms.merge_histograms(part.open_times for part in parts)),
-        histograms.pack_histogram(histograms.merge_histograms(part.marker_times for part in parts)),
-    )
+    times = {
+        name: histograms.pack_histogram(histograms.merge_histograms(getattr(part, name) for part in parts))
+        for name in ("open_times", "marker_times")
+    }
+    return {
+        "counts": json.dumps({kind: n for kind, n in sorted(counts.items()) if n}, separators=(",", ":")),
+        **times,
+    }
 
 
 def count_again(cluster_id: int, shard: int) -> None:
@@ -336,8 +301,10 @@ def count_again(cluster_id: int, shard: int) -> None:
 
 
 def add_states(cluster_id: int, shard: int, changes: Mapping[TransactionState, int]) -> None:
-    """Add by how much the number of ids in each state changed."""
-    rows = sorted((cluster_id, shard, state.value, by) for state, by in changes.items() if by)
-    if rows:
-        with connection.cursor() as cursor:
-            cursor.executemany(_ADD_STATE, rows)
+    """Add the changes to the numbers of ids by state."""
+    rows = (
+        {"cluster_id": cluster_id, "shard": shard, "state": state.value, "n": by}
+        for state, by in changes.items()
+        if by
+    )
+    write_rows(StateCount, rows, _STATE_KEY, merge=_ADDED)

@@ -1,4 +1,4 @@
-"""What tails save of transactions.
+"""Saves what tails read of transactions.
 
 Every save is one short database transaction in a fixed order (`dashboard.runtime.write_transactions`): the
 lease (by its fencing token), the cluster's row, the positions (by compare-and-set), then the rows in key
@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 
 def save_batch(lease: Lease, batch: TailBatch, *, topic_id: str, rate: float, now_ms: int) -> int:
-    """Save what a tail saw, what follows from it, and how far it came; return the new revision.
+    """Save a tail's batch, its consequences, and its positions; return the new revision.
 
     Everything goes into one database transaction. What is known of the ids is read, and the transitions
     derived, before that: the positions, compared in it, prove that no tail has saved in between; where a row
@@ -55,10 +55,10 @@ def _save(
     rate: float,
     now_ms: int,
 ) -> int | None:
-    """Save in one transaction; nothing, and return None, where another writer changed what was read."""
+    """Save in one transaction; save nothing and return None where another writer changed the read rows."""
     clocks = _clocks(lease, folded, now_ms)
     with write_transaction(lease, collector_store.progress_columns(batch, rate)) as write:
-        # The cluster's row is locked by now: who corrects or attributes waits, or has done so.
+        # The cluster's row is locked now: a correction or attribution waits, or is done.
         if _other_writers(lease.cluster_id) != writers:
             write.cancel()
             return None
@@ -82,9 +82,9 @@ def _save(
 
 
 class _OtherWriters(NamedTuple):
-    """How far those came that write the same rows as a tail: whoever changes them changes one of these."""
+    """Progress of the other writers of a tail's rows: each changes one of these with every write."""
 
-    #: How many rows were ever written by what coordinators reported
+    #: The number of rows ever written by the coordinators' reports
     #: (`dashboard.transactions.reconcile_store`).
     corrected: int
     #: The newest record of an action (`dashboard.transactions.attributions`), 0 before the first.
@@ -92,13 +92,13 @@ class _OtherWriters(NamedTuple):
 
 
 def _other_writers(cluster_id: int) -> _OtherWriters:
-    found = Collector.objects.filter(cluster_id=cluster_id, name=RECONCILE)
-    corrected = found.values_list("records", flat=True).first() or 0
+    collectors = Collector.objects.filter(cluster_id=cluster_id, name=RECONCILE)
+    corrected = collectors.values_list("records", flat=True).first() or 0
     return _OtherWriters(corrected, attributions.newest_record(cluster_id))
 
 
 def _fold(cluster_id: int, batch: TailBatch, writers: _OtherWriters) -> Folded:
-    """Derive what the records did, with what the database knows of their ids.
+    """Derive the effects of records, with the database's state of their ids.
 
     Of a partition that was never read it knows nothing, but for ids that a coordinator has listed; where
     that is wrong, an id lies in two partitions, and `transaction_sql.count_again` mends what it does to the
@@ -146,7 +146,7 @@ def _log_strange(folded: Folded) -> None:
 
 @retry_write
 def forget_topic(lease: Lease, reason: str, *, topic_id: str, now_ms: int) -> None:
-    """Drop every id and position of a topic that is not the one we read before; leave a gap about that.
+    """Delete every id and position of a topic that was replaced by another; leave a gap about that.
 
     The history stays: it happened. Nothing is dropped when another shard did so before: `topic_id` is the
     one that was read, and positions of another topic are new ones.
@@ -171,10 +171,10 @@ def _clocks(lease: Lease, folded: Folded, now_ms: int) -> dict[int, int]:
     if not collector_store.is_live(lease, now_ms):
         return {}
     clocks: dict[int, int] = {}
-    for each in folded.newest.values():
-        if each.record is not None:
-            ahead_ms = now_ms - each.record.updated_ms
-            clocks[each.partition] = min(clocks.get(each.partition, ahead_ms), ahead_ms)
+    for folded_id in folded.newest.values():
+        if folded_id.record is not None:
+            ahead_ms = now_ms - folded_id.record.updated_ms
+            clocks[folded_id.partition] = min(clocks.get(folded_id.partition, ahead_ms), ahead_ms)
     return clocks
 
 
@@ -187,7 +187,9 @@ def _count_compacted(lease: Lease, count: int, now_ms: int) -> None:
 
 def _ring(write: WriteTransaction, batch: TailBatch, folded: Folded) -> None:
     if folded.newest:
-        write.notify_after_commit("transactions", [each.transactional_id for each in folded.newest.values()])
+        write.notify_after_commit(
+            "transactions", [folded_id.transactional_id for folded_id in folded.newest.values()]
+        )
     if folded.notable:
         write.notify_after_commit("transitions")
     if batch.seen_through_ms is not None or not folded.newest:

@@ -1,1 +1,1 @@
-"""Pages: how they are rendered, and what they are filled with."""
+"""Pages: their rendering, and the content of their templates."""

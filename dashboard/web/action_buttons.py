@@ -1,4 +1,4 @@
-"""Buttons that make a plan: what `dashboard.actions.offers` offers, and why the user may not take it."""
+"""Buttons that make a plan: the offers of `dashboard.actions.offers`, and why the user may not take one."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from dashboard.web.per_request import derive_once, now_ms
 from fenceline.owners import Owner
 from fenceline.plans.plan import MOST_SUBJECTS, Act
 
-#: The cards of a page whose offers are asked for together.
+#: Maximum cards of a page whose offers are read together.
 _CARDS = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Button:
-    """A button that makes a plan; disabled where there is a `why_not`."""
+    """A button that makes a plan; disabled where it has a `why_not`."""
 
     act: Act
     cluster: str
@@ -33,13 +33,13 @@ class Button:
     why_not: str = ""
     #: Further subjects of the same plan.
     others: Sequence[str] = ()
-    #: Whether it may lose what is to be committed: it is never the first of several.
+    #: Whether it may lose records that should be committed: such an offer is never the first of several.
     may_lose: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class FindingCard:
-    """What a rule found, who owns its subject, and the buttons beside it."""
+    """A finding, the owner of its subject, and its buttons."""
 
     finding: FindingRecord
     owner: Owner | None
@@ -48,7 +48,7 @@ class FindingCard:
 
 @dataclass(frozen=True, slots=True)
 class RowSelection:
-    """What may be planned for the rows that are chosen in a list, of one cluster; a plan takes `most`."""
+    """The plan for chosen rows of a list, of one cluster; a plan takes at most `most` subjects."""
 
     act: Act
     cluster: str
@@ -57,7 +57,7 @@ class RowSelection:
 
 
 def row_selection(request: HttpRequest, act: Act, words: str) -> RowSelection | None:
-    """Return what may be planned for chosen rows; None for several clusters, and for who may not plan it."""
+    """Return the plan for chosen rows; None for several clusters, and for users who may not plan it."""
     cluster = page_context.chrome_of(request).only_cluster
     refused = access.permission_refusal(request_actor(request), access.OF_ACT[act])
     return None if refused or not cluster else RowSelection(act, cluster, words)
@@ -69,9 +69,9 @@ def request_actor(request: HttpRequest) -> Actor:
 
 
 def of_transaction(request: HttpRequest, row: Transaction, pins: Sequence[PinRecord]) -> Sequence[Button]:
-    """Return the buttons of a transactional id; nothing where nothing is open."""
-    found = offers.of_transactions([row], {row.pk: pins}, now_ms=now_ms(request))[row.pk]
-    return _explained(request, found)
+    """Return the buttons of a transactional id, none where nothing is open."""
+    offered = offers.of_transactions([row], {row.pk: pins}, now_ms=now_ms(request))[row.pk]
+    return _explained(request, offered)
 
 
 def of_pin(request: HttpRequest, cluster: str, pin: PinRecord) -> Sequence[Button]:
@@ -85,14 +85,14 @@ def of_batch(request: HttpRequest, query: Query, batch_id: int) -> Sequence[Butt
 
 
 def of_finding(request: HttpRequest, row: FindingRecord) -> Sequence[Button]:
-    """Return the buttons of what a rule found: nothing for most."""
+    """Return the buttons of a finding: none for most rules."""
     if row.pk not in _known_offers(request):
         prefetch_offers(request, [*page_context.chrome_of(request).all_findings[:_CARDS], row])
     return action_buttons(request, _known_offers(request)[row.pk])
 
 
 def prefetch_offers(request: HttpRequest, rows: Iterable[FindingRecord]) -> None:
-    """Ask at once for the offers of those findings that this request has not asked for yet."""
+    """Read the offers of those findings that this request has not read yet, in one go."""
     known = _known_offers(request)
     missing = {row.pk: row for row in rows if row.pk not in known}
     if missing:
@@ -109,36 +109,39 @@ def finding_cards(
     """Return findings with their owners; `linked` ones, which stand outside of their subject's page, with
     buttons."""
     whose = owners.of_findings(rows)
-    return [FindingCard(each, whose[each.pk], of_finding(request, each) if linked else ()) for each in rows]
+    return [
+        FindingCard(finding, whose[finding.pk], of_finding(request, finding) if linked else ())
+        for finding in rows
+    ]
 
 
 def action_buttons(request: HttpRequest, offered: Iterable[Offer]) -> Sequence[Button]:
     """Return offers as buttons for the user of the request."""
     return [
         Button(
-            each.act,
-            each.cluster,
-            each.subject,
-            each.words,
-            _why_not(request_actor(request), each),
-            each.others,
-            each.may_lose,
+            offer.act,
+            offer.cluster,
+            offer.subject,
+            offer.words,
+            _why_not(request_actor(request), offer),
+            offer.others,
+            offer.may_lose,
         )
-        for each in offered
+        for offer in offered
     ]
 
 
-def _explained(request: HttpRequest, found: Sequence[Offer]) -> Sequence[Button]:
-    """Return the buttons of a subject's own page: where none can be taken, one that gives the reason."""
-    return action_buttons(request, _possible(found) or found[:1])
+def _explained(request: HttpRequest, offered: Sequence[Offer]) -> Sequence[Button]:
+    """Return the buttons of a subject's own page: where none is available, one that gives the reason."""
+    return action_buttons(request, _possible(offered) or offered[:1])
 
 
-def _possible(found: Sequence[Offer]) -> Sequence[Offer]:
-    return [each for each in found if not each.refusals or each.forceable]
+def _possible(offered: Sequence[Offer]) -> Sequence[Offer]:
+    return [offer for offer in offered if not offer.refusals or offer.forceable]
 
 
 def _why_not(who: Actor, offer: Offer) -> str:
-    """Return why somebody may not plan it, "" where they may; who may force it may plan what is refused."""
+    """Return why a user may not plan an offer, "" where they may; admins may plan what can be forced."""
     why_not = access.permission_refusal(who, access.OF_ACT[offer.act])
     if why_not or not offer.refusals:
         return why_not

@@ -1,4 +1,4 @@
-"""Where things are: the addresses of transactions, partitions, groups, queries, episodes, rules, alerts."""
+"""Addresses of pages: transactions, partitions, groups, queries, recoveries, rules, alerts."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from dashboard.models import (
 )
 from dashboard.system.owners import split_partition
 from fenceline.decode import text
+from fenceline.history.timeline import EventSource, TimelineEvent
 from fenceline.kafka.transactional_ids import key_of
-from fenceline.timeline import EventSource, TimelineEvent
 
-#: A link to a page in HTML: up to its path, and its query string. Files and the API have ranges of their own.
+#: A link to a page in HTML: its path and query string. Files and the API have their own ranges.
 _PAGE_LINK = re.compile(r'(<a\b[^>]*?\shref="/(?!static/|api/|admin/)[^"#?]*)(\?[^"#]*)?')
 _NAMES_RANGE = re.compile(r"[?;](?:from|to|last)=")
 #: Longer names are addressed by their key: servers and proxies refuse longer lines.
@@ -88,12 +88,12 @@ def flink_job_url(cluster: str, ident: str) -> str:
 
 
 def recovery_url(row: Recovery) -> str:
-    """Return the address of an episode's page."""
+    """Return the address of a recovery's page."""
     return f"{reverse('recoveries')}/{_part(row.cluster.name)}/{row.pk}"
 
 
 def rule_url(name: str) -> str:
-    """Return the address of what a rule means, why it finds something, and what to do."""
+    """Return the address of a rule's page."""
     return reverse("rule", args=[name])
 
 
@@ -103,12 +103,12 @@ def incident_url(row: Incident) -> str:
 
 
 def finding_url(row: FindingRecord | Alert) -> str:
-    """Return the address of what a finding or an alert is about."""
+    """Return the address of the subject of a finding or an alert."""
     return subject_url(row.cluster.name, row.subject)
 
 
 def subject_url(cluster: str, about: str) -> str:
-    """Return the address of what findings and alerts are about, `kind:name`."""
+    """Return the address of a subject, `kind:name`."""
     kind, _, name = about.partition(":")
     if kind == "transaction":
         return transaction_url(cluster, name)
@@ -130,17 +130,17 @@ def subject_url(cluster: str, about: str) -> str:
 
 
 def finding_label(row: FindingRecord | Alert) -> str:
-    """Return the words of the link to what a finding or an alert is about."""
+    """Return the link text of a finding's or an alert's subject."""
     return subject_label(row.subject)
 
 
 def subject_label(about: str) -> str:
-    """Return the words of the link to what findings and alerts are about."""
+    """Return the link text of a subject, `kind:name`."""
     return _LABELS.get(about.partition(":")[0], "See System")
 
 
 def action_url(row: Action) -> str:
-    """Return the address of an action's page: its plan, and what came of it."""
+    """Return the address of an action's page: its plan, and its results."""
     return reverse("action", args=[row.pk])
 
 
@@ -150,7 +150,7 @@ def alert_url(number: int) -> str:
 
 
 def keep_in_links(html: str, query: str) -> str:
-    """Return HTML whose links to pages have a query string too, unless they name a range of their own."""
+    """Return HTML whose links to pages get a query string, unless they have a range of their own."""
     if not query:
         return html
     kept = escape(query)
@@ -165,13 +165,13 @@ def keep_in_links(html: str, query: str) -> str:
 
 
 def events_url(cluster: str, from_ms: int, to_ms: int | None) -> str:
-    """Return the address of what happened in a range, in ms since 1970; without an end until now."""
+    """Return the address of the events in a range, in ms since 1970; without an end, until now."""
     asked = {"cluster": cluster, "from": _iso(from_ms), **({} if to_ms is None else {"to": _iso(to_ms)})}
     return f"{reverse('events')}?{urlencode(asked)}"
 
 
 def event_url(event: TimelineEvent) -> str:
-    """Return the address of an event's evidence: of its own page, or of what it is about."""
+    """Return the address of an event's evidence: its own page, or its subject's."""
     if event.source in _NUMBERED:
         return reverse(_NUMBERED[event.source], args=[event.number])
     if event.source is EventSource.RECOVERY:
@@ -180,8 +180,8 @@ def event_url(event: TimelineEvent) -> str:
 
 
 _NUMBERED = {
-    each: each.value
-    for each in (EventSource.INCIDENT, EventSource.ALERT, EventSource.DELIVERY, EventSource.ACTION)
+    source: source.value
+    for source in (EventSource.INCIDENT, EventSource.ALERT, EventSource.DELIVERY, EventSource.ACTION)
 }
 _LABELS = {
     "transaction": "Open transaction",
@@ -204,7 +204,7 @@ def _part(name: str) -> str:
 
 
 def _segment(name: str) -> str:
-    """Return what stands for a name of any bytes in a path: itself, or `~` and its key where no path can."""
+    """Return a name of any bytes as a part of a path: itself, or `~` and its key where needed."""
     parts = name.replace("\\", "/").split("/")
     if not name or len(name) > _LONGEST_IN_URL or {".", "..", ""} & set(parts):
         return "~" + key_of(text.unescape_text(name)).hex()

@@ -8,21 +8,21 @@ from django.shortcuts import render
 from dashboard.web.per_request import now_ms
 
 _KEY = "refused"
-#: For how long a note stays, so that a refetch does not take it away at once.
+#: A note stays this long, so that a refetch does not remove it at once.
 _SHOWN_MS = 30_000
 
 
 def forbidden_page(request: HttpRequest, reason: str) -> HttpResponse:
-    """Answer that somebody may not do what they asked for, and why."""
+    """Answer with why a user may not do what they requested."""
     return render(request, "403.html", {"reason": reason}, status=403)
 
 
 def flash_refusal(request: HttpRequest, path: str, words: str) -> None:
-    """Have the page at `path` show for a while why what was asked for was not done."""
+    """Have the page at `path` show for a while why a request was refused."""
     request.session[_KEY] = [path, words, now_ms(request) + _SHOWN_MS]
 
 
 def error_note(request: HttpRequest) -> str:
-    """Return what this page has to show, "" for nothing."""
+    """Return the note of this page, "" for none."""
     path, words, until_ms = request.session.get(_KEY) or ("", "", 0)
     return words if path == request.path and now_ms(request) < until_ms else ""

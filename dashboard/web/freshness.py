@@ -29,50 +29,50 @@ STALE_AFTER_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Blind:
-    """One reason why a page may be old or incomplete."""
+    """A reason why a page may be old or incomplete."""
 
     cluster: str
     what: str
     since_ms: int
     reason: str
-    #: Whether it fails, or may not see a part: more than being late.
+    #: Whether it fails or may not read a part: more than being late.
     is_broken: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """What the clusters of a page have been seen through, and every reason to doubt it."""
+    """The instant that a page's data is complete to, and every reason for doubt."""
 
     as_of_ms: int | None
     collectors: Sequence[LiveCollector]
     blind: Sequence[Blind]
-    #: Clusters whose first complete poll is still to come.
+    #: Clusters without a complete first poll.
     unseen: Sequence[str]
-    #: Clusters of which only the coordinators' lists are known, and why: their topic may not be read.
+    #: Clusters known from the coordinators' lists only, and why: their topic may not be read.
     listed: Sequence[tuple[str, str]] = ()
-    #: Whether all that is wrong is that collectors are late by less than `limits.collector_late_s`.
+    #: Whether the only trouble is that collectors are late by less than `limits.collector_late_s`.
     is_brief: bool = False
 
     @property
     def stale(self) -> bool:
-        """Return whether a page must not be taken for the present."""
+        """Return whether a page may differ from the present."""
         return bool(self.blind)
 
     @property
     def since_ms(self) -> int:
-        """Return since when something is unseen; ask only when `blind`."""
+        """Return since when data is missing; call it only when `blind`."""
         return min(reason.since_ms for reason in self.blind)
 
 
 def stale_after_ms() -> int:
-    """Return how old the newest data may be before it counts as stale, in milliseconds."""
+    """Return the age in milliseconds at which the newest data counts as stale."""
     return int(max(STALE_AFTER_S, settings.FENCELINE.limits.collector_behind_s) * 1000)
 
 
 def noun_freshness(
     cluster: str, clusters: Sequence[Cluster], now_ms: int, noun: str = TRANSACTIONS
 ) -> Freshness:
-    """Return how far a noun has been seen by now in `cluster`, or in every one of `clusters`."""
+    """Return the freshness of a noun in `cluster`, or in all of `clusters`."""
     names = [cluster] if cluster else [row.name for row in clusters]
     rows = visibility.list_collectors(cluster)
     seen = visibility.noun_visibility(cluster, noun, now_ms, collectors=rows)
@@ -84,7 +84,7 @@ def noun_freshness(
         or not (seeing[name] or _needs_no_eye(name, noun))
     ]
     which = {(name, eye.name) for name in names for eye in seeing[name]}
-    # Those that are late are evaluated below, by the page's own limit.
+    # Late collectors are evaluated below, by the page's own limit.
     kept = [gap for gap in seen.gaps if gap.pk is not None]
     gaps = [_from_gap(gap) for gap in kept if (gap.cluster.name, gap.source) in which]
     dark = {reason.cluster for reason in gaps}
@@ -99,26 +99,26 @@ def noun_freshness(
     listed = [(name, troubles.get(name, "")) for name in names if name in alone]
     reasons = sorted(gaps + late, key=_oldest)
     limit_ms = settings.FENCELINE.limits.collector_late_s * 1_000
-    brief = all(not each.is_broken and now_ms - each.since_ms <= limit_ms for each in reasons)
+    brief = all(not reason.is_broken and now_ms - reason.since_ms <= limit_ms for reason in reasons)
     return Freshness(None if unseen else seen.as_of_ms, rows, reasons, unseen, listed, brief)
 
 
 def _needs_no_eye(cluster: str, noun: str) -> bool:
-    """Return whether nothing is to be polled: without a root, queries are known from listeners alone."""
+    """Return whether there is nothing to poll: without a root, queries are known from listeners alone."""
     config = settings.FENCELINE
     roots = {QUERIES: config.checkpoints, FLINK: config.flink_checkpoints}
     return noun in roots and all(root.cluster != cluster for root in roots[noun])
 
 
 class CollectorState(NamedTuple):
-    """How a collector does, in one or two words, and their tone."""
+    """A collector's state in one or two words, and their tone."""
 
     tone: str
     words: str
 
 
 def collector_state(row: LiveCollector, now_ms: int) -> CollectorState:
-    """Return how a collector does."""
+    """Return the state of a collector."""
     if row.error:
         return CollectorState("critical", "failing")
     if not row.alive:
@@ -139,7 +139,7 @@ def _from_gap(gap: GapRecord) -> Blind:
 
 
 def _late(row: LiveCollector, now_ms: int) -> Blind | None:
-    """Return why a collector that reports no error has no new data, None when it is on time."""
+    """Return why a collector without an error has no new data, None when it is on time."""
     if row.error:
         return Blind(row.cluster.name, row.name, row.since_ms, row.error)
     since_ms = row.seen_through_ms

@@ -1,4 +1,4 @@
-"""Markdown of our own documentation as HTML that a page may hold.
+"""Markdown of our own documentation as HTML for a page.
 
 By markdown-it-py, which follows CommonMark, escapes HTML and refuses addresses that run code; the lock file
 has it anyway.
@@ -32,18 +32,18 @@ _READER = MarkdownIt("commonmark", {"html": False}).enable("table")
 
 @dataclass(frozen=True, slots=True)
 class RuleEntry:
-    """A rule as the index of the documentation has it."""
+    """A rule as the documentation's index lists it."""
 
     name: str
     #: Kinds of subjects: "transaction, application".
     about: str
-    #: The severities that its findings can have, the mildest first.
+    #: The possible severities of its findings, the mildest first.
     severities: Sequence[str]
     means: str
 
 
 def render_rule(name: str, limits: Limits) -> SafeString | None:
-    """Return a rule's page without its title, with the limits in effect; None for a rule that has none.
+    """Return a rule's page without its title, with the limits in effect; None for a rule without one.
 
     `name` holds no path.
     """
@@ -52,7 +52,7 @@ def render_rule(name: str, limits: Limits) -> SafeString | None:
 
 
 def rule_index() -> Sequence[RuleEntry]:
-    """Return every rule in the order of the documentation's index; empty where there is none."""
+    """Return every rule in the order of the documentation's index; empty without an index."""
     path = RULES / "README.md"
     return _index(path, path.stat().st_mtime_ns) if path.is_file() else ()
 
@@ -72,7 +72,7 @@ def _rendered(path: Path, _: int, limits: Limits) -> SafeString:
     tokens = list(_without_dead_links(_READER.parse(rest if title.startswith("# ") else text)))
     for opens, inside, closes in zip(tokens, tokens[1:], tokens[2:], strict=False):
         if opens.type == "th_open" and not inside.content:
-            # An empty heading is none to a screen reader.
+            # A screen reader announces an empty heading as none.
             opens.tag = closes.tag = "td"
     html: str = _READER.renderer.render(tokens, _READER.options, {})
     return mark_safe(html)  # noqa: S308 - HTML in it was escaped
@@ -92,12 +92,12 @@ def _with_limits(text: str, limits: Limits) -> str:
 
 
 def plain_number(value: float) -> str:
-    """Return a limit as the configuration file has it: 60, 1.5."""
+    """Return a limit as the configuration file spells it: 60, 1.5."""
     return str(int(value)) if value == int(value) else str(value)
 
 
 def _without_dead_links(tokens: Sequence[Token]) -> Iterator[Token]:
-    """Yield tokens in which links lead to pages of this dashboard: rules have one, other documents do not."""
+    """Yield tokens whose links lead to pages of this dashboard where a page exists."""
     for token in tokens:
         if token.children:
             token.children = list(_linked(token.children))
@@ -106,17 +106,17 @@ def _without_dead_links(tokens: Sequence[Token]) -> Iterator[Token]:
 
 def _linked(children: Sequence[Token]) -> Iterator[Token]:
     file = ""
-    for each in children:
-        if each.type == "link_open":
-            href = str(each.attrGet("href"))
+    for token in children:
+        if token.type == "link_open":
+            href = str(token.attrGet("href"))
             beside, other = _BESIDE.match(href), _OTHER_FILE.match(href)
             if beside:
-                each.attrSet("href", "../rules" if beside[1] == "README" else beside[1])
+                token.attrSet("href", "../rules" if beside[1] == "README" else beside[1])
             elif other:
                 file = f"docs/{other[1]}"
                 continue
-        elif each.type == "link_close" and file:
+        elif token.type == "link_close" and file:
             yield Token("text", "", 0, content=f" ({file})")
             file = ""
             continue
-        yield each
+        yield token

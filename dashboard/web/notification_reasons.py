@@ -14,9 +14,9 @@ from dashboard.models import Alert, Delivery
 from fenceline.alerts import engine
 from fenceline.formatting import format_clock
 
-#: The tone of what keeps an alert quiet, by the word that the tick notes; "unknown" is grey.
+#: The tone of each reason's kind; "unknown" is grey.
 _TONES = {"pending": "info", "grouped": "info", "no_channel": "warning", "disabled": "warning"}
-#: The page that the number of a reason leads to.
+#: The page of each kind of number in a reason.
 _PAGES = {"silenced": "silence", "inhibited": "alert"}
 _DELIVERY_WORDS = {
     Delivery.State.DELIVERED: ("notified", "ok"),
@@ -27,13 +27,13 @@ _DELIVERY_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class NotificationReason:
-    """One reason why an alert is loud or quiet: a word with its tone, and who or why behind it."""
+    """A reason why an alert is loud or quiet: a word with its tone, and the link and text behind it."""
 
     word: str
     tone: str
     words: str
     url: str = ""
-    #: What the link is called.
+    #: The text of the link.
     name: str = ""
     at_ms: int | None = None
 
@@ -45,17 +45,17 @@ def alert_reasons(
 
     `change` is its newest one, `notified` are the channels that were notified that it fires.
     """
-    found = [_quiet(*each) for each in row.quiet]
+    reasons = [_quiet(*packed) for packed in row.quiet]
     if row.state != Alert.State.FIRING:
-        return [*found, *_of(change)]
-    found += [_flapping(row)] if row.flapping_ms is not None else []
-    # What suppresses it is also why channels were not notified: shown once.
+        return [*reasons, *_of(change)]
+    reasons += [_flapping(row)] if row.flapping_ms is not None else []
+    # The reason that suppresses it is also that of the channels: it is shown once.
     skipped = [] if row.quiet else _skipped(_those(change, notified))
-    return [*found, *_deliveries(notified), *skipped]
+    return [*reasons, *_deliveries(notified), *skipped]
 
 
 def change_reasons(change: DecidedChange) -> Sequence[NotificationReason]:
-    """Return the outcome of a change for each channel: the deliveries first, then why there are none."""
+    """Return the outcome of a change for each channel: the deliveries first, then reasons for none."""
     return [*_deliveries(change.fates), *_skipped(change.fates)]
 
 
@@ -69,16 +69,16 @@ def _those(
     """Return the outcomes of a change for the channels that were not notified."""
     reached = {fate.channel.pk for fate in notified if fate.channel}
     return (
-        [each for each in change.fates if each.channel and each.channel.pk not in reached] if change else ()
+        [fate for fate in change.fates if fate.channel and fate.channel.pk not in reached] if change else ()
     )
 
 
 def _deliveries(rows: Sequence[NotificationOutcome]) -> Sequence[NotificationReason]:
-    return [_delivery(each.delivery, each) for each in rows if each.delivery is not None]
+    return [_delivery(fate.delivery, fate) for fate in rows if fate.delivery is not None]
 
 
 def _quiet(kind: str, what: str, words: str) -> NotificationReason:
-    """Return what keeps an alert quiet; `what` is `#` and the number of what does, or a channel's name."""
+    """Return the reason that keeps an alert quiet; `what` is `#` and a number, or a channel's name."""
     word, tone, number = kind.replace("_", " "), _TONES.get(kind, "unknown"), what.removeprefix("#")
     if kind in _PAGES and number.isascii() and number.isdigit():
         return NotificationReason(word, tone, words, reverse(_PAGES[kind], args=[int(number)]), f"#{number}")

@@ -1,4 +1,4 @@
-"""What surrounds every page: navigation, cluster, how far it was seen, what needs somebody."""
+"""The frame of every page: navigation, cluster, freshness, open findings."""
 
 from __future__ import annotations
 
@@ -9,127 +9,33 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from django.conf import settings
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 
 from dashboard.alerts import queries as alert_queries
 from dashboard.evaluation import finding_queries
 from dashboard.incidents import queries as incident_queries
 from dashboard.models import Cluster, FindingRecord
+from dashboard.partitions import queries as partition_queries
 from dashboard.runtime import visibility
-from dashboard.runtime.collector_names import (
-    ACTIONS,
-    ALERTS,
-    EVERYTHING,
-    FLINK,
-    GROUPS,
-    PARTITIONS,
-    QUERIES,
-    RECOVERIES,
-    TRANSACTIONS,
-)
+from dashboard.runtime.collector_names import TRANSACTIONS
 from dashboard.system import scenes
 from dashboard.web.forms import time_ranges
 from dashboard.web.forms.time_ranges import PageRange
 from dashboard.web.freshness import CollectorState, Freshness, collector_state, noun_freshness, stale_after_ms
 from dashboard.web.per_request import derive_once, now_ms
+from dashboard.web.routes import ROUTES, PageRoute, route_trail, sidebar_routes
 from fenceline.facts import Severity
 
 if TYPE_CHECKING:
     from dashboard.runtime.stale_collectors import LiveCollector
 
-#: Pages of the sidebar: name of the route, words, key after `g`, and the heading above.
-PAGES = (
-    ("overview", "Incidents", "i", ""),
-    ("pipelines", "Pipelines", "f", "Monitor"),
-    ("transactions", "Transactions", "t", "Monitor"),
-    ("partitions", "Partitions", "p", "Monitor"),
-    ("groups", "Consumer groups", "g", "Monitor"),
-    ("queries", "Spark queries", "q", "Monitor"),
-    ("events", "Events", "e", "Monitor"),
-    ("actions", "Actions", "a", "Respond"),
-    ("alerts", "Alerts", "l", "Respond"),
-    ("reports", "Reports", "r", "Admin"),
-    ("system", "System", "s", "Admin"),
-)
-#: The page that leads to a page without an entry in the sidebar.
-_LIST_OF = {
-    "incidents": "overview",
-    "incident": "overview",
-    "transaction": "transactions",
-    "partition": "partitions",
-    "group": "groups",
-    "query": "queries",
-    "query_state_keys": "queries",
-    "flink-jobs": "queries",
-    "flink-job": "flink-jobs",
-    "recoveries": "events",
-    "recovery": "recoveries",
-    **dict.fromkeys(("action", "action-plan", "audit"), "actions"),
-    **dict.fromkeys(("alert", "channels", "deliveries", "silences", "rules"), "alerts"),
-    **dict.fromkeys(
-        ("channel", "channel-new", "channel-edit", "channel-secret", "channel-delete"), "channels"
-    ),
-    "delivery": "deliveries",
-    "silence": "silences",
-    "silence-new": "silences",
-    "rule": "rules",
-    "scenes": "system",
-}
-#: What a page shows, by its route or that of a page that leads to it; transactions for all others.
-_NOUNS = {
-    "overview": EVERYTHING,
-    "pipelines": EVERYTHING,
-    "partitions": PARTITIONS,
-    "groups": GROUPS,
-    "flink-jobs": FLINK,
-    "queries": QUERIES,
-    "recoveries": RECOVERIES,
-    "events": EVERYTHING,
-    "actions": ACTIONS,
-    "alerts": ALERTS,
-}
-#: What of a list's address another text of its filter keeps, by the list's route.
-_SEARCH_KEEPS = {
-    "transactions": ("state", "application", "min_age_s", "sort", "dir", "size"),
-    "pipelines": ("fold",),
-    "partitions": ("verdict", "internal", "sort", "dir", "size"),
-    "groups": ("status", "family", "sort", "dir", "size"),
-    "queries": ("state", "sink", "sort", "dir", "size"),
-    "flink-jobs": ("sort", "dir", "size"),
-    "recoveries": ("outcome", "cause", "application"),
-    "actions": ("act", "state", "who"),
-    "audit": ("event", "who"),
-    "events": ("source", "kind", "confidence", "application", "unfolded"),
-    "alerts": ("state", "severity", "rule", "team", "voice"),
-}
-#: Lists of the API that are those of a page, by its route: what can be downloaded there.
-_DOWNLOADS = frozenset(
-    {
-        "actions", "alerts", "audit", "channels", "deliveries", "events", "flink-jobs", "groups",
-        "incidents", "partitions", "queries", "recoveries", "silences", "transactions",
-    }
-)  # fmt: skip
-#: Lists of what has an instant, by their route: while they are Live all that is kept, else the range.
-_RANGED = frozenset({"actions", "alerts", "audit", "deliveries", "incidents", "recoveries"})
-#: Those of which the API lists the open ones alone unless it is asked for others.
-_OPEN_ONLY = frozenset({"alerts", "incidents"})
-#: Parameters of a page that choose a part of a list, or its order: a file has the whole of the range.
+#: Parameters that choose a part of a list, or its order: a download contains the whole range.
 _PART_OF_LIST = frozenset({"page", "size", "before", "sort", "dir", *time_ranges.PARAMETERS})
-#: What the text filter of a list is of, by its route.
-_SEARCHED = {
-    "transactions": "transactional ids",
-    "recoveries": "transactional ids",
-    "events": "subjects",
-    "pipelines": "applications, topics, groups, queries",
-    "partitions": "topics",
-    "groups": "groups",
-    "queries": "queries",
-    "flink-jobs": "prefixes, job ids, folders",
-    "actions": "subjects",
-    "audit": "names and addresses",
-    "alerts": "alerts",
-}
+#: Parameters that a new filter text drops: they belong to the former list.
+_OF_FILTER = frozenset({"q", "page", "before", "cluster", *time_ranges.PARAMETERS})
+#: The route of an error.
+_NO_PAGE = PageRoute("", "", lambda _: HttpResponse())
 _NEEDS_SOMEBODY = (Severity.CRITICAL, Severity.WARNING)
 
 
@@ -142,7 +48,7 @@ class SidebarLink:
     words: str
     key: str
     here: bool
-    #: The heading above it: "" where it is under the one before.
+    #: The heading above it; "" without a heading of its own.
     heading: str
 
 
@@ -151,6 +57,8 @@ class Chrome:
 
     def __init__(self, request: HttpRequest) -> None:
         self._request = request
+        #: The valid parameters of this page's list, without its range of time.
+        self.asked: Mapping[str, str] = {}
 
     @cached_property
     def clusters(self) -> Sequence[Cluster]:
@@ -159,17 +67,17 @@ class Chrome:
 
     @cached_property
     def cluster(self) -> str:
-        """Return the cluster this page is about, "" for all of them."""
+        """Return the cluster of this page, "" for all of them."""
         return selected_cluster(self._request, self.clusters)
 
     @cached_property
     def cluster_query(self) -> str:
-        """Return the query string that keeps the cluster, "" where there is nothing to choose."""
+        """Return the query string that keeps the cluster, "" where there is only one."""
         return f"?{urlencode({'cluster': self.cluster})}" if self.cluster and len(self.clusters) > 1 else ""
 
     @cached_property
     def time_range(self) -> PageRange:
-        """Return the range of time that this page is asked for."""
+        """Return the requested range of time."""
         return time_ranges.read_page_range(self._request.GET, now_ms=now_ms(self._request))
 
     @property
@@ -179,17 +87,17 @@ class Chrome:
 
     @cached_property
     def range_picker(self) -> Mapping[str, Any]:
-        """Return what the picker of the range shows and offers."""
-        return time_ranges.picker_context(self._request, self.time_range, whole=self._route in _RANGED)
+        """Return the content of the range's picker."""
+        return time_ranges.picker_context(self._request, self.time_range, whole=self._route.is_ranged)
 
     @property
     def as_of_now(self) -> str:
-        """Return what of this page is not of the range that it is asked for, "" where nothing is."""
-        return time_ranges.AS_OF_NOW.get(self._route, "") if self.time_range.is_past else ""
+        """Return which part of this page ignores the range, "" where none does."""
+        return self._route.as_of_now if self.time_range.is_past else ""
 
     @property
     def cluster_more(self) -> str:
-        """Return the same for behind another parameter."""
+        """Return the same query string for use after another parameter."""
         return self.cluster_query.replace("?", "&", 1)
 
     @property
@@ -202,30 +110,36 @@ class Chrome:
     @cached_property
     def nav(self) -> Sequence[SidebarLink]:
         """Return the sidebar's links, which keep the cluster."""
-        before = ["", *(heading for *_, heading in PAGES)]
+        sidebar = sidebar_routes()
+        headings = ["", *(route.heading for route in sidebar)]
         return [
             SidebarLink(
-                name,
-                reverse(name) + self.cluster_query,
-                words,
-                key,
-                name in self._trail,
-                "" if heading == last else heading,
+                route.name,
+                reverse(route.name) + self.cluster_query,
+                route.title,
+                route.key,
+                route in self._trail,
+                "" if route.heading == last else route.heading,
             )
-            for (name, words, key, heading), last in zip(PAGES, before, strict=False)
+            for route, last in zip(sidebar, headings, strict=False)
         ]
 
     @cached_property
     def switch_path(self) -> str:
-        """Return where choosing another cluster leads: an id of one cluster is no id of another."""
+        """Return the address for choosing another cluster: ids belong to one cluster."""
         match = self._request.resolver_match
-        about_one = self._route in _LIST_OF and match is not None and match.kwargs
-        return reverse(self._trail[1]) if about_one else self._request.path
+        about_one = self._route.parent and match is not None and match.kwargs
+        return reverse(self._route.parent) if about_one else self._request.path
+
+    @property
+    def plural(self) -> str:
+        """Return the rows of the list on this page in words."""
+        return self._route.plural
 
     @property
     def filter_noun(self) -> str:
-        """Return what the text filter of the list on this page is of, "" where it has none."""
-        return _SEARCHED.get(self._route, "")
+        """Return the subject of the list's text filter, "" where it has none."""
+        return self._route.searched
 
     @property
     def filter_text(self) -> str:
@@ -234,51 +148,49 @@ class Chrome:
 
     @cached_property
     def filter_keeps(self) -> Sequence[tuple[str, str]]:
-        """Return the parameters of the list on this page that another text keeps, and the range of time."""
-        query = self._request.GET
-        kept = [(key, query[key]) for key in _SEARCH_KEEPS.get(self._route, ()) if query.get(key)]
+        """Return the list's parameters that a new filter text keeps, and the range of time."""
+        kept = [(name, value) for name, value in self.asked.items() if name not in _OF_FILTER]
         return [*kept, *self.time_range.parameters.items()]
 
     @cached_property
     def downloads(self) -> Sequence[tuple[str, str]]:
-        """Return the formats in which the whole list on this page is downloaded, each with its address."""
-        if self._route not in _DOWNLOADS:
+        """Return the download formats of the whole list on this page, each with its address."""
+        route = self._route
+        if not route.has_files:
             return []
-        kept = {name: value for name, value in self._request.GET.items() if name not in _PART_OF_LIST}
-        if self._route in _RANGED or self._route == "events":
+        kept = {name: value for name, value in self.asked.items() if name not in _PART_OF_LIST}
+        if route.is_ranged or route.name == "events":
             kept |= self.time_range.bounds
-        if self._route in _OPEN_ONLY and not self.time_range.is_live:
+        if route.lists_open and not self.time_range.is_live:
             kept.setdefault("state", "all")
         query = f"?{urlencode(kept)}" if kept else ""
-        return [(form.upper(), f"/api/v1/exports/{self._route}.{form}{query}") for form in ("csv", "json")]
+        return [(form.upper(), f"/api/v1/exports/{route.name}.{form}{query}") for form in ("csv", "json")]
 
     @property
     def read_only(self) -> bool:
-        """Return whether nobody may act from here."""
+        """Return whether this deployment allows no actions."""
         return bool(settings.READ_ONLY)
 
     @property
     def has_scenes(self) -> bool:
-        """Return whether failures can be played here, which a sandbox offers."""
+        """Return whether this is a sandbox, which can play failures."""
         return scenes.are_offered()
 
     @property
     def stale_after_ms(self) -> int:
-        """Return how old the newest data may be before the page warns."""
+        """Return the age of the newest data at which the page warns."""
         return stale_after_ms()
 
     @cached_property
-    def _route(self) -> str:
+    def _route(self) -> PageRoute:
         match = self._request.resolver_match
-        return (match.url_name if match else "") or ""
+        name = (match.url_name if match else "") or ""
+        return ROUTES.get(name, _NO_PAGE)
 
     @cached_property
-    def _trail(self) -> Sequence[str]:
+    def _trail(self) -> Sequence[PageRoute]:
         """Return the routes of this page and of those that lead to it, up to an entry of the sidebar."""
-        trail = [self._route]
-        while trail[-1] in _LIST_OF:
-            trail.append(_LIST_OF[trail[-1]])
-        return trail
+        return list(route_trail(self._route.name))
 
     @cached_property
     def all_findings(self) -> Sequence[FindingRecord]:
@@ -287,7 +199,7 @@ class Chrome:
 
     @cached_property
     def findings(self) -> Sequence[FindingRecord]:
-        """Return the open findings that need somebody, worst first."""
+        """Return the open findings that need attention, worst first."""
         return [row for row in self.all_findings if row.severity in _NEEDS_SOMEBODY]
 
     def worst_findings(self, kind: str) -> Mapping[tuple[int, str], FindingRecord]:
@@ -295,12 +207,12 @@ class Chrome:
 
         They are in the order in which they need attention.
         """
-        found: dict[tuple[int, str], FindingRecord] = {}
+        worst: dict[tuple[int, str], FindingRecord] = {}
         for row in self.all_findings:
             of, _, name = row.subject.partition(":")
             if of == kind:
-                found.setdefault((row.cluster_id, name), row)
-        return found
+                worst.setdefault((row.cluster_id, name), row)
+        return worst
 
     @property
     def has_owners(self) -> bool:
@@ -309,65 +221,70 @@ class Chrome:
 
     @cached_property
     def only_cluster(self) -> str:
-        """Return the one cluster that lists on this page are of, "" where they are of several."""
+        """Return the one cluster of this page's lists, "" for several."""
         if self.cluster or len(self.clusters) != 1:
             return self.cluster
         return self.clusters[0].name
 
     @cached_property
     def open_number(self) -> int:
-        """Return how many incidents are open that need somebody."""
+        """Return the number of open incidents that need attention."""
         return incident_queries.open_count(self.cluster, _NEEDS_SOMEBODY) if self.findings else 0
 
     @cached_property
+    def blocked_number(self) -> int:
+        """Return the number of partitions that a transaction blocks."""
+        return partition_queries.blocked_count(self.cluster, now_ms(self._request))
+
+    @cached_property
     def findings_by_list(self) -> Mapping[str, Sequence[FindingRecord]]:
-        """Return the findings that need somebody, by the list of what they are about, worst first."""
-        found: dict[str, list[FindingRecord]] = {}
+        """Return the findings that need attention by the list page of their subject, worst first."""
+        by_page: dict[str, list[FindingRecord]] = {}
         for row in self.findings:
             kind = row.subject.partition(":")[0]
-            found.setdefault(_LIST_OF.get(kind, kind), []).append(row)
-        return found
+            by_page.setdefault(ROUTES[kind].parent if kind in ROUTES else kind, []).append(row)
+        return by_page
 
     @cached_property
     def firing(self) -> Sequence[tuple[str, int]]:
-        """Return how many alerts fire that need somebody, by severity, worst first."""
-        found = alert_queries.firing_counts(self.cluster)
-        return [(severity, found[severity]) for severity in _NEEDS_SOMEBODY if severity in found]
+        """Return the number of firing alerts that need attention, by severity, worst first."""
+        counts = alert_queries.firing_counts(self.cluster)
+        return [(severity, counts[severity]) for severity in _NEEDS_SOMEBODY if severity in counts]
 
     @property
     def firing_number(self) -> int:
-        """Return how many alerts fire that need somebody."""
+        """Return the number of firing alerts that need attention."""
         return sum(number for _, number in self.firing)
 
     @cached_property
     def worst_severity(self) -> str:
-        """Return the severity that decides the tab's icon, "" when nothing needs anybody."""
+        """Return the severity of the tab's icon, "" when nothing needs attention."""
         return self.findings[0].severity if self.findings else ""
 
     @cached_property
     def freshness(self) -> Freshness:
-        """Return how far the clusters of this page have been seen."""
-        noun = next((_NOUNS[each] for each in self._trail if each in _NOUNS), TRANSACTIONS)
+        """Return the freshness of this page's clusters."""
+        noun = next((route.shows for route in self._trail if route.shows), TRANSACTIONS)
         return noun_freshness(self.cluster, self.clusters, now_ms(self._request), noun)
 
     @cached_property
     def collectors(self) -> Sequence[tuple[LiveCollector, CollectorState]]:
-        """Return the collectors of this page's clusters, and how each does."""
+        """Return the collectors of this page's clusters with their states."""
         return [(row, collector_state(row, now_ms(self._request))) for row in self.freshness.collectors]
 
 
 def selected_cluster(request: HttpRequest, clusters: Sequence[Cluster]) -> str:
-    """Return the cluster that the path or the query string names; an unknown one counts as none."""
+    """Return the cluster in the path or the query string; an unknown one counts as none."""
     match = request.resolver_match
     asked = (match.kwargs.get("cluster") if match else None) or request.GET.get("cluster", "")
     return asked if any(cluster.name == asked for cluster in clusters) else ""
 
 
 def chrome_of(request: HttpRequest) -> Chrome:
-    """Return the chrome of a request; view and template share one, and its answers."""
+    """Return the chrome of a request; view and template share one with its results."""
     return derive_once(request, "chrome", lambda: Chrome(request))
 
 
 def chrome_context(request: HttpRequest) -> dict[str, Any]:
-    """Return what base.html needs; nothing is asked of the database until it is shown."""
+    """Return the context of base.html; the database is queried only when it is rendered."""
     return {"chrome": chrome_of(request), "now_ms": now_ms(request)}

@@ -1,4 +1,4 @@
-"""What is derived once for a request, and asked for by view and templates; its clock is."""
+"""Values derived once per request, shared by view and templates; among them its clock."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Derived = TypeVar("Derived")
 
 
 def derive_once(request: HttpRequest, name: str, derive: Callable[[], Derived]) -> Derived:
-    """Return what was derived by this name for the request; derive it now if nobody has asked before."""
+    """Return the value of this name for the request, derived at the first call."""
     kept = request.__dict__
     if name not in kept:
         kept[name] = derive()
-    found: Derived = kept[name]
-    return found
+    value: Derived = kept[name]
+    return value
 
 
 def now_ms(request: HttpRequest) -> int:
-    """Return when this request began to be answered, in milliseconds since the epoch: one instant a page."""
+    """Return when this request began, in milliseconds since the epoch: one instant per page."""
     return derive_once(request, "now_ms", lambda: time.time_ns() // 1_000_000)

@@ -1,4 +1,4 @@
-"""What the page of one action shows: the plan while it waits, the audit entry once it was confirmed."""
+"""The page of one action: the plan while it waits, the audit entry once it was confirmed."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from dashboard.web.per_request import now_ms
 from fenceline.formatting import count_noun
 from fenceline.plans.plan import Act, Plan, RefusalReason, SubjectPlan
 
-#: With more subjects than these each is folded away under its title.
+#: With more subjects than these, each is folded under its title.
 _UNFOLDED = 3
-#: States after which what was not done may be planned again.
+#: States after which the remaining subjects may be planned again.
 _NOT_ALL = (Action.State.PARTLY, Action.State.STALE, Action.State.FAILED, Action.State.UNKNOWN)
-#: Effects that a folded subject shows.
+#: Maximum effects of a folded subject.
 _SUMMED = {
     "records_released": "released",
     "records_aborted": "aborted",
@@ -41,37 +41,41 @@ _LINKS = {"transaction": "Open transaction", "partition": "Open partition", "que
 
 @dataclass(frozen=True, slots=True)
 class PlanSubject:
-    """One subject: its plan, what came of it, where it is, and what may be done instead."""
+    """One subject: its plan, its result, its address, and its alternatives."""
 
     of: SubjectPlan
     url: str
     link: str
-    #: As `Action.results` has it, None before.
+    #: As in `Action.results`, None before.
     result: Mapping[str, Any] | None
     instead: Sequence[Button] = field(default_factory=list)
 
     @property
     def outcome_text(self) -> str:
-        """Return what came of it, or whether it may be done at all."""
+        """Return the result, or whether the subject may be done at all."""
         if self.result is not None:
             return str(self.result["outcome"])
         return "refused" if self.of.is_refused else ""
 
     @property
     def effect_summary(self) -> str:
-        """Return what it would do to records, for a line that folds the rest away."""
-        found = [each for each in self.of.effects if each.amount is not None and each.name in _SUMMED]
-        return ", ".join(f"{bound_sign(each)}{each.amount:,} {_SUMMED[each.name]}" for each in found)
+        """Return the effects on records in a line."""
+        effects = [
+            effect for effect in self.of.effects if effect.amount is not None and effect.name in _SUMMED
+        ]
+        return ", ".join(
+            f"{bound_sign(effect)}{effect.amount:,} {_SUMMED[effect.name]}" for effect in effects
+        )
 
     @property
     def forceable(self) -> bool:
-        """Return whether an admin may have it planned all the same."""
-        return self.of.is_refused and all(each.forceable for each in self.of.refusals)
+        """Return whether an admin may plan it by force."""
+        return self.of.is_refused and all(refusal.forceable for refusal in self.of.refusals)
 
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """A form that makes another plan: of what was not done, or by force."""
+    """A form that makes another plan: of the remaining subjects, or by force."""
 
     words: str
     cluster: str
@@ -82,7 +86,7 @@ class Again:
 
 
 def plan_page(request: HttpRequest, action: Action) -> Mapping[str, Any]:
-    """Return what the page of an action shows."""
+    """Return the context of an action's page."""
     at_ms = now_ms(request)
     shown = action_audit.action_status(action, now_ms=at_ms)
     plan = shown.plan
@@ -97,7 +101,7 @@ def plan_page(request: HttpRequest, action: Action) -> Mapping[str, Any]:
         "title": _title(plan, shown, style),
         "subjects": subjects,
         "folded": len(subjects) > _UNFOLDED,
-        "refused": [each for each in subjects if each.of.is_refused],
+        "refused": [subject for subject in subjects if subject.of.is_refused],
         "confirms": shown.state == "planned",
         "why_not": _why_not(request, plan),
         "again": _again(request, action, shown, subjects),
@@ -115,15 +119,15 @@ def _title(plan: Plan, shown: action_audit.ActionStatus, style: action_labels.Ac
 
 
 def _subjects(request: HttpRequest, action: Action, plan: Plan) -> Iterator[PlanSubject]:
-    # Two subjects may be one partition's: results come in the order of the plan's subjects.
-    for each, result in zip_longest(plan.subjects, action.results[: len(plan.subjects)]):
-        kind, _, name = each.subject.partition(":")
+    # Two subjects may be of one partition: results are in the order of the plan's subjects.
+    for subject, result in zip_longest(plan.subjects, action.results[: len(plan.subjects)]):
+        kind, _, name = subject.subject.partition(":")
         url = _url(plan.cluster, kind, name)
-        yield PlanSubject(each, url, _LINKS.get(kind, "Open"), result, _instead(request, action, each))
+        yield PlanSubject(subject, url, _LINKS.get(kind, "Open"), result, _instead(request, action, subject))
 
 
 def _url(cluster: str, kind: str, name: str) -> str:
-    """Return where a subject is; "" for what has no page."""
+    """Return the address of a subject; "" without a page."""
     if kind == "transaction":
         return addresses.transaction_url(cluster, name)
     if kind == "query":
@@ -133,15 +137,17 @@ def _url(cluster: str, kind: str, name: str) -> str:
 
 
 def _instead(request: HttpRequest, action: Action, subject: SubjectPlan) -> Sequence[Button]:
-    """Return the other acts that the planners offer for what is refused here."""
+    """Return the other acts that the planners offer for a refused subject."""
     kind, _, name = subject.subject.partition(":")
-    found: Sequence[Offer] = ()
-    if kind == "transaction" and any(each.ground is RefusalReason.OWN_SINK for each in subject.refusals):
-        found = offers.of_sink(action.cluster_id, name, now_ms=now_ms(request))
+    offered: Sequence[Offer] = ()
+    if kind == "transaction" and any(
+        refusal.ground is RefusalReason.OWN_SINK for refusal in subject.refusals
+    ):
+        offered = offers.of_sink(action.cluster_id, name, now_ms=now_ms(request))
     elif kind == "query" and subject.is_refused:
-        found = _of_batch(request, action.cluster.name, action_audit.subject_name(subject))
+        offered = _of_batch(request, action.cluster.name, action_audit.subject_name(subject))
     return action_buttons.action_buttons(
-        request, [each for each in offers.available_offers(found) if each.act != action.act]
+        request, [offer for offer in offers.available_offers(offered) if offer.act != action.act]
     )
 
 
@@ -161,14 +167,14 @@ def _why_not(request: HttpRequest, plan: Plan) -> str:
 def _again(
     request: HttpRequest, action: Action, shown: action_audit.ActionStatus, subjects: Sequence[PlanSubject]
 ) -> Again | None:
-    """Return the form that plans again: all of it where nothing was sent, else what was not done."""
+    """Return the form that plans again: everything where nothing was sent, else the remaining subjects."""
     if shown.state in ("expired", "refused"):
-        names = [action_audit.subject_name(each.of) for each in subjects]
+        names = [action_audit.subject_name(subject.of) for subject in subjects]
     elif shown.state in _NOT_ALL:
         names = [
-            action_audit.subject_name(each.of)
-            for each in subjects
-            if each.outcome_text not in ("done", "skipped")
+            action_audit.subject_name(subject.of)
+            for subject in subjects
+            if subject.outcome_text not in ("done", "skipped")
         ]
     else:
         return None
@@ -179,8 +185,8 @@ def _again(
 def _by_force(
     request: HttpRequest, plan: Plan, shown: action_audit.ActionStatus, subjects: Sequence[PlanSubject]
 ) -> Again | None:
-    """Return the form that plans by force what may be forced, None where nothing may."""
-    names = [action_audit.subject_name(each.of) for each in subjects if each.forceable]
+    """Return the form that plans forceable subjects by force, None without any."""
+    names = [action_audit.subject_name(subject.of) for subject in subjects if subject.forceable]
     if plan.forced or not names or shown.state not in ("planned", "refused", "expired"):
         return None
     why_not = _why_not(request, plan) or access.permission_refusal(

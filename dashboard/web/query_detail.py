@@ -21,7 +21,7 @@ from dashboard.streaming.batch_state import chain_of, newest_batch, safe_to_rest
 from dashboard.streaming.batches import BatchEntry
 from dashboard.streaming.operator_state import operator_states
 from dashboard.streaming.registry import driver_of, state_now
-from dashboard.system import access, owners
+from dashboard.system import owners
 from dashboard.web import action_buttons, page_context
 from dashboard.web.action_buttons import Button
 from dashboard.web.charts import query_figures
@@ -33,22 +33,22 @@ from dashboard.web.onboarding import attach_lines
 from dashboard.web.per_request import now_ms
 from dashboard.web.subject_history import subject_history
 from fenceline.facts import Severity
+from fenceline.history.time_range import TimeRange
 from fenceline.spark.batch_chain import first_broken_link, with_markers
-from fenceline.time_range import TimeRange
 
-#: Batches of the charts, batches and partitions of a page.
+#: Maximum batches of the charts, and batches and partitions of a page.
 _CHARTED, _BATCHES, _PARTITIONS = 60, 25, 50
 _LONGEST_ASKED = 200
 
 
 def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]:
-    """Return what the page of a query shows, or that it is not known."""
+    """Return the context of a query's page, or that the query is not known."""
     row = streaming_queries.find_query(cluster, ident)
     if row is None:
         return {"row": None, "cluster": cluster, "asked": ident[:_LONGEST_ASKED], "status": 404}
     at_ms = now_ms(request)
     safe, newest = safe_to_restart(row, at_ms), newest_batch(row)
-    found = finding_queries.open_findings(cluster, f"query:{row.ident}")
+    findings = finding_queries.open_findings(cluster, f"query:{row.ident}")
     chain, reads = _chain(request, row, newest, at_ms), _reads(request, row, at_ms)
     history = _history(request, row)
     return {
@@ -57,32 +57,25 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
         "headline": _headline(row, safe.headline, chain, reads, at_ms),
         "happened": subject_history(request, cluster, f"query:{row.ident}"),
         "safe": safe,
-        # The first one is in the sentence, unless the answer is yes.
+        # The first reason is in the sentence, unless the answer is yes.
         "safe_reasons": safe.reasons if safe.safe else safe.reasons[1:],
         "state": query_labels.state_label(state_now(row, at_ms), driver_of(row, at_ms)),
-        "findings": action_buttons.finding_cards(request, found),
-        "tone": next((each.severity for each in found if each.severity != Severity.INFO), ""),
+        "findings": action_buttons.finding_cards(request, findings),
+        "tone": next((finding.severity for finding in findings if finding.severity != Severity.INFO), ""),
         "owner": owners.of_query(row),
         **chain,
         **history,
-        "shows_keys": _shows_keys(request),
         "stores": operator_views(operator_states(row), history["operators"]),
         **reads,
         **checkpoint_details(row, newest),
         "how": attach_lines(request),
         "open_decisions": [
-            (each, action_buttons.of_batch(request, row, each.batch_id))
-            for each in streaming_batches.open_decisions([row])
+            (decision, action_buttons.of_batch(request, row, decision.batch_id))
+            for decision in streaming_batches.open_decisions([row])
         ],
         "decided": streaming_batches.decision_counts(row),
         "runs": streaming_queries.recent_runs(row),
     }
-
-
-def _shows_keys(request: HttpRequest) -> bool:
-    """Whether keys of the state may be seen: it takes a configured job and a permission of its own."""
-    may_see = action_buttons.request_actor(request).may(access.STATE_KEYS)
-    return bool(settings.FENCELINE.state_keys_url) and may_see
 
 
 def _headline(
@@ -101,7 +94,7 @@ def _headline(
 
 
 def _chain(request: HttpRequest, row: Query, newest: Batch | None, at_ms: int) -> Mapping[str, Any]:
-    """Return the chain of the batch that the address asks for, else of the newest."""
+    """Return the chain of the batch in the address, else of the newest."""
     asked = request.GET.get("batch", "")
     number = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 19 else None
     entry = _entry(row, number, newest)
@@ -138,7 +131,10 @@ def _expires_ms(entry: BatchEntry | None) -> int | None:
     decision = entry.decision if entry else None
     if decision is None or decision.outcome or decision.decided != "prepared":
         return None
-    return min((each["started_ms"] + each["timeout_ms"] for each in decision.transactions), default=None)
+    return min(
+        (transaction["started_ms"] + transaction["timeout_ms"] for transaction in decision.transactions),
+        default=None,
+    )
 
 
 def _history(request: HttpRequest, row: Query) -> Mapping[str, Any]:
@@ -151,7 +147,9 @@ def _history(request: HttpRequest, row: Query) -> Mapping[str, Any]:
     lately, within = charted.batches, charted.within
     phases = query_figures.phases_of(lately)
     has_durations = bool(lately) and any(batch.durations for batch in lately)
-    written = {each.batch.batch_id: each.output_rows for each in streaming_batches.batch_entries(row, lately)}
+    written = {
+        entry.batch.batch_id: entry.output_rows for entry in streaming_batches.batch_entries(row, lately)
+    }
     return {
         "page": page,
         "listened": bool(recent),
@@ -172,7 +170,7 @@ def _history(request: HttpRequest, row: Query) -> Mapping[str, Any]:
 
 
 class _Charted(NamedTuple):
-    """The batches of the charts, which ones they are, and the range that they are of; None for the last."""
+    """The batches of the charts, their description, and their range; None for the last batches."""
 
     batches: Sequence[Batch]
     words: str
@@ -180,22 +178,22 @@ class _Charted(NamedTuple):
 
 
 def _charted(asked: PageRange, row: Query, recent: Sequence[Batch]) -> _Charted:
-    """Return the batches of the page's range; of a page that is Live the last that were reported."""
+    """Return the batches of the page's range; on a Live page, the last reported ones."""
     if asked.is_live:
         return _Charted(recent, f"last {len(recent)} reported batches")
     shown = asked.window()
-    found = streaming_batches.slowest_batches([row], shown.from_ms, shown.to_ms, most=_CHARTED)
-    if found.is_whole:
-        words = "1 batch" if found.number == 1 else f"{found.number:,} batches"
-        return _Charted(found.batches, words, shown)
-    if not found.batches:
+    slowest = streaming_batches.slowest_batches([row], shown.from_ms, shown.to_ms, most=_CHARTED)
+    if slowest.is_whole:
+        words = "1 batch" if slowest.number == 1 else f"{slowest.number:,} batches"
+        return _Charted(slowest.batches, words, shown)
+    if not slowest.batches:
         return _Charted((), "too many batches for a chart: choose a shorter range", shown)
-    words = f"the slowest of each step: {len(found.batches):,} of {found.number:,} batches"
-    return _Charted(found.batches, words, shown)
+    words = f"the slowest of each step: {len(slowest.batches):,} of {slowest.number:,} batches"
+    return _Charted(slowest.batches, words, shown)
 
 
 def _figures(lately: Sequence[Batch]) -> Mapping[str, Any]:
-    """Return how long the last batches took, and how fast they went."""
+    """Return the durations and rates of the last batches as charts."""
     took = sorted(batch.duration_ms for batch in lately if batch.duration_ms is not None)
     return {
         "number": len(took),
@@ -230,7 +228,7 @@ def _rows_words(lately: Sequence[Batch]) -> str:
 
 
 def _reads(request: HttpRequest, row: Query, at_ms: int) -> Mapping[str, Any]:
-    """Return its sources, and a page of their partitions, those that need somebody first."""
+    """Return its sources, and a page of their partitions, those that need attention first."""
     sources = lag.query_sources([row])[row.pk]
     parts = lag.worst_first(part for source in sources for part in source.parts)
     page = page_of(parts, request.GET.get("parts"), _PARTITIONS)

@@ -1,4 +1,4 @@
-"""One answer for two askers: the whole page for a browser, its live part for a doorbell's refetch."""
+"""One view for two clients: the whole page for a browser, its live part for a refetch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def signed_in(view: View[P]) -> View[P]:
         if refused is None:
             return view(request, *args, **kwargs)
         if request.headers.get("HX-Request"):
-            # A redirect would be followed, and the sign-in page put inside the open one.
+            # A redirect would be followed, and the sign-in page inserted into the open one.
             return HttpResponse(status=401, headers={"HX-Refresh": "true"})
         return refused
 
@@ -39,11 +39,11 @@ def signed_in(view: View[P]) -> View[P]:
 
 
 def action_view(view: View[P]) -> View[P]:
-    """Let only POST of users with a role through; Django has checked their token by then."""
+    """Accept only POST of users with a role; Django has checked their token by then."""
 
     @wraps(view)
     def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
-        # Back to the page, not to an address that only takes POST.
+        # Back to the page: its address for actions only takes POST.
         refused = refusal_of(request, request.path.rsplit("/", 1)[0])
         return view(request, *args, **kwargs) if refused is None else refused
 
@@ -51,7 +51,7 @@ def action_view(view: View[P]) -> View[P]:
 
 
 def refusal_of(request: HttpRequest, back: str) -> HttpResponse | None:
-    """Return the answer for who may see nothing: the sign-in, which leads `back`, or 403 without a role."""
+    """Return the answer for users without access: the sign-in, which leads `back`, or 403 without a role."""
     if not request.user.is_authenticated:
         return redirect_to_login(back)
     if not access.may_view(request.user):
@@ -66,7 +66,7 @@ def render_page(
     *,
     depends_on: object = (),
 ) -> HttpResponse:
-    """Answer with the template `NAME.html`, filled with what `read` returns.
+    """Answer with the template `NAME.html`, filled with the result of `read`.
 
     The template extends `layout`: `base.html`, or for a refetch `refetch.html`, which has the live part.
 
@@ -87,7 +87,7 @@ def _is_refetch(request: HttpRequest) -> bool:
 
 
 def _tag(request: HttpRequest, depends_on: object) -> str:
-    """Return the page's weak ETag: the revision, and the page's freshness, which time alone can change."""
+    """Return the page's weak ETag: the revision, and the page's freshness, which changes with time alone."""
     frame = page_context.chrome_of(request)
     blind = [(r.cluster, r.what, r.since_ms, r.reason) for r in frame.freshness.blind]
     moved = (frame.time_range.moved, frame.time_range.is_past)
@@ -102,7 +102,7 @@ def _tag(request: HttpRequest, depends_on: object) -> str:
 
 
 def _dressed(response: HttpResponse, request: HttpRequest, tag: str) -> HttpResponse:
-    """Add what `live.js` reads: the ETag, the server's clock, and how far was seen."""
+    """Add the headers for `live.js`: the ETag, the server's clock, and the data's instant."""
     as_of_ms = page_context.chrome_of(request).freshness.as_of_ms
     response.headers["Cache-Control"] = "no-store"
     response.headers["Fenceline-Now"] = str(now_ms(request))

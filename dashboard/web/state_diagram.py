@@ -1,4 +1,4 @@
-"""The state machine of a transactional id as a drawing: boxes, lines, and which of them are lit. Pure."""
+"""The state machine of a transactional id as a drawing: boxes, lines, and the lit ones. Pure."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Box:
 
     @property
     def css(self) -> str:
-        """Return its classes."""
+        """Return its CSS classes."""
         return f"box box-lit box-{self.name}" if self.lit else "box"
 
     @property
@@ -63,7 +63,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class DiagramLine:
-    """One way from state to state; `passed` when the current state was reached over it."""
+    """A line between states; `passed` when the current state was reached over it."""
 
     x1: int
     y1: int
@@ -92,7 +92,7 @@ def _layout(
     name: str, width: int, height: int, corners: Mapping[TransactionState, tuple[int, int]], state: str
 ) -> Drawing:
     passed = set(_way_to(TransactionState(state)))
-    boxes = [Box(each.value, *corner, lit=each == state) for each, corner in corners.items()]
+    boxes = [Box(shown.value, *corner, lit=shown == state) for shown, corner in corners.items()]
     lines = [_line(corners[a], corners[b], name == "wide", (a, b) in passed) for a, b in _NEXT]
     return Drawing(name, width, height, boxes, lines)
 

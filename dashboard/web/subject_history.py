@@ -1,4 +1,4 @@
-"""What was found about one subject: the event history of its page."""
+"""The findings about one subject: the event history of its page."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from django.urls import reverse
 from dashboard.evaluation import finding_queries
 from dashboard.evaluation.finding_queries import FindingCriteria
 from dashboard.models import FindingRecord
+from dashboard.runtime.criteria import LONGEST_SEARCH
 from dashboard.web import page_context
 
-#: How many findings a page shows.
+#: Maximum findings on a page.
 _SHOWN = 10
 
 
@@ -28,15 +29,17 @@ class SubjectHistory:
 
 
 def subject_history(request: HttpRequest, cluster: str, subject: str) -> SubjectHistory:
-    """Return the findings about `kind:name` in the range of the page; Live, the newest of all kept ones."""
+    """Return the findings about `kind:name` in the range of the page; on a Live page, the newest ones."""
     asked = page_context.chrome_of(request).time_range
     wanted = FindingCriteria.between(
         asked.start_ms, asked.end_ms, cluster=cluster, state="all", subject=subject
     )
-    found = finding_queries.findings_before(None, wanted, limit=_SHOWN + 1)
-    return SubjectHistory(found[:_SHOWN], len(found) > _SHOWN, events_url(cluster, subject.partition(":")[2]))
+    findings = finding_queries.findings_before(None, wanted, limit=_SHOWN + 1)
+    return SubjectHistory(
+        findings[:_SHOWN], len(findings) > _SHOWN, events_url(cluster, subject.partition(":")[2])
+    )
 
 
 def events_url(cluster: str, name: str) -> str:
     """Return the address of the events whose subject has a name in it."""
-    return f"{reverse('events')}?{urlencode({'cluster': cluster, 'q': name})}"
+    return f"{reverse('events')}?{urlencode({'cluster': cluster, 'q': name[:LONGEST_SEARCH]})}"

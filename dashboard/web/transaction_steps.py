@@ -10,7 +10,6 @@ from dashboard.labels.transition import TRANSITION_STYLES
 from dashboard.models import Transaction
 from dashboard.web.transaction_timeline import NewestTransaction
 from fenceline.decode import text
-from fenceline.explanations import explain_transition
 from fenceline.facts import (
     NOT_FROM_LOG,
     NOT_REPORTED,
@@ -27,8 +26,9 @@ from fenceline.formatting import count_noun, format_duration
 from fenceline.kafka.added_offsets import NOTHING_ADDED, TransactionOffsets
 from fenceline.kafka.commits import TOPIC as OFFSETS
 from fenceline.kafka.coordinator import java_hash
+from fenceline.text.explanations import explain_transition
 
-#: How many later additions are listed one by one.
+#: Maximum later additions that are listed one by one.
 _MOST_ADDED = 6
 _PREPARED = {TransactionState.PREPARE_COMMIT: "commit", TransactionState.PREPARE_ABORT: "abort"}
 _COMPLETE = {TransactionState.COMPLETE_COMMIT: "committed", TransactionState.COMPLETE_ABORT: "aborted"}
@@ -43,7 +43,7 @@ class TransactionStep:
     evidence: str = ""
     at_ms: int | None = None
     since_ms: int | None = None
-    #: Of the step that adds offsets: those that were read, and what is not known of them.
+    #: For the step that adds offsets: the known ones, and why others are unknown.
     offsets: TransactionOffsets | None = None
 
 
@@ -57,7 +57,7 @@ class Deadline:
 
 
 def timeout_deadline(row: Transaction, now_ms: int) -> Deadline | None:
-    """Return when an Ongoing transaction times out; None for another, and where that is not known."""
+    """Return when an Ongoing transaction times out; None for other states, and where that is not known."""
     if row.state != TransactionState.ONGOING or row.started_ms is None or row.timeout_ms == NOT_REPORTED:
         return None
     at_ms = row.started_ms + row.timeout_ms
@@ -81,7 +81,7 @@ def lifecycle_steps(
     `log_partitions` is how many partitions `__transaction_state` has, 0 where that is not known; `broker`
     leads the id's.
     """
-    found = TransactionStep(
+    coordinator = TransactionStep(
         "done", "Coordinator found by the id", _place(row, log_partitions) + _led(row, broker)
     )
     producer = TransactionStep(
@@ -91,11 +91,11 @@ def lifecycle_steps(
         at_ms=newest.initialised_ms,
     )
     begun = _begun(row, partitions, newest, observed)
-    return list(_in_order([found, producer, *begun, *_ended(row, newest, actions)]))
+    return list(_in_order([coordinator, producer, *begun, *_ended(row, newest, actions)]))
 
 
 def _in_order(steps: Iterable[TransactionStep]) -> Iterator[TransactionStep]:
-    """Yield steps with instants that never go back: one that would is replaced by the reason.
+    """Yield steps in the order of time: a step that would go back is replaced by the reason.
 
     Each record has the clock of the broker that coordinated the id then. The steps are in the order of the
     log, so an instant that goes back is another broker's, or the clock was set back.
@@ -129,7 +129,7 @@ def _place(row: Transaction, log_partitions: int) -> str:
 def _led(row: Transaction, broker: int | None) -> str:
     if broker is not None:
         return f" → broker {broker}"
-    # Where no partition is known there is no leader to be missed.
+    # Without a known partition there is no missing leader.
     return "" if row.log_partition == NOT_REPORTED else "; its leader is not known yet"
 
 
@@ -191,7 +191,7 @@ def _begun(
 
 
 def _added(newest: NewestTransaction) -> Iterator[TransactionStep]:
-    """When partitions were added after the beginning; which ones in all is in the newest record alone."""
+    """When partitions were added after the start; only the newest record has all of them."""
     for extended in newest.extended[:_MOST_ADDED]:
         yield TransactionStep("done", "More added", f"offset {extended.offset:,}", at_ms=extended.at_ms)
     if len(newest.extended) > _MOST_ADDED:
@@ -211,7 +211,7 @@ def _ended(
     if state in _COMPLETE or state in _PREPARED:
         yield _decided(row, state, newest.end, actions)
     if state in _COMPLETE:
-        # The instant of this record is from before the first marker was sent: what follows is not in it.
+        # This record was stamped before the first marker was sent: later events are not in it.
         yield TransactionStep("done", "Markers sent", _marked(newest.end), at_ms=row.updated_ms)
         yield TransactionStep("done", "Complete", "every marker is written")
     elif state in _PREPARED:

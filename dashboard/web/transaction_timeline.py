@@ -1,4 +1,4 @@
-"""An id's last transitions, read as transactions: when each began, how it ended, how long that usually takes.
+"""An id's last transitions, read as transactions: when each began, how it ended, its usual duration.
 
 Pure. Transitions come newest first, at most the 20 that are kept of an id.
 """
@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from dashboard.labels.transition import TRANSITION_STYLES
 from dashboard.models import Transaction
 from dashboard.web.charts.figures import Bar, Mark
-from fenceline import histograms
 from fenceline.facts import OPEN_STATES, Transition, TransitionKind
 from fenceline.formatting import count_noun, format_duration
-from fenceline.histograms import Histogram
+from fenceline.series import histograms
+from fenceline.series.histograms import Histogram
 
 THIS = "this id"
-#: What an id's own producer, or another one, does before it can begin.
+#: Transitions of an id's own producer, or of another one, before a transaction can begin.
 _INITIALISATIONS = frozenset(
     {
         TransitionKind.INIT,
@@ -32,7 +32,7 @@ _INITIALISATIONS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class NewestTransaction:
-    """The newest transaction of an id, from its transitions; None is what they do not contain."""
+    """The newest transaction of an id, from its transitions; None for unknown instants."""
 
     initialised: Transition | None
     initialised_ms: int | None
@@ -44,7 +44,7 @@ class NewestTransaction:
 
 @dataclass(frozen=True, slots=True)
 class UsualDuration:
-    """How long something usually takes: the middle, and what one in 20 and one in 100 exceed."""
+    """Usual durations: the median, and the durations that one in 20 and one in 100 exceed."""
 
     whose: str
     what: str
@@ -106,16 +106,16 @@ def initialised_ms(transition: Transition) -> int:
 
 def timeline_bars(recent: Sequence[Transition], row: Transaction | None, now_ms: int) -> Sequence[Bar]:
     """Return the transactions that ended, and the one that is open now, oldest first."""
-    found = [_bar(transition) for transition in reversed(recent) if is_end(transition)]
+    bars = [_bar(transition) for transition in reversed(recent) if is_end(transition)]
     if row is not None and row.state in OPEN_STATES and row.started_ms is not None:
-        found = [bar for bar in found if bar.begun_ms != row.started_ms]
+        bars = [bar for bar in bars if bar.begun_ms != row.started_ms]
         words = f"{row.state}, open for {format_duration(now_ms - row.started_ms)}"
-        found.append(Bar(row.started_ms, max(row.started_ms, now_ms), None, words))
-    return found
+        bars.append(Bar(row.started_ms, max(row.started_ms, now_ms), None, words))
+    return bars
 
 
 def timeline_marks(recent: Sequence[Transition]) -> Sequence[Mark]:
-    """Return what else happened, oldest first."""
+    """Return the other events, oldest first."""
     everyday = (TransitionKind.BEGIN, TransitionKind.EXTEND)
     others = [
         transition
@@ -135,14 +135,14 @@ def usual_durations(
     )
     # Negative where another broker, with another clock, has completed it.
     times = [commit.completed_ms - commit.at_ms for commit in commits if commit.completed_ms is not None]
-    marked = sorted(each for each in times if each >= 0)
-    found = [
+    marked = sorted(at_ms for at_ms in times if at_ms >= 0)
+    marks = [
         _exact(THIS, "begin to decision", opened),
         _exact(THIS, "decision to first marker", marked),
         _counted(application, "begin to decision", open_times),
         _counted(application, "decision to first marker", marker_times),
     ]
-    return [each for each in found if each is not None]
+    return [mark for mark in marks if mark is not None]
 
 
 def _bar(transition: Transition) -> Bar:
@@ -173,15 +173,15 @@ def _counted(whose: str, what: str, times: Histogram) -> UsualDuration | None:
     return UsualDuration(whose, what, sum(times.values()), *known) if len(known) == 3 else None
 
 
-def timeline_summary(found: Sequence[Bar], others: Sequence[Mark]) -> str:
-    """Return what a timeline shows in one sentence, for those who cannot see it."""
-    parts = [count_noun(len(found), "transaction")] if found else []
-    parts += [f"{n} {words}" for words, n in _tallied(found)]
+def timeline_summary(bars: Sequence[Bar], others: Sequence[Mark]) -> str:
+    """Return a timeline in one sentence, for those who cannot see it."""
+    parts = [count_noun(len(bars), "transaction")] if bars else []
+    parts += [f"{n} {words}" for words, n in _tallied(bars)]
     parts += [f"{TRANSITION_STYLES[mark.kind].words}" for mark in others]
     return f"Timeline: {', '.join(parts) or 'nothing'}."
 
 
-def _tallied(found: Sequence[Bar]) -> Iterator[tuple[str, int]]:
-    ends = [bar.end for bar in found]
+def _tallied(bars: Sequence[Bar]) -> Iterator[tuple[str, int]]:
+    ends = [bar.end for bar in bars]
     for end in dict.fromkeys(ends):
         yield ("open" if end is None else TRANSITION_STYLES[end].words), ends.count(end)

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from fenceline.alerts.limits import Alerting
-from fenceline.facts import Severity
+from fenceline.findings.severity import is_worse
 from fenceline.formatting import count_noun, format_duration
 
 PENDING, FIRING, RESOLVED = "pending", "firing", "resolved"
-_RANKS = {severity.value: rank for rank, severity in enumerate(reversed(Severity))}
 
 
 class FindingObservation(NamedTuple):
@@ -67,16 +66,6 @@ class StateChange(NamedTuple):
     state: AlertState
 
 
-def is_worse(severity: str, than: str) -> bool:
-    """Whether a severity is worse than another one; what is not known is least."""
-    return severity_rank(severity) > severity_rank(than)
-
-
-def severity_rank(severity: str) -> int:
-    """Return how bad a severity is: 0 for info."""
-    return _RANKS.get(severity, -1)
-
-
 def advance_alert(
     known: AlertState | None, observations: Sequence[FindingObservation], *, now_ms: int, limits: Alerting
 ) -> tuple[AlertState | None, list[StateChange]]:
@@ -99,7 +88,7 @@ def why_pending(known: AlertState, limits: Alerting) -> str:
 
 
 def why_flapping(known: AlertState, limits: Alerting) -> str:
-    """Return why an alert is held as firing, whether it is found or not; "" where it does not flap."""
+    """Return why an alert keeps firing although its finding comes and goes; "" where it does not flap."""
     if known.flapping_ms is None:
         return ""
     return (
@@ -122,7 +111,7 @@ def _step(
 def _idle(
     known: AlertState | None, observation: FindingObservation | None, now_ms: int, limits: Alerting
 ) -> tuple[AlertState | None, list[StateChange]]:
-    """Nothing is known of it, or it is over: a row that was not followed yet opens it anew."""
+    """Handle an unknown or ended alert: a new row opens it."""
     followed = known.finding if known else 0
     if (
         observation is None
@@ -195,7 +184,7 @@ def _fire(known: AlertState, now_ms: int, limits: Alerting) -> tuple[AlertState,
 def _reopened(
     known: AlertState, observation: FindingObservation, now_ms: int, limits: Alerting
 ) -> AlertState:
-    """Follow the next row: an opening of its own where the alert was held only because it flaps."""
+    """Follow the next row; it counts as an opening where the alert was held only because it flaps."""
     known = replace(known, finding=observation.number)
     held = known.ticks >= max(1, limits.resolve_ticks)
     return _opened(known, now_ms, limits) if held else known
@@ -212,7 +201,7 @@ def _opened(known: AlertState, now_ms: int, limits: Alerting) -> AlertState:
 
 
 def _steady(known: AlertState, now_ms: int, limits: Alerting) -> AlertState:
-    """It is found: what has not opened anew for a while does not flap any more."""
+    """Handle a found alert: it stops flapping after a while without a new opening."""
     calm = not known.openings or now_ms - known.openings[-1] >= limits.flap_s * 1_000
     return replace(known, ticks=0, flapping_ms=None if calm else known.flapping_ms)
 
@@ -226,7 +215,7 @@ def _missed(known: AlertState, ticks: int, now_ms: int) -> AlertState:
 
 
 def _end(known: AlertState, now_ms: int, limits: Alerting) -> tuple[AlertState, list[StateChange]]:
-    """It is over, unless it flaps and was not quiet for long enough."""
+    """End the alert, unless it flaps and was not quiet for long enough."""
     if known.flapping_ms is not None and now_ms - known.seen_ms < limits.flap_s * 1_000:
         return known, []
     over = _over(known, now_ms)
@@ -238,7 +227,7 @@ def _over(known: AlertState, now_ms: int) -> AlertState:
 
 
 def _worded(known: AlertState, observation: FindingObservation) -> AlertState:
-    """Let severity and words follow the finding."""
+    """Copy severity and words from the finding."""
     return replace(
         known,
         severity=observation.severity,

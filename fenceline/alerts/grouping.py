@@ -13,11 +13,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from fenceline.alerts.engine import is_worse, severity_rank
 from fenceline.alerts.labels import page_of
 from fenceline.alerts.limits import Alerting
 from fenceline.alerts.matchers import CompilePattern, MatcherSet, matchers_text
 from fenceline.alerts.payload import MOST_ALERTS, GroupMessage, Notice, SendReason
+from fenceline.findings.severity import is_worse, severity_rank
 from fenceline.incidents.findings import IncidentCause
 
 #: An Alertmanager groups and waits by itself: it is notified at once, and again before it resolves alerts.
@@ -98,7 +98,7 @@ class Item:
     causes: Sequence[IncidentCause] = ()
 
     def unmuted_since(self, loud_ms: int | None) -> Item:
-        """Return it as one that nothing but waits keeps quiet since an instant."""
+        """Return it with the instant since which only waiting times keep it quiet."""
         return self if self.loud_ms == loud_ms else replace(self, loud_ms=loud_ms)
 
 
@@ -140,7 +140,7 @@ class Outlook:
     waits: dict[str, int | None] = field(default_factory=dict)
 
     def defer_excess(self, most: int, now_ms: int) -> None:
-        """Leave what is more than so many messages to the next tick."""
+        """Defer messages beyond a maximum to the next tick."""
         for sending in self.sendings[most:]:
             self.waits |= {item.fingerprint: now_ms for item in sending.firing[: sending.new]}
         del self.sendings[most:]
@@ -178,11 +178,11 @@ def decide_notifications(
 
     `items` are all that fire, and those that its groups hold, as far as they are known.
     """
-    found = Outlook()
-    firing = (each for each in items.values() if each.firing)
-    wanted = [each for each in firing if not route_refusal(route, each.severity, each.labels)]
+    outlook = Outlook()
+    firing = (item for item in items.values() if item.firing)
+    wanted = [item for item in firing if not route_refusal(route, item.severity, item.labels)]
     keys: dict[str, str] = {}
-    groups: dict[str, _Group] = {each.key: _Group(each.key, {}, standing=each) for each in standing}
+    groups: dict[str, _Group] = {item.key: _Group(item.key, {}, standing=item) for item in standing}
     for item in wanted:
         labels = {name: item.labels.get(name, "") for name in route.group_by}
         key = keys[item.fingerprint] = group_key(cluster, labels)
@@ -190,8 +190,8 @@ def decide_notifications(
         group.labels = labels
         group.items.append(item)
     for group in groups.values():
-        _decide(found, route, group, items, keys, is_muted, now_ms)
-    return found
+        _decide(outlook, route, group, items, keys, is_muted, now_ms)
+    return outlook
 
 
 def group_key(cluster: str, labels: Mapping[str, str]) -> str:
@@ -229,7 +229,7 @@ def _notice(item: Item, severity: str, ends_ms: int | None, external_url: str) -
 
 
 def _decide(
-    found: Outlook,
+    outlook: Outlook,
     route: Route,
     group: _Group,
     items: Mapping[str, Item],
@@ -237,38 +237,38 @@ def _decide(
     is_muted: Callable[[Item], bool],
     now_ms: int,
 ) -> None:
-    """Decide which message one group gets, and add it to `found`."""
+    """Decide which message one group gets, and add it to `outlook`."""
     standing = group.standing
     known = standing.firing if standing else {}
     unmuted = [item for item in group.items if not is_muted(item)]
     settling = [item for item in unmuted if _is_settling(item, now_ms) and _is_news(item, known)]
-    found.waits |= {item.fingerprint: item.loud_ms for item in settling}
+    outlook.waits |= {item.fingerprint: item.loud_ms for item in settling}
     quiet = {item.fingerprint for item in settling}
     visible = [item for item in unmuted if item.fingerprint not in quiet]
     new = [item for item in visible if _is_news(item, known)]
     if settling and not new:
         # Its cause is over: that end is notified with it, or once it is over too.
         return
-    over = [each for each in known if _is_over(each, items, keys, group.key)]
-    ended = [(items[each], known[each]) for each in over if each in items] if route.send_resolved else []
-    left = {each: severity for each, severity in known.items() if each not in set(over)}
+    over = [key for key in known if _is_over(key, items, keys, group.key)]
+    ended = [(items[key], known[key]) for key in over if key in items] if route.send_resolved else []
+    left = {key: severity for key, severity in known.items() if key not in set(over)}
     if route.off:
         return
     if standing and not standing.through:
-        found.waits |= dict.fromkeys([item.fingerprint for item in new])
+        outlook.waits |= dict.fromkeys([item.fingerprint for item in new])
     elif standing and not (new or ended or left):
-        found.cleared.append(standing)
+        outlook.cleared.append(standing)
     elif new or ended or visible:
         due_ms = _due_ms(route, standing, new, ended, now_ms)
         if due_ms > now_ms:
-            found.waits |= {item.fingerprint: due_ms for item in new}
+            outlook.waits |= {item.fingerprint: due_ms for item in new}
             return
         held = left | {item.fingerprint: item.severity for item in visible}
         labels = group.labels or _labels(route, ended)
         firing = _news_first(new, visible)
         reason = _reason(known, new, ended, held)
         sending = Sending(route, group.key, labels, reason, firing, ended, held, standing, len(new))
-        found.sendings.append(sending)
+        outlook.sendings.append(sending)
 
 
 def _is_news(item: Item, known: Mapping[str, str]) -> bool:
@@ -276,12 +276,12 @@ def _is_news(item: Item, known: Mapping[str, str]) -> bool:
 
 
 def _is_settling(item: Item, now_ms: int) -> bool:
-    """Whether what suppressed an alert ended a moment ago, so that it may end by itself."""
+    """Whether the suppression of an alert ended a moment ago: the alert may end by itself."""
     return item.loud_ms is not None and item.loud_ms > now_ms
 
 
 def _is_over(fingerprint: str, items: Mapping[str, Item], keys: Mapping[str, str], key: str) -> bool:
-    """Whether what a group holds does not fire any more, or belongs to another group by now."""
+    """Whether an alert of a group no longer fires, or belongs to another group now."""
     item = items.get(fingerprint)
     return item is None or not item.firing or keys.get(fingerprint, key) != key
 
@@ -293,9 +293,9 @@ def _due_ms(
     ended: Sequence[tuple[Item, str]],
     now_ms: int,
 ) -> int:
-    """Return when a group's message is due: what began first waits for more; nothing new: when to repeat it.
+    """Return when a group's message is due: a first message waits for more alerts, a repeat for its interval.
 
-    An alert that fires in another group by now has waited already.
+    An alert that fires in another group now has waited already.
     """
     begun = [item.fired_ms if item.loud_ms is None else item.loud_ms for item in new]
     begun += [now_ms - route.wait_ms if item.firing else item.resolved_ms or 0 for item, _ in ended]

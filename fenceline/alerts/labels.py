@@ -46,7 +46,7 @@ class FindingText(NamedTuple):
 def labels_of(finding: FindingText, owner: Owner | None) -> dict[str, str]:
     """Return what silences, channels and groups match by; a label without a value is left out."""
     kind, _, name = finding.subject.partition(":")
-    found = {
+    labels = {
         "alertname": finding.rule,
         "cluster": finding.cluster,
         "severity": finding.severity,
@@ -57,8 +57,8 @@ def labels_of(finding: FindingText, owner: Owner | None) -> dict[str, str]:
         "incident": str(finding.incident or ""),
     }
     if owner is not None:
-        found |= {"team": owner.team, "contact": owner.contact, "runbook": owner.runbook}
-    return {label: fit_label(value) for label, value in found.items() if value}
+        labels |= {"team": owner.team, "contact": owner.contact, "runbook": owner.runbook}
+    return {label: fit_label(value) for label, value in labels.items() if value}
 
 
 def readable_name(subject: str, labels: Mapping[str, str]) -> str:
@@ -69,10 +69,10 @@ def readable_name(subject: str, labels: Mapping[str, str]) -> str:
 
 def annotations_of(finding: FindingText, owner: Owner | None) -> dict[str, str]:
     """Return what only people read."""
-    found = {"summary": finding.summary, "evidence": finding.evidence, "next_step": finding.next_step}
+    texts = {"summary": finding.summary, "evidence": finding.evidence, "next_step": finding.next_step}
     if owner is not None:
-        found |= {"contact": owner.contact, "runbook": owner.runbook}
-    return {name: value for name, value in found.items() if value}
+        texts |= {"contact": owner.contact, "runbook": owner.runbook}
+    return {name: value for name, value in texts.items() if value}
 
 
 def page_of(labels: Mapping[str, str], external_url: str) -> str:
@@ -101,7 +101,7 @@ def _named(kind: str, name: str) -> dict[str, str]:
         topic, dash, number = name.rpartition("-")
         is_one = topic and dash and number.isascii() and number.isdigit()
         return {"topic": topic, "partition": number} if is_one else {}
-    found = {_NAMES[kind]: name} if kind in _NAMES else {}
+    labels = {_NAMES[kind]: name} if kind in _NAMES else {}
     if kind == "transaction":
-        found["application"] = application_of(name).application
-    return found
+        labels["application"] = application_of(name).application
+    return labels

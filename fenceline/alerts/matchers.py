@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from fenceline import rule_names
+from fenceline.findings import rule_names
 
 #: Matchers of one silence or channel, and characters of one value.
 MOST_MATCHERS = 20
@@ -51,7 +51,7 @@ def parse_matchers(text: str) -> list[Matcher]:
     if rest.startswith("{") and rest.endswith("}"):
         rest = rest[1:-1]
     rest = rest.strip().strip(",").strip()
-    found: list[Matcher] = []
+    matchers: list[Matcher] = []
     at = 0
     while at < len(rest):
         matcher = _MATCHER.match(rest, at)
@@ -60,17 +60,22 @@ def parse_matchers(text: str) -> list[Matcher]:
                 f'“{_clip(rest[at:])}” cannot be read: write label="value", with = != =~ or !~, and a comma '
                 "between two."
             )
-        found.append(make_matcher(matcher["label"], matcher["operator"], _value(matcher)))
+        matchers.append(make_matcher(matcher["label"], matcher["operator"], _value(matcher)))
         at = matcher.end()
-    if len(found) > MOST_MATCHERS:
-        raise ValueError(f"These are {len(found)} matchers; at most {MOST_MATCHERS} are taken.")
-    return found
+    if len(matchers) > MOST_MATCHERS:
+        raise ValueError(f"These are {len(matchers)} matchers; at most {MOST_MATCHERS} are taken.")
+    return matchers
 
 
 def make_matcher(label: str, operator: str, value: str) -> Matcher:
-    """Return a matcher of a known operator and a bounded value; raises ValueError with words for a person."""
+    """Return a matcher of a known operator, a bounded value and no removed rule.
+
+    Raises ValueError with words for a person.
+    """
     if operator not in _OPERATORS:
         raise ValueError(f"“{_clip(operator)}” is no operator: write one of {' '.join(_OPERATORS)}.")
+    if label == "alertname" and (removed := rule_names.removed_rule(value)):
+        raise ValueError(removed)
     if len(value) > LONGEST_VALUE:
         raise ValueError(f"The value of {_clip(label)} is too long: at most {LONGEST_VALUE:,} characters.")
     return Matcher(label, operator, value)
@@ -79,17 +84,17 @@ def make_matcher(label: str, operator: str, value: str) -> Matcher:
 class MatcherSet:
     """Matchers that labels must meet all of, patterns compiled once; without any, all labels do.
 
-    A rule is matched by each name that it has or had (`fenceline.rule_names`). A pattern that cannot be used
-    matches nothing, with either operator; `wrong` is what is wrong with it.
+    A rule is matched by each name that it has or had (`fenceline.findings.rule_names`). A pattern that cannot
+    be used matches nothing, with either operator; `wrong` is what is wrong with it.
     """
 
     def __init__(self, matchers: Iterable[Sequence[str]], compile_pattern: CompilePattern) -> None:
-        self._matchers = [Matcher(*each) for each in matchers]
+        self._matchers = [Matcher(*parts) for parts in matchers]
         self._tests: list[tuple[Matcher, Callable[[str], bool]]] = []
         self.wrong = ""
-        for each in self._matchers:
+        for matcher in self._matchers:
             try:
-                self._tests.append((each, _test(each, compile_pattern)))
+                self._tests.append((matcher, _test(matcher, compile_pattern)))
             except ValueError as error:
                 self.wrong = self.wrong or str(error)
 
@@ -103,7 +108,7 @@ class MatcherSet:
 
 def matchers_text(matchers: Iterable[Sequence[str]]) -> str:
     """Return matchers as one writes them: `team="Payments", topic=~"orders.*"`."""
-    return ", ".join(str(Matcher(*each)) for each in matchers)
+    return ", ".join(str(Matcher(*parts)) for parts in matchers)
 
 
 def _test(matcher: Matcher, compile_pattern: CompilePattern) -> Callable[[str], bool]:
@@ -124,7 +129,7 @@ def _value(matcher: re.Match[str]) -> str:
 
 
 def _unescaped(escape: re.Match[str]) -> str:
-    """Return what an escape stands for; of none that is known, itself: patterns are full of them."""
+    """Return the character of an escape; an unknown escape stays as it is, since patterns have many."""
     return {"n": "\n", '"': '"', "\\": "\\"}.get(escape[1], escape[0])
 
 

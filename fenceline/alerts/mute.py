@@ -35,22 +35,22 @@ class Muting:
         self, items: Iterable[Item], silences: Iterable[Quiets], compile_pattern: CompilePattern
     ) -> None:
         firing = [item for item in items if item.firing]
-        self._silences = [(each, MatcherSet(each.matchers, compile_pattern)) for each in silences]
+        self._silences = [(silence, MatcherSet(silence.matchers, compile_pattern)) for silence in silences]
         self._firing = {FindingKey(item.rule, item.subject): item for item in firing}
         self._silenced = {item.fingerprint: self._who(item) for item in firing}
         self._wanted: dict[tuple[int, str], bool] = {}
 
     def matching_silences(self, item: Item) -> Sequence[Why]:
-        """Return the silences that match an alert: who made them, until when, why."""
+        """Return the silences that match an alert: author, end, reason."""
         return self._silenced.get(item.fingerprint, ())
 
     def inhibition_reason(self, item: Item, route: Route | None) -> Why | None:
         """Return what inhibits an alert for a channel (without `route`: for every channel), if anything."""
-        for each in item.causes:
-            cause = self._firing.get(each.finding)
+        for incident_cause in item.causes:
+            cause = self._firing.get(incident_cause.finding)
             if cause is not None and (route is None or self._wants(route, cause)):
                 name = f"{cause.subject.partition(':')[0]}:{readable_name(cause.subject, cause.labels)}"
-                why = f"by {cause.rule} of {name}: an effect in incident {each.incident}"
+                why = f"by {cause.rule} of {name}: an effect in incident {incident_cause.incident}"
                 return ["inhibited", f"#{cause.number}", why]
         return None
 
@@ -59,15 +59,19 @@ class Muting:
         return bool(self.matching_silences(item)) or self.inhibition_reason(item, route) is not None
 
     def is_anywhere(self, item: Item, routes: Iterable[Route]) -> bool:
-        """Whether it is suppressed for any of these channels now."""
+        """Whether an alert is suppressed for any of these channels now."""
         return bool(self.matching_silences(item)) or any(
             self.inhibition_reason(item, route) for route in routes
         )
 
     def _who(self, item: Item) -> list[Why]:
         return [
-            ["silenced", str(each.pk), f"by {each.created_by} until {_instant(each.ends_ms)}: {each.reason}"]
-            for each, matchers in self._silences
+            [
+                "silenced",
+                str(silence.pk),
+                f"by {silence.created_by} until {_instant(silence.ends_ms)}: {silence.reason}",
+            ]
+            for silence, matchers in self._silences
             if matchers.matches(item.labels)
         ]
 

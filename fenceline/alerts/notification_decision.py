@@ -1,7 +1,7 @@
-"""What comes of each change, by channel: a delivery, or why there is none; why an alert is quiet. Pure.
+"""Decide the result of each change, by channel: a delivery, or why there is none. Pure.
 
-A change is settled once it has a fate for every channel; until then it waits: for its group, or for a silence
-to end.
+A change is settled once every channel has a result. Until then it waits for its group, or for the end of a
+silence.
 """
 
 from __future__ import annotations
@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fenceline.alerts.engine import FIRING, is_worse
+from fenceline.alerts.engine import FIRING
 from fenceline.alerts.grouping import Item, LastNotification, Outlook, Route, route_refusal
+from fenceline.findings.severity import is_worse
 from fenceline.formatting import format_clock
 
 #: [channel, "delivery", its number] or [channel, "quiet", why].
@@ -51,27 +52,27 @@ def channel_view(
     outlook: Outlook, route: Route, standing: Iterable[LastNotification], made: Sequence[int], now_ms: int
 ) -> View:
     """Return a channel's view once its messages are queued; `made` are their deliveries, in order."""
-    found = View(route, outlook)
+    view = View(route, outlook)
     replaced = {sending.replaces.number for sending in outlook.sendings if sending.replaces}
-    replaced |= {each.number for each in outlook.cleared}
-    for each in standing:
-        if each.number not in replaced:
-            found.notified |= {one: (each.number, each.made_ms, how) for one, how in each.firing.items()}
+    replaced |= {cleared.number for cleared in outlook.cleared}
+    for group in standing:
+        if group.number not in replaced:
+            view.notified |= {one: (group.number, group.made_ms, how) for one, how in group.firing.items()}
     for sending, number in zip(outlook.sendings, made, strict=True):
-        found.notified |= {one: (number, now_ms, how) for one, how in sending.held.items()}
-        found.begun |= {item.fingerprint: number for item in sending.firing}
-        found.ended |= {item.fingerprint: number for item, _ in sending.over if not item.firing}
-    return found
+        view.notified |= {one: (number, now_ms, how) for one, how in sending.held.items()}
+        view.begun |= {item.fingerprint: number for item in sending.firing}
+        view.ended |= {item.fingerprint: number for item, _ in sending.over if not item.firing}
+    return view
 
 
 def notification_outcomes(
     change: Happened, views: Iterable[View], known: Sequence[Fate]
 ) -> tuple[list[Fate], bool]:
     """Return what came of a change in channels of which that was not known, and whether any is left open."""
-    settled = {each[0] for each in known}
-    asked = [each for each in views if each.route.number not in settled]
-    found = [notification_outcome(change, each) for each in asked]
-    return [each for each in found if each is not None], None in found
+    settled = {view[0] for view in known}
+    asked = [view for view in views if view.route.number not in settled]
+    outcomes = [notification_outcome(change, view) for view in asked]
+    return [view for view in outcomes if view is not None], None in outcomes
 
 
 def notification_outcome(change: Happened, known: View) -> Fate | None:
@@ -87,7 +88,7 @@ def notification_outcome(change: Happened, known: View) -> Fate | None:
 
 
 def _skipped_begin(change: Happened, known: View) -> str:
-    """Return why a channel is not notified that an alert fires; "" while it may still be."""
+    """Return why a channel is not notified that an alert fires; "" while it may be later."""
     earlier = known.notified.get(change.fingerprint)
     if earlier and not is_worse(change.now.severity, earlier[2]):
         return f"it was notified already, with delivery {earlier[0]}"
@@ -104,7 +105,7 @@ def _skipped_begin(change: Happened, known: View) -> str:
 
 
 def _skipped_end(change: Happened, known: View) -> str:
-    """Return why a channel is not notified that an alert is over; "" while it may still be."""
+    """Return why a channel is not notified that an alert ended; "" while it may be later."""
     if change.now.firing:
         return "it fired again before its end was notified"
     if not known.route.send_resolved:
@@ -127,11 +128,11 @@ def suppression_reasons(
     """
     reasons = list(silenced)
     known = list(views)
-    reached = [each for each in known if item.fingerprint in each.notified and not each.route.off]
-    if not reasons and any(each.route.number not in inhibited for each in reached):
+    reached = [view for view in known if item.fingerprint in view.notified and not view.route.off]
+    if not reasons and any(view.route.number not in inhibited for view in reached):
         return []
-    for each in known:
-        why = inhibited.get(each.route.number) or _of_channel(item, each)
+    for view in known:
+        why = inhibited.get(view.route.number) or _of_channel(item, view)
         if why and why not in reasons:
             reasons.append(why)
     if not known:
@@ -145,15 +146,17 @@ def suppression_reasons(
 def notified_channels(item: Item, views: Iterable[View]) -> list[list[int]]:
     """Return who was notified that an alert fires: channel, delivery, and when."""
     return [
-        [each.route.number, *each.notified[item.fingerprint][:2]]
-        for each in views
-        if item.fingerprint in each.notified
+        [view.route.number, *view.notified[item.fingerprint][:2]]
+        for view in views
+        if item.fingerprint in view.notified
     ]
 
 
 def muted_words(quiet: Iterable[Sequence[str]]) -> str:
-    """Return who kept an alert quiet, of the reasons that were noted for it, in words; "" if nobody did."""
-    return "; ".join(" ".join(filter(None, each)) for each in quiet if each[0] in ("silenced", "inhibited"))
+    """Return the recorded reasons why an alert was quiet, in words; "" without any."""
+    return "; ".join(
+        " ".join(filter(None, reasons)) for reasons in quiet if reasons[0] in ("silenced", "inhibited")
+    )
 
 
 def _of_channel(item: Item, known: View) -> Why | None:

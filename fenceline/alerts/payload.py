@@ -68,7 +68,7 @@ class GroupMessage:
     @property
     def status(self) -> str:
         """Return "firing" while any alert of it does."""
-        return "firing" if any(each.ends_ms is None for each in self.notices) else "resolved"
+        return "firing" if any(notice.ends_ms is None for notice in self.notices) else "resolved"
 
 
 def channel_payload(kind: str, message: GroupMessage, *, now_ms: int, lives_ms: int = 0) -> Any:
@@ -90,11 +90,11 @@ def webhook_body(message: GroupMessage) -> dict[str, Any]:
         "status": message.status,
         "receiver": message.receiver,
         "groupLabels": dict(message.group_labels),
-        "commonLabels": _common([each.labels for each in message.notices]),
-        "commonAnnotations": _common([each.annotations for each in message.notices]),
+        "commonLabels": _common([notice.labels for notice in message.notices]),
+        "commonAnnotations": _common([notice.annotations for notice in message.notices]),
         "externalURL": message.external_url,
         "notification_reason": message.reason.value,
-        "alerts": [_alert(each) for each in message.notices],
+        "alerts": [_alert(notice) for notice in message.notices],
     }
 
 
@@ -106,21 +106,21 @@ def alertmanager_body(message: GroupMessage, *, now_ms: int, lives_ms: int) -> l
     """
     return [
         {
-            "labels": dict(each.labels),
-            "annotations": dict(each.annotations),
-            "startsAt": format_rfc3339(each.starts_ms),
-            "endsAt": format_rfc3339(now_ms + lives_ms if each.ends_ms is None else each.ends_ms),
-            "generatorURL": each.generator_url,
+            "labels": dict(notice.labels),
+            "annotations": dict(notice.annotations),
+            "startsAt": format_rfc3339(notice.starts_ms),
+            "endsAt": format_rfc3339(now_ms + lives_ms if notice.ends_ms is None else notice.ends_ms),
+            "generatorURL": notice.generator_url,
         }
-        for each in message.notices
+        for notice in message.notices
     ]
 
 
 def message_text(message: GroupMessage) -> dict[str, str]:
     """Return a message for people: {"title", "body", "type"}; the type is apprise's `NotifyType`."""
-    firing = [each for each in message.notices if each.ends_ms is None]
-    over = [each for each in message.notices if each.ends_ms is not None]
-    lines = [_line(each) for each in [*firing, *over][:MOST_IN_WORDS]]
+    firing = [notice for notice in message.notices if notice.ends_ms is None]
+    over = [notice for notice in message.notices if notice.ends_ms is not None]
+    lines = [_line(notice) for notice in [*firing, *over][:MOST_IN_WORDS]]
     more = message.truncated + len(message.notices) - len(lines)
     if more:
         lines.append(f"and {count_noun(more, 'more alert')}: {message.external_url}/alerts")
@@ -147,22 +147,24 @@ def format_rfc3339(ms: int) -> str:
     return f"{datetime.fromtimestamp(bounded / 1_000, UTC):%Y-%m-%dT%H:%M:%S}.{bounded % 1_000:03d}Z"
 
 
-def _alert(each: Notice) -> dict[str, Any]:
+def _alert(notice: Notice) -> dict[str, Any]:
     return {
-        "status": each.status,
-        "labels": dict(each.labels),
-        "annotations": dict(each.annotations),
-        "startsAt": format_rfc3339(each.starts_ms),
-        "endsAt": _NEVER if each.ends_ms is None else format_rfc3339(each.ends_ms),
-        "generatorURL": each.generator_url,
-        "fingerprint": each.fingerprint,
+        "status": notice.status,
+        "labels": dict(notice.labels),
+        "annotations": dict(notice.annotations),
+        "startsAt": format_rfc3339(notice.starts_ms),
+        "endsAt": _NEVER if notice.ends_ms is None else format_rfc3339(notice.ends_ms),
+        "generatorURL": notice.generator_url,
+        "fingerprint": notice.fingerprint,
     }
 
 
 def _common(sets: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    """Return what is the same in all of them."""
+    """Return the labels or annotations that all alerts share."""
     first, *others = [*sets] or [{}]
-    return {name: value for name, value in first.items() if all(each.get(name) == value for each in others)}
+    return {
+        name: value for name, value in first.items() if all(labels.get(name) == value for labels in others)
+    }
 
 
 def _title(message: GroupMessage, firing: int) -> str:
@@ -172,8 +174,8 @@ def _title(message: GroupMessage, firing: int) -> str:
 
 
 def _group_names(message: GroupMessage) -> Iterator[str]:
-    """Yield what the alerts of a group have in common, of a streaming query its name instead of its id."""
-    common = _common([each.labels for each in message.notices])
+    """Yield the labels that a group's alerts share; a streaming query has its name instead of its id."""
+    common = _common([notice.labels for notice in message.notices])
     name = common.get("query_name", "")
     for label, value in message.group_labels.items():
         if label == "incident":
@@ -184,18 +186,18 @@ def _group_names(message: GroupMessage) -> Iterator[str]:
         yield name if name and is_query else value
 
 
-def _line(each: Notice) -> str:
-    """Return one alert in a few lines: what, how bad and since when, from what that follows, what to do."""
-    notes, labels = each.annotations, each.labels
+def _line(notice: Notice) -> str:
+    """Return one alert in a few lines: name, severity, start, cause, next step."""
+    notes, labels = notice.annotations, notice.labels
     what = notes.get("summary") or labels.get("alertname", "")
-    if each.ends_ms is not None:
-        return _cut(f"Resolved at {format_clock(each.ends_ms)}: {what}")
+    if notice.ends_ms is not None:
+        return _cut(f"Resolved at {format_clock(notice.ends_ms)}: {what}")
     team = f" ({labels['team']})" if labels.get("team") else ""
     lines = [
         f"{labels.get('severity', '')}{team}: {what}".lstrip(": "),
         notes.get("evidence", ""),
         notes.get("next_step", ""),
-        each.generator_url,
+        notice.generator_url,
     ]
     return "\n".join(_cut(line) for line in lines if line)
 
@@ -205,8 +207,8 @@ def _cut(line: str) -> str:
 
 
 def _type(firing: Sequence[Notice]) -> str:
-    """Return apprise's word for how bad it is."""
-    found = {each.labels.get("severity") for each in firing}
+    """Return apprise's word for the severity."""
+    severities = {notice.labels.get("severity") for notice in firing}
     if not firing:
         return "success"
-    return "failure" if "critical" in found else "warning" if "warning" in found else "info"
+    return "failure" if "critical" in severities else "warning" if "warning" in severities else "info"

@@ -31,8 +31,8 @@ def redact_url(address: str) -> str:
     host = parts.hostname or ""
     host = f"[{host}]" if ":" in host else host
     login = f"{HIDDEN}@" if "@" in parts.netloc else ""
-    path = "/".join(HIDDEN if len(each) >= _TOKEN else each for each in parts.path.split("/"))
-    query = "&".join(f"{each.partition('=')[0]}={HIDDEN}" for each in parts.query.split("&") if each)
+    path = "/".join(HIDDEN if len(part) >= _TOKEN else part for part in parts.path.split("/"))
+    query = "&".join(f"{part.partition('=')[0]}={HIDDEN}" for part in parts.query.split("&") if part)
     return clean_line(f"{parts.scheme}://{login}{host}{port}{path}{'?' if query else ''}{query}", 300)
 
 
@@ -40,18 +40,20 @@ class Redactor:
     """Knows what of a channel is secret, in every spelling in which an answer or an error may repeat it."""
 
     def __init__(self, address: str, secrets: Iterable[str] = ()) -> None:
-        spelled = {each for secret in (*secrets, *_secrets(address)) for each in _spellings(secret)}
-        self._hidden = sorted((each for each in spelled if len(each) >= _SHORTEST), key=len, reverse=True)
+        spelled = {spelling for secret in (*secrets, *_secrets(address)) for spelling in _spellings(secret)}
+        self._hidden = sorted(
+            (spelling for spelling in spelled if len(spelling) >= _SHORTEST), key=len, reverse=True
+        )
 
     def redact(self, text: str) -> str:
-        """Return a text without them."""
-        for each in self._hidden:
-            text = text.replace(each, HIDDEN)
+        """Return a text without the secrets."""
+        for spelling in self._hidden:
+            text = text.replace(spelling, HIDDEN)
         return text
 
 
 def _secrets(address: str) -> list[str]:
-    """Return what is secret in an address: as `redact_url` hides it."""
+    """Return the secrets of an address: the parts that `redact_url` hides."""
     try:
         parts = urlsplit(address)
         user, password = parts.username or "", parts.password or ""
@@ -59,14 +61,14 @@ def _secrets(address: str) -> list[str]:
         return [address]
     pieces = parts.path.split("/")
     if parts.scheme not in _WEB:
-        query = [each for pair in parse_qsl(parts.query) for each in pair]
+        query = [word for pair in parse_qsl(parts.query) for word in pair]
         return [address, user, password, parts.netloc, parts.netloc.rpartition("@")[2], *pieces, *query]
-    found = [piece for piece in pieces if len(piece) >= _TOKEN]
-    found += [value for _, value in parse_qsl(parts.query, keep_blank_values=True)]
+    secrets = [piece for piece in pieces if len(piece) >= _TOKEN]
+    secrets += [value for _, value in parse_qsl(parts.query, keep_blank_values=True)]
     if user or password:
         login = f"{unquote(user)}:{unquote(password)}"
-        found += [user, password, base64.b64encode(login.encode()).decode()]
-    return found
+        secrets += [user, password, base64.b64encode(login.encode()).decode()]
+    return secrets
 
 
 def _spellings(secret: str) -> tuple[str, ...]:
@@ -76,6 +78,6 @@ def _spellings(secret: str) -> tuple[str, ...]:
 
 
 def clean_line(text: str, longest: int) -> str:
-    """Return a text from outside, cut, and without characters that no page or database takes."""
+    """Return an external text, shortened, without characters that pages or databases refuse."""
     text = _PRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", " ").replace("\n", " "))
     return text if len(text) <= longest else text[: longest - 1] + "…"

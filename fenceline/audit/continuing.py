@@ -29,8 +29,8 @@ def next_positions(
 ) -> tuple[AuditedPosition, ...]:
     """Return where the next audit goes on: in each partition before all runs of batches that are to come."""
     runs: dict[TopicPartition, list[ProducerRun]] = {where: [] for where in output.ranges}
-    for found in output.runs.values():
-        for run in found:
+    for batch_runs in output.runs.values():
+        for run in batch_runs:
             runs[run.partition].append(run)
     positions = []
     for where in sorted(output.ranges):
@@ -64,15 +64,19 @@ def extend_manifest(
     Those that wait are in it as they are now, and are audited again: nothing of theirs is summed up.
     """
     after = before
-    for each in judged:
-        after = _with_batch(after, each.batch)
+    for judgement in judged:
+        after = _with_batch(after, judgement.batch)
     waiting = tuple(waiting)
-    kept = tuple(each for each in before.batches if each.batch_id < (before.next_batch or 0))
-    newest = _newest_first([*kept, *(each.batch for each in judged)], [each.batch for each in waiting])
-    lasting = [each for each in before.obstacles if each.kind is not ObstacleKind.UNREADABLE]
-    found = [*lasting, *obstacles, *(found for each in (*judged, *waiting) for found in each.obstacles)]
+    kept = tuple(batch for batch in before.batches if batch.batch_id < (before.next_batch or 0))
+    newest = _newest_first([*kept, *(batch.batch for batch in judged)], [batch.batch for batch in waiting])
+    lasting = [obstacle for obstacle in before.obstacles if obstacle.kind is not ObstacleKind.UNREADABLE]
+    obstacle = [
+        *lasting,
+        *obstacles,
+        *(obstacle for batch in (*judged, *waiting) for obstacle in batch.obstacles),
+    ]
     first: dict[tuple[ObstacleKind, str], AuditObstacle] = {}
-    for each_found in found:
+    for each_found in obstacle:
         first.setdefault((each_found.kind, each_found.where), each_found)
     return replace(after, batches=newest, obstacles=tuple(first.values())[:MOST_OBSTACLES])
 
@@ -81,9 +85,9 @@ def _newest_first(
     audited: Iterable[AuditedBatch], waiting: Iterable[AuditedBatch]
 ) -> tuple[AuditedBatch, ...]:
     by_id: dict[int, AuditedBatch] = {}
-    for each in (*audited, *waiting):
-        old = by_id.get(each.batch_id)
-        by_id[each.batch_id] = each if old is None else _with_duplicates(old, each)
+    for batch in (*audited, *waiting):
+        old = by_id.get(batch.batch_id)
+        by_id[batch.batch_id] = batch if old is None else _with_duplicates(old, batch)
     return tuple(by_id[number] for number in sorted(by_id, reverse=True))[:MOST_BATCHES]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from fenceline.audit.runs import ABORT
-from fenceline.batches import RecordBatch
+from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition
 from fenceline.spark.records import Positions
 
@@ -50,8 +50,8 @@ class InputFold:
         self, partition: TopicPartition, ranges: Sequence[ReadRange], *, committed_only: bool
     ) -> None:
         self.partition, self._ranges, self._committed_only = partition, ranges, committed_only
-        self._starts = [each.from_offset for each in ranges]
-        self._counts: dict[int, int] = dict.fromkeys((each.batch_id for each in ranges), 0)
+        self._starts = [read.from_offset for read in ranges]
+        self._counts: dict[int, int] = dict.fromkeys((read.batch_id for read in ranges), 0)
         self._split: set[int] = set()
         #: Of transactions that are not ended yet, by producer id: records by micro-batch.
         self._open: defaultdict[int, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
@@ -67,17 +67,17 @@ class InputFold:
 
     def take_batches(self, batches: Iterable[RecordBatch]) -> None:
         """Count more headers."""
-        for each in batches:
-            if each.marker:
-                self._end(each)
-            elif each.records and each.first < self.end:
-                self._add(each)
+        for batch in batches:
+            if batch.marker:
+                self._end(batch)
+            elif batch.records and batch.first < self.end:
+                self._add(batch)
 
     def finish(self) -> list[ReadCount]:
         """Return the count of each range."""
         if not self._committed_only:
-            for found in self._open.values():
-                self._count(found)
+            for counts in self._open.values():
+                self._count(counts)
         return [self._count_of(batch_id, records) for batch_id, records in self._counts.items()]
 
     def _count_of(self, batch_id: int, records: int) -> ReadCount:
@@ -86,29 +86,29 @@ class InputFold:
         return ReadCount(self.partition, batch_id, records)
 
     def _add(self, batch: RecordBatch) -> None:
-        found = self._open[batch.producer_id] if batch.transactional else defaultdict(int)
+        counts = self._open[batch.producer_id] if batch.transactional else defaultdict(int)
         for batch_id, records in self._shares(batch):
-            found[batch_id] += records
+            counts[batch_id] += records
         if not batch.transactional:
-            self._count(found)
+            self._count(counts)
 
     def _end(self, marker: RecordBatch) -> None:
-        found = self._open.pop(marker.producer_id, None)
-        if found and not (self._committed_only and marker.marker == ABORT):
-            self._count(found)
+        counts = self._open.pop(marker.producer_id, None)
+        if counts and not (self._committed_only and marker.marker == ABORT):
+            self._count(counts)
 
-    def _count(self, found: Mapping[int, int]) -> None:
-        for batch_id, records in found.items():
+    def _count(self, counts: Mapping[int, int]) -> None:
+        for batch_id, records in counts.items():
             self._counts[batch_id] += records
 
     def _shares(self, batch: RecordBatch) -> Iterable[tuple[int, int]]:
         """Yield how many of a batch's records each micro-batch read."""
         first = max(0, bisect_right(self._starts, batch.first) - 1)
         dense = batch.records == batch.last - batch.first + 1
-        for each in self._ranges[first:]:
-            low, high = max(batch.first, each.from_offset), min(batch.last + 1, each.to_offset)
+        for read in self._ranges[first:]:
+            low, high = max(batch.first, read.from_offset), min(batch.last + 1, read.to_offset)
             if low < high:
-                whole = high - low == batch.last - batch.first + 1
-                if not dense and not whole:
-                    self._split.add(each.batch_id)
-                yield each.batch_id, batch.records if whole else high - low
+                is_whole = high - low == batch.last - batch.first + 1
+                if not dense and not is_whole:
+                    self._split.add(read.batch_id)
+                yield read.batch_id, batch.records if is_whole else high - low

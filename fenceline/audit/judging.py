@@ -50,10 +50,10 @@ class Output:
 
     def why_gone(self, partition: TopicPartition) -> ObstacleKind | None:
         """Return why records may be gone from a partition that were there once."""
-        found = self.ranges.get(partition)
-        if found is None or found.recreated:
+        range_ = self.ranges.get(partition)
+        if range_ is None or range_.recreated:
             return ObstacleKind.TOPIC_RECREATED
-        if found.log_start > found.asked:
+        if range_.log_start > range_.asked:
             return ObstacleKind.RETENTION
         return ObstacleKind.COMPACTED if partition in self.holes else None
 
@@ -92,16 +92,16 @@ class Judged(NamedTuple):
     losses: tuple[AuditedRange, ...] = ()
 
 
-def index_output(ranges: Mapping[TopicPartition, OutputRange], found: Iterable[PartitionRuns]) -> Output:
+def index_output(ranges: Mapping[TopicPartition, OutputRange], partitions: Iterable[PartitionRuns]) -> Output:
     """Return the output with its runs by producer id and epoch."""
     runs: dict[tuple[int, int], list[ProducerRun]] = {}
     holes = {}
-    for partition in found:
+    for partition in partitions:
         if partition.hole is not None:
             holes[partition.partition] = partition.hole
         for run in partition.runs:
             runs.setdefault((run.producer_id, run.producer_epoch), []).append(run)
-    return Output(ranges, {key: tuple(each) for key, each in runs.items()}, holes)
+    return Output(ranges, {key: tuple(producer_runs) for key, producer_runs in runs.items()}, holes)
 
 
 def judge_batch(
@@ -112,15 +112,15 @@ def judge_batch(
     `again` are committed runs of rounds that were to be aborted. `one_to_one`: the query neither drops nor
     adds records; otherwise records that it read and did not write are an obstacle, not a loss.
     """
-    runs = [run for each in decision.transactions for run in output.of_transaction(each)]
-    declared = sum(each.records for each in decision.transactions)
+    runs = [run for transaction in decision.transactions for run in output.of_transaction(transaction)]
+    declared = sum(transaction.records for transaction in decision.transactions)
     committed = sum(run.records for run in runs if run.is_committed)
     readable = sum(run.records for run in runs if _is_readable(run, output))
     short, extra = _differences(decision, output)
     obstacles = [*_gone(decision, output), *_unreadable(decision, runs, output)]
     ended = sum(run.records for run in runs if not run.is_open)
     missing: int | None = short + max(0, ended - extra - committed)
-    if missing and any(each.kind is not ObstacleKind.UNREADABLE for each in obstacles):
+    if missing and any(obstacle.kind is not ObstacleKind.UNREADABLE for obstacle in obstacles):
         missing = None
     duplicated = extra + sum(run.records for run in again)
     dropped, unknown = _dropped(decision.batch_id, read, declared)
@@ -128,7 +128,7 @@ def judge_batch(
         dropped, unknown = 0, None
         missing = None if missing is None else missing + max(0, read.records - declared)
         duplicated += max(0, declared - read.records)
-    obstacles += [each for each in (read.obstacle, unknown) if each is not None]
+    obstacles += [obstacle for obstacle in (read.obstacle, unknown) if obstacle is not None]
     losses = read.ranges if missing and not committed else ()
     batch = AuditedBatch(
         decision.batch_id,
@@ -156,8 +156,8 @@ def judge_unknown(batch_id: int, read: BatchInput, folder: str) -> Judged:
         f"no decision about batch {batch_id} is in the ledger",
         "what this batch wrote cannot be distinguished from other records",
     )
-    found = [each for each in (read.obstacle, obstacle) if each is not None]
-    return Judged(AuditedBatch(batch_id, AuditVerdict.UNPROVED, input=read.records), (), tuple(found))
+    obstacles = [known for known in (read.obstacle, obstacle) if known is not None]
+    return Judged(AuditedBatch(batch_id, AuditVerdict.UNPROVED, input=read.records), (), tuple(obstacles))
 
 
 def judge_control(batch_id: int) -> Judged:
@@ -175,17 +175,17 @@ def runs_again(index: LedgerIndex, output: Output, first: int) -> Mapping[int, t
 
     Batches before `first` are audited already: every committed run of theirs that is found now is one more.
     """
-    found: dict[int, tuple[ProducerRun, ...]] = {}
-    for (producer_id, epoch), runs in output.runs.items():
+    runs: dict[int, tuple[ProducerRun, ...]] = {}
+    for (producer_id, epoch), of_producer in output.runs.items():
         decision = index.owner(producer_id, epoch)
         if decision is None:
             continue
         if decision is index.decision(decision.batch_id) and decision.batch_id >= first:
             continue
-        committed = tuple(run for run in runs if run.is_committed)
+        committed = tuple(run for run in of_producer if run.is_committed)
         if committed:
-            found[decision.batch_id] = found.get(decision.batch_id, ()) + committed
-    return found
+            runs[decision.batch_id] = runs.get(decision.batch_id, ()) + committed
+    return runs
 
 
 def judge_again(batch_id: int, again: Sequence[ProducerRun], output: Output) -> Judged:
@@ -208,17 +208,17 @@ def _verdict(missing: int | None, duplicated: int, *, proved: bool) -> AuditVerd
 def _differences(decision: Decision, output: Output) -> tuple[int, int]:
     """Return how many records fewer, and how many more, there are than tasks have counted."""
     short = extra = 0
-    for each in decision.transactions:
-        difference = each.records - sum(run.records for run in output.of_transaction(each))
+    for transaction in decision.transactions:
+        difference = transaction.records - sum(run.records for run in output.of_transaction(transaction))
         short, extra = short + max(0, difference), extra + max(0, -difference)
     return short, extra
 
 
 def _gone(decision: Decision, output: Output) -> Iterable[AuditObstacle]:
-    for each in decision.transactions:
-        if each.records <= sum(run.records for run in output.of_transaction(each)):
+    for transaction in decision.transactions:
+        if transaction.records <= sum(run.records for run in output.of_transaction(transaction)):
             continue
-        for partition in each.partitions:
+        for partition in transaction.partitions:
             kind = output.why_gone(partition)
             if kind is not None:
                 yield _gone_obstacle(kind, partition, decision.batch_id)
@@ -292,13 +292,13 @@ def _range(run: ProducerRun) -> AuditedRange:
 def _rows(
     batch_id: int, runs: Sequence[ProducerRun], again: Sequence[ProducerRun], output: Output
 ) -> tuple[AuditedPartition, ...]:
-    found: dict[TopicPartition, AuditedPartition] = {}
+    partitions: dict[TopicPartition, AuditedPartition] = {}
     for run, counts in [*((run, True) for run in runs), *((run, False) for run in again)]:
         where = run.partition
-        row = found.get(where) or AuditedPartition(
+        row = partitions.get(where) or AuditedPartition(
             batch_id, where.topic, where.partition, 0, 0, 0, 0, run.first, 0
         )
-        found[where] = row._replace(
+        partitions[where] = row._replace(
             written=row.written + run.records * counts,
             committed=row.committed + run.records * (counts and (run.end == COMMIT)),
             readable=row.readable + run.records * (counts and _is_readable(run, output)),
@@ -306,4 +306,4 @@ def _rows(
             from_offset=min(row.from_offset, run.first),
             to_offset=max(row.to_offset, run.last + 1),
         )
-    return tuple(found[where] for where in sorted(found))
+    return tuple(partitions[where] for where in sorted(partitions))

@@ -20,7 +20,7 @@ class LedgerIndex:
 
     def __init__(self, state: LedgerState) -> None:
         self._done: Mapping[tuple[int, int], Done] = {
-            (each.batch_id, each.round): each for each in state.done
+            (done.batch_id, done.round): done for done in state.done
         }
         self._dropped = state.dropped
         self._prepared: dict[int, Decision] = {}
@@ -28,8 +28,8 @@ class LedgerIndex:
         for decision in state.decisions:
             if decision.decided is Decided.PREPARED:
                 self._prepared[decision.batch_id] = decision
-            for each in decision.transactions:
-                self._owners[ProducerKey(each.producer_id, each.producer_epoch)] = decision
+            for transaction in decision.transactions:
+                self._owners[ProducerKey(transaction.producer_id, transaction.producer_epoch)] = decision
 
     @property
     def batch_ids(self) -> tuple[int, ...]:
@@ -38,8 +38,10 @@ class LedgerIndex:
 
     def topics(self) -> frozenset[str]:
         """Return the topics that prepared batches have written to."""
-        transactions = (each for decision in self._prepared.values() for each in decision.transactions)
-        return frozenset(where.topic for each in transactions for where in each.partitions)
+        transactions = (
+            transaction for decision in self._prepared.values() for transaction in decision.transactions
+        )
+        return frozenset(where.topic for transaction in transactions for where in transaction.partitions)
 
     def decision(self, batch_id: int) -> Decision | None:
         """Return the decision that a batch was prepared by, None without any."""

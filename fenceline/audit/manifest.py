@@ -13,17 +13,15 @@ A count that could not be had is None: it is never a guess, and nothing is prove
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
 from fenceline.compat import SLOTS, StrEnum
-from fenceline.decode.typed import read_versioned, untyped_field
+from fenceline.decode.typed import read_versioned
 
-#: Of the layout that is written here; a larger number is of a newer Fenceline.
+#: The layout's format; a newer Fenceline has a larger number.
 FORMAT = 1
 PARTITIONS, LOSSES, DUPLICATES = "partitions", "losses", "duplicates"
-_RANGES = "compared", LOSSES, DUPLICATES
 
 
 class NotAnAudit(Exception):
@@ -203,37 +201,5 @@ def write_audit(manifest: AuditManifest) -> str:
 def read_audit(text: str) -> AuditManifest:
     """Return the manifest in a text. Raises NotAnAudit, and NewerAudit for one of a later layout."""
     return read_versioned(
-        text, _manifest, known=FORMAT, what="manifest of the audit job", torn=NotAnAudit, newer=NewerAudit
+        text, AuditManifest, known=FORMAT, what="manifest of the audit job", torn=NotAnAudit, newer=NewerAudit
     )
-
-
-def _manifest(found: dict[str, Any]) -> AuditManifest:
-    for name in "sources", "targets", "parts":
-        found[name] = tuple(found[name])
-    found["mode"] = AuditMode(found["mode"])
-    found["batches"] = tuple(map(_batch, found["batches"]))
-    found["positions"] = tuple(map(_position, found.get("positions", ())))
-    for name in _RANGES:
-        found[name] = _ranges(found.get(name, ()))
-    found["obstacles"] = tuple(AuditObstacle(ObstacleKind(kind), *rest) for kind, *rest in found["obstacles"])
-    made = AuditManifest(**found)
-    wrong = untyped_field(made)
-    if wrong is not None:
-        raise TypeError(f"{wrong} has a value of another type")
-    return made
-
-
-def _position(found: Sequence[Any]) -> AuditedPosition:
-    topic, partition, topic_id, offset, spanning = found
-    pairs = tuple((producer_id, marker) for producer_id, marker in spanning)
-    return AuditedPosition(topic, partition, topic_id, offset, pairs)
-
-
-def _ranges(found: Sequence[Sequence[Any]]) -> tuple[AuditedRange, ...]:
-    return tuple(AuditedRange(*each) for each in found)
-
-
-def _batch(found: Mapping[str, Any]) -> AuditedBatch:
-    ranges = {name: _ranges(found[name]) for name in ("losses", "duplicates")}
-    markers = tuple(AuditedMarker(*each) for each in found.get("markers", ()))
-    return AuditedBatch(**{**found, **ranges, "markers": markers, "verdict": AuditVerdict(found["verdict"])})

@@ -39,11 +39,11 @@ def foreign_runs(index: LedgerIndex, output: Output, since_ms: int) -> tuple[Pro
 
 def _begins(index: LedgerIndex, output: Output, runs: Iterable[ProducerRun]) -> Mapping[TopicPartition, int]:
     """Return from where on the sink is known to write to each partition."""
-    found = {where: each.asked for where, each in output.ranges.items() if each.asked}
+    asked = {where: range_.asked for where, range_ in output.ranges.items() if range_.asked}
     for run in runs:
         if index.owner(run.producer_id, run.producer_epoch) is not None:
-            found[run.partition] = min(run.first, found.get(run.partition, run.first))
-    return found
+            asked[run.partition] = min(run.first, asked.get(run.partition, run.first))
+    return asked
 
 
 def foreign_obstacles(
@@ -54,14 +54,14 @@ def foreign_obstacles(
     `stem` is how the transactional ids of the audited sink begin: its own runs that no decision names are of
     batches that have left the ledger.
     """
-    found: dict[tuple[ObstacleKind, str], AuditObstacle] = {}
+    obstacles: dict[tuple[ObstacleKind, str], AuditObstacle] = {}
     for run in foreign:
         owner = owners.get(run.producer_id)
         if owner is not None and owner.stem == stem:
             continue
-        each = _obstacle(run, owner)
-        found.setdefault((each.kind, each.where), each)
-    return tuple(found.values())
+        obstacle = _obstacle(run, owner)
+        obstacles.setdefault((obstacle.kind, obstacle.where), obstacle)
+    return tuple(obstacles.values())
 
 
 def _obstacle(run: ProducerRun, owner: ProducerOwner | None) -> AuditObstacle:

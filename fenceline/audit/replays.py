@@ -16,27 +16,27 @@ def ranges_without(
 ) -> Sequence[AuditedRange]:
     """Return the offsets in `wanted` that are not in `replayed`, as ascending ranges without overlaps."""
     taken = _merged(replayed)
-    found = []
+    ranges = []
     for where, spans in sorted(_merged(wanted).items()):
         for first, end in spans:
-            found += [AuditedRange(*where, *each) for each in _cut(first, end, taken.get(where, ()))]
-    return found
+            ranges += [AuditedRange(*where, *bounds) for bounds in _cut(first, end, taken.get(where, ()))]
+    return ranges
 
 
 def count_offsets(ranges: Iterable[AuditedRange]) -> int:
     """Return how many offsets there are in ranges."""
-    return sum(each.to_offset - each.from_offset for each in ranges)
+    return sum(range_.to_offset - range_.from_offset for range_ in ranges)
 
 
 def _merged(ranges: Iterable[AuditedRange]) -> Mapping[TopicPartition, Sequence[_Span]]:
-    found: defaultdict[TopicPartition, list[_Span]] = defaultdict(list)
+    merged: defaultdict[TopicPartition, list[_Span]] = defaultdict(list)
     for topic, partition, first, end in sorted(ranges):
-        spans = found[TopicPartition(topic, partition)]
+        spans = merged[TopicPartition(topic, partition)]
         if spans and first <= spans[-1][1]:
             spans[-1] = spans[-1][0], max(end, spans[-1][1])
         elif first < end:
             spans.append((first, end))
-    return found
+    return merged
 
 
 def _cut(first: int, end: int, taken: Sequence[_Span]) -> Iterable[_Span]:

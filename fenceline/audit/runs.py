@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from fenceline.batches import RecordBatch
+from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition
 
 COMMIT, ABORT = "commit", "abort"
@@ -75,15 +75,15 @@ class RunFold:
 
     def take_batches(self, batches: Iterable[RecordBatch]) -> None:
         """Fold more headers; those of batches that begin before `start` are left out."""
-        for each in batches:
-            if each.first < self._next:
+        for batch in batches:
+            if batch.first < self._next:
                 continue
             self._batches += 1
-            self._note_hole(each)
-            if each.marker:
-                self._end(each)
-            elif each.records and each.first > self._spanning.get(each.producer_id, -1):
-                self._add(each)
+            self._note_hole(batch)
+            if batch.marker:
+                self._end(batch)
+            elif batch.records and batch.first > self._spanning.get(batch.producer_id, -1):
+                self._add(batch)
 
     def finish(self) -> PartitionRuns:
         """Return what was found, in order of offsets."""

@@ -40,8 +40,8 @@ def find_violation(pipeline: str, audit: AuditManifest) -> AuditViolation | None
     if audit.verdict is not AuditVerdict.VIOLATED:
         return None
     # Manifests begin with their newest batch.
-    batches = [each for each in reversed(audit.batches) if each.verdict is AuditVerdict.VIOLATED]
-    since = [each.at_ms for each in batches if each.at_ms is not None]
+    batches = [batch for batch in reversed(audit.batches) if batch.verdict is AuditVerdict.VIOLATED]
+    since = [batch.at_ms for batch in batches if batch.at_ms is not None]
     return AuditViolation(
         pipeline,
         audit.mode,
@@ -51,11 +51,11 @@ def find_violation(pipeline: str, audit: AuditManifest) -> AuditViolation | None
         audit.query_id,
         audit.sources,
         audit.targets,
-        tuple(each.batch_id for each in batches[:_MOST]),
-        _first(audit.losses, *(each.losses for each in batches)),
-        _first(audit.duplicates, *(each.duplicates for each in batches)),
+        tuple(batch.batch_id for batch in batches[:_MOST]),
+        _first(audit.losses, *(batch.losses for batch in batches)),
+        _first(audit.duplicates, *(batch.duplicates for batch in batches)),
     )
 
 
 def _first(*ranges: Iterable[AuditedRange]) -> tuple[AuditedRange, ...]:
-    return tuple(islice((each for some in ranges for each in some), _MOST))
+    return tuple(islice((range_ for of_batch in ranges for range_ in of_batch), _MOST))

@@ -52,16 +52,16 @@ def never_taken(reason: str) -> Translate:
 
 
 def _jaas(value: str) -> Mapping[str, str]:
-    found = _LOGIN.fullmatch(value)
-    if found is None:
+    match = _LOGIN.fullmatch(value)
+    if match is None:
         raise BadOption('is no `module required name="value" …;`')
     # A shaded one (kafkashaded.org.apache.kafka…) is the same module.
-    module = found[1].rsplit(".", 1)[-1]
-    mechanism = next((each for each in MECHANISMS.values() if each.module == module), None)
+    module = match[1].rsplit(".", 1)[-1]
+    mechanism = next((mechanism for mechanism in MECHANISMS.values() if mechanism.module == module), None)
     if mechanism is None:
-        known = dict.fromkeys(each.module for each in MECHANISMS.values())
+        known = dict.fromkeys(mechanism.module for mechanism in MECHANISMS.values())
         raise BadOption(f"names {module}: known are {', '.join(known)}")
-    return mechanism.login({name: _unquoted(*values) for name, *values in _PAIR.findall(found[2])})
+    return mechanism.login({name: _unquoted(*values) for name, *values in _PAIR.findall(match[2])})
 
 
 def _unquoted(double: str, single: str, plain: str) -> str:
@@ -101,7 +101,7 @@ def _ciphers(value: str) -> Mapping[str, str]:
 
 
 def _versions(value: str) -> Mapping[str, str]:
-    if {each.strip() for each in value.split(",")} != _TLS_VERSIONS:
+    if {item.strip() for item in value.split(",")} != _TLS_VERSIONS:
         raise BadOption("has no like in librdkafka, which takes TLSv1.2 and TLSv1.3: remove it")
     return {}
 
@@ -191,12 +191,12 @@ def translate_properties(options: Properties) -> tuple[dict[str, str], dict[str,
 
     Names may have Spark's prefix. What is no name of how to reach a cluster stays as it is.
     """
-    found: dict[str, str] = {}
+    properties: dict[str, str] = {}
     refused: dict[str, str] = {}
     for key, value in options.items():
         name = key.removeprefix(PREFIX)
         try:
-            found.update(CONNECTION.get(name, same_value(name))(value))
+            properties.update(CONNECTION.get(name, same_value(name))(value))
         except BadOption as error:
             refused[key] = str(error)
-    return resolve_stores(found), refused
+    return resolve_stores(properties), refused

@@ -204,9 +204,9 @@ _NOT_BUILT = re.compile(r"No provider for SASL mechanism (\w+)")
 
 def explain_refusal(text: str) -> str:
     """Return why librdkafka takes no such client, in an operator's words."""
-    if found := _NOT_BUILT.search(text):
+    if match := _NOT_BUILT.search(text):
         return (
-            f'"sasl.mechanism" is {found[1]}, which this librdkafka was built without, as all wheels of '
+            f'"sasl.mechanism" is {match[1]}, which this librdkafka was built without, as all wheels of '
             "confluent-kafka are: build it with libsasl2 (pip install --no-binary confluent-kafka "
             "confluent-kafka, beside a librdkafka of the same release), or sign in by another mechanism"
         )

@@ -14,9 +14,9 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from fenceline.compat import pairwise
 from fenceline.decode.ledger import FOLDER as LEDGER
 from fenceline.facts import TopicPartition
+from fenceline.spark.logs import COMMITS, OFFSETS
 from fenceline.spark.records import (
     Broken,
     CommitsEntry,
@@ -28,8 +28,7 @@ from fenceline.spark.records import (
     StateStore,
 )
 
-METADATA = "metadata"
-OFFSETS, COMMITS, SOURCES, STATE = "offsets", "commits", "sources", "state"
+METADATA, SOURCES, STATE = "metadata", "sources", "state"
 #: What Spark writes into a checkpoint, and our sink.
 OURS = frozenset({METADATA, OFFSETS, COMMITS, SOURCES, STATE, LEDGER})
 #: The newest versions of each log: Spark 4.2's (its commit log has three, for sinks by name).
@@ -44,7 +43,7 @@ _LONGEST, _MOST_PARTITIONS = 2**63 - 1, 2**31 - 1
 
 
 class _Bad(Exception):
-    """Ends the reading of one file; never leaves this module."""
+    """Ends the reading of one file; caught in this module."""
 
     def __init__(self, damage: Damage, detail: str) -> None:
         super().__init__(detail)
@@ -57,20 +56,20 @@ def batch_of(name: str) -> int | None:
 
 
 def is_passing(name: str) -> bool:
-    """Whether a name is of what Spark and Hadoop leave lying about: temporary files and checksums."""
-    return name.startswith(".") or name.endswith((".crc", ".tmp"))
+    """Whether a name belongs to temporary files, checksums or markers of Spark and Hadoop."""
+    return name.startswith(".") or name.endswith((".crc", ".tmp", "_$folder$")) or name == "__tmp_path_dir"
 
 
 def foreign_files(names: Iterable[str]) -> tuple[str, ...]:
-    """Return those names of a checkpoint's own folder that neither Spark nor our sink writes, sorted."""
+    """Return the names in a checkpoint's folder that neither Spark nor our sink writes, sorted."""
     return tuple(sorted(name for name in names if name not in OURS and not is_passing(name)))
 
 
 def decode_metadata(raw: bytes) -> str | Broken:
     """Return the query's id, a UUID."""
     try:
-        found = _json(_text(raw).strip(), "it")
-        query_id = found.get("id") if isinstance(found, dict) else None
+        document = _json(_text(raw).strip(), "it")
+        query_id = document.get("id") if isinstance(document, dict) else None
         if not isinstance(query_id, str) or not _UUID.fullmatch(query_id):
             raise _Bad(Damage.TORN, "it names no query id")
         return query_id
@@ -126,10 +125,10 @@ def decode_initial_offsets(path: str, raw: bytes) -> Positions | Broken | None:
         return None if raw else Broken(path, Damage.EMPTY, "it is empty")
     try:
         _, lines = _lines(raw[1:], 1)
-        found = parse_positions(lines[0]) if lines else None
-        if found is None:
+        positions = parse_positions(lines[0]) if lines else None
+        if positions is None:
             raise _Bad(Damage.TORN, "it holds no offsets of Kafka")
-        return found
+        return positions
     except _Bad as bad:
         return Broken(path, bad.damage, bad.detail)
 
@@ -138,8 +137,8 @@ def decode_state_operator(path: str, raw: bytes) -> StateOperator | Broken:
     """Return a stateful operator from `state/<op>/_metadata/metadata`, or `…/_metadata/v2/<batch>`."""
     try:
         _, lines = _lines(raw, NEWEST_OPERATOR)
-        found = _mapping("\n".join(lines), "what follows its first line")
-        info, stores = found.get("operatorInfo"), found.get("stateStoreInfo")
+        document = _mapping("\n".join(lines), "what follows its first line")
+        info, stores = document.get("operatorInfo"), document.get("stateStoreInfo")
         number = _number(info.get("operatorId")) if isinstance(info, dict) else None
         if not isinstance(info, dict) or number is None or not isinstance(stores, list):
             raise _Bad(Damage.TORN, "it names no operator")
@@ -154,32 +153,17 @@ def parse_positions(raw: str | None) -> Positions | None:
     None for sources of other kinds. An offset below zero stands for the earliest (-2) or the latest (-1).
     """
     try:
-        found = _json(raw, "it") if raw and raw.startswith("{") else None
+        document = _json(raw, "it") if raw and raw.startswith("{") else None
     except _Bad:
         return None
-    if not isinstance(found, dict) or not all(isinstance(each, dict) and each for each in found.values()):
+    if not isinstance(document, dict) or not all(
+        isinstance(offsets, dict) and offsets for offsets in document.values()
+    ):
         return None
-    rows = [(topic, name, offset) for topic, each in found.items() for name, offset in each.items()]
+    rows = [(topic, name, offset) for topic, offsets in document.items() for name, offset in offsets.items()]
     if not rows or not all(_is_kafkas(*row) for row in rows):
         return None
     return {TopicPartition(topic, int(name)): offset for topic, name, offset in rows}
-
-
-def is_sparse(planned: Sequence[int], finished: Sequence[int]) -> bool:
-    """Whether two logs have the same holes, as asynchronous progress tracking leaves them.
-
-    It writes both files of a batch or neither. The same ids deleted from both logs have the same result.
-    """
-    holes = _holes(planned)
-    return bool(holes) and not holes & set(finished)
-
-
-def _holes(ids: Sequence[int]) -> set[int]:
-    """Return which ids between the first and the last are not there, of the last two hundred or so."""
-    some = list(ids[-200:])
-    there = set(some)
-    steps = pairwise(some)
-    return {each for low, high in steps for each in range(low + 1, min(high, low + 1_000))} - there
 
 
 def _lines(raw: bytes, newest: int) -> tuple[int, list[str]]:
@@ -215,10 +199,10 @@ def _json(text: str, what: str) -> Any:
 
 
 def _mapping(text: str, what: str) -> dict[str, Any]:
-    found = _json(text, what)
-    if not isinstance(found, dict):
+    document = _json(text, what)
+    if not isinstance(document, dict):
         raise _Bad(Damage.TORN, f"{what} is no JSON object")
-    return found
+    return document
 
 
 def _sources(version: int, lines: Sequence[str]) -> tuple[SourceOffset, ...]:
@@ -252,33 +236,33 @@ def _is_kafkas(topic: str, name: str, offset: object) -> bool:
 
 
 def _number(value: object) -> int | None:
-    """Return an integer of eight bytes as it is; None for all else."""
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    return value if whole and -_LONGEST <= value <= _LONGEST else None  # type: ignore[operator, return-value]
+    """Return an integer that fits eight bytes; None for any other value."""
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_whole and -_LONGEST <= value <= _LONGEST else None  # type: ignore[operator, return-value]
 
 
-def _conf(found: object) -> Mapping[str, str]:
-    if not isinstance(found, dict):
+def _conf(value: object) -> Mapping[str, str]:
+    if not isinstance(value, dict):
         return {}
-    return {_clean(key): _clean(value) for key, value in found.items() if isinstance(value, str)}
+    return {_clean(key): _clean(setting) for key, setting in value.items() if isinstance(setting, str)}
 
 
-def _control(found: object) -> str:
-    kind = found.get("operationType") if isinstance(found, dict) else None
+def _control(value: object) -> str:
+    kind = value.get("operationType") if isinstance(value, dict) else None
     return _clean(kind) if isinstance(kind, str) else "unknown"
 
 
-def _mappings(found: object) -> Mapping[str, Mapping[str, Any]]:
-    if not isinstance(found, dict):
+def _mappings(value: object) -> Mapping[str, Mapping[str, Any]]:
+    if not isinstance(value, dict):
         return {}
-    return {_clean(key): _clean(value) for key, value in found.items() if isinstance(value, dict)}
+    return {_clean(key): _clean(mapping) for key, mapping in value.items() if isinstance(mapping, dict)}
 
 
-def _stores(found: Sequence[Any]) -> tuple[StateStore, ...]:
-    rows = [each for each in found if isinstance(each, dict)]
+def _stores(items: Sequence[Any]) -> tuple[StateStore, ...]:
+    rows = [item for item in items if isinstance(item, dict)]
     return tuple(
-        StateStore(_clean(str(each.get("storeName", ""))), _number(each.get("numPartitions")) or 0)
-        for each in rows
+        StateStore(_clean(str(row.get("storeName", ""))), _number(row.get("numPartitions")) or 0)
+        for row in rows
     )
 
 
@@ -287,7 +271,7 @@ def _clean(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode(errors="backslashreplace").decode().replace("\0", r"\x00")
     if isinstance(value, dict):
-        return {_clean(key): _clean(each) for key, each in value.items()}
+        return {_clean(key): _clean(item) for key, item in value.items()}
     if isinstance(value, list):
-        return [_clean(each) for each in value]
+        return [_clean(item) for item in value]
     return value

@@ -1,10 +1,10 @@
 """Records of `__consumer_offsets` -> commits, members, tombstones or, for all else, Newer and Undecoded.
 
 The key begins with the record's type. Types 0 and 1 are offset commits (values v0 to v4), 2 is the members
-of a classic group (v0 to v4), 5 a member of a consumer group (KIP-848), 19 of a Streams group (KIP-1071),
-whose value begins alike. The other types that Kafka has are `Newer`: counted by number and no error. The
-layouts are Kafka's own schema, OffsetCommitKey.json and its neighbours of the group coordinator; every length
-is checked against what is there before it is used.
+of a classic group (v0 to v4), 5 a member of a consumer group (KIP-848), 10 of a share group (KIP-932), 19 of
+a Streams group (KIP-1071), whose value begins as that of 5. The other types that Kafka has are `Newer`:
+counted by number and no error. The layouts are Kafka's own schema, OffsetCommitKey.json and its neighbours of
+the group coordinator; every length is checked against what is there before it is used.
 
 Of millions of commits only the newest few are kept, so the way to them is short: values of one key are laid
 out alike, and `peek_commits` unpacks the instants and offsets of many at once. What is laid out in another
@@ -24,11 +24,14 @@ from fenceline.decode.text import escape_bytes
 from fenceline.facts import Undecoded
 
 #: Record types that Kafka writes or wrote: 3 to 8 and 16 of consumer groups (KIP-848), 9 to 15 of share
-#: groups (KIP-932), 17 to 23 of Streams groups (KIP-1071). Only 5 and 19 are read.
+#: groups (KIP-932), 17 to 23 of Streams groups (KIP-1071). Only 5, 10 and 19 are read.
 NEWER_TYPES = frozenset(range(3, 24))
 #: Offset commits, by either version of their key.
 COMMIT_TYPES = (0, 1)
-_GROUP_TYPE, _MEMBER_TYPES = 2, (5, 19)
+_GROUP_TYPE, _CONSUMER, _SHARE, _STREAMS = 2, 5, 10, 19
+_MEMBER_TYPES = (_CONSUMER, _SHARE, _STREAMS)
+#: The protocol of classic groups whose members subscribe to topics; and so many of one member are kept.
+_SUBSCRIBES, _MOST_TOPICS = "consumer", 200
 _COMMIT_KEYS = (b"\x00\x00", b"\x00\x01")
 #: Beyond this an int16 is negative.
 _LONGEST_STRING = 2**15
@@ -76,6 +79,8 @@ class Member(NamedTuple):
     client_id: str
     host: str
     instance_id: str | None = None
+    #: The topics that it subscribes to; None of none, and where the record does not tell all of them.
+    topics: tuple[str, ...] | None = None
 
 
 class GroupMetadata(NamedTuple):
@@ -98,7 +103,7 @@ class GroupTombstone(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """A member of a consumer or Streams group (KIP-848, 1071); `member` is None once it has left."""
+    """A member of a consumer, share or Streams group; `member` is None once it has left."""
 
     group: str
     member_id: str
@@ -106,7 +111,7 @@ class GroupMember(NamedTuple):
 
 
 class Newer(NamedTuple):
-    """A record of a type that contains nothing we show; counted by its number."""
+    """A record of a type that Fenceline does not show; counted by its number."""
 
     type: int
 
@@ -133,7 +138,7 @@ class _Layout(NamedTuple):
 
 @lru_cache(maxsize=1_024)
 def _layout(version: bytes, size: int, length: int) -> _Layout | None:
-    """Return the layout of a value that begins like this, None for one that is read field by field."""
+    """Return the layout of a value with this beginning; None for one that is read field by field."""
     if version == b"\x00\x03" and 0 <= length <= _LONGEST_METADATA and size == _AROUND_V3 + length:
         return _Layout(Struct(f">hqih{length}sq0s"), 3, length)
     tags = size - (_AROUND_V4 - 1 + length - 1)
@@ -156,7 +161,7 @@ def _is_plain(tags: bytes) -> bool:
 
 
 def peek_commits(values: Sequence[bytes]) -> list[tuple[int, int]] | None:
-    """Return the instants and offsets of commits if all lie alike, where they mostly do, else None.
+    """Return the instants and offsets of commits that share one usual layout, else None.
 
     Then use `decode_record`. Where it returns something it agrees with `decode_record`.
     """
@@ -193,7 +198,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> Record:
         if kind == _GROUP_TYPE:
             return _group(cursor, value)
         if kind in _MEMBER_TYPES:
-            return _member(cursor, value)
+            return _member(kind, cursor, value)
     except Unreadable as problem:
         return problem.undecoded
     if kind in NEWER_TYPES:
@@ -226,7 +231,7 @@ _Fields = tuple[int, int | None, str, int, int | None, str, int]
 
 
 def _plain_fields(value: bytes) -> _Fields | None:
-    """Read a value that lies as most do; None for any other layout."""
+    """Read a value of the usual layout; None for any other."""
     layout = _layout_of(value)
     if layout is None:
         return None
@@ -273,7 +278,10 @@ def _group(key: Cursor, value: bytes | None) -> GroupMetadata | GroupTombstone:
     generation = cursor.int32()
     protocol, leader = cursor.text_or_null(flexible), cursor.text_or_null(flexible)
     state_ms = cursor.int64() if version >= 2 else -1
-    members = tuple(_classic_member(cursor, version) for _ in range(cursor.array_length(flexible)))
+    subscribes = protocol_type == _SUBSCRIBES
+    members = tuple(
+        _classic_member(cursor, version, subscribes) for _ in range(cursor.array_length(flexible))
+    )
     if flexible:
         cursor.tagged_fields()
     cursor.expect_end()
@@ -282,7 +290,7 @@ def _group(key: Cursor, value: bytes | None) -> GroupMetadata | GroupTombstone:
     )
 
 
-def _classic_member(cursor: Cursor, version: int) -> Member:
+def _classic_member(cursor: Cursor, version: int, subscribes: bool) -> Member:
     flexible = version >= 4
     member_id = cursor.text(flexible)
     instance_id = cursor.text_or_null(flexible) if version >= 3 else None
@@ -290,15 +298,24 @@ def _classic_member(cursor: Cursor, version: int) -> Member:
     if version >= 1:
         cursor.int32()
     cursor.int32()
-    for _ in ("subscription", "assignment"):
-        cursor.skip_bytes(flexible)
+    subscription = Cursor(cursor.bytes_of(flexible), "subscription")
+    cursor.bytes_of(flexible)
     if flexible:
         cursor.tagged_fields()
-    return Member(member_id, client_id, host, instance_id)
+    return Member(member_id, client_id, host, instance_id, _subscribed(subscription) if subscribes else None)
 
 
-def _member(key: Cursor, value: bytes | None) -> GroupMember:
-    """Read a member up to its host; what follows (subscriptions, assignors) is not shown."""
+def _subscribed(subscription: Cursor) -> tuple[str, ...] | None:
+    """Return the topics of a consumer's subscription (ConsumerProtocolSubscription); None for other bytes."""
+    try:
+        subscription.int16()
+        return _few(tuple(subscription.string() for _ in range(subscription.array_length(False))))
+    except Unreadable:
+        return None
+
+
+def _member(kind: int, key: Cursor, value: bytes | None) -> GroupMember:
+    """Read a member up to its subscription; the rest (assignors, timeouts) is not shown."""
     group, member_id = key.string(), key.string()
     key.expect_end()
     if value is None:
@@ -307,9 +324,28 @@ def _member(key: Cursor, value: bytes | None) -> GroupMember:
     version = cursor.int16()
     if version:
         raise Unreadable("value_version", f"value version {version}")
-    instance_id, _rack = cursor.text_or_null(True), cursor.text_or_null(True)
+    instance_id = None if kind == _SHARE else cursor.text_or_null(True)
+    _rack = cursor.text_or_null(True)
     client_id, host = cursor.compact_string(), cursor.compact_string()
-    return GroupMember(group, member_id, Member(member_id, client_id, host, instance_id))
+    return GroupMember(
+        group, member_id, Member(member_id, client_id, host, instance_id, _named(kind, cursor))
+    )
+
+
+def _named(kind: int, cursor: Cursor) -> tuple[str, ...] | None:
+    """Return the topics that a member subscribes to by name; None if it also subscribes by a pattern."""
+    if kind == _STREAMS:
+        return None
+    try:
+        topics = tuple(cursor.compact_string() for _ in range(cursor.array_length(True)))
+        pattern = cursor.text_or_null(True) if kind == _CONSUMER else None
+    except Unreadable:
+        return None
+    return None if pattern else _few(topics)
+
+
+def _few(topics: tuple[str, ...]) -> tuple[str, ...] | None:
+    return topics if 0 < len(topics) <= _MOST_TOPICS else None
 
 
 def _version(cursor: Cursor) -> int:

@@ -11,7 +11,7 @@ _INT16, _INT32, _INT64 = Struct(">h"), Struct(">i"), Struct(">q")
 
 
 class Unreadable(Exception):
-    """Ends the reading of one record; never leaves the decoders."""
+    """Ends the reading of one record; caught in the decoders."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason)
@@ -53,20 +53,20 @@ class Cursor:
         length = self._uvarint() - 1 if flexible else self.int16()
         return None if length == -1 else escape_bytes(self._take(length))
 
-    def skip_bytes(self, flexible: bool) -> None:
-        """Pass over bytes, in either form; null is none."""
+    def bytes_of(self, flexible: bool) -> bytes:
+        """Read bytes, in either form; b"" for null."""
         length = self._uvarint() - 1 if flexible else self.int32()
-        self._take(0 if length == -1 else length)
+        return self._take(0 if length == -1 else length)
 
     def array_length(self, flexible: bool) -> int:
-        """Read how many things follow: no more than there are bytes left."""
+        """Read the length of an array; at most the number of remaining bytes."""
         amount = self._uvarint() - 1 if flexible else self.int32()
         if amount > len(self._data) - self._at:
             raise self._truncated()
         return max(amount, 0)
 
     def tagged_fields(self) -> dict[int, bytes]:
-        """Read a section of tagged fields; unknown ones are passed over by their size."""
+        """Read a section of tagged fields; unknown tags are skipped by their size."""
         found = {}
         for _ in range(self._uvarint()):
             tag = self._uvarint()

@@ -98,11 +98,11 @@ def decode_post(document: object) -> Post:
     events: list[ListenerEvent] = []
     refused: list[tuple[int | None, str]] = []
     strange: Counter[str] = Counter()
-    for each in document["events"]:
+    for event in document["events"]:
         try:
-            events.append(_decode_event(each, strange))
+            events.append(_decode_event(event, strange))
         except UnusableEvent as error:
-            refused.append((_whole(each, "seq") if isinstance(each, Mapping) else None, str(error)))
+            refused.append((_whole(event, "seq") if isinstance(event, Mapping) else None, str(error)))
     return Post(
         cluster=clean_text(document.get("cluster")),
         sent_ms=_whole(document, "sent_ms"),
@@ -159,7 +159,7 @@ def _isolation(event: Mapping[str, Any]) -> Isolation:
 
 
 def _exception(event: Mapping[str, Any]) -> str:
-    """Return the text of an exception, or its class where that is all; "" without one."""
+    """Return the text of an exception, or its class without a text; "" without either."""
     text = clean_text(event.get("exception"), _LONGEST_EXCEPTION) or clean_text(event.get("errorClass"))
     if text or event.get("exception") is None:
         return text
@@ -181,16 +181,16 @@ def _report(report: object) -> Report:
 
 
 def _interval(report: Mapping[str, Any]) -> int | None:
-    """Return the interval of heartbeats, None where it is not reported or makes no sense."""
-    found = _whole(report, "heartbeat_every_ms")
-    return found if found is not None and 0 < found <= _LONGEST_INTERVAL_MS else None
+    """Return the heartbeat interval in ms; None if it is missing or implausible."""
+    heartbeat_ms = _whole(report, "heartbeat_every_ms")
+    return heartbeat_ms if heartbeat_ms is not None and 0 < heartbeat_ms <= _LONGEST_INTERVAL_MS else None
 
 
 def _alive(pairs: object) -> list[tuple[str, str]]:
     found = []
-    for each in pairs[:_MOST_ALIVE] if isinstance(pairs, list) else []:
+    for pair in pairs[:_MOST_ALIVE] if isinstance(pairs, list) else []:
         try:
-            query, run = each
+            query, run = pair
             found.append(event_identity({"id": query, "runId": run})[:2])
         except (TypeError, ValueError):
             continue
@@ -198,7 +198,7 @@ def _alive(pairs: object) -> list[tuple[str, str]]:
 
 
 def _whole(document: Mapping[str, Any], key: str) -> int | None:
-    """Return a number from 0 on; None of anything else."""
+    """Return a number of 0 or more; None for any other value."""
     value = document.get(key)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
         return None

@@ -20,7 +20,7 @@ from uuid import UUID
 from fenceline.compat import UTC
 from fenceline.spark.records import BatchProgress, OperatorProgress, SourceProgress
 
-#: What a database's integers hold.
+#: The largest integer of a database.
 _LARGEST = 2**63 - 1
 #: Far more than any Spark writes; what is beyond is not kept.
 _MOST_SOURCES, _MOST_OPERATORS, _MOST_FIGURES = 1_000, 500, 500
@@ -109,7 +109,7 @@ class _DocumentReader:
             duration_ms = durations.get("triggerExecution", 0)
         times, sink = self.read_mapping(document, "eventTime"), self.read_mapping(document, "sink")
         sources = tuple(
-            self.read_source(each) for each in self.read_items(document, "sources", _MOST_SOURCES)
+            self.read_source(source) for source in self.read_items(document, "sources", _MOST_SOURCES)
         )
         input_rows = self.read_row_count(document, "numInputRows")
         return BatchProgress(
@@ -126,8 +126,8 @@ class _DocumentReader:
             watermark_ms=self.read_instant(times, "watermark"),
             sources=sources,
             operators=tuple(
-                self.read_operator(each)
-                for each in self.read_items(document, "stateOperators", _MOST_OPERATORS)
+                self.read_operator(operator)
+                for operator in self.read_items(document, "stateOperators", _MOST_OPERATORS)
             ),
             sink=self.read_text(sink, "description"),
             output_rows=self.read_row_count(sink, "numOutputRows"),
@@ -230,14 +230,14 @@ class _DocumentReader:
         return clean_text(text, len(text))
 
     def read_figures(self, document: Mapping[str, Any], key: str) -> dict[str, int]:
-        """Return whole numbers by name; whatever else stands among them is counted under `key`."""
-        found: dict[str, int] = {}
+        """Return whole numbers by name; other values are counted under `key`."""
+        numbers: dict[str, int] = {}
         for name, value in islice(self.read_mapping(document, key).items(), _MOST_FIGURES):
             if isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST:
-                found[clean_text(name)] = value
+                numbers[clean_text(name)] = value
             else:
                 self.count_unreadable(f"{key}: not a whole number")
-        return found
+        return numbers
 
     def read_mapping(self, document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
         value = document.get(key)
@@ -253,20 +253,20 @@ class _DocumentReader:
             if value is not None:
                 self.count_unreadable(f"{key}: not a list")
             return []
-        found = [each for each in value[:most] if isinstance(each, Mapping)]
-        if len(found) < len(value):
-            self.strange[f"{key}: not readable"] += len(value) - len(found)
-        return found
+        items = [item for item in value[:most] if isinstance(item, Mapping)]
+        if len(items) < len(value):
+            self.strange[f"{key}: not readable"] += len(value) - len(items)
+        return items
 
     def count_unreadable(self, reason: str) -> None:
-        """Count what cannot be read."""
+        """Count an unreadable value."""
         self.strange[reason] += 1
 
 
 def _total(sources: Iterable[SourceProgress]) -> int | None:
-    """Return the rows of all sources; None where one of them is not counted, or there is none."""
-    rows = [each.input_rows for each in sources]
-    counted = [each for each in rows if each is not None]
+    """Return the rows of all sources; None without sources, or where one does not count its rows."""
+    rows = [source.input_rows for source in sources]
+    counted = [number for number in rows if number is not None]
     return _bounded(sum(counted)) if rows and len(counted) == len(rows) else None
 
 

@@ -1,14 +1,14 @@
-"""What was observed -> the flow: nodes, edges, their health and figures. Nothing is declared.
+"""Derive the flow from what was observed: nodes, edges, their health and figures. Nobody declares anything.
 
 | edge | observed as |
 |---|---|
 | application → topic | its transactions name partitions of the topic in `__transaction_state` |
-| topic → application | a group's offsets for the topic are committed by its transactions: the producer in the header of the commit's batch in `__consumer_offsets` |
+| topic → application | its transactions commit a group's offsets for the topic: the header of the commit's batch in `__consumer_offsets` names the producer |
 | topic → group | the group has committed offsets for the topic outside of any transaction |
 | topic → query | the checkpoint's offset log, or the listener's progress, names the topic |
 | query → topic | the sink's ledger names the topic, or the transactions of its ids do |
 
-An application whose ids are those of a query's sink is that query, not a node of its own.
+An application that writes with the ids of a query's sink has no node: it is that query.
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ from fenceline.flow.observations import (
     TopicWrites,
 )
 from fenceline.formatting import count_noun
-from fenceline.histograms import Histogram, merge_histograms, quantile
+from fenceline.grouping import grouped
 from fenceline.kafka.groups import GroupStatus
+from fenceline.series.histograms import Histogram, merge_histograms, quantile
 from fenceline.spark.records import QueryState
 
 #: Rules whose finding about an application's transaction, or about a query, means that records are blocked.
@@ -51,15 +52,22 @@ _BLOCKING = frozenset(
         "query_blocked", "query_failed", "stuck_in_prepare",
     }
 )  # fmt: skip
-#: Of a query: what holds up its input, and what its output.
+#: The rules that block a query's input, and its output.
 _INPUT, _OUTPUT = ("query_blocked", "query_failed"), ("batch_lost", "batch_prepared")
 _SEVERE = (Severity.CRITICAL, Severity.WARNING)
-_GROUP_HEALTH = {GroupStatus.OK: FlowHealth.OK, GroupStatus.UNKNOWN: FlowHealth.UNKNOWN}
+#: How long more aborts than commits are a warning after the last of them.
+_RECENT_MS = 600_000
+_GROUP_HEALTH = {
+    GroupStatus.OK: FlowHealth.OK,
+    GroupStatus.LEFT: FlowHealth.UNKNOWN,
+    GroupStatus.UNKNOWN: FlowHealth.UNKNOWN,
+}
 _GROUP_WORDS = {
     GroupStatus.STOP: "stopped committing",
     GroupStatus.STALL: "commits the same offset",
     GroupStatus.REWIND: "its offset went back",
     GroupStatus.WARN: "falls behind",
+    GroupStatus.LEFT: "not assigned",
     GroupStatus.UNKNOWN: "status unknown",
 }
 _STATE_HEALTH = {
@@ -77,17 +85,17 @@ _STATE_WORDS = {
 
 
 def derive_flow(observed: FlowObservations) -> Flow:
-    """Return the flow of what was observed."""
+    """Return the flow; subjects of open findings decide the health of nodes."""
     return _Derivation(observed).flow()
 
 
 def latency_of(histogram: Histogram) -> Latency:
-    """Return half and 95 of 100 of a histogram."""
+    """Return the 50th and the 95th percentile of a histogram."""
     return Latency(quantile(histogram, 0.5), quantile(histogram, 0.95))
 
 
 class _Derivation:
-    """One derivation: what is looked up again and again, by its key."""
+    """One derivation, with lookups by key."""
 
     def __init__(self, observed: FlowObservations) -> None:
         self._observed = observed
@@ -96,10 +104,7 @@ class _Derivation:
         for finding in observed.findings:
             if finding.severity in _SEVERE:
                 self._rules[_thing(finding.subject)].add(finding.rule)
-        sinks: dict[str, list[QueryLinks]] = defaultdict(list)
-        for query in observed.queries:
-            if query.application:
-                sinks[query.application].append(query)
+        sinks = grouped((query.application, query) for query in observed.queries if query.application)
         self._sinks = sinks
         self._gaps: list[FlowGap] = list(observed.gaps)
         self._groups: dict[NodeId, list[GroupReads]] = defaultdict(list)
@@ -108,26 +113,24 @@ class _Derivation:
         edges = [*self._produced(), *self._read_by_groups(), *self._of_queries()]
         edges.sort(key=lambda edge: (edge.ends, edge.group))
         ids = {node for edge in edges for node in edge.ends}
-        ids |= {NodeId(NodeKind.QUERY, each.ident) for each in self._observed.queries}
-        into: dict[NodeId, list[FlowEdge]] = defaultdict(list)
-        for edge in edges:
-            into[edge.target].append(edge)
-        queries = {each.ident: each for each in self._observed.queries}
+        ids |= {NodeId(NodeKind.QUERY, query.ident) for query in self._observed.queries}
+        into = grouped((edge.target, edge) for edge in edges)
+        queries = {query.ident: query for query in self._observed.queries}
         nodes = {at: self._node(at, into.get(at, ()), queries) for at in sorted(ids)}
         return Flow(nodes, edges, sorted(set(self._gaps)))
 
     def _produced(self) -> Iterator[FlowEdge]:
-        """Yield what applications write that are the sink of no query."""
-        for each in self._observed.writes:
-            if each.application not in self._sinks:
-                source = NodeId(NodeKind.APPLICATION, each.application)
-                yield self._written(source, each, LinkKind.PRODUCES)
+        """Yield the writes of applications that are not the sink of a query."""
+        for writes in self._observed.writes:
+            if writes.application not in self._sinks:
+                source = NodeId(NodeKind.APPLICATION, writes.application)
+                yield self._written(source, writes, LinkKind.PRODUCES)
 
     def _written(self, source: NodeId, writes: TopicWrites, kind: LinkKind) -> FlowEdge:
         health, reason = FlowHealth.OK, ""
         if (writes.application, writes.topic) in self._observed.blocking:
             health, reason = FlowHealth.BLOCKED, "an open transaction blocks its LSO"
-        elif writes.aborts > writes.commits:
+        elif writes.aborts > writes.commits and self._is_recent(writes):
             health, reason = FlowHealth.WARNING, f"{writes.aborts:,} of its transactions aborted"
         return FlowEdge(
             source,
@@ -140,37 +143,42 @@ class _Derivation:
             last_ms=writes.last_ms,
         )
 
+    def _is_recent(self, writes: TopicWrites) -> bool:
+        """Whether an application wrote lately; a problem that ended minutes ago needs no attention."""
+        at_ms = self._observed.at_ms
+        return at_ms is None or writes.last_ms is None or at_ms - writes.last_ms <= _RECENT_MS
+
     def _per_minute(self, number: int) -> float | None:
         return number / self._observed.minutes if self._observed.minutes > 0 else None
 
     def _read_by_groups(self) -> Iterator[FlowEdge]:
         shared = Counter(
-            (each.application, each.log_partition)
-            for each in {(g.group, g.application, g.log_partition): g for g in self._observed.groups}.values()
+            (group.application, group.log_partition)
+            for group in {
+                (g.group, g.application, g.log_partition): g for g in self._observed.groups
+            }.values()
         )
-        rates = {each[:2]: each.commits for each in self._observed.offset_writes}
-        for each in self._observed.groups:
-            topic = NodeId(NodeKind.TOPIC, each.topic)
-            if each.application is None:
-                self._gap(f"group:{each.group}", "which application commits its offsets is not observed yet")
-            if not each.application or each.application in self._sinks:
-                target, kind, rate = NodeId(NodeKind.GROUP, each.group), LinkKind.CONSUMES, None
-                self._groups[target].append(each)
+        rates = {writes[:2]: writes.commits for writes in self._observed.offset_writes}
+        for reads in self._observed.groups:
+            topic = NodeId(NodeKind.TOPIC, reads.topic)
+            if reads.application is None:
+                self._gap(f"group:{reads.group}", "which application commits its offsets is not observed yet")
+            if not reads.application or reads.application in self._sinks:
+                target, kind, rate = NodeId(NodeKind.GROUP, reads.group), LinkKind.CONSUMES, None
+                self._groups[target].append(reads)
             else:
-                target, kind = NodeId(NodeKind.APPLICATION, each.application), LinkKind.PROCESSES
-                key = each.application, each.log_partition
-                alone = shared[key] == 1 and each.log_partition is not None
+                target, kind = NodeId(NodeKind.APPLICATION, reads.application), LinkKind.PROCESSES
+                key = reads.application, reads.log_partition
+                alone = shared[key] == 1 and reads.log_partition is not None
                 rate = self._per_minute(rates[key]) if alone and key in rates else None
-            health, reason = _group_health(each)
+            health, reason = _group_health(reads)
             yield FlowEdge(
                 topic, target, kind, health, reason,
-                group=each.group if kind is LinkKind.PROCESSES else "", rate=rate, latency=each.lag,
+                group=reads.group if kind is LinkKind.PROCESSES else "", rate=rate, latency=reads.lag,
             )  # fmt: skip
 
     def _of_queries(self) -> Iterator[FlowEdge]:
-        written: dict[str, list[TopicWrites]] = defaultdict(list)
-        for each in self._observed.writes:
-            written[each.application].append(each)
+        written = grouped((writes.application, writes) for writes in self._observed.writes)
         for query in self._observed.queries:
             at = NodeId(NodeKind.QUERY, query.ident)
             self._query_gaps(query)
@@ -190,9 +198,9 @@ class _Derivation:
     def _written_by_query(
         self, at: NodeId, query: QueryLinks, written: Sequence[TopicWrites]
     ) -> Iterator[FlowEdge]:
-        """Yield what its ledger names, and what its ids write where they are those of no other query."""
+        """Yield the topics in the query's ledger, and those its ids write if no other query has these ids."""
         alone = len(self._sinks.get(query.application, ())) == 1
-        figures = {each.topic: each for each in written} if alone else {}
+        figures = {writes.topic: writes for writes in written} if alone else {}
         health, reason = self._query_health(query, _OUTPUT)
         for topic in sorted({*query.outputs, *figures}):
             known = figures.get(topic)
@@ -205,13 +213,13 @@ class _Derivation:
     def _shared_sinks(self, written: Mapping[str, Sequence[TopicWrites]]) -> None:
         for application, queries in self._sinks.items():
             known = {topic for query in queries for topic in query.outputs}
-            others = sorted({each.topic for each in written.get(application, ())} - known)
+            others = sorted({writes.topic for writes in written.get(application, ())} - known)
             if len(queries) > 1 and others:
-                names = ", ".join(sorted(each.name or each.ident for each in queries))
+                names = ", ".join(sorted(query.name or query.ident for query in queries))
                 which = f"which of them writes {', '.join(others)} is not known"
                 reason = f"the sinks of {names} share the prefix {application}: {which}"
-                for each in queries:
-                    self._gap(f"query:{each.ident}", reason)
+                for query in queries:
+                    self._gap(f"query:{query.ident}", reason)
 
     def _query_gaps(self, query: QueryLinks) -> None:
         subject = f"query:{query.ident}"
@@ -225,31 +233,31 @@ class _Derivation:
             self._gap(subject, "what its sink is was not reported")
 
     def _query_health(self, query: QueryLinks, rules: Iterable[str]) -> tuple[FlowHealth, str]:
-        """Return how a query's input, or output, is, by its findings and its state."""
-        found = sorted(self._rules.get(f"query:{query.ident}", set()) & set(rules))
-        if query.prepared and "batch_prepared" in rules and (found or query.state is QueryState.FAILED):
+        """Return the health of a query's input or output, by its findings and its state."""
+        broken = sorted(self._rules.get(f"query:{query.ident}", set()) & set(rules))
+        if query.prepared and "batch_prepared" in rules and (broken or query.state is QueryState.FAILED):
             return FlowHealth.BLOCKED, f"{query.prepared:,} prepared and not committed"
-        if found:
-            return FlowHealth.BLOCKED, _RULE_WORDS.get(found[0], found[0])
+        if broken:
+            return FlowHealth.BLOCKED, _RULE_WORDS.get(broken[0], broken[0])
         return _STATE_HEALTH[query.state], _STATE_WORDS.get(query.state, "")
 
     def _node(self, at: NodeId, into: Sequence[FlowEdge], queries: Mapping[str, QueryLinks]) -> FlowNode:
         rules = self._rules.get(str(at), set())
-        found = FlowHealth.WARNING if rules else FlowHealth.OK
+        health = FlowHealth.WARNING if rules else FlowHealth.OK
         if rules & _BLOCKING:
-            found = FlowHealth.BLOCKED
+            health = FlowHealth.BLOCKED
         if at.kind is NodeKind.TOPIC:
             counts = self._observed.topics.get(at.name)
-            return FlowNode(at, at.name, worst_health([found, _topic_health(counts)]), _topic_words(counts))
+            return FlowNode(at, at.name, worst_health([health, _topic_health(counts)]), _topic_words(counts))
         if at.kind is NodeKind.GROUP:
-            health = worst_health([found, *(edge.health for edge in into)])
-            return FlowNode(at, at.name, health, _group_words(into))
+            worst = worst_health([health, *(edge.health for edge in into)])
+            return FlowNode(at, at.name, worst, _group_words(into))
         if at.kind is NodeKind.QUERY:
             query = queries[at.name]
-            health = worst_health([found, self._query_health(query, (*_INPUT, *_OUTPUT))[0]])
-            return FlowNode(at, query.name or query.ident, health, _query_words(query))
+            worst = worst_health([health, self._query_health(query, (*_INPUT, *_OUTPUT))[0]])
+            return FlowNode(at, query.name or query.ident, worst, _query_words(query))
         groups = sorted({edge.group for edge in into if edge.group})
-        return FlowNode(at, at.name, found, f"through {', '.join(groups)}" if groups else "")
+        return FlowNode(at, at.name, health, f"through {', '.join(groups)}" if groups else "")
 
     def _gap(self, subject: str, reason: str) -> None:
         self._gaps.append(FlowGap(subject, reason))
@@ -263,25 +271,23 @@ _RULE_WORDS = {
 }
 
 
-def merge_writes(found: Iterable[TopicWrites]) -> Sequence[TopicWrites]:
-    """Return one for each application and topic: counts added, the latest instant."""
-    by_ends: dict[tuple[str, str], list[TopicWrites]] = defaultdict(list)
-    for each in found:
-        by_ends[each.application, each.topic].append(each)
+def merge_writes(all_writes: Iterable[TopicWrites]) -> Sequence[TopicWrites]:
+    """Return one entry for each application and topic: added counts, and the latest instant."""
+    by_ends = grouped(((writes.application, writes.topic), writes) for writes in all_writes)
     return [
         TopicWrites(
             *ends,
-            sum(each.commits for each in some),
-            sum(each.aborts for each in some),
-            merge_histograms(each.unreadable_times for each in some),
-            max((each.last_ms for each in some if each.last_ms is not None), default=None),
+            sum(writes.commits for writes in same_ends),
+            sum(writes.aborts for writes in same_ends),
+            merge_histograms(writes.unreadable_times for writes in same_ends),
+            max((writes.last_ms for writes in same_ends if writes.last_ms is not None), default=None),
         )
-        for ends, some in sorted(by_ends.items())
+        for ends, same_ends in sorted(by_ends.items())
     ]
 
 
 def _thing(subject: str) -> str:
-    """Return the subject of the node that a finding is about: a partition's is its topic."""
+    """Return the subject of the node that a finding is about; a partition belongs to its topic."""
     kind, _, name = subject.partition(":")
     return f"topic:{name.rpartition('-')[0]}" if kind == "partition" else subject
 
@@ -291,10 +297,10 @@ def _with_health(edge: FlowEdge, health: FlowHealth, reason: str) -> FlowEdge:
     return replace(edge, health=health, reason=reason) if worse else edge
 
 
-def _group_health(each: GroupReads) -> tuple[FlowHealth, str]:
-    if each.status is GroupStatus.BLOCKED or each.blocked:
-        return FlowHealth.BLOCKED, f"blocked on {count_noun(max(1, each.blocked), 'partition')}"
-    return _GROUP_HEALTH.get(each.status, FlowHealth.WARNING), _GROUP_WORDS.get(each.status, "")
+def _group_health(reads: GroupReads) -> tuple[FlowHealth, str]:
+    if reads.status is GroupStatus.BLOCKED or reads.blocked:
+        return FlowHealth.BLOCKED, f"blocked on {count_noun(max(1, reads.blocked), 'partition')}"
+    return _GROUP_HEALTH.get(reads.status, FlowHealth.WARNING), _GROUP_WORDS.get(reads.status, "")
 
 
 def _topic_health(counts: TopicPartitionCounts | None) -> FlowHealth:

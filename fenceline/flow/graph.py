@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from fenceline.grouping import grouped
+
 
 class NodeKind(StrEnum):
     """What a node of the flow is."""
@@ -65,7 +67,7 @@ class NodeId(NamedTuple):
 
 
 class Latency(NamedTuple):
-    """Half, and 95 of 100, of some durations are no longer than this, in ms; None where nothing is known."""
+    """The 50th and the 95th percentile of some durations, in ms; None where nothing is known."""
 
     p50_ms: float | None = None
     p95_ms: float | None = None
@@ -121,7 +123,7 @@ class FlowEdge:
 
 
 class FlowGap(NamedTuple):
-    """Something about a node, or about the whole flow (""), that could not be observed."""
+    """Something that could not be observed about a node, or about the whole flow ("")."""
 
     subject: str
     reason: str
@@ -136,8 +138,8 @@ class Flow:
     gaps: Sequence[FlowGap] = ()
 
     def restricted_to(self, wanted: Collection[NodeId]) -> Flow:
-        """Return the part of it with some nodes, the edges between them, and the gaps about them."""
-        names = {str(each) for each in wanted}
+        """Return the subgraph of some nodes: the edges between them, and the gaps about them."""
+        names = {str(node_id) for node_id in wanted}
         return Flow(
             {at: node for at, node in self.nodes.items() if at in wanted},
             [edge for edge in self.edges if edge.source in wanted and edge.target in wanted],
@@ -146,66 +148,58 @@ class Flow:
 
 
 def worst_health(healths: Iterable[FlowHealth]) -> FlowHealth:
-    """Return the worst of some, ok for none."""
+    """Return the worst health; OK without any."""
     return max(healths, key=health_rank, default=FlowHealth.OK)
 
 
 def health_rank(health: FlowHealth) -> int:
-    """Return a number that is larger the worse it is."""
+    """Return a number that grows with badness."""
     return _RANKS[health]
 
 
 def nodes_after(edges: Iterable[FlowEdge]) -> Mapping[NodeId, Sequence[NodeId]]:
-    """Return where each node's edges lead to."""
-    found: dict[NodeId, list[NodeId]] = defaultdict(list)
-    for edge in edges:
-        found[edge.source].append(edge.target)
-    return found
+    """Return the targets of each node's edges."""
+    return grouped((edge.source, edge.target) for edge in edges)
 
 
 def nodes_before(edges: Iterable[FlowEdge]) -> Mapping[NodeId, Sequence[NodeId]]:
-    """Return where each node's edges come from."""
-    found: dict[NodeId, list[NodeId]] = defaultdict(list)
-    for edge in edges:
-        found[edge.target].append(edge.source)
-    return found
+    """Return the sources of each node's edges."""
+    return grouped((edge.target, edge.source) for edge in edges)
 
 
 def reachable_from(starts: Iterable[NodeId], steps: Mapping[NodeId, Sequence[NodeId]]) -> set[NodeId]:
-    """Return some nodes and all that can be reached from them; cycles are legal."""
-    found = set(starts)
-    waiting = list(found)
+    """Return the start nodes and all nodes reachable from them. The graph may have cycles."""
+    reached = set(starts)
+    waiting = list(reached)
     while waiting:
         for node in steps.get(waiting.pop(), ()):
-            if node not in found:
-                found.add(node)
+            if node not in reached:
+                reached.add(node)
                 waiting.append(node)
-    return found
+    return reached
 
 
 def feedback_edges(nodes: Iterable[NodeId], edges: Iterable[FlowEdge]) -> set[tuple[NodeId, NodeId]]:
-    """Return edges without which there is no cycle: those that lead back on a walk in depth.
+    """Return the edges that close a cycle on a depth-first walk; without them there is no cycle.
 
-    The walk begins at nodes that nothing leads to, then at the others, both in order: the same flow has
-    always the same ones.
+    The walk starts at nodes without a source, then takes the others. Both are sorted, so the same flow gives
+    the same edges.
     """
     pairs = sorted({edge.ends for edge in edges})
-    steps: dict[NodeId, list[NodeId]] = defaultdict(list)
-    for source, target in pairs:
-        steps[source].append(target)
+    steps = grouped(pairs)
     targets = {target for _, target in pairs}
-    found: set[tuple[NodeId, NodeId]] = set()
+    closing: set[tuple[NodeId, NodeId]] = set()
     done: set[NodeId] = set()
     for start in sorted(nodes, key=lambda node: (node in targets, node)):
         if start not in done:
-            found.update(_leading_back(start, steps, done))
-    return found
+            closing.update(_leading_back(start, steps, done))
+    return closing
 
 
 def _leading_back(
     start: NodeId, steps: Mapping[NodeId, Sequence[NodeId]], done: set[NodeId]
 ) -> Iterator[tuple[NodeId, NodeId]]:
-    """Walk in depth from a node, without recursion: cycles may be as long as there are nodes."""
+    """Walk depth-first from a node. The walk is iterative: a cycle may be as long as there are nodes."""
     on_path, walk = {start}, [(start, iter(steps.get(start, ())))]
     while walk:
         node, rest = walk[-1]
@@ -222,7 +216,7 @@ def _leading_back(
 
 
 def topological_order(nodes: Iterable[NodeId], pairs: Collection[tuple[NodeId, NodeId]]) -> Sequence[NodeId]:
-    """Return nodes so that every edge leads forward; `pairs` have no cycle."""
+    """Return the nodes in an order in which every edge leads forward; `pairs` have no cycle."""
     known = sorted(nodes)
     steps: dict[NodeId, list[NodeId]] = defaultdict(list)
     waits = dict.fromkeys(known, 0)

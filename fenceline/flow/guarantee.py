@@ -81,7 +81,7 @@ class PipelineGuarantee:
 
     @property
     def weakest(self) -> LinkGuarantee:
-        """Return the first of its weakest links: known to be weak counts before unknown."""
+        """Return the first of the weakest links. Known weakness counts before unknown."""
         return max(self.links, key=lambda link: _RANKS[link.guarantee])
 
     @property
@@ -91,20 +91,20 @@ class PipelineGuarantee:
 
     @property
     def unknown(self) -> int:
-        """Return of how many links the guarantee is not known."""
+        """Return the number of links without a known guarantee."""
         return sum(link.guarantee is Guarantee.UNKNOWN for link in self.links)
 
 
 class GuaranteeFacts:
-    """What guarantees are derived from, by its key; `proved` has the ids of queries that an audit proves."""
+    """The inputs of guarantees, by key; `proved` has the ids of queries that an audit proves."""
 
     def __init__(self, observed: FlowObservations, proved: Mapping[str, int] | None = None) -> None:
         self.queries = {query.ident: query for query in observed.queries}
         self.outside = observed.outside
         self.proved = proved or {}
         self.reads: Mapping[tuple[str, str], list[GroupReads]] = defaultdict(list)
-        for each in observed.groups:
-            self.reads[each.group, each.topic].append(each)
+        for group in observed.groups:
+            self.reads[group.group, group.topic].append(group)
 
 
 def pipeline_guarantee(pipeline: Pipeline, facts: GuaranteeFacts) -> PipelineGuarantee:
@@ -122,7 +122,7 @@ def pipeline_guarantee(pipeline: Pipeline, facts: GuaranteeFacts) -> PipelineGua
 
 
 def _into(node: FlowNode, facts: GuaranteeFacts, *, starts: bool = False) -> Iterator[LinkGuarantee]:
-    """Yield who writes a topic outside of transactions, or unknown where nobody is observed to write it."""
+    """Yield the writers of a topic outside of transactions; an unknown one where no writer was observed."""
     if node.id.kind is not NodeKind.TOPIC:
         return
     kind = facts.outside.get(node.id.name)
@@ -140,10 +140,10 @@ def _of_edge(edge: FlowEdge, facts: GuaranteeFacts) -> Reasoned:
         return _read(facts.queries[edge.target.name], facts.proved.get(edge.target.name))
     if edge.kind is LinkKind.WRITES:
         return _written(facts.queries[edge.source.name])
-    found = facts.reads[edge.group or edge.target.name, edge.source.name]
+    reads = facts.reads[edge.group or edge.target.name, edge.source.name]
     if edge.kind is LinkKind.PROCESSES:
-        found = [each for each in found if each.application == edge.target.name]
-    return max(map(_consumed, found), key=lambda each: _RANKS[each[0]])
+        reads = [group for group in reads if group.application == edge.target.name]
+    return max(map(_consumed, reads), key=lambda answer: _RANKS[answer[0]])
 
 
 def _read(query: QueryLinks, proved: int | None) -> Reasoned:

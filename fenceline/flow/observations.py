@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 from fenceline.facts import Isolation, Severity
 from fenceline.flow.graph import UNKNOWN_LATENCY, FlowGap, Latency
-from fenceline.histograms import Histogram
 from fenceline.kafka.groups import GroupStatus
+from fenceline.series.histograms import Histogram
 from fenceline.spark.records import QueryState
 
 
@@ -101,7 +101,7 @@ class TopicPartitionCounts(NamedTuple):
 
 
 class OpenFindingFacts(NamedTuple):
-    """What the flow needs of an open finding; a transaction's `subject` is that of its application."""
+    """What the flow needs of an open finding. A transaction's finding has its application as `subject`."""
 
     rule: str
     subject: str
@@ -111,7 +111,7 @@ class OpenFindingFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FlowObservations:
-    """All of it. `minutes` is how long transactions were counted."""
+    """All observations of one cluster. `minutes` is how long transactions were counted, up to `at_ms`."""
 
     minutes: float
     writes: Sequence[TopicWrites] = ()
@@ -126,3 +126,4 @@ class FlowObservations:
     outside: Mapping[str, ProducerKind] = field(default_factory=dict)
     #: What collectors could not observe.
     gaps: Sequence[FlowGap] = ()
+    at_ms: int | None = None

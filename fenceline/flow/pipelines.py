@@ -3,7 +3,8 @@
 A pipeline leads to one end: a topic that nobody is observed to read, a group, or a query that writes to no
 topic. It begins with whoever writes first: applications without a source, or a topic of which no
 transactional writer was observed. Where several ways lead to an end, the pipeline shows the weakest of them:
-at each step back the one with the worst health, then the one that takes the longest. Its own health is the
+at each step back the one with the worst health, then the one that takes the longest; of the applications that
+write to a topic, unless one blocks it, the one that commits most there. Its own health is the
 worst of all that leads to its end. Edges that lead back on a cycle (`graph.feedback_edges`) are left out: a
 record that goes around again is not counted.
 
@@ -13,7 +14,6 @@ How long a query's output stays unreadable is part of the time of its batch, and
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -29,6 +29,9 @@ from fenceline.flow.graph import (
     health_rank,
     topological_order,
 )
+from fenceline.grouping import grouped
+
+_BLOCKED = health_rank(FlowHealth.BLOCKED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +66,12 @@ class _Reach:
     """The weakest way to a node so far."""
 
     edge: FlowEdge | None
-    #: Of the way: health and how long it takes.
+    #: The way's health, its first application's commits, and its duration.
     rank: int
+    rate: float
     p95_ms: float
     length: int
-    #: Of everything that leads to the node.
+    #: The worst health upstream of the node.
     worst: int
     weakest: str
 
@@ -76,9 +80,7 @@ def find_pipelines(flow: Flow) -> Sequence[Pipeline]:
     """Return the pipelines of a flow, those that need somebody first: by health, then the slowest."""
     back = feedback_edges(flow.nodes, flow.edges)
     edges = [edge for edge in flow.edges if edge.ends not in back]
-    into: dict[NodeId, list[FlowEdge]] = defaultdict(list)
-    for edge in edges:
-        into[edge.target].append(edge)
+    into = grouped((edge.target, edge) for edge in edges)
     order = topological_order(flow.nodes, [edge.ends for edge in edges])
     reached: dict[NodeId, _Reach] = {}
     for node in order:
@@ -86,8 +88,8 @@ def find_pipelines(flow: Flow) -> Sequence[Pipeline]:
     leading = {edge.source for edge in edges}
     ends = [node for node in order if node not in leading and node in into]
     starts = _start_counts(order, into, ends)
-    found = [_pipeline(end, flow, reached, starts[end]) for end in ends]
-    return sorted(found, key=_needs_somebody)
+    pipelines = [_pipeline(end, flow, reached, starts[end]) for end in ends]
+    return sorted(pipelines, key=_needs_somebody)
 
 
 def edge_name(edge: FlowEdge, nodes: Mapping[NodeId, FlowNode]) -> str:
@@ -99,12 +101,20 @@ def _reach(node: FlowNode, into: Sequence[FlowEdge], reached: Mapping[NodeId, _R
     own = health_rank(node.health)
     steps = [_step(edge, reached[edge.source], flow) for edge in into]
     if not steps:
-        return _Reach(None, own, 0.0, 0, own, node.words if own else "")
-    best = max(steps, key=lambda step: (step.rank, step.p95_ms, step.length))
+        return _Reach(None, own, 0.0, 0.0, 0, own, node.words if own else "")
+    best = max(steps, key=_weakness)
     worst = max(steps, key=lambda step: step.worst)
     if own > worst.worst:
-        return _Reach(best.edge, own, best.p95_ms, best.length, own, node.words)
-    return _Reach(best.edge, max(own, best.rank), best.p95_ms, best.length, worst.worst, worst.weakest)
+        return _Reach(best.edge, own, 0.0, best.p95_ms, best.length, own, node.words)
+    rank = max(own, best.rank)
+    return _Reach(best.edge, rank, 0.0, best.p95_ms, best.length, worst.worst, worst.weakest)
+
+
+def _weakness(step: _Reach) -> tuple[int, float, float, int]:
+    """Order ways to a node by what to show; an application that hardly writes there comes last."""
+    is_start = step.edge is not None and step.edge.kind is LinkKind.PRODUCES
+    rank = 0 if is_start and step.rank < _BLOCKED else step.rank
+    return rank, step.rate, step.p95_ms, step.length
 
 
 def _step(edge: FlowEdge, before: _Reach, flow: Flow) -> _Reach:
@@ -114,11 +124,12 @@ def _step(edge: FlowEdge, before: _Reach, flow: Flow) -> _Reach:
     worst, weakest = before.worst, before.weakest
     if own > worst:
         worst, weakest = own, edge_name(edge, flow.nodes)
-    return _Reach(edge, max(own, before.rank), p95_ms, before.length + 1, worst, weakest)
+    rate = edge.rate or 0.0 if edge.kind is LinkKind.PRODUCES else 0.0
+    return _Reach(edge, max(own, before.rank), rate, p95_ms, before.length + 1, worst, weakest)
 
 
 def _is_in_batch(edge: FlowEdge, before: FlowEdge | None) -> bool:
-    """Whether an edge's time is part of the one before it: a query's output, of its batch."""
+    """Whether an edge's time is part of the edge before it: a query's output belongs to its batch."""
     return (
         edge.kind is LinkKind.WRITES and before is not None and before.latency.p95_ms is not None
     )  # fmt: skip
@@ -133,9 +144,9 @@ def _pipeline(end: NodeId, flow: Flow, reached: Mapping[NodeId, _Reach], starts:
     edges.reverse()
     path = [flow.nodes[edges[0].source], *(flow.nodes[edge.target] for edge in edges)]
     latency, missing = _sum(edges, flow)
-    of = reached[end]
-    health = list(FlowHealth)[of.worst]
-    return Pipeline(path, edges, health, of.weakest, starts, latency, missing)
+    reach = reached[end]
+    health = list(FlowHealth)[reach.worst]
+    return Pipeline(path, edges, health, reach.weakest, starts, latency, missing)
 
 
 def _sum(edges: Sequence[FlowEdge], flow: Flow) -> tuple[Latency, Sequence[str]]:
@@ -154,7 +165,7 @@ def _sum(edges: Sequence[FlowEdge], flow: Flow) -> tuple[Latency, Sequence[str]]
 def _start_counts(
     order: Sequence[NodeId], into: Mapping[NodeId, Sequence[FlowEdge]], ends: Sequence[NodeId]
 ) -> Mapping[NodeId, int]:
-    """Return how many nodes without a source lead to each end: by one bit for each of them."""
+    """Return how many nodes without a source lead to each end. Each start is one bit of an integer."""
     bits: dict[NodeId, int] = {}
     number = 0
     for node in order:

@@ -22,7 +22,7 @@ from fenceline.flow.observations import FlowObservations
 from fenceline.flow.pipelines import Pipeline
 from fenceline.formatting import count_noun, list_names
 
-#: Of the downloaded document; a larger number is of a newer Fenceline.
+#: The format of the downloaded document; a newer Fenceline has a larger number.
 FORMAT = 1
 GUARANTEE_WORDS: Mapping[Guarantee, str] = {
     Guarantee.EXACTLY_ONCE: "exactly once",
@@ -42,19 +42,29 @@ class PipelineProof:
 
     @property
     def verdict(self) -> AuditVerdict | None:
-        """Return what its audits conclude together, the worst; None without any."""
+        """Return the worst verdict of its audits; None without any.
+
+        A proof of a part is no proof of the whole while another link is not known.
+        """
         verdicts = {audit.verdict for audit in self.audits}
         order = AuditVerdict.VIOLATED, AuditVerdict.UNPROVED, AuditVerdict.PROVED
-        return next((each for each in order if each in verdicts), None)
+        worst = next((verdict for verdict in order if verdict in verdicts), None)
+        return AuditVerdict.UNPROVED if worst is AuditVerdict.PROVED and self.guarantee.unknown else worst
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether every audit proves its part while another link is not known."""
+        proved = bool(self.audits) and all(audit.verdict is AuditVerdict.PROVED for audit in self.audits)
+        return proved and bool(self.guarantee.unknown)
 
     @property
     def statements(self) -> Sequence[str]:
         """Return what is proved of it, a sentence for each audit, or that nothing is."""
-        return [audit_statement(each) for each in self.audits] or ["Not proved: no audit of it was read."]
+        return [audit_statement(audit) for audit in self.audits] or ["Not proved: no audit of it was read."]
 
     @property
     def known(self) -> str:
-        """Return its weakest link in words, and how many links are not known."""
+        """Return the weakest link in words, and the number of unknown links."""
         weakest, links = self.guarantee.weakest, count_noun(len(self.guarantee.links), "link")
         if weakest.guarantee is Guarantee.EXACTLY_ONCE:
             return f"As observed, exactly once on each link: {links}."
@@ -67,29 +77,30 @@ def pipeline_proofs(
 ) -> Sequence[PipelineProof]:
     """Return what is proved of each pipeline, in their order."""
     proved = {
-        each.query_id: each.proved_through
-        for each in audits
-        if each.query_id and each.verdict is AuditVerdict.PROVED and each.proved_through is not None
+        audit.query_id: audit.proved_through
+        for audit in audits
+        if audit.query_id and audit.verdict is AuditVerdict.PROVED and audit.proved_through is not None
     }
     facts = GuaranteeFacts(observed, proved)
     return [
-        PipelineProof(each, pipeline_guarantee(each, facts), audits_of(each, audits)) for each in pipelines
+        PipelineProof(pipeline, pipeline_guarantee(pipeline, facts), audits_of(pipeline, audits))
+        for pipeline in pipelines
     ]
 
 
 def audits_of(pipeline: Pipeline, audits: Iterable[AuditManifest]) -> Sequence[AuditManifest]:
     """Return the audits of parts of a pipeline's way, in its order."""
-    found = [(at, audit) for audit in audits if (at := _place(pipeline, audit)) is not None]
-    return [audit for _, audit in sorted(found, key=lambda each: (each[0], each[1].pipeline))]
+    matches = [(at, audit) for audit in audits if (at := _place(pipeline, audit)) is not None]
+    return [audit for _, audit in sorted(matches, key=lambda match: (match[0], match[1].pipeline))]
 
 
 def _place(pipeline: Pipeline, audit: AuditManifest) -> int | None:
-    """Return where on the way an audit's part begins: its query, or its sources before its targets."""
+    """Return where an audit's part begins on the way: its query, or its sources before its targets."""
     ids = [node.id for node in pipeline.path]
     if audit.query_id:
-        places = (at for at, each in enumerate(ids) if each == (NodeKind.QUERY, audit.query_id))
+        places = (at for at, node_id in enumerate(ids) if node_id == (NodeKind.QUERY, audit.query_id))
         return next(places, None)
-    topics = {each.name: at for at, each in enumerate(ids) if each.kind is NodeKind.TOPIC}
+    topics = {node_id.name: at for at, node_id in enumerate(ids) if node_id.kind is NodeKind.TOPIC}
     sources = [topics[name] for name in audit.sources if name in topics]
     targets = [topics[name] for name in audit.targets if name in topics]
     return min(sources) if sources and targets and min(sources) < max(targets) else None
@@ -118,15 +129,15 @@ def _by_keys(audit: AuditManifest) -> bool:
 
 
 def _proved_by_keys(audit: AuditManifest, sources: str, targets: str) -> str:
-    """Return a proof by keys: of how many records, up to which batch where it is a query's."""
-    some = f" with {audit.condition}" if audit.condition else ""
+    """Return a proof by keys in words: the number of records, and the last batch for a query."""
+    condition = f" with {audit.condition}" if audit.condition else ""
     through = f" through batch {audit.proved_through:,}" if audit.proved_through is not None else ""
     compared = f"{count_noun(audit.input, 'record')} compared by key{through}"
-    return f"Each record of {sources}{some} appears exactly once in {targets}, {compared}."
+    return f"Each record of {sources}{condition} appears exactly once in {targets}, {compared}."
 
 
 def audited_range(audit: AuditManifest) -> str:
-    """Return the batches that are proved: `through batch 1,203`, with the first one where it is not 0."""
+    """Return the proved batches: `through batch 1,203`, with the first one unless it is 0."""
     first = f"from batch {audit.first_batch:,} " if audit.first_batch else ""
     return f"{first}through batch {audit.proved_through:,}"
 
@@ -137,16 +148,16 @@ def _violated(audit: AuditManifest) -> str:
 
 
 def _keeps_all(audit: AuditManifest) -> bool:
-    """Whether counts show that the query dropped nothing of what is proved; later batches may be open."""
+    """Whether counts show that the query dropped nothing of the proved part. Later batches may be open."""
     through = audit.proved_through or 0
-    later = [each for each in audit.batches if each.batch_id > through]
-    still_open = sum((each.input or 0) - (each.readable or 0) for each in later)
-    dropped = any(each.dropped for each in audit.batches)
+    later = [batch for batch in audit.batches if batch.batch_id > through]
+    still_open = sum((batch.input or 0) - (batch.readable or 0) for batch in later)
+    dropped = any(batch.dropped for batch in audit.batches)
     return not dropped and audit.input - audit.readable in (0, still_open)
 
 
 def proof_document(cluster: str, proof: PipelineProof) -> dict[str, Any]:
-    """Return all of it as what is downloaded: JSON's types alone."""
+    """Return the proof as the downloaded document: JSON types only."""
     return {
         "format": FORMAT,
         "cluster": cluster,
@@ -156,8 +167,8 @@ def proof_document(cluster: str, proof: PipelineProof) -> dict[str, Any]:
         "statements": list(proof.statements),
         "guarantee": proof.guarantee.guarantee,
         "weakest": _link(proof.guarantee.weakest),
-        "links": [_link(each) for each in proof.guarantee.links],
-        "audits": [{**asdict(each), "verdict": each.verdict} for each in proof.audits],
+        "links": [_link(link) for link in proof.guarantee.links],
+        "audits": [{**asdict(audit), "verdict": audit.verdict} for audit in proof.audits],
     }
 
 

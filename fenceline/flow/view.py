@@ -1,9 +1,8 @@
-"""What of a flow is shown: around some nodes, what matches a search, and with nodes of one prefix folded."""
+"""Select the shown part of a flow: around nodes, by a search, or with nodes of one prefix folded."""
 
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
@@ -23,20 +22,21 @@ from fenceline.flow.graph import (
     worst_health,
 )
 from fenceline.formatting import count_noun
+from fenceline.grouping import grouped
 
 #: A flow of more nodes is folded unless it is asked for whole.
 MOST_UNFOLDED = 60
-#: So many nodes that are blocked stay by themselves in a folded flow.
+#: Maximum blocked nodes that stay separate in a folded flow.
 _MOST_APART = 30
 _SEPARATORS = "-_.:/"
 _PREFIX = re.compile(rf"[^{re.escape(_SEPARATORS)}]+[{re.escape(_SEPARATORS)}]")
 
-#: Of a name without a separator, what is before its number.
+#: The part before the number in a name without a separator.
 _NUMBERED = re.compile(r".*?\D(?=\d+$)", re.DOTALL)
 
 
 def flow_around_nodes(flow: Flow, wanted: Iterable[NodeId]) -> Flow:
-    """Return some nodes with everything that leads to them and that they lead to."""
+    """Return some nodes with everything upstream and downstream of them."""
     known = [node for node in wanted if node in flow.nodes]
     if not known:
         return Flow(gaps=flow.gaps)
@@ -47,32 +47,30 @@ def flow_around_nodes(flow: Flow, wanted: Iterable[NodeId]) -> Flow:
 def search_flow(flow: Flow, text: str) -> Flow:
     """Return the nodes whose name, or whose group, contains a text, with their neighbours."""
     small = text.casefold()
-    found = {at for at, node in flow.nodes.items() if small in node.label.casefold() or small in at.name}
+    matches = {at for at, node in flow.nodes.items() if small in node.label.casefold() or small in at.name}
     beside = {
         end
         for edge in flow.edges
-        if edge.source in found or edge.target in found or (edge.group and small in edge.group.casefold())
+        if edge.source in matches or edge.target in matches or (edge.group and small in edge.group.casefold())
         for end in edge.ends
     }
-    return flow.restricted_to(found | beside)
+    return flow.restricted_to(matches | beside)
 
 
 def fold_flow(flow: Flow, most: int = MOST_UNFOLDED) -> Flow:
-    """Return a flow in which nodes of one kind and prefix are one, where there are more than `most`.
+    """Return a flow in which nodes of one kind and prefix are one node, if there are more than `most`.
 
-    What is blocked stays by itself, up to a limit. Of a folded edge the health is the worst, rates are added,
-    and the times are those of the slowest.
+    Blocked nodes stay separate, up to a limit. A folded edge has the worst health, the sum of the rates, and
+    the times of the slowest edge.
     """
     if len(flow.nodes) <= most:
         return flow
     blocked = [at for at, node in flow.nodes.items() if node.health is FlowHealth.BLOCKED]
     apart = set(blocked[:_MOST_APART])
-    groups: dict[NodeId, list[FlowNode]] = defaultdict(list)
-    for at, node in flow.nodes.items():
-        groups[at if at in apart else _folded_id(node)].append(node)
-    into = {node.id: at for at, some in groups.items() for node in some}
-    names = {at: (some[0].id if len(some) == 1 else at) for at, some in groups.items()}
-    nodes = {names[at]: _folded_node(names[at], some) for at, some in groups.items()}
+    groups = grouped((at if at in apart else _folded_id(node), node) for at, node in flow.nodes.items())
+    into = {node.id: at for at, nodes in groups.items() for node in nodes}
+    names = {at: (nodes[0].id if len(nodes) == 1 else at) for at, nodes in groups.items()}
+    nodes = {names[at]: _folded_node(names[at], nodes) for at, nodes in groups.items()}
     edges = _folded_edges(flow.edges, {at: names[group] for at, group in into.items()})
     return Flow(dict(sorted(nodes.items())), edges, flow.gaps)
 
@@ -82,13 +80,13 @@ def _folded_id(node: FlowNode) -> NodeId:
     return NodeId(node.id.kind, f"{prefix[0]}*") if prefix else node.id
 
 
-def _folded_node(at: NodeId, some: Sequence[FlowNode]) -> FlowNode:
-    if len(some) == 1:
-        return some[0]
-    health = worst_health(node.health for node in some)
-    number = sum(node.number for node in some)
+def _folded_node(at: NodeId, nodes: Sequence[FlowNode]) -> FlowNode:
+    if len(nodes) == 1:
+        return nodes[0]
+    health = worst_health(node.health for node in nodes)
+    number = sum(node.number for node in nodes)
     detail = _counted(number, at.kind)
-    unwell = sum(node.health is health for node in some)
+    unwell = sum(node.health is health for node in nodes)
     if health is not FlowHealth.OK:
         detail = f"{detail}, {unwell:,} {health.value}"
     return FlowNode(at, at.name, health, detail, number)
@@ -102,29 +100,27 @@ def _counted(number: int, kind: NodeKind) -> str:
 
 
 def _folded_edges(edges: Iterable[FlowEdge], into: Mapping[NodeId, NodeId]) -> Sequence[FlowEdge]:
-    by_ends: dict[tuple[NodeId, NodeId, str], list[FlowEdge]] = defaultdict(list)
-    for edge in edges:
-        by_ends[into[edge.source], into[edge.target], edge.kind.value].append(edge)
-    return [_folded_edge(key[0], key[1], some) for key, some in sorted(by_ends.items())]
+    by_ends = grouped(((into[edge.source], into[edge.target], edge.kind.value), edge) for edge in edges)
+    return [_folded_edge(key[0], key[1], edges) for key, edges in sorted(by_ends.items())]
 
 
-def _folded_edge(source: NodeId, target: NodeId, some: Sequence[FlowEdge]) -> FlowEdge:
-    worst = max(some, key=lambda edge: health_rank(edge.health))
-    if len(some) == 1:
+def _folded_edge(source: NodeId, target: NodeId, edges: Sequence[FlowEdge]) -> FlowEdge:
+    worst = max(edges, key=lambda edge: health_rank(edge.health))
+    if len(edges) == 1:
         return replace(worst, source=source, target=target)
-    rates = [edge.rate for edge in some if edge.rate is not None]
-    groups = {edge.group for edge in some}
+    rates = [edge.rate for edge in edges if edge.rate is not None]
+    groups = {edge.group for edge in edges}
     return replace(
         worst,
         source=source,
         target=target,
         group=groups.pop() if len(groups) == 1 else "",
         rate=sum(rates) if rates else None,
-        latency=_slowest(edge.latency for edge in some),
-        last_ms=max((edge.last_ms for edge in some if edge.last_ms is not None), default=None),
+        latency=_slowest(edge.latency for edge in edges),
+        last_ms=max((edge.last_ms for edge in edges if edge.last_ms is not None), default=None),
     )
 
 
 def _slowest(latencies: Iterable[Latency]) -> Latency:
-    known = [each for each in latencies if each.p95_ms is not None]
-    return max(known, key=lambda each: each.p95_ms or 0.0, default=UNKNOWN_LATENCY)
+    known = [latency for latency in latencies if latency.p95_ms is not None]
+    return max(known, key=lambda latency: latency.p95_ms or 0.0, default=UNKNOWN_LATENCY)

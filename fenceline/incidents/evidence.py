@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import NamedTuple
 
-from fenceline.connect.connectors import ConnectorTask
+from fenceline.engines.connect.connectors import ConnectorTask
+from fenceline.findings.visibility import Sense
 from fenceline.kafka.producer_identity import Engine, ProducerIdentity
 from fenceline.rules import RULES
 from fenceline.spark.batch_chain import BatchStep, ChainLink
 from fenceline.spark.drivers import Driver
-from fenceline.visibility import Sense
 
-#: Facts that are listed at most: of more the first ones, which show the cause.
+#: Facts that are listed at most: of more the first ones.
 MOST_LINES = 25
 #: Where findings were read, by what their rules need to see; the first that applies.
 _SOURCES: Sequence[tuple[Sense, str]] = (
@@ -26,16 +25,14 @@ _SOURCES: Sequence[tuple[Sense, str]] = (
     (Sense.AUDITS, "audit"),
 )
 #: Where a step of a batch was read, N for the batch and R for the round of its decision.
-_FILES: Mapping[BatchStep, str] = MappingProxyType(
-    {
-        BatchStep.PLANNED: "offsets/N",
-        BatchStep.WRITTEN: "ledger, round R",
-        BatchStep.PREPARED: "N.R.decision",
-        BatchStep.COMMITTED: "__transaction_state",
-        BatchStep.RECORDED: "N.R.done",
-        BatchStep.CHECKPOINTED: "commits/N",
-    }
-)
+_FILES: Mapping[BatchStep, str] = {
+    BatchStep.PLANNED: "offsets/N",
+    BatchStep.WRITTEN: "ledger, round R",
+    BatchStep.PREPARED: "N.R.decision",
+    BatchStep.COMMITTED: "__transaction_state",
+    BatchStep.RECORDED: "N.R.done",
+    BatchStep.CHECKPOINTED: "commits/N",
+}
 
 
 class EvidenceLine(NamedTuple):
@@ -46,18 +43,25 @@ class EvidenceLine(NamedTuple):
     where: str
     #: Whether it is the fact that the others follow from.
     is_cause: bool = False
+    #: The rule of a finding, "" for any other fact; and how many findings of it are in this line.
+    rule: str = ""
+    times: int = 1
 
 
 def evidence_in_order(lines: Iterable[EvidenceLine]) -> Sequence[EvidenceLine]:
-    """Return facts by time, each once; of many the first ones, and those of the cause."""
-    found = sorted(dict.fromkeys(lines))
-    causes = [line for line in found[MOST_LINES:] if line.is_cause][:MOST_LINES]
-    return [*found[: MOST_LINES - len(causes)], *causes]
+    """Return the cause, then facts by time. The first line counts further findings of its rule."""
+    unique = sorted(dict.fromkeys(lines))
+    firsts: dict[object, EvidenceLine] = {}
+    for number, line in enumerate(unique):
+        key = (line.rule, line.is_cause) if line.rule else number
+        first = firsts.get(key)
+        firsts[key] = first._replace(times=first.times + 1) if first else line
+    return sorted(firsts.values(), key=lambda line: not line.is_cause)[:MOST_LINES]
 
 
 def finding_evidence(rule: str, summary: str, since_ms: int, *, is_cause: bool) -> EvidenceLine:
-    """Return what a rule has found as a fact since when it holds."""
-    return EvidenceLine(since_ms, summary, source_of(rule), is_cause)
+    """Return a finding as a fact, with the instant since which it holds."""
+    return EvidenceLine(since_ms, summary, source_of(rule), is_cause, rule)
 
 
 def batch_evidence(batch_id: int, round_: int, links: Iterable[ChainLink]) -> Iterator[EvidenceLine]:
@@ -102,8 +106,8 @@ def connector_evidence(
 def source_of(rule: str) -> str:
     """Return where a rule's findings are read."""
     needs = RULES[rule].needs if rule in RULES else frozenset()
-    found = next((words for sense, words in _SOURCES if sense in needs), "")
-    return found or ("collectors" if rule.startswith(("collector", "coordinator")) else "listener")
+    source = next((words for sense, words in _SOURCES if sense in needs), "")
+    return source or ("collectors" if rule.startswith(("collector", "coordinator")) else "listener")
 
 
 def _file(step: BatchStep, batch_id: int, round_: int) -> str:

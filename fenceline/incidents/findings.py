@@ -31,11 +31,17 @@ class OpenFinding(Protocol):
     @property
     def severity(self) -> str: ...
     @property
+    def summary(self) -> str: ...
+    @property
+    def evidence(self) -> str: ...
+    @property
     def affected(self) -> Sequence[str]: ...
     @property
     def since_ms(self) -> int | None: ...
     @property
     def deadline_ms(self) -> int | None: ...
+    @property
+    def instance(self) -> str: ...
 
 
 class IncidentEventKind(StrEnum):
@@ -48,6 +54,8 @@ class IncidentEventKind(StrEnum):
     EFFECT_ADDED = "effect_added"
     EFFECT_REMOVED = "effect_removed"
     ACKNOWLEDGED = "acknowledged"
+    #: What was acknowledged got worse: the acknowledgement does not cover that.
+    UNACKNOWLEDGED = "unacknowledged"
     NOTE = "note"
     CLOSED = "closed"
 
@@ -55,3 +63,8 @@ class IncidentEventKind(StrEnum):
 def key_of(finding: OpenFinding) -> FindingKey:
     """Return the key of a finding."""
     return FindingKey(finding.rule, finding.subject)
+
+
+def is_same_instance(one: str, other: str) -> bool:
+    """Whether two findings of one subject may be about one transaction, batch or start; "" is unknown."""
+    return one == other or not one or not other

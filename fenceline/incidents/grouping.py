@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from fenceline.incidents.causality import Edge, Node, ThingLinks, causal_edges, returning_edges
 from fenceline.incidents.findings import FindingKey, OpenFinding, key_of
@@ -27,6 +28,8 @@ class IncidentGroup:
 
     cause: FindingKey
     effects: tuple[FindingKey, ...] = ()
+    #: Whether the cause is over, also where another instance of it is open.
+    is_cause_over: bool = False
 
     @property
     def members(self) -> frozenset[FindingKey]:
@@ -35,18 +38,23 @@ class IncidentGroup:
 
 
 def group_findings(
-    findings: Iterable[OpenFinding], links: ThingLinks = NO_LINKS, returning: Iterable[FindingKey] = ()
+    findings: Iterable[OpenFinding],
+    links: ThingLinks = NO_LINKS,
+    returning: Mapping[FindingKey, str] = MappingProxyType({}),
 ) -> Sequence[IncidentGroup]:
     """Return the incidents among the open findings of one cluster, the oldest cause first.
 
     Every finding is in one of them: as a cause, or as an effect of up to MOST_CAUSES causes. `returning` are
-    causes that are over (`fenceline.incidents.lifecycle.returning_causes`): each has a group of what follows
-    from it and from nothing that is open, if there is any.
+    causes that are over, with their instances (`fenceline.incidents.lifecycle.returning_causes`): each has a
+    group of what follows from it and from nothing that is open, if there is any.
     """
     oldest_first = sorted(findings, key=_age)
-    keys = tuple(dict.fromkeys(key_of(each) for each in oldest_first))
+    keys = tuple(dict.fromkeys(key_of(finding) for finding in oldest_first))
     over = sorted(set(returning) - set(keys))
-    edges = [*causal_edges(oldest_first, links), *returning_edges(over, links)]
+    edges = [
+        *causal_edges(oldest_first, links),
+        *returning_edges({key: returning[key] for key in over}, links),
+    ]
     groups = group_by_cause((*keys, *over), edges)
     explained = {key for group in groups if group.cause not in over for key in group.members}
     alone = [
@@ -54,7 +62,10 @@ def group_findings(
         for group in groups
         if group.cause in over
     ]
-    return [*(each for each in groups if each.cause in explained), *(each for each in alone if each.effects)]
+    return [
+        *(group for group in groups if group.cause in explained),
+        *(group for group in alone if group.effects),
+    ]
 
 
 def group_by_cause(keys: Sequence[FindingKey], edges: Iterable[Edge]) -> Sequence[IncidentGroup]:
@@ -66,11 +77,11 @@ def group_by_cause(keys: Sequence[FindingKey], edges: Iterable[Edge]) -> Sequenc
     causes: list[tuple[int, ...]] = [()] * len(arrows)
     effects: dict[int, list[int]] = {}
     for circle in reversed(list(_circles(arrows))):
-        own = sorted(number for number in circle if number < len(keys))
+        numbers = sorted(number for number in circle if number < len(keys))
         explained = sorted({cause for number in circle for cause in causes[number]})[:MOST_CAUSES]
-        roots = tuple(explained or own[:1])
+        roots = tuple(explained or numbers[:1])
         for cause in roots:
-            effects.setdefault(cause, []).extend(number for number in own if number != cause)
+            effects.setdefault(cause, []).extend(number for number in numbers if number != cause)
         for number in circle:
             for effect in arrows[number]:
                 causes[effect] = _merged(causes[effect], roots)
@@ -89,17 +100,17 @@ def _arrows(keys: Sequence[FindingKey], edges: Iterable[Edge]) -> Arrows:
             if numbers.setdefault(node, len(arrows)) == len(arrows):
                 arrows.append([])
         arrows[numbers[cause]].append(numbers[effect])
-    return [list(dict.fromkeys(each)) for each in arrows]
+    return [list(dict.fromkeys(ends)) for ends in arrows]
 
 
-def _merged(some: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:
-    if not some or some == more:
+def _merged(causes: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:
+    if not causes or causes == more:
         return more
-    return tuple(sorted({*some, *more})[:MOST_CAUSES]) if more else some
+    return tuple(sorted({*causes, *more})[:MOST_CAUSES]) if more else causes
 
 
 def _circles(arrows: Arrows) -> Iterator[Sequence[int]]:
-    """Yield the strongly connected components of a graph, each after all that follow from it (Tarjan)."""
+    """Yield the strongly connected components of a graph, effects before causes (Tarjan)."""
     order: dict[int, int] = {}
     low: dict[int, int] = {}
     stack: list[int] = []
@@ -128,7 +139,7 @@ def _circles(arrows: Arrows) -> Iterator[Sequence[int]]:
 def _next(
     node: int, left: Iterator[int], order: Mapping[int, int], low: dict[int, int], on_stack: set[int]
 ) -> int | None:
-    """Return the next effect of a node that was not met before, None after the last."""
+    """Return the next unvisited effect of a node, None after the last."""
     for effect in left:
         if effect not in order:
             return effect
@@ -138,7 +149,7 @@ def _next(
 
 
 def _popped(stack: list[int], node: int) -> Sequence[int]:
-    """Take what is above a node, and the node itself, off a stack."""
+    """Pop a node and everything above it off a stack."""
     circle = [stack.pop()]
     while circle[-1] != node:
         circle.append(stack.pop())

@@ -1,14 +1,15 @@
-"""What an incident costs: counts of what its findings name, sums where figures are known, how bad it is."""
+"""Compute what an incident costs: counts of the things its findings name, known sums, and a severity."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from fenceline.facts import Severity
+from fenceline.findings.severity import of_incident, worst_severity
 from fenceline.incidents.findings import FindingKey, OpenFinding, key_of
 from fenceline.limits import Limits
-from fenceline.severity import of_incident, worst_severity
 from fenceline.snapshot import Snapshot
 
 #: Rules whose queries lose the records of their prepared batches, or have lost them.
@@ -20,16 +21,21 @@ _NEWS = 0.1
 
 
 class ImpactFigures(NamedTuple):
-    """Figures of a snapshot that counts cannot give; what is missing is not known."""
+    """Figures of a snapshot that no count gives; a missing key is not known."""
 
     #: Subjects of partitions -> records and markers between LSO and high watermark.
     backlog: Mapping[str, int] = {}
     #: Subjects of queries -> records of their batches that are prepared or lost, and not recorded as such.
     records_at_risk: Mapping[str, int] = {}
+    #: Subjects of partitions that are blocked; None where that is not known: then all that are named count.
+    blocked: AbstractSet[str] | None = None
 
 
 class IncidentImpact(NamedTuple):
-    """Distinct things that the findings of an incident name; None where no figure is known."""
+    """Distinct things that the findings of an incident name; None where a figure is not known.
+
+    The query that is the cause does not count as blocked.
+    """
 
     transactions: int
     partitions: int
@@ -40,46 +46,58 @@ class IncidentImpact(NamedTuple):
     #: Records that are lost unless their batches are committed, or are lost already.
     records_lost: int | None
 
+    def worst_with(self, other: IncidentImpact) -> IncidentImpact:
+        """Return the larger of each figure; None where neither is known."""
+        return IncidentImpact._make(_larger(one, two) for one, two in zip(self, other, strict=True))
+
     def is_news(self, before: IncidentImpact) -> bool:
-        """Whether it differs from the impact before: a count at all, a sum by a tenth."""
+        """Whether it differs from the impact before: any count, or a sum by a tenth."""
         return self[:4] != before[:4] or any(
             _differs(now, then) for now, then in zip(self[4:], before[4:], strict=True)
         )
 
 
-def impact_figures(snapshot: Snapshot) -> ImpactFigures:
+def impact_figures(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> ImpactFigures:
     """Return the figures of a snapshot."""
     batches = {
-        query.subject: [each.records_at_risk for each in query.sink_batches if not each.recorded]
+        query.subject: [batch.records_at_risk for batch in query.sink_batches if not batch.recorded]
         for query in snapshot.queries
     }
     return ImpactFigures(
-        {f"partition:{each}": each.uncommitted_backlog for each in snapshot.partitions},
+        {f"partition:{partition}": partition.uncommitted_backlog for partition in snapshot.partitions},
         {subject: sum(records) for subject, records in batches.items() if records},
+        {
+            f"partition:{partition}"
+            for partition in snapshot.partitions
+            if partition.is_blocked(now_ms, limits)
+        },
     )
 
 
 def affected_things(cause: FindingKey, findings: Iterable[OpenFinding]) -> set[str]:
     """Return the subjects of an incident's findings, and what these affect.
 
-    What blocks a reader is another cause, or counted already, unless that reader is all there is to see.
+    The finding of a blocked reader adds nothing: its blocker is another cause, or is counted. It counts if it
+    is the only finding.
     """
     things: set[str] = set()
-    for each in findings:
-        is_above = each.rule in _BLOCKED_READERS and key_of(each) != cause
-        things |= {each.subject, *(() if is_above else each.affected)}
+    for finding in findings:
+        is_above = finding.rule in _BLOCKED_READERS and key_of(finding) != cause
+        things |= {finding.subject, *(() if is_above else finding.affected)}
     return things
 
 
 def impact_of(cause: FindingKey, findings: Collection[OpenFinding], figures: ImpactFigures) -> IncidentImpact:
     """Return the impact of an incident by its findings, with or without that of the cause itself."""
     things = affected_things(cause, findings)
-    losing = {each.subject for each in findings if each.rule in _LOSING}
+    # A query that is the cause blocks others, unless it is found because it is blocked.
+    own = set() if cause.rule in _BLOCKED_READERS else {cause.subject}
+    losing = {finding.subject for finding in findings if finding.rule in _LOSING}
     return IncidentImpact(
         transactions=_count("transaction:", things),
-        partitions=_count("partition:", things),
+        partitions=_count("partition:", things if figures.blocked is None else things & figures.blocked),
         groups=_count("group:", things),
-        queries=_count("query:", things),
+        queries=_count("query:", things - own),
         backlog=_sum(figures.backlog, things),
         records_lost=_sum(figures.records_at_risk, losing),
     )
@@ -89,14 +107,14 @@ def incident_severity(
     findings: Collection[OpenFinding], impact: IncidentImpact, *, limits: Limits
 ) -> Severity:
     """Return how bad an incident is by its findings and by what they add up to."""
-    readers = {each.subject for each in findings if each.rule in _BLOCKED_READERS}
-    worst = worst_severity(Severity(each.severity) for each in findings)
+    readers = {finding.subject for finding in findings if finding.rule in _BLOCKED_READERS}
+    worst = worst_severity(Severity(finding.severity) for finding in findings)
     return of_incident(worst, len(readers), impact.backlog, limits=limits)
 
 
 def first_deadline(findings: Iterable[OpenFinding]) -> int | None:
     """Return the first instant at which something of an incident ends by itself, or is lost."""
-    return min((each.deadline_ms for each in findings if each.deadline_ms is not None), default=None)
+    return min((finding.deadline_ms for finding in findings if finding.deadline_ms is not None), default=None)
 
 
 def _count(kind: str, things: Iterable[str]) -> int:
@@ -106,6 +124,10 @@ def _count(kind: str, things: Iterable[str]) -> int:
 def _sum(figures: Mapping[str, int], things: Iterable[str]) -> int | None:
     known = [figures[thing] for thing in things if thing in figures]
     return sum(known) if known else None
+
+
+def _larger(one: int | None, two: int | None) -> int | None:
+    return max((instant for instant in (one, two) if instant is not None), default=None)
 
 
 def _differs(now: int | None, before: int | None) -> bool:

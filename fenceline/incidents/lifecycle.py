@@ -1,10 +1,12 @@
 """How incidents go on: those that are known and the groups of now in, what changes out.
 
-1. A group whose cause is the cause of an open incident is that incident.
+An incident is one episode: one instance of its cause (one transaction, one batch, one start; see
+`facts.Finding.instance`). Another instance is another incident, whatever its subject.
+
+1. A group whose cause is the instance of an open incident is that incident, by whichever rule.
 2. While the cause of an open incident is over for less than SETTLE_MS, effects that nothing else explains
    stay in it: they are polled less often than their cause.
-3. A group whose cause was that of an incident closed within REOPEN_MS reopens it; so does what follows from
-   that cause and is found before it (`returning_causes`).
+3. A group whose cause is the instance of an incident that closed within REOPEN_MS reopens it.
 4. A group with the cause of an open incident among its effects goes on with that incident's number: its
    cause was found later than its effect. So does, after SETTLE_MS, an effect that is left without a cause.
    Of several incidents the first takes the group, and the others close as merged into it.
@@ -14,15 +16,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from fenceline.facts import Severity
-from fenceline.incidents.findings import FindingKey
+from fenceline.findings.severity import worst_severity
+from fenceline.incidents.findings import FindingKey, is_same_instance
 from fenceline.incidents.grouping import IncidentGroup
-from fenceline.severity import worst_severity
 
-REOPEN_MS = 600_000
+REOPEN_MS = 60_000
 SETTLE_MS = 120_000
 
 
@@ -37,6 +39,8 @@ class KnownIncident:
     #: Since when the cause is over while effects are left; None while it is open.
     cause_over_ms: int | None = None
     closed_ms: int | None = None
+    #: The instance of its cause, "" where that has none or it is not known.
+    instance: str = ""
 
     @property
     def members(self) -> frozenset[FindingKey]:
@@ -77,8 +81,7 @@ class IncidentUpdate:
     @property
     def is_escalated(self) -> bool:
         """Whether an incident that goes on is worse than before."""
-        before = self.before
-        return before is not None and before.closed_ms is None and self.severity != before.severity
+        return self.before is not None and self.severity != self.before.severity
 
     @property
     def is_change(self) -> bool:
@@ -92,58 +95,73 @@ class IncidentUpdate:
 
 @dataclass(slots=True)
 class _Matching:
-    """Which groups go on with which incidents, while it is decided step by step."""
+    """The matching of groups to incidents while it is decided."""
 
     #: By cause; those that no incident has yet.
     groups: dict[FindingKey, IncidentGroup]
     #: By number; those without a group yet.
     incidents: dict[int, KnownIncident]
+    #: The instances of all open findings.
+    instances: Mapping[FindingKey, str]
     pairs: list[tuple[KnownIncident | None, IncidentGroup, int | None]] = field(default_factory=list)
 
     def pair(self, incident: KnownIncident, group: IncidentGroup, over_ms: int | None = None) -> None:
-        """Let an incident go on with a group; its cause may be over since an instant."""
+        """Continue an incident with a group; `over_ms` is when its cause ended."""
         self.pairs.append((incident, group, over_ms))
-        self.groups.pop(group.cause, None)
         self.incidents.pop(incident.number, None)
+        # A cause that is over does not take the group of another instance.
+        if not (group.is_cause_over and group.cause in self.instances):
+            self.groups.pop(group.cause, None)
+
+    def is_live(self, incident: KnownIncident) -> bool:
+        """Whether the cause of an incident is open, as the same instance."""
+        now = self.instances.get(incident.cause)
+        return now is not None and is_same_instance(now, incident.instance)
+
+    def groups_by_instance(self) -> Mapping[tuple[str, str], IncidentGroup]:
+        """Return the free groups by subject and instance of their cause, where that has one."""
+        causes = {cause: self.instances.get(cause, "") for cause in self.groups}
+        return {(key.subject, instance): self.groups[key] for key, instance in causes.items() if instance}
 
 
 def follow_incidents(
     known: Iterable[KnownIncident],
     groups: Sequence[IncidentGroup],
-    is_open: Container[FindingKey],
+    instances: Mapping[FindingKey, str],
     severity_of: Callable[[IncidentGroup], Severity],
     *,
     now_ms: int,
 ) -> Sequence[IncidentUpdate]:
     """Return every incident that is open after a tick, and those that close in it.
 
-    `known`: all that are open, and those that closed within REOPEN_MS; `is_open`: the keys of all open
+    `known`: all that are open, and those that closed within REOPEN_MS; `instances`: those of all open
     findings; `severity_of`: how bad a group is by its open findings.
     """
-    known = sorted(known, key=lambda each: each.number)
-    still_open = {each.number: each for each in known if each.closed_ms is None}
-    matching = _Matching({group.cause: group for group in groups}, still_open)
-    _match_same(matching, is_open)
-    _match_settling(matching, is_open, now_ms)
-    _match_closed(matching, known, is_open, now_ms)
-    _match_moved(matching, groups, is_open)
+    known = sorted(known, key=lambda incident: incident.number)
+    still_open = {incident.number: incident for incident in known if incident.closed_ms is None}
+    closed = [incident for incident in reversed(known) if _closed_lately(incident, now_ms)]
+    matching = _Matching({group.cause: group for group in groups}, still_open, instances)
+    _match_same(matching, list(still_open.values()))
+    _match_settling(matching, now_ms)
+    _match_same(matching, closed)
+    _match_moved(matching, groups)
     pairs = [*matching.pairs, *((None, group, None) for group in matching.groups.values())]
     updates = [_updated(before, group, over_ms, severity_of(group)) for before, group, over_ms in pairs]
-    return [*updates, *_closing(matching.incidents.values(), groups)]
+    return [*updates, *_closing(matching, groups)]
 
 
-def returning_causes(known: Iterable[KnownIncident], *, now_ms: int) -> Iterator[FindingKey]:
-    """Yield the causes of incidents that are open, or closed lately: those that are over may return.
+def returning_causes(known: Iterable[KnownIncident], *, now_ms: int) -> Mapping[FindingKey, str]:
+    """Return the causes of open incidents, with their instances: those that are over may return.
 
-    Not of incidents whose cause is over for so long that an effect becomes their cause. `known` as in
-    `follow_incidents`; of several incidents with causes of one subject the newest counts.
+    Not of incidents whose cause is over for so long that an effect becomes their cause. Of several incidents
+    with causes of one subject the newest counts.
     """
     newest = {
-        each.cause.subject: each.cause
-        for each in sorted(known, key=lambda each: each.number)
-        if (_is_settling(each, now_ms) if each.closed_ms is None else _closed_lately(each, now_ms))
+        incident.cause.subject: incident
+        for incident in sorted(known, key=lambda incident: incident.number)
+        if incident.closed_ms is None and _is_settling(incident, now_ms)
     }
-    yield from newest.values()
+    return {incident.cause: incident.instance for incident in newest.values()}
 
 
 def _closed_lately(incident: KnownIncident, now_ms: int) -> bool:
@@ -151,66 +169,60 @@ def _closed_lately(incident: KnownIncident, now_ms: int) -> bool:
 
 
 def _is_settling(incident: KnownIncident, now_ms: int) -> bool:
-    """Whether the cause of an open incident has not been over for long."""
+    """Whether the cause of an open incident ended a short time ago."""
     return incident.cause_over_ms is None or now_ms - incident.cause_over_ms < SETTLE_MS
 
 
-def _match_same(matching: _Matching, is_open: Container[FindingKey]) -> None:
-    for incident in list(matching.incidents.values()):
-        if incident.cause in is_open and (group := matching.groups.get(incident.cause)):
+def _match_same(matching: _Matching, incidents: Iterable[KnownIncident]) -> None:
+    """Continue or reopen incidents with the group of the same instance; the first of several wins."""
+    by_instance = matching.groups_by_instance()
+    for incident in incidents:
+        group = matching.groups.get(incident.cause) if matching.is_live(incident) else None
+        group = group or by_instance.get((incident.cause.subject, incident.instance))
+        if group is not None and group.cause in matching.groups:
             matching.pair(incident, group)
 
 
-def _match_settling(matching: _Matching, is_open: Container[FindingKey], now_ms: int) -> None:
-    """Keep in each incident whose cause has just ended the effects that nothing else explains."""
+def _match_settling(matching: _Matching, now_ms: int) -> None:
+    """Keep the effects without another cause in incidents whose cause has just ended."""
     for incident in list(matching.incidents.values()):
         over_ms = now_ms if incident.cause_over_ms is None else incident.cause_over_ms
-        if incident.cause in is_open or not _is_settling(incident, now_ms):
+        if matching.is_live(incident) or not _is_settling(incident, now_ms):
             continue
-        left = [matching.groups[each] for each in sorted(incident.effects) if each in matching.groups]
-        left += [matching.groups[incident.cause]] if incident.cause in matching.groups else []
-        if left:
-            effects = dict.fromkeys(key for group in left for key in (group.cause, *group.effects))
+        returning = [incident.cause] if incident.cause not in matching.instances else []
+        keys = [*sorted(incident.effects), *returning]
+        groups = [matching.groups[key] for key in keys if key in matching.groups]
+        if groups:
+            effects = dict.fromkeys(key for group in groups for key in (group.cause, *group.effects))
             effects.pop(incident.cause, None)
-            matching.pair(incident, IncidentGroup(incident.cause, tuple(effects)), over_ms)
+            matching.pair(
+                incident, IncidentGroup(incident.cause, tuple(effects), is_cause_over=True), over_ms
+            )
     settling = [group for _, group, over_ms in matching.pairs if over_ms is not None]
     for key in {key for group in settling for key in group.effects}:
         matching.groups.pop(key, None)
 
 
-def _match_closed(
-    matching: _Matching, known: Iterable[KnownIncident], is_open: Container[FindingKey], now_ms: int
-) -> None:
-    """Reopen what closed lately, of one cause the newest; its cause may still be to come."""
-    lately = [each for each in known if _closed_lately(each, now_ms)]
-    for cause, incident in {each.cause: each for each in lately}.items():
-        if cause in matching.groups:
-            matching.pair(incident, matching.groups[cause], None if cause in is_open else now_ms)
-
-
-def _match_moved(
-    matching: _Matching, groups: Iterable[IncidentGroup], is_open: Container[FindingKey]
-) -> None:
-    """Give groups the numbers of incidents whose cause is an effect by now, or over."""
+def _match_moved(matching: _Matching, groups: Iterable[IncidentGroup]) -> None:
+    """Give groups the numbers of incidents whose cause is over, or is an effect now."""
     above = _groups_by_effect(groups)
     for incident in list(matching.incidents.values()):
-        if incident.cause in is_open:
+        if matching.is_live(incident):
             candidates = above.get(incident.cause, ())
         else:
-            candidates = [
-                matching.groups[each] for each in sorted(incident.effects) if each in matching.groups
-            ]
+            effects = sorted(incident.effects)
+            candidates = [matching.groups[key] for key in effects if key in matching.groups]
         free = next((group for group in candidates if group.cause in matching.groups), None)
         if free is not None:
             matching.pair(incident, free)
 
 
 def _groups_by_effect(groups: Iterable[IncidentGroup]) -> Mapping[FindingKey, Sequence[IncidentGroup]]:
-    found: dict[FindingKey, list[IncidentGroup]] = defaultdict(list)
+    by_effect: dict[FindingKey, list[IncidentGroup]] = defaultdict(list)
     for group in groups:
         for key in group.effects:
-            found[key].append(group)
-    return found
+            by_effect[key].append(group)
+    return by_effect
 
 
 def _updated(
@@ -219,16 +231,19 @@ def _updated(
     over_ms: int | None,
     severity: Severity,
 ) -> IncidentUpdate:
-    if before is None or before.closed_ms is not None:
+    if before is None:
         return IncidentUpdate(before, group, severity, over_ms)
+    worst = worst_severity([severity, before.severity])
+    if before.closed_ms is not None:
+        return IncidentUpdate(before, group, worst, over_ms)
     added = tuple(key for key in group.effects if key not in before.members)
     removed = tuple(sorted(before.effects - group.members))
-    worst = worst_severity([severity, before.severity])
     return IncidentUpdate(before, group, worst, over_ms, added=added, removed=removed)
 
 
-def _closing(left: Iterable[KnownIncident], groups: Iterable[IncidentGroup]) -> Iterator[IncidentUpdate]:
+def _closing(matching: _Matching, groups: Iterable[IncidentGroup]) -> Iterator[IncidentUpdate]:
     above = _groups_by_effect(groups)
-    for incident in left:
-        causes = tuple(group.cause for group in above.get(incident.cause, ()))
+    for incident in matching.incidents.values():
+        explained = above.get(incident.cause, ()) if matching.is_live(incident) else ()
+        causes = tuple(group.cause for group in explained)
         yield IncidentUpdate(incident, None, incident.severity, merged_into=causes)

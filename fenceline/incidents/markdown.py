@@ -7,8 +7,21 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-#: What CommonMark gives a meaning anywhere in a line; names of Kafka may hold any of it.
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+!|~&-])")
+#: What CommonMark, or a tracker's dialect of it, takes for markup within a line; names may hold any of it.
+#: A date, a range, and an underscore inside of a name are none.
+_MARKUP = re.compile(
+    r"""[`*~]
+    | \\(?=[!-/:-@\[-`{-~]|$)      # an escape, or a line break
+    | (?<![^\W_])_ | _(?![^\W_])    # emphasis: not between two letters
+    | \](?=[(\[:])                 # a link
+    | <(?=[A-Za-z/!?])             # HTML
+    | &(?=\#?\w+;)                 # a character by its name
+    | (?<![^\ ])\#(?=\#*$)          # the end of a heading""",
+    re.VERBOSE,
+)
+#: What begins a block where it begins a line: a heading, a quotation, a list, a rule.
+_BLOCK = re.compile(r"^(\d{0,9})([#>+=.)-])")
+_BEHIND = r"\1\\\2"
 
 
 class ReportLine(NamedTuple):
@@ -32,7 +45,7 @@ class IncidentReport(NamedTuple):
 def incident_markdown(report: IncidentReport) -> str:
     """Return a report as Markdown; no text of a user begins markup."""
     lines = [f"# Incident {report.number}: {_escaped(report.headline)}", ""]
-    lines += [f"- {_escaped(name)}: {_escaped(text)}" for name, text in report.facts]
+    lines += [f"- {_BLOCK.sub(_BEHIND, _escaped(name))}: {_escaped(text)}" for name, text in report.facts]
     for title, rows in report.sections:
         if rows:
             lines += ["", f"## {title}", *(f"- {utc_text(row.at_ms)} {_escaped(row.text)}" for row in rows)]
@@ -45,4 +58,4 @@ def utc_text(ms: int) -> str:
 
 
 def _escaped(text: str) -> str:
-    return _SPECIAL.sub(r"\\\1", " ".join(text.split()))
+    return _MARKUP.sub(r"\\\g<0>", " ".join(text.split()))

@@ -1,4 +1,4 @@
-"""What becomes of what an incident blocks: if its action is taken, and if nothing is done. Pure.
+"""Predict what happens to the things that an incident blocks: with its action, and without any. Pure.
 
 The first comes from the effects of the planner's plan, the second from the deadline.
 """
@@ -33,8 +33,10 @@ class OutcomeRow(NamedTuple):
 
 def outcome_rows(facts: IncidentFacts, plan: SubjectPlan | None, *, now_ms: int) -> Sequence[OutcomeRow]:
     """Return what becomes of the records, the readers and the producer of an open incident."""
-    effects = {each.name: each for each in plan.effects} if plan else None
-    if facts.batches is None:
+    effects = {effect.name: effect for effect in plan.effects} if plan else None
+    if facts.cause_over_ms is not None:
+        rows = []
+    elif facts.batches is None:
         rows = [*_own_rows(facts, effects, now_ms)]
     else:
         rows = [*_batch_rows(facts, facts.batches, effects, now_ms)]
@@ -60,8 +62,9 @@ def nothing_words(facts: IncidentFacts, *, now_ms: int) -> str:
 
 
 def _completes_on_restart(facts: IncidentFacts, now_ms: int) -> bool:
-    """Whether a restart of the query commits its prepared batches: until their transactions time out."""
-    return facts.batches is not None and (facts.deadline_ms is None or facts.deadline_ms > now_ms)
+    """Whether a restart commits the query's prepared batches: true until their transactions time out."""
+    is_over = facts.batches is None or facts.cause_over_ms is not None
+    return not is_over and (facts.deadline_ms is None or facts.deadline_ms > now_ms)
 
 
 def _batch_rows(
@@ -88,7 +91,7 @@ def _batch_rows(
 def _own_rows(
     facts: IncidentFacts, effects: Mapping[str, Effect] | None, now_ms: int
 ) -> Iterator[OutcomeRow]:
-    """Yield what becomes of an open transaction's own records, and of its producer."""
+    """Yield the outcome for an open transaction's own records, and for its producer."""
     if facts.rule not in ("open_too_long", "coordinator_overdue", "hanging"):
         return
     what = "its transaction" if facts.rule == "hanging" else f"transaction of {facts.name}"
@@ -156,7 +159,7 @@ def _readers_end(facts: IncidentFacts, now_ms: int) -> Outcome:
 
 
 def _amount(effect: Effect | None, template: str) -> str:
-    """Return `: at least 300 records`, "" where the number is not known or 0."""
+    """Return `: at least 300 records`; "" where the number is unknown or 0."""
     if effect is None or not effect.amount:
         return ""
     plural = "" if effect.amount == 1 else "s"

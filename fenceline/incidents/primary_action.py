@@ -7,8 +7,8 @@ from typing import TypeVar
 
 from fenceline.incidents.findings import OpenFinding
 
-#: Causes that no end of an effect ends: a broker or a collector has to come back.
-_OUT_OF_REACH = ("collector_behind", "collector_gap", "coordinator_loading", "stuck_in_prepare")
+#: Causes that no end of an effect ends: a broker or a part of the cluster has to come back.
+_OUT_OF_REACH = ("collector_gap", "coordinator_loading", "stuck_in_prepare")
 Found = TypeVar("Found", bound=OpenFinding)
 
 
@@ -20,4 +20,4 @@ def action_candidates(findings: Sequence[Found]) -> Sequence[Found]:
     first, *effects = findings
     if first.rule in _OUT_OF_REACH:
         return [first]
-    return [first, *sorted(effects, key=lambda each: each.subject != first.subject)]
+    return [first, *sorted(effects, key=lambda effect: effect.subject != first.subject)]

@@ -12,8 +12,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from fenceline.formatting import count_noun, format_duration, list_names
-from fenceline.sentences import Age, Instant, Sentence
 from fenceline.spark.drivers import Driver, DriverStatus
+from fenceline.text.sentences import Age, Instant, Sentence, plain_text
 
 _OPEN = ("open_too_long", "coordinator_overdue")
 _OF_BATCHES = ("batch_prepared", "query_failed")
@@ -51,7 +51,7 @@ class StuckBatches(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IncidentFacts:
-    """What sentences about one open incident are made of."""
+    """What sentences about one incident are made of: its cause as it was last, and what that affects."""
 
     rule: str
     #: The cause's subject by its readable name.
@@ -72,17 +72,16 @@ class IncidentFacts:
     usual_ms: int | None = None
     silent_since_ms: int | None = None
     batches: StuckBatches | None = None
-    #: Since when the cause is over, while effects are left; then `summary` is that of the worst effect.
+    #: Since when the cause is over, while effects are left, and the words of the worst of them.
     cause_over_ms: int | None = None
-    #: The words of the cause, where that is over.
-    over_summary: str = ""
+    left_summary: str = ""
 
     @property
     def deadline_kind(self) -> DeadlineKind | None:
         """What the deadline means; None without one."""
         if self.deadline_ms is None:
             return None
-        is_loss = bool(self.batches) or self.rule in _LOSING
+        is_loss = (bool(self.batches) and self.cause_over_ms is None) or self.rule in _LOSING
         return DeadlineKind.LOSS if is_loss else DeadlineKind.ENDS
 
     @property
@@ -98,13 +97,13 @@ class IncidentFacts:
 def incident_title(facts: IncidentFacts) -> Sentence:
     """Return what an open incident is called: its cause in words, without a full stop."""
     if facts.cause_over_ms is not None:
-        return (facts.summary.rstrip("."),)
+        return (facts.left_summary.rstrip("."),)
     if facts.rule in _OF_BATCHES and facts.batches:
         return _batch_title(facts, facts.batches)
     if facts.rule == "open_too_long":
         return _open_title(facts)
     if facts.rule == "coordinator_overdue":
-        return (f"The coordinator of {facts.name} has not aborted it, due for ", Age(facts.since_ms))
+        return (f"{_blocks(facts)} for ", Age(facts.since_ms), ": its coordinator has not aborted it")
     if facts.rule == "hanging":
         whose = " by a transaction that no coordinator owns"
         return (f"{facts.name} has been blocked for ", Age(facts.since_ms), whose)
@@ -115,11 +114,34 @@ def incident_title(facts: IncidentFacts) -> Sentence:
     return (facts.summary.rstrip("."),)
 
 
+def closed_headline(facts: IncidentFacts, outcome: str, *, lasted_ms: int) -> str:
+    """Return what a closed incident was, for how long since its damage began, and how it ended."""
+    lasted = format_duration(lasted_ms // 1_000 * 1_000)
+    return f"{_closed_title(facts, lasted)}. {outcome}".rstrip()
+
+
+def _closed_title(facts: IncidentFacts, lasted: str) -> str:
+    if facts.rule in _OF_BATCHES and facts.batches:
+        if facts.batches.is_orphaned:
+            return f"{plain_text(_batch_title(facts, facts.batches), now_ms=0)}, for {lasted}"
+        were = "was" if len(facts.batches.numbers) == 1 else "were"
+        return f"{_upper(str(facts.batches))} of {facts.name} {were} prepared but not committed for {lasted}"
+    if facts.rule in _OPEN:
+        did = f"blocked {list_names(facts.partitions)}" if facts.partitions else "was open"
+        return f"{facts.name} {did} for {lasted}"
+    if facts.rule == "hanging":
+        return f"{facts.name} was blocked for {lasted} by a transaction that no coordinator owned"
+    if facts.rule == "lso_pinned":
+        return f"The last stable offset of {facts.name} did not move for {lasted}"
+    if facts.rule in ("group_stalled", "query_blocked") and facts.partitions:
+        return f"{facts.name} was blocked at {list_names(facts.partitions)} for {lasted}"
+    return f"{facts.summary.rstrip('.')}. It lasted {lasted}"
+
+
 def incident_explanation(facts: IncidentFacts, *, now_ms: int) -> Sentence:
     """Return what the cause does and how it ends, in a sentence or three."""
     if facts.cause_over_ms is not None:
-        what = f": {facts.over_summary}" if facts.over_summary else ""
-        return ("The cause ended at ", Instant(facts.cause_over_ms), _stop(what or "."))
+        return ("The cause ended at ", Instant(facts.cause_over_ms), _stop(f": {facts.summary}"))
     if facts.batches:
         return _batch_explanation(facts, facts.batches, now_ms)
     if facts.rule == "open_too_long":
@@ -201,8 +223,12 @@ def _open_title(facts: IncidentFacts) -> Sentence:
         if facts.usual_ms is None
         else f"; its commits usually take up to {format_duration(facts.usual_ms)}"
     )
-    blocks = f"has blocked {list_names(facts.partitions)} for " if facts.partitions else "has been open for "
-    return (f"{facts.name} {blocks}", Age(facts.since_ms), *([usual] if usual else []))
+    return (f"{_blocks(facts)} for ", Age(facts.since_ms), *([usual] if usual else []))
+
+
+def _blocks(facts: IncidentFacts) -> str:
+    blocks = f"has blocked {list_names(facts.partitions)}" if facts.partitions else "has been open"
+    return f"{facts.name} {blocks}"
 
 
 def _silence(facts: IncidentFacts) -> Sentence:

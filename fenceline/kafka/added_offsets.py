@@ -91,7 +91,7 @@ def newest_offsets(
     read_ms: int,
 ) -> AddedOffsets:
     """Return what a producer (id and epoch) wrote to one partition, in the order of the log, as one value."""
-    newest = {each[:3]: each for each in written}
+    newest = {offset[:3]: offset for offset in written}
     kept = tuple(newest[place] for place in sorted(newest)[:MOST_OFFSETS])
     return AddedOffsets(*producer, log_partition, kept, len(newest), marker, unread, read_ms)
 
@@ -103,7 +103,7 @@ def pack_offsets(offsets: Iterable[AddedOffset]) -> str:
 
 def unpack_offsets(packed: str) -> tuple[AddedOffset, ...]:
     """Return the offsets that `pack_offsets` wrote."""
-    return tuple(AddedOffset(*each) for each in json.loads(packed))
+    return tuple(AddedOffset(*row) for row in json.loads(packed))
 
 
 def named_log_partitions(record: TransactionRecord) -> Sequence[int]:
@@ -121,23 +121,23 @@ def offsets_of(
     """
     if record.state is TransactionState.EMPTY:
         return NOTHING_ADDED
-    own = {each.log_partition: each for each in read if _is_of(each, record)}
+    own = {partition.log_partition: partition for partition in read if _is_of(partition, record)}
     missing = (*_missing(record, own, unread_because), *_unread(record, own.values()))
-    offsets = tuple(sorted(offset for each in own.values() for offset in each.offsets))
-    read_ms = min((each.read_ms for each in own.values()), default=None)
+    offsets = tuple(sorted(offset for partition in own.values() for offset in partition.offsets))
+    read_ms = min((partition.read_ms for partition in own.values()), default=None)
     observation = Observation.PARTIAL if own else Observation.NONE
     return TransactionOffsets(observation if missing else Observation.COMPLETE, offsets, read_ms, missing)
 
 
 def _is_of(read: AddedOffsets, record: TransactionRecord) -> bool:
-    """Whether these offsets were written by the transaction of a record.
+    """Whether the transaction of a record wrote these offsets.
 
-    By epoch and time, since before transaction version 2 (KIP-890) many transactions have one epoch. An end
-    may raise the epoch: with version 2 every one does, before it the abort of a timeout.
+    By epoch and time: before transaction version 2 (KIP-890) many transactions share one epoch. An end may
+    raise the epoch: every end does in version 2; before it, only the abort of a timeout.
     """
     if read.producer_id != record.producer_id or record.started_ms is None:
         return False
-    instants = [each.at_ms for each in read.offsets]
+    instants = [offset.at_ms for offset in read.offsets]
     if max(instants) < record.started_ms:
         return False
     if record.state is TransactionState.ONGOING:
@@ -149,7 +149,7 @@ def _is_of(read: AddedOffsets, record: TransactionRecord) -> bool:
 def _missing(
     record: TransactionRecord, own: Iterable[int], unread_because: Callable[[], str]
 ) -> Iterator[str]:
-    """Yield what was not read at all."""
+    """Yield the log partitions that were not read."""
     if record.state not in OPEN_STATES:
         if not own:
             yield f"the record of a finished transaction lists no partitions; {unread_because()}"
@@ -161,14 +161,14 @@ def _missing(
 
 
 def _unread(record: TransactionRecord, own: Iterable[AddedOffsets]) -> Iterator[str]:
-    """Yield what is missing of partitions that were read."""
-    for each in own:
-        where = f"{TOPIC}-{each.log_partition}"
-        if each.total > len(each.offsets):
-            yield f"{where}: {len(each.offsets):,} of {count_noun(each.total, 'offset')} are kept"
-        if each.marker:
+    """Yield the gaps in partitions that were read."""
+    for added in own:
+        where = f"{TOPIC}-{added.log_partition}"
+        if added.total > len(added.offsets):
+            yield f"{where}: {len(added.offsets):,} of {count_noun(added.total, 'offset')} are kept"
+        if added.marker:
             continue
-        if each.unread:
-            yield f"{where}: {count_noun(each.unread, 'record')} before its end are not read yet"
+        if added.unread:
+            yield f"{where}: {count_noun(added.unread, 'record')} before its end are not read yet"
         if record.state is not TransactionState.ONGOING:
             yield f"{where}: last read before the transaction ended, not up to its marker"

@@ -97,7 +97,7 @@ class Lived(NamedTuple):
 
 @dataclass(**SLOTS)
 class Folded:
-    """What a fold found: everything that must be saved with the positions it read to."""
+    """The result of a fold: everything that must be saved with the positions it read to."""
 
     #: By the key's raw bytes.
     newest: dict[bytes, Newest] = field(default_factory=dict)
@@ -145,7 +145,7 @@ def fold_records(
 
 _UNKNOWN = Prior()
 _FORGOTTEN = IdHistory()
-_NO_ACTIONS: CausesByRecord = MappingProxyType({})
+_NO_ACTIONS: CausesByRecord = {}
 _NO_COMMIT: tuple[int, ...] = ()
 _NO_TALLY = counting.MinuteTally()
 _add, _count_commit, _NO_LINK = counting.add_duration, counting.count_commit, counting.NO_LINK
@@ -215,7 +215,7 @@ class _IdFold:
             self.folded.lost.add(self.key)
 
     def _step(self, raw: RawRecord, holes: Sequence[int]) -> None:
-        """Fold one record, whatever it is."""
+        """Fold one record of any kind."""
         value, offset, at_ms = raw
         record = Tombstone(self.name, at_ms) if value is None else decode_value(self.name, value)
         if isinstance(record, Undecoded):
@@ -244,11 +244,11 @@ class _IdFold:
         return following < len(holes) and holes[following] <= offset
 
     def _everyday(self, raws: Sequence[RawRecord], at: int) -> int:  # noqa: C901 - one loop, see below
-        """Fold records from `at` on while they are what nearly all are; return where that ends.
+        """Fold records of the usual kinds from `at` on; return the end of that run.
 
-        That is a begin after a commit, an extend, a commit and its completion, of one producer. One long
-        loop on plain numbers, since nine records of ten come this way: it finds what `_step` would in a
-        third of the time (tests/unit/test_aggregate.py compares the two).
+        The usual kinds are a begin after a commit, an extend, a commit and its completion, of one producer.
+        Nine of ten records take this loop on plain numbers. It finds the same as `_step` in a third of the
+        time (tests/unit/test_aggregate.py compares the two).
         """
         last = self.life.record
         if last is None or last.state not in _EVERYDAY:
@@ -305,7 +305,7 @@ class _IdFold:
         return at
 
     def _resume(self, fields: Peek, raw: RawRecord) -> None:
-        """Take the last record that `_everyday` has folded as the one to go on from."""
+        """Continue from the last record that `_everyday` has folded."""
         value, self.offset, _ = raw
         self.found = record_of(self.name, fields, (value or b"\0\0")[1])
         newest = transition_ring.newest_transition(self.fresh[-1], self.partition)
@@ -324,7 +324,7 @@ class _IdFold:
             self._report(made, partitions=held or ())
 
     def _revise(self, before: Transition, now: Transition) -> None:
-        """Replace the newest transition by what it reads as from now on, wherever it is kept."""
+        """Replace the newest transition by its revision, wherever it is kept."""
         if self.fresh:
             self.fresh[-1] = transition_ring.pack_entry(now)
         else:
@@ -361,7 +361,7 @@ class _IdFold:
             tally = self.folded.tallies[where] = counting.MinuteTally()
         return tally
 
-    def _note(self, found: TransactionRecord | Tombstone) -> None:
+    def _note(self, newest: TransactionRecord | Tombstone) -> None:
         if self.folded.lives is not None:
             before, after = self.prior.packed[: transition_ring.SIZE], self.older[: transition_ring.SIZE]
             changed = (before, after) if after != before else (b"", b"")
@@ -369,17 +369,16 @@ class _IdFold:
         self.fresh.reverse()
         packed = transition_ring.pack_ring(self.fresh, self.older)
         record, expired_ms, now = None, None, None
-        if isinstance(found, Tombstone):
-            expired_ms = found.at_ms or 0
+        if isinstance(newest, Tombstone):
+            expired_ms = newest.at_ms or 0
         else:
-            record, now = found, found.state
-            if found.partitions:
+            record, now = newest, newest.state
+            if newest.partitions:
                 # Open: that it writes there is known before it ends.
-                at_ms = found.updated_ms
-                counting.link_tally_at(self.folded.links, self.application, at_ms, found.partitions)
+                at_ms = newest.updated_ms
+                counting.link_tally_at(self.folded.links, self.application, at_ms, newest.partitions)
         place = self.partition, NOT_FROM_LOG if self.lost else self.offset
-        newest = Newest(self.name, self.application, record, expired_ms, *place, packed)
-        self.folded.newest[self.key] = newest
+        self.folded.newest[self.key] = Newest(self.name, self.application, record, expired_ms, *place, packed)
         if now is not self.prior.state:
             _move(self.folded.states, self.prior.state, now)
 

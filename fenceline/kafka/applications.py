@@ -98,13 +98,13 @@ _new = tuple.__new__
 
 #: Engines name applications themselves: the group of Streams and Connect, the prefix of our sink.
 _NAMED_BY_ENGINES = frozenset({Shape.STREAMS, Shape.CONNECT, Shape.FENCELINE_SINK})
-#: Those of the configuration, where one of them names an application; see `name_applications`.
+#: The configuration's owners, if one of them names an application; see `name_applications`.
 _OWNERS: list[Owner] = []
 
 
 def name_applications(owners: Sequence[Owner]) -> None:
     """Let `application_of` return the names that `[[owners]]` give, from now on in this process."""
-    _OWNERS[:] = owners if any(each.application for each in owners) else ()
+    _OWNERS[:] = owners if any(owner.application for owner in owners) else ()
 
 
 def application_of(transactional_id: str) -> Application:
@@ -112,11 +112,11 @@ def application_of(transactional_id: str) -> Application:
 
     The first owner whose pattern fits the id, or its application by shape, counts.
     """
-    found = application_by_shape(transactional_id)
-    if not _OWNERS or found.kind in _NAMED_BY_ENGINES:
-        return found
-    owner = owner_of((transactional_id, found.application), _OWNERS)
-    return found._replace(application=owner.application) if owner and owner.application else found
+    application = application_by_shape(transactional_id)
+    if not _OWNERS or application.kind in _NAMED_BY_ENGINES:
+        return application
+    owner = owner_of((transactional_id, application.application), _OWNERS)
+    return application._replace(application=owner.application) if owner and owner.application else application
 
 
 def application_by_shape(transactional_id: str) -> Application:
@@ -140,10 +140,10 @@ def application_by_shape(transactional_id: str) -> Application:
         if len(number) == _UUID_NODE_LENGTH and _UUID.match(transactional_id[-_UUID_LENGTH:]):
             return _unnumbered(transactional_id)
         return _numbered(stem[:-1], number)
-    found = last == "s" and _SINK.search(transactional_id, max(0, len(transactional_id) - _SINK_TAIL))
-    if found:
-        name = _name(transactional_id[: found.start()])
-        return _new(Application, (name, found[1], found[2], Shape.FENCELINE_SINK))
+    match = last == "s" and _SINK.search(transactional_id, max(0, len(transactional_id) - _SINK_TAIL))
+    if match:
+        name = _name(transactional_id[: match.start()])
+        return _new(Application, (name, match[1], match[2], Shape.FENCELINE_SINK))
     return _unnumbered(transactional_id)
 
 
@@ -153,9 +153,9 @@ def sink_id_stem(prefix: str, ledger_id: str) -> str:
 
 
 def is_pooled(transactional_id: str) -> bool:
-    """Whether an id is one of a fixed number that are used again: our own sink's, unless it names batches."""
-    found = application_by_shape(transactional_id)
-    return found.kind is Shape.FENCELINE_SINK and "-b" not in found.slot
+    """Whether an id is one of a fixed set that is used again: our own sink's, unless it names batches."""
+    application = application_by_shape(transactional_id)
+    return application.kind is Shape.FENCELINE_SINK and "-b" not in application.slot
 
 
 def _numbered(head: str, number: str) -> Application:
@@ -167,7 +167,7 @@ def _numbered(head: str, number: str) -> Application:
 
 
 def _of_head(head: str) -> Application:
-    """Return what is behind every id that begins with `head` and goes on with a number."""
+    """Return what is behind every id that starts with `head` and a number."""
     process = head[-_UUID_LENGTH:]
     if process.count("-") == 4 and _UUID.match(process):
         return _new(Application, (_name(head[:-_UUID_LENGTH]), process, "", Shape.STREAMS))
@@ -195,16 +195,16 @@ def _underscored(head: str, number: str) -> Application:
 
 
 def _unnumbered(name: str) -> Application:
-    """An id that does not end in a number of its own."""
+    """Return what is behind an id without a number of its own at the end."""
     if name.startswith(_LEADER):
         return _new(Application, (_name(name), "leader", "", Shape.CONNECT))
-    if name.endswith("-lease") and (found := _SINK_LEASE.search(name, max(0, len(name) - _SINK_TAIL))):
-        return _new(Application, (_name(name[: found.start()]), found[1], found[2], Shape.FENCELINE_SINK))
+    if name.endswith("-lease") and (match := _SINK_LEASE.search(name, max(0, len(name) - _SINK_TAIL))):
+        return _new(Application, (_name(name[: match.start()]), match[1], match[2], Shape.FENCELINE_SINK))
     return _other(name, "", Shape.PLAIN)
 
 
 def _other(name: str, number: str, kind: Shape) -> Application:
-    """No framework's shape: `kind`, or random where the name has a random word."""
+    """Return what is behind an id without a framework's shape: `kind`, or random if it has a random word."""
     left, words = _apart(name)
     if words:
         return _new(Application, (_fitting(left), words, number, Shape.RANDOM))
@@ -213,12 +213,12 @@ def _other(name: str, number: str, kind: Shape) -> Application:
 
 
 def _name(text: str) -> str:
-    """The name in what a framework's shape leaves of an id."""
+    """Return the name in the rest of an id after a framework's shape."""
     return _fitting(_apart(text)[0])
 
 
 def _apart(text: str) -> tuple[str, str]:
-    """What an operator chose, without separators at its ends, and the random words."""
+    """Return the operator's words, without separators at the ends, and the random words."""
     # Most have no digit, and searching for one is much quicker than searching for words.
     parts = _RANDOM.split(text) if _DECIMAL.search(text) else ()
     if len(parts) < 2:
@@ -228,7 +228,7 @@ def _apart(text: str) -> tuple[str, str]:
 
 
 def _fitting(name: str) -> str:
-    """A name that is neither empty nor too long."""
+    """Return a name that is neither empty nor too long."""
     if 0 < len(name) <= LONGEST:
         return name
     if not name:

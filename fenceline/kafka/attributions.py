@@ -93,14 +93,14 @@ def action_of(transition: Transition, records: CausesByRecord) -> int | None:
     """Return the number of the action that caused a transition, None for one that is not ours."""
     if transition.reason not in ACTION_REASONS:
         return None
-    found = records.get(_identity(transition)) or records.get(_initialisation_after(transition))
-    return None if found is None else found.action
+    record = records.get(_identity(transition)) or records.get(_initialisation_after(transition))
+    return None if record is None else record.action
 
 
 def _attributed(
     transition: Transition, following: Transition | None, records: CausesByRecord
 ) -> Transition | None:
-    """Return a transition as an action of ours makes it read, None where it is none of ours."""
+    """Return a transition as revised by an action of ours; None if no action of ours caused it."""
     ours = records.get(_identity(transition))
     if ours is None:
         holds = _holds_our_initialisation(transition, following, records)
@@ -117,7 +117,7 @@ def _attributed(
 def _holds_our_initialisation(
     transition: Transition, following: Transition | None, records: CausesByRecord
 ) -> bool:
-    """Whether an abort that is not ours ends with our initialisation, which made no transition of its own."""
+    """Whether somebody else's abort ends with our initialisation, which made no transition of its own."""
     identity = _initialisation_after(transition)
     if transition.kind not in ABORTS or transition.gap_ms is None or identity not in records:
         return False
@@ -125,7 +125,7 @@ def _holds_our_initialisation(
 
 
 def _is_part(following: Transition, abort: Transition, records: CausesByRecord) -> bool:
-    """Whether an initialisation belongs to the abort before it: both are of the same fence."""
+    """Whether an initialisation belongs to the abort before it: both come from the same fence."""
     ours = records.get(_identity(following))
     if ours is None or following.open_ms is not None or following.kind not in _INITIALISATIONS:
         return False
@@ -170,7 +170,7 @@ def _ended(transition: Transition, ours: ActionCause) -> Transition:
 
 
 def _identity(transition: Transition) -> RecordIdentity:
-    """Return the record of a transition: of one that ended a transaction the decision, else its own."""
+    """Return the record behind a transition: the decision where it ended a transaction, else its own."""
     state = TransactionState.EMPTY
     if transition.open_ms is not None:
         state = (

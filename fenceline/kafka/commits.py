@@ -17,6 +17,7 @@ from fenceline.decode.consumer_offsets import (
     GroupMember,
     GroupMetadata,
     GroupTombstone,
+    Member,
     Newer,
     OffsetCommit,
     OffsetTombstone,
@@ -29,7 +30,7 @@ from fenceline.kafka.groups import Commit
 TOPIC = "__consumer_offsets"
 #: How many commits of a key are kept, the newest included.
 MOST_COMMITS = 20
-#: Those are at least so far apart: of a group that commits ten times a second twenty would show little.
+#: The least distance between them: twenty commits of a group with ten a second would show little.
 _APART_MS = 1_000
 #: How many records of a key are used for that, of all that came at once while catching up. The last ones:
 #: spread over more time they would suggest that the group commits more seldom than it does.
@@ -64,16 +65,25 @@ class Gone(NamedTuple):
     log_offset: int
 
 
-class Joined(NamedTuple):
-    """The members of a group, by their ids: the client's own name, and its host."""
+class MemberSeen(NamedTuple):
+    """A member of a group: the client's own name, its host, and the topics that it subscribes to."""
 
-    members: Mapping[str, tuple[str, str]]
+    client_id: str
+    host: str
+    #: None where they are not known.
+    topics: tuple[str, ...] | None = None
+
+
+class Joined(NamedTuple):
+    """The members of a group, by their ids."""
+
+    members: Mapping[str, MemberSeen]
     log_partition: int
     log_offset: int
 
 
 #: What happened to a group's members: all of them anew, or one that came or left (None).
-_Change = Mapping[str, tuple[str, str]] | tuple[str, tuple[str, str] | None]
+_Change = Mapping[str, MemberSeen] | tuple[str, MemberSeen | None]
 
 
 @dataclass(slots=True)
@@ -90,35 +100,35 @@ class CommitBatch:
     newer: Counter[int] = field(default_factory=Counter)
 
 
-def read_commits(seen: CommitBatch, partition: int, records: Records) -> None:
+def read_commits(batch: CommitBatch, partition: int, records: Records) -> None:
     """Go through one partition's records; `seen` grows by what they hold. Never raises."""
     for key, raws in records.items():
         if key[:2] in _COMMIT_KEYS:
-            _read_commits(seen, partition, key, raws)
+            _read_commits(batch, partition, key, raws)
         else:
-            _read_other(seen, partition, key, raws)
+            _read_other(batch, partition, key, raws)
 
 
-def _read_commits(seen: CommitBatch, partition: int, key: bytes, raws: Sequence[RawRecord]) -> None:
+def _read_commits(batch: CommitBatch, partition: int, key: bytes, raws: Sequence[RawRecord]) -> None:
     for number in range(len(raws) - 1, -1, -1):
         raw = raws[number]
-        found = decode_record(key, raw.value)
-        if isinstance(found, OffsetCommit):
+        decoded = decode_record(key, raw.value)
+        if isinstance(decoded, OffsetCommit):
             commits = _last_commits(raws[: number + 1])
-            values = (found.offset, found.leader_epoch, found.metadata, found.commit_ms, commits)
+            values = (decoded.offset, decoded.leader_epoch, decoded.metadata, decoded.commit_ms, commits)
             kept = _new(KeptCommits, (*values, partition, raw.offset))
-            return _take(seen, _new(CommitKey, (found.group, found.topic, found.partition)), kept)
-        if isinstance(found, OffsetTombstone):
-            return _take(seen, CommitKey(*found), Gone(raw.offset))
-        if isinstance(found, Undecoded):
-            _count(seen, partition, raw, found)
+            return _take(batch, _new(CommitKey, (decoded.group, decoded.topic, decoded.partition)), kept)
+        if isinstance(decoded, OffsetTombstone):
+            return _take(batch, CommitKey(*decoded), Gone(raw.offset))
+        if isinstance(decoded, Undecoded):
+            _count(batch, partition, raw, decoded)
 
 
-def _take(seen: CommitBatch, where: CommitKey, found: KeptCommits | Gone) -> None:
+def _take(batch: CommitBatch, where: CommitKey, commits: KeptCommits | Gone) -> None:
     # Two versions of a key name one place: what lies behind is the newer.
-    before = seen.newest.get(where)
-    if before is None or before.log_offset < found.log_offset:
-        seen.newest[where] = found
+    before = batch.newest.get(where)
+    if before is None or before.log_offset < commits.log_offset:
+        batch.newest[where] = commits
 
 
 def _last_commits(raws: Sequence[RawRecord]) -> tuple[Commit, ...]:
@@ -127,10 +137,10 @@ def _last_commits(raws: Sequence[RawRecord]) -> tuple[Commit, ...]:
     if None in values:
         values = values[len(values) - values[::-1].index(None) :]
     known = [value for value in values if value is not None]
-    found = peek_commits(known)
-    if found is None:
-        found = [each for value in known for each in peek_commits([value]) or ()]
-    return thin_commits([_new(Commit, each) for each in found])
+    rows = peek_commits(known)
+    if rows is None:
+        rows = [row for value in known for row in peek_commits([value]) or ()]
+    return thin_commits([_new(Commit, row) for row in rows])
 
 
 def thin_commits(commits: Iterable[Commit]) -> tuple[Commit, ...]:
@@ -155,39 +165,68 @@ def pack_commits(commits: Iterable[Commit]) -> str:
 
 def unpack_commits(text: str) -> tuple[Commit, ...]:
     """Return the commits that `pack_commits` wrote."""
-    return tuple([Commit(*each) for each in json.loads(text)]) if text else ()
+    return tuple([Commit(*row) for row in json.loads(text)]) if text else ()
 
 
-def _read_other(seen: CommitBatch, partition: int, key: bytes, raws: Sequence[RawRecord]) -> None:
-    """Take the newest record of a key that is no commit's."""
+def _read_other(batch: CommitBatch, partition: int, key: bytes, raws: Sequence[RawRecord]) -> None:
+    """Read the newest record of a key that is not a commit's."""
     newest = raws[-1]
-    found = decode_record(key, newest.value)
+    decoded = decode_record(key, newest.value)
     change: _Change
-    match found:
+    match decoded:
         case Newer(kind):
-            seen.newer[kind] += len(raws)
+            batch.newer[kind] += len(raws)
             return
         case GroupMetadata():
-            change = {each.member_id: (each.client_id, each.host) for each in found.members}
+            change = {member.member_id: _member_seen(member) for member in decoded.members}
         case GroupTombstone():
             change = {}
         case GroupMember(_, member_id, member):
-            change = member_id, member and (member.client_id, member.host)
+            change = member_id, member and _member_seen(member)
         case Undecoded():
-            _count(seen, partition, newest, found)
+            _count(batch, partition, newest, decoded)
             return
         case _:
             return
-    seen.changes.setdefault(found.group, []).append((partition, newest.offset, change))
+    batch.changes.setdefault(decoded.group, []).append((partition, newest.offset, change))
 
 
-def _count(seen: CommitBatch, partition: int, raw: RawRecord, found: Undecoded) -> None:
-    seen.undecoded[found.reason] += 1
-    seen.strange.setdefault(found.reason, (partition, raw.offset, found.detail))
+def _member_seen(member: Member) -> MemberSeen:
+    return MemberSeen(member.client_id, member.host, member.topics)
+
+
+def pack_members(members: Mapping[str, MemberSeen]) -> str:
+    """Return members as compact JSON text: {member id: [client id, host, topics if they are known]}."""
+    packed = {
+        name: [*member[:2]] if member.topics is None else [*member[:2], member.topics]
+        for name, member in members.items()
+    }
+    return json.dumps(packed, separators=(",", ":"))
+
+
+def unpack_members(text: str) -> Mapping[str, MemberSeen]:
+    """Return the members that `pack_members` wrote."""
+    return {
+        name: MemberSeen(client_id, host, tuple(topics[0]) if topics else None)
+        for name, (client_id, host, *topics) in (json.loads(text) if text else {}).items()
+    }
+
+
+def subscribed_topics(members: Mapping[str, MemberSeen]) -> frozenset[str] | None:
+    """Return the topics that the members of a group subscribe to; None where that is not known of one."""
+    topics = [member.topics for member in members.values()]
+    if not topics or None in topics:
+        return None
+    return frozenset(topic for member in topics for topic in member or ())
+
+
+def _count(batch: CommitBatch, partition: int, raw: RawRecord, undecoded: Undecoded) -> None:
+    batch.undecoded[undecoded.reason] += 1
+    batch.strange.setdefault(undecoded.reason, (partition, raw.offset, undecoded.detail))
 
 
 def merge_commits(kept: KeptCommits, before: Sequence[Commit]) -> KeptCommits:
-    """Put a place's newest commit onto the last commits that were known of it."""
+    """Add a place's newest commit to its last known commits."""
     if not before:
         return kept
     new = [commit for commit in kept.commits if commit.at_ms >= before[-1].at_ms]
@@ -195,11 +234,11 @@ def merge_commits(kept: KeptCommits, before: Sequence[Commit]) -> KeptCommits:
 
 
 def merge_members(
-    changes: Sequence[tuple[int, int, _Change]], before: Mapping[str, tuple[str, str]]
+    changes: Sequence[tuple[int, int, _Change]], before: Mapping[str, MemberSeen]
 ) -> Joined:  # fmt: skip
-    """Put changes of a group's members onto those that were known, in the order of the log."""
+    """Apply changes of a group's members to the known members, in log order."""
     members = dict(before)
-    ordered = sorted(changes, key=lambda each: each[1])
+    ordered = sorted(changes, key=lambda change: change[1])
     for _, _, change in ordered:
         if isinstance(change, Mapping):
             members = dict(change)

@@ -8,13 +8,13 @@ from typing import NamedTuple, Optional
 
 from fenceline.compat import SLOTS
 from fenceline.facts import TopicPartitions, TransactionRecord, TransactionState, TransitionKind
-from fenceline.histograms import Histogram, bucket_of, merge_histograms
+from fenceline.series.histograms import Histogram, bucket_of, merge_histograms
 
 #: The topic that holds groups' offsets: its partition limits which groups a transaction commits for.
 OFFSETS_TOPIC = "__consumer_offsets"
 #: The partition of a link to any other topic, whichever of its partitions were written.
 WHOLE_TOPIC = -1
-#: What applications write is counted in spans of so long.
+#: The span in which the writes of applications are counted.
 LINK_SPAN_MS = 900_000
 #: The topics of an application in one fold; what is beyond counts for `MORE_TOPICS`.
 MOST_TOPICS = 500
@@ -117,17 +117,17 @@ def count_commit(
 
 def by_topic(links: LinkTallies) -> Mapping[LinkKey, LinkTally]:
     """Return tallies by topic: those of several sets of partitions added up."""
-    found: dict[LinkKey, LinkTally] = {}
+    tallies: dict[LinkKey, LinkTally] = {}
     topics: dict[tuple[str, int], int] = {}
     for (application, start_ms, partitions), tally in links.items():
         for topic, partition in _touched(partitions):
             key = LinkKey(application, start_ms, topic, partition)
-            if key not in found and topics.get(key[:2], 0) >= MOST_TOPICS:
+            if key not in tallies and topics.get(key[:2], 0) >= MOST_TOPICS:
                 key = key._replace(topic=MORE_TOPICS, partition=WHOLE_TOPIC)
-            if key not in found:
+            if key not in tallies:
                 topics[key[:2]] = topics.get(key[:2], 0) + 1
-            found[key] = merge_link_tallies(found[key], tally) if key in found else tally
-    return found
+            tallies[key] = merge_link_tallies(tallies[key], tally) if key in tallies else tally
+    return tallies
 
 
 def merge_link_tallies(one: LinkTally, other: LinkTally) -> LinkTally:

@@ -43,7 +43,7 @@ def pack_ends(ends: Sequence[EndOffset]) -> str:
 
 def unpack_ends(text: str) -> tuple[EndOffset, ...]:
     """Return the ends that `pack_ends` wrote."""
-    return tuple(EndOffset(*each) for each in json.loads(text or "[]"))
+    return tuple(EndOffset(*row) for row in json.loads(text or "[]"))
 
 
 def newest_end(text: str) -> EndOffset | None:
@@ -74,20 +74,20 @@ def add_end(text: str, end: EndOffset, stood_ms: int | None) -> str:
 
 def thin_ends(ends: Sequence[EndOffset], now_ms: int) -> list[EndOffset]:
     """Return the ends that are worth keeping; the oldest one goes only when the next is too old as well."""
-    recent = [each for each in ends if now_ms - each.at_ms <= _OLDEST_MS]
+    recent = [end for end in ends if now_ms - end.at_ms <= _OLDEST_MS]
     older = ends[: len(ends) - len(recent)]
     return [*older[-1:], *_spaced(recent, now_ms)]
 
 
 def _spaced(ends: Sequence[EndOffset], now_ms: int) -> Iterator[EndOffset]:
-    """Yield ends so that the newest stays, and of the others the oldest of each span of time."""
+    """Yield the newest end, and the oldest end of each span of time."""
     last: tuple[int, int] | None = None
-    for number, each in enumerate(ends):
-        space = next(space for age, space in STEPS if now_ms - each.at_ms <= age)
-        span = space, each.at_ms // space
+    for number, end in enumerate(ends):
+        space = next(space for age, space in STEPS if now_ms - end.at_ms <= age)
+        span = space, end.at_ms // space
         if span != last or number == len(ends) - 1:
             last = span
-            yield each
+            yield end
 
 
 def passed_ms(ends: Sequence[EndOffset], offset: int, *, committed: bool) -> Passed | None:

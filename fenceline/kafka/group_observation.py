@@ -22,6 +22,7 @@ from fenceline.kafka.groups import (
     add_point,
     committed_in,
     is_beyond_end,
+    lag_to_lso,
     status_of,
     to_read,
     waiting_state,
@@ -130,9 +131,8 @@ class Stood(NamedTuple):
     @property
     def lag_lso(self) -> int | None:
         """Return the lag to the last stable offset: 0 beyond it, and where nothing is left to read."""
-        if self.offset is None or self.lso is None or is_beyond_end(self.offset, self.high_watermark):
-            return None
-        return 0 if self.only_markers else max(0, self.lso - self.offset)
+        ends = self.log_start, self.lso, self.high_watermark
+        return lag_to_lso(self.offset, *ends, only_markers=self.only_markers)
 
     @property
     def lag_hw(self) -> int | None:
@@ -155,7 +155,7 @@ class Logged(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What else is known of a partition when a group's status in it is evaluated."""
+    """Other facts about a partition for evaluating a group's status in it."""
 
     offsets: Offsets | None
     only_markers: bool = False
@@ -166,6 +166,8 @@ class Around:
     #: The group's own pending commits.
     pending: Sequence[GroupBlocker] = ()
     isolation: Isolation = Isolation.UNKNOWN
+    #: False where the group has members and none of them subscribes to the topic.
+    is_assigned: bool = True
 
     @property
     def readable(self) -> Offsets | None:
@@ -191,7 +193,8 @@ def observe_partition(
     offsets = around.offsets
     unread = to_read(offset, around.readable, around.only_markers)
     points = _points(before, offset, unread, now_ms)
-    waits = waiting_state(offset, around.readable, around.only_markers)
+    assigned = around.is_assigned
+    waits = waiting_state(offset, around.readable, around.only_markers) if assigned else None
     waiting_ms = _waiting_ms(before, waits, offsets, unstable, now_ms)
     return Stood(
         offset=offset,
@@ -212,7 +215,9 @@ def observe_partition(
             now_ms=now_ms,
             at_lso_ms=now_ms - waiting_ms if waits is Waiting.PROBABLY and waiting_ms is not None else None,
             blocked_after_ms=blocked_after_ms,
-        ),
+        )
+        if assigned
+        else GroupStatus.LEFT,
         waiting=waits,
         waiting_ms=waiting_ms,
         blockers=_blockers(waits, unstable, around),
@@ -260,21 +265,21 @@ def _commit_ms(before: Stood | None, offset: int | None, known: Logged | None, n
 def _commits(
     before: Stood | None, offset: int | None, known: Logged | None, points: Sequence[Point], now_ms: int
 ) -> Sequence[Commit]:
-    """Return the last commits by our clock: from the log, else as polls have observed them."""
+    """Return the last commits by our clock: from the log, else from our polls."""
     if known is not None:
         ahead_ms = known.ahead_ms
-        return [Commit(to_local_ms(at, now_ms=now_ms, ahead_ms=ahead_ms), each) for at, each in known.commits]
+        return [Commit(to_local_ms(at, now_ms=now_ms, ahead_ms=ahead_ms), row) for at, row in known.commits]
     if offset is None:
         return ()
-    seen = committed_in(points)
+    commits = committed_in(points)
     first_ms = before.commit_ms if before is not None and before.offset == offset else None
-    if seen and first_ms is not None and first_ms <= now_ms:
-        return (*seen[:-1], Commit(min(first_ms, seen[-1].at_ms), offset))
-    return seen or (Commit(now_ms, offset),)
+    if commits and first_ms is not None and first_ms <= now_ms:
+        return (*commits[:-1], Commit(min(first_ms, commits[-1].at_ms), offset))
+    return commits or (Commit(now_ms, offset),)
 
 
 def _all_ends(around: Around, points: Sequence[Point], now_ms: int) -> Sequence[EndOffset]:
-    """Return the end offsets over time: the partition's history, else what polls of this group observed."""
+    """Return the end offsets over time: the partition's history, else those of this group's polls."""
     known: Iterable[EndOffset] = around.ends or [
         EndOffset(p.at_ms, p.offset + p.lag, p.offset + p.lag) for p in points[:-1]
     ]
@@ -286,7 +291,7 @@ def _all_ends(around: Around, points: Sequence[Point], now_ms: int) -> Sequence[
 def _unread_ms(
     offset: int | None, around: Around, points: Sequence[Point], now_ms: int, *, committed: bool = True
 ) -> int | None:
-    """Return for how long the record at `offset` has been there; None where it is not, or came too early."""
+    """Return the age of the record at `offset`; None where it does not exist or came too early."""
     if offset is None or around.offsets is None:
         return None
     passed = ends.passed_ms(_all_ends(around, points, now_ms), offset, committed=committed)
@@ -296,11 +301,11 @@ def _unread_ms(
 
 
 def _lag_ms(offset: int | None, around: Around, points: Sequence[Point], now_ms: int) -> int | None:
-    """Return how old the oldest record is that the group has before it, whether it may read it or not."""
+    """Return the age of the oldest record before the group, readable or not."""
     if offset is None or around.offsets is None or is_beyond_end(offset, around.offsets.high_watermark):
         return None
     # Markers and aborted records are no news: the first record lies behind the LSO, if anywhere.
-    first = around.offsets.lso if around.only_markers else offset
+    first = around.offsets.lso if around.only_markers else max(offset, around.offsets.log_start)
     if first >= around.offsets.high_watermark:
         return 0
     return _unread_ms(first, around, points, now_ms, committed=False)
@@ -309,9 +314,9 @@ def _lag_ms(offset: int | None, around: Around, points: Sequence[Point], now_ms:
 def _waiting_ms(
     before: Stood | None, waits: Waiting | None, offsets: Offsets | None, unstable: bool, now_ms: int
 ) -> int | None:
-    """Return since when the group is at this very LSO; else, since when a commit of it is pending.
+    """Return since when the group is at this LSO, or else since when its commit is pending.
 
-    An LSO never comes back to where it was, so one that is the same has not moved in between.
+    An LSO never returns to an old offset, so an equal LSO has not moved.
     """
     at_lso = waits is Waiting.PROBABLY and offsets is not None
     if not at_lso and not unstable:

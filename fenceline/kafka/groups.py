@@ -34,10 +34,13 @@ class GroupStatus(StrEnum):
     BLOCKED = "BLOCKED"
     #: Too little is known yet, or it cannot be seen.
     UNKNOWN = "UNKNOWN"
+    #: Not assigned: it has members, and none of them subscribes to the topic any more.
+    LEFT = "LEFT"
 
 
 #: From harmless to worst.
 STATUSES = (
+    GroupStatus.LEFT,
     GroupStatus.OK,
     GroupStatus.UNKNOWN,
     GroupStatus.WARN,
@@ -97,7 +100,7 @@ STALL_AFTER_MS = 30_000
 #: A group at an LSO that has not moved for so long is blocked. Shorter transactions are a healthy topic's
 #: everyday work: without this, its groups would flicker through BLOCKED with each of them.
 BLOCKED_AFTER_MS = 10_000
-#: So many commits at one offset are no chance.
+#: Commits at one offset that are no coincidence.
 _STALLED_COMMITS = 3
 #: Where one pause outlasts all the rest, the usual one counts so many times.
 _USUAL_PAUSES = 20
@@ -151,13 +154,28 @@ def is_beyond_end(offset: int | None, high_watermark: int | None) -> bool:
 
 
 def to_read(offset: int | None, offsets: Offsets | None, only_markers: bool) -> int | None:
-    """Return how many offsets a read_committed consumer has before it; None where that is unknown.
-
-    Lag to the LSO, but 0 where nothing but markers and aborted records lies between (`only_markers`).
-    """
-    if offset is None or offsets is None or is_beyond_end(offset, offsets.high_watermark):
+    """Return how many offsets a read_committed consumer has before it; None where that is unknown."""
+    if offsets is None:
         return None
-    return 0 if only_markers else max(0, offsets.lso - max(offset, offsets.log_start))
+    ends = offsets.log_start, offsets.lso, offsets.high_watermark
+    return lag_to_lso(offset, *ends, only_markers=only_markers)
+
+
+def lag_to_lso(
+    offset: int | None,
+    log_start: int | None,
+    lso: int | None,
+    high_watermark: int | None,
+    *,
+    only_markers: bool,
+) -> int | None:
+    """Return the lag to the LSO of what can be read; None where that is unknown.
+
+    Deleted offsets do not count. It is 0 where only markers and aborted records are left (`only_markers`).
+    """
+    if offset is None or lso is None or is_beyond_end(offset, high_watermark):
+        return None
+    return 0 if only_markers else max(0, lso - max(offset, log_start or 0))
 
 
 def waiting_state(offset: int | None, offsets: Offsets | None, only_markers: bool) -> Waiting | None:
@@ -208,21 +226,20 @@ def status_of(
         return GroupStatus.STALL
     if commits[-1].offset < max(commit.offset for commit in commits):
         return GroupStatus.REWIND
-    if trend_of([(point.at_ms, point.lag) for point in points]) is LagTrend.GROWING and _never_read_all(
-        points
-    ):
+    trend = trend_of([(point.at_ms, point.lag) for point in points])
+    if trend is LagTrend.GROWING and all(point.lag > 0 for point in points):
         return GroupStatus.WARN
     return GroupStatus.OK if len(commits) > 1 else GroupStatus.UNKNOWN
 
 
 def _usual_ms(commits: Sequence[Commit]) -> int:
-    """Return how long the remembered commits took, without a pause that outlasts all the rest."""
+    """Return how long the remembered commits took, without one pause longer than the rest together."""
     pauses = [later.at_ms - sooner.at_ms for sooner, later in pairwise(commits)]
     return int(min(sum(pauses), _USUAL_PAUSES * median(pauses))) if pauses else 0
 
 
 def _stalls(commits: Sequence[Commit], unread_ms: int | None, now_ms: int) -> bool:
-    """Whether the last commits are of one offset, and there was something behind it all the time."""
+    """Whether the last commits have one offset while there was something to read all the time."""
     run = 1
     while run < len(commits) and commits[-1 - run].offset == commits[-1].offset:
         run += 1
@@ -231,10 +248,6 @@ def _stalls(commits: Sequence[Commit], unread_ms: int | None, now_ms: int) -> bo
     first_ms = commits[-run].at_ms
     there_ms = first_ms if unread_ms is None else max(first_ms, now_ms - unread_ms)
     return commits[-1].at_ms - there_ms >= STALL_AFTER_MS
-
-
-def _never_read_all(points: Sequence[Point]) -> bool:
-    return all(point.lag > 0 for point in points)
 
 
 def trend_of(lags: Sequence[tuple[int, int]]) -> LagTrend | None:
@@ -261,11 +274,11 @@ def add_point(points: Sequence[Point], new: Point) -> tuple[Point, ...]:
 
 def committed_in(points: Sequence[Point]) -> tuple[Commit, ...]:
     """Return the commits that polls have observed: each new offset, with the instant of the first poll."""
-    found: list[Commit] = []
+    commits: list[Commit] = []
     for point in points:
-        if not found or found[-1].offset != point.offset:
-            found.append(Commit(point.at_ms, point.offset))
-    return tuple(found)
+        if not commits or commits[-1].offset != point.offset:
+            commits.append(Commit(point.at_ms, point.offset))
+    return tuple(commits)
 
 
 def worst_status(statuses: Sequence[GroupStatus]) -> GroupStatus:

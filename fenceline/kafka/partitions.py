@@ -10,7 +10,7 @@ in two consecutive polls, hangs.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fenceline.compat import SLOTS, StrEnum
@@ -69,7 +69,7 @@ WORST_VERDICTS = VERDICTS[::-1]
 
 
 class VerdictReason(StrEnum):
-    """Why a verdict; `fenceline.explanations` puts grounds into words."""
+    """Why a verdict; `fenceline.text.explanations` puts grounds into words."""
 
     #: Its coordinator names this partition as one of the open transaction's.
     OWNED = "owned"
@@ -109,6 +109,8 @@ class Pin:
     ground: VerdictReason
     #: By our own clock: since when its coordinator reports a Prepare* state; None in any other state.
     prepared_ms: int | None = None
+    #: By our own clock: when anything of it was last found changed; None where that is not kept.
+    seen_ms: int | None = None
 
     @property
     def key(self) -> PinKey:
@@ -304,6 +306,29 @@ class KnownPartition(NamedTuple):
     def is_lso_behind(self) -> bool:
         """Whether the LSO was below the high watermark when it was seen last."""
         return self.lso is not None and self.high_watermark is not None and self.lso < self.high_watermark
+
+
+@dataclass(frozen=True, **SLOTS)
+class ObservedPartitions:
+    """What one poll found that was not known before, and all that could not be read."""
+
+    at_ms: int
+    #: Whether all partitions were polled, and not only those with open transactions.
+    full: bool
+    rows: Mapping[TopicPartition, KnownPartition] = field(default_factory=dict)
+    #: The histories that have another point.
+    ends: Mapping[TopicPartition, str] = field(default_factory=dict)
+    #: Partitions of topics that are no more.
+    gone: frozenset[TopicPartition] = frozenset()
+    pins: tuple[Pin, ...] = ()
+    ended: tuple[PinKey, ...] = ()
+    #: Reasons by scope of everything that cannot be seen now; None where nothing of it has changed.
+    gaps: Mapping[str, str] | None = None
+    #: How many partitions have each verdict.
+    verdicts: Mapping[PartitionVerdict, int] = field(default_factory=dict)
+    took_ms: int = 0
+    requests: int = 0
+    broker_ms: float = 0.0
 
 
 def update_partition(

@@ -122,21 +122,22 @@ def streams_topic(application: str, topic: str) -> StreamsTopic | None:
     return None if topic == OFFSETS_TOPIC else StreamsTopic.SINK
 
 
-def _of_streams(of: Application, clients: Sequence[GroupClient]) -> ProducerIdentity:
-    is_process = len(of.member) == _UUID_LENGTH
+def _of_streams(application: Application, clients: Sequence[GroupClient]) -> ProducerIdentity:
+    is_process = len(application.member) == _UUID_LENGTH
     if is_process:
-        parts: tuple[tuple[str, str], ...] = (("process", of.member), ("thread", of.slot))
-        own = f"{of.application}-{of.member}{_THREAD}{of.slot}-"
+        parts: tuple[tuple[str, str], ...] = (("process", application.member), ("thread", application.slot))
+        own = f"{application.application}-{application.member}{_THREAD}{application.slot}-"
     else:
-        parts, own = (("task", f"{of.member}_{of.slot}"),), f"{of.application}-"
-    own_clients = (each for each in clients if each.client_id.startswith(own))
-    client = next((each for each in own_clients if _THREAD in each.client_id), None)
+        parts, own = (("task", f"{application.member}_{application.slot}"),), f"{application.application}-"
+    own_clients = (client for client in clients if client.client_id.startswith(own))
+    client = next((client for client in own_clients if _THREAD in client.client_id), None)
     if client is None:
-        return ProducerIdentity(Engine.KAFKA_STREAMS, of.application, parts)
-    sign = f"client {client.client_id} is a member of group {of.application}"
+        return ProducerIdentity(Engine.KAFKA_STREAMS, application.application, parts)
+    sign = f"client {client.client_id} is a member of group {application.application}"
     # A task of exactly_once, before version 2, may be any member's.
     host = client.host.lstrip("/") if is_process else ""
-    return ProducerIdentity(Engine.KAFKA_STREAMS, of.application, parts, sign, host, of.application)
+    name = application.application
+    return ProducerIdentity(Engine.KAFKA_STREAMS, name, parts, sign, host, name)
 
 
 def _of_connect(transactional_id: str, known_ids: Container[str]) -> ProducerIdentity | None:

@@ -281,13 +281,14 @@ def _taken_over(
     """Judge by the timeout whether a producer initialised the id, or an Admin that fences.
 
     Never certain: an Admin may be given another timeout, or have ended the transaction by a first request
-    without the second one that a producer made instead.
+    without the second one that a producer made instead. A producer may be configured with the Admin's
+    timeout, and leaves the same records until it begins a transaction.
     """
     if record.timeout_ms != ADMIN_TIMEOUT_MS:
         return TransitionKind.TAKEOVER, _PROBABLE, TransitionReason.CAME_BACK_SOON
     if last.timeout_ms == ADMIN_TIMEOUT_MS:
         return TransitionKind.TAKEOVER, _AMBIGUOUS, TransitionReason.DEFAULT_TIMEOUT
-    return TransitionKind.ADMIN_FENCE, _PROBABLE, TransitionReason.ADMIN_TIMEOUT
+    return TransitionKind.ADMIN_FENCE, _AMBIGUOUS, TransitionReason.ADMIN_TIMEOUT
 
 
 def _perhaps_taken_over(
@@ -299,7 +300,7 @@ def _perhaps_taken_over(
     pooled ids before every transaction.
     """
     if record.timeout_ms == ADMIN_TIMEOUT_MS != last.timeout_ms:
-        return TransitionKind.ADMIN_FENCE, _PROBABLE, TransitionReason.ADMIN_TIMEOUT_SOON
+        return TransitionKind.ADMIN_FENCE, _AMBIGUOUS, TransitionReason.ADMIN_TIMEOUT_SOON
     return TransitionKind.TAKEOVER, _AMBIGUOUS, TransitionReason.CAME_BACK_SOON
 
 
@@ -317,7 +318,7 @@ def _initialised(
     fenced = newest is not None and newest.kind is TransitionKind.ADMIN_FENCE
     if last.timeout_ms == ADMIN_TIMEOUT_MS and not fenced:
         return TransitionKind.REINIT, _AMBIGUOUS, TransitionReason.DEFAULT_TIMEOUT
-    return TransitionKind.ADMIN_FENCE, _PROBABLE, TransitionReason.ADMIN_TIMEOUT
+    return TransitionKind.ADMIN_FENCE, _AMBIGUOUS, TransitionReason.ADMIN_TIMEOUT
 
 
 def _rotation(last: TransactionRecord, record: TransactionRecord, at: _At) -> Transition:

@@ -1,8 +1,7 @@
-"""Finish and roll back: what a driver that died has left of a batch of our exactly-once sink.
+"""Finish and roll back: end the batch that a dead driver of our exactly-once sink left.
 
-The decision in the ledger is the arbiter. A prepared batch is finished, whoever does it and however often,
-and never rolled back; one without a prepared decision is rolled back, and runs again (docs/acting.md,
-docs/sink.md).
+The decision in the ledger is the arbiter. Finishing a prepared batch is idempotent, and nobody rolls it back.
+A batch without a prepared decision is rolled back, and runs again (docs/acting.md, docs/sink.md).
 """
 
 from __future__ import annotations
@@ -19,6 +18,8 @@ from fenceline.spark.sink_fates import TransactionFate
 
 #: How many ids, and how many sources of a lost range, a sentence names.
 _NAMED = 3
+#: What re-verification compares of a batch as it is.
+_SEEN = ("checkpoint", "root", "ledger_id", "query_id", "batch_id", "generation")
 #: The longest part of a source's offsets that a sentence holds.
 _LONGEST = 200
 
@@ -71,108 +72,101 @@ class SinkBatchFacts:
 
     @property
     def decision(self) -> Decision | None:
-        """Return the decision that holds: the last round's."""
+        """Return the decision of the last round."""
         return self.rounds[-1] if self.rounds else None
 
     @property
     def subject(self) -> str:
-        """Return how an act names it."""
+        """Return `IDENT@BATCH`, the subject of an action."""
         return f"{self.ident}@{self.batch_id}"
 
     @property
     def title(self) -> str:
-        """Return it for a heading."""
+        """Return the heading."""
         return f"{self.name}, batch {self.batch_id}"
 
     @property
     def confirm(self) -> str:
-        """Return what is typed to confirm an act on it."""
+        """Return the text that confirms an action."""
         return f"{self.name}@{self.batch_id}"
 
     @property
     def open_transactions(self) -> tuple[SinkTransaction, ...]:
-        """Return the transactions of its decision that are open as they were written."""
-        return tuple(each.transaction for each in self.written if each.fate is TransactionFate.OPEN)
+        """Return the transactions of its decision that are still open."""
+        return tuple(written.transaction for written in self.written if written.fate is TransactionFate.OPEN)
 
 
 def plan_finish(batch: SinkBatchFacts) -> SubjectPlan:
-    """Return what finishing a prepared batch would do: commit what is open of it, and note that."""
+    """Return the plan to finish a prepared batch: commit its open transactions, and record that."""
     refusals = tuple(_against_finish(batch))
     decision = batch.decision
     if decision is None or refusals:
         return SubjectPlan(f"query:{batch.ident}", batch.title, _named(batch), refusals=refusals)
     opened = batch.open_transactions
-    found = compute_reach(batch.logs, frozenset(each.producer_id for each in opened))
-    rows = [
-        [each.transactional_id, each.producer_id, each.producer_epoch, each.started_ms] for each in opened
-    ]
+    reach = compute_reach(batch.logs, frozenset(transaction.producer_id for transaction in opened))
     return SubjectPlan(
         f"query:{batch.ident}",
         batch.title,
-        _seen(batch, decision.round, rows),
+        _seen(batch, decision.round, opened),
         tuple(_finish_steps(batch, decision)),
-        tuple(_finish_effects(batch, decision, found)),
+        tuple(_finish_effects(batch, decision, reach)),
         (),
-        found.held,
-        found.waiting,
+        reach.held,
+        reach.waiting,
     )
 
 
 def plan_roll_back(batch: SinkBatchFacts, *, now_ms: int) -> SubjectPlan:
-    """Return what rolling a batch back would do: decide against it, then abort what is open of it."""
+    """Return the plan to roll a batch back: decide against it, then abort its open transactions."""
     refusals = tuple(_against_roll_back(batch, now_ms))
-    if any(not each.forceable for each in refusals):
+    if any(not refusal.forceable for refusal in refusals):
         return SubjectPlan(f"query:{batch.ident}", batch.title, _named(batch), refusals=refusals)
-    found = compute_reach(batch.logs, frozenset(each.producer_id for each in batch.undecided))
+    reach = compute_reach(batch.logs, frozenset(transaction.producer_id for transaction in batch.undecided))
     round_ = next_round(batch)
-    rows = [
-        [each.transactional_id, each.producer_id, each.producer_epoch, each.started_ms]
-        for each in batch.undecided
-    ]
     return SubjectPlan(
         f"query:{batch.ident}",
         batch.title,
-        _seen(batch, round_, rows),
+        _seen(batch, round_, batch.undecided),
         tuple(_roll_back_steps(batch, round_)),
-        tuple(_roll_back_effects(batch, found)),
+        tuple(_roll_back_effects(batch, reach)),
         refusals,
-        found.held,
-        found.waiting,
+        reach.held,
+        reach.waiting,
     )
 
 
 def next_round(batch: SinkBatchFacts) -> int:
-    """Return the round in which the next decision about a batch is made."""
+    """Return the round of the next decision about a batch."""
     return batch.rounds[-1].round + 1 if batch.rounds else 0
 
 
 def finish_warnings(batches: Sequence[SinkBatchFacts], *, now_ms: int) -> Iterator[str]:
-    """Yield a warning for each batch that is already being finished, or whose finish accepts a loss."""
-    for each in batches:
-        if each.alive:
+    """Yield a warning for each batch with a live driver, and for each finish that accepts a loss."""
+    for batch in batches:
+        if batch.alive:
             yield (
-                f"The driver of {each.name} lives ({_last_heartbeat(each, now_ms)}): it finishes the batch "
+                f"The driver of {batch.name} lives ({_last_heartbeat(batch, now_ms)}): it finishes the batch "
                 "itself. To do it twice does no harm."
             )
         lost = [
             written
-            for written in each.written
+            for written in batch.written
             if written.fate is not TransactionFate.OPEN and _is_lost(written)
         ]
         if lost:
             yield (
-                f"{count_noun(len(lost), 'transaction')} of batch {each.batch_id} of {each.name} "
+                f"{count_noun(len(lost), 'transaction')} of batch {batch.batch_id} of {batch.name} "
                 f"{'is' if len(lost) == 1 else 'are'} gone: to finish the batch accepts that loss, and the "
-                f"query goes on with batch {each.batch_id + 1}."
+                f"query goes on with batch {batch.batch_id + 1}."
             )
 
 
 def roll_back_warnings(batches: Sequence[SinkBatchFacts]) -> Iterator[str]:
-    """Yield a warning for each batch whose driver may be running, or whose records are lost by a rollback."""
-    for each in batches:
-        if each.alive is None and each.undecided:
+    """Yield a warning for each batch whose driver may be running."""
+    for batch in batches:
+        if batch.alive is None and batch.undecided:
             yield (
-                f"Whether the driver of {each.name} is running is unknown: if it is, its batch fails and "
+                f"Whether the driver of {batch.name} is running is unknown: if it is, its batch fails and "
                 "runs again."
             )
 
@@ -181,17 +175,17 @@ def _named(batch: SinkBatchFacts) -> Seen:
     return {"query": batch.ident, "batch_id": batch.batch_id}
 
 
-def _seen(batch: SinkBatchFacts, round_: int, transactions: Sequence[Sequence[object]]) -> Seen:
+def _seen(
+    batch: SinkBatchFacts, round_: int, transactions: Sequence[SinkTransaction] | Sequence[Described]
+) -> Seen:
     return {
+        **{name: getattr(batch, name) for name in _SEEN},
         "query": batch.ident,
-        "checkpoint": batch.checkpoint,
-        "root": batch.root,
-        "ledger_id": batch.ledger_id,
-        "query_id": batch.query_id,
-        "batch_id": batch.batch_id,
         "round": round_,
-        "generation": batch.generation,
-        "transactions": [list(each) for each in transactions],
+        "transactions": [
+            [opened.transactional_id, opened.producer_id, opened.producer_epoch, opened.started_ms]
+            for opened in transactions
+        ],
     }
 
 
@@ -265,7 +259,7 @@ def _what_is_behind(batch: SinkBatchFacts) -> str:
 
 
 def _upper(words: str) -> str:
-    """Return words as the beginning of a sentence; a query's name keeps its own letters."""
+    """Return words with a capital first letter; a query's name in them keeps its letters."""
     return words[:1].upper() + words[1:]
 
 
@@ -294,7 +288,7 @@ def _last_heartbeat(batch: SinkBatchFacts, now_ms: int) -> str:
 
 
 def _finish_steps(batch: SinkBatchFacts, decision: Decision) -> Iterator[PlanStep]:
-    names = [each.transactional_id for each in batch.open_transactions]
+    names = [transaction.transactional_id for transaction in batch.open_transactions]
     if names:
         words = (
             f"Commit {count_noun(len(names), 'transaction')} at {_coordinators(names)}: "
@@ -305,34 +299,36 @@ def _finish_steps(batch: SinkBatchFacts, decision: Decision) -> Iterator[PlanSte
     yield PlanStep("ledger", f"Create {file} in the ledger of {batch.name}: nobody carries it out again.")
 
 
-def _finish_effects(batch: SinkBatchFacts, decision: Decision, found: Reach) -> Iterator[Effect]:
+def _finish_effects(batch: SinkBatchFacts, decision: Decision, reach: Reach) -> Iterator[Effect]:
     opened = batch.open_transactions
     if opened:
-        records = sum(each.records for each in opened)
+        records = sum(transaction.records for transaction in opened)
         words = (
             f"{count_noun(records, 'record')} in {count_noun(len(opened), 'transaction')} of batch "
-            f"{batch.batch_id} {'is' if records == 1 else 'are'} committed{_readable(found, records)}."
+            f"{batch.batch_id} {'is' if records == 1 else 'are'} committed{_readable(reach, records)}."
         )
         yield Effect("records_committed", records, words)
     before = [
-        each for each in batch.written if each.fate in (TransactionFate.COMMITTED, TransactionFate.COMMITTING)
+        written
+        for written in batch.written
+        if written.fate in (TransactionFate.COMMITTED, TransactionFate.COMMITTING)
     ]
     if before:
         words = (
             f"{count_noun(len(before), 'transaction')} of it {'is' if len(before) == 1 else 'are'} committed."
         )
         yield Effect("committed_before", len(before), words)
-    yield from found.effects
-    lost = [each for each in batch.written if _is_lost(each)]
+    yield from reach.effects
+    lost = [written for written in batch.written if _is_lost(written)]
     if lost:
         yield _lost(lost, decision)
     words = f"The batch is recorded: {batch.name} goes on with batch {batch.batch_id + 1} when it starts."
     yield Effect("batch_recorded", None, words)
 
 
-def _readable(found: Reach, records: int) -> str:
-    """Return that they become readable, "" where another transaction still blocks them or may."""
-    if any(each.name in ("lso_stays", "unseen") for each in found.effects):
+def _readable(reach: Reach, records: int) -> str:
+    """Return that the records become readable; "" where another transaction may still block them."""
+    if any(effect.name in ("lso_stays", "unseen") for effect in reach.effects):
         return ""
     return f", and {'becomes' if records == 1 else 'become'} readable"
 
@@ -342,10 +338,10 @@ def _is_lost(written: WrittenTransaction) -> bool:
 
 
 def _lost(lost: Sequence[WrittenTransaction], decision: Decision) -> Effect:
-    """Return the records of a prepared batch that are lost: aborted, or not known to be committed."""
-    records = sum(each.transaction.records for each in lost)
-    bound = "at most " if any(each.fate is TransactionFate.UNKNOWN for each in lost) else ""
-    names = list_names([each.transaction.transactional_id for each in lost], _NAMED)
+    """Return the lost records of a prepared batch: aborted, or not known to be committed."""
+    records = sum(written.transaction.records for written in lost)
+    bound = "at most " if any(written.fate is TransactionFate.UNKNOWN for written in lost) else ""
+    names = list_names([written.transaction.transactional_id for written in lost], _NAMED)
     ranges = "; ".join(map(_range, decision.input[:_NAMED])) or "not known"
     verb, them = ("is", "it") if records == 1 else ("are", "them")
     words = (
@@ -356,7 +352,7 @@ def _lost(lost: Sequence[WrittenTransaction], decision: Decision) -> Effect:
 
 
 def _range(read: InputRange) -> str:
-    start, end = (_short(each) for each in (read.start or "its beginning", read.end or "nothing"))
+    start, end = (_short(offsets) for offsets in (read.start or "its beginning", read.end or "nothing"))
     return f"source {read.source} from {start} to {end}"
 
 
@@ -371,7 +367,7 @@ def _roll_back_steps(batch: SinkBatchFacts, round_: int) -> Iterator[PlanStep]:
         f'Create {file} in the ledger of {batch.name} with "aborted", exclusively: a driver that comes back '
         "cannot prepare that round any more.",
     )
-    names = [each.transactional_id for each in batch.undecided]
+    names = [transaction.transactional_id for transaction in batch.undecided]
     words = (
         f"Abort {count_noun(len(names), 'transaction')} at {_coordinators(names)}: "
         f"{list_names(names, _NAMED)}."
@@ -384,11 +380,11 @@ def _coordinators(names: Sequence[str]) -> str:
     return "its coordinator" if len(names) == 1 else "their coordinators"
 
 
-def _roll_back_effects(batch: SinkBatchFacts, found: Reach) -> Iterator[Effect]:
-    if found.own:
-        number, words = own_words(found.own)
+def _roll_back_effects(batch: SinkBatchFacts, reach: Reach) -> Iterator[Effect]:
+    if reach.own:
+        number, words = own_words(reach.own)
         words = f"What was written of it is aborted, {words}."
         yield Effect("records_aborted", number, words, Bound.AT_LEAST)
-    yield from found.effects
+    yield from reach.effects
     words = f"Nothing is lost: {batch.name} runs batch {batch.batch_id} again when it starts."
     yield Effect("batch_runs_again", None, words)

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
-from fenceline.flink.records import Committable, TransactionOwnership
-from fenceline.flink.restore import (
+from fenceline.engines.flink.records import Committable, TransactionOwnership
+from fenceline.engines.flink.restore import (
     CommitFate,
     CoordinatorView,
     Lingering,
@@ -91,7 +92,7 @@ class FlinkHold:
 
 
 def fate_of(hold: FlinkHold, described: Described) -> CommitFate | None:
-    """Return what has become of the transaction that a checkpoint holds, None where it holds none."""
+    """Return the fate of the transaction that a checkpoint holds; None where it holds none."""
     if hold.committable is None:
         return None
     now = CoordinatorView(described.state, described.producer_id, described.producer_epoch)
@@ -114,15 +115,19 @@ class FlinkTransaction:
 
 
 def plan_flink_commit(transaction: FlinkTransaction) -> SubjectPlan:
-    """Return what committing a transaction that a checkpoint decided would do."""
+    """Return the plan to commit a transaction that a checkpoint decided."""
     name, described, hold = transaction.transactional_id, transaction.described, transaction.hold
     refusals = tuple(_refusals(transaction))
-    if not isinstance(described, Described) or hold is None or any(not each.forceable for each in refusals):
+    if (
+        not isinstance(described, Described)
+        or hold is None
+        or any(not refusal.forceable for refusal in refusals)
+    ):
         return SubjectPlan(f"transaction:{name}", name, {"transactional_id": name}, refusals=refusals)
     named = {(topic, number) for topic, numbers in described.partitions for number in numbers}
     logs = [log for log in transaction.logs if log.where in named]
-    found = compute_reach(logs, frozenset({described.producer_id}))
-    effects = (*_effects(hold, found.own), *found.effects)
+    reach = compute_reach(logs, frozenset({described.producer_id}))
+    effects = (*_effects(hold, reach.own), *reach.effects)
     return SubjectPlan(
         f"transaction:{name}",
         name,
@@ -130,14 +135,16 @@ def plan_flink_commit(transaction: FlinkTransaction) -> SubjectPlan:
         (_step(described, hold),),
         effects,
         refusals,
-        found.held,
-        found.waiting,
+        reach.held,
+        reach.waiting,
     )
 
 
 def flink_commit_warnings(transactions: Sequence[FlinkTransaction], *, now_ms: int) -> Iterator[str]:
-    """Yield what somebody must know who commits these."""
-    for hold in dict.fromkeys(each.hold for each in transactions if each.hold is not None):
+    """Yield what an operator must know before committing these."""
+    for hold in dict.fromkeys(
+        transaction.hold for transaction in transactions if transaction.hold is not None
+    ):
         if hold.completed_ms is not None and now_ms - hold.completed_ms < RUNNING_MS:
             age = format_duration(max(0, now_ms - hold.completed_ms))
             yield (
@@ -151,7 +158,7 @@ def flink_commit_warnings(transactions: Sequence[FlinkTransaction], *, now_ms: i
 
 
 def fence_refusal(hold: FlinkHold, described: Described) -> Refusal | None:
-    """Return why an id is not fenced whose open transaction a checkpoint decided to commit."""
+    """Return why not to fence an id: a checkpoint decided to commit its open transaction."""
     if not hold.decides(described):
         return None
     name = described.transactional_id
@@ -164,7 +171,7 @@ def fence_refusal(hold: FlinkHold, described: Described) -> Refusal | None:
 
 
 def fence_warning(hold: FlinkHold, transactional_id: str) -> str:
-    """Return what a fence of an id of a Flink sink does whose transaction no checkpoint decided to commit."""
+    """Return the effect of fencing a Flink sink's id whose transaction no checkpoint decided to commit."""
     if hold.trouble:
         return (
             f"{transactional_id} is an id of {hold.name}, and whether a checkpoint decided to commit it is "
@@ -241,25 +248,22 @@ def _forceable(hold: FlinkHold, name: str) -> Iterator[Refusal]:
 
 
 def _began_later(transaction: FlinkTransaction, hold: FlinkHold) -> bool:
-    """Return whether a transaction began after the checkpoint; not where one of the instants is unknown."""
+    """Whether a transaction began after the checkpoint; False where an instant is unknown."""
     if transaction.started_ms is None or hold.completed_ms is None:
         return False
     return transaction.started_ms > hold.completed_ms
 
 
+def seen_of(described: Described) -> dict[str, Any]:
+    """Return what re-verification compares of an id, as JSON."""
+    seen = {**described._asdict(), "state": described.state.value}
+    del seen["partitions"]
+    return seen
+
+
 def _seen(described: Described, hold: FlinkHold) -> Seen:
-    return {
-        "transactional_id": described.transactional_id,
-        "producer_id": described.producer_id,
-        "producer_epoch": described.producer_epoch,
-        "started_ms": described.started_ms,
-        "timeout_ms": described.timeout_ms,
-        "state": described.state.value,
-        "job": hold.job,
-        "checkpoint": hold.checkpoint,
-        "checkpoint_id": hold.checkpoint_id,
-        "newer_job": hold.newer_job,
-    }
+    of_hold = {name: getattr(hold, name) for name in ("job", "checkpoint", "checkpoint_id", "newer_job")}
+    return {**seen_of(described), **of_hold}
 
 
 def _step(described: Described, hold: FlinkHold) -> PlanStep:

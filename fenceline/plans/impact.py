@@ -13,11 +13,11 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fenceline.batches import RecordBatch
+from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition
 from fenceline.formatting import count_noun, list_names
 from fenceline.kafka.partitions import ProducerState
-from fenceline.plans.plan import Bound, Effect, Held
+from fenceline.plans.plan import Bound, Effect, HeldOffsets
 
 #: Where coordinators of groups keep commits: what is written there is no user's record.
 OFFSETS_TOPIC = "__consumer_offsets"
@@ -57,7 +57,9 @@ class HeldLog:
 
     def start_of(self, producer_ids: Collection[int]) -> int | None:
         """Return where the first open transaction of some producers begins, None where none is open."""
-        return next((each.start_offset for each in self.opened if each.producer_id in producer_ids), None)
+        return next(
+            (opened.start_offset for opened in self.opened if opened.producer_id in producer_ids), None
+        )
 
 
 class Span(NamedTuple):
@@ -83,7 +85,7 @@ class Reach:
 
     #: Partitions whose LSO moves, or may: topic, partition, LSO, high watermark, and the offset that the LSO
     #: reaches at least, None where that cannot be seen.
-    held: tuple[Held, ...]
+    held: tuple[HeldOffsets, ...]
     #: Groups, then queries, that are there, by name.
     waiting: tuple[str, ...]
     #: records_released, offsets_released, groups_released and queries_released, as far as there are any.
@@ -93,22 +95,21 @@ class Reach:
 
 
 def span_of(log: HeldLog, mine: AbstractSet[int], ended: AbstractSet[int] = frozenset()) -> Span | None:
-    """Return the offsets that readers get at least when transactions of `mine` end, None where the LSO stays.
+    """Return the least span that becomes readable when transactions of `mine` end; None if the LSO stays.
 
-    `mine` are producer ids; those in `ended` have ended before. It stays where another transaction that is
-    open begins before all of them. The LSO moves to the end of the span at least: what begins after the high
-    watermark was seen begins behind it.
+    `mine` are producer ids; those in `ended` have ended before. The LSO stays where another open transaction
+    begins first. The LSO reaches at least the end of the span: later transactions begin behind it.
     """
-    left = [each for each in log.opened if each.producer_id not in ended]
-    if not left or left[0].producer_id not in mine or log.high_watermark is None:
+    still_open = [opened for opened in log.opened if opened.producer_id not in ended]
+    if not still_open or still_open[0].producer_id not in mine or log.high_watermark is None:
         return None
-    behind = next((each.start_offset for each in left if each.producer_id not in mine), None)
-    start = left[0].start_offset or 0
+    behind = next((opened.start_offset for opened in still_open if opened.producer_id not in mine), None)
+    start = still_open[0].start_offset or 0
     return Span(start, max(start, log.high_watermark if behind is None else behind))
 
 
 def released_in(log: HeldLog, span: Span) -> int | None:
-    """Return how many records of others become readable in a span at least, None where they were not read."""
+    """Return the least number of others' records that become readable in a span; None if not read."""
     if log.batches is None:
         return None
     fates = zip(log.batches, _fates(log.batches), strict=True)
@@ -118,7 +119,7 @@ def released_in(log: HeldLog, span: Span) -> int | None:
 
 
 def own_in(log: HeldLog, mine: AbstractSet[int]) -> Own | None:
-    """Return what open transactions of `mine` have written in a partition; None where nothing is open."""
+    """Return what open transactions of `mine` wrote in a partition; None if none is open."""
     start = log.start_of(mine)
     if start is None:
         return None
@@ -135,7 +136,7 @@ _COMMIT, _MARKER = "commit", "marker"
 
 
 def _fates(batches: Sequence[RecordBatch]) -> Sequence[str]:
-    """Return of each batch what its transaction came to: commit, abort, "" while it is open, or marker."""
+    """Return the fate of each batch's transaction: commit, abort, "" while it is open, or marker."""
     fates = [_COMMIT] * len(batches)
     still_open: dict[int, list[int]] = defaultdict(list)
     for number, batch in enumerate(batches):
@@ -143,8 +144,8 @@ def _fates(batches: Sequence[RecordBatch]) -> Sequence[str]:
             continue
         if batch.marker:
             fates[number] = _MARKER
-            for each in still_open.pop(batch.producer_id, ()):
-                fates[each] = batch.marker
+            for opened in still_open.pop(batch.producer_id, ()):
+                fates[opened] = batch.marker
         else:
             fates[number] = ""
             still_open[batch.producer_id].append(number)
@@ -154,7 +155,7 @@ def _fates(batches: Sequence[RecordBatch]) -> Sequence[str]:
 def compute_reach(
     logs: Iterable[HeldLog], mine: AbstractSet[int], ended: AbstractSet[int] = frozenset()
 ) -> Reach:
-    """Return how far the end of the transactions of `mine` reaches; those of `ended` have ended before."""
+    """Return what is unblocked when transactions of `mine` end; those of `ended` have ended before."""
     found = list(logs)
     moved = [(log, span) for log in found if (span := span_of(log, mine, ended))]
     users = [(log, span) for log, span in moved if not log.is_offsets]
@@ -171,40 +172,34 @@ def compute_reach(
 
 
 def own_words(own: Sequence[Own]) -> tuple[int | None, str]:
-    """Return how many records some transactions have written at least, and where: `at least 300 records: …`.
+    """Return the least number of records written, and where: `at least 300 records: …`.
 
-    None where none of it was counted.
+    The number is None if no partition was counted.
     """
-    counted = [each for each in own if each.records is not None]
-    others = [each for each in own if each.records is None]
-    number = sum(each.records or 0 for each in counted)
+    counted = [held for held in own if held.records is not None]
+    others = [held for held in own if held.records is None]
+    number = sum(held.records or 0 for held in counted)
     parts = []
     if counted:
-        parts.append(
-            f"at least {count_noun(number, 'record')}: "
-            f"{list_names([_range(each) for each in counted], _NAMED)}"
-        )
+        ranges = [f"{held.where} from offset {held.first:,} to {held.last:,}" for held in counted]
+        parts.append(f"at least {count_noun(number, 'record')}: {list_names(ranges, _NAMED)}")
     if others:
-        where = list_names([f"{each.where} from offset {each.first:,} on" for each in others], _NAMED)
+        where = list_names([f"{held.where} from offset {held.first:,} on" for held in others], _NAMED)
         parts.append(f"records that were not counted: {where}")
     return (number if counted else None), "; ".join(parts)
-
-
-def _range(own: Own) -> str:
-    return f"{own.where} from offset {own.first:,} to {own.last:,}"
 
 
 def _may_move(log: HeldLog, mine: AbstractSet[int], ended: AbstractSet[int]) -> bool:
     return not log.is_offsets and (span_of(log, mine, ended) is not None or not log.is_complete)
 
 
-def _held(log: HeldLog, span: Span | None) -> Held:
+def _held(log: HeldLog, span: Span | None) -> HeldOffsets:
     at_least = span.end if span is not None and log.is_complete else None
-    return *log.where, log.lso, log.high_watermark, at_least
+    return HeldOffsets(*log.where, log.lso, log.high_watermark, at_least)
 
 
 def _stays(log: HeldLog, mine: AbstractSet[int], ended: AbstractSet[int]) -> bool:
-    """Whether the LSO of a partition stays, since another transaction is open before all of `mine`."""
+    """Whether another open transaction before all of `mine` keeps the LSO of a partition."""
     is_open = log.is_complete and not log.is_offsets and log.start_of(mine) is not None
     return is_open and span_of(log, mine, ended) is None
 

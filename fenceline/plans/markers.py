@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from fenceline.explanations import verdict_reason
 from fenceline.formatting import count_noun
 from fenceline.kafka.partitions import PartitionVerdict, Pin
 from fenceline.kafka.partitions import VerdictReason as Why
@@ -18,6 +17,7 @@ from fenceline.kafka.reconcile import Described, NotDescribed
 from fenceline.plans.impact import HeldLog, Reach, compute_reach, own_words
 from fenceline.plans.plan import Bound, Effect, PlanStep, Refusal, RefusalReason, Seen, SubjectPlan
 from fenceline.plans.producers import DECIDED, LIVELY_MS
+from fenceline.text.explanations import verdict_reason
 
 _HIDDEN = (
     "grant DESCRIBE on every transactional id, or set sees_all_transactional_ids = true in the "
@@ -45,9 +45,9 @@ class Marked:
 def plan_markers(
     marked: Marked, start_offset: int | None, *, ended: AbstractSet[int] = frozenset()
 ) -> Sequence[SubjectPlan]:
-    """Return what abort markers would do in a partition: for the transaction at an offset, or for all.
+    """Return the plan of abort markers in a partition: for the transaction at an offset, or for all.
 
-    Of all, those that hang, one after the other; where none does, every open one with the reasons against it.
+    For all, it takes the hanging ones in turn. Where none hangs, it takes every open one, with refusals.
     `ended` are producer ids whose transactions there are ended before.
     """
     pins = sorted(marked.pins, key=lambda pin: pin.start_offset)
@@ -66,21 +66,21 @@ def plan_markers(
 
 
 def marker_warnings(marked: Sequence[Marked], *, now_ms: int) -> Iterator[str]:
-    """Yield what somebody must know who aborts what hangs there."""
-    for each in marked:
-        for pin in each.pins:
-            since_ms = each.silent_since_ms.get(pin.producer_id)
+    """Yield what an operator must know before aborting hanging transactions."""
+    for partition in marked:
+        for pin in partition.pins:
+            since_ms = partition.silent_since_ms.get(pin.producer_id)
             if pin.verdict is PartitionVerdict.HANGING and (
                 since_ms is None or now_ms - since_ms < LIVELY_MS
             ):
                 yield (
-                    f"Make sure that {_who(pin)} is gone: it may have written to {each.log.where} within the "
-                    "last minute, and what it writes after the marker hangs again."
+                    f"Make sure that {_who(pin)} is gone: it may have written to {partition.log.where} "
+                    "within the last minute, and what it writes after the marker hangs again."
                 )
 
 
 def _aborted(marked: Marked, pin: Pin, ended: AbstractSet[int]) -> SubjectPlan:
-    found = compute_reach([marked.log], frozenset({pin.producer_id}), ended)
+    reach = compute_reach([marked.log], frozenset({pin.producer_id}), ended)
     seen = _seen(marked, pin)
     step = PlanStep(
         "WriteTxnMarkers",
@@ -92,17 +92,17 @@ def _aborted(marked: Marked, pin: Pin, ended: AbstractSet[int]) -> SubjectPlan:
         _title(marked, pin.start_offset),
         seen,
         (step,),
-        tuple(_effects(pin, found)),
+        tuple(_effects(pin, reach)),
         (),
-        found.held,
-        found.waiting,
+        reach.held,
+        reach.waiting,
     )
 
 
-def _effects(pin: Pin, found: Reach) -> Iterator[Effect]:
-    yield from found.effects
-    if found.own:
-        number, words = own_words(found.own)
+def _effects(pin: Pin, reach: Reach) -> Iterator[Effect]:
+    yield from reach.effects
+    if reach.own:
+        number, words = own_words(reach.own)
         words = f"What {_who(pin)} has written there is aborted, {words}."
         yield Effect("records_lost", number, words, Bound.AT_LEAST)
 
@@ -110,14 +110,14 @@ def _effects(pin: Pin, found: Reach) -> Iterator[Effect]:
 def _refused(marked: Marked, pin: Pin) -> SubjectPlan:
     title = _title(marked, pin.start_offset)
     refusal = _refusal(marked, pin)
-    found = compute_reach([marked.log], frozenset({pin.producer_id}))
+    reach = compute_reach([marked.log], frozenset({pin.producer_id}))
     return SubjectPlan(
         f"partition:{marked.log.where}",
         title,
         _seen(marked, pin),
         refusals=(refusal,),
-        held=found.held,
-        waiting=found.waiting,
+        held=reach.held,
+        waiting=reach.waiting,
     )
 
 
@@ -155,7 +155,7 @@ def _nothing(marked: Marked, start_offset: int | None) -> SubjectPlan:
             RefusalReason.NOT_SEEN, f"What is open in {log.where} cannot be seen: {log.unseen}."
         )
     elif start_offset is not None:
-        others = [each.start_offset for each in log.opened if each.start_offset is not None]
+        others = [opened.start_offset for opened in log.opened if opened.start_offset is not None]
         more = f" {count_noun(len(others), 'transaction')} of other offsets are open there." if others else ""
         words = f"No transaction is open in {log.where} at offset {start_offset:,}: it has ended.{more}"
         refusal = Refusal(RefusalReason.ALREADY_ENDED, words)
@@ -166,11 +166,7 @@ def _nothing(marked: Marked, start_offset: int | None) -> SubjectPlan:
 
 def _seen(marked: Marked, pin: Pin) -> Seen:
     return {
-        "topic": pin.topic,
-        "partition": pin.partition,
-        "producer_id": pin.producer_id,
-        "producer_epoch": pin.producer_epoch,
-        "start_offset": pin.start_offset,
+        **pin.key._asdict(),
         "leader": marked.leader,
         "leader_epoch": marked.leader_epoch,
         # The last one that was seen; a leader takes any that is not older, and 0 where it has seen none.

@@ -6,7 +6,6 @@ cluster: the plan reads the cluster again, and so does its execution.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fenceline.kafka.applications import Shape, application_of
@@ -14,7 +13,7 @@ from fenceline.limits import Limits
 from fenceline.plans.batches import SinkBatchFacts, plan_finish, plan_roll_back
 from fenceline.plans.flink_commits import plan_flink_commit
 from fenceline.plans.markers import Marked, plan_markers
-from fenceline.plans.plan import Act, Refusal, RefusalReason, SubjectPlan
+from fenceline.plans.plan import Act, Refusal, RefusalReason
 from fenceline.plans.producers import Producer, flink_transaction, is_lively, plan_fence
 
 
@@ -56,15 +55,17 @@ def appraise_markers(marked: Marked, start_offset: int | None = None) -> Apprais
     """Return whether an abort marker may be written for one transaction, or (without an offset) for any."""
     plans = plan_markers(marked, start_offset)
     subject = str(marked.log.where) if start_offset is None else f"{marked.log.where}@{start_offset}"
-    refusals = () if any(not each.is_refused for each in plans) else _refusals(plans)
+    if any(not plan.is_refused for plan in plans):
+        return Appraisal(Act.ABORT_MARKER, subject, ())
+    refusals = tuple(refusal for plan in plans for refusal in plan.refusals)
     return Appraisal(Act.ABORT_MARKER, subject, refusals)
 
 
 def appraise_finish(batch: SinkBatchFacts) -> Appraisal:
-    """Return whether a batch may be finished; one whose finish would accept a loss is not offered."""
+    """Return whether a batch may be finished; a finish that accepts a loss is not offered."""
     plan = plan_finish(batch)
-    lost = [each for each in plan.effects if each.name == "records_lost"]
-    refusals = plan.refusals or tuple(Refusal(RefusalReason.ALREADY_ENDED, each.words) for each in lost)
+    lost = [effect for effect in plan.effects if effect.name == "records_lost"]
+    refusals = plan.refusals or tuple(Refusal(RefusalReason.ALREADY_ENDED, effect.words) for effect in lost)
     return Appraisal(Act.FINISH_BATCH, batch.subject, refusals)
 
 
@@ -78,7 +79,3 @@ def appraise_roll_back(batch: SinkBatchFacts, *, now_ms: int) -> Appraisal:
     """Return whether a batch may be rolled back, which aborts it, and if not, why."""
     refusals = plan_roll_back(batch, now_ms=now_ms).refusals
     return Appraisal(Act.ROLL_BACK_BATCH, batch.subject, refusals, may_lose=True)
-
-
-def _refusals(plans: Sequence[SubjectPlan]) -> tuple[Refusal, ...]:
-    return tuple(refusal for each in plans for refusal in each.refusals)

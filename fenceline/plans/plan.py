@@ -11,7 +11,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
+
+from fenceline.decode.typed import read_json
 
 #: How long a plan may be executed.
 LIVES_MS = 300_000
@@ -87,8 +89,15 @@ class PlanStep:
     words: str
 
 
-#: A partition whose LSO moves: topic, partition, LSO, high watermark, and what its LSO reaches at least.
-Held = tuple[str, int, int | None, int | None, int | None]
+class HeldOffsets(NamedTuple):
+    """A partition whose LSO moves; None where the offsets were not seen."""
+
+    topic: str
+    partition: int
+    lso: int | None
+    high_watermark: int | None
+    #: What its LSO reaches at least; plans that are kept from before have no bound.
+    lso_at_least: int | None = None
 
 
 class Bound(StrEnum):
@@ -126,7 +135,7 @@ class SubjectPlan:
     effects: tuple[Effect, ...] = ()
     refusals: tuple[Refusal, ...] = ()
     #: Partitions whose LSO it blocks, as far as they could be seen.
-    held: tuple[Held, ...] = ()
+    held: tuple[HeldOffsets, ...] = ()
     #: Groups and queries that wait behind it, by name.
     waiting: tuple[str, ...] = ()
 
@@ -160,7 +169,7 @@ class Plan:
     @property
     def doable_subjects(self) -> tuple[SubjectPlan, ...]:
         """Return the subjects that are not refused."""
-        return tuple(each for each in self.subjects if not each.is_refused)
+        return tuple(subject for subject in self.subjects if not subject.is_refused)
 
     def as_json(self) -> dict[str, Any]:
         """Return it as JSON values, for the audit row and the API."""
@@ -176,39 +185,4 @@ class Plan:
 
 def from_json(document: Mapping[str, Any]) -> Plan:
     """Return the plan that `as_json` made; raises KeyError, TypeError or ValueError for anything else."""
-    return Plan(
-        Act(document["act"]),
-        document["cluster"],
-        document["made_ms"],
-        document["confirm"],
-        tuple(_subject(each) for each in document["subjects"]),
-        document["forced"],
-        tuple(_refusal(each) for each in document["overridden"]),
-        tuple(document["warnings"]),
-    )
-
-
-def _subject(document: Mapping[str, Any]) -> SubjectPlan:
-    return SubjectPlan(
-        document["subject"],
-        document["title"],
-        document["seen"],
-        tuple(PlanStep(**each) for each in document["steps"]),
-        tuple(_effect(each) for each in document["effects"]),
-        tuple(_refusal(each) for each in document["refusals"]),
-        tuple(_held(*each) for each in document["held"]),
-        tuple(document["waiting"]),
-    )
-
-
-def _effect(document: Mapping[str, Any]) -> Effect:
-    return Effect(document["name"], document["amount"], document["words"], Bound(document.get("bound", "")))
-
-
-def _held(topic: str, partition: int, lso: int | None, end: int | None, at_least: int | None = None) -> Held:
-    # Plans that are kept from before had no bound.
-    return topic, partition, lso, end, at_least
-
-
-def _refusal(document: Mapping[str, Any]) -> Refusal:
-    return Refusal(RefusalReason(document["ground"]), document["words"], document["forceable"])
+    return read_json(Plan, document)

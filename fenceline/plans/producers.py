@@ -11,18 +11,16 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from fenceline.baselines import UsualCommit
-from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Severity, TransactionState
+from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, TransactionState
 from fenceline.formatting import count_noun, format_clock, format_duration, list_names
 from fenceline.kafka.applications import Shape, application_of
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.limits import Limits
-from fenceline.plans.flink_commits import FlinkHold, FlinkTransaction, fence_refusal, fence_warning
+from fenceline.plans.flink_commits import FlinkHold, FlinkTransaction, fence_refusal, fence_warning, seen_of
 from fenceline.plans.impact import HeldLog, Reach, compute_reach, own_words
-from fenceline.plans.plan import Bound, Effect, PlanStep, Refusal, RefusalReason, Seen, SubjectPlan
+from fenceline.plans.plan import Bound, Effect, PlanStep, Refusal, RefusalReason, SubjectPlan
 from fenceline.plans.protected import protection_reason
-from fenceline.rules.transactions import open_too_long
-from fenceline.snapshot import OpenTransactionFacts, Snapshot
+from fenceline.snapshot import UsualCommit, usual_ms
 
 #: Who wrote so lately is taken for alive.
 LIVELY_MS = 60_000
@@ -95,48 +93,48 @@ def plan_fence(
     refusals = tuple(_refusals(producer, now_ms, limits))
     if not isinstance(described, Described):
         return SubjectPlan(f"transaction:{name}", name, {"transactional_id": name}, refusals=refusals)
-    if any(not each.forceable for each in refusals):
-        return SubjectPlan(f"transaction:{name}", name, _seen(described), refusals=refusals)
+    if any(not refusal.forceable for refusal in refusals):
+        return SubjectPlan(f"transaction:{name}", name, seen_of(described), refusals=refusals)
     mine = frozenset({described.producer_id})
-    found = compute_reach(_its(producer, described), mine, ended)
+    reach = compute_reach(_its(producer, described), mine, ended)
     return SubjectPlan(
         f"transaction:{name}",
         name,
-        _seen(described),
+        seen_of(described),
         (_step(producer, described),),
-        tuple(_effects(producer, described, found, now_ms)),
+        tuple(_effects(producer, described, reach, now_ms)),
         refusals,
-        found.held,
-        found.waiting,
+        reach.held,
+        reach.waiting,
     )
 
 
 def fencing_warnings(producers: Sequence[Producer], *, now_ms: int) -> Iterator[str]:
-    """Yield what somebody must know who fences these ids."""
-    opened = [each for each in producers if each.is_open]
-    live = [each.transactional_id for each in opened if is_lively(each, now_ms) is not False]
+    """Yield what an operator must know before fencing these ids."""
+    opened = [producer for producer in producers if producer.is_open]
+    live = [producer.transactional_id for producer in opened if is_lively(producer, now_ms) is not False]
     if live:
         yield (
             f"It kills a live producer: {list_names(live)} may have been written to within the last minute. "
             "Its next send or commit fails as fenced, and it must be started again."
         )
-    for each in opened:
-        if each.flink is not None:
-            if not (isinstance(each.described, Described) and each.flink.decides(each.described)):
-                yield fence_warning(each.flink, each.transactional_id)
-        elif application_of(each.transactional_id).kind is Shape.FLINK:
+    for producer in opened:
+        if producer.flink is not None:
+            if not (isinstance(producer.described, Described) and producer.flink.decides(producer.described)):
+                yield fence_warning(producer.flink, producer.transactional_id)
+        elif application_of(producer.transactional_id).kind is Shape.FLINK:
             yield (
-                f"{each.transactional_id} has the shape of a Flink sink's ids (name-subtask-number). If it "
-                f"is Flink's, a checkpoint may have decided to commit it: {MAY_LOSE}. Then restore the job "
-                "from its last checkpoint instead, which commits or aborts it; where [[checkpoints]] names "
-                "its folder, Fenceline reads what it decided."
+                f"{producer.transactional_id} has the shape of a Flink sink's ids (name-subtask-number). "
+                f"If it is Flink's, a checkpoint may have decided to commit it: {MAY_LOSE}. Then restore the "
+                "job from its last checkpoint instead, which commits or aborts it; where [[checkpoints]] "
+                "names its folder, Fenceline reads what it decided."
             )
-        left = _hanging_in(each)
-        if left:
+        hanging = _hanging_in(producer)
+        if hanging:
             yield (
-                f"{list_names(left)} also {'holds' if len(left) == 1 else 'hold'} a transaction of "
-                f"{each.transactional_id} that its coordinator does not know: a fence does not end it, an "
-                "abort marker does."
+                f"{list_names(hanging)} also {'holds' if len(hanging) == 1 else 'hold'} a transaction of "
+                f"{producer.transactional_id} that its coordinator does not know: a fence does not end it, "
+                "an abort marker does."
             )
 
 
@@ -147,19 +145,8 @@ def flink_transaction(producer: Producer) -> FlinkTransaction:
     return FlinkTransaction(name, described, producer.started_ms, producer.flink, producer.logs, undescribed)
 
 
-def _seen(described: Described) -> Seen:
-    return {
-        "transactional_id": described.transactional_id,
-        "producer_id": described.producer_id,
-        "producer_epoch": described.producer_epoch,
-        "started_ms": described.started_ms,
-        "timeout_ms": described.timeout_ms,
-        "state": described.state.value,
-    }
-
-
 def fencing_timeout_ms(own_ms: int) -> int:
-    """Return the timeout to fence an id with: its own wherever a broker takes it, so that nothing changes."""
+    """Return the timeout for the fence: the id's own, unless a broker refuses it."""
     return TWO_PHASE_ASKED_MS if own_ms == TWO_PHASE_COMMIT_TIMEOUT_MS else own_ms
 
 
@@ -199,10 +186,10 @@ def _hanging_in(producer: Producer) -> list[str]:
     ]
 
 
-def _effects(producer: Producer, described: Described, found: Reach, now_ms: int) -> Iterator[Effect]:
-    yield from found.effects
-    if found.own:
-        number, words = own_words(found.own)
+def _effects(producer: Producer, described: Described, reach: Reach, now_ms: int) -> Iterator[Effect]:
+    yield from reach.effects
+    if reach.own:
+        number, words = own_words(reach.own)
         yield Effect("records_lost", number, f"What it has written is aborted, {words}.", Bound.AT_LEAST)
     if producer.committing:
         verb = "reads" if len(producer.committing) == 1 else "read"
@@ -216,7 +203,7 @@ def _effects(producer: Producer, described: Described, found: Reach, now_ms: int
 
 
 def is_lively(producer: Producer, now_ms: int) -> bool | None:
-    """Whether its producer may have written within the last minute; None where that cannot be seen."""
+    """Whether the producer may have written within the last minute; None where that is unknown."""
     if producer.started_ms is not None and now_ms - producer.started_ms < LIVELY_MS:
         return True
     if producer.silent_since_ms is None:
@@ -263,31 +250,18 @@ def _forceable(producer: Producer, described: Described, now_ms: int, limits: Li
 
 
 def _is_healthy(producer: Producer, described: Described, now_ms: int, limits: Limits) -> bool:
-    """Whether it is within its limit and may have been written to within the last minute."""
+    """Whether it is within its limit and its producer may have written within the last minute."""
     return (
         not _is_past_limit(producer, described, now_ms, limits) and is_lively(producer, now_ms) is not False
     )
 
 
 def _is_past_limit(producer: Producer, described: Described, now_ms: int, limits: Limits) -> bool:
-    """Whether open_too_long finds it; a duration usual for its application is INFO and does not count."""
-    application = application_of(described.transactional_id).application
-    transaction = OpenTransactionFacts(
-        cluster="",
-        transactional_id=described.transactional_id,
-        state=described.state,
-        producer_id=described.producer_id,
-        producer_epoch=described.producer_epoch,
-        timeout_ms=described.timeout_ms,
-        started_ms=producer.started_ms,
-        updated_ms=now_ms,
-        partitions=described.partitions,
-        application=application,
-    )
-    usual = {} if producer.usual is None else {application: producer.usual}
-    snapshot = Snapshot(transactions=(transaction,), usual=usual)
-    found = open_too_long(snapshot, now_ms=now_ms, limits=limits)
-    return any(each.severity is not Severity.INFO for each in found)
+    """Whether `open_too_long` reports it above INFO, which is a duration usual for its application."""
+    if described.state is not TransactionState.ONGOING or producer.started_ms is None:
+        return False
+    usual = usual_ms(producer.usual, limits)
+    return now_ms - producer.started_ms > (limits.open_too_long_s * 1_000 if usual is None else usual)
 
 
 def _healthy(producer: Producer, described: Described, now_ms: int, limits: Limits) -> str:
@@ -317,9 +291,9 @@ def _within(producer: Producer, described: Described, now_ms: int, limits: Limit
 
 
 def undescribed_refusal(name: str, described: NotDescribed, would: str = "") -> Refusal:
-    """Return why nothing is done about an id that its coordinator does not describe.
+    """Return why an id that its coordinator does not describe gets no action.
 
-    `would` is what would come of it all the same where the id is unknown, as a sentence.
+    `would` is a sentence: the effect on an unknown id.
     """
     words = f"What is open under {name} cannot be seen: {described.text}."
     if described.obstacle is Obstacle.UNKNOWN:
@@ -348,11 +322,11 @@ def _prepared(producer: Producer, described: Described) -> Refusal:
 
 def _nothing_open(producer: Producer, described: Described) -> str:
     words = f"{described.transactional_id} is {described.state}: its coordinator has nothing open under it."
-    left = _hanging_in(producer)
-    if left:
+    hanging = _hanging_in(producer)
+    if hanging:
         words += (
-            f" {list_names(left)} {'holds' if len(left) == 1 else 'hold'} a transaction of it that hangs: "
-            "see there for an abort marker."
+            f" {list_names(hanging)} {'holds' if len(hanging) == 1 else 'hold'} a transaction of it that "
+            "hangs: see there for an abort marker."
         )
     return words
 

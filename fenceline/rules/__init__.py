@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from heapq import nsmallest
 
 from fenceline.facts import Finding
+from fenceline.findings.visibility import Sense, Visibility
 from fenceline.limits import Limits
 from fenceline.rules import (
     applications,
     audits,
     collectors,
+    commits,
     flink,
     groups,
     partitions,
@@ -20,7 +23,6 @@ from fenceline.rules import (
 )
 from fenceline.rules.rule import Rule
 from fenceline.snapshot import Snapshot
-from fenceline.visibility import Sense, Visibility
 
 #: A rule reports no more than so many at once, the oldest ones: a page of thousands helps nobody.
 MOST_FINDINGS = 500
@@ -30,30 +32,32 @@ _HISTORY = frozenset({Sense.HISTORY})
 _PARTITIONS = frozenset({Sense.PARTITIONS})
 _QUERIES = frozenset({Sense.QUERIES})
 _SOURCES = _QUERIES | _PARTITIONS
-#: What has become of a decided transaction its coordinator's newest state shows.
+#: The coordinator's newest state shows the fate of a decided transaction.
 _FLINK = frozenset({Sense.FLINK, Sense.TRANSACTIONS})
 
 _ALL = (
     Rule("open_too_long", transactions.open_too_long, _TRANSACTIONS),
     Rule("coordinator_overdue", transactions.coordinator_overdue, _TRANSACTIONS),
     Rule("stuck_in_prepare", transactions.stuck_in_prepare, _TRANSACTIONS),
-    # That nobody owns a producer id is known only where every id is.
+    # Markers in a log are never taken back.
+    Rule("aborted_under_commit", commits.aborted_under_commit, _TRANSACTIONS, settled=True),
+    # Only a complete list of ids proves that nobody owns a producer id.
     Rule("hanging", partitions.hanging, _PARTITIONS | _TRANSACTIONS, settled=True),
     Rule("lso_pinned", partitions.lso_pinned, _PARTITIONS, settled=True),
     Rule("group_stalled", groups.group_stalled, frozenset({Sense.GROUPS, Sense.PARTITIONS})),
     Rule("offsets_unstable", groups.offsets_unstable, frozenset({Sense.GROUPS})),
+    Rule("unread_deleted", groups.unread_deleted, frozenset({Sense.GROUPS, Sense.PARTITIONS})),
     Rule("fencing_storm", transactions.fencing_storm, _HISTORY),
     Rule("timeouts_in_a_row", transactions.timeouts_in_a_row, _HISTORY),
     Rule("abort_ratio", applications.abort_ratio, _HISTORY),
-    Rule("abort_rate_anomaly", applications.abort_rate_anomaly, _HISTORY),
     Rule("id_explosion", applications.id_explosion, _HISTORY),
-    Rule("epoch_burn", applications.epoch_burn, _HISTORY),
     Rule("batch_lost", queries.batch_lost, _QUERIES),
     Rule("batch_prepared", queries.batch_prepared, _QUERIES),
     Rule("restart_fails", queries.restart_fails, _QUERIES),
     Rule("two_writers", queries.two_writers, _QUERIES),
     Rule("data_loss_risk", sources.data_loss_risk, _SOURCES),
     Rule("topic_recreated", sources.topic_recreated, _SOURCES),
+    Rule("topic_deleted", sources.topic_deleted, _SOURCES),
     Rule("query_blocked", sources.query_blocked, _SOURCES),
     Rule("watermark_stalled", sources.watermark_stalled, _QUERIES),
     Rule("batch_slow", queries.batch_slow, _QUERIES),
@@ -62,12 +66,9 @@ _ALL = (
     Rule("flink_commit_pending", flink.flink_commit_pending, _FLINK),
     # These rest on listeners, not on the checkpoint collector; an unreadable file is an observation too.
     Rule("query_failed", queries.query_failed),
-    Rule("progress_dropped", queries.progress_dropped),
     Rule("checkpoint_unreadable", queries.checkpoint_unreadable),
     Rule("audit_violated", audits.audit_violated, frozenset({Sense.AUDITS})),
     Rule("coordinator_loading", collectors.coordinator_loading, frozenset({Sense.LISTS})),
-    # A collector's own status is visible even when its cluster is not.
-    Rule("collector_behind", collectors.collector_behind),
     Rule("collector_gap", collectors.collector_gap),
 )
 
@@ -76,24 +77,28 @@ RULES: Mapping[str, Rule] = {rule.name: rule for rule in _ALL}
 
 
 def evaluate_rules(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield what the rules find in a snapshot, without what none of them could have seen."""
+    """Yield the findings of all rules, except those that the rule's data could not show."""
     visible = snapshot.visibility(now_ms=now_ms, limits=limits)
     for rule in RULES.values():
-        found = rule.check(snapshot, now_ms=now_ms, limits=limits)
-        yield from _oldest(
-            each for each in found if covers_finding(visible, rule.name, each.subject, each.affected)
+        findings = rule.check(snapshot, now_ms=now_ms, limits=limits)
+        covered = (
+            finding
+            for finding in findings
+            if covers_finding(visible, rule.name, finding.subject, finding.affected)
         )
+        for finding in _oldest(covered):
+            yield replace(finding, rule=rule.name, cluster=snapshot.cluster)
 
 
 def covers_finding(visible: Visibility, rule: str, subject: str, affected: Iterable[str]) -> bool:
-    """Whether a rule sees what a finding of its is about; also one that there is no more: it is to close."""
+    """Whether a rule sees the subject of its finding; this holds for deleted subjects too, to close it."""
     return rule not in RULES or visible.covers(RULES[rule].needs, subject, *affected)
 
 
 def source_collectors(rule: str, snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[str]:
-    """Yield the collectors whose polls a rule rests on; none where two polls have agreed already.
+    """Yield the collectors whose polls a rule depends on; none where two polls have agreed already.
 
-    One that is behind is left out: a rule finds nothing in what it hides.
+    A collector that is behind is left out: a rule finds nothing in what it hides.
     """
     needs = RULES[rule].needs if rule in RULES and not RULES[rule].settled else frozenset()
     for collector in snapshot.collectors:
@@ -102,8 +107,8 @@ def source_collectors(rule: str, snapshot: Snapshot, *, now_ms: int, limits: Lim
             yield collector.name
 
 
-def _oldest(found: Iterable[Finding]) -> Iterable[Finding]:
-    return nsmallest(MOST_FINDINGS, found, key=_age)
+def _oldest(findings: Iterable[Finding]) -> Iterable[Finding]:
+    return nsmallest(MOST_FINDINGS, findings, key=_age)
 
 
 def _age(finding: Finding) -> tuple[bool, int]:

@@ -9,6 +9,7 @@ from fenceline.audit.violations import AuditViolation
 from fenceline.facts import Finding, Severity
 from fenceline.formatting import count_noun, list_names
 from fenceline.limits import Limits
+from fenceline.rules.rule import claim
 from fenceline.snapshot import Snapshot
 
 _KEYS_FIRST = "Run the audit with --mode keys: it finds the missing records by offset."
@@ -20,23 +21,21 @@ _REPLAY = (
 
 def audit_violated(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield pipelines in whose output the newest audit found records missing or duplicated."""
-    for found in snapshot.audits:
-        sources = _names(found.sources, "its input")
-        yield Finding(
-            rule="audit_violated",
-            cluster=snapshot.cluster,
-            subject=f"pipeline:{found.pipeline}",
+    for violation in snapshot.audits:
+        sources = _names(violation.sources, "its input")
+        yield claim(
+            subject=f"pipeline:{violation.pipeline}",
             severity=Severity.CRITICAL,
-            since_ms=found.since_ms,
-            summary=f"{_figures(found)} in {_targets(found)}, compared with {sources}",
-            evidence=_evidence(found),
-            next_step=" ".join(_steps(found)),
-            affected=(*found.queries, *_partitions(found)),
+            since_ms=violation.since_ms,
+            summary=f"{_figures(violation)} in {_targets(violation)}, compared with {sources}",
+            evidence=_evidence(violation),
+            next_step=" ".join(_steps(violation)),
+            affected=(*violation.queries, *_partitions(violation)),
         )
 
 
-def _figures(found: AuditViolation) -> str:
-    counts = ((found.missing, "missing"), (found.duplicated, "duplicated"))
+def _figures(violation: AuditViolation) -> str:
+    counts = ((violation.missing, "missing"), (violation.duplicated, "duplicated"))
     return " and ".join(
         f"{count_noun(number, 'record')} {'is' if number == 1 else 'are'} {word}"
         for number, word in counts
@@ -44,41 +43,41 @@ def _figures(found: AuditViolation) -> str:
     )
 
 
-def _evidence(found: AuditViolation) -> str:
-    numbers = list_names([f"{each:,}" for each in found.batches])
-    in_batches = f" in {'batch' if len(found.batches) == 1 else 'batches'} {numbers}" if numbers else ""
-    how = "by key" if found.mode is AuditMode.KEYS else "by counts"
-    ranges = ((found.losses, "missing"), (found.duplicates, "duplicated"))
-    places = (f"; {word}: {list_names([*map(_offsets, some)])}" for some, word in ranges if some)
-    return f"the audit of {found.pipeline} found it {how}{in_batches}{''.join(places)}"
+def _evidence(violation: AuditViolation) -> str:
+    numbers = list_names([f"{batch_id:,}" for batch_id in violation.batches])
+    in_batches = f" in {'batch' if len(violation.batches) == 1 else 'batches'} {numbers}" if numbers else ""
+    how = "by key" if violation.mode is AuditMode.KEYS else "by counts"
+    found = ((violation.losses, "missing"), (violation.duplicates, "duplicated"))
+    places = (f"; {word}: {list_names([*map(_offsets, ranges)])}" for ranges, word in found if ranges)
+    return f"the audit of {violation.pipeline} found it {how}{in_batches}{''.join(places)}"
 
 
-def _steps(found: AuditViolation) -> Iterator[str]:
-    if found.missing and not found.losses:
+def _steps(violation: AuditViolation) -> Iterator[str]:
+    if violation.missing and not violation.losses:
         yield _KEYS_FIRST
-    if found.missing:
+    if violation.missing:
         yield _REPLAY
-    if found.duplicated:
+    if violation.duplicated:
         yield (
-            f"See which producers write to {_targets(found)}: one outside of the transactions of this "
+            f"See which producers write to {_targets(violation)}: one outside of the transactions of this "
             "pipeline, or a second one of it, writes records again."
         )
 
 
-def _targets(found: AuditViolation) -> str:
-    return _names(found.targets, "its output")
+def _targets(violation: AuditViolation) -> str:
+    return _names(violation.targets, "its output")
 
 
 def _names(topics: Sequence[str], otherwise: str) -> str:
     return list_names(topics) or otherwise
 
 
-def _offsets(each: AuditedRange) -> str:
-    last = each.to_offset - 1
-    through = f" to {last:,}" if last > each.from_offset else ""
-    return f"{each.topic}-{each.partition} at {each.from_offset:,}{through}"
+def _offsets(audited: AuditedRange) -> str:
+    last = audited.to_offset - 1
+    through = f" to {last:,}" if last > audited.from_offset else ""
+    return f"{audited.topic}-{audited.partition} at {audited.from_offset:,}{through}"
 
 
-def _partitions(found: AuditViolation) -> Sequence[str]:
-    ranges = (*found.losses, *found.duplicates)
-    return list(dict.fromkeys(f"partition:{each.topic}-{each.partition}" for each in ranges))
+def _partitions(violation: AuditViolation) -> Sequence[str]:
+    ranges = (*violation.losses, *violation.duplicates)
+    return list(dict.fromkeys(f"partition:{audited.topic}-{audited.partition}" for audited in ranges))

@@ -1,68 +1,62 @@
-"""Who an open transaction blocks, since when and until when: what rules about blocking count alike."""
+"""Count whom an open transaction blocks, since when and until when, alike for all rules."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-from fenceline.baselines import UsualCommit
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Severity, TransactionState
+from fenceline.findings.severity import Impact, of_block, worst_severity
 from fenceline.kafka.groups import Waiting
 from fenceline.limits import Limits
-from fenceline.severity import Impact, of_block, worst_severity
-from fenceline.snapshot import Blocker, OpenTransactionFacts, PinnedPartition, Snapshot
+from fenceline.snapshot import Blocker, OpenTransactionFacts, PinnedPartition, Snapshot, usual_ms
 from fenceline.spark.queries import SourcePosition
 
 #: A topic and a number.
 Where = tuple[str, int]
 
 
-def waits_since(each: SourcePosition, held: PinnedPartition) -> int | None:
+def waits_since(position: SourcePosition, held: PinnedPartition) -> int | None:
     """Return since when a position is at a stuck LSO; None where it is not, or has read past it."""
-    if each.position != held.lso or held.high_watermark <= held.lso:
+    if position.position != held.lso or held.high_watermark <= held.lso:
         return None
-    return max(held.pinned_ms, each.stands_ms or 0)
-
-
-def usual_ms(usual: UsualCommit | None, limits: Limits) -> int | None:
-    """Return how long transactions of an application may take as a rule, None where too little is known."""
-    if usual is None or usual.commits < limits.open_usual_commits:
-        return None
-    return int(max(limits.open_usual_s * 1_000, limits.open_usual_factor * usual.p99_ms))
+    return max(held.pinned_ms, position.stands_ms or 0)
 
 
 class Blocks:
-    """What is blocked in one snapshot, looked up once for all findings of a rule."""
+    """The blocked readers of one snapshot, looked up once for all findings of a rule."""
 
     def __init__(self, snapshot: Snapshot, *, now_ms: int, limits: Limits) -> None:
         self._usual = snapshot.usual
         self._now_ms, self._limits = now_ms, limits
-        self._owners = {each.transactional_id: each for each in snapshot.transactions}
-        pinned = {(each.topic, each.partition): each for each in snapshot.partitions}
+        self._owners = {transaction.transactional_id: transaction for transaction in snapshot.transactions}
+        pinned = {(partition.topic, partition.partition): partition for partition in snapshot.partitions}
         self._readers: defaultdict[Where, list[int]] = defaultdict(list)
         for where, since_ms in _readers(snapshot, pinned):
             self._readers[where].append(since_ms)
         #: By the transactional id of the first transaction in each.
         self._first_in: defaultdict[str, list[PinnedPartition]] = defaultdict(list)
-        for each in snapshot.partitions:
-            self._first_in[first_id(each)].append(each)
+        for partition in snapshot.partitions:
+            self._first_in[first_id(partition)].append(partition)
 
-    def of_partition(self, each: PinnedPartition) -> Severity:
-        """Return how bad a blocked partition is; the first transaction in it decides until when."""
-        since = self._readers.get((each.topic, each.partition), ())
-        return self._severity(each.pinned_ms, since, each.uncommitted_backlog, [first_id(each)])
-
-    def of_transaction(self, each: OpenTransactionFacts) -> Severity:
-        """Return how bad it is what an open transaction blocks: the partitions in which it is the first."""
-        blocked = self._first_in.get(each.transactional_id, ())
-        since = [ms for part in blocked for ms in self._readers.get((part.topic, part.partition), ())]
-        begun_ms = self._now_ms if each.started_ms is None else each.started_ms
+    def of_partition(self, partition: PinnedPartition) -> Severity:
+        """Return how bad a blocked partition is; its first transaction sets the deadline."""
+        since = self._readers.get((partition.topic, partition.partition), ())
         return self._severity(
-            begun_ms, since, sum(part.uncommitted_backlog for part in blocked), [each.transactional_id]
+            partition.pinned_ms, since, partition.uncommitted_backlog, [first_id(partition)]
+        )
+
+    def of_transaction(self, transaction: OpenTransactionFacts) -> Severity:
+        """Return how bad the blocking by an open transaction is, in partitions where it is the first."""
+        blocked = self._first_in.get(transaction.transactional_id, ())
+        since = [ms for part in blocked for ms in self._readers.get((part.topic, part.partition), ())]
+        begun_ms = self._now_ms if transaction.started_ms is None else transaction.started_ms
+        return self._severity(
+            begun_ms, since, sum(part.uncommitted_backlog for part in blocked), [transaction.transactional_id]
         )
 
     def of_reader(self, since_ms: int, records: int, names: Collection[str]) -> Severity:
-        """Return how bad it is for one group or query that it is blocked; never less than a warning.
+        """Return how bad the blocking of one group or query is; never less than a warning.
 
         `names` are the transactional ids that block it; "" is one whose id is not known.
         """
@@ -92,7 +86,7 @@ class Blocks:
         return self._now_ms - owner.started_ms <= longest_ms
 
     def _ends_ms(self, name: str, owner: OpenTransactionFacts | None) -> int | None:
-        """Return when a coordinator ends a transaction by itself; None where nothing is known to."""
+        """Return when a coordinator ends a transaction by itself; None where no coordinator is known to."""
         if owner is None:
             # One with an id that is not among those that are open for some seconds has just begun, or ended.
             return self._now_ms if name else None
@@ -107,12 +101,12 @@ class Blocks:
 
 def names_of(blockers: Iterable[Blocker]) -> Collection[str]:
     """Return the transactional ids of blockers, each once; "" for one without a known id."""
-    return {each.transactional_id for each in blockers}
+    return {blocker.transactional_id for blocker in blockers}
 
 
-def first_id(each: PinnedPartition) -> str:
+def first_id(partition: PinnedPartition) -> str:
     """Return the transactional id of the first transaction in a partition, "" where it is not known."""
-    first = min(each.pins, key=lambda pin: pin.start_offset, default=None)
+    first = min(partition.pins, key=lambda pin: pin.start_offset, default=None)
     return "" if first is None else first.transactional_id
 
 

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from fenceline.engines.flink.commits import DecidedTransaction, FlinkJobFacts
+from fenceline.engines.flink.restore import CommitFate
 from fenceline.facts import Finding, Severity
-from fenceline.flink.commits import DecidedTransaction, FlinkJobFacts
-from fenceline.flink.restore import CommitFate
+from fenceline.findings.severity import before_loss
 from fenceline.formatting import count_noun, format_clock
 from fenceline.limits import Limits
-from fenceline.severity import before_loss
+from fenceline.rules.rule import claim
 from fenceline.snapshot import Snapshot
 
 #: A loss is reported for so long.
 _REPORTED_MS = 86_400_000
-#: More ids than these of one job are not named one by one.
+#: Maximum named ids of one job.
 _MOST_AFFECTED = 100
 
 
@@ -30,40 +31,38 @@ def flink_commit_pending(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> 
             now_ms - job.completed_ms > limits.flink_commit_pending_s * 1_000
         )
         if pending and is_late:
-            yield _pending(snapshot, job, pending, now_ms, limits)
+            yield _pending(job, pending, now_ms, limits)
 
 
 def flink_commit_lost(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield jobs of which a decided commit was aborted within a day, unless another run has gone on."""
+    """Yield jobs with a decided commit that was aborted within a day, unless a later run went on."""
     for job in snapshot.flink_jobs:
         lost = [
-            each
-            for each in job.of_fate(CommitFate.LOST)
-            if each.aborted_ms is None or now_ms - each.aborted_ms <= _REPORTED_MS
+            transaction
+            for transaction in job.of_fate(CommitFate.LOST)
+            if transaction.aborted_ms is None or now_ms - transaction.aborted_ms <= _REPORTED_MS
         ]
         if lost and not job.newer_job:
-            yield _lost(snapshot, job, lost)
+            yield _lost(job, lost)
 
 
 def _pending(
-    snapshot: Snapshot,
-    job: FlinkJobFacts,
-    pending: Sequence[DecidedTransaction],
-    now_ms: int,
-    limits: Limits,
+    job: FlinkJobFacts, pending: Sequence[DecidedTransaction], now_ms: int, limits: Limits
 ) -> Finding:
     number, verb = count_noun(len(pending), "transaction"), "is" if len(pending) == 1 else "are"
-    ends_ms = min((each.expires_ms for each in pending if each.expires_ms is not None), default=None)
+    ends_ms = min(
+        (transaction.expires_ms for transaction in pending if transaction.expires_ms is not None),
+        default=None,
+    )
     severity = Severity.WARNING
     if ends_ms is not None:
         severity = before_loss(ends_ms, now_ms=now_ms, limits=limits)
-    return _about(
-        "flink_commit_pending",
-        snapshot,
-        job,
-        pending,
-        severity,
-        job.completed_ms,
+    return claim(
+        subject=job.subject,
+        affected=_affected(pending),
+        instance=job.checkpoint,
+        severity=severity,
+        since_ms=job.completed_ms,
         summary=f"{job.name}: {number} of {job.checkpoint} {verb} decided and not committed",
         evidence=f"{_completed(job)}; {_end(ends_ms)}",
         next_step=(
@@ -75,16 +74,17 @@ def _pending(
     )
 
 
-def _lost(snapshot: Snapshot, job: FlinkJobFacts, lost: Sequence[DecidedTransaction]) -> Finding:
+def _lost(job: FlinkJobFacts, lost: Sequence[DecidedTransaction]) -> Finding:
     number, verb = count_noun(len(lost), "transaction"), "was" if len(lost) == 1 else "were"
-    first_ms = min((each.aborted_ms for each in lost if each.aborted_ms is not None), default=None)
-    return _about(
-        "flink_commit_lost",
-        snapshot,
-        job,
-        lost,
-        Severity.CRITICAL,
-        first_ms,
+    first_ms = min(
+        (transaction.aborted_ms for transaction in lost if transaction.aborted_ms is not None), default=None
+    )
+    return claim(
+        subject=job.subject,
+        affected=_affected(lost),
+        instance=job.checkpoint,
+        severity=Severity.CRITICAL,
+        since_ms=first_ms,
         summary=f"{job.name} has lost records: {number} of {job.checkpoint} {verb} aborted",
         evidence=(
             f"{_completed(job)}; the first was aborted"
@@ -98,30 +98,9 @@ def _lost(snapshot: Snapshot, job: FlinkJobFacts, lost: Sequence[DecidedTransact
     )
 
 
-def _about(
-    rule: str,
-    snapshot: Snapshot,
-    job: FlinkJobFacts,
-    named: Sequence[DecidedTransaction],
-    severity: Severity,
-    since_ms: int | None,
-    *,
-    summary: str,
-    evidence: str,
-    next_step: str,
-    deadline_ms: int | None = None,
-) -> Finding:
-    return Finding(
-        rule=rule,
-        cluster=snapshot.cluster,
-        subject=job.subject,
-        severity=severity,
-        since_ms=since_ms,
-        summary=summary,
-        evidence=evidence,
-        next_step=next_step,
-        affected=tuple(f"transaction:{each.transactional_id}" for each in named[:_MOST_AFFECTED]),
-        deadline_ms=deadline_ms,
+def _affected(transactions: Sequence[DecidedTransaction]) -> tuple[str, ...]:
+    return tuple(
+        f"transaction:{transaction.transactional_id}" for transaction in transactions[:_MOST_AFFECTED]
     )
 
 

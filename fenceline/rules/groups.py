@@ -3,58 +3,84 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 
 from fenceline.facts import Finding, Severity
-from fenceline.formatting import format_clock, list_names, rough_count
+from fenceline.formatting import count_noun, format_clock, list_names, rough_count
 from fenceline.kafka.groups import Waiting
 from fenceline.limits import Limits
 from fenceline.rules.blocking import Blocks, names_of
-from fenceline.snapshot import BlockedGroup, BlockedOffset, Blocker, Snapshot
+from fenceline.rules.rule import claim
+from fenceline.snapshot import BlockedGroup, BlockedOffset, Blocker, DeletedRead, Snapshot
+
+#: How long deleted unread records are reported.
+_REPORTED_MS = 86_400_000
 
 
 def group_stalled(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield groups that have been at a stuck LSO for `limits.group_stalled_s`.
 
-    A group's isolation level is not visible: one that committed past the LSO is not waiting, one that stands
-    exactly at it probably is.
+    A group's isolation level is not visible. A group past the LSO is not waiting; a group exactly at the LSO
+    probably is.
     """
     blocks = Blocks(snapshot, now_ms=now_ms, limits=limits)
     for group in snapshot.groups:
-        stalled = [each for each in group.offsets if _waits(each, now_ms, limits)]
+        stalled = [offset for offset in group.offsets if _waits(offset, now_ms, limits)]
         if stalled:
-            yield _stalled(snapshot.cluster, group, stalled, blocks)
+            yield _stalled(group, stalled, blocks)
 
 
 def offsets_unstable(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield groups whose offsets are pending in a transaction for `limits.offsets_unstable_s`.
 
-    Pending commits are everyday work for milliseconds; how long these are is known by the transaction's
-    start, or else by the LSO of the group's partition of `__consumer_offsets`.
+    A pending commit of milliseconds is normal. The age comes from the transaction's start, or else from the
+    LSO of the group's partition of `__consumer_offsets`.
     """
     blocks = Blocks(snapshot, now_ms=now_ms, limits=limits)
-    starts = {each.transactional_id: each.started_ms for each in snapshot.transactions}
+    starts = {transaction.transactional_id: transaction.started_ms for transaction in snapshot.transactions}
     for group in snapshot.groups:
-        pending = [each for each in group.offsets if each.unstable]
-        blockers = _pending(pending)
+        pending = [offset for offset in group.offsets if offset.unstable]
+        blockers = _distinct(blocker for offset in pending for blocker in offset.blockers if blocker.pending)
         since_ms = _since_ms(group, blockers, starts)
         if since_ms is not None and pending and now_ms - since_ms > limits.offsets_unstable_s * 1_000:
             how_bad = blocks.of_reader(since_ms, 0, names_of(blockers))
-            yield _unstable(snapshot.cluster, group, pending, blockers, since_ms, how_bad)
+            yield _unstable(group, pending, blockers, since_ms, how_bad)
 
 
-def _waits(each: BlockedOffset, now_ms: int, limits: Limits) -> bool:
-    waits = each.waiting is Waiting.PROBABLY and each.waiting_ms is not None
-    return waits and now_ms - (each.waiting_ms or 0) > limits.group_stalled_s * 1_000
+def unread_deleted(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
+    """Yield groups, for a day, whose unread records were deleted with their topic."""
+    recent = [read for read in snapshot.deleted_reads if now_ms - read.deleted_ms <= _REPORTED_MS]
+    for group_id, reads in groupby(sorted(recent), key=lambda read: read.group_id):
+        yield _deleted(group_id, list(reads))
 
 
-def _stalled(cluster: str, group: BlockedGroup, stalled: Sequence[BlockedOffset], blocks: Blocks) -> Finding:
-    since_ms = min(each.waiting_ms or 0 for each in stalled)
-    names = [str(each) for each in stalled]
-    blockers = _distinct(blocker for each in stalled for blocker in each.blockers if not blocker.pending)
-    behind = sum(each.behind or 0 for each in stalled)
-    return Finding(
-        rule="group_stalled",
-        cluster=cluster,
+def _deleted(group_id: str, reads: Sequence[DeletedRead]) -> Finding:
+    topics = list_names(sorted({read.topic for read in reads}))
+    numbers = [read.unread for read in reads]
+    known = sum(number for number in numbers if number is not None)
+    records = f"{'at least ' if None in numbers else ''}{count_noun(known, 'unread record')}"
+    return claim(
+        subject=f"group:{group_id}",
+        severity=Severity.WARNING,
+        since_ms=min(read.deleted_ms for read in reads),
+        summary=f"{topics} was deleted before {group_id} had read all of it",
+        evidence=f"{list_names([str(read) for read in reads])} had {records} for this group",
+        next_step="Read these records from what keeps them elsewhere, if the group still needs them.",
+        affected=tuple(f"partition:{read}" for read in reads),
+    )
+
+
+def _waits(offset: BlockedOffset, now_ms: int, limits: Limits) -> bool:
+    waits = offset.waiting is Waiting.PROBABLY and offset.waiting_ms is not None
+    return waits and now_ms - (offset.waiting_ms or 0) > limits.group_stalled_s * 1_000
+
+
+def _stalled(group: BlockedGroup, stalled: Sequence[BlockedOffset], blocks: Blocks) -> Finding:
+    since_ms = min(offset.waiting_ms or 0 for offset in stalled)
+    names = [str(offset) for offset in stalled]
+    blockers = _distinct(blocker for offset in stalled for blocker in offset.blockers if not blocker.pending)
+    behind = sum(offset.behind or 0 for offset in stalled)
+    return claim(
         subject=f"group:{group.group_id}",
         severity=blocks.of_reader(since_ms, behind, names_of(blockers)),
         since_ms=since_ms,
@@ -73,23 +99,20 @@ def _stalled(cluster: str, group: BlockedGroup, stalled: Sequence[BlockedOffset]
 
 
 def _unstable(
-    cluster: str,
     group: BlockedGroup,
     pending: Sequence[BlockedOffset],
     blockers: Sequence[Blocker],
     since_ms: int,
     how_bad: Severity,
 ) -> Finding:
-    names = [str(each) for each in pending]
-    sure = all(each.certain for each in blockers)
+    names = [str(offset) for offset in pending]
+    sure = all(blocker.certain for blocker in blockers)
     by = (
         f"{'pending in' if sure else 'pending, probably in'} {list_names(_names(blockers))}"
         if blockers
         else ("their transaction is not known")
     )
-    return Finding(
-        rule="offsets_unstable",
-        cluster=cluster,
+    return claim(
         subject=f"group:{group.group_id}",
         severity=how_bad,
         since_ms=since_ms,
@@ -112,21 +135,17 @@ def _unstable(
 def _since_ms(
     group: BlockedGroup, blockers: Iterable[Blocker], starts: Mapping[str, int | None]
 ) -> int | None:
-    begun = [starts[each.transactional_id] for each in blockers if each.transactional_id in starts]
+    begun = [starts[blocker.transactional_id] for blocker in blockers if blocker.transactional_id in starts]
     known = [ms for ms in begun if ms is not None]
     if known:
         return min(known)
     # One that is known, and not among those that are open for a while, is young: another one holds the log.
-    young = bool(blockers) and all(each.transactional_id and each.certain for each in blockers)
+    young = bool(blockers) and all(blocker.transactional_id and blocker.certain for blocker in blockers)
     return None if young else group.log_pinned_ms
 
 
-def _pending(offsets: Iterable[BlockedOffset]) -> Sequence[Blocker]:
-    return _distinct(blocker for each in offsets for blocker in each.blockers if blocker.pending)
-
-
 def _distinct(blockers: Iterable[Blocker]) -> Sequence[Blocker]:
-    return sorted(set(blockers), key=lambda each: (each.transactional_id, each.producer_id or 0))
+    return sorted(set(blockers), key=lambda blocker: (blocker.transactional_id, blocker.producer_id or 0))
 
 
 def _held_by(blockers: Sequence[Blocker]) -> str:
@@ -136,8 +155,8 @@ def _held_by(blockers: Sequence[Blocker]) -> str:
 
 
 def _names(blockers: Sequence[Blocker]) -> Sequence[str]:
-    return [each.transactional_id or f"producer id {each.producer_id}" for each in blockers]
+    return [blocker.transactional_id or f"producer id {blocker.producer_id}" for blocker in blockers]
 
 
 def _subjects(blockers: Sequence[Blocker]) -> Iterator[str]:
-    return (f"transaction:{each.transactional_id}" for each in blockers if each.transactional_id)
+    return (f"transaction:{blocker.transactional_id}" for blocker in blockers if blocker.transactional_id)

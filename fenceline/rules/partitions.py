@@ -4,63 +4,69 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fenceline.explanations import verdict_reason
 from fenceline.facts import Finding, Severity
+from fenceline.findings.severity import worst_severity
 from fenceline.formatting import count_noun, format_clock, list_names, rough_count
 from fenceline.kafka.partitions import PartitionVerdict, Pin, VerdictReason
 from fenceline.limits import Limits
 from fenceline.rules.blocking import Blocks
-from fenceline.severity import worst_severity
+from fenceline.rules.rule import claim
 from fenceline.snapshot import PinnedPartition, Snapshot
+from fenceline.text.explanations import verdict_reason
 
 
 def hanging(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield partitions with a transaction that no coordinator owns: nobody will ever end it."""
-    for each in snapshot.partitions:
-        pins = [pin for pin in each.pins if pin.verdict is PartitionVerdict.HANGING]
+    for partition in snapshot.partitions:
+        pins = [pin for pin in partition.pins if pin.verdict is PartitionVerdict.HANGING]
         if pins:
-            yield Finding(
-                rule="hanging",
-                cluster=snapshot.cluster,
-                subject=f"partition:{each}",
+            yield claim(
+                subject=f"partition:{partition}",
                 severity=Severity.CRITICAL,
                 since_ms=min(pin.first_seen_ms for pin in pins),
-                summary=f"{each} has a hanging transaction: its coordinator will not complete it",
-                evidence=f"{'; '.join(map(_accusation, pins[:3]))}; {_held(each)}",
-                next_step=_abort(each, pins),
-                affected=_affected(snapshot, each),
+                summary=f"{partition} has a hanging transaction: its coordinator will not complete it",
+                evidence=f"{'; '.join(map(_accusation, pins[:3]))}; {_held(partition)}",
+                next_step=_abort(partition, pins),
+                affected=_affected(snapshot, partition),
+                instance=_instance(pins),
             )
 
 
 def lso_pinned(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield partitions whose LSO has been stuck below the high watermark for `limits.lso_pinned_s`.
 
-    As bad as what it keeps from its readers (`fenceline.severity.of_block`); never less than a warning where
-    nobody is known who holds it.
+    The severity depends on the blocked readers (`fenceline.findings.severity.of_block`). It is at least a
+    warning where no owner of the transaction is known.
     """
     blocks = Blocks(snapshot, now_ms=now_ms, limits=limits)
-    for each in snapshot.partitions:
-        if now_ms - each.pinned_ms <= limits.lso_pinned_s * 1_000:
+    for partition in snapshot.partitions:
+        if now_ms - partition.pinned_ms <= limits.lso_pinned_s * 1_000:
             continue
-        least = Severity.WARNING if each.verdict is PartitionVerdict.UNKNOWN else Severity.INFO
-        yield Finding(
-            rule="lso_pinned",
-            cluster=snapshot.cluster,
-            subject=f"partition:{each}",
-            severity=worst_severity([least, blocks.of_partition(each)]),
-            since_ms=each.pinned_ms,
-            summary=f"The LSO of {each} has been stuck at {each.lso:,} since {format_clock(each.pinned_ms)}",
-            evidence=f"{_held(each)}; {_blocker(each.pins)}",
-            next_step=_next_step(each),
-            affected=_affected(snapshot, each),
+        least = Severity.WARNING if partition.verdict is PartitionVerdict.UNKNOWN else Severity.INFO
+        yield claim(
+            subject=f"partition:{partition}",
+            severity=worst_severity([least, blocks.of_partition(partition)]),
+            since_ms=partition.pinned_ms,
+            summary=(
+                f"The LSO of {partition} has been stuck at {partition.lso:,} since "
+                f"{format_clock(partition.pinned_ms)}"
+            ),
+            evidence=f"{_held(partition)}; {_blocker(partition.pins)}",
+            next_step=_next_step(partition),
+            affected=_affected(snapshot, partition),
+            instance=f"LSO {partition.lso}",
         )
 
 
-def _held(each: PinnedPartition) -> str:
+def _instance(pins: Sequence[Pin]) -> str:
+    first = min(pins, key=_by_offset)
+    return f"{first.producer_id}@{first.start_offset}"
+
+
+def _held(partition: PinnedPartition) -> str:
     # Markers count as offsets too, so this is the most there can be.
-    return (
-        f"read_committed consumers cannot read up to {rough_count(each.uncommitted_backlog)} records after it"
-    )
+    backlog = rough_count(partition.uncommitted_backlog)
+    return f"read_committed consumers cannot read up to {backlog} records after it"
 
 
 def _accusation(pin: Pin) -> str:
@@ -85,12 +91,12 @@ def _producer_id(pin: Pin) -> str:
     return f"producer id {pin.producer_id}, epoch {pin.producer_epoch}"
 
 
-def _next_step(each: PinnedPartition) -> str:
-    if each.verdict is PartitionVerdict.HANGING:
+def _next_step(partition: PinnedPartition) -> str:
+    if partition.verdict is PartitionVerdict.HANGING:
         return "It hangs: abort it in this partition, as its own finding describes."
-    owners = sorted({pin.transactional_id for pin in each.pins if pin.transactional_id})
-    if each.verdict is PartitionVerdict.UNKNOWN or not owners:
-        return _ASK.get(min(each.pins, key=_by_offset).ground, _LOOK) if each.pins else _LOOK
+    owners = sorted({pin.transactional_id for pin in partition.pins if pin.transactional_id})
+    if partition.verdict is PartitionVerdict.UNKNOWN or not owners:
+        return _ASK.get(min(partition.pins, key=_by_offset).ground, _LOOK) if partition.pins else _LOOK
     return f"See {list_names(owners)}: once it ends, the LSO advances."
 
 
@@ -110,16 +116,16 @@ _ASK = {
 }
 
 
-def _abort(each: PinnedPartition, pins: Sequence[Pin]) -> str:
+def _abort(partition: PinnedPartition, pins: Sequence[Pin]) -> str:
     first = min(pins, key=_by_offset)
     return (
-        f"Make sure that its producer is gone, then abort it in {each} at offset {first.start_offset}: "
+        f"Make sure that its producer is gone, then abort it in {partition} at offset {first.start_offset}: "
         "“Abort hanging transaction…” does it."
     )
 
 
-def _affected(snapshot: Snapshot, each: PinnedPartition) -> tuple[str, ...]:
-    where = each.topic, each.partition
+def _affected(snapshot: Snapshot, partition: PinnedPartition) -> tuple[str, ...]:
+    where = partition.topic, partition.partition
     groups = [
         group.group_id
         for group in snapshot.groups
@@ -128,6 +134,6 @@ def _affected(snapshot: Snapshot, each: PinnedPartition) -> tuple[str, ...]:
     queries = [
         query.subject
         for query in snapshot.queries
-        if any((at.topic, at.partition, at.position) == (*where, each.lso) for at in query.positions)
+        if any((at.topic, at.partition, at.position) == (*where, partition.lso) for at in query.positions)
     ]
     return (*(f"group:{name}" for name in groups), *queries)

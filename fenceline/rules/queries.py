@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fenceline.facts import Finding, Severity
-from fenceline.formatting import count_noun, format_clock, format_duration, list_names, rough_count
+from fenceline.findings.severity import before_loss
+from fenceline.formatting import count_noun, format_clock, format_duration, list_names
 from fenceline.limits import Limits
-from fenceline.severity import before_loss
+from fenceline.rules.rule import claim
 from fenceline.snapshot import Snapshot
 from fenceline.spark.drivers import Driver, DriverStatus
 from fenceline.spark.queries import QueryStatus, SinkBatch
@@ -18,7 +19,7 @@ from fenceline.spark.safe_to_restart import PreparedBatches, prepared_headline
 _REPORTED_MS = 86_400_000
 _LONGEST_EXCEPTION = 300
 _BAD = (Severity.CRITICAL, Severity.WARNING)
-#: More ids than these of one batch are not named one by one.
+#: Maximum named ids of one batch.
 _MOST_AFFECTED = 100
 
 
@@ -28,12 +29,11 @@ def restart_fails(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterato
     Yields nothing where that is unknown: the unreadable file has a finding of its own.
     """
     for query in snapshot.queries:
-        if query.restart_severity not in _BAD or query.is_abandoned(now_ms) or _is_hidden(query):
+        is_hidden = any(file.damage is Damage.DENIED for file in query.unusable)
+        if query.restart_severity not in _BAD or query.is_abandoned(now_ms) or is_hidden:
             continue
-        yield _about(
-            "restart_fails",
-            snapshot,
-            query,
+        yield claim(
+            query.subject,
             query.restart_severity,
             None,
             summary=f"A restart of {query.name} would skip or fail batches",
@@ -49,36 +49,34 @@ def batch_prepared(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterat
     """
     for query in snapshot.queries:
         waiting = [
-            each
-            for each in query.sink_batches
-            if not each.recorded
-            and not each.aborted
-            and _open_for_ms(each, now_ms) > limits.batch_prepared_s * 1_000
+            batch
+            for batch in query.sink_batches
+            if not batch.recorded
+            and not batch.aborted
+            and batch.waited_ms(now_ms) > limits.batch_prepared_s * 1_000
         ]
         if waiting:
-            yield _prepared(snapshot, query, waiting, now_ms, limits)
+            yield _prepared(query, waiting, now_ms, limits)
 
 
 def batch_lost(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield queries with a decided batch of which transactions were aborted before they were committed."""
+    """Yield queries with a decided batch whose transactions were aborted before the commit."""
     for query in snapshot.queries:
         lost = [
-            each
-            for each in query.sink_batches
-            if each.aborted and (not each.recorded or now_ms - each.decided_ms <= _REPORTED_MS)
+            batch
+            for batch in query.sink_batches
+            if batch.aborted and (not batch.recorded or now_ms - batch.decided_ms <= _REPORTED_MS)
         ]
         if lost:
-            yield _lost(snapshot, query, lost)
+            yield _lost(query, lost)
 
 
 def two_writers(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield queries that two drivers run at once."""
     for query in snapshot.queries:
         if query.writers:
-            yield _about(
-                "two_writers",
-                snapshot,
-                query,
+            yield claim(
+                query.subject,
                 Severity.CRITICAL,
                 query.writers_ms,
                 summary=f"Two drivers write to {query.name}",
@@ -97,10 +95,8 @@ def query_failed(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator
             reason = next(
                 (line for line in query.exception.splitlines() if line.strip()), "it gave no reason"
             )
-            yield _about(
-                "query_failed",
-                snapshot,
-                query,
+            yield claim(
+                query.subject,
                 Severity.CRITICAL,
                 query.ended_ms,
                 summary=f"{query.name} has failed",
@@ -109,11 +105,12 @@ def query_failed(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator
                     "Mend the cause, then start it again"
                     + (f": a restart {query.restart}." if query.restart else ".")
                 ),
+                instance="" if query.ended_ms is None else f"ended {query.ended_ms}",
             )
 
 
 def batch_slow(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield queries whose batch takes `limits.batch_slow_factor` times as long as 99 of 100 do.
+    """Yield queries whose batch takes `limits.batch_slow_factor` times the 99th percentile.
 
     Never before `limits.batch_slow_s`. Without a listener, its driver may be gone instead.
     """
@@ -124,10 +121,8 @@ def batch_slow(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[F
         limit_ms = max(limits.batch_slow_s * 1_000, limits.batch_slow_factor * query.usual_ms)
         if now_ms - since_ms <= limit_ms or query.is_abandoned(now_ms):
             continue
-        yield _about(
-            "batch_slow",
-            snapshot,
-            query,
+        yield claim(
+            query.subject,
             Severity.WARNING,
             since_ms,
             summary=f"Batch {batch} of {query.name} has been in progress since {format_clock(since_ms)}",
@@ -136,67 +131,45 @@ def batch_slow(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[F
                 + ("" if query.alive else f"; driver: {_driver(query).status_text}")
             ),
             next_step="Look at the stages of its job in Spark's own pages, and at the sink it writes to.",
+            instance=f"batch {batch}",
         )
 
 
 def checkpoint_unreadable(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield queries whose checkpoint, or files of it, cannot be read by us."""
+    """Yield queries whose checkpoint, or some of its files, we cannot read."""
     for query in snapshot.queries:
-        files = [each for each in query.unusable if each.damage in (Damage.DENIED, Damage.NEWER)]
+        files = [file for file in query.unusable if file.damage in (Damage.DENIED, Damage.NEWER)]
         if not (query.error or files) or query.is_abandoned(now_ms):
             continue
-        names = [each.path for each in files]
-        yield _about(
-            "checkpoint_unreadable",
-            snapshot,
-            query,
+        names = [file.path for file in files]
+        yield claim(
+            query.subject,
             Severity.WARNING,
             None,
             summary=f"The checkpoint of {query.name} cannot be read"
             + (f": {list_names(names)}" if names else ""),
-            evidence="; ".join([*filter(None, [query.error]), *(each.detail for each in files[:3])]),
+            evidence="; ".join([*filter(None, [query.error]), *(file.detail for file in files[:3])]),
             next_step=(
                 "Update Fenceline: that file is of a newer format."
-                if any(each.damage is Damage.NEWER for each in files)
+                if any(file.damage is Damage.NEWER for file in files)
                 else f"Make {query.checkpoint or 'its folder'} readable; or, if it is to be gone, forget it."
             ),
         )
 
 
-def progress_dropped(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield queries of whose progress events the listener has dropped some in its newest run, for a day."""
-    for query in snapshot.queries:
-        if query.dropped and query.dropped_ms is not None and now_ms - query.dropped_ms <= _REPORTED_MS:
-            yield _about(
-                "progress_dropped",
-                snapshot,
-                query,
-                Severity.INFO,
-                None,
-                summary=f"The listener of {query.name} has dropped {rough_count(query.dropped)} events",
-                evidence=(
-                    "its spool was full; the batches are known from the checkpoint, their rows and durations "
-                    "are not"
-                ),
-                next_step="Let the driver reach Fenceline, or give the listener a larger spool.",
-            )
-
-
-def _prepared(
-    snapshot: Snapshot, query: QueryStatus, waiting: Sequence[SinkBatch], now_ms: int, limits: Limits
-) -> Finding:
+def _prepared(query: QueryStatus, waiting: Sequence[SinkBatch], now_ms: int, limits: Limits) -> Finding:
     first = waiting[0]
-    ids = [name for each in waiting for name in each.uncommitted_ids]
-    expiries = [each.expires_ms for each in waiting if each.expires_ms is not None and each.uncommitted_ids]
-    names = list_names([f"batch {each.batch_id}" for each in waiting])
+    ids = [name for batch in waiting for name in batch.uncommitted_ids]
+    expiries = [
+        batch.expires_ms for batch in waiting if batch.expires_ms is not None and batch.uncommitted_ids
+    ]
+    names = list_names([f"batch {batch.batch_id}" for batch in waiting])
     prepared = PreparedBatches(
-        [each.batch_id for each in waiting], first.decided_ms, min(expiries, default=None), True
+        [batch.batch_id for batch in waiting], first.decided_ms, min(expiries, default=None), True
     )
     summary = prepared_headline(prepared, _driver(query), now_ms=now_ms, of=query.name)
-    return _about(
-        "batch_prepared",
-        snapshot,
-        query,
+    return claim(
+        query.subject,
         _how_bad(query, expiries, now_ms, limits) if ids else Severity.WARNING,
         first.decided_ms,
         summary=(
@@ -211,25 +184,24 @@ def _prepared(
         next_step=f"Start {query.name} again: it commits the batch first of all (recoverAndCommit).",
         affected=_transactions(ids),
         deadline_ms=min(expiries, default=None),
+        instance=first.instance,
     )
 
 
 def _how_bad(query: QueryStatus, expiries: Sequence[int], now_ms: int, limits: Limits) -> Severity:
-    """Critical at once where no driver can commit it, else when its transactions soon expire."""
+    """Return CRITICAL without a driver that can commit it; else judge by when its transactions expire."""
     if not query.alive:
         return Severity.CRITICAL
     return before_loss(min(expiries, default=None), now_ms=now_ms, limits=limits)
 
 
-def _lost(snapshot: Snapshot, query: QueryStatus, lost: Sequence[SinkBatch]) -> Finding:
+def _lost(query: QueryStatus, lost: Sequence[SinkBatch]) -> Finding:
     first = lost[0]
-    ids = [name for each in lost for name in each.aborted]
-    recorded = all(each.recorded for each in lost)
-    names = list_names([f"batch {each.batch_id}" for each in lost])
-    return _about(
-        "batch_lost",
-        snapshot,
-        query,
+    ids = [name for batch in lost for name in batch.aborted]
+    recorded = all(batch.recorded for batch in lost)
+    names = list_names([f"batch {batch.batch_id}" for batch in lost])
+    return claim(
+        query.subject,
         Severity.WARNING if recorded else Severity.CRITICAL,
         first.decided_ms,
         summary=f"{names} of {query.name} {_is(lost)} lost in part: decided, then aborted",
@@ -243,33 +215,7 @@ def _lost(snapshot: Snapshot, query: QueryStatus, lost: Sequence[SinkBatch]) -> 
             else "Read that input again, and let the sink record the loss: it refuses to go on before."
         ),
         affected=_transactions(ids),
-    )
-
-
-def _about(
-    rule: str,
-    snapshot: Snapshot,
-    query: QueryStatus,
-    severity: Severity,
-    since_ms: int | None,
-    *,
-    summary: str,
-    evidence: str,
-    next_step: str,
-    affected: tuple[str, ...] = (),
-    deadline_ms: int | None = None,
-) -> Finding:
-    return Finding(
-        rule=rule,
-        cluster=snapshot.cluster,
-        subject=query.subject,
-        severity=severity,
-        since_ms=since_ms,
-        summary=summary,
-        evidence=evidence,
-        next_step=next_step,
-        affected=affected,
-        deadline_ms=deadline_ms,
+        instance=first.instance,
     )
 
 
@@ -282,15 +228,7 @@ def _is(batches: Sequence[SinkBatch]) -> str:
 
 
 def _records(batches: Sequence[SinkBatch]) -> str:
-    return count_noun(sum(each.records for each in batches), "record")
-
-
-def _is_hidden(query: QueryStatus) -> bool:
-    return any(each.damage is Damage.DENIED for each in query.unusable)
-
-
-def _open_for_ms(batch: SinkBatch, now_ms: int) -> int:
-    return now_ms - batch.decided_ms if batch.open_for_ms is None else batch.open_for_ms
+    return count_noun(sum(batch.records for batch in batches), "record")
 
 
 def _driver(query: QueryStatus) -> Driver:

@@ -1,7 +1,7 @@
-"""Rules about what streaming queries read: records that are deleted before that, and lack of progress.
+"""Rules about what streaming queries read: records deleted before a query read them, and no progress.
 
-A query's position in a partition is what its last finished batch has read up to. Spark commits nothing to its
-consumer groups: only the checkpoint and the listener contain it.
+A query's position in a partition is the end of its last finished batch. Spark commits nothing to its consumer
+groups: only the checkpoint and the listener contain the position.
 """
 
 from __future__ import annotations
@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from fenceline.facts import Finding, Severity
+from fenceline.findings.severity import before_loss
 from fenceline.formatting import format_clock, list_names, rough_count
 from fenceline.limits import Limits
 from fenceline.rules.blocking import Blocks, first_id, waits_since
-from fenceline.severity import before_loss
+from fenceline.rules.rule import claim
 from fenceline.snapshot import PinnedPartition, Snapshot
+from fenceline.spark.missing_topics import MissingTopic, missing_clauses, missing_topics
 from fenceline.spark.queries import QueryStatus, SourcePosition
 
 #: A position is only compared with an end offset that was read after it was reached.
@@ -25,37 +27,35 @@ _GUESSED_MS = 600_000
 def data_loss_risk(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield queries whose unread records are deleted already, or will be within `limits.data_loss_s`."""
     for query in _current(snapshot, now_ms):
-        lost = [each for each in query.positions if _unread(each) < 0]
+        lost = [position for position in query.positions if _unread(position) < 0]
         soon = [
-            (each, left_s)
-            for each in query.positions
-            if (left_s := _left_s(each)) is not None and left_s <= limits.data_loss_s
+            (position, left_s)
+            for position in query.positions
+            if (left_s := _left_s(position)) is not None and left_s <= limits.data_loss_s
         ]
         if lost:
-            yield _lost(snapshot, query, lost)
+            yield _lost(query, lost)
         elif soon:
-            yield _soon(snapshot, query, soon, now_ms, limits)
+            yield _soon(query, soon, now_ms, limits)
 
 
 def topic_recreated(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield queries whose position is behind the end of a partition: the topic was deleted and re-created."""
+    """Yield queries whose position is beyond a partition's end: the topic was deleted and made again."""
     for query in _current(snapshot, now_ms):
         beyond = [
-            each
-            for each in query.positions
-            if each.high_watermark is not None
-            and each.position > each.high_watermark
-            and (each.stands_ms is None or now_ms - each.stands_ms > _SETTLED_MS)
+            position
+            for position in query.positions
+            if position.high_watermark is not None
+            and position.position > position.high_watermark
+            and (position.stands_ms is None or now_ms - position.stands_ms > _SETTLED_MS)
         ]
         if beyond:
             first = beyond[0]
-            yield Finding(
-                rule="topic_recreated",
-                cluster=snapshot.cluster,
+            yield claim(
                 subject=query.subject,
                 severity=Severity.CRITICAL,
                 since_ms=None,
-                summary=f"{query.name} is beyond the end of {list_names([str(each) for each in beyond])}",
+                summary=f"{query.name} is beyond the end of {list_names(list(map(str, beyond)))}",
                 evidence=(
                     f"it has read {first} up to {first.position:,}, and that ends at "
                     f"{rough_count(first.high_watermark or 0)} now: its topic was deleted and made again, "
@@ -69,34 +69,40 @@ def topic_recreated(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Itera
             )
 
 
+def topic_deleted(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
+    """Yield queries that read from, or write to, a topic that no longer exists."""
+    for query in _current(snapshot, now_ms):
+        missing = missing_topics(query.positions)
+        if missing or query.missing_outputs:
+            yield _deleted(query, missing)
+
+
 def query_blocked(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield queries that have been at a stuck LSO for `limits.group_stalled_s`.
 
-    A query's isolation level is not visible: one that has read past the LSO is not waiting.
+    A query's isolation level is not visible; a query that read past the LSO is not waiting.
     """
-    pinned = {(each.topic, each.partition): each for each in snapshot.partitions}
+    pinned = {(position.topic, position.partition): position for position in snapshot.partitions}
     blocks = Blocks(snapshot, now_ms=now_ms, limits=limits)
     for query in _current(snapshot, now_ms):
         stalled = [
-            (each, held, since_ms)
-            for each in query.positions
-            if (held := pinned.get((each.topic, each.partition))) is not None
-            and (since_ms := waits_since(each, held)) is not None
+            (position, held, since_ms)
+            for position in query.positions
+            if (held := pinned.get((position.topic, position.partition))) is not None
+            and (since_ms := waits_since(position, held)) is not None
             and now_ms - since_ms > limits.group_stalled_s * 1_000
         ]
         if stalled:
-            yield _blocked(snapshot, query, stalled, blocks)
+            yield _blocked(query, stalled, blocks)
 
 
 def watermark_stalled(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield queries whose watermark is the same for `limits.watermark_stalled_batches` batches with input."""
+    """Yield queries with one watermark for `limits.watermark_stalled_batches` batches with input."""
     for query in _current(snapshot, now_ms):
         stall = query.stall
         if stall is None or stall.batches < limits.watermark_stalled_batches:
             continue
-        yield Finding(
-            rule="watermark_stalled",
-            cluster=snapshot.cluster,
+        yield claim(
             subject=query.subject,
             severity=Severity.WARNING,
             since_ms=stall.since_ms,
@@ -113,32 +119,29 @@ def watermark_stalled(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Ite
 
 
 def _current(snapshot: Snapshot, now_ms: int) -> Iterator[QueryStatus]:
-    return (each for each in snapshot.queries if not each.is_abandoned(now_ms))
+    return (query for query in snapshot.queries if not query.is_abandoned(now_ms))
 
 
-def _unread(each: SourcePosition) -> int:
-    """Return how many offsets are left between the log start and a position; 0 where that is not known."""
-    return 0 if each.log_start is None else each.position - each.log_start
+def _unread(position: SourcePosition) -> int:
+    """Return the number of offsets from the log start to a position; 0 where that is not known."""
+    return 0 if position.log_start is None else position.position - position.log_start
 
 
-def _left_s(each: SourcePosition) -> float | None:
-    """Return in how many seconds the log start reaches a position with unread records behind it."""
-    behind = each.high_watermark is not None and each.position < each.high_watermark
-    if not behind or not each.pace or each.log_start is None:
+def _left_s(position: SourcePosition) -> float | None:
+    """Return the seconds until the log start reaches a position with unread records behind it."""
+    behind = position.high_watermark is not None and position.position < position.high_watermark
+    if not behind or not position.pace or position.log_start is None:
         return None
-    return max(0.0, _unread(each) / each.pace)
+    return max(0.0, _unread(position) / position.pace)
 
 
-def _lost(snapshot: Snapshot, query: QueryStatus, lost: Sequence[SourcePosition]) -> Finding:
+def _lost(query: QueryStatus, lost: Sequence[SourcePosition]) -> Finding:
     worst = min(lost, key=_unread)
-    return Finding(
-        rule="data_loss_risk",
-        cluster=snapshot.cluster,
+    return claim(
         subject=query.subject,
         severity=Severity.CRITICAL,
         since_ms=None,
-        summary=f"Records of {list_names([str(each) for each in lost])} were deleted before {query.name} "
-        "read them",
+        summary=f"Records of {list_names(list(map(str, lost)))} were deleted before {query.name} read them",
         evidence=(
             f"it has read {worst} up to {worst.position:,}, and its log starts "
             f"{rough_count(-_unread(worst))} "
@@ -152,20 +155,43 @@ def _lost(snapshot: Snapshot, query: QueryStatus, lost: Sequence[SourcePosition]
     )
 
 
+def _deleted(query: QueryStatus, missing: Sequence[MissingTopic]) -> Finding:
+    absent = [position for position in query.positions if position.absence is not None]
+    deleted_ms = [position.deleted_ms for position in missing if position.deleted_ms is not None]
+    severity = Severity.WARNING if deleted_ms or query.missing_outputs else Severity.INFO
+    return claim(
+        subject=query.subject,
+        severity=Severity.CRITICAL if any(position.unread for position in missing) else severity,
+        since_ms=min(deleted_ms, default=None),
+        summary=f"{query.name}: {missing_clauses(missing, query.missing_outputs)}",
+        evidence=(
+            f"it has read {list_names([_read_up_to(position) for position in absent])}"
+            if absent
+            else "its exactly-once sink wrote there last"
+        ),
+        next_step=(
+            "With failOnDataLoss a restart fails; without, it skips what was unread. Read that from what "
+            "keeps it elsewhere, or take the topic out of the query's subscription."
+            if missing
+            else "Create the topic again before the query writes to it: a broker may make one with defaults."
+        ),
+        affected=_partitions(absent),
+    )
+
+
+def _read_up_to(position: SourcePosition) -> str:
+    end = position.absence.end if position.absence else None
+    return f"{position} up to {position.position:,}" + ("" if end is None else f" of {end:,}")
+
+
 def _soon(
-    snapshot: Snapshot,
-    query: QueryStatus,
-    soon: Sequence[tuple[SourcePosition, float]],
-    now_ms: int,
-    limits: Limits,
+    query: QueryStatus, soon: Sequence[tuple[SourcePosition, float]], now_ms: int, limits: Limits
 ) -> Finding:
-    first, left_s = min(soon, key=lambda each: each[1])
+    first, left_s = min(soon, key=lambda reader: reader[1])
     at_ms = (now_ms + int(left_s * 1_000)) // _GUESSED_MS * _GUESSED_MS
     how_bad = before_loss(at_ms, now_ms=now_ms, limits=limits)
-    names = [str(each) for each, _ in soon]
-    return Finding(
-        rule="data_loss_risk",
-        cluster=snapshot.cluster,
+    names = [str(position) for position, _ in soon]
+    return claim(
         subject=query.subject,
         severity=how_bad,
         since_ms=None,
@@ -175,29 +201,24 @@ def _soon(
             f"loses {rough_count(60 * (first.pace or 0))} a minute: they meet at about {format_clock(at_ms)}"
         ),
         next_step="Let the query catch up, or keep the topic for longer (retention.ms, retention.bytes).",
-        affected=_partitions([each for each, _ in soon]),
-        # What is guessed to be over by now may still be there.
+        affected=_partitions([position for position, _ in soon]),
+        # Records whose estimated deletion has passed may still be there.
         deadline_ms=at_ms if at_ms > now_ms else None,
     )
 
 
 def _blocked(
-    snapshot: Snapshot,
-    query: QueryStatus,
-    stalled: Sequence[tuple[SourcePosition, PinnedPartition, int]],
-    blocks: Blocks,
+    query: QueryStatus, stalled: Sequence[tuple[SourcePosition, PinnedPartition, int]], blocks: Blocks
 ) -> Finding:
     since_ms = min(since_ms for _, _, since_ms in stalled)
-    places = [each for each, _, _ in stalled]
+    places = [position for position, _, _ in stalled]
     owners = _owners([held for _, held, _ in stalled])
     behind = sum(held.uncommitted_backlog for _, held, _ in stalled)
-    return Finding(
-        rule="query_blocked",
-        cluster=snapshot.cluster,
+    return claim(
         subject=query.subject,
         severity=blocks.of_reader(since_ms, behind, {first_id(held) for _, held, _ in stalled}),
         since_ms=since_ms,
-        summary=f"{query.name} is blocked at the LSO of {list_names([str(each) for each in places])}",
+        summary=f"{query.name} is blocked at the LSO of {list_names([str(position) for position in places])}",
         evidence=(
             f"its position has been the last stable offset since {format_clock(since_ms)}, up to "
             f"{rough_count(behind)} records before the high watermark; blocked by "
@@ -214,8 +235,10 @@ def _blocked(
 
 
 def _owners(held: Sequence[PinnedPartition]) -> Sequence[str]:
-    return sorted({pin.transactional_id for each in held for pin in each.pins[:1] if pin.transactional_id})
+    return sorted(
+        {pin.transactional_id for partition in held for pin in partition.pins[:1] if pin.transactional_id}
+    )
 
 
 def _partitions(positions: Sequence[SourcePosition]) -> tuple[str, ...]:
-    return tuple(f"partition:{each}" for each in positions)
+    return tuple(f"partition:{position}" for position in positions)

@@ -1,85 +1,93 @@
-"""Rules about transactions, one by one: those that are open, and what befell their ids again and again."""
+"""Rules about single transactions: the open ones, and repeated events of one id."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
-from fenceline.baselines import UsualCommit
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Finding, Severity, TransactionState
+from fenceline.findings.severity import worst_severity
 from fenceline.formatting import format_clock, format_duration, list_names, rough_count
 from fenceline.limits import Limits
 from fenceline.plans.plan import RefusalReason
 from fenceline.plans.protected import protection_reason
-from fenceline.rules.blocking import Blocks, usual_ms
-from fenceline.severity import worst_severity
-from fenceline.snapshot import OpenTransactionFacts, Repeated, Snapshot
+from fenceline.rules.blocking import Blocks
+from fenceline.rules.rule import claim
+from fenceline.snapshot import OpenTransactionFacts, Repeated, Snapshot, usual_ms
 
-#: So many times the limit of timeouts in a row are no matter of single transactions any more.
+#: The multiple of `timeouts_in_a_row` at which no output arrives.
 _NOTHING_ARRIVES = 3
+_TAKEN_OVER = "is taken over repeatedly"
+_RESTARTS = "aborts and initialises again repeatedly: two producers, or one that restarts"
 
 
 def open_too_long(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield Ongoing transactions past `limits.open_too_long_s`, or far past what their application takes.
+    """Yield Ongoing transactions past `limits.open_too_long_s`, or far past their application's usual time.
 
-    A note while the application's commits do take so long, a warning otherwise; critical when no coordinator
-    will ever end it (two-phase commit, KIP-939), or once it blocks readers for long
-    (`fenceline.severity.of_block`). The words name instants, not ages: they stay true.
+    INFO while the application's commits usually take that long, else a warning. Critical where no coordinator
+    will ever end it (two-phase commit, KIP-939), or after it blocks readers for long
+    (`fenceline.findings.severity.of_block`). The words name instants, not ages: they stay true.
     """
     limit_ms = int(limits.open_too_long_s * 1_000)
     blocks = Blocks(snapshot, now_ms=now_ms, limits=limits)
-    for each in snapshot.transactions:
-        if each.state is not TransactionState.ONGOING or each.started_ms is None:
+    for transaction in snapshot.transactions:
+        if transaction.state is not TransactionState.ONGOING or transaction.started_ms is None:
             continue
-        usual = usual_ms(snapshot.usual.get(each.application), limits)
+        usual = usual_ms(snapshot.usual.get(transaction.application), limits)
         passed_ms = limit_ms if usual is None else min(limit_ms, usual)
-        if now_ms - each.started_ms > passed_ms:
-            own = _severity(each, now_ms - each.started_ms, limit_ms, usual)
-            how_bad = worst_severity([own, blocks.of_transaction(each)])
-            yield _open(each, each.started_ms, how_bad, snapshot, now_ms)
+        if now_ms - transaction.started_ms > passed_ms:
+            own = _severity(transaction, now_ms - transaction.started_ms, limit_ms, usual)
+            how_bad = worst_severity([own, blocks.of_transaction(transaction)])
+            yield _open(transaction, transaction.started_ms, how_bad, snapshot, now_ms)
 
 
 def coordinator_overdue(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield Ongoing transactions that their coordinators should have aborted `limits.late_grace_s` ago."""
-    for each in snapshot.transactions:
-        if each.state is not TransactionState.ONGOING or each.started_ms is None or _never_ends(each):
+    for transaction in snapshot.transactions:
+        if (
+            transaction.state is not TransactionState.ONGOING
+            or transaction.started_ms is None
+            or _never_ends(transaction)
+        ):
             continue
-        ends_ms = each.started_ms + each.timeout_ms
+        ends_ms = transaction.started_ms + transaction.timeout_ms
         if now_ms - ends_ms > limits.late_grace_s * 1_000:
-            yield _finding(
-                "coordinator_overdue",
-                each,
-                Severity.CRITICAL,
+            yield claim(
+                **_about(transaction),
+                severity=Severity.CRITICAL,
                 since_ms=ends_ms,
                 summary=(
-                    f"{each.transactional_id} should have been aborted by its coordinator at "
+                    f"{transaction.transactional_id} should have been aborted by its coordinator at "
                     f"{format_clock(ends_ms)}"
                 ),
                 evidence=(
-                    f"its timeout of {format_duration(each.timeout_ms)} has passed and coordinators check "
-                    f"every 10 s; {_held(each)}"
+                    f"its timeout of {format_duration(transaction.timeout_ms)} has passed and coordinators "
+                    f"check every 10 s; {_held(transaction)}"
                 ),
-                next_step=_after_late(each),
+                next_step=_after_late(transaction),
             )
 
 
 def stuck_in_prepare(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield transactions that are decided and not complete after `limits.stuck_in_prepare_s`."""
-    for each in snapshot.transactions:
-        passed = now_ms - each.updated_ms > limits.stuck_in_prepare_s * 1_000
-        if each.state is TransactionState.ONGOING or not passed:
+    """Yield decided transactions that are not complete after `limits.stuck_in_prepare_s`."""
+    for transaction in snapshot.transactions:
+        passed = now_ms - transaction.updated_ms > limits.stuck_in_prepare_s * 1_000
+        if transaction.state is TransactionState.ONGOING or not passed:
             continue
-        decided = "commit" if each.state is TransactionState.PREPARE_COMMIT else "abort"
-        yield _finding(
-            "stuck_in_prepare",
-            each,
-            Severity.CRITICAL,
-            since_ms=each.updated_ms,
-            summary=f"{each.transactional_id} is in {each.state}, but its {decided} markers are not written",
-            evidence=f"in {each.state} since {format_clock(each.updated_ms)}, where markers take "
-            f"milliseconds; {_held(each)}",
+        decided = "commit" if transaction.state is TransactionState.PREPARE_COMMIT else "abort"
+        yield claim(
+            **_about(transaction),
+            severity=Severity.CRITICAL,
+            since_ms=transaction.updated_ms,
+            summary=(
+                f"{transaction.transactional_id} is in {transaction.state}, but its {decided} markers "
+                "are not written"
+            ),
+            evidence=f"in {transaction.state} since {format_clock(transaction.updated_ms)}, where markers "
+            f"take milliseconds; {_held(transaction)}",
             next_step=(
-                f"Bring back the leaders of {list_names(_names(each)) or 'its partitions'}: the coordinator "
-                "goes on writing markers. Neither a fence nor an abort helps."
+                f"Bring back the leaders of {list_names(_names(transaction)) or 'its partitions'}: the "
+                "coordinator goes on writing markers. Neither a fence nor an abort helps."
             ),
         )
 
@@ -87,56 +95,51 @@ def stuck_in_prepare(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iter
 def fencing_storm(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield ids that were taken over `limits.fencing_storm` times: two live producers share them.
 
-    A warning while fewer than that are unambiguous: under transaction version 2 (KIP-890) a client that
-    aborts and initialises again leaves the records of a takeover.
+    It is critical only where all these takeovers are unambiguous. Otherwise it is a warning with both causes:
+    under transaction version 2 (KIP-890) a client that aborts and initialises again leaves the records of a
+    takeover.
     """
-    for each in snapshot.takeovers:
-        if each.times < limits.fencing_storm:
+    for repeated in snapshot.takeovers:
+        if repeated.times < limits.fencing_storm:
             continue
-        yield Finding(
-            rule="fencing_storm",
-            cluster=snapshot.cluster,
-            subject=each.subject,
-            severity=Severity.CRITICAL if each.unambiguous >= limits.fencing_storm else Severity.WARNING,
-            since_ms=each.first_ms,
-            summary=f"{_name(each)} is taken over repeatedly",
-            evidence=(
-                f"{rough_count(each.times)} takeovers of open transactions within "
-                f"{format_duration(int(limits.fencing_storm_s * 1_000))}, each aborting what the other "
-                f"producer had written{_doubt(each)}"
-            ),
+        within = format_duration(int(limits.fencing_storm_s * 1_000))
+        is_shown = repeated.unambiguous >= limits.fencing_storm
+        yield claim(
+            subject=repeated.subject,
+            severity=Severity.CRITICAL if is_shown else Severity.WARNING,
+            since_ms=repeated.first_ms,
+            summary=f"{_name(repeated)} {_TAKEN_OVER if is_shown else _RESTARTS}",
+            evidence=_takeovers(repeated, within) if is_shown else _restarts(repeated, within),
             next_step=(
-                "Find the two producers that use this transactional id, and give each its own. Where there "
-                "is only one, find out why it aborts and initialises again."
-                if each.unambiguous < each.times
-                else "Find the two producers that use this transactional id, and give each its own."
+                "Find the two producers that use this transactional id, and give each its own."
+                if is_shown
+                else "Find out whether two producers use this transactional id: give each its own. Where "
+                "there is only one, find out why it aborts and initialises again."
             ),
         )
 
 
 def timeouts_in_a_row(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield ids, and applications, of which `limits.timeouts_in_a_row` transactions timed out, none else.
+    """Yield ids and applications with `limits.timeouts_in_a_row` timeouts and no commit between them.
 
-    Critical at three times as many: nothing of what they write arrives.
+    Critical at three times as many: no output arrives.
     """
-    for each in snapshot.timeouts:
-        if each.times < limits.timeouts_in_a_row:
+    for repeated in snapshot.timeouts:
+        if repeated.times < limits.timeouts_in_a_row:
             continue
-        yield Finding(
-            rule="timeouts_in_a_row",
-            cluster=snapshot.cluster,
-            subject=each.subject,
+        yield claim(
+            subject=repeated.subject,
             severity=(
                 Severity.CRITICAL
-                if each.times >= _NOTHING_ARRIVES * limits.timeouts_in_a_row
+                if repeated.times >= _NOTHING_ARRIVES * limits.timeouts_in_a_row
                 else Severity.WARNING
             ),
-            since_ms=each.first_ms,
-            summary=f"{_name(each)} times out repeatedly",
+            since_ms=repeated.first_ms,
+            summary=f"{_name(repeated)} times out repeatedly",
             evidence=(
-                f"{rough_count(each.times)} transactions in a row were aborted by their coordinators and "
-                f"none was committed, the last at {format_clock(each.last_ms)}; "
-                f"transaction.timeout.ms is {format_duration(each.timeout_ms)}"
+                f"{rough_count(repeated.times)} transactions in a row were aborted by their coordinators and "
+                f"none was committed, the last at {format_clock(repeated.last_ms)}; "
+                f"transaction.timeout.ms is {format_duration(repeated.timeout_ms)}"
             ),
             next_step=(
                 "See what keeps its producer from committing in time: a slow batch, a long pause, or a "
@@ -146,77 +149,67 @@ def timeouts_in_a_row(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Ite
 
 
 def _open(
-    each: OpenTransactionFacts,
+    transaction: OpenTransactionFacts,
     started_ms: int,
     how_bad: Severity,
     snapshot: Snapshot,
     now_ms: int,
 ) -> Finding:
-    usual = snapshot.usual.get(each.application)
-    timed_out = started_ms + each.timeout_ms < now_ms
-    past = f"; {_past(usual, each.application)}" if usual else ""
-    names = _names(each)
+    usual = snapshot.usual.get(transaction.application)
+    timed_out = started_ms + transaction.timeout_ms < now_ms
+    past = ""
+    if usual:
+        usual_text = format_duration(usual.p99_ms)
+        past = f"; 99 of 100 commits of {transaction.application} take at most {usual_text}"
+    names = _names(transaction)
     blocked = f" and blocks {list_names(names)}" if names else ""
-    return _finding(
-        "open_too_long",
-        each,
-        how_bad,
-        since_ms=started_ms,
-        summary=f"{each.transactional_id} has been open since {format_clock(started_ms)}{blocked}",
-        evidence=f"{_held(each)}; {_end(each, started_ms, timed_out)}{past}",
-        next_step=_next_step(each, timed_out),
-        deadline_ms=None if _never_ends(each) else started_ms + each.timeout_ms,
-    )
-
-
-def _finding(
-    rule: str,
-    each: OpenTransactionFacts,
-    how_bad: Severity,
-    *,
-    since_ms: int,
-    summary: str,
-    evidence: str,
-    next_step: str,
-    deadline_ms: int | None = None,
-) -> Finding:
-    affected = [f"partition:{name}" for name in _names(each)] + [f"group:{name}" for name in each.waiting]
-    affected += [f"query:{query.ident}" for query in each.queries]
-    return Finding(
-        rule=rule,
-        cluster=each.cluster,
-        subject=f"transaction:{each.transactional_id}",
+    return claim(
+        **_about(transaction),
         severity=how_bad,
-        since_ms=since_ms,
-        summary=summary,
-        evidence=evidence,
-        next_step=next_step,
-        affected=tuple(affected),
-        deadline_ms=deadline_ms,
+        since_ms=started_ms,
+        summary=f"{transaction.transactional_id} has been open since {format_clock(started_ms)}{blocked}",
+        evidence=f"{_held(transaction)}; {_end(transaction, started_ms, timed_out)}{past}",
+        next_step=_next_step(transaction, timed_out),
+        deadline_ms=None if _never_ends(transaction) else started_ms + transaction.timeout_ms,
     )
 
 
-def _severity(each: OpenTransactionFacts, age_ms: int, limit_ms: int, usual_ms: int | None) -> Severity:
+def _about(transaction: OpenTransactionFacts) -> dict[str, Any]:
+    """Return what a finding about an open transaction says of its subject."""
+    return {
+        "subject": f"transaction:{transaction.transactional_id}",
+        "affected": (
+            *(f"partition:{name}" for name in _names(transaction)),
+            *(f"group:{name}" for name in transaction.waiting),
+            *(f"query:{query.ident}" for query in transaction.queries),
+        ),
+        "instance": transaction.instance,
+    }
+
+
+def _severity(
+    transaction: OpenTransactionFacts, age_ms: int, limit_ms: int, usual_ms: int | None
+) -> Severity:
     if usual_ms is not None and age_ms <= usual_ms:
         return Severity.INFO
-    return Severity.CRITICAL if _never_ends(each) and age_ms > limit_ms else Severity.WARNING
+    return Severity.CRITICAL if _never_ends(transaction) and age_ms > limit_ms else Severity.WARNING
 
 
-def _never_ends(each: OpenTransactionFacts) -> bool:
-    return each.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS
+def _never_ends(transaction: OpenTransactionFacts) -> bool:
+    return transaction.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS
 
 
-def _names(each: OpenTransactionFacts) -> tuple[str, ...]:
-    return tuple(f"{topic}-{n}" for topic, numbers in each.partitions for n in numbers)
+def _names(transaction: OpenTransactionFacts) -> tuple[str, ...]:
+    return tuple(f"{topic}-{n}" for topic, numbers in transaction.partitions for n in numbers)
 
 
-def _held(each: OpenTransactionFacts) -> str:
-    names = _names(each)
+def _held(transaction: OpenTransactionFacts) -> str:
+    names = _names(transaction)
     if not names:
         return "it blocks no partition yet"
     held = f"read_committed consumers of {list_names(names)} are blocked at its first record"
-    streams = [query.name for query in each.queries]
-    groups = _there(each.waiting, "group", "groups")
+    streams = [query.name for query in transaction.queries]
+    groups = _there(transaction.waiting, "group", "groups")
     return "; ".join([held, *groups, *_there(streams, "streaming query", "streaming queries")])
 
 
@@ -226,32 +219,28 @@ def _there(names: Sequence[str], one: str, many: str) -> Iterator[str]:
         yield f"{len(names):,} {noun} {verb} blocked there: {list_names(names)}"
 
 
-def _end(each: OpenTransactionFacts, started_ms: int, timed_out: bool) -> str:
-    if _never_ends(each):
+def _end(transaction: OpenTransactionFacts, started_ms: int, timed_out: bool) -> str:
+    if _never_ends(transaction):
         return "it takes part in a two-phase commit and never times out"
-    ends, timeout = format_clock(started_ms + each.timeout_ms), format_duration(each.timeout_ms)
+    ends, timeout = format_clock(started_ms + transaction.timeout_ms), format_duration(transaction.timeout_ms)
     if timed_out:
         return f"its timeout of {timeout} passed at {ends}"
     return f"its coordinator aborts it at {ends}, after {timeout}"
 
 
-def _past(usual: UsualCommit, application: str) -> str:
-    return f"99 of 100 commits of {application} take at most {format_duration(usual.p99_ms)}"
-
-
-def _next_step(each: OpenTransactionFacts, timed_out: bool) -> str:
-    if protection_reason(each.transactional_id, each.timeout_ms) is RefusalReason.TWO_PHASE:
+def _next_step(transaction: OpenTransactionFacts, timed_out: bool) -> str:
+    if protection_reason(transaction.transactional_id, transaction.timeout_ms) is RefusalReason.TWO_PHASE:
         return "Find the system that decides it: only that one may commit or abort it."
     if timed_out:
         return "Its coordinator aborts it with its next scan; nothing is to be done yet."
-    if protection_reason(each.transactional_id, each.timeout_ms) is RefusalReason.OWN_SINK:
+    if protection_reason(transaction.transactional_id, transaction.timeout_ms) is RefusalReason.OWN_SINK:
         return _START_QUERY
     return "Find its producer; if that is gone, only the timeout or a fence ends it."
 
 
-def _after_late(each: OpenTransactionFacts) -> str:
+def _after_late(transaction: OpenTransactionFacts) -> str:
     words = "Check the broker that coordinates it: is it up, and does its log give a reason? "
-    if protection_reason(each.transactional_id, each.timeout_ms) is RefusalReason.OWN_SINK:
+    if protection_reason(transaction.transactional_id, transaction.timeout_ms) is RefusalReason.OWN_SINK:
         return f"{words}{_START_QUERY}"
     return f"{words}A fence makes the coordinator abort it."
 
@@ -262,15 +251,22 @@ _START_QUERY = (
 )
 
 
-def _name(each: Repeated) -> str:
-    return each.subject.partition(":")[2]
+def _name(repeated: Repeated) -> str:
+    return repeated.subject.partition(":")[2]
 
 
-def _doubt(each: Repeated) -> str:
-    """Return the alternative to ambiguous takeovers as a part of a sentence; "" where there are none."""
-    if each.unambiguous >= each.times:
-        return ""
+def _takeovers(repeated: Repeated, within: str) -> str:
+    ambiguous = repeated.times - repeated.unambiguous
+    doubt = f" ({rough_count(ambiguous)} of them ambiguous)" if ambiguous else ""
     return (
-        f" ({rough_count(each.times - each.unambiguous)} of them ambiguous: its client's own abort followed "
-        "by a new initialisation leaves the same records)"
+        f"{rough_count(repeated.times)} takeovers of open transactions within {within}, each aborting what "
+        f"the other producer had written{doubt}"
+    )
+
+
+def _restarts(repeated: Repeated, within: str) -> str:
+    known = f"; {rough_count(repeated.unambiguous)} of them are takeovers" if repeated.unambiguous else ""
+    return (
+        f"{rough_count(repeated.times)} open transactions were aborted and their id initialised again within "
+        f"{within}{known}: a takeover and a client's own abort before a new start leave the same records"
     )

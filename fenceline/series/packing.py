@@ -90,8 +90,10 @@ def pack_buckets(buckets: Sequence[SeriesBucket], resolution: Resolution) -> byt
     span_ms = resolution.span_ms
     return pack_rows(
         [
-            PackedRow(each.at_ms // span_ms, tuple(n for extent in each.extents for n in _near_last(extent)))
-            for each in buckets
+            PackedRow(
+                bucket.at_ms // span_ms, tuple(n for extent in bucket.extents for n in _near_last(extent))
+            )
+            for bucket in buckets
         ]
     )
 
@@ -192,12 +194,12 @@ def _number(value: int) -> bytes:
     """Return a number of 0 or more, seven bits a byte, the lowest first."""
     if value < 0x80:
         return bytes((value,))
-    found = bytearray()
+    packed = bytearray()
     while value > 0x7F:
-        found.append(value & 0x7F | 0x80)
+        packed.append(value & 0x7F | 0x80)
         value >>= 7
-    found.append(value)
-    return bytes(found)
+    packed.append(value)
+    return bytes(packed)
 
 
 def _read(packed: bytes, place: int) -> tuple[int, int]:

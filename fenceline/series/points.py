@@ -81,7 +81,7 @@ GROUP = SeriesKind(
     ),
     lead=1,
 )
-#: Of an application, "" for all of a cluster: open transactions, the age of the oldest, and the offsets
+#: An application's figures, "" for the whole cluster: open transactions, the age of the oldest, the offsets
 #: between LSO and high watermark of the partitions that they block.
 APPLICATION = SeriesKind(
     "application",

@@ -27,7 +27,7 @@ from fenceline.series.points import (
 )
 from fenceline.series.rollup import SeriesTile, as_of_end, greater_known
 
-#: So many steps a range has at most.
+#: Maximum steps of a range.
 MOST_STEPS = 500
 _SECOND_MS, _MINUTE_MS, _HOUR_MS = 1_000, 60_000, 3_600_000
 #: Lengths of steps that can be read off an axis.
@@ -122,13 +122,13 @@ class SeriesReading:
         for step in self.steps:
             key = step.at_ms // (times * self.plan.step_ms)
             before = merged.get(key)
-            wider = step if before is None else before._replace(extents=_widened(before, step))
+            wider = (
+                step
+                if before is None
+                else before._replace(extents=tuple(map(join_extents, before.extents, step.extents)))
+            )
             merged[key] = wider
         return list(merged.values())
-
-
-def _widened(one: SeriesStep, later: SeriesStep) -> tuple[Extent, ...]:
-    return tuple(map(join_extents, one.extents, later.extents))
 
 
 def plan_reading(
@@ -137,8 +137,8 @@ def plan_reading(
     """Return how to read a range in at most so many steps, from what is still kept at its begin."""
     wanted = -(-(to_ms - from_ms) // most)
     step_ms = next((step for step in _STEPS_MS if step >= wanted), 0) or -(-wanted // _DAY_MS) * _DAY_MS
-    fine = [each for each in Resolution if each.span_ms <= step_ms]
-    coarse = [each for each in Resolution if each.span_ms > step_ms]
+    fine = [resolution for resolution in Resolution if resolution.span_ms <= step_ms]
+    coarse = [resolution for resolution in Resolution if resolution.span_ms > step_ms]
     # The coarsest that shows all of it is the quickest to read.
     for resolution in chain(reversed(fine), coarse):
         if kept_since[resolution] <= from_ms:
@@ -156,9 +156,9 @@ def read_tiles(
     unseen: Iterable[SeriesHole] = (),
 ) -> SeriesReading:
     """Return what tiles, oldest first and side by side, hold of a range. `unseen` is not known besides."""
-    buckets = [each for tile in tiles for each in tile.buckets or ()]
-    found = [*unseen, *_damaged(tiles, from_ms, to_ms), *_unavailable(buckets, plan, to_ms)]
-    holes = list(disjoint_holes(found, from_ms, to_ms))
+    buckets = [bucket for tile in tiles for bucket in tile.buckets or ()]
+    gaps = [*unseen, *_damaged(tiles, from_ms, to_ms), *_unavailable(buckets, plan, to_ms)]
+    holes = list(disjoint_holes(gaps, from_ms, to_ms))
     steps = _Steps(kind, plan, from_ms, to_ms, holes)
     return SeriesReading(plan, from_ms, to_ms, steps.read(buckets), holes)
 
@@ -172,8 +172,8 @@ def disjoint_holes(holes: Iterable[SeriesHole], from_ms: int, to_ms: int) -> Ite
             edges += [(start_ms, hole.reason, 1), (end_ms, hole.reason, -1)]
     number = [0] * len(HoleReason)
     since_ms, current = from_ms, None
-    for at_ms, some in groupby(sorted(edges), key=itemgetter(0)):
-        for _, reason, change in some:
+    for at_ms, changes in groupby(sorted(edges), key=itemgetter(0)):
+        for _, reason, change in changes:
             number[reason] += change
         now = next((reason for reason in HoleReason if number[reason]), None)
         if now is not current:
@@ -328,8 +328,8 @@ class _Steps:
 
     def _telling(self, run: Sequence[_Read]) -> Iterator[SeriesStep]:
         """Yield the steps without which the run could not be drawn: a ramp also needs where it ended."""
-        for n, each in enumerate(run):
+        for n, bucket in enumerate(run):
             at_edge = n in (0, len(run) - 1)
             before_change = self._kind.has_ramps and not at_edge and run[n + 1].moved
-            if each.moved or at_edge or before_change:
-                yield each.step
+            if bucket.moved or at_edge or before_change:
+                yield bucket.step

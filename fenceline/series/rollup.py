@@ -128,14 +128,14 @@ def roll_up(
     """
     (later,) = as_buckets([following])
     try:
-        found = packing.unpack_points(points, len(kind.columns))
+        points_read = packing.unpack_points(points, len(kind.columns))
     except DamagedSeries:
-        found = [SeriesPoint(start_ms, kind.hole)]
-    peak = _highest(kind, as_buckets(found))
+        points_read = [SeriesPoint(start_ms, kind.hole)]
+    peak = _highest(kind, as_buckets(points_read))
     chunks = [ClosedChunk(Resolution.DETAIL, start_ms, following.at_ms, peak, points)]
     open_minutes = _unpacked(kind, minutes, Resolution.MINUTE)
     open_hours = _unpacked(kind, hours, Resolution.HOUR)
-    for minute in merge_buckets(kind, as_buckets(found), _POINTS_TO_MINUTES, following=later):
+    for minute in merge_buckets(kind, as_buckets(points_read), _POINTS_TO_MINUTES, following=later):
         closed = _add(open_minutes, minute)
         if closed:
             chunks.append(_chunk(kind, closed, Resolution.MINUTE, minute.at_ms))
@@ -156,12 +156,12 @@ def open_tiles(
     kind: SeriesKind, opened: OpenParts, resolution: Resolution, *, until_ms: int
 ) -> list[SeriesTile]:
     """Return the open parts as tiles of a resolution, oldest first, the last one until `until_ms`."""
-    found: list[SeriesTile] = []
-    for finer in (each for each in Resolution if each <= resolution and opened.part(each)):
-        newer = found[-1] if found else SeriesTile(until_ms, until_ms, None)
+    tiles: list[SeriesTile] = []
+    for finer in (part for part in Resolution if part <= resolution and opened.part(part)):
+        newer = tiles[-1] if tiles else SeriesTile(until_ms, until_ms, None)
         tile = _open_tile(kind, opened, (finer, resolution), newer)
-        found += [] if tile is None else [tile]
-    return found[::-1]
+        tiles += [] if tile is None else [tile]
+    return tiles[::-1]
 
 
 def _open_tile(
@@ -171,14 +171,14 @@ def _open_tile(
     finer, resolution = step
     is_detail = finer is Resolution.DETAIL
     try:
-        found = unpack_part(kind, opened.part(finer), finer)
+        buckets = unpack_part(kind, opened.part(finer), finer)
     except DamagedSeries:
         return SeriesTile(opened.start_ms, newer.start_ms, None) if is_detail else None
-    start_ms = opened.start_ms if is_detail else found[0].at_ms
+    start_ms = opened.start_ms if is_detail else buckets[0].at_ms
     if finer is not resolution:
         following = next(iter(newer.buckets or ()), None)
-        found = merge_buckets(kind, found, step, following=following, until_ms=newer.start_ms)
-    return SeriesTile(start_ms, newer.start_ms, found)
+        buckets = merge_buckets(kind, buckets, step, following=following, until_ms=newer.start_ms)
+    return SeriesTile(start_ms, newer.start_ms, buckets)
 
 
 def closed_tile(
@@ -216,16 +216,16 @@ def merge_buckets(
     The last one held until the bucket that follows; without any, until `until_ms`.
     """
     finer, coarser = step
-    found: list[SeriesBucket] = []
+    merged: list[SeriesBucket] = []
     for bucket, later in zip(buckets, [*buckets[1:], following], strict=True):
         at_ms = bucket.at_ms - bucket.at_ms % coarser.span_ms
         held_ms = min(until_ms if later is None else later.at_ms, at_ms + coarser.span_ms)
         whole = SeriesBucket(at_ms, _held(kind, bucket, finer, held_ms, later))
-        if found and found[-1].at_ms == at_ms:
-            found[-1] = _merged(found[-1], whole)
+        if merged and merged[-1].at_ms == at_ms:
+            merged[-1] = _merged(merged[-1], whole)
         else:
-            found.append(whole)
-    return found
+            merged.append(whole)
+    return merged
 
 
 def _held(
@@ -248,7 +248,7 @@ def as_of_end(bucket: SeriesBucket, resolution: Resolution) -> SeriesPoint:
 
 def greater_known(one: int | None, other: int | None) -> int | None:
     """Return the greater of two, None where neither is known."""
-    return max((each for each in (one, other) if each is not None), default=None)
+    return max((value for value in (one, other) if value is not None), default=None)
 
 
 def _merged(one: SeriesBucket, later: SeriesBucket) -> SeriesBucket:
@@ -289,5 +289,5 @@ def _chunk(
 
 
 def _highest(kind: SeriesKind, buckets: Sequence[SeriesBucket]) -> int | None:
-    highs = (each.extents[kind.lead].high for each in buckets)
+    highs = (bucket.extents[kind.lead].high for bucket in buckets)
     return max((high for high in highs if high is not None), default=None)

@@ -130,7 +130,7 @@ def no_chain(sink: str) -> tuple[ChainLink, ...]:
 
 def first_broken_link(links: Sequence[ChainLink]) -> ChainLink | None:
     """Return the first broken link of a chain."""
-    return next((each for each in links if each.state is LinkState.BROKEN), None)
+    return next((link for link in links if link.state is LinkState.BROKEN), None)
 
 
 def _planned(batch: BatchFacts) -> ChainLink:
@@ -147,7 +147,7 @@ def _planned(batch: BatchFacts) -> ChainLink:
 
 
 def _foreign(batch: BatchFacts) -> tuple[ChainLink, ...]:
-    """Return what lies between in a query without our sink."""
+    """Return the links between the offsets and the commit of a query without our sink."""
     state, words = (
         (LinkState.UNKNOWN, "its sink is unknown")
         if batch.sink == ""
@@ -178,7 +178,7 @@ def _checkpointed_alone(batch: BatchFacts) -> ChainLink:
 
 
 def _undecided(batch: BatchFacts) -> tuple[ChainLink, ...]:
-    """Return what lies between while the ledger has no decision of it."""
+    """Return the middle links while the ledger has no decision."""
     between = (BatchStep.PREPARED, BatchStep.COMMITTED, BatchStep.RECORDED)
     if batch.is_over:
         words = "the ledger keeps no decision of it, and Spark has gone on: nothing of it is open"
@@ -193,10 +193,14 @@ def _undecided(batch: BatchFacts) -> tuple[ChainLink, ...]:
 
 
 def _aborted(batch: BatchFacts, decision: Decision) -> tuple[ChainLink, ...]:
-    """Return the links between where the newest round was aborted: the batch runs again, or at a restart."""
+    """Return the middle links after the newest round was aborted: the batch runs again, or at a restart."""
     why = f" ({decision.reason})" if decision.reason else ""
     aborted = f"round {decision.round} was aborted by the {decision.by}{why}"
-    open_ids = [each.transactional_id for each in batch.ended if each.fate is TransactionFate.OPEN]
+    open_ids = [
+        transaction.transactional_id
+        for transaction in batch.ended
+        if transaction.fate is TransactionFate.OPEN
+    ]
     if batch.alive is not False:
         written = ChainLink(
             BatchStep.WRITTEN, LinkState.WAITING, decision.at_ms, f"{aborted}: it is to run again"
@@ -232,23 +236,22 @@ def _prepared(batch: BatchFacts, decision: Decision) -> tuple[ChainLink, ...]:
 
 
 def _written(decision: Decision) -> ChainLink:
-    records = sum(each.records for each in decision.transactions)
+    records = sum(transaction.records for transaction in decision.transactions)
     words = f"{count_noun(len(decision.transactions), 'transaction')}, {count_noun(records, 'record')}"
-    begun = max((each.started_ms for each in decision.transactions), default=None)
+    begun = max((transaction.started_ms for transaction in decision.transactions), default=None)
     return ChainLink(BatchStep.WRITTEN, LinkState.DONE, begun, words)
 
 
 def _committed(batch: BatchFacts, decision: Decision) -> ChainLink:
-    """Return whether the batch is committed, by the strongest evidence that there is.
-
-    Coordinators' own records come first, then the answers to EndTxn that the ledger's done mark stands for,
-    then Spark's going on alone.
-    """
+    """Return whether the batch is committed, by the strongest evidence."""
     ids = {
-        fate: [each.transactional_id for each in batch.ended if each.fate is fate] for fate in TransactionFate
+        fate: [transaction.transactional_id for transaction in batch.ended if transaction.fate is fate]
+        for fate in TransactionFate
     }
     whole = count_noun(len(decision.transactions), "transaction")
-    at_ms = max((each.at_ms for each in batch.ended if each.at_ms is not None), default=None)
+    at_ms = max(
+        (transaction.at_ms for transaction in batch.ended if transaction.at_ms is not None), default=None
+    )
     if ids[TransactionFate.ABORTED]:
         words = (
             f"{list_names(ids[TransactionFate.ABORTED])} of {whole} "
@@ -270,13 +273,15 @@ def _committed(batch: BatchFacts, decision: Decision) -> ChainLink:
 
 
 def _all_complete(decision: Decision) -> str:
-    """Return that every coordinator confirms the commit, and where its records begin if the ledger has it."""
+    """Return a link that all coordinators confirm; with the first records' offsets from the ledger."""
     number = len(decision.transactions)
     words = f"{number} of {count_noun(number, 'coordinator')}: CompleteCommit"
     firsts: dict[str, int] = {}
-    for each in (found for transaction in decision.transactions for found in transaction.written or ()):
-        name = f"{each.topic}-{each.partition}"
-        firsts[name] = min(each.first_offset, firsts.get(name, each.first_offset))
+    for records in (
+        written for transaction in decision.transactions for written in transaction.written or ()
+    ):
+        name = f"{records.topic}-{records.partition}"
+        firsts[name] = min(records.first_offset, firsts.get(name, records.first_offset))
     if not firsts:
         return words
     return f"{words}; records from offsets {list_names([f'{name}: {at}' for name, at in firsts.items()])}"
@@ -288,41 +293,43 @@ def with_markers(links: Iterable[ChainLink], markers: Mapping[str, int]) -> tupl
         return tuple(links)
     words = f"markers at {list_names([f'{name}: {at}' for name, at in markers.items()])}, by the audit"
     return tuple(
-        each._replace(evidence=f"{each.evidence}; {words}") if each.link is BatchStep.COMMITTED else each
-        for each in links
+        link._replace(evidence=f"{link.evidence}; {words}") if link.link is BatchStep.COMMITTED else link
+        for link in links
     )
 
 
 def _by_done_mark(batch: BatchFacts, done: Done, whole: str) -> ChainLink:
-    """Return what the ledger's done mark stands for where coordinators' records do not show all of it."""
+    """Return the link that the ledger's done mark proves where coordinators do not show all of it."""
     name = f"{done.batch_id}.{done.round}.done"
     words = (
         f"EndTxn was answered for {whole} ({name} by the {done.by})"
         if done.by
         else f"Spark went on after {whole}; {name} was not seen"
     )
-    if all(each.fate is TransactionFate.UNKNOWN for each in batch.ended):
+    if all(transaction.fate is TransactionFate.UNKNOWN for transaction in batch.ended):
         words = f"ledger only: {words}"
-    found = "; ".join([words, *_coordinator_part(batch.ended)])
-    contradicted = batch.overdue and any(each.fate is TransactionFate.OPEN for each in batch.ended)
+    words = "; ".join([words, *_coordinator_part(batch.ended)])
+    contradicted = batch.overdue and any(
+        transaction.fate is TransactionFate.OPEN for transaction in batch.ended
+    )
     state = LinkState.UNKNOWN if contradicted else LinkState.DONE
-    return ChainLink(BatchStep.COMMITTED, state, done.at_ms, found)
+    return ChainLink(BatchStep.COMMITTED, state, done.at_ms, words)
 
 
 def _coordinator_part(ended: Sequence[EndedTransaction]) -> Iterator[str]:
-    """Yield what coordinators' records show of a batch's transactions; what they do not show comes last."""
+    """Yield what coordinators show of a batch's transactions; missing parts come last."""
     parts = (
         (TransactionFate.COMMITTED, "{} CompleteCommit at the coordinator"),
         (TransactionFate.COMMITTING, "{} PrepareCommit: markers are being written"),
         (TransactionFate.OPEN, "{} still Ongoing in the coordinator's newest record"),
     )
     for fate, words in parts:
-        if number := sum(each.fate is fate for each in ended):
+        if number := sum(transaction.fate is fate for transaction in ended):
             yield words.format(number)
-    unknown = [each for each in ended if each.fate is TransactionFate.UNKNOWN]
-    if again := sum(each.id_used_again for each in unknown):
+    unknown = [transaction for transaction in ended if transaction.fate is TransactionFate.UNKNOWN]
+    if again := sum(transaction.id_used_again for transaction in unknown):
         yield f"{again} not confirmed by a coordinator: {_ids(again)} used again since"
-    if unseen := len(unknown) - sum(each.id_used_again for each in unknown):
+    if unseen := len(unknown) - sum(transaction.id_used_again for transaction in unknown):
         yield f"{unseen} not confirmed by a coordinator: no record of {_ids(unseen)} is known"
 
 
@@ -360,10 +367,14 @@ def _recorded(batch: BatchFacts, committed: ChainLink) -> ChainLink:
 
 
 def _checkpointed(batch: BatchFacts, recorded: ChainLink) -> ChainLink:
-    found = _checkpointed_alone(batch)
-    if found.state is LinkState.DONE or recorded.state is not LinkState.DONE or batch.alive is not False:
-        return found
-    words = f"{found.evidence}, and its driver is gone: a restart runs it again and writes nothing"
+    checkpointed = _checkpointed_alone(batch)
+    if (
+        checkpointed.state is LinkState.DONE
+        or recorded.state is not LinkState.DONE
+        or batch.alive is not False
+    ):
+        return checkpointed
+    words = f"{checkpointed.evidence}, and its driver is gone: a restart runs it again and writes nothing"
     return ChainLink(BatchStep.CHECKPOINTED, LinkState.BROKEN, None, words, RECOVER_AND_COMMIT)
 
 

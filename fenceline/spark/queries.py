@@ -19,6 +19,18 @@ ABANDONED_MS = 7 * 86_400_000
 LEAST_BATCHES = 20
 
 
+class Absence(NamedTuple):
+    """A partition that does not exist."""
+
+    #: When our polls found it gone; None where they never found it there.
+    deleted_ms: int | None
+    #: The offsets that its log had last; None where they are not known.
+    log_start: int | None = None
+    end: int | None = None
+    #: Whether its topic has other partitions.
+    topic_exists: bool = False
+
+
 class SourcePosition(NamedTuple):
     """The position of a query in one partition, and the partition's offsets."""
 
@@ -33,6 +45,15 @@ class SourcePosition(NamedTuple):
     high_watermark: int | None = None
     #: How many records a second the log start takes away; None where that is not known yet.
     pace: float | None = None
+    #: None where the partition exists, or where that was not seen.
+    absence: Absence | None = None
+
+    @property
+    def unread(self) -> int | None:
+        """Return how many records of a partition that is gone were unread; None where that is not known."""
+        if self.absence is None or self.absence.end is None:
+            return None
+        return max(0, self.absence.end - max(self.position, self.absence.log_start or 0))
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -61,6 +82,15 @@ class SinkBatch(NamedTuple):
     uncommitted_records: int | None = None
 
     @property
+    def instance(self) -> str:
+        """Return what findings about it name as their instance."""
+        return f"batch {self.batch_id}"
+
+    def waited_ms(self, now_ms: int) -> int:
+        """Return for how long it has been decided and not committed."""
+        return now_ms - self.decided_ms if self.open_for_ms is None else self.open_for_ms
+
+    @property
     def records_at_risk(self) -> int:
         """Return how many records are lost unless it is committed, or are lost already."""
         return self.records if self.uncommitted_records is None else self.uncommitted_records
@@ -83,7 +113,7 @@ class Stall(NamedTuple):
     """A watermark that has not moved."""
 
     watermark_ms: int
-    #: Over so many finished batches that had input, and since the first of them.
+    #: The number of finished batches with input, and the start of the first.
     batches: int
     since_ms: int
 
@@ -115,7 +145,7 @@ class QueryStatus:
     alive: bool | None = None
     #: What is known of its driver, where more than `alive` is.
     driver: Driver | None = None
-    #: The last heartbeat of its listener or write of one of its files; None where there was neither.
+    #: The last heartbeat, plan, or poll that found a newer batch; None where there was none.
     moved_ms: int | None = None
     ended_ms: int | None = None
     exception: str = ""
@@ -132,17 +162,18 @@ class QueryStatus:
     sink_batches: tuple[SinkBatch, ...] = ()
     #: Why its checkpoint cannot be read; "" where it can.
     error: str = ""
+    #: Whether another query was begun in its folder: that was deleted on purpose.
+    replaced: bool = False
     unusable: tuple[UnusableFile, ...] = ()
     positions: tuple[SourcePosition, ...] = ()
+    #: Topics that its exactly-once sink wrote to last, and that were deleted.
+    missing_outputs: tuple[str, ...] = ()
     #: How long 99 of 100 of its batches take; None where too few are known.
     usual_ms: int | None = None
     stall: Stall | None = None
     #: The evidence of two writers, in words; "" where nothing does.
     writers: str = ""
     writers_ms: int | None = None
-    #: Progress events that its listener has dropped in its newest run, and its last heartbeat.
-    dropped: int = 0
-    dropped_ms: int | None = None
 
     @property
     def subject(self) -> str:
@@ -150,9 +181,9 @@ class QueryStatus:
         return f"query:{self.ident}"
 
     def is_abandoned(self, now_ms: int) -> bool:
-        """Whether nothing has moved it for a week, and no driver runs it."""
+        """Whether no driver runs it, and nothing has moved it for a week or its folder has another query."""
         moved = self.moved_ms is not None and now_ms - self.moved_ms <= ABANDONED_MS
-        return self.alive is not True and not moved
+        return self.alive is not True and (self.replaced or not moved)
 
     @property
     def under_way(self) -> int | None:
@@ -164,7 +195,7 @@ class QueryStatus:
 
 def usual_ms(past: Iterable[BatchPast]) -> int | None:
     """Return how long 99 of 100 batches take, None of fewer than 20."""
-    took = sorted(each.took_ms for each in past if each.took_ms is not None)
+    took = sorted(batch.took_ms for batch in past if batch.took_ms is not None)
     if len(took) < LEAST_BATCHES:
         return None
     return took[ceil(0.99 * len(took)) - 1]
@@ -176,9 +207,9 @@ def watermark_stall(past: Sequence[BatchPast]) -> Stall | None:
     None where there is no watermark, or where the last of them has moved it.
     """
     fed = [
-        each
-        for each in past
-        if each.had_input and each.finished_ms is not None and each.watermark_ms is not None
+        batch
+        for batch in past
+        if batch.had_input and batch.finished_ms is not None and batch.watermark_ms is not None
     ]
     if not fed or not fed[-1].watermark_ms:
         return None
@@ -195,7 +226,7 @@ def watermark_stall(past: Sequence[BatchPast]) -> Stall | None:
 
 def interleaved_runs(past: Iterable[BatchPast]) -> tuple[str, str] | None:
     """Return two runs of which the first continued after the second had reported batches, if any."""
-    runs = [run for run, _ in groupby(each.run_id for each in past if each.run_id)]
+    runs = [run for run, _ in groupby(batch.run_id for batch in past if batch.run_id)]
     for run, times in Counter(runs).items():
         if times > 1:
             between = runs[runs.index(run) + 1]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 from fenceline.compat import SLOTS, StrEnum
 from fenceline.facts import TopicPartition
@@ -205,9 +205,9 @@ class SinkTransaction(NamedTuple):
     started_ms: int
     timeout_ms: int
     #: By partition, ascending; None where a leader did not report it, and in ledgers of before.
-    written: tuple[PartitionRecords, ...] | None = None
+    written: Optional[tuple[PartitionRecords, ...]] = None
     #: 128 bits as hex, of keys and values in any order (`spark_pipeline.digests`); None without.
-    digest: str | None = None
+    digest: Optional[str] = None
 
     @property
     def expires_ms(self) -> int:
@@ -219,8 +219,8 @@ class InputRange(NamedTuple):
     """What a batch reads from one source: the lines of `offsets/N-1` and `offsets/N`."""
 
     source: str
-    start: str | None
-    end: str | None
+    start: Optional[str]
+    end: Optional[str]
 
 
 @dataclass(frozen=True, **SLOTS)
@@ -287,8 +287,10 @@ class LedgerState:
 
     def open_decisions(self) -> tuple[Decision, ...]:
         """Return decisions that nobody has carried out to the end, oldest first."""
-        ended = {(each.batch_id, each.round) for each in self.done}
-        return tuple(each for each in self.decisions if (each.batch_id, each.round) not in ended)
+        ended = {(decision.batch_id, decision.round) for decision in self.done}
+        return tuple(
+            decision for decision in self.decisions if (decision.batch_id, decision.round) not in ended
+        )
 
 
 # What a listener reports.
@@ -357,8 +359,8 @@ class BatchProgress:
     @property
     def dropped_rows(self) -> int | None:
         """Rows that the query dropped, late, duplicate and observed ones; None where none is counted."""
-        late = (each.rows_dropped_by_watermark for each in self.operators)
-        doubled = (each.custom.get(DROPPED_DUPLICATES) for each in self.operators)
+        late = (operator.rows_dropped_by_watermark for operator in self.operators)
+        doubled = (operator.custom.get(DROPPED_DUPLICATES) for operator in self.operators)
         counts = [rows for rows in (*late, *doubled, self.observed_dropped) if rows is not None]
         return sum(counts) if counts else None
 

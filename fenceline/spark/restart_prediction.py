@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
-from fenceline.decode.checkpoint import COMMITS, OFFSETS, is_sparse
 from fenceline.facts import Severity
+from fenceline.spark.logs import COMMITS, OFFSETS, is_sparse
 from fenceline.spark.records import Broken, Checkpoint, CommitsEntry, Damage, OffsetsEntry
 
 #: Since when Spark reads which version of a log: (log, version) -> (major, minor).
@@ -108,14 +108,15 @@ def predict_restart(
     restart it, major and minor, from 3.5 on.
     """
     planned, finished = (
-        -1 if each is None else each for each in (checkpoint.newest_planned, checkpoint.newest_finished)
+        -1 if batch_id is None else batch_id
+        for batch_id in (checkpoint.newest_planned, checkpoint.newest_finished)
     )
     case = _Case(checkpoint, planned, finished, alive, asynchronous, spark)
     return _first(case, _ROWS)
 
 
 def _first(case: _Case, rows: Sequence[_Row]) -> Restart:
-    return next(found for row in rows if (found := row(case)) is not None)
+    return next(prediction for row in rows if (prediction := row(case)) is not None)
 
 
 def _identity(case: _Case) -> Restart | None:
@@ -233,7 +234,7 @@ def _state_gone(case: _Case) -> Restart | None:
 def _rolled_back(case: _Case) -> Restart | None:
     if case.finished <= case.planned:
         return None
-    meets = min(each for each in case.of.commits if each >= case.planned)
+    meets = min(batch_id for batch_id in case.of.commits if batch_id >= case.planned)
     ran = f"batch {case.planned}" if meets == case.planned else f"batches {case.planned} to {meets}"
     words = (
         f"runs {ran} again, writes to the sink, then fails: CONCURRENT_STREAM_LOG_UPDATE, {COMMITS}/{meets} "
@@ -247,10 +248,10 @@ def _rolled_back(case: _Case) -> Restart | None:
 
 
 def _behind(case: _Case) -> Restart | None:
-    """Answer for an offset log that is more than one batch ahead."""
+    """Predict for an offset log that is more than one batch ahead."""
     if case.planned <= case.finished + 1 or _is_without_commits(case):
         return None
-    after = [each for each in case.of.offsets if each > case.finished]
+    after = [batch_id for batch_id in case.of.offsets if batch_id > case.finished]
     if case.sparse and len(after) == 1:
         words = (
             f"runs batch {case.planned} from {OFFSETS}/{case.previous_planned} on: all that ran after batch "
@@ -283,7 +284,7 @@ def _state_broken(case: _Case) -> Restart | None:
 
 
 def _again(case: _Case) -> Restart | None:
-    """Answer for a newest batch that is planned and not done."""
+    """Predict for a newest batch that is planned and not done."""
     if case.planned == case.finished:
         return None
     words = f"runs batch {case.planned} again with the same range"
@@ -319,23 +320,23 @@ def _sparse(case: _Case, first: int) -> Restart:
 def _log_file(
     case: _Case,
     log: str,
-    found: OffsetsEntry | CommitsEntry | Broken | None,
+    entry: OffsetsEntry | CommitsEntry | Broken | None,
     torn: RestartVerdict,
     remedy: str,
 ) -> Restart | None:
-    """Answer for a file of a log that Spark cannot read; None where it can."""
-    if isinstance(found, (OffsetsEntry, CommitsEntry)):
-        since = _SINCE.get((log, found.version), (0, 0))
-        path, detail = f"{log}/{found.batch_id}", f"it is of version v{found.version}"
+    """Predict for a log file that Spark cannot read; None where it can."""
+    if isinstance(entry, (OffsetsEntry, CommitsEntry)):
+        since = _SINCE.get((log, entry.version), (0, 0))
+        path, detail = f"{log}/{entry.batch_id}", f"it is of version v{entry.version}"
         return _newer(path, detail, f"Spark {'.'.join(map(str, since))}") if since > case.spark else None
-    if found is None:
+    if entry is None:
         return None
-    if found.damage is Damage.DENIED:
-        return _unreadable(found)
-    if found.damage is Damage.NEWER:
-        return _newer(found.path, found.detail, "the Spark that wrote it")
-    problem = "Incomplete log file" if found.damage is Damage.EMPTY else "it cannot be parsed"
-    words = f"fails: {problem}, {found.path} ({found.detail})"
+    if entry.damage is Damage.DENIED:
+        return _unreadable(entry)
+    if entry.damage is Damage.NEWER:
+        return _newer(entry.path, entry.detail, "the Spark that wrote it")
+    problem = "Incomplete log file" if entry.damage is Damage.EMPTY else "it cannot be parsed"
+    words = f"fails: {problem}, {entry.path} ({entry.detail})"
     return Restart(torn, None, words, Severity.CRITICAL, remedy)
 
 

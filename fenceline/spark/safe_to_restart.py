@@ -16,6 +16,7 @@ from typing import NamedTuple
 from fenceline.facts import Severity
 from fenceline.formatting import format_clock, list_names
 from fenceline.spark.drivers import Driver, DriverStatus
+from fenceline.spark.missing_topics import MissingTopic, missing_clauses
 
 #: Of the kinds of sinks that `Query.sink` names: the one that keeps a ledger.
 EXACTLY_ONCE = "exactly_once"
@@ -64,7 +65,7 @@ class PreparedBatches:
     overdue: bool = False
 
     def __str__(self) -> str:
-        return list_names([f"batch {each:,}" for each in self.batches])
+        return list_names([f"batch {batch_id:,}" for batch_id in self.batches])
 
     @property
     def waiting_text(self) -> str:
@@ -100,6 +101,9 @@ class RestartFacts:
     #: What a restart would do, to follow "a restart", and how bad that is; None where it is harmless.
     restart: str = ""
     severity: Severity | None = None
+    #: Topics that it reads, or writes to, and that were deleted, or are not among the cluster's.
+    missing: Sequence[MissingTopic] = ()
+    missing_outputs: Sequence[str] = ()
 
 
 class _Obstacle(NamedTuple):
@@ -112,14 +116,14 @@ class _Obstacle(NamedTuple):
 
 def restart_safety(query: RestartFacts, *, now_ms: int) -> RestartSafety:
     """Return whether one query is safe to restart now."""
-    found = _worst_first(_obstacles(query, now_ms))
-    kill = found or _worst_first(_kill_obstacles(query))
-    deciding = found[0] if found else None
+    obstacles = _worst_first(_obstacles(query, now_ms))
+    kill = obstacles or _worst_first(_kill_obstacles(query))
+    deciding = obstacles[0] if obstacles else None
     safe = deciding.safe if deciding else True
     return RestartSafety(
         safe,
         _sentence(query, safe, deciding.reason if deciding else ""),
-        (*(each.reason for each in found), *_notes(query)),
+        (*(obstacle.reason for obstacle in obstacles), *_notes(query)),
         kill[0].safe if kill else True,
         kill[0].reason if kill else "",
         deciding.retry_after_s if deciding else None,
@@ -132,23 +136,23 @@ def restart_safety(query: RestartFacts, *, now_ms: int) -> RestartSafety:
 
 def cluster_restart_safety(cluster: str, verdicts: Iterable[tuple[str, RestartSafety]]) -> RestartSafety:
     """Return whether all queries of a cluster, each with its name, are safe to restart now."""
-    found = list(verdicts)
-    against = [(name, each) for name, each in found if each.safe is False]
-    unknown = [(name, each) for name, each in found if each.safe is None]
-    waits = [each.retry_after_s for _, each in (*against, *unknown)]
-    kills = [(name, each) for kill in (False, None) for name, each in found if each.kill is kill]
+    queries = list(verdicts)
+    against = [(name, verdict) for name, verdict in queries if verdict.safe is False]
+    unknown = [(name, verdict) for name, verdict in queries if verdict.safe is None]
+    waits = [verdict.retry_after_s for _, verdict in (*against, *unknown)]
+    kills = [(name, verdict) for kill in (False, None) for name, verdict in queries if verdict.kill is kill]
     safe = False if against else None if unknown else True
     return RestartSafety(
         safe,
-        _together(cluster, safe, [name for name, _ in against or unknown], len(found)),
-        tuple(f"{name}: {each.sentence}" for name, each in (*against, *unknown)),
+        _together(cluster, safe, [name for name, _ in against or unknown], len(queries)),
+        tuple(f"{name}: {verdict.sentence}" for name, verdict in (*against, *unknown)),
         kills[0][1].kill if kills else True,
         f"{kills[0][0]}: {kills[0][1].kill_reason}" if kills else "",
-        None if None in waits else max((each for each in waits if each is not None), default=None),
-        next((each.headline for _, each in found if each.headline), ""),
-        sum(each.prepared for _, each in found),
-        min((each.expires_ms for _, each in found if each.expires_ms is not None), default=None),
-        tuple(name for _, each in found for name in each.open_ids),
+        None if None in waits else max((wait_s for wait_s in waits if wait_s is not None), default=None),
+        next((verdict.headline for _, verdict in queries if verdict.headline), ""),
+        sum(verdict.prepared for _, verdict in queries),
+        min((verdict.expires_ms for _, verdict in queries if verdict.expires_ms is not None), default=None),
+        tuple(name for _, verdict in queries for name in verdict.open_ids),
     )
 
 
@@ -172,20 +176,25 @@ def prepared_headline(prepared: PreparedBatches, driver: Driver, *, now_ms: int,
 
 
 def _until(prepared: PreparedBatches, now_ms: int, *, orphaned: bool) -> str:
-    it = "it" if len(prepared.batches) == 1 else "them"
+    them = "it" if len(prepared.batches) == 1 else "them"
     if prepared.expires_ms is None:
-        return f": a restart finishes {it}" if orphaned else ""
+        return f": a restart finishes {them}" if orphaned else ""
     if prepared.expires_ms <= now_ms:
         return f"; transactions timed out at {format_clock(prepared.expires_ms)} and may be lost"
     if orphaned:
-        return f": a restart finishes {it} until {format_clock(prepared.expires_ms)}"
+        return f": a restart finishes {them} until {format_clock(prepared.expires_ms)}"
     return f"; transactions time out at {format_clock(prepared.expires_ms)}"
 
 
 def _obstacles(query: RestartFacts, now_ms: int) -> Iterator[_Obstacle]:
-    """Yield the reasons against any stop, however graceful."""
+    """Yield the reasons against any stop, even a graceful one."""
     if query.severity is Severity.CRITICAL and query.restart:
         yield _Obstacle(False, f"a restart {query.restart}", None)
+    deleted = [topic for topic in query.missing if topic.deleted_ms is not None]
+    if deleted or query.missing_outputs:
+        yield _Obstacle(False, missing_clauses(deleted, query.missing_outputs), None)
+    elif query.missing:
+        yield _Obstacle(None, missing_clauses(query.missing, ()), None)
     if query.prepared.batches:
         yield from _prepared_obstacles(query, now_ms)
     if query.unseen:
@@ -193,7 +202,7 @@ def _obstacles(query: RestartFacts, now_ms: int) -> Iterator[_Obstacle]:
 
 
 def _prepared_obstacles(query: RestartFacts, now_ms: int) -> Iterator[_Obstacle]:
-    """Yield what a prepared batch has against a restart: nothing while its driver commits it, or is gone."""
+    """Yield obstacles from a prepared batch: none while its driver commits it, or once the driver is gone."""
     prepared = query.prepared
     if prepared.expires_ms is not None and prepared.expires_ms <= now_ms:
         words = f"transactions of {prepared} timed out at {format_clock(prepared.expires_ms)} and may be lost"
@@ -209,7 +218,7 @@ def _prepared_obstacles(query: RestartFacts, now_ms: int) -> Iterator[_Obstacle]
 
 
 def _kill_obstacles(query: RestartFacts) -> Iterator[_Obstacle]:
-    """Yield the reasons against a kill alone: it may fall into a batch, which then runs again."""
+    """Yield the reasons against a kill: the killed batch may run again."""
     if query.sink == EXACTLY_ONCE or query.driver.alive is False:
         return
     if query.sink == "":
@@ -219,7 +228,7 @@ def _kill_obstacles(query: RestartFacts) -> Iterator[_Obstacle]:
 
 
 def _notes(query: RestartFacts) -> Iterator[str]:
-    """Yield what a restart repeats where a driver has ended amid a batch: waiting does not change that."""
+    """Yield what a restart repeats after a driver ended within a batch; waiting does not change that."""
     batch = query.batch_in_progress
     if query.driver.alive is False and batch is not None and query.sink != EXACTLY_ONCE:
         twice = " and may write its rows twice" if query.sink else ""
@@ -227,7 +236,7 @@ def _notes(query: RestartFacts) -> Iterator[str]:
 
 
 def _worst_first(obstacles: Iterable[_Obstacle]) -> Sequence[_Obstacle]:
-    return sorted(obstacles, key=lambda each: each.safe is None)
+    return sorted(obstacles, key=lambda obstacle: obstacle.safe is None)
 
 
 def _sentence(query: RestartFacts, safe: bool | None, reason: str) -> str:

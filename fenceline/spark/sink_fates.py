@@ -76,12 +76,14 @@ def outcome_by_coordinator(written: SinkTransaction, now: Coordinated | None) ->
 
 def outcome_by_history(written: SinkTransaction, past: Iterable[Transition]) -> EndedTransaction:
     """Return what became of a transaction by the history of its id: the end of what began when it did."""
-    for each in past:
-        fate = _ENDS.get(each.kind)
-        if fate is None or each.open_ms is None or each.producer_id != written.producer_id:
+    for transition in past:
+        fate = _ENDS.get(transition.kind)
+        if fate is None or transition.open_ms is None or transition.producer_id != written.producer_id:
             continue
-        if each.at_ms - each.open_ms == written.started_ms:
-            return EndedTransaction(written.transactional_id, fate, each.completed_ms or each.at_ms)
+        if transition.at_ms - transition.open_ms == written.started_ms:
+            return EndedTransaction(
+                written.transactional_id, fate, transition.completed_ms or transition.at_ms
+            )
     return EndedTransaction(written.transactional_id, TransactionFate.UNKNOWN)
 
 
@@ -93,11 +95,15 @@ def rows_written(decision: Decision, done: Done | None) -> int | None:
     if decision.decided is not Decided.PREPARED or done is None:
         return None
     lost = set(done.lost)
-    return sum(each.records for each in decision.transactions if each.transactional_id not in lost)
+    return sum(
+        transaction.records
+        for transaction in decision.transactions
+        if transaction.transactional_id not in lost
+    )
 
 
 def _is_same(written: SinkTransaction, now: Coordinated) -> bool:
-    """Whether an id's newest record is of this very transaction."""
+    """Whether an id's newest record belongs to this very transaction."""
     if now.producer_id != written.producer_id:
         return False
     if now.started_ms is not None and now.started_ms != written.started_ms:
@@ -107,7 +113,7 @@ def _is_same(written: SinkTransaction, now: Coordinated) -> bool:
 
 
 def _is_later(written: SinkTransaction, now: Coordinated) -> bool:
-    """Whether an id's newest record was written after this transaction: an old one confirms nothing."""
+    """Whether an id's newest record was written after this transaction; an older one confirms nothing."""
     if now.producer_id == written.producer_id and now.producer_epoch < written.producer_epoch:
         return False
     return now.updated_ms > written.started_ms

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from fenceline.compat import SLOTS
-from fenceline.decode.state_files import StateFile
+from fenceline.spark.state_files import StateFile
 
 #: How many missing versions of a chain are named.
 MOST_MISSING = 5
@@ -62,7 +62,7 @@ class OperatorState:
     @property
     def broken(self) -> Sequence[StateChain]:
         """Return the chains that a restart cannot load."""
-        return [each for each in self.chains if each.missing_count]
+        return [chain for chain in self.chains if chain.missing_count]
 
     @property
     def broken_sentence(self) -> str:
@@ -81,13 +81,13 @@ def pack_chains(chains: Iterable[StateChain]) -> str:
 
 def unpack_chains(packed: str) -> tuple[StateChain, ...]:
     """Return the chains that `pack_chains` wrote."""
-    found = [StateChain(*each) for each in json.loads(packed)]
-    return tuple(each._replace(missing=tuple(each.missing)) for each in found)
+    chains = [StateChain(*row) for row in json.loads(packed)]
+    return tuple(chain._replace(missing=tuple(chain.missing)) for chain in chains)
 
 
 def broken_sentence(chain: StateChain) -> str:
     """Return what is missing of a chain that a restart cannot load, in a sentence."""
-    named = ", ".join(f"{each:,}" for each in chain.missing)
+    named = ", ".join(f"{version:,}" for version in chain.missing)
     more = chain.missing_count - len(chain.missing)
     missing = f"versions {named}" if chain.missing_count > 1 else f"version {named}"
     rest = f" and {more:,} more are" if more else " are" if chain.missing_count > 1 else " is"
@@ -102,21 +102,21 @@ def chain_of(
 
     Of earlier versions the id is not known (each file names the one before it): any file of theirs counts.
     """
-    found = list(files)
-    versions = [each.version for each in found]
-    fitting = [each for each in found if each.version != needed or unique_id in ("", each.unique_id)]
-    snapshots = {each.version for each in fitting if each.is_snapshot}
-    deltas = {each.version for each in fitting if not each.is_snapshot}
-    base = None if needed is None else max((each for each in snapshots if each <= needed), default=0)
+    all_files = list(files)
+    versions = [file.version for file in all_files]
+    fitting = [file for file in all_files if file.version != needed or unique_id in ("", file.unique_id)]
+    snapshots = {file.version for file in fitting if file.is_snapshot}
+    deltas = {file.version for file in fitting if not file.is_snapshot}
+    base = None if needed is None else max((version for version in snapshots if version <= needed), default=0)
     missing = [] if needed is None or base is None else _missing(deltas, base, needed)
     return StateChain(
         partition,
         store,
         min(versions, default=None),
         max(versions, default=None),
-        sum(each.is_snapshot for each in found),
-        sum(not each.is_snapshot for each in found),
-        sum(each.size for each in found),
+        sum(file.is_snapshot for file in all_files),
+        sum(not file.is_snapshot for file in all_files),
+        sum(file.size for file in all_files),
         needed,
         base,
         tuple(missing[:MOST_MISSING]),
@@ -130,8 +130,8 @@ def used_chains(chains: Sequence[StateChain]) -> tuple[StateChain, ...]:
     A global one (`globalLimit`) runs in partition 0 alone, whatever number its metadata has: where no other
     partition has a file, no other is needed.
     """
-    is_global = all(each.newest is None for each in chains if each.partition)
-    return tuple(each for each in chains if not (is_global and each.partition))
+    is_global = all(chain.newest is None for chain in chains if chain.partition)
+    return tuple(chain for chain in chains if not (is_global and chain.partition))
 
 
 def _missing(deltas: set[int], base: int, needed: int) -> Sequence[int]:
@@ -151,7 +151,7 @@ def store_id(state_ids: Mapping[str, Any], operator_id: int, partition: int, sto
     `state_ids` is `stateUniqueIds`: by operator, then by partition, an id for each store.
     """
     try:
-        found = state_ids[str(operator_id)][partition][store]
+        unique_id = state_ids[str(operator_id)][partition][store]
     except (KeyError, IndexError, TypeError):
         return ""
-    return found if isinstance(found, str) else ""
+    return unique_id if isinstance(unique_id, str) else ""

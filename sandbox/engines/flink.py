@@ -133,14 +133,14 @@ class FlinkProcess:
 
     def checkpoints(self) -> list[Path]:
         """Return the folders of completed checkpoints, the oldest first."""
-        found = self.folder.glob("*/chk-*/_metadata")
-        return sorted((path.parent for path in found), key=checkpoint_number)
+        files = self.folder.glob("*/chk-*/_metadata")
+        return sorted((path.parent for path in files), key=checkpoint_number)
 
     def wait_for_checkpoint(self, above: int = 0, *, rest_s: float = 0.1) -> Path:
         """Return the first checkpoint with a higher number; without a rest its commits are not yet done."""
 
         def found() -> Path | None:
-            return next((each for each in self.checkpoints() if checkpoint_number(each) > above), None)
+            return next((folder for folder in self.checkpoints() if checkpoint_number(folder) > above), None)
 
         return wait_until(found, "a checkpoint", _CHECKPOINT_WITHIN_S, rest_s=rest_s)
 

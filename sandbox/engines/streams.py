@@ -47,10 +47,10 @@ class StreamsInstance:
     @property
     def process(self) -> str:
         """The process id that its transactional ids hold."""
-        (found, *_) = (_CLIENT.search(str(each)) for each in self._streams.metadataForLocalThreads())
-        if found is None:
+        (client, *_) = (_CLIENT.search(str(thread)) for thread in self._streams.metadataForLocalThreads())
+        if client is None:
             raise SandboxError("no thread of the instance names its client")
-        return found[1]
+        return client[1]
 
     @property
     def state(self) -> str:

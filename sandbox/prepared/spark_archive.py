@@ -39,10 +39,10 @@ def archive_environment(java: Java, progress: Progress) -> dict[str, str]:
 
 def _home() -> Path:
     # To import it would take longer than all the rest.
-    found = find_spec("pyspark")
-    if found is None or found.origin is None:
+    spec = find_spec("pyspark")
+    if spec is None or spec.origin is None:
         raise SandboxError("PySpark is missing: `make venv` installs it")
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
 
 
 def _train(java: Java, folder: Path, options: Sequence[str]) -> None:

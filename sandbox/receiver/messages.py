@@ -116,7 +116,7 @@ def signature_problem(headers: Mapping[str, str], body: bytes, secret: str, *, n
     wanted = _signature(secret, f"{message_id}.{timestamp}.".encode() + body)
     if not wanted:
         return f"the receiver's own secret is not {_PREFIX} and base64"
-    fits = any(hmac.compare_digest(wanted, each.encode()) for each in signatures.split(" "))
+    fits = any(hmac.compare_digest(wanted, signature.encode()) for signature in signatures.split(" "))
     return "" if fits else "no signature fits the receiver's secret"
 
 
@@ -130,7 +130,7 @@ def _age_problem(timestamp: str, now_s: int) -> str:
 
 
 def _signature(secret: str, signed: bytes) -> bytes:
-    """Return what signs these bytes, as in the header; b"" for a secret that nothing is signed with."""
+    """Return the signature of these bytes, as in the header; b"" for an unusable secret."""
     try:
         key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
     except (binascii.Error, ValueError):
@@ -139,7 +139,7 @@ def _signature(secret: str, signed: bytes) -> bytes:
 
 
 def _described(body: bytes) -> Mapping[str, str]:
-    """Return what a message is about; {} for a body that is not Alertmanager's webhook."""
+    """Return the subject of a message; {} for a body that is not Alertmanager's webhook."""
     try:
         message = json.loads(body)
         alerts = message["alerts"]
@@ -150,6 +150,6 @@ def _described(body: bytes) -> Mapping[str, str]:
 
 
 def _summary(alerts: Sequence[Any]) -> str:
-    """Return the first alert in words, and how many more there are."""
+    """Return the first alert in words, and the number of the others."""
     words = alerts[0]["annotations"].get("summary") or alerts[0]["labels"]["alertname"]
     return f"{words[:_LONGEST]} (+{len(alerts) - 1} more)" if len(alerts) > 1 else words

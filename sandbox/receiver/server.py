@@ -107,7 +107,7 @@ def message_line(message: ReceivedMessage) -> str:
 
 
 def _json(messages: MessageLog) -> str:
-    return json.dumps({"messages": [asdict(each) for each in messages.newest_first]}, indent=1) + "\n"
+    return json.dumps({"messages": [asdict(message) for message in messages.newest_first]}, indent=1) + "\n"
 
 
 def _html(messages: MessageLog) -> str:

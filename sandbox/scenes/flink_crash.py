@@ -46,7 +46,7 @@ def play(stage: Stage, report: Report) -> None:
 
 
 def _killed(bootstrap: str, root: Path, report: Report) -> tuple[Path, Sequence[str]]:
-    """Run the job until it is killed in the right moment; return the checkpoint and its open transactions."""
+    """Run the job until it is killed at the right moment; return the checkpoint and its open transactions."""
     until = time.monotonic() + _WITHIN_S
     while time.monotonic() < until:
         former = list(root.glob("*/"))
@@ -66,7 +66,7 @@ def _killed(bootstrap: str, root: Path, report: Report) -> tuple[Path, Sequence[
 
 
 def _stop_before_commit(job: FlinkProcess, bootstrap: str, until: float) -> Path:
-    """Stop the job where a new checkpoint's transactions are open; return that."""
+    """Stop the job where a new checkpoint's transactions are open; return that checkpoint."""
     while time.monotonic() < until:
         checkpoint = job.wait_for_checkpoint(checkpoint_number(job.checkpoints()[-1]), rest_s=0)
         job.pause()
@@ -97,5 +97,5 @@ def _job(bootstrap: str, root: Path) -> FlinkProcess:
 
 def _newest(root: Path) -> Path | None:
     """Return the newest completed checkpoint, None where there is none."""
-    found = root.glob("*/chk-*/_metadata")
-    return max((path.parent for path in found), key=lambda path: path.stat().st_mtime_ns, default=None)
+    files = root.glob("*/chk-*/_metadata")
+    return max((path.parent for path in files), key=lambda path: path.stat().st_mtime_ns, default=None)

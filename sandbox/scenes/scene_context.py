@@ -45,8 +45,8 @@ def stack_kafka(stack_file: Path) -> Stage:
         ) from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise SandboxError(f"{stack_file} cannot be read ({error}): restart with `make up`") from None
-    found = {_BROKER.fullmatch(name): pid for name, pid in parts.items()}
-    pids = {int(name[1] or 1): pid for name, pid in found.items() if name}
+    brokers = {_BROKER.fullmatch(name): pid for name, pid in parts.items()}
+    pids = {int(name[1] or 1): pid for name, pid in brokers.items() if name}
     if not pids:
         raise SandboxError("this stack watches a Kafka that is not the sandbox's: scenes never touch those")
     return Stage(str(stack["kafka"]), pids, data_dir)

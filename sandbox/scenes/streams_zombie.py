@@ -39,8 +39,8 @@ def play(stage: Stage, report: Report) -> None:
             for number in (1, 2)
         ]
         stack.enter_context(steady_input(stage.bootstrap, SOURCE, 0, 1))
-        for each in started:
-            each.wait_running()
+        for instance in started:
+            instance.wait_running()
         report(f"1. two instances of {APPLICATION} count records, exactly once")
         _pause_one(stage.bootstrap, started[0], report)
         wait_until(lambda: started[0].state == "RUNNING", "the instance has tasks again", _WITHIN_S)

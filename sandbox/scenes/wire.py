@@ -103,9 +103,9 @@ class CoordinatorConnection:
         """InitProducerId, and no second time whatever the answer. Raises Refused."""
         return _given(self.send_request(self._init(identity, timeout_ms), InitProducerIdResponse, _INIT))
 
-    def init_again(self, times: int, timeout_ms: int = 60_000) -> Iterator[Identity]:
+    def init_again(self, times: int) -> Iterator[Identity]:
         """InitProducerId as nobody so many times, as fast as the broker can write. Raises Refused."""
-        request = self._init(NOBODY, timeout_ms)
+        request = self._init(NOBODY, 60_000)
         for answer in self._connection.send_repeatedly(request, InitProducerIdResponse, _INIT, times):
             yield _given(answer)
 
@@ -127,11 +127,11 @@ class CoordinatorConnection:
         request = DescribeTransactionsRequest(transactional_ids=[self.transactional_id])
         until = time.monotonic() + _RETRY_FOR_S
         while True:
-            (found,) = self.send_request(request, DescribeTransactionsResponse, _DESCRIBE).transaction_states
-            if not found.error_code:
-                return found
-            if found.error_code not in _NOT_YET or time.monotonic() > until:
-                raise CoordinatorRefused("DescribeTransactions", found.error_code)
+            (state,) = self.send_request(request, DescribeTransactionsResponse, _DESCRIBE).transaction_states
+            if not state.error_code:
+                return state
+            if state.error_code not in _NOT_YET or time.monotonic() > until:
+                raise CoordinatorRefused("DescribeTransactions", state.error_code)
             time.sleep(_RETRY_EVERY_S)
 
     def _init(self, identity: Identity, timeout_ms: int) -> InitProducerIdRequest:
@@ -192,11 +192,11 @@ def _find(broker: Connection, transactional_id: str) -> tuple[int, str]:
     """Return the coordinator's node id and `host:port`; the first question creates `__transaction_state`."""
     request = FindCoordinatorRequest(key=transactional_id, key_type=_TRANSACTION)
     until = time.monotonic() + _RETRY_FOR_S
-    while (found := broker.send_request(request, FindCoordinatorResponse, _FIND)).error_code:
-        if found.error_code not in _NOT_YET or time.monotonic() > until:
-            raise CoordinatorRefused("FindCoordinator", found.error_code)
+    while (coordinator := broker.send_request(request, FindCoordinatorResponse, _FIND)).error_code:
+        if coordinator.error_code not in _NOT_YET or time.monotonic() > until:
+            raise CoordinatorRefused("FindCoordinator", coordinator.error_code)
         time.sleep(_RETRY_EVERY_S)
-    return found.node_id, f"{found.host}:{found.port}"
+    return coordinator.node_id, f"{coordinator.host}:{coordinator.port}"
 
 
 class Connection:

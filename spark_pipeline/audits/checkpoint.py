@@ -25,7 +25,7 @@ from spark_pipeline.sink.stores.storage import Storage
 
 
 class AuditedCheckpoint:
-    """One query's checkpoint. Raises AuditError where it is none, or cannot be read."""
+    """One query's checkpoint. Raises AuditError where it is missing or cannot be read."""
 
     def __init__(self, spark: SparkSession, url: str) -> None:
         try:
@@ -56,10 +56,10 @@ class AuditedCheckpoint:
 
     def targets(self) -> tuple[str, ...]:
         """Return the topics that the ledger names. Raises AuditError where it names none."""
-        found = tuple(sorted(LedgerIndex(self.read_ledger()).topics()))
-        if not found:
+        topics = tuple(sorted(LedgerIndex(self.read_ledger()).topics()))
+        if not topics:
             raise AuditError(f"{self.ledger_path} names no output topic: name it with --target")
-        return found
+        return topics
 
     def read_identity(self) -> Ledger | None:
         """Return which query the ledger belongs to, None without a ledger. Raises AuditError."""
@@ -79,12 +79,12 @@ class AuditedCheckpoint:
         return self._files.is_control(batch_id)
 
     def sources_of(self, batch_id: int) -> Sequence[InputRange]:
-        """Return what the offset log has of a batch, by source."""
+        """Return the offset log's entry of a batch, by source."""
         return self._files.input_ranges(batch_id)
 
     def input_of(self, batch_id: int, decision: Decision | None) -> Mapping[TopicPartition, ReadRange] | None:
-        """Return what a batch read of Kafka; None where a source is not Kafka, or the logs do not name it."""
-        found: dict[TopicPartition, ReadRange] = {}
+        """Return a batch's input from Kafka; None where a source is not Kafka, or the logs do not name it."""
+        ranges: dict[TopicPartition, ReadRange] = {}
         sources = decision.input if decision and decision.input else self._files.input_ranges(batch_id)
         for source in sources:
             end = parse_positions(source.end)
@@ -93,8 +93,8 @@ class AuditedCheckpoint:
                 continue
             if end is None or start is None:
                 return None
-            found.update(read_ranges(batch_id, start, end))
-        return found if sources else None
+            ranges.update(read_ranges(batch_id, start, end))
+        return ranges if sources else None
 
     def _start(self, source: InputRange, batch_id: int) -> Positions | None:
         if source.start is not None:
@@ -103,5 +103,5 @@ class AuditedCheckpoint:
 
     def _initial(self, source: str) -> Positions | None:
         raw = self._root.subfolder("sources").subfolder(source).read("0")
-        found = None if raw is None else decode_initial_offsets(f"sources/{source}/0", raw)
-        return None if isinstance(found, Broken) else found
+        offsets = None if raw is None else decode_initial_offsets(f"sources/{source}/0", raw)
+        return None if isinstance(offsets, Broken) else offsets

@@ -43,33 +43,32 @@ def kafka_connection(java: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def read_topics(properties: Mapping[str, str], topics: Collection[str]) -> TopicEnds:
-    """Return where the partitions of topics begin and end. Raises AuditError where one cannot be seen."""
+    """Return the ends of the topics' partitions. Raises AuditError where one cannot be seen."""
     with closing(connect_reads(properties)) as reads:
-        found = reads.describe_topology(topics)
-        if found.missing:
-            raise AuditError(
-                f"there is no topic {', '.join(sorted(found.missing))} at {properties['bootstrap.servers']}"
-            )
-        _refuse_unseen(found.unseen)
-        offsets = reads.list_offsets(found.partitions)
-        _refuse_unseen(each for each in offsets.values() if isinstance(each, Unseen))
+        topology = reads.describe_topology(topics)
+        if topology.missing:
+            names = ", ".join(sorted(topology.missing))
+            raise AuditError(f"there is no topic {names} at {properties['bootstrap.servers']}")
+        _refuse_unseen(topology.unseen)
+        offsets = reads.list_offsets(topology.partitions)
+        _refuse_unseen(answer for answer in offsets.values() if isinstance(answer, Unseen))
         policies = {topic: reads.topic_setting(topic, _CLEANUP_POLICY) or "" for topic in topics}
-    seen = {where: each for where, each in offsets.items() if isinstance(each, Offsets)}
+    ends = {where: answer for where, answer in offsets.items() if isinstance(answer, Offsets)}
     compacted = frozenset(topic for topic, policy in policies.items() if "compact" in policy)
-    return TopicEnds(seen, found.topic_ids, compacted)
+    return TopicEnds(ends, topology.topic_ids, compacted)
 
 
 def read_owners(properties: Mapping[str, str], producer_ids: Iterable[int]) -> Mapping[int, ProducerOwner]:
-    """Return whose some producers are; those that no coordinator names are not in it."""
-    asked = sorted({each for each in producer_ids if each >= 0})[:_MOST_OWNERS]
+    """Return the owners of producer ids, without those that no coordinator names."""
+    asked = sorted({producer_id for producer_id in producer_ids if producer_id >= 0})[:_MOST_OWNERS]
     if not asked:
         return {}
     with closing(connect_reads(properties)) as reads:
         try:
-            found = reads.transactional_ids(asked)
+            owners = reads.transactional_ids(asked)
         except AdminUnavailable:
             return {}
-    return {producer_id: _owner(name) for producer_id, name in found.items()}
+    return {producer_id: _owner(name) for producer_id, name in owners.items()}
 
 
 def _owner(transactional_id: str) -> ProducerOwner:
@@ -86,5 +85,5 @@ def connect_reads(properties: Mapping[str, str]) -> KafkaPythonReads:
 
 
 def _refuse_unseen(unseen: Iterable[Unseen]) -> None:
-    for each in unseen:
-        raise AuditError(f"{each.what} cannot be read: {each.reason}")
+    for partition in unseen:
+        raise AuditError(f"{partition.what} cannot be read: {partition.reason}")

@@ -17,7 +17,7 @@ from transaction_admin.api import Unseen
 
 
 class ConsumedInput(NamedTuple):
-    """The next offset that is read of each partition; every record before it has its output."""
+    """The next offset to read of each partition; every record before it has its output."""
 
     positions: Mapping[TopicPartition, int]
     #: Of a query of Spark: its id, and its last batch.
@@ -31,13 +31,13 @@ def consumed_by_query(checkpoint: AuditedCheckpoint) -> ConsumedInput:
     if not finished:
         raise AuditError(f"{checkpoint.path} has no committed batch yet")
     batch = max(finished)
-    found: Positions = {}
+    ends: Positions = {}
     for source in checkpoint.sources_of(batch):
         positions = parse_positions(source.end)
         if source.end is not None and positions is None:
             raise AuditError(f"{checkpoint.path}/offsets/{batch}: source {source.source} is no Kafka topic")
-        found = {**found, **(positions or {})}
-    return ConsumedInput(found, checkpoint.query_id, batch)
+        ends = {**ends, **(positions or {})}
+    return ConsumedInput(ends, checkpoint.query_id, batch)
 
 
 def consumed_by_group(properties: Mapping[str, str], group: str, topics: Collection[str]) -> ConsumedInput:
@@ -49,14 +49,14 @@ def consumed_by_group(properties: Mapping[str, str], group: str, topics: Collect
         commits = reads.committed_offsets([group], require_stable=False).get(group, {})
     if isinstance(commits, Unseen):
         raise AuditError(f"group {group} cannot be read: {commits.reason}")
-    found = {}
+    ends = {}
     for where, commit in commits.items():
         if where.topic not in topics:
             continue
         if not isinstance(commit, Committed):
             reason = commit.reason if isinstance(commit, Unseen) else "a commit is pending"
             raise AuditError(f"what group {group} has committed of {where} cannot be read: {reason}")
-        found[where] = commit.offset
-    if not found:
+        ends[where] = commit.offset
+    if not ends:
         raise AuditError(f"group {group} has committed nothing of {', '.join(sorted(topics))}")
-    return ConsumedInput(found)
+    return ConsumedInput(ends)

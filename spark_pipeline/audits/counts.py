@@ -43,7 +43,7 @@ from transaction_admin.api import Unseen
 
 @dataclass(frozen=True, **SLOTS)
 class CountsOptions:
-    """What a run by counts is asked for. `properties` are librdkafka's."""
+    """The request of a run by counts. `properties` are librdkafka's."""
 
     properties: Mapping[str, str]
     targets: tuple[str, ...]
@@ -53,7 +53,7 @@ class CountsOptions:
 
 @dataclass(frozen=True, **SLOTS)
 class Findings:
-    """What one run has found."""
+    """The results of one run."""
 
     #: Batches that were audited, ascending, and those that wait.
     judged: tuple[Judged, ...]
@@ -76,7 +76,9 @@ def audit_counts(
     first = _first_batch(before, ledger, done, finished)
     settled = done.settled(first, finished)
     positions = (
-        {TopicPartition(each.topic, each.partition): each for each in before.positions} if before else {}
+        {TopicPartition(position.topic, position.partition): position for position in before.positions}
+        if before
+        else {}
     )
     output = _read_output(spark, options, targets, positions)
     reads, sources = _read_inputs(spark, checkpoint, options, done, settled)
@@ -87,7 +89,7 @@ def audit_counts(
     waiting += [
         Judged(pending_batch(decision))
         for batch in index.batch_ids
-        if batch >= next_batch and batch not in {each.batch.batch_id for each in waiting}
+        if batch >= next_batch and batch not in {item.batch.batch_id for item in waiting}
         if (decision := index.decision(batch)) is not None
     ]
     obstacles = [
@@ -101,16 +103,16 @@ def audit_counts(
 
 
 def _targets(options: CountsOptions, index: LedgerIndex) -> tuple[str, ...]:
-    found = tuple(sorted({*options.targets, *index.topics()}))
-    if not found:
+    topics = tuple(sorted({*options.targets, *index.topics()}))
+    if not topics:
         raise AuditError("no batch has written yet, and no --target names the output topic")
-    return found
+    return topics
 
 
 def _first_batch(
     before: AuditManifest | None, ledger: Ledger | None, done: LedgerIndex, finished: Iterable[int]
 ) -> int:
-    """Return where to begin: where the last run ended, or at the first batch that the ledger still names."""
+    """Return the first batch to audit: after the last run, or the first batch in the ledger."""
     if before is not None and before.next_batch is not None:
         return before.next_batch
     known = done.batch_ids or tuple(sorted(finished))
@@ -124,8 +126,8 @@ def _read_output(
     positions: Mapping[TopicPartition, AuditedPosition],
 ) -> Output:
     ranges = {
-        where: _output_range(each, positions.get(where), targets.topic_ids.get(where.topic, ""))
-        for where, each in targets.offsets.items()
+        where: _output_range(offsets, positions.get(where), targets.topic_ids.get(where.topic, ""))
+        for where, offsets in targets.offsets.items()
     }
     scans = [
         OutputScan(
@@ -149,13 +151,13 @@ def _output_range(now: Offsets, before: AuditedPosition | None, topic_id: str) -
     return OutputRange(before.offset, now.log_start, now.lso)
 
 
-def _answered(found: Iterable[PartitionRuns | Unseen]) -> list[PartitionRuns]:
-    answers = []
-    for each in found:
-        if isinstance(each, Unseen):
-            raise AuditError(f"{each.what} cannot be read: {each.reason}")
-        answers.append(each)
-    return answers
+def _answered(answers: Iterable[PartitionRuns | Unseen]) -> list[PartitionRuns]:
+    runs = []
+    for answer in answers:
+        if isinstance(answer, Unseen):
+            raise AuditError(f"{answer.what} cannot be read: {answer.reason}")
+        runs.append(answer)
+    return runs
 
 
 def _judge(
@@ -167,32 +169,32 @@ def _judge(
     output: Output,
     again: Mapping[int, tuple[ProducerRun, ...]],
 ) -> tuple[list[Judged], list[Judged]]:
-    """Return the batches that are audited now, and the first one of which more is known later.
+    """Return the batches that are audited now, and the first batch that must wait.
 
-    Readers do not get its records yet, or its progress may still report how many it dropped.
+    A batch waits while readers do not get its records, or while its progress may still report dropped rows.
     """
     judged: list[Judged] = []
     for batch_id in settled:
         decision = done.decision(batch_id)
         if decision is None and checkpoint.is_control(batch_id):
-            found = judge_control(batch_id)
+            batch = judge_control(batch_id)
         elif decision is None:
-            found = judge_unknown(batch_id, reads[batch_id], checkpoint.ledger_path)
+            batch = judge_unknown(batch_id, reads[batch_id], checkpoint.ledger_path)
         else:
-            found = judge_batch(
+            batch = judge_batch(
                 decision, reads[batch_id], output, again.get(batch_id, ()), one_to_one=options.one_to_one
             )
-        if any(each.kind is ObstacleKind.UNREADABLE for each in found.obstacles):
-            return judged, [found]
-        if batch_id == settled[-1] == done.batch_ids[-1] and _lacks_drops(found, reads[batch_id]):
-            return judged, [found._replace(obstacles=())]
-        judged.append(found)
+        if any(obstacle.kind is ObstacleKind.UNREADABLE for obstacle in batch.obstacles):
+            return judged, [batch]
+        if batch_id == settled[-1] == done.batch_ids[-1] and _lacks_drops(batch, reads[batch_id]):
+            return judged, [batch._replace(obstacles=())]
+        judged.append(batch)
     return judged, []
 
 
-def _lacks_drops(found: Judged, read: BatchInput) -> bool:
-    """Whether all is known of a batch but what the query dropped: its progress follows its commit."""
-    return found.batch.dropped is None and read.records is not None and read.dropped is None
+def _lacks_drops(judged: Judged, read: BatchInput) -> bool:
+    """Whether only the number of dropped rows is missing: a batch's progress follows its commit."""
+    return judged.batch.dropped is None and read.records is not None and read.dropped is None
 
 
 def _read_inputs(
@@ -202,14 +204,14 @@ def _read_inputs(
     done: LedgerIndex,
     settled: Sequence[int],
 ) -> tuple[Mapping[int, BatchInput], tuple[str, ...]]:
-    """Return what each batch read, and the topics that were read."""
+    """Return the input of each batch, and the topics of the input."""
     ranges = {batch: checkpoint.input_of(batch, done.decision(batch)) for batch in settled}
-    sources = tuple(sorted({where.topic for found in ranges.values() for where in found or ()}))
+    sources = tuple(sorted({where.topic for ranges_read in ranges.values() for where in ranges_read or ()}))
     topics = read_topics(options.properties, sources) if sources else None
     by_partition: dict[TopicPartition, list[ReadRange]] = {}
-    for found in ranges.values():
-        for where, each in (found or {}).items():
-            by_partition.setdefault(where, []).append(each)
+    for ranges_read in ranges.values():
+        for where, range_ in (ranges_read or {}).items():
+            by_partition.setdefault(where, []).append(range_)
     gone, scans = _input_scans(topics, by_partition, options)
     counts: dict[int, list[ReadCount]] = {batch: [] for batch in settled}
     for partition in scan_inputs(spark, options.properties, scans):
@@ -228,20 +230,20 @@ def _input_scans(
     by_partition: Mapping[TopicPartition, Sequence[ReadRange]],
     options: CountsOptions,
 ) -> tuple[Mapping[int, AuditObstacle], list[InputScan]]:
-    """Return what is gone of the input, by batch, and how to count the rest."""
+    """Return the deleted part of the input, by batch, and the scans that count the rest."""
     gone: dict[int, AuditObstacle] = {}
     scans = []
     for where, ranges in by_partition.items():
         now = topics.offsets.get(where) if topics else None
-        there = []
-        for each in ranges:
-            obstacle = _gone_input(where, each, now)
+        remaining = []
+        for range_ in ranges:
+            obstacle = _gone_input(where, range_, now)
             if obstacle is None:
-                there.append(each)
+                remaining.append(range_)
             else:
-                gone.setdefault(each.batch_id, obstacle)
-        if there and now is not None:
-            scans.append(InputScan(where, there, now.high_watermark, options.committed_only))
+                gone.setdefault(range_.batch_id, obstacle)
+        if remaining and now is not None:
+            scans.append(InputScan(where, remaining, now.high_watermark, options.committed_only))
     return gone, scans
 
 
@@ -274,15 +276,15 @@ def _batch_input(
     if ranges is None:
         return BatchInput(None, (), _input_unknown(batch_id, "its sources are not all Kafka topics"))
     audited = tuple(
-        AuditedRange(where.topic, where.partition, each.from_offset, each.to_offset)
-        for where, each in sorted(ranges.items())
+        AuditedRange(where.topic, where.partition, range_.from_offset, range_.to_offset)
+        for where, range_ in sorted(ranges.items())
     )
-    unknown = next((each for each in counts if each.records is None), None)
+    unknown = next((count for count in counts if count.records is None), None)
     if unknown is not None:
         gone = gone or _input_unknown(batch_id, f"{unknown.partition}: {unknown.reason}")
     if gone is not None:
         return BatchInput(None, audited, gone)
-    return BatchInput(sum(each.records or 0 for each in counts), audited, dropped=dropped)
+    return BatchInput(sum(count.records or 0 for count in counts), audited, dropped=dropped)
 
 
 def _input_unknown(batch_id: int, why: str) -> AuditObstacle:
@@ -349,7 +351,7 @@ def _foreign(
 
 
 def _since_ms(ledger: Ledger, index: LedgerIndex) -> int:
-    """Return since when the ledger names every transaction: older batches may have left it."""
+    """Return since when the ledger names every transaction; it may have dropped older batches."""
     first = index.batch_ids[0] if index.batch_ids else ledger.first_batch
     decision = index.decision(first)
     if decision is None or first <= ledger.first_batch:

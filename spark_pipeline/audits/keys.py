@@ -42,7 +42,7 @@ MOST_RANGES = 20
 
 @dataclass(frozen=True, **SLOTS)
 class KeysOptions:
-    """What a run by keys is asked for. `properties` are librdkafka's, `java` those of Java clients."""
+    """The request of a run by keys. `properties` are librdkafka's, `java` those of Java clients."""
 
     properties: Mapping[str, str]
     java: Mapping[str, str]
@@ -60,7 +60,7 @@ class KeysOptions:
 
 @dataclass(frozen=True, **SLOTS)
 class KeyComparison:
-    """What one run has found. `losses` and `duplicates` are as `runs.RANGES_DDL` has it."""
+    """The results of one run. `losses` and `duplicates` have the columns of `runs.RANGES_DDL`."""
 
     totals: KeyTotals
     compared: tuple[AuditedRange, ...]
@@ -101,7 +101,7 @@ def _compare(
     totals = topics.concluded(totals)
     return KeyComparison(
         totals,
-        tuple(AuditedRange(*where, *found) for where, found in sorted(due.items()) if found[1] > found[0]),
+        tuple(AuditedRange(*where, *span) for where, span in sorted(due.items()) if span[1] > span[0]),
         _ranges(losses) if losses is not None and totals.missing else None,
         _ranges(duplicates) if duplicates is not None and totals.duplicated else None,
         tuple(compared_obstacles(topics, totals)),
@@ -117,10 +117,10 @@ def first_ranges(found: DataFrame | None) -> tuple[AuditedRange, ...]:
 
 
 def _settled_targets(options: KeysOptions) -> TopicEnds:
-    """Return the output once readers get all that was there when it was asked first, or after a while.
+    """Return the output's offsets once readers get everything up to the first reading, or after a while.
 
-    The markers of a commit that is decided come one by one: offsets that a group has committed may be
-    readable before the records are.
+    The markers of a decided commit come one by one: offsets that a group has committed may be readable before
+    the records are.
     """
     first = read_topics(options.properties, options.targets)
     deadline, now = time.monotonic() + _SETTLE_S, first
@@ -129,17 +129,17 @@ def _settled_targets(options: KeysOptions) -> TopicEnds:
         now = read_topics(options.properties, options.targets)
     if not _is_readable(first, now):
         return now
-    # What is written by now belongs to later input: readers get all that is compared.
-    offsets = {where: each._replace(high_watermark=each.lso) for where, each in now.offsets.items()}
+    # Later records belong to later input: readers get everything that is compared.
+    offsets = {where: offsets._replace(high_watermark=offsets.lso) for where, offsets in now.offsets.items()}
     return TopicEnds(offsets, now.topic_ids, now.compacted)
 
 
 def _is_readable(first: TopicEnds, now: TopicEnds) -> bool:
-    return all(now.offsets[where].lso >= each.high_watermark for where, each in first.offsets.items())
+    return all(now.offsets[where].lso >= offsets.high_watermark for where, offsets in first.offsets.items())
 
 
 def _due_ranges(sources: TopicEnds, consumed: ConsumedInput) -> Mapping[TopicPartition, tuple[int, int]]:
-    found = {}
+    ends = {}
     for where, now in sources.offsets.items():
         position = consumed.positions.get(where, 0)
         if position > now.high_watermark:
@@ -147,8 +147,8 @@ def _due_ranges(sources: TopicEnds, consumed: ConsumedInput) -> Mapping[TopicPar
                 f"{where} ends at {now.high_watermark:,}, and its consumer is at {position:,}: the topic was "
                 "deleted and created again, or has lost records. What was consumed can no longer be compared."
             )
-        found[where] = now.log_start, max(now.log_start, position)
-    return found
+        ends[where] = now.log_start, max(now.log_start, position)
+    return ends
 
 
 def _source_rows(
@@ -165,7 +165,9 @@ def _source_rows(
     rows = read_records(spark, options.java, ranges, committed_only=options.committed_only).where(
         options.where
     )
-    positions = f.create_map(*(f.lit(each) for where, (_, end) in due.items() for each in (str(where), end)))
+    positions = f.create_map(
+        *(f.lit(value) for where, (_, end) in due.items() for value in (str(where), end))
+    )
     place = f.concat_ws("-", "topic", f.col("partition").cast("string"))
     is_due = f.col("offset") < positions[place]
     return _keyed(rows, options.source_key, f.when(is_due, _DUE).otherwise(_LATER))
@@ -190,7 +192,7 @@ def _keyed(rows: DataFrame, key: str, side: object) -> DataFrame:
 
 
 def _count(rows: DataFrame) -> tuple[KeyTotals, DataFrame]:
-    """Return how many records there are of each sort, and the keys whose records differ in number."""
+    """Return the number of records of each kind, and the keys with a different number of records."""
     sides = [f.count_if(f.col("side") == side).alias(side) for side in (_DUE, _LATER, _FOUND)]
     due, later, found, keyless = f.col(_DUE), f.col(_LATER), f.col(_FOUND), f.col("key").isNull()
     known = due + later
@@ -207,7 +209,7 @@ def _count(rows: DataFrame) -> tuple[KeyTotals, DataFrame]:
     keys = (
         rows.groupBy("key")
         .agg(*sides)
-        .observe(observed, *(f.sum(each).alias(name) for name, each in sums.items()))
+        .observe(observed, *(f.sum(column).alias(name) for name, column in sums.items()))
     )
     differs = ~keyless & ((found < due) | ((found > known) & (known > 0)))
     differing = keys.where(differs).persist(StorageLevel.MEMORY_AND_DISK)
@@ -216,36 +218,36 @@ def _count(rows: DataFrame) -> tuple[KeyTotals, DataFrame]:
 
 
 def _missing(rows: DataFrame, differing: DataFrame) -> DataFrame:
-    """Return the records that are missing; of a key that is there too few times the last ones, uncertain."""
+    """Return the missing records; of a key with too few records the last ones, marked uncertain."""
     short = differing.where(f"{_FOUND} < {_DUE}")
     newest = Window.partitionBy("key").orderBy(f.desc("timestamp_ms"), f.desc("offset"), f.desc("partition"))
-    found = rows.where(f.col("side") == _DUE).join(f.broadcast(short), "key")
-    found = found.withColumn("rank", f.row_number().over(newest))
-    return found.where(f"rank <= {_DUE} - {_FOUND}").withColumn("certain", f.col(_FOUND) == 0)
+    lost = rows.where(f.col("side") == _DUE).join(f.broadcast(short), "key")
+    lost = lost.withColumn("rank", f.row_number().over(newest))
+    return lost.where(f"rank <= {_DUE} - {_FOUND}").withColumn("certain", f.col(_FOUND) == 0)
 
 
 def _duplicated(rows: DataFrame, differing: DataFrame) -> DataFrame:
-    """Return the records of the output that are there again: all but the first ones of a key."""
+    """Return the duplicated records of the output: all but the first ones of a key."""
     more = differing.where(f"{_FOUND} > {_DUE} + {_LATER}")
     oldest = Window.partitionBy("key").orderBy("timestamp_ms", "offset", "partition")
-    found = rows.where(f.col("side") == _FOUND).join(f.broadcast(more), "key")
-    found = found.withColumn("rank", f.row_number().over(oldest))
-    return found.where(f"rank > {_DUE} + {_LATER}").withColumn("certain", f.expr("true"))
+    duplicates = rows.where(f.col("side") == _FOUND).join(f.broadcast(more), "key")
+    duplicates = duplicates.withColumn("rank", f.row_number().over(oldest))
+    return duplicates.where(f"rank > {_DUE} + {_LATER}").withColumn("certain", f.expr("true"))
 
 
 def _ranges(records: DataFrame) -> DataFrame:
     """Return records as ranges of offsets that follow each other."""
     in_order = Window.partitionBy("topic", "partition", "certain").orderBy("offset")
     run = f.col("offset") - f.row_number().over(in_order)
-    found = records.withColumn("run", run).groupBy("topic", "partition", "certain", "run")
-    ends = found.agg(f.min("offset").alias("from_offset"), (f.max("offset") + 1).alias("to_offset"))
+    runs = records.withColumn("run", run).groupBy("topic", "partition", "certain", "run")
+    ends = runs.agg(f.min("offset").alias("from_offset"), (f.max("offset") + 1).alias("to_offset"))
     return ends.select("topic", "partition", "from_offset", "to_offset", "certain")
 
 
 def _removed_before_ms(options: KeysOptions, targets: TopicEnds) -> int:
-    """Return since when no record of the output was deleted, in milliseconds; 0 where none ever was.
+    """Return since when no record of the output was deleted, in ms; 0 where none ever was.
 
-    An output is not older than its input: the input of what was deleted is older than what is left.
+    An output is not older than its input: the input of deleted records is older than what is left.
     """
     truncated = {where: now for where, now in targets.offsets.items() if now.log_start > 0}
     if not truncated:
@@ -255,7 +257,7 @@ def _removed_before_ms(options: KeysOptions, targets: TopicEnds) -> int:
 
 
 def _oldest_ms(reads: ClusterReads, where: TopicPartition, now: Offsets) -> int:
-    found = reads.batch_headers(where, now.log_start, most_bytes=FETCH_BYTES)
-    if isinstance(found, Unseen):
-        raise AuditError(f"{where} cannot be read: {found.reason}")
-    return found.batches[0].max_timestamp_ms if found.batches else time.time_ns() // 1_000_000
+    batches = reads.batch_headers(where, now.log_start, most_bytes=FETCH_BYTES)
+    if isinstance(batches, Unseen):
+        raise AuditError(f"{where} cannot be read: {batches.reason}")
+    return batches.batches[0].max_timestamp_ms if batches.batches else time.time_ns() // 1_000_000

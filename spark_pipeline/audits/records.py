@@ -42,7 +42,7 @@ def read_records(
     options = {
         **{f"kafka.{name}": value for name, value in java.items()},
         "kafka.isolation.level": "read_committed" if committed_only else "read_uncommitted",
-        "assign": json.dumps({topic: [int(each) for each in found] for topic, found in starts.items()}),
+        "assign": json.dumps({topic: [int(offset) for offset in bounds] for topic, bounds in starts.items()}),
         "startingOffsets": json.dumps(starts),
         "endingOffsets": json.dumps(ends),
         "includeHeaders": "true",

@@ -18,7 +18,7 @@ from fenceline.audit.replays import count_offsets, ranges_without
 from fenceline.compat import SLOTS
 from fenceline.facts import TopicPartition
 from fenceline.formatting import count_noun
-from fenceline.reports import manifest_name, manifest_number
+from fenceline.history.reports import manifest_name, manifest_number
 from spark_pipeline.audits.cluster import kafka_connection, read_topics
 from spark_pipeline.audits.errors import AuditError
 from spark_pipeline.audits.records import RecordRange, read_records
@@ -36,7 +36,7 @@ _MOST_NAMED = 5
 
 @dataclass(frozen=True, **SLOTS)
 class ReplayOptions:
-    """What is to be written. `java` has properties of Java clients; `key`, `value`, `where` are Spark SQL."""
+    """The records to write. `java` has properties of Java clients; `key`, `value`, `where` are Spark SQL."""
 
     java: Mapping[str, str]
     target: str
@@ -59,10 +59,10 @@ class Replay:
         read_topics(kafka_connection(options.java), [options.target])
 
     def preview(self) -> str:
-        """Return what would be written. Raises AuditError."""
+        """Return what a replay would write. Raises AuditError."""
         lists = self._lists()
         new = self._new_ranges(lists)
-        waiting = [each for number in self._unfinished(lists) for each in lists[number]]
+        waiting = [range_ for number in self._unfinished(lists) for range_ in lists[number]]
         ranges = [*waiting, *new]
         if not ranges:
             return "nothing to replay: no loss that is listed is still to be written"
@@ -73,7 +73,7 @@ class Replay:
         )
 
     def execute(self) -> str:
-        """List what is new, and write what is listed and not written yet. Raises AuditError."""
+        """List new losses, and write the listed ones that are not written yet. Raises AuditError."""
         lists = self._lists()
         new = self._new_ranges(lists)
         if new:
@@ -85,7 +85,7 @@ class Replay:
         if not waiting:
             return "nothing to replay: no loss that is listed is still to be written"
         self._write_lists()
-        ranges = [each for number in waiting for each in lists[number]]
+        ranges = [range_ for number in waiting for range_ in lists[number]]
         return f"the records of {count_noun(count_offsets(ranges), 'offset')} are written: {_named(ranges)}"
 
     def _new_ranges(self, lists: Mapping[int, Sequence[AuditedRange]]) -> Sequence[AuditedRange]:
@@ -100,7 +100,7 @@ class Replay:
         found = [
             AuditedRange(row.topic, row.partition, row.from_offset, row.to_offset) for row in rows.collect()
         ]
-        return ranges_without(found, (each for some in lists.values() for each in some))
+        return ranges_without(found, (range_ for listed in lists.values() for range_ in listed))
 
     def _lists(self) -> Mapping[int, Sequence[AuditedRange]]:
         names = {manifest_number(name): name for name in self._files.names(_LISTS)}
@@ -126,10 +126,12 @@ class Replay:
         )
         lists = self._spark.readStream.schema(f"ranges ARRAY<STRUCT<{_RANGE_DDL}>>").options(**_LIST_OPTIONS)
 
-        def write(found: DataFrame, batch_id: int) -> None:
+        def write(duplicates: DataFrame, batch_id: int) -> None:
             try:
                 sink(
-                    self._rows([AuditedRange(*each) for row in found.collect() for each in row.ranges]),
+                    self._rows(
+                        [AuditedRange(*range_) for row in duplicates.collect() for range_ in row.ranges]
+                    ),
                     batch_id,
                 )
             except Exception as error:
@@ -152,12 +154,12 @@ class Replay:
         records = read_records(self._spark, self._options.java, spans, committed_only=True)
         wanted = self._spark.createDataFrame(ranges, _RANGE_DDL)
         inside = (f.col("offset") >= f.col("from_offset")) & (f.col("offset") < f.col("to_offset"))
-        found = records.join(f.broadcast(wanted), ["topic", "partition"]).where(inside)
-        chosen = found.where(self._options.where)
+        read = records.join(f.broadcast(wanted), ["topic", "partition"]).where(inside)
+        chosen = read.where(self._options.where)
         return chosen.selectExpr(f"{self._options.key} AS key", f"{self._options.value} AS value", "headers")
 
     def _refuse_deleted(self, spans: Sequence[RecordRange]) -> None:
-        topics = read_topics(kafka_connection(self._options.java), {each.partition.topic for each in spans})
+        topics = read_topics(kafka_connection(self._options.java), {span.partition.topic for span in spans})
         for where, first, end in spans:
             now = topics.offsets.get(where)
             if now is None or first < now.log_start or end > now.high_watermark:
@@ -171,7 +173,7 @@ class Replay:
 
 
 def _spans(ranges: Sequence[AuditedRange]) -> Sequence[RecordRange]:
-    """Return one range of each partition that has all of its ranges in it."""
+    """Return one range for each partition that covers all of its ranges."""
     found: dict[TopicPartition, RecordRange] = {}
     for topic, partition, first, end in ranges:
         where = TopicPartition(topic, partition)
@@ -185,11 +187,11 @@ def _list_name(number: int) -> str:
 
 
 def _list_text(ranges: Sequence[AuditedRange]) -> str:
-    return json.dumps({"ranges": [each._asdict() for each in ranges]}) + "\n"
+    return json.dumps({"ranges": [range_._asdict() for range_ in ranges]}) + "\n"
 
 
 class _TornList(Exception):
-    """A list of a driver that died while it wrote it: no query has read it."""
+    """A list whose driver died while writing it: no query has read it."""
 
 
 class _NewerList(_TornList):
@@ -198,14 +200,15 @@ class _NewerList(_TornList):
 
 def _read_list(text: str) -> Sequence[AuditedRange]:
     try:
-        return [AuditedRange(**each) for each in json.loads(text)["ranges"]]
+        return [AuditedRange(**fields) for fields in json.loads(text)["ranges"]]
     except (ValueError, KeyError, TypeError) as error:
         raise _TornList from error
 
 
 def _named(ranges: Sequence[AuditedRange]) -> str:
     words = [
-        f"{each.topic}-{each.partition} {each.from_offset:,} to {each.to_offset - 1:,}" for each in ranges
+        f"{range_.topic}-{range_.partition} {range_.from_offset:,} to {range_.to_offset - 1:,}"
+        for range_ in ranges
     ]
     more = len(words) - _MOST_NAMED
     return ", ".join(words[:_MOST_NAMED]) + (f" and {count_noun(more, 'more range')}" if more > 0 else "")

@@ -26,7 +26,7 @@ _PARTITIONS_DDL = (
 
 
 class RunOf(NamedTuple):
-    """Which run it is: the cluster and pipeline, the manifest of the one before, and the driver's clock."""
+    """The identity of a run: cluster and pipeline, the manifest before, and the driver's clock."""
 
     cluster: str
     pipeline: str
@@ -43,14 +43,14 @@ class RunOf(NamedTuple):
 
 @dataclass(frozen=True, **SLOTS)
 class AuditRun:
-    """A run's manifest, the tables of the part that it adds, and what was done in words."""
+    """A run's manifest, the tables of the part that it adds, and a summary in words."""
 
     manifest: AuditManifest
     tables: Mapping[str, DataFrame]
     done: str
 
     def is_same(self, before: AuditManifest) -> bool:
-        """Whether it has found nothing that its predecessor has not."""
+        """Whether it has found nothing that the run before has not."""
         now = self.manifest
         parts = before.parts if now.mode is AuditMode.KEYS else now.parts
         return replace(now, run=before.run, at_ms=before.at_ms, parts=parts) == before
@@ -60,23 +60,23 @@ def run_counts(
     spark: SparkSession, run: RunOf, options: CountsOptions, checkpoint: AuditedCheckpoint
 ) -> AuditRun:
     """Audit the batches that have ended since the last run. Raises AuditError."""
-    found = audit_counts(spark, checkpoint, options, run.before)
+    findings = audit_counts(spark, checkpoint, options, run.before)
     old = run.manifest(AuditMode.COUNTS, checkpoint.query_id)
-    after = extend_manifest(old, found.judged, found.waiting, found.obstacles)
-    topics = {where.topic for where in found.output.ranges}
+    after = extend_manifest(old, findings.judged, findings.waiting, findings.obstacles)
+    topics = {where.topic for where in findings.output.ranges}
     manifest = replace(
         after,
-        sources=tuple(sorted({*old.sources, *found.sources})),
+        sources=tuple(sorted({*old.sources, *findings.sources})),
         targets=tuple(sorted({*old.targets, *topics})),
-        positions=next_positions(found.index, found.output, after.next_batch or 0, found.topic_ids),
+        positions=next_positions(findings.index, findings.output, after.next_batch or 0, findings.topic_ids),
     )
-    done = f"{len(found.judged):,} batches audited"
-    return AuditRun(manifest, _count_tables(spark, found), done)
+    done = f"{len(findings.judged):,} batches audited"
+    return AuditRun(manifest, _count_tables(spark, findings), done)
 
 
-def _count_tables(spark: SparkSession, found: Findings) -> Mapping[str, DataFrame]:
-    rows = [row for each in found.judged for row in each.rows]
-    losses = [(*loss, True) for each in found.judged for loss in each.losses]
+def _count_tables(spark: SparkSession, findings: Findings) -> Mapping[str, DataFrame]:
+    rows = [row for batch in findings.judged for row in batch.rows]
+    losses = [(*loss, True) for batch in findings.judged for loss in batch.losses]
     tables = {}
     if rows:
         tables[PARTITIONS] = spark.createDataFrame(rows, _PARTITIONS_DDL)
@@ -95,18 +95,18 @@ def run_keys(
         options = replace(options, sources=named, targets=options.targets or checkpoint.targets())
     else:
         consumed = consumed_by_group(options.properties, options.group, options.sources)
-    found = audit_keys(spark, options, consumed)
-    tables = {LOSSES: found.losses, DUPLICATES: found.duplicates}
-    done = f"{count_noun(found.totals.due, 'record')} compared"
-    some = {name: rows for name, rows in tables.items() if rows is not None}
-    return AuditRun(_keys_manifest(run, options, consumed, found), some, done)
+    comparison = audit_keys(spark, options, consumed)
+    tables = {LOSSES: comparison.losses, DUPLICATES: comparison.duplicates}
+    done = f"{count_noun(comparison.totals.due, 'record')} compared"
+    known = {name: rows for name, rows in tables.items() if rows is not None}
+    return AuditRun(_keys_manifest(run, options, consumed, comparison), known, done)
 
 
 def _keys_manifest(
-    run: RunOf, options: KeysOptions, consumed: ConsumedInput, found: KeyComparison
+    run: RunOf, options: KeysOptions, consumed: ConsumedInput, comparison: KeyComparison
 ) -> AuditManifest:
-    totals = found.totals
-    whole = not (found.obstacles or totals.missing or totals.duplicated)
+    totals = comparison.totals
+    whole = not (comparison.obstacles or totals.missing or totals.duplicated)
     return replace(
         run.manifest(AuditMode.KEYS, consumed.query_id),
         sources=options.sources,
@@ -116,9 +116,9 @@ def _keys_manifest(
         readable=totals.found,
         duplicated=totals.duplicated,
         missing=totals.missing,
-        obstacles=found.obstacles,
+        obstacles=comparison.obstacles,
         condition="" if options.where == EVERY_RECORD else options.where,
-        compared=found.compared,
-        losses=first_ranges(found.losses),
-        duplicates=first_ranges(found.duplicates),
+        compared=comparison.compared,
+        losses=first_ranges(comparison.losses),
+        duplicates=first_ranges(comparison.duplicates),
     )

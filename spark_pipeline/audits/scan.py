@@ -14,7 +14,6 @@ from pyspark.sql import SparkSession
 
 from fenceline.audit.inputs import InputFold, ReadCount, ReadRange
 from fenceline.audit.runs import PartitionRuns, RunFold
-from fenceline.batches import RecordBatch
 from fenceline.facts import TopicPartition
 from transaction_admin.api import AdminUnavailable, Unseen
 from transaction_admin.kafka_reads import KafkaPythonReads
@@ -75,7 +74,7 @@ def _spread(
     known = dict(properties)
     return (
         spark.sparkContext.parallelize(scans, tasks)
-        .mapPartitions(lambda some: _scan_all(known, list(some), scan))
+        .mapPartitions(lambda wanted: _scan_all(known, list(wanted), scan))
         .collect()
     )
 
@@ -85,9 +84,9 @@ def _scan_all(
 ) -> Iterable[T | Unseen]:
     try:
         with closing(KafkaPythonReads(properties, _PATIENCE_S)) as reads:
-            return [scan(reads, each) for each in scans]
+            return [scan(reads, wanted) for wanted in scans]
     except AdminUnavailable as error:
-        return [Unseen(str(each.partition), str(error)) for each in scans]
+        return [Unseen(str(wanted.partition), str(error)) for wanted in scans]
 
 
 def scan_output(reads: ClusterReads, scan: OutputScan) -> PartitionRuns | Unseen:
@@ -95,20 +94,16 @@ def scan_output(reads: ClusterReads, scan: OutputScan) -> PartitionRuns | Unseen
     fold = RunFold(scan.partition, scan.start, scan.lso, scan.spanning)
     at = scan.start
     while at < scan.end:
-        found = reads.batch_headers(scan.partition, at, most_bytes=FETCH_BYTES)
-        if isinstance(found, Unseen):
-            return found
-        if not found.batches:
+        batches = reads.batch_headers(scan.partition, at, most_bytes=FETCH_BYTES)
+        if isinstance(batches, Unseen):
+            return batches
+        if not batches.batches:
             return Unseen(
                 str(scan.partition), f"nothing arrives at offset {at:,}, and it ends at {scan.end:,}"
             )
-        fold.take_batches(_before(found.batches, scan.end))
-        at = found.next
+        fold.take_batches(batch for batch in batches.batches if batch.first < scan.end)
+        at = batches.next
     return fold.finish()
-
-
-def _before(batches: Iterable[RecordBatch], end: int) -> Iterable[RecordBatch]:
-    return (each for each in batches if each.first < end)
 
 
 def scan_input(reads: ClusterReads, scan: InputScan) -> list[ReadCount] | Unseen:
@@ -116,11 +111,11 @@ def scan_input(reads: ClusterReads, scan: InputScan) -> list[ReadCount] | Unseen
     fold = InputFold(scan.partition, scan.ranges, committed_only=scan.committed_only)
     at = scan.ranges[0].from_offset
     while at < scan.end and not fold.is_complete(at):
-        found = reads.batch_headers(scan.partition, at, most_bytes=FETCH_BYTES)
-        if isinstance(found, Unseen):
-            return found
-        if not found.batches:
+        batches = reads.batch_headers(scan.partition, at, most_bytes=FETCH_BYTES)
+        if isinstance(batches, Unseen):
+            return batches
+        if not batches.batches:
             break
-        fold.take_batches(found.batches)
-        at = found.next
+        fold.take_batches(batches.batches)
+        at = batches.next
     return fold.finish()

@@ -16,7 +16,7 @@ from fenceline.audit.manifest import (
     read_audit,
     write_audit,
 )
-from fenceline.reports import part_name
+from fenceline.history.reports import part_name
 from spark_pipeline.audits.errors import AuditError
 from spark_pipeline.folder import ManifestLog, OutputFolder
 
@@ -25,7 +25,7 @@ _KEPT = 20
 
 
 class AuditStore:
-    """The output of one pipeline. A run counts once its manifest is there; what it wrote before does not."""
+    """The output of one pipeline. A run counts once its manifest exists."""
 
     def __init__(self, spark: SparkSession, output: str, cluster: str, pipeline: str) -> None:
         self._spark = spark
@@ -49,15 +49,15 @@ class AuditStore:
         return self._log.newest()
 
     def delete_orphans(self, manifest: AuditManifest | None) -> None:
-        """Delete what runs left that never came to a manifest. Raises AuditError where manifests are gone."""
-        there = set(self._files.names("parts"))
-        if manifest is None and any(not name.startswith(f"part={part_name(1, '')}") for name in there):
+        """Delete files of runs without a manifest. Raises AuditError where manifests are missing."""
+        parts = set(self._files.names("parts"))
+        if manifest is None and any(not name.startswith(f"part={part_name(1, '')}") for name in parts):
             raise AuditError(
                 f"{self.folder} has parts and no manifest: its folder log was deleted. Restore it, or give "
                 "the job a new --output."
             )
         named = {f"part={name}" for name in manifest.parts} if manifest else set()
-        for name in there - named:
+        for name in parts - named:
             self._files.delete(f"parts/{name}")
 
     def publish(self, manifest: AuditManifest, tables: Mapping[str, DataFrame]) -> None:
@@ -77,7 +77,7 @@ class AuditStore:
             )
 
     def read_table(self, manifest: AuditManifest, table: str) -> DataFrame | None:
-        """Return the rows of a table, of all parts that count; None where there are none."""
+        """Return a table's rows in all parts that count; None without any."""
         folders = [f"parts/part={part}/table={table}" for part in manifest.parts]
-        there = [f"{self.folder}/{each}" for each in folders if self._files.names(each)]
-        return self._spark.read.parquet(*there) if there else None
+        existing = [f"{self.folder}/{folder}" for folder in folders if self._files.names(folder)]
+        return self._spark.read.parquet(*existing) if existing else None

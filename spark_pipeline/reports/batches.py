@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from fenceline.history.reports import PROGRESS, STATE, STRANGE, Manifest, ReportPart, part_name
 from fenceline.owners import Owner
-from fenceline.reports import PROGRESS, STATE, STRANGE, Manifest, ReportPart, part_name
 from spark_pipeline.reports import merge
 from spark_pipeline.reports.columns import DDL
 from spark_pipeline.reports.store import HistoryError, ReportStore
@@ -81,10 +81,10 @@ class History:
     def _is_next(self, before: Manifest | None, batch: int) -> bool:
         """Return whether this micro-batch is still to be done."""
         known = -1 if before is None else before.batch
-        mine = before is None or before.query == self._query
-        if mine and batch == known:
+        is_own = before is None or before.query == self._query
+        if is_own and batch == known:
             return False
-        if mine and batch == known + 1:
+        if is_own and batch == known + 1:
             return True
         held = f"micro-batches up to {known} of query {before.query}" if before else "no manifest"
         raise HistoryError(
@@ -107,8 +107,8 @@ class History:
         self._save(fold_batches(rows, known, start, self.tasks), made)
         return made
 
-    def _save(self, found: DataFrame, part: str) -> None:
-        found.write.partitionBy("table", "day").parquet(self.store.part_path(part))
+    def _save(self, rows: DataFrame, part: str) -> None:
+        rows.write.partitionBy("table", "day").parquet(self.store.part_path(part))
 
     def _extended(self, spark: SparkSession, before: Manifest | None, made: str, batch: int) -> Manifest:
         """Return the manifest with the figures of the new part."""
@@ -139,17 +139,17 @@ class History:
     def _merged(
         self, spark: SparkSession, manifest: Manifest, due: Sequence[ReportPart], batch: int
     ) -> Manifest:
-        """Merge the parts that are due, and the newest one, whose state is all that is known."""
+        """Merge the due parts with the newest one, which has the whole state."""
         newest = manifest.parts[-1]
         gone = [*(part.name for part in due), newest.name]
-        found = merge.read_rows(spark, self.store.parts, gone[:-1]).where(f.col("table") != STATE)
-        found = found.unionByName(merge.read_rows(spark, self.store.parts, gone[-1:]))
+        rows = merge.read_rows(spark, self.store.parts, gone[:-1]).where(f.col("table") != STATE)
+        rows = rows.unionByName(merge.read_rows(spark, self.store.parts, gone[-1:]))
         made = part_name(batch, uuid.uuid4().hex[:8])
-        self._save(merge.merge_rows(found), made)
-        left = tuple(part for part in manifest.parts if part.name not in gone)
+        self._save(merge.merge_rows(rows), made)
+        kept = tuple(part for part in manifest.parts if part.name not in gone)
         level = max(part.level for part in due) + 1
         merged = self._part(made, level)
-        return replace(manifest, parts=(*left, merged), state=(made,), retired=tuple(gone))
+        return replace(manifest, parts=(*kept, merged), state=(made,), retired=tuple(gone))
 
 
 def fold_batches(records: DataFrame, known: DataFrame | None, start: Start, tasks: int) -> DataFrame:
@@ -176,9 +176,9 @@ def fold_batches(records: DataFrame, known: DataFrame | None, start: Start, task
 
 
 def merge_due(parts: Sequence[ReportPart]) -> list[ReportPart]:
-    """Return the parts that the next micro-batch is to merge with its own; none where there are few.
+    """Return the parts to merge with the next micro-batch's part; none where there are few.
 
-    The next one is a part of level 0; a full level takes those below it along.
+    The next part has level 0; a full level takes those below it along.
     """
     due: list[ReportPart] = []
     more = 1

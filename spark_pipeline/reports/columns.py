@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from fenceline.facts import ABORTS, Confidence, TransitionKind, TransitionReason
-from fenceline.histograms import bucket_of
+from fenceline.history.reports import APPLICATIONS, IDS, TRANSITIONS
 from fenceline.kafka import transition_ring
 from fenceline.kafka.aggregate import Lived
-from fenceline.reports import APPLICATIONS, IDS, TRANSITIONS
+from fenceline.series.histograms import bucket_of
 
 _COUNTS = pa.map_(pa.string(), pa.int64())
 _HISTOGRAM = pa.map_(pa.int32(), pa.int64())
@@ -106,7 +106,7 @@ def of_lives(lives: Sequence[Lived], partition: int, known_to: int) -> list[pa.R
     """
     packed = [life.made + life.after for life in lives]
     entries = np.frombuffer(b"".join(packed), ENTRY)
-    owners = np.repeat(np.arange(len(lives)), [len(each) // transition_ring.SIZE for each in packed])
+    owners = np.repeat(np.arange(len(lives)), [len(ring) // transition_ring.SIZE for ring in packed])
     if not len(entries):
         return []
     before = np.frombuffer(b"".join(life.before for life in lives), ENTRY)
@@ -120,10 +120,10 @@ def of_lives(lives: Sequence[Lived], partition: int, known_to: int) -> list[pa.R
     holders = np.concatenate([owners, befores])
     sums = _Sums(counted[counted["kind"] != _BASELINE], weights[counted["kind"] != _BASELINE])
     holders = holders[counted["kind"] != _BASELINE]
-    found = [record_batch(TRANSITIONS, columns | places)]
+    tables = [record_batch(TRANSITIONS, columns | places)]
     if len(holders):
-        found += [_ids(sums, holders, names, applications), _applications(sums, holders, applications)]
-    return found
+        tables += [_ids(sums, holders, names, applications), _applications(sums, holders, applications)]
+    return tables
 
 
 def _ids(sums: _Sums, holders: Any, names: Any, applications: Any) -> pa.RecordBatch:

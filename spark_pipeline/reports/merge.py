@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from fenceline.reports import APPLICATIONS, IDS, STATE, TRANSITIONS, part_folder
+from fenceline.history.reports import APPLICATIONS, IDS, STATE, TRANSITIONS, part_folder
 from spark_pipeline.reports.columns import DDL, SCHEMA
 
-#: So many parts of one level become one of the next.
+#: Parts of one level that merge into one of the next.
 FAN = 16
 #: Parts of this level are left as they are: some days of a job that runs once a minute.
 HIGHEST = 3
@@ -27,34 +27,34 @@ def read_rows(spark: SparkSession, folder: str, parts: Sequence[str]) -> DataFra
     return reader.parquet(*(f"{folder}/{part_folder(part)}" for part in parts)).select(*SCHEMA.names)
 
 
-def resolve_rows(found: DataFrame, table: str) -> DataFrame:
-    """Return a table's rows as they count: each transition as it reads now, each sum once."""
-    mine = found.where(f.col("table") == table)
+def resolve_rows(rows: DataFrame, table: str) -> DataFrame:
+    """Return a table's effective rows: the last revision of each transition, and each sum once."""
+    of_table = rows.where(f.col("table") == table)
     if table == TRANSITIONS:
-        return _latest(mine, ("partition", "offset"))
+        return _latest(of_table, ("partition", "offset"))
     if table == STATE:
-        return _latest(mine, ("partition", "key"))
+        return _latest(of_table, ("partition", "key"))
     keys = _SUMMED[table]
     sums = [f.sum(name).alias(name) for name in ("commits", "aborts", "epochs")]
-    return mine.groupBy(*keys).agg(*sums, *(_added(name, kind) for name, kind in _MAPS.items()))
+    return of_table.groupBy(*keys).agg(*sums, *(_added(name, kind) for name, kind in _MAPS.items()))
 
 
-def merge_rows(found: DataFrame) -> DataFrame:
+def merge_rows(rows: DataFrame) -> DataFrame:
     """Return the rows of all parts, in their schema. Of state, all must be of one micro-batch."""
-    tables = [_in_schema(resolve_rows(found, table), table) for table in (TRANSITIONS, IDS, APPLICATIONS)]
-    whole = tables[0]
-    for each in (*tables[1:], found.where(f.col("table") == STATE)):
-        whole = whole.unionByName(each)
-    return whole
+    tables = [_in_schema(resolve_rows(rows, table), table) for table in (TRANSITIONS, IDS, APPLICATIONS)]
+    merged = tables[0]
+    for table in (*tables[1:], rows.where(f.col("table") == STATE)):
+        merged = merged.unionByName(table)
+    return merged
 
 
-def _latest(found: DataFrame, keys: tuple[str, ...]) -> DataFrame:
+def _latest(rows: DataFrame, keys: tuple[str, ...]) -> DataFrame:
     newest = f.max_by(f.struct(*SCHEMA.names), "known_to").alias("newest")
-    return found.groupBy(*keys).agg(newest).select("newest.*")
+    return rows.groupBy(*keys).agg(newest).select("newest.*")
 
 
 def _added(name: str, kind: str) -> Column:
-    """Add maps up; what comes to nothing is left out."""
+    """Add maps; sums of 0 are left out."""
     return f.expr(
         f"map_filter(aggregate(collect_list({name}), cast(map() as {kind}), "
         "(total, each) -> map_zip_with(total, each, (k, a, b) -> coalesce(a, 0L) + coalesce(b, 0L))), "
@@ -62,12 +62,12 @@ def _added(name: str, kind: str) -> Column:
     )
 
 
-def _in_schema(found: DataFrame, table: str) -> DataFrame:
+def _in_schema(rows: DataFrame, table: str) -> DataFrame:
     if table == TRANSITIONS:
-        return found
+        return rows
     kinds = dict(part.split(" ", 1) for part in DDL.split(", "))
-    given = set(found.columns)
-    return found.select(
+    given = set(rows.columns)
+    return rows.select(
         *(
             f.lit(table).alias(name)
             if name == "table"

@@ -1,4 +1,4 @@
-"""The history job's output: manifests, and the parts they name. Layout: `fenceline.reports`."""
+"""The history job's output: manifests, and the parts they name. Layout: `fenceline.history.reports`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from pyspark.sql import SparkSession
 
-from fenceline.reports import (
+from fenceline.history.reports import (
     Manifest,
     NewerFormat,
     NotAManifest,
@@ -46,9 +46,9 @@ class ReportStore:
         """Return the days of which a part has rows, ascending; as text they sort as they do as days."""
         folder = f"parts/{part_folder(part)}"
         tables = self._files.names(folder)
-        found = {name for table in tables for name in self._files.names(f"{folder}/{table}")}
+        names = {name for table in tables for name in self._files.names(f"{folder}/{table}")}
         # Rows of no day, as those of state, lie in `day=__HIVE_DEFAULT_PARTITION__`.
-        return sorted(name[4:] for name in found if name.startswith("day=") and name[4:5].isdigit())
+        return sorted(name[4:] for name in names if name.startswith("day=") and name[4:5].isdigit())
 
     def newest_manifest(self) -> Manifest | None:
         """Return the newest manifest, None without any. Raises HistoryError for a later Fenceline's."""
@@ -73,14 +73,14 @@ class ReportStore:
         Raises HistoryError where there is none and yet parts of later micro-batches than the first: then it
         is the manifests that are missing.
         """
-        first, there = part_folder(part_name(0, "")), self._files.names("parts")
-        if manifest is None and any(not name.startswith(first) for name in there):
+        first, parts = part_folder(part_name(0, "")), self._files.names("parts")
+        if manifest is None and any(not name.startswith(first) for name in parts):
             raise HistoryError(
                 f"{self.folder} has parts and no manifest: its folder log was deleted. Restore it, or give "
                 "the job a new --output and --checkpoint."
             )
         named = {part.name for part in manifest.parts} | set(manifest.retired) if manifest else set()
-        for folder in set(there) - {part_folder(name) for name in named}:
+        for folder in set(parts) - {part_folder(name) for name in named}:
             self._files.delete(f"parts/{folder}")
 
     def query_of(self, checkpoint: str) -> str:

@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from fenceline.compat import SLOTS, pairwise, zip_equal
 from fenceline.facts import RawRecord
+from fenceline.history.reports import PROGRESS, STATE, STRANGE
 from fenceline.kafka.aggregate import Folded, fold_records
 from fenceline.kafka.applications import name_applications
 from fenceline.owners import Owner
-from fenceline.reports import PROGRESS, STATE, STRANGE
 from spark_pipeline.reports import columns, priors
 
 #: Records folded at once: the more, the fewer transitions are written and then revised.
@@ -36,7 +36,7 @@ class OutOfOrder(Exception):
 
 @dataclass(frozen=True, **SLOTS)
 class Start:
-    """What the driver knows before a micro-batch; see `fenceline.reports.Manifest`."""
+    """What the driver knows before a micro-batch; see `fenceline.history.reports.Manifest`."""
 
     positions: Mapping[int, int] = field(default_factory=dict)
     holes: Mapping[int, int] = field(default_factory=dict)
@@ -114,7 +114,7 @@ class _PartitionFold:
         self._count += len(offsets)
 
     def _fold(self) -> Iterator[pa.RecordBatch]:
-        """Fold what was gathered."""
+        """Fold the gathered records."""
         known, folded = self._known, Folded(lives={})
         found = {key: priors.unpack_prior(known[key]) for key in self._records if key in known}
         fold_records(folded, self.partition, self._records, found, self._holes)
@@ -131,7 +131,7 @@ class _PartitionFold:
         yield from self._strange(folded)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Fold the rest; yield what is known now and how far this partition was read."""
+        """Fold the rest; yield the known state and how far this partition was read."""
         if self._waiting:
             yield from self._fold()
         if self._snapshot:
@@ -158,7 +158,7 @@ class _PartitionFold:
         )
 
     def _forget(self) -> None:
-        """Forget ids that expired long ago, by the partition's own clock: nothing else ever would."""
+        """Forget ids that expired long ago, by the partition's own clock: nothing else removes them."""
         before = self._newest_ms - _REMEMBERED_MS
         for key in [key for key, packed in self._known.items() if _expired_before(packed, before)]:
             del self._known[key]

@@ -52,8 +52,8 @@ def _has_records(spark: SparkSession, kafka: Mapping[str, str], topic: str) -> b
     consumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(settings)
     try:
         partitions = jvm.java.util.ArrayList()
-        for found in consumer.partitionsFor(topic) or ():
-            partitions.add(jvm.org.apache.kafka.common.TopicPartition(topic, found.partition()))
+        for partition in consumer.partitionsFor(topic) or ():
+            partitions.add(jvm.org.apache.kafka.common.TopicPartition(topic, partition.partition()))
         if not len(partitions):
             raise HistoryError(
                 f"there is no topic {topic} at {kafka['bootstrap.servers']}: no transaction was ever begun "
@@ -73,7 +73,7 @@ def _polls_one(jvm: Any, consumer: Any, partitions: Any) -> bool:
     while time.monotonic() < until:
         if consumer.poll(jvm.java.time.Duration.ofSeconds(1)).count():
             return True
-        if all(consumer.position(each) >= ends[each] for each in partitions):
+        if all(consumer.position(partition) >= ends[partition] for partition in partitions):
             return False
     raise HistoryError(
         f"no record arrives within {_LOOK_S:.0f} s although some are there; is the cluster up?"

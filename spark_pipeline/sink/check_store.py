@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from fenceline.paths import scheme_of
+from fenceline.spark.paths import scheme_of
 from spark_pipeline.sink.errors import Refused
 from spark_pipeline.sink.stores.conformance import Open, check_store
 from spark_pipeline.sink.stores.storage import open_storage
@@ -29,14 +29,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--option", action="append", default=[], metavar="KEY=VALUE",
         help="an option of the store's fsspec package, such as endpoint_url=… (repeatable)",
     )  # fmt: skip
-    found = parser.parse_args(arguments)
-    options = dict(each.partition("=")[::2] for each in found.option)
+    namespace = parser.parse_args(arguments)
+    options = dict(option.partition("=")[::2] for option in namespace.option)
     try:
-        open_folder = _opener(found.url, options)
+        open_folder = _opener(namespace.url, options)
     except Refused as refused:
         print(f"check_store: {refused}", file=sys.stderr)  # noqa: T201
         return 2
-    return _report(found.url, open_folder)
+    return _report(namespace.url, open_folder)
 
 
 def _opener(url: str, options: dict[str, Any]) -> Open:

@@ -28,15 +28,15 @@ TYPES = {
 def refuse_wrong(schema: StructType, topic: str | None) -> None:
     """Raise `Refused` unless the sink can write rows of this schema."""
     reasons = []
-    found = {field.name: field.dataType.simpleString() for field in schema.fields}
-    for name, kind in found.items():
+    types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    for name, kind in types.items():
         if name not in TYPES:
             reasons.append(f"column {name} is none of {', '.join(TYPES)}: drop it or rename it")
         elif kind not in TYPES[name]:
             reasons.append(f"column {name} is {kind}, it must be {' or '.join(TYPES[name])}: cast it")
-    if "value" not in found:
+    if "value" not in types:
         reasons.append("column value is missing")
-    if "topic" not in found and topic is None:
+    if "topic" not in types and topic is None:
         reasons.append("there is neither a column topic nor the option topic")
     if reasons:
         raise Refused("the sink cannot write these rows: " + "; ".join(reasons))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 from fenceline.decode.ledger import Names, Round
@@ -110,25 +110,25 @@ class SinkCoordinator:
 
     def finish_prepared(self) -> None:
         """Commit what drivers before have prepared, and decide nothing: anybody may do it, at any time."""
-        for which in self._ledger.read_names().open_rounds():
-            decision = self._ledger.read_decision(which)
+        for round_ in self._ledger.read_names().open_rounds():
+            decision = self._ledger.read_decision(round_)
             if decision.decided is Decided.PREPARED:
                 self._carry_out(decision)
 
     def begin(self, batch_id: int) -> Attempt | None:
         """Begin a batch; None when it is committed already, or was prepared and is committed now."""
         ledger = self._opened()
-        found = self._ledger.read_names()
-        self._refuse_taken_over(found, self._generation)
-        prepared = self._checks.refuse_batch(batch_id, found, ledger.first_batch)
-        self._carry_out_open(found)
+        file_names = self._ledger.read_names()
+        self._refuse_taken_over(file_names, self._generation)
+        prepared = self._checks.refuse_batch(batch_id, file_names, ledger.first_batch)
+        self._carry_out_open(file_names)
         if prepared is not None and prepared.batch_id == batch_id:
             log.info("batch %d is committed already", batch_id)
             return None
         if self._settings.speculation or (prepared is not None and _has_repeats(prepared.transactions)):
             # A copy of a task of the last batch may still be about to take an id.
             self._take_lease()
-        rounds = found.rounds_of(batch_id)
+        rounds = file_names.rounds_of(batch_id)
         attempt = Attempt(
             batch_id,
             rounds[-1].round + 1 if rounds else 0,
@@ -162,8 +162,8 @@ class SinkCoordinator:
                 f"batch {attempt.batch_id} was rolled back by {held.by} before it was prepared: "
                 f"{held.reason}. Nothing of it is visible; it runs again when the query starts"
             )
-        kept = {each[2:5] for each in held.transactions}
-        self._transactions.abort([each for each in written if each[2:5] not in kept])
+        kept = {held_transaction[2:5] for held_transaction in held.transactions}
+        self._transactions.abort([transaction for transaction in written if transaction[2:5] not in kept])
         self._tell(Step.PREPARED, attempt.batch_id)
         self._carry_out(held)
         self._after(attempt, written)
@@ -185,16 +185,16 @@ class SinkCoordinator:
     def unknown_attempt(self, batch_id: int) -> Attempt | None:
         """Return the newest generation's attempt at a batch, for a host that has nothing left of it."""
         ledger = self._ledger.read_identity()
-        found = self._ledger.read_names()
-        if ledger is None or not found.generations:
+        file_names = self._ledger.read_names()
+        if ledger is None or not file_names.generations:
             return None
-        rounds = found.rounds_of(batch_id)
-        last = self._ledger.last_decision(found, batch_id)
+        rounds = file_names.rounds_of(batch_id)
+        last = self._ledger.last_decision(file_names, batch_id)
         chained = last is not None and last.decided is Decided.ABORTED
         return Attempt(
             batch_id,
             (rounds[-1].round + chained) if rounds else 0,
-            found.generation,
+            file_names.generation,
             ledger.ledger_id,
             ledger.query_id,
             "",
@@ -206,7 +206,7 @@ class SinkCoordinator:
     # Opening.
 
     def _take_lease(self) -> None:
-        """Let tasks that were started until now find that their driver was taken over."""
+        """Take the lease: all tasks started before learn that their driver was taken over."""
         self._lease = self._transactions.take_lease(self._stem(), self._settings.timeout_ms)
 
     def _stem(self) -> str:
@@ -214,93 +214,93 @@ class SinkCoordinator:
         return names.id_stem(ledger.prefix, ledger.ledger_id)
 
     def _recover(self) -> None:
-        """End what drivers before have left, before the first batch. To repeat it is safe."""
-        found = self._ledger.read_names()
-        self._carry_out_open(found)
+        """End what earlier drivers left, before the first batch. Repeating it is safe."""
+        file_names = self._ledger.read_names()
+        self._carry_out_open(file_names)
         if self._generation == 1:
             return
-        barrier = self._bar_older_drivers(found)
-        self._fence_leftovers(self._stem(), self._generation, self._generation - 1)
+        barrier = self._bar_older_drivers(file_names)
+        _log_fenced(self._fence_leftovers(self._stem(), self._generation, self._generation - 1))
         if barrier is not None:
             self._finish(barrier, DecisionOutcome.ABORTED)
 
-    def _bar_older_drivers(self, found: Names) -> Decision | None:
-        """Decide against the batch that an older driver may still write: it can never prepare it then."""
+    def _bar_older_drivers(self, file_names: Names) -> Decision | None:
+        """Decide against the batch that an older driver may still write, so it can never prepare it."""
         ledger = self._opened()
-        prepared = self._ledger.last_prepared(found)
+        prepared = self._ledger.last_prepared(file_names)
         batch_id = prepared.batch_id + 1 if prepared is not None else ledger.first_batch
-        rounds = found.rounds_of(batch_id)
-        which = Round(batch_id, rounds[-1].round + 1 if rounds else 0)
-        held = self._ledger.decide(self._decision(which, Decided.ABORTED, (), self._takeover()))
+        rounds = file_names.rounds_of(batch_id)
+        round_ = Round(batch_id, rounds[-1].round + 1 if rounds else 0)
+        reason = f"another driver took over (generation {self._generation})"
+        held = self._ledger.decide(self._decision(round_, Decided.ABORTED, (), reason))
         if held.decided is Decided.PREPARED:
             # It was faster. It learns that it was taken over when it begins the next one.
             self._carry_out(held)
             return None
         return held
 
-    def _takeover(self) -> str:
-        return f"another driver took over (generation {self._generation})"
-
-    def _fence_leftovers(self, stem: str, generation: int, of: int) -> None:
-        """End whatever drivers up to generation `of` have left open, while `generation` is the newest."""
+    def _fence_leftovers(self, stem: str, generation: int, of: int) -> list[str]:
+        """Fence open transactions of drivers up to generation `of`; return the ids."""
 
         def is_newest() -> bool:
             return self._ledger.read_names().generation <= generation
 
-        self._transactions.fence_leftovers(stem, lambda parts: parts.may_be_of(of), is_newest)
+        return self._transactions.fence_leftovers(stem, lambda parts: parts.may_be_of(of), is_newest)
 
     # Deciding and carrying out.
 
     def _is_decided(self, attempt: Attempt) -> bool:
         """Whether somebody has decided about this attempt; raise if another driver has taken over."""
-        found = self._ledger.read_names()
-        if Round(attempt.batch_id, attempt.round) in found.decisions:
+        file_names = self._ledger.read_names()
+        if Round(attempt.batch_id, attempt.round) in file_names.decisions:
             return True
-        self._refuse_taken_over(found, attempt.generation)
+        self._refuse_taken_over(file_names, attempt.generation)
         return False
 
     def _decide(
         self, attempt: Attempt, decided: Decided, transactions: Sequence[SinkTransaction], reason: str = ""
     ) -> Decision:
-        which = Round(attempt.batch_id, attempt.round)
+        round_ = Round(attempt.batch_id, attempt.round)
         return self._ledger.decide(
             Decision(
-                which.batch_id, which.round, decided, DRIVER, now_ms(), attempt.ledger_id, attempt.query_id,
+                round_.batch_id, round_.round, decided, DRIVER, now_ms(), attempt.ledger_id, attempt.query_id,
                 attempt.run_id, attempt.generation, tuple(transactions),
-                self._query.input_ranges(which.batch_id), reason,
+                self._query.input_ranges(round_.batch_id), reason,
             )
         )  # fmt: skip
 
     def _decision(
-        self, which: Round, decided: Decided, transactions: Sequence[SinkTransaction], reason: str
+        self, round_: Round, decided: Decided, transactions: Sequence[SinkTransaction], reason: str
     ) -> Decision:
         ledger = self._opened()
         return Decision(
-            which.batch_id, which.round, decided, DRIVER, now_ms(), ledger.ledger_id, ledger.query_id,
-            self._run_id, self._generation, tuple(transactions), self._query.input_ranges(which.batch_id),
+            round_.batch_id, round_.round, decided, DRIVER, now_ms(), ledger.ledger_id, ledger.query_id,
+            self._run_id, self._generation, tuple(transactions), self._query.input_ranges(round_.batch_id),
                 reason,
         )  # fmt: skip
 
     def _refuse_bad(self, attempt: Attempt, written: Sequence[SinkTransaction], bad: Sequence[Bad]) -> None:
         if not bad:
             return
-        reasons = "; ".join(f"{each.transactional_id}: {each.reason}" for each in bad[:3])
+        reasons = "; ".join(
+            f"{transaction.transactional_id}: {transaction.reason}" for transaction in bad[:3]
+        )
         self.abort(attempt, written, f"not all of its transactions could be prepared: {reasons}")
         raise SinkError(
             f"batch {attempt.batch_id} was rolled back, nothing of it is visible: {len(bad)} of its "
             f"{count_noun(len(written), 'transaction')} cannot be committed ({reasons}). "
-            f"Transactional ids: {id_list([each.transactional_id for each in bad])}\n"
+            f"Transactional ids: {id_list([transaction.transactional_id for transaction in bad])}\n"
             f"What it read:\n{input_text(self._query.input_ranges(attempt.batch_id))}\n"
             "Start the query again: the batch runs again. If batches take that long, raise "
             "transaction_timeout_ms (and the broker's transaction.max.timeout.ms) or make them smaller"
         )
 
-    def _carry_out_open(self, found: Names) -> None:
-        for which in found.open_rounds():
-            self._carry_out(self._ledger.read_decision(which))
+    def _carry_out_open(self, file_names: Names) -> None:
+        for round_ in file_names.open_rounds():
+            self._carry_out(self._ledger.read_decision(round_))
 
     def _carry_out(self, decision: Decision) -> None:
-        """Carry out a decision and note it; to repeat it is safe."""
+        """Carry out a decision and record that; repeating it is safe."""
         if decision.decided is Decided.ABORTED:
             self._transactions.abort(decision.transactions)
             self._finish(decision, DecisionOutcome.ABORTED)
@@ -315,7 +315,7 @@ class SinkCoordinator:
                 raise report
             log.error("accepted by accept_loss: %s", report)
         self._tell(Step.ENDED, decision.batch_id)
-        ids = tuple(each.transactional_id for each in lost.transactions)
+        ids = tuple(transaction.transactional_id for transaction in lost.transactions)
         self._finish(decision, DecisionOutcome.LOST if ids else DecisionOutcome.COMMITTED, ids)
         self._tell(Step.DONE, decision.batch_id)
 
@@ -323,7 +323,7 @@ class SinkCoordinator:
         self._ledger.mark_done(Done(decision.batch_id, decision.round, outcome, now_ms(), DRIVER, lost))
 
     def _after(self, attempt: Attempt, written: Sequence[SinkTransaction]) -> None:
-        """Tidy up after a batch that is done."""
+        """Clean up after a batch that is done."""
         self._warn_of_timeout(attempt)
         if attempt.batch_id % _PURGE_EVERY == 0:
             self._ledger.purge()
@@ -333,22 +333,26 @@ class SinkCoordinator:
             return
         now_s = time.monotonic()
         if self._settings.speculation or now_s >= self._sweep_at_s:
-            self._sweep(attempt)
+            _log_fenced(self._sweep(attempt))
             ended_s = time.monotonic()
             self._sweep_at_s = ended_s + SWEEP_COST * (ended_s - now_s)
 
-    def _sweep(self, attempt: Attempt) -> None:
-        """End whatever this ledger has open: no batch runs now, so that it is nobody's."""
-        self._fence_leftovers(attempt.stem, attempt.generation, attempt.generation)
+    def _sweep(self, attempt: Attempt) -> list[str]:
+        """Fence all open transactions of this ledger while no batch runs; return the ids."""
+        return self._fence_leftovers(attempt.stem, attempt.generation, attempt.generation)
 
     def _sweep_dying(self, attempt: Attempt) -> None:
-        """The same, until tasks that Spark has ended must be dead."""
+        """Sweep until the tasks that Spark has ended must be dead, and log one line."""
         until = time.monotonic() + self._settings.dying_s
-        while True:
-            self._sweep(attempt)
-            if time.monotonic() >= until:
-                return
-            time.sleep(_DYING_PAUSE_S)
+        fenced = []
+        try:
+            while True:
+                fenced += self._sweep(attempt)
+                if time.monotonic() >= until:
+                    return
+                time.sleep(_DYING_PAUSE_S)
+        finally:
+            _log_fenced(fenced)
 
     def _warn_of_timeout(self, attempt: Attempt) -> None:
         took_s, timeout_s = self._open_s(attempt), attempt.timeout_ms / 1000
@@ -359,10 +363,10 @@ class SinkCoordinator:
                 attempt.batch_id, took_s, self._settings.warning_ratio, timeout_s,
             )  # fmt: skip
 
-    def _refuse_taken_over(self, found: Names, generation: int) -> None:
-        if found.generation > generation:
+    def _refuse_taken_over(self, file_names: Names, generation: int) -> None:
+        if file_names.generation > generation:
             raise SinkError(
-                f"another driver took over: generation {found.generation} of the ledger in "
+                f"another driver took over: generation {file_names.generation} of the ledger in "
                 f"{self._ledger.path} is newer than ours ({generation}). Two drivers run this query: stop one"
             )
 
@@ -380,18 +384,13 @@ class SinkCoordinator:
             self._observer(step, batch_id)
 
 
+def _log_fenced(ids: Sequence[str]) -> None:
+    if ids:
+        log.warning(
+            "fenced %s of tasks that were given up: %s", count_noun(len(ids), "transaction"), id_list(ids)
+        )
+
+
 def _has_repeats(transactions: Sequence[SinkTransaction]) -> bool:
-    """Whether a task was run more than once: another attempt may live still."""
-    return any(each.attempt > 0 for each in transactions)
-
-
-#: Names an observer across processes: "package.module:function".
-def load_observer(named_one: Observer | str | None) -> Observer | None:
-    """Return an observer that is given, or named as `package.module:function`."""
-    if not isinstance(named_one, str):
-        return named_one
-    from importlib import import_module
-
-    module, _, name = named_one.partition(":")
-    found: Callable[[Step, int], None] = getattr(import_module(module), name)
-    return found
+    """Whether a task ran more than once: another attempt may still be alive."""
+    return any(transaction.attempt > 0 for transaction in transactions)

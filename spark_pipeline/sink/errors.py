@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fenceline.formatting import count_noun
 from fenceline.spark.records import Decision, InputRange, SinkTransaction
 
-#: So many ids are named in a message; all of them are in the ledger and in the exception.
+#: Maximum ids in a message; the ledger and the exception have all of them.
 _NAMED = 5
 
 
@@ -28,8 +28,8 @@ class LostTransactions(SinkError):
     def __init__(self, decision: Decision, lost: Sequence[SinkTransaction], why: str) -> None:
         self.batch_id = decision.batch_id
         self.input: tuple[InputRange, ...] = decision.input
-        self.transactional_ids = tuple(each.transactional_id for each in lost)
-        self.records = sum(each.records for each in lost)
+        self.transactional_ids = tuple(transaction.transactional_id for transaction in lost)
+        self.records = sum(transaction.records for transaction in lost)
         super().__init__(_loss(decision, lost, why))
 
     def __reduce__(self) -> tuple[type[SinkError], tuple[str]]:
@@ -46,20 +46,20 @@ def id_list(ids: Sequence[str]) -> str:
 def input_text(ranges: Sequence[InputRange]) -> str:
     """Return what a batch read, a line for each source."""
     lines = [
-        f"  source {each.source}: from {each.start or 'its beginning'} to {each.end or 'nothing'}"
-        for each in ranges
+        f"  source {range_.source}: from {range_.start or 'its beginning'} to {range_.end or 'nothing'}"
+        for range_ in ranges
     ]
     return "\n".join(lines) or "  (not known: the checkpoint's offsets could not be read)"
 
 
 def _loss(decision: Decision, lost: Sequence[SinkTransaction], why: str) -> str:
-    batch, records = decision.batch_id, sum(each.records for each in lost)
-    of = len(decision.transactions)
+    batch, records = decision.batch_id, sum(transaction.records for transaction in lost)
+    total = len(decision.transactions)
     return (
         f"batch {batch} has lost {count_noun(records, 'record')}: {len(lost)} of its "
-        f"{count_noun(of, 'transaction')} "
+        f"{count_noun(total, 'transaction')} "
         f"ended before the decision to commit could be carried out ({why}).\n"
-        f"Transactional ids: {id_list([each.transactional_id for each in lost])}\n"
+        f"Transactional ids: {id_list([transaction.transactional_id for transaction in lost])}\n"
         f"What the batch read:\n{input_text(decision.input)}\n"
         f"The other transactions of the batch are committed. To go on: keep this text, then start the query "
         f"with accept_loss=[{batch}], which records the loss in the ledger and continues with batch "

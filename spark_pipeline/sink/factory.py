@@ -83,7 +83,7 @@ def _ratio(value: Any) -> float:
 def _batches(value: Any) -> frozenset[int]:
     listed = str(value).split(",") if isinstance(value, (str, int)) else value
     try:
-        return frozenset(_whole(each) for each in listed if str(each).strip())
+        return frozenset(_whole(item) for item in listed if str(item).strip())
     except (TypeError, ValueError):
         raise ValueError("must be batch ids, 17,18") from None
 
@@ -106,7 +106,7 @@ OPTIONS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
 
 
 def _key(name: str) -> str:
-    """Return what is the same in every way to write an option's name, as Spark compares them."""
+    """Return an option's name in one spelling, as Spark compares names."""
     return name.replace("_", "").lower()
 
 
@@ -122,7 +122,7 @@ def make_options(*given: Mapping[str, Any], without: Collection[str] = ()) -> Si
     own: dict[str, Any] = {}
     spellings: dict[str, tuple[str, Any]] = {}
     reasons: list[str] = []
-    for name, value in (pair for each in given for pair in each.items()):
+    for name, value in (pair for options in given for pair in options.items()):
         key = name.lower() if name.lower().startswith(PREFIX) else _key(name)
         before, other = spellings.setdefault(key, (name, value))
         if str(other) != str(value):
@@ -150,8 +150,8 @@ def make_options(*given: Mapping[str, Any], without: Collection[str] = ()) -> Si
 
 def _nearest(key: str, without: Collection[str]) -> str:
     ours = [name for name in _NAMES.values() if name not in without]
-    if found := get_close_matches(key, [name.lower() for name in ours], 1):
-        return f'did you mean "{_NAMES[found[0]]}"?'
+    if near := get_close_matches(key, [name.lower() for name in ours], 1):
+        return f'did you mean "{_NAMES[near[0]]}"?'
     return f"{', '.join(ours)}, {PREFIX}…"
 
 
@@ -204,6 +204,6 @@ def task_plan(options: SinkOptions, attempt: Attempt) -> TaskPlan:
 
 
 def _as_prefix(query_name: str) -> str:
-    """Return a query's name as the beginning of transactional ids."""
+    """Return a query's name as a prefix of transactional ids."""
     plain = re.sub(r"[^\w.-]+", "-", query_name, flags=re.ASCII).strip("-")
     return plain[: names.MOST_PREFIX_BYTES] or DEFAULT_PREFIX

@@ -15,10 +15,10 @@ from fenceline.spark.records import SinkTransaction
 from spark_pipeline.digests import RunningDigest, with_digests
 from spark_pipeline.sink import query_context
 from spark_pipeline.sink.columns import refuse_wrong
-from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator, load_observer
+from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator
 from spark_pipeline.sink.factory import chosen_timeout_ms, make_coordinator, make_options, task_plan
 from spark_pipeline.sink.ledger import LedgerFolder
-from spark_pipeline.sink.steps import Step
+from spark_pipeline.sink.steps import Step, load_observer
 from spark_pipeline.sink.stores.hadoop import open_from_spark
 from spark_pipeline.sink.task.writer import Task, TaskPlan, write_transaction
 
@@ -104,10 +104,7 @@ class ExactlyOnceKafkaSink:
             raise
 
     def _finish_prepared(self) -> None:
-        """Commit what a driver before has prepared, while Spark has yet to start: readers wait for it.
-
-        Whatever fails here is only logged: the first batch tries again, and fails with it.
-        """
+        """Commit what an earlier driver prepared, before Spark starts: readers wait for it."""
         session, checkpoint = SparkSession.getActiveSession(), self._options.checkpoint
         if checkpoint is None or session is None or not hasattr(session, "_jsparkSession"):
             return
@@ -120,7 +117,7 @@ class ExactlyOnceKafkaSink:
             log.warning("what an earlier run has prepared waits for the first batch: %s", error)
 
     def _opened(self, rows: DataFrame, batch_id: int) -> SinkCoordinator:
-        """Return the coordinator of the run that calls; a new run takes over from the one before."""
+        """Return the coordinator of the calling run; a new run takes over from the earlier one."""
         query = query_context.query_of(rows)
         if self._coordinator is None or query.run_id != self._run_id:
             self._coordinator = None
@@ -143,21 +140,18 @@ class ExactlyOnceKafkaSink:
 
 
 def _run_unwritten(rows: DataFrame) -> None:
-    """Run a batch that is committed already: state stores are to commit it, and sources to count its rows.
-
-    Spark fails a batch whose state no task has committed (BatchCommitTracker, 4.2), or misses it later.
-    """
+    """Run a committed batch without writing: state stores commit it, and sources count its rows."""
     rows.write.format("noop").mode("append").save()
 
 
 def _written(rows: DataFrame, plan: TaskPlan, *, digests: bool) -> Sequence[SinkTransaction]:
     rows = with_digests(rows) if digests else rows
-    found = rows.mapInArrow(partial(_write_partition, plan), _MESSAGE).collect()
-    return [transaction_from_json(json.loads(row.transaction)) for row in found]
+    messages = rows.mapInArrow(partial(_write_partition, plan), _MESSAGE).collect()
+    return [transaction_from_json(json.loads(row.transaction)) for row in messages]
 
 
 def _write_partition(plan: TaskPlan, batches: Iterable[Any]) -> Iterator[Any]:
-    """Run in a task: write its rows, return its transaction if there is one."""
+    """Write a task's rows; return its transaction, if there is one."""
     import pyarrow as pa
     from pyspark import TaskContext
 
@@ -174,7 +168,7 @@ def _write_partition(plan: TaskPlan, batches: Iterable[Any]) -> Iterator[Any]:
 def _give_up(
     coordinator: SinkCoordinator, attempt: Attempt, written: Sequence[SinkTransaction], error: BaseException
 ) -> None:
-    """Roll a batch back; what is prepared stays so. What fails here is logged, the first error is raised."""
+    """Roll a batch back, unless it is prepared. Failures here are logged; the first error is raised."""
     try:
         coordinator.abort(attempt, written, f"{type(error).__name__}: {error}"[:1_000])
     except Exception:

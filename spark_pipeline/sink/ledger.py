@@ -56,9 +56,9 @@ class LedgerFolder:
 
     def read_state(self) -> LedgerState:
         """Return everything that is in it now; never raises for files that are broken."""
-        found = self._files.file_names()
-        newest = generation_name(read_names(found).generation)
-        wanted = (name for name in found if not name.endswith(".generation") or name == newest)
+        names = self._files.file_names()
+        newest = generation_name(read_names(names).generation)
+        wanted = (name for name in names if not name.endswith(".generation") or name == newest)
         return decode_folder(self.path, {name: self._files.read(name) for name in wanted})
 
     def read_names(self) -> Names:
@@ -67,20 +67,20 @@ class LedgerFolder:
 
     def read_identity(self) -> Ledger | None:
         """Return which query this ledger belongs to, None when it was not begun."""
-        found = decode_ledger(self._files.read(LEDGER))
-        if isinstance(found, Broken):
-            if found.damage is Damage.MISSING:
+        identity = decode_ledger(self._files.read(LEDGER))
+        if isinstance(identity, Broken):
+            if identity.damage is Damage.MISSING:
                 return None
-            raise self._unusable(found)
-        return found
+            raise self._unusable(identity)
+        return identity
 
     def begin_ledger(self, ledger: Ledger) -> Ledger:
         """Begin a ledger, or return the one that somebody has begun already."""
         self._files.create(LEDGER, encode_ledger(ledger))
-        found = self.read_identity()
-        if found is None:
+        identity = self.read_identity()
+        if identity is None:
             raise SinkError(f"{self.path}/{LEDGER} was removed a moment after it was written")
-        return found
+        return identity
 
     def claim_generation(self, run_id: str, now_ms: int) -> int:
         """Claim the next generation: every driver before finds that it was taken over."""
@@ -92,21 +92,21 @@ class LedgerFolder:
             claimed = self._files.create(generation_name(number), data)
         return number
 
-    def read_decision(self, which: Round) -> Decision:
+    def read_decision(self, round_: Round) -> Decision:
         """Return a decision."""
-        found = decode_decision(which, self._files.read(decision_name(which)))
-        if isinstance(found, Broken):
-            raise self._unusable(found)
-        return found
+        decision = decode_decision(round_, self._files.read(decision_name(round_)))
+        if isinstance(decision, Broken):
+            raise self._unusable(decision)
+        return decision
 
-    def read_outcome(self, which: Round) -> Done | None:
+    def read_outcome(self, round_: Round) -> Done | None:
         """Return how a decision was carried out, None while it was not."""
-        found = decode_completion(which, self._files.read(completion_name(which)))
-        if isinstance(found, Broken):
-            if found.damage is Damage.MISSING:
+        completion = decode_completion(round_, self._files.read(completion_name(round_)))
+        if isinstance(completion, Broken):
+            if completion.damage is Damage.MISSING:
                 return None
-            raise self._unusable(found)
-        return found
+            raise self._unusable(completion)
+        return completion
 
     def last_decision(self, names: Names, batch_id: int) -> Decision | None:
         """Return the last decision about a batch: a prepared one, or the newest of those that aborted it."""
@@ -115,19 +115,19 @@ class LedgerFolder:
 
     def last_prepared(self, names: Names) -> Decision | None:
         """Return the newest batch that was prepared."""
-        newest = {each.batch_id: each for each in names.decisions}
-        for which in reversed(newest.values()):
-            decision = self.read_decision(which)
+        newest = {round_.batch_id: round_ for round_ in names.decisions}
+        for round_ in reversed(newest.values()):
+            decision = self.read_decision(round_)
             if decision.decided is Decided.PREPARED:
                 return decision
         return None
 
     def decide(self, decision: Decision) -> Decision:
         """Decide about a batch; return what holds: this, or what somebody decided about this round before."""
-        which = Round(decision.batch_id, decision.round)
-        if self._files.create(decision_name(which), encode_decision(decision)):
+        round_ = Round(decision.batch_id, decision.round)
+        if self._files.create(decision_name(round_), encode_decision(decision)):
             return decision
-        return self.read_decision(which)
+        return self.read_decision(round_)
 
     def refuse_weak(self) -> None:
         """Raise `Refused` where two who decide could both be taken for the first."""
@@ -144,8 +144,8 @@ class LedgerFolder:
     def purge(self, keep: int = KEPT_BATCHES) -> None:
         """Remove the files of all but the newest batches, and of decisions that are open none."""
         names = self.read_names()
-        batches = sorted({each.batch_id for each in (*names.decisions, *names.done)})
-        still_open = {each.batch_id for each in names.open_rounds()}
+        batches = sorted({round_.batch_id for round_ in (*names.decisions, *names.done)})
+        still_open = {round_.batch_id for round_ in names.open_rounds()}
         for batch_id in batches[:-keep]:
             if batch_id not in still_open:
                 self._remove(names, batch_id)
@@ -154,11 +154,11 @@ class LedgerFolder:
 
     def _remove(self, names: Names, batch_id: int) -> None:
         # The decision goes before its done file: a decision without one would be carried out again.
-        for which in names.rounds_of(batch_id):
-            self._files.remove(decision_name(which))
-        for which in names.done:
-            if which.batch_id == batch_id:
-                self._files.remove(completion_name(which))
+        for round_ in names.rounds_of(batch_id):
+            self._files.remove(decision_name(round_))
+        for round_ in names.done:
+            if round_.batch_id == batch_id:
+                self._files.remove(completion_name(round_))
         if batch_id in names.dropped:
             self._files.remove(dropped_name(batch_id))
 

@@ -75,11 +75,11 @@ def _paired(one: int, other: int) -> int:
 
 def parse_id(transactional_id: str) -> Parts | None:
     """Return the parts of an id, None when it is none of the sink's tasks."""
-    found = _TAIL.search(transactional_id)
-    if found is None:
+    match = _TAIL.search(transactional_id)
+    if match is None:
         return None
-    _, partition, generation, parity, slot = found.groups()
-    stem = transactional_id[: found.end(1)]
+    _, partition, generation, parity, slot = match.groups()
+    stem = transactional_id[: match.end(1)]
     return Parts(stem, int(partition), int(generation), int(slot), None if parity is None else int(parity))
 
 

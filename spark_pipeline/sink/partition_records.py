@@ -37,7 +37,7 @@ class PartitionCounts:
 
     def add_to(self, transactions: Sequence[SinkTransaction]) -> Sequence[SinkTransaction]:
         """Return open transactions with their records by partition, as far as leaders report them."""
-        partitions = {where for each in transactions for where in each.partitions}
+        partitions = {where for transaction in transactions for where in transaction.partitions}
         if not partitions:
             return transactions
         try:
@@ -45,7 +45,9 @@ class PartitionCounts:
         except AdminUnavailable as error:
             log.info("records by partition stay unknown: %s", error)
             return transactions
-        return [each._replace(written=records_of(each, producers)) for each in transactions]
+        return [
+            transaction._replace(written=records_of(transaction, producers)) for transaction in transactions
+        ]
 
 
 def reads_for(connection: Mapping[str, str]) -> ClusterReads:
@@ -58,9 +60,9 @@ def reads_for(connection: Mapping[str, str]) -> ClusterReads:
 
 def records_of(transaction: SinkTransaction, producers: Producers) -> tuple[PartitionRecords, ...] | None:
     """Return the records of a transaction by partition; None unless all of them are accounted for."""
-    found = [_in_partition(transaction, where, producers[where]) for where in sorted(transaction.partitions)]
-    known = tuple(each for each in found if each is not None)
-    if len(known) < len(found) or sum(each.records for each in known) != transaction.records:
+    counts = [_in_partition(transaction, where, producers[where]) for where in sorted(transaction.partitions)]
+    known = tuple(records for records in counts if records is not None)
+    if len(known) < len(counts) or sum(records.records for records in known) != transaction.records:
         log.info("%s: records by partition stay unknown", transaction.transactional_id)
         return None
     return known
@@ -72,7 +74,7 @@ def _in_partition(
     if isinstance(states, Unseen):
         return None
     wanted = transaction.producer_id, transaction.producer_epoch
-    for each in states:
-        if (each.producer_id, each.producer_epoch) == wanted and each.start_offset is not None:
-            return PartitionRecords(*where, each.start_offset, each.last_sequence + 1)
+    for state in states:
+        if (state.producer_id, state.producer_epoch) == wanted and state.start_offset is not None:
+            return PartitionRecords(*where, state.start_offset, state.last_sequence + 1)
     return None

@@ -45,8 +45,8 @@ def refuse_bare_executors(session: SparkSession) -> None:
     try:
         session.range(0, number, 1, number).mapInArrow(_import_sink, "id long").collect()
     except Exception as error:
-        if found := _LACKING.search(str(error)):
-            module = found[1].partition(".")[0]
+        if match := _LACKING.search(str(error)):
+            module = match[1].partition(".")[0]
             raise Refused(
                 f"executors have no Python module {module}: install fenceline[spark] for the Python that "
                 "runs there (spark.pyspark.python), or pack it with the job (docs/platforms)"
@@ -55,7 +55,7 @@ def refuse_bare_executors(session: SparkSession) -> None:
 
 
 def _import_sink(batches: Iterable[Any]) -> Iterator[Any]:
-    """Run in a task, which fails where the module is missing."""
+    """Import the sink in a task; fails where the module is missing."""
     import spark_pipeline.sink.task.writer  # noqa: F401
 
     return iter(())
@@ -132,7 +132,7 @@ class DroppedRowsListener(StreamingQueryListener):
 
 
 def _has_run(progress: BatchProgress) -> bool:
-    """Whether a batch was run: Spark also reports progress of a batch that waits for data."""
+    """Whether a batch ran: Spark also reports progress of a batch that waits for data."""
     return "addBatch" in progress.durations
 
 

@@ -45,18 +45,18 @@ class StartupChecks:
 
     def refuse_stranger(self, query_id: str) -> str:
         """Return the query's id as the checkpoint has it; refuse a folder that is not this query's."""
-        found = self._query.query_id()
-        if found is None:
+        own_id = self._query.query_id()
+        if own_id is None:
             raise Refused(
                 f"{self._query.path} is no checkpoint: it has no file metadata. It must be the query's own "
                 "checkpointLocation, with its scheme (hdfs://…) where that is not the local one"
             )
-        if query_id and found != query_id:
+        if query_id and own_id != query_id:
             raise Refused(
-                f"{self._query.path} is the checkpoint of query {found}, and this is query {query_id}: "
+                f"{self._query.path} is the checkpoint of query {own_id}, and this is query {query_id}: "
                 "checkpoint must be the query's own checkpointLocation"
             )
-        return found
+        return own_id
 
     def own_ledger(self, query_id: str, batch_id: int) -> Ledger:
         """Return the ledger of this query, begun now where `batch_id` is its first; refuse any other."""
@@ -95,9 +95,9 @@ class StartupChecks:
             "sink has written until now, start once with adopt=True: the ledger begins with this batch"
         )
 
-    def refuse_batch(self, batch_id: int, found: Names, first_batch: int) -> Decision | None:
+    def refuse_batch(self, batch_id: int, names: Names, first_batch: int) -> Decision | None:
         """Return the last prepared decision; refuse a batch that cannot come after it."""
-        prepared = self._ledger.last_prepared(found)
+        prepared = self._ledger.last_prepared(names)
         last = prepared.batch_id if prepared is not None else first_batch - 1
         if not self._query.is_planned(batch_id):
             raise Refused(
@@ -120,8 +120,8 @@ class StartupChecks:
 
     def _refuse_other_range(self, prepared: Decision) -> None:
         now = self._query.input_ranges(prepared.batch_id)
-        before = {each.source: each for each in prepared.input}
-        if all(each.source not in before or each == before[each.source] for each in now):
+        before = {range_.source: range_ for range_ in prepared.input}
+        if all(range_.source not in before or range_ == before[range_.source] for range_ in now):
             return
         raise Refused(
             f"batch {prepared.batch_id} is committed, and was to read something else now. It has read\n"

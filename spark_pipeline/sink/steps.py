@@ -30,3 +30,14 @@ class Step(StrEnum):
 
 #: Is called with a step and the batch's id.
 Observer = Callable[[Step, int], None]
+
+
+def load_observer(named_one: Observer | str | None) -> Observer | None:
+    """Return an observer that is given, or named as `package.module:function`."""
+    if not isinstance(named_one, str):
+        return named_one
+    from importlib import import_module
+
+    module, _, name = named_one.partition(":")
+    found: Callable[[Step, int], None] = getattr(import_module(module), name)
+    return found

@@ -21,7 +21,7 @@ from pyspark.sql import datasource
 
 from fenceline.spark.records import SinkTransaction
 from spark_pipeline.sink.columns import from_rows, refuse_wrong, without_headers
-from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator, load_observer
+from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator
 from spark_pipeline.sink.errors import Refused, SinkError
 from spark_pipeline.sink.factory import (
     SinkOptions,
@@ -31,6 +31,7 @@ from spark_pipeline.sink.factory import (
     task_plan,
 )
 from spark_pipeline.sink.query_context import BATCH_ID, QUERY_ID, RUN_ID
+from spark_pipeline.sink.steps import load_observer
 from spark_pipeline.sink.stores.storage import open_storage
 from spark_pipeline.sink.task.writer import Task, write_transaction
 
@@ -155,11 +156,11 @@ class _DriverSide:
 
     def begin(self) -> Attempt | None:
         """Begin the newest planned batch; open the sink first where this run has not."""
-        found = _opened.pop(self._key, None)
-        coordinator = found.coordinator if found else self._coordinator(chosen_timeout_ms(self.options))
+        opened = _opened.pop(self._key, None)
+        coordinator = opened.coordinator if opened else self._coordinator(chosen_timeout_ms(self.options))
         query_id, batch_id = coordinator.planned_batch()
         # There is no run id here. A batch after the last one is the same run's; any other begins a run anew.
-        if found is None or batch_id != found.batch_id + 1:
+        if opened is None or batch_id != opened.batch_id + 1:
             coordinator.open(query_id, "", batch_id)
         attempt = coordinator.begin(batch_id)
         _opened[self._key] = _Opened(coordinator, batch_id)
@@ -167,7 +168,7 @@ class _DriverSide:
 
     def commit(self, batch_id: int, messages: Sequence[Any]) -> None:
         """Commit a batch by what its tasks have reported."""
-        if messages and not any(isinstance(each, CommitMessage) for each in messages):
+        if messages and not any(isinstance(message, CommitMessage) for message in messages):
             return  # It was committed already when it was planned.
         attempt = self._attempt(batch_id, messages)
         if attempt is not None:
@@ -181,7 +182,7 @@ class _DriverSide:
             self._committer(attempt).abort(attempt, _transactions(messages), reason)
 
     def _attempt(self, batch_id: int, messages: Sequence[Any]) -> Attempt | None:
-        attempts = (each.attempt for each in messages if isinstance(each, CommitMessage))
+        attempts = (message.attempt for message in messages if isinstance(message, CommitMessage))
         return next(attempts, None) or self._coordinator(0).unknown_attempt(batch_id)
 
     def _committer(self, attempt: Attempt) -> SinkCoordinator:
@@ -216,12 +217,12 @@ def make_data_source_options(given: Mapping[str, str]) -> SinkOptions:
 
 
 def _transactions(messages: Sequence[Any]) -> list[SinkTransaction]:
-    found = (each.transaction for each in messages if isinstance(each, CommitMessage))
-    return [each for each in found if each is not None]
+    transactions = (message.transaction for message in messages if isinstance(message, CommitMessage))
+    return [transaction for transaction in transactions if transaction is not None]
 
 
 def _checked(attempt: Attempt, context: Any) -> Attempt:
-    """Return an attempt with its run's id; raise when the task runs another batch than was begun."""
+    """Return an attempt with its run's id; raise when the task runs another batch than the begun one."""
     batch_id, query_id = context.getLocalProperty(BATCH_ID), context.getLocalProperty(QUERY_ID)
     if (batch_id, query_id) != (str(attempt.batch_id), attempt.query_id):
         raise SinkError(

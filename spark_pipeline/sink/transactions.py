@@ -59,15 +59,15 @@ def describe_ids(
     """Return what the coordinators report of ids; ask again, for a while, those that do not answer."""
     outage = Outage(patience_s)
     answers: dict[str, Described | NotDescribed] = {}
-    left = list(ids)
-    while left:
-        ask = partial(admin.describe_transactions, left, listed=True)
+    waiting = list(ids)
+    while waiting:
+        ask = partial(admin.describe_transactions, waiting, listed=True)
         answers.update(ask_patiently(ask, patience_s))
-        left = [name for name in left if _unseen(answers[name])]
+        waiting = [name for name in waiting if _unseen(answers[name])]
         if outage.is_over:
             break
-        if left:
-            outage.wait(f"{left[0]}: {answers[left[0]]}")
+        if waiting:
+            outage.wait(f"{waiting[0]}: {answers[waiting[0]]}")
     return answers
 
 
@@ -98,12 +98,14 @@ class Transactions:
         `open_s` is how long the oldest of them can have been open, by our own clock: clocks of coordinators
         are not compared with ours.
         """
-        answers = self._describe([each.transactional_id for each in transactions])
+        answers = self._describe([transaction.transactional_id for transaction in transactions])
         bad = []
-        for each in transactions:
-            reason = _unlike(each, answers[each.transactional_id]) or _too_old(each, open_s)
+        for transaction in transactions:
+            reason = _unlike(transaction, answers[transaction.transactional_id]) or _too_old(
+                transaction, open_s
+            )
             if reason:
-                bad.append(Bad(each.transactional_id, reason))
+                bad.append(Bad(transaction.transactional_id, reason))
         return bad
 
     def commit(
@@ -114,23 +116,25 @@ class Transactions:
         An observer sees the moment when some are committed and some are not: then the first goes alone.
         Raises `SinkError` where coordinators do not answer: the batch stays prepared.
         """
-        some = len(transactions) > 1 and on_first is not None
-        answers = dict(self._end(transactions[:1] if some else transactions, commit=True))
-        if some and on_first is not None:
+        is_partial = len(transactions) > 1 and on_first is not None
+        answers = dict(self._end(transactions[:1] if is_partial else transactions, commit=True))
+        if is_partial and on_first is not None:
             on_first()
             answers.update(self._end(transactions[1:], commit=True))
         _refuse_unanswered(answers)
-        gone = [each for each in transactions if answers[each.transactional_id].code in GONE]
+        gone = [
+            transaction for transaction in transactions if answers[transaction.transactional_id].code in GONE
+        ]
         return self._lost(gone, answers)
 
     def abort(self, transactions: Collection[SinkTransaction]) -> None:
         """Abort transactions of a batch that is decided to be; what is gone already is well."""
-        self._abort([_ending(each, commit=False) for each in transactions])
+        self._abort([_ending(transaction, commit=False) for transaction in transactions])
 
     def fence_leftovers(
         self, stem: str, which: Callable[[names.Parts], bool], is_newest: Callable[[], bool]
-    ) -> int:
-        """Fence those that are open, are of the ledger of this stem and are chosen; return how many.
+    ) -> list[str]:
+        """Fence those that are open, are of the ledger of this stem and are chosen; return their ids.
 
         `is_newest` is asked after they were described: what a driver after us has open was begun after its
         claim, so either the claim is found, or what was described is not that driver's.
@@ -139,13 +143,12 @@ class Transactions:
         next send would open the transaction again (KIP-890).
         """
         parsed = {name: names.parse_id(name) for name in self._open()}
-        found = [name for name, parts in parsed.items() if parts and parts.stem == stem and which(parts)]
-        fencings = self._still_open(found)
+        ids = [name for name, parts in parsed.items() if parts and parts.stem == stem and which(parts)]
+        fencings = self._still_open(ids)
         if not fencings or not is_newest():
-            return 0
-        log.warning("fencing %d transactions that nobody will end: %s", len(fencings), fencings)
+            return []
         self._fence(fencings, is_newest)
-        return len(fencings)
+        return [fencing.transactional_id for fencing in fencings]
 
     def _describe(self, ids: Collection[str]) -> Mapping[str, Described | NotDescribed]:
         return describe_ids(self._admin, ids, self._patience_s)
@@ -158,18 +161,20 @@ class Transactions:
         ]
 
     def _fence(self, fencings: Collection[Fencing], is_newest: Callable[[], bool]) -> None:
-        """Fence, and fence again what was not answered and is open still: all of them are nobody's."""
+        """Fence; repeat for ids without an answer that are still open: they belong to nobody."""
         outage = Outage(self._patience_s)
         while fencings:
             answers = self._admin.fence_producers(fencings, timeout_s=_FENCING_S)
             for name, ended in answers.items():
                 if ended.code not in (None, 0, *GONE):
                     log.warning("%s may stay open until its timeout: %s", name, ended.word)
-            left = [name for name, ended in answers.items() if ended.code in (None, _CONCURRENT_TRANSACTIONS)]
-            if not left or outage.is_over:
+            unsure = [
+                name for name, ended in answers.items() if ended.code in (None, _CONCURRENT_TRANSACTIONS)
+            ]
+            if not unsure or outage.is_over:
                 return
-            outage.wait(answers[left[0]].word)
-            fencings = self._still_open(left)
+            outage.wait(answers[unsure[0]].word)
+            fencings = self._still_open(unsure)
             if not is_newest():
                 return
 
@@ -188,7 +193,7 @@ class Transactions:
             outage.wait(unseen)
 
     def _end(self, transactions: Sequence[SinkTransaction], *, commit: bool) -> Mapping[str, Ended]:
-        endings = [_ending(each, commit=commit) for each in transactions]
+        endings = [_ending(transaction, commit=commit) for transaction in transactions]
         return self._admin.end_transactions(endings, timeout_s=self._patience_s)
 
     def _abort(self, endings: Sequence[Ending]) -> None:
@@ -199,21 +204,21 @@ class Transactions:
                 log.warning("%s may stay open until its timeout: %s", name, ended.word)
 
     def _lost(self, gone: Sequence[SinkTransaction], answers: Mapping[str, Ended]) -> MissingTransactions:
-        """Return which of these were not committed: by their coordinators, or by the answers."""
-        described = self._describe([each.transactional_id for each in gone])
+        """Return the uncommitted ones, by their coordinators or by the answers."""
+        described = self._describe([transaction.transactional_id for transaction in gone])
         lost, reasons = [], set()
-        for each in gone:
-            found = described[each.transactional_id]
-            if isinstance(found, Described):
-                if _is_committed(each, found):
+        for transaction in gone:
+            state = described[transaction.transactional_id]
+            if isinstance(state, Described):
+                if _is_committed(transaction, state):
                     continue
-                now = f"it is {found.state.value} with epoch {found.producer_epoch} now"
-            elif found.obstacle is Obstacle.UNKNOWN:
+                now = f"it is {state.state.value} with epoch {state.producer_epoch} now"
+            elif state.obstacle is Obstacle.UNKNOWN:
                 now = "its coordinator does not know its id any more"
             else:
-                raise SinkError(f"{each.transactional_id}: {found.text}. Its batch stays prepared")
-            lost.append(each)
-            reasons.add(f"{answers[each.transactional_id].word}: {now}")
+                raise SinkError(f"{transaction.transactional_id}: {state.text}. Its batch stays prepared")
+            lost.append(transaction)
+            reasons.add(f"{answers[transaction.transactional_id].word}: {now}")
         return MissingTransactions(tuple(lost), "; ".join(sorted(reasons)))
 
 

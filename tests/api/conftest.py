@@ -10,7 +10,17 @@ from django.test import Client
 from dashboard.models import Cluster
 from tests.api.client import Ask
 from tests.api.description import PREFIX, assert_described
-from tests.web import roles
+from tests.web import factories, roles
+
+
+@pytest.fixture
+def prod() -> Cluster:
+    """A cluster all of whose collectors are up to date, however slow the host of a test is."""
+    of = factories.cluster()
+    factories.tail_collectors(of)
+    factories.collectors(of)
+    of.collector_set.update(seen_through_ms=factories.now_ms() + 600_000)
+    return of
 
 
 @pytest.fixture

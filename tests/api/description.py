@@ -1,14 +1,16 @@
-"""Compares answers of the API with its description: generated clients rely on it."""
+"""The API's description: its operations, and answers compared with it, on which generated clients rely."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
 
 from django.http import HttpResponse
+from django.test import Client
 from jsonschema import Draft202012Validator
 
 from dashboard.api import api
@@ -68,3 +70,55 @@ def _assert_fits(schema: Mapping[str, Any], response: HttpResponse, path: str) -
     whole = {**schema, "components": description()["components"]}
     errors = list(Draft202012Validator(whole).iter_errors(json.loads(response.content)))
     assert not errors, f"{path}: {errors[0].json_path}: {errors[0].message[:500]}"
+
+
+#: Values that fit parameters of paths; others are numbers.
+_PATHS = {"cluster": "prod", "noun": "transactions", "form": "json"}
+#: The status of an answer, and the decoded problem where it is one.
+Answer = tuple[int, dict[str, Any]]
+
+
+class Operation(NamedTuple):
+    """One operation of the description."""
+
+    method: str
+    path: str
+    parameters: list[Mapping[str, Any]]
+    body: Mapping[str, Any] | None
+
+    @property
+    def query(self) -> list[str]:
+        return [each["name"] for each in self.parameters if each["in"] == "query"]
+
+    @property
+    def address(self) -> str:
+        return re.sub(r"{(\w+)}", lambda name: _PATHS.get(name[1], "1"), self.path)
+
+    def ask(self, client: Client, query: Mapping[str, str], body: object = None) -> Answer:
+        """Return the status and the decoded answer."""
+        sent = "" if body is None else json.dumps(body)
+        answer = client.generic(self.method, f"{self.address}?{urlencode(query)}", sent, "application/json")
+        return answer.status_code, json.loads(answer.content or b"{}") if answer.status_code >= 400 else {}
+
+
+def resolved(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a schema, or what it refers to."""
+    if "$ref" not in schema:
+        return schema
+    found: Mapping[str, Any] = description()["components"]["schemas"][schema["$ref"].rpartition("/")[2]]
+    return found
+
+
+def words_of(schema: Mapping[str, Any]) -> set[str]:
+    """Return the words that a parameter of a schema takes."""
+    options = [resolved(option) for option in schema.get("anyOf", [schema])]
+    return {word for option in options for word in option.get("enum", ()) if word}
+
+
+def operations() -> Iterator[Operation]:
+    """Yield each operation of the description."""
+    for path, methods in description()["paths"].items():
+        for method, of in methods.items():
+            content = of.get("requestBody", {}).get("content", {})
+            body = resolved(content["application/json"]["schema"]) if content else None
+            yield Operation(method.upper(), path, of["parameters"], body)

@@ -10,10 +10,10 @@ import pytest
 from django.test import Client
 
 from dashboard.config import ClusterConfig, Config
-from dashboard.models import Channel, Cluster, Delivery, Silence, Token
+from dashboard.models import Channel, Cluster, Silence, Token
 from dashboard.system.tokens import token_digest
 from fenceline.alerts.limits import Alerting
-from tests.api.client import Ask, all_items
+from tests.api.client import Ask
 from tests.receivers import Receiver
 from tests.web import factories
 
@@ -22,15 +22,12 @@ SILENCE = {"matchers": 'alertname="open_too_long"', "reason": "maintenance", "du
 
 
 @pytest.fixture
-def prod(settings: Any) -> Cluster:
+def prod(settings: Any, prod: Cluster) -> Cluster:
     clusters = {"prod": ClusterConfig("prod", {"bootstrap.servers": "127.0.0.1:1"})}
     settings.FENCELINE = Config(
         clusters=clusters, alerts=Alerting(allow_private=("127.0.0.0/8",), timeout_s=5)
     )
-    of = factories.cluster()
-    factories.tail_collectors(of)
-    factories.alert_collector(of)
-    return of
+    return prod
 
 
 @pytest.fixture
@@ -48,7 +45,8 @@ def call(prod: Cluster, client: Client) -> Call:
 
     def call(method: str, path: str, body: Any = None, *, role: str = "admin", status: int = 200) -> Any:
         Token.objects.get_or_create(name=f"ci-{role}", role=role, digest=token_digest(role))
-        sent = {} if body is None else {"data": json.dumps(body), "content_type": "application/json"}
+        data = {} if method == "get" else {"data": "" if body is None else json.dumps(body)}
+        sent = {**data, "content_type": "application/json"} if data else {}
         headers = {"Authorization": f"Bearer {role}"}
         answer = getattr(client, method)(f"/api/v1/{path}", headers=headers, **sent)
         assert answer.status_code == status, answer.content
@@ -57,15 +55,6 @@ def call(prod: Cluster, client: Client) -> Call:
         return json.loads(answer.content) if answer.content else None
 
     return call
-
-
-@pytest.mark.parametrize("noun", ["alerts", "silences", "channels", "deliveries"])
-def test_a_list_carries_items_next_as_of_and_gaps(ask: Ask, prod: Cluster, noun: str) -> None:
-    body = ask(noun)
-    assert set(body) == {"items", "next", "as_of", "gaps"}
-    assert body["as_of"]
-    prod.collector_set.filter(name="alerts").update(seen_through_ms=1_795_000_000_123)
-    assert ask(noun)["as_of"] == "2026-11-18T11:06:40.123Z"
 
 
 def test_an_alert_is_told_with_why_it_is_loud_or_quiet(ask: Ask, prod: Cluster) -> None:
@@ -109,7 +98,6 @@ def test_an_alert_is_told_with_why_it_is_loud_or_quiet(ask: Ask, prod: Cluster) 
         ("voice=quiet", {"b"}),
         ("q=transaction:A", {"a"}),
         ("subject=transaction:b", {"b"}),
-        ("cluster=staging", set()),
     ],
 )
 def test_filters(ask: Ask, prod: Cluster, query: str, shown: set[str]) -> None:
@@ -120,34 +108,6 @@ def test_filters(ask: Ask, prod: Cluster, query: str, shown: set[str]) -> None:
     factories.alert(prod, "transaction:c", "pending")
     factories.alert(prod, "transaction:d", "resolved")
     assert {row["subject"].partition(":")[2] for row in ask(f"alerts?{query}")["items"]} == shown
-
-
-def test_lists_are_walked_through(ask: Ask, prod: Cluster) -> None:
-    ops = factories.channel()
-    for number in range(7):
-        factories.alert(prod, f"transaction:id-{number}")
-        factories.delivery(ops)
-        factories.silence()
-        factories.channel(f"channel {number}")
-    for noun, found in (("alerts", 7), ("deliveries", 7), ("silences", 7), ("channels", 8)):
-        rows = [row["id"] for row in all_items(ask, f"{noun}?limit=3")]
-        assert len(rows) == len(set(rows)) == found, noun
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["alerts?state=open", "alerts?limit=0", "alerts?q=%00", "deliveries?state=x", "deliveries?channel=-1",
-     "deliveries?channel=99999999999999999999", "silences?state=old", "channels?limit=9999"],
-)  # fmt: skip
-def test_a_bad_query_is_a_422(ask: Ask, path: str) -> None:
-    assert ask(path, status=422)["errors"]
-
-
-@pytest.mark.parametrize("noun", ["alerts", "silences", "channels", "deliveries"])
-def test_what_is_not_there_is_a_404_and_another_list_s_cursor_a_400(ask: Ask, noun: str) -> None:
-    for number in ("7", "9" * 30):
-        ask(f"{noun}/{number}", status=404)
-    ask(f"{noun}?cursor=x", status=400)
 
 
 def test_a_silence_is_made_and_ended(call: Call) -> None:
@@ -302,38 +262,3 @@ def test_a_delivery_is_told_whole_and_sent_again(call: Call) -> None:
     assert (again["message_id"], again["origin"], again["state"]) == (row.message_id, "again", "pending")
     told = call("post", f"deliveries/{again['id']}/again", status=409)
     assert "still being sent" in told["detail"]
-
-
-WRITES = {
-    ("post", "silences"): "operator",
-    ("delete", "silences/1"): "operator",
-    ("post", "channels"): "admin",
-    ("patch", "channels/1"): "admin",
-    ("delete", "channels/1"): "admin",
-    ("post", "channels/1/secret"): "admin",
-    ("delete", "channels/1/secret/old"): "admin",
-    ("post", "channels/1/test"): "operator",
-    ("post", "deliveries/1/again"): "operator",
-}
-
-
-@pytest.mark.parametrize(("method", "path"), WRITES)
-def test_who_may_not_changes_nothing(call: Call, settings: Any, method: str, path: str) -> None:
-    factories.delivery(factories.channel(pk=1), pk=1)
-    factories.silence(pk=1)
-    before = [list(model.objects.values()) for model in (Channel, Delivery, Silence)]
-    body = SILENCE if path == "silences" else {"name": "x", "kind": "webhook", "url": "https://x"}
-    needed = WRITES[method, path]
-    for role in ("viewer", "operator")[: 1 if needed == "operator" else 2]:
-        told = call(method, path, body, role=role, status=403)
-        assert f"it needs the role {needed}" in told["detail"]
-    call(method, path, body, role="ingest", status=401)
-    settings.READ_ONLY = True
-    assert "READ_ONLY" in call(method, path, body, role="admin", status=403)["detail"]
-    assert [list(model.objects.values()) for model in (Channel, Delivery, Silence)] == before
-
-
-def test_nothing_is_done_to_what_is_not_there(call: Call) -> None:
-    for method, path in WRITES:
-        if "1" in path:
-            call(method, path.replace("1", "4711"), {}, status=404)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import random
 from typing import get_args
 from urllib.parse import quote
@@ -14,62 +12,10 @@ from dashboard.api.routers.transitions import NotableKind
 from dashboard.models import Cluster, Transaction, TransitionRecord
 from fenceline.decode import text
 from fenceline.facts import EVERYDAY, Tombstone, TransactionState, TransitionKind
-from tests.api.client import Ask
+from tests.api.client import Ask, all_items
 from tests.web import factories
 
 pytestmark = pytest.mark.django_db
-
-LISTS = (
-    "transactions",
-    "transitions",
-    "applications",
-    "partitions",
-    "groups",
-    "recoveries",
-    "findings",
-    "flink-jobs",
-    "connectors",
-)
-
-
-@pytest.fixture
-def prod() -> Cluster:
-    of = factories.cluster()
-    factories.tail_collectors(of)
-    return of
-
-
-def cursor(*after: object) -> str:
-    return base64.urlsafe_b64encode(json.dumps(after).encode()).decode().rstrip("=")
-
-
-@pytest.mark.parametrize("name", LISTS)
-@pytest.mark.parametrize("limit", ["0", "-1", "1001", "9" * 400, "1e3", "many", ""])
-def test_a_limit_out_of_range_is_refused(ask: Ask, name: str, limit: str) -> None:
-    assert "limit" in ask(f"{name}?limit={limit}", 422)["detail"]
-
-
-@pytest.mark.parametrize("name", LISTS)
-@pytest.mark.parametrize(
-    "written",
-    [
-        "%00",
-        "é",
-        cursor(),
-        cursor(1, 2),
-        cursor(1.5, True),
-        cursor("applications", "prod", "\ud800"),
-        cursor("applications", "prod", "\0"),
-        cursor("transitions-newest", -1, 0),
-        cursor("transitions-newest", 2**63, 0),
-        cursor("transitions-told", 1, 2),
-        cursor("transactions-by-id", "prod", "a", 1),
-        base64.urlsafe_b64encode(b"[" * 5_000).decode(),
-        base64.urlsafe_b64encode(b"[" + b"9" * 5_000 + b"]").decode(),
-    ],
-)
-def test_a_cursor_of_nobody_or_of_another_list_is_refused(ask: Ask, name: str, written: str) -> None:
-    assert "cursor" in ask(f"{name}?cursor={written}", 400)["detail"]
 
 
 def test_a_cursor_of_the_other_order_is_refused(ask: Ask, prod: Cluster) -> None:
@@ -96,7 +42,6 @@ def test_since_rev_needs_a_cluster_where_there_are_several(ask: Ask) -> None:
     assert "other" in problem["detail"]
     assert "prod" in problem["detail"]
     ask("transitions?since_rev=0&cluster=other")
-    assert ask("transitions?since_rev=0&cluster=nowhere")["items"] == []
     ask(f"transitions?since_rev={2**63 - 1}&cluster=prod")
     ask(f"transitions?since_rev={2**63}&cluster=prod", 422)
 
@@ -105,68 +50,6 @@ def test_since_rev_needs_a_cluster_where_there_are_several(ask: Ask) -> None:
 @pytest.mark.parametrize("since", ["0001-01-01T00:00:00", "9999-12-31T23:59:59.999999-14:00", "0", "-1"])
 def test_any_instant_can_be_asked_for(ask: Ask, since: str) -> None:
     ask(f"transitions?since={quote(since)}")
-
-
-@pytest.mark.parametrize("since", ["inf", "nan", "1e300", "9" * 40, "yesterday", "2026-13-01"])
-def test_what_is_no_instant_is_refused(ask: Ask, since: str) -> None:
-    ask(f"transitions?since={since}", 422)
-
-
-@pytest.mark.parametrize(
-    ("path", "problem"),
-    [
-        ("alerts?severity=bad", "query.severity: Input should be 'critical', 'warning' or 'info'"),
-        ("deliveries?state=gone", "query.state: Input should be 'pending', 'delivered' or 'failed'"),
-        ("deliveries?channel=-1", "query.channel: Input should be greater than or equal to 0"),
-        ("actions?who=%00", r"query.who: names hold no NUL; a byte that cannot be shown is written \xNN"),
-        ("transactions?min_age_s=old", "query.min_age_s: Input should be a valid number"),
-    ],
-)
-def test_a_problem_names_the_parameter_and_what_to_give(ask: Ask, path: str, problem: str) -> None:
-    answer = ask(path, 422)
-    assert answer["detail"].startswith(problem)
-    assert len(answer["errors"]) == 1
-
-
-@pytest.mark.parametrize("window", ["59", "2592001", "-60", "nan", "9" * 400])
-def test_a_window_out_of_range_is_refused(ask: Ask, window: str) -> None:
-    ask(f"applications?window_s={window}", 422)
-
-
-@pytest.mark.sql
-@pytest.mark.parametrize(
-    "path",
-    [
-        "transactions?cluster=a%00b",
-        "transactions?q=%00",
-        "transactions?app=%00",
-        "transactions/a%00b/c",
-        "transitions?cluster=%00",
-        "transitions?application=a%00",
-        "applications?cluster=%00",
-        "collectors?cluster=%00",
-        "partitions?cluster=%00",
-        "partitions?topic=%00",
-        "partitions?q=%00",
-        "partitions/%00/a/0",
-        "partitions/prod/%00/0",
-        "groups?cluster=%00",
-        "groups?family=%00",
-        "groups?q=%00",
-        "groups/%00/a",
-        "recoveries?cluster=%00",
-        "recoveries?transactional_id=%00",
-        "recoveries?application=%00",
-        "recoveries?q=%00",
-        "recoveries/%00/1",
-        "findings?cluster=%00",
-        "findings?rule=%00",
-        "findings?subject=%00",
-        "clusters/%00",
-    ],
-)
-def test_nul_is_in_no_name(ask: Ask, path: str) -> None:
-    assert "NUL" in ask(path, 422)["detail"]
 
 
 @pytest.mark.sql
@@ -198,7 +81,11 @@ def test_what_is_left_of_an_expired_id_are_its_transitions(ask: Ask, prod: Clust
     gone.takeover()
     factories.save_histories(prod, [*gone.written, Tombstone("gone-1", factories.now_ms() - 1_000)])
     assert not Transaction.objects.exists()
-    ask("transactions/prod/gone-1", 404)
+    found = ask("transactions/prod/gone-1")
+    assert (found["state"], found["application"], found["partitions"]) == ("Dead", "gone", [])
+    assert [each["kind"] for each in found["recent"]][:1] == ["expiry"]
+    assert found["offers"] == []
+    ask("transactions/prod/never-1", 404)
     items = ask("transitions?transactional_id=gone-1")["items"]
     assert items[0]["kind"] == "expiry"
     assert {item["application"] for item in items} == {"gone"}
@@ -215,18 +102,10 @@ def test_paging_over_equal_instants_loses_and_doubles_nothing(ask: Ask, prod: Cl
     TransitionRecord.objects.update(at_ms=1_795_000_000_000)
     every = {(row.cluster.name, row.log_partition, row.log_offset) for row in TransitionRecord.objects.all()}
     for query in ("", "&kind=takeover", "&confidence=probable", "&application=taken"):
-        found = _walked(ask, f"transitions?limit=1{query}")
+        items = all_items(ask, f"transitions?limit=1{query}")
+        found = [(item["cluster"], item["partition"], item["offset"]) for item in items]
         assert len(found) == len(set(found)) > 0
         assert query or set(found) == every
-
-
-def _walked(ask: Ask, path: str) -> list[tuple[str, int, int]]:
-    found, after = [], ""
-    while after is not None:
-        body = ask(f"{path}&cursor={after}")
-        found += [(item["cluster"], item["partition"], item["offset"]) for item in body["items"]]
-        after = body["next"]
-    return found
 
 
 @pytest.mark.sql
@@ -238,10 +117,7 @@ def test_ids_of_an_application_are_walked_through_whatever_their_length(ask: Ask
             factories.transaction(of, f"{same}-{n}", state, application="long")
         factories.transaction(of, "short-1", application="short")
     for query, wanted in (("", 10), ("&cluster=other", 5), ("&state=Empty", 2), ("&state=open", 8)):
-        found, after = [], ""
-        while after is not None:
-            body = ask(f"transactions?app=long&limit=2{query}&cursor={after}")
-            found += [(item["cluster"], item["transactional_id"]) for item in body["items"]]
-            after = body["next"]
+        items = all_items(ask, f"transactions?app=long&limit=2{query}")
+        found = [(item["cluster"], item["transactional_id"]) for item in items]
         assert len(found) == len(set(found)) == wanted
         assert found == sorted(found)

@@ -34,13 +34,6 @@ UNKNOWN = (
 
 
 @pytest.fixture
-def prod() -> Cluster:
-    of = factories.cluster()
-    factories.tail_collectors(of)
-    return of
-
-
-@pytest.fixture
 def token(capsys: pytest.CaptureFixture[str]) -> str:
     call_command("create_token", "test")
     return capsys.readouterr().out.strip()
@@ -150,9 +143,3 @@ def test_documents_name_no_path_that_does_not_exist() -> None:
             wrong.append((path, document))
     assert len(named_paths()) > 10
     assert wrong == []
-    readme = (ROOT / "README.md").read_text()
-    (line,) = re.findall(r"`/api/v1/` has (.+?), described at", readme, re.DOTALL)
-    nouns = set(re.findall(r"`([\w/-]+)`", line))
-    assert nouns == {path.removeprefix("/").split("/")[0] for path in known if path.count("/") == 1} - {
-        "", "docs", "openapi.json", "…",
-    } | {"history/applications", "history/ids", "history/days"}  # fmt: skip

@@ -12,7 +12,7 @@ from django.test import Client
 
 from dashboard.config import ClusterConfig, Config
 from dashboard.history import parquet
-from fenceline.reports import Manifest
+from fenceline.history.reports import Manifest
 from tests.web import factories, history_reports, roles
 
 pytestmark = pytest.mark.django_db
@@ -90,7 +90,7 @@ def test_an_application_and_a_rank_narrow_the_ids(reader: Client, manifest: Mani
 @pytest.mark.parametrize(
     ("query", "status", "said"),
     [
-        ("cluster=nowhere", 404, "no cluster"),
+        ("cluster=nowhere", 404, "No cluster"),
         ("first_day=2026-12-01&last_day=2026-11-01", 400, "begin before they end"),
         ("first_day=2000-01-01", 400, "up to 1100 days"),
         ("first_day=yesterday", 422, "first_day"),

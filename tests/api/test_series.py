@@ -178,28 +178,6 @@ def test_an_unknown_subject_is_not_found(ask: Ask, path: str) -> None:
     assert ask(path, 404)["detail"]
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize(
-    ("asked", "words"),
-    [
-        ("from=2026-11-24T03:00:00Z&to=2026-11-24T02:00:00Z", "earlier instant comes first"),
-        ("from=2019-01-01&to=2026-11-24", "longer than 400 days"),
-        ("to=2026-11-24", "a range that has an end needs a start"),
-        ("from=yesterday", "no instant"),
-        ("from=9999-12-31T23:59:59Z", "is not before"),
-        ("last=fortnight", "none of"),
-    ],
-)
-def test_a_wrong_range_gets_a_clear_text(ask: Ask, path: str, asked: str, words: str) -> None:
-    assert words in ask(f"{path}?{asked}", 400)["detail"]
-
-
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("asked", ["steps=9", "steps=501", "steps=many"])
-def test_a_number_of_steps_out_of_range_is_refused(ask: Ask, path: str, asked: str) -> None:
-    assert "steps" in ask(f"{path}?{asked}", 422)["detail"]
-
-
 def test_no_range_has_more_steps_than_were_asked_for(ask: Ask, prod: Cluster) -> None:
     now = factories.now_ms()
     series.observed(prod)

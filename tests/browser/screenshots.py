@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import tempfile
+import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +15,8 @@ from tests.browser.conftest import NAME, PASSWORD, ROOT, Server
 from tests.chromium import ARGUMENTS, executable
 
 FOLDER = ROOT / "docs" / "screenshots"
+#: Of which release each picture is, and the digest of the templates that it shows.
+TAKEN = FOLDER / "taken.json"
 SIZE = {"width": 1280, "height": 860}
 
 
@@ -24,6 +29,13 @@ class Picture(NamedTuple):
     path: str
     opens_row: bool = False
 
+    def digest(self) -> str:
+        """Return the digest of the templates of its page, with those that every page has."""
+        folder = self.path.split("/")[1].partition("?")[0] or "overview"
+        templates = ROOT / "templates"
+        files = [templates / "base.html", *templates.glob("components/*"), *templates.glob(f"{folder}/*")]
+        return hashlib.sha256(b"".join(file.read_bytes() for file in sorted(files))).hexdigest()[:16]
+
 
 PICTURES = (
     Picture("overview", "incidents", "/"),
@@ -33,6 +45,11 @@ PICTURES = (
     Picture("alerts", "alerts", "/alerts"),
     Picture("action", "acting", "/actions", opens_row=True),
 )
+
+
+def release() -> str:
+    """Return the version of this checkout."""
+    return str(tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"])
 
 
 def main() -> None:
@@ -47,6 +64,8 @@ def main() -> None:
             chromium.close()
         finally:
             server.stop()
+    taken = {picture.name: {"release": release(), "templates": picture.digest()} for picture in PICTURES}
+    TAKEN.write_text(json.dumps(taken, indent=1) + "\n")
 
 
 def _take_all(server: Server, chromium: Browser) -> None:
@@ -58,6 +77,12 @@ def _take_all(server: Server, chromium: Browser) -> None:
         if picture.opens_row:
             page.goto(page.locator("a[data-row]").first.get_attribute("href") or "")
         page.locator('#live[data-socket="up"]').wait_for()
+        page.locator('[aria-busy="true"]').wait_for(state="detached")
+        for plot in page.locator(".plot").all():
+            # Charts below the picture are drawn when they come into view.
+            box = plot.bounding_box()
+            if box is not None and box["y"] < SIZE["height"]:
+                plot.locator(".main-svg").first.wait_for(state="attached")
         page.screenshot(path=FOLDER / f"{picture.name}.png")
         print(f"docs/screenshots/{picture.name}.png")
 

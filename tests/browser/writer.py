@@ -87,9 +87,7 @@ def reset(kind: str, ids: int = 300) -> None:
         _FILLED[kind](prod)
     if kind == "watched":
         factories.tail_collectors(prod)
-        factories.partition_collectors(prod)
-        factories.checkpoint_collector(prod)
-        factories.action_collector(prod)
+        factories.collectors(prod, "partitions", "groups", "recoveries", "checkpoints", "actions")
     if kind == "blind":
         factories.collector(prod, seen_through_ms=factories.now_ms() - 95_000, error="connection refused")
         factories.gap(prod)
@@ -104,7 +102,7 @@ def _clear() -> None:
 
 def _alerts(prod: Cluster, kind: str) -> None:
     if kind in ("alerts", "watched"):
-        factories.alert_collector(prod)
+        factories.collectors(prod, "alerts")
     if kind == "alerts":
         scenarios.busy_transactions(prod, 20)
         scenarios.busy_alerts(prod)

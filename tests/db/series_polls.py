@@ -7,16 +7,15 @@ from typing import Any
 
 from django.db import transaction
 
-from collectors.kafka.partitions import ObservedPartitions
 from dashboard.models import Cluster, Series
 from dashboard.runtime.leases import Lease
 from dashboard.series.queries import SubjectReading, read_series
 from dashboard.series.store import SOURCES, SeriesSample, extend_span, save_samples
 from fenceline.facts import TopicPartition
-from fenceline.kafka.partitions import KnownPartition, PartitionPlace, PartitionVerdict
+from fenceline.history.time_range import TimeRange
+from fenceline.kafka.partitions import KnownPartition, ObservedPartitions, PartitionPlace, PartitionVerdict
 from fenceline.series import packing
 from fenceline.series.points import SeriesKind, Values
-from fenceline.time_range import TimeRange
 from tests.db.conftest import NOW_MS
 
 Take = Callable[..., Lease]

@@ -22,8 +22,8 @@ from dashboard.runtime import collector_store
 from dashboard.system.access import ROLES, Actor
 from fenceline.facts import Confidence, TransitionKind
 from fenceline.kafka.transactional_ids import key_of
+from fenceline.losses.recoveries import RecoveryOutcome
 from fenceline.plans.plan import LIVES_MS, Act, Plan, Refusal, RefusalReason, SubjectPlan
-from fenceline.recoveries import RecoveryOutcome
 from tests.db import factories
 from tests.db.conftest import NOW_MS
 

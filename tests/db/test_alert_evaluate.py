@@ -15,7 +15,6 @@ from django.test.utils import CaptureQueriesContext
 from dashboard.alerts import alert_set
 from dashboard.alerts import evaluate as evaluate_alerts
 from dashboard.models import Alert, AlertChange, Channel, Cluster, Delivery, FindingRecord, Incident
-from dashboard.runtime.leases import LeaseLost
 from fenceline.alerts.limits import Alerting
 from fenceline.facts import Finding, Severity
 from fenceline.owners import Owner
@@ -83,16 +82,6 @@ def test_findings_opened_and_closed_between_two_ticks_are_accounted_for(scenario
     assert decisions() == [why, [[pager.pk, "quiet", "its firing was not notified there"]]]
 
 
-def test_an_alert_that_ends_within_group_wait_is_not_notified(scenario: AlertScenario) -> None:
-    channel(group_wait_s=30)
-    scenario.run_seconds(4, finding())
-    assert scenario.run_seconds(3) + scenario.run_later(60) == 0
-    assert [each[0][2] for each in decisions()] == [
-        "it was over before anybody there was notified",
-        "its firing was not notified there",
-    ]
-
-
 def test_an_alert_that_ended_before_the_first_tick_is_not_notified(take: Take) -> None:
     scenario = AlertScenario(take)
     for _ in range(3):
@@ -114,20 +103,6 @@ def test_a_long_pause_is_caught_up_with_in_portions(
         scenario.tick()
     assert Alert.objects.filter(fired_ms__isnull=False).count() == 10
     assert AlertChange.objects.filter(new="firing").count() == 10
-
-
-def test_an_alert_without_visibility_neither_opens_nor_ends(scenario: AlertScenario) -> None:
-    channel()
-    scenario.run_second(finding())
-    scenario.run_seconds(5, blind=True)
-    assert alert().state == "pending"
-    scenario.run_second(finding())
-    assert alert().state == "firing"
-    scenario.run_second()
-    scenario.run_seconds(5, blind=True)
-    assert alert().state == "firing"
-    scenario.run_second()
-    assert alert().state == "resolved"
 
 
 def test_the_evaluation_counts_ticks(scenario: AlertScenario, settings: Any) -> None:
@@ -214,9 +189,7 @@ def test_a_tick_without_changes_writes_nothing(scenario: AlertScenario) -> None:
     rev = Cluster.objects.get().rev
     scenario.run_seconds(5, finding())
     assert Cluster.objects.get().rev == rev
-    with CaptureQueriesContext(
-        connection,
-    ) as caught:
+    with CaptureQueriesContext(connection) as caught:
         scenario.tick()
     written = [each["sql"] for each in caught if each["sql"].startswith(("INSERT", "UPDATE", "DELETE"))]
     # The lease, and what `look` delivers.
@@ -247,17 +220,6 @@ def test_queries_grow_slowly_with_those_that_change(scenario: AlertScenario) -> 
     assert len(caught) <= 60
 
 
-def test_a_fenced_tick_writes_nothing(scenario: AlertScenario, take: Take) -> None:
-    channel(group_wait_s=0)
-    scenario.run_seconds(1, finding())
-    scenario.evaluate(finding())
-    take(evaluate_alerts.NAME, previous=scenario.alerts.token)
-    with pytest.raises(LeaseLost):
-        scenario.tick()
-    assert alert().state == "pending"
-    assert not Delivery.objects.exists()
-
-
 def test_a_second_tick_of_the_same_instant_writes_nothing(scenario: AlertScenario) -> None:
     channel(group_wait_s=0)
     scenario.run_seconds(1, finding())
@@ -284,11 +246,8 @@ def random_findings(dice: random.Random) -> list[Finding]:
     ]
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_random_findings_give_every_change_one_outcome_per_channel(
-    scenario: AlertScenario, seed: int
-) -> None:
-    dice = random.Random(seed)
+def test_random_findings_give_every_change_one_outcome_per_channel(scenario: AlertScenario) -> None:
+    dice = random.Random(0)
     made = [
         channel("all", min_severity="info", group_interval_s=2, repeat_interval_s=20),
         channel("one", matchers=[["alertname", "=~", "l.*"]], group_by=["subject"]),

@@ -4,6 +4,8 @@ suppression.
 
 from __future__ import annotations
 
+import pytest
+
 from dashboard.alerts import evaluate as evaluate_alerts
 from dashboard.models import Alert, AlertChange, Channel, Delivery
 from fenceline.facts import Severity
@@ -35,6 +37,14 @@ def test_a_silenced_alert_is_notified_once_the_silence_ends(scenario: AlertScena
     assert decisions() == [[]]
     assert scenario.run_later(10, finding()) + scenario.run_later(10, finding()) == 1
     assert decisions()[0][0][1] == "delivery"
+
+
+@pytest.mark.parametrize("written", ["late", "coordinator_overdue"])
+def test_a_silence_matches_both_names_of_a_rule(scenario: AlertScenario, written: str) -> None:
+    channel()
+    silence(60, scenario, value=written)
+    scenario.run_seconds(5, finding(rule="coordinator_overdue"))
+    assert (alert().state, alert().quiet[0][0], message_reasons()) == ("firing", "silenced", [])
 
 
 def test_an_alert_silenced_until_its_end_records_the_silence(scenario: AlertScenario) -> None:

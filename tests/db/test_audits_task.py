@@ -20,7 +20,7 @@ from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.history import audit_store, audits
 from dashboard.models import AuditViolationRecord, Collector, FindingRecord, GapRecord, Query
 from dashboard.runtime import loop
-from dashboard.runtime.leases import Lease, LeaseLost
+from dashboard.runtime.leases import Lease
 from dashboard.tasks import audits as task
 from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditManifest, AuditVerdict, audits_folder
 from fenceline.spark.records import QueryState
@@ -208,24 +208,15 @@ def test_a_store_that_cannot_be_read_is_a_gap_and_rows_stay(
 
 def test_nothing_runs_without_a_url(take: Take, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[str] = []
-    monkeypatch.setattr(task.poll_audits, "apply_async", lambda args, **_: sent.append(args[0]))
+    monkeypatch.setattr(task.polled.task, "apply_async", lambda args, **_: sent.append(args[0]))
     configure(settings, "")
-    task.start()
-    task.poll_audits("prod")
+    task.polled.start()
+    task.polled.task("prod")
     assert sent == []
     assert not Collector.objects.exists()
     configure(settings, "file:///audits")
-    task.start()
+    task.polled.start()
     assert sent == ["prod"]
-
-
-def test_a_lost_lease_saves_nothing(folder: Path, take: Take) -> None:
-    lease = take(audit_store.NAME)
-    take(audit_store.NAME, previous=lease.token)
-    leave_audit(folder, violated())
-    with pytest.raises(LeaseLost):
-        poll(lease)
-    assert rows() == []
 
 
 def tick(judge: Lease) -> None:

@@ -102,6 +102,23 @@ def test_a_save_that_fails_loses_nothing(
     poll_until(lease, lambda: Batch.objects.count() == 3, "every batch is saved after all")
 
 
+def test_folders_that_are_not_searched_are_noted(root: Path, take: Callable[..., Lease]) -> None:
+    make(root / "orders", range(1))
+    (root / "orders_table" / "_delta_log").mkdir(parents=True)
+    lease = take(checkpoint_store.NAME)
+    collector = Collector.objects.filter(name=checkpoint_store.NAME)
+
+    def skipped() -> Any:
+        return collector.get().detail.get("skipped")
+
+    log = str(root / "orders_table" / "_delta_log")
+    wanted = {str(root): [["_delta_log", 1, log]]}
+    poll_until(lease, lambda: skipped() == wanted, "it is noted")
+    (root / "orders_table" / "_delta_log").rmdir()
+    task._collectors.clear()
+    poll_until(lease, lambda: skipped() == {}, "it is forgotten")
+
+
 def test_an_unreadable_root_is_a_gap_until_it_is_readable(root: Path, take: Callable[..., Lease]) -> None:
     root.rmdir()
     lease = take(checkpoint_store.NAME)
@@ -139,13 +156,13 @@ def test_only_clusters_with_a_root_are_polled(
     configure(settings, *[tmp_path] * roots, limits=Limits(checkpoints_every_s=every_s))
     messages: list[str] = []
     monkeypatch.setattr(
-        task.poll_checkpoints, "apply_async", lambda arguments, **options: messages.append(arguments[0])
+        task.polled.task, "apply_async", lambda arguments, **options: messages.append(arguments[0])
     )
     monkeypatch.setattr(loop, "run_slice", lambda *arguments, **options: messages.append("ran"))
-    task.start()
+    task.polled.start()
     assert messages == sent
-    task.poll_checkpoints("other")
+    task.polled.task("other")
     assert "ran" not in messages
     if sent:
-        task.poll_checkpoints("prod")
+        task.polled.task("prod")
         assert messages[-1] == "ran"

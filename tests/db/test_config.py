@@ -9,7 +9,7 @@ import pytest
 
 from dashboard.config import CheckpointRoot, Config, ConfigError, load_config
 from fenceline.alerts.limits import Alerting
-from fenceline.collecting import EngineKind
+from fenceline.engines.answers import EngineKind
 from fenceline.limits import Limits
 
 GOOD = """
@@ -101,6 +101,11 @@ def test_without_a_file_no_cluster_is_configured() -> None:
             "[limits]\nopen_to_long_s = 3",
             "unknown key 'limits.open_to_long_s'; did you mean 'open_too_long_s'?",
         ),
+        (
+            "[limits]\nrotations_per_day = 9",
+            "'limits.rotations_per_day' was removed; delete it. The rule epoch_burn was removed: the page",
+        ),
+        ("[state_keys]", "'state_keys' was removed; delete it. Spark itself reads"),
         ("[limits]\nopen_too_long_s = 0", "limits.open_too_long_s must be a number of seconds above 0"),
         ('[limits]\nopen_too_long_s = "1m"', "must be a number of seconds above 0, not '1m'"),
         ("[limits]\nopen_too_long_s = true", "must be a number of seconds above 0"),

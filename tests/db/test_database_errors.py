@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from django.db import DatabaseError, IntegrityError, OperationalError, connection, transaction
+from django.db import (
+    DatabaseError,
+    IntegrityError,
+    InterfaceError,
+    OperationalError,
+    connection,
+    connections,
+    transaction,
+)
 
 from dashboard.runtime import database_errors, write_transactions
 from dashboard.runtime.database_errors import RepeatedInVain, explain_error, log_line
 from dashboard.runtime.write_transactions import PAUSES_S, retry_write
+from tests.sql import switch_database
 
 pytestmark = pytest.mark.sql
 
@@ -59,7 +69,9 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> None:
         ("57P01", "cannot be reached"),
         ("57P03", "cannot be reached"),
         ("08006", "cannot be reached"),
+        ("53400", "has run out of a resource"),
         ("", "cannot be reached"),
+        ("58030", "system of the database's server"),
     ],
 )
 def test_each_error_has_its_own_text(sqlstate: str, said: str) -> None:
@@ -102,6 +114,50 @@ def test_a_sqlite_file_of_something_else_is_not_called_unreachable(tmp_path: Pat
     with pytest.raises(sqlite3.DatabaseError) as raised:
         sqlite3.connect(path).execute("SELECT 1 FROM t")
     assert "is not a database" in explain_error(_django(raised.value)).text
+
+
+def unknown_sqlite_errors() -> Iterator[sqlite3.Error]:
+    """Yield what SQLite answers to a pattern, a statement and a text that it does not take."""
+    opened = sqlite3.connect(":memory:")
+    opened.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 1_000)
+    for statement, values in (
+        ("SELECT 1 WHERE 'a' LIKE ? ESCAPE '\\'", ["x" * 900 + "%"]),
+        ("SELEC 1", []),
+        ("SELECT ?", ["x" * 2_000]),
+    ):
+        opened.setlimit(sqlite3.SQLITE_LIMIT_LIKE_PATTERN_LENGTH, 100)
+        with pytest.raises(sqlite3.Error) as raised:
+            opened.execute(statement, values).fetchall()
+        yield raised.value
+
+
+def test_an_unknown_error_of_sqlite_is_not_called_unreachable() -> None:
+    for cause in unknown_sqlite_errors():
+        explanation = explain_error(_django(cause))
+        assert explanation.status == 500
+        assert "cannot be reached" not in explanation.text
+        assert "Try again" not in explanation.text
+
+
+@postgresql
+@pytest.mark.django_db(transaction=True)
+def test_a_lost_connection_is_called_unreachable() -> None:
+    texts = []
+    for _ in range(2):  # The first has the server's code, the second finds the connection closed.
+        with pytest.raises((OperationalError, InterfaceError)) as raised, connection.cursor() as cursor:
+            cursor.execute("SELECT pg_terminate_backend(pg_backend_pid())")
+        texts.append(explain_error(raised.value).text)
+    connection.close()
+    assert all("cannot be reached" in text for text in texts)
+
+
+@postgresql
+@pytest.mark.django_db(transaction=True)
+def test_a_server_that_does_not_answer_is_called_unreachable() -> None:
+    away = connections.configure_settings({"default": {**connections.settings["default"], "PORT": "1"}})
+    with switch_database(away["default"]), pytest.raises(OperationalError) as raised:
+        connection.ensure_connection()
+    assert "cannot be reached" in explain_error(raised.value).text
 
 
 def test_a_missing_table_asks_for_the_migrations() -> None:

@@ -10,10 +10,12 @@ from django.conf import settings as django_settings
 from django.core.management import call_command
 
 import manage
-from dashboard.alerts import channels, demo_channel
+from dashboard.alerts import channels, demo_receiver, validation
+from dashboard.alerts.signing import signature_header
 from dashboard.models import AuditEntry, Channel
 from dashboard.system import access
 from fenceline.alerts.limits import Alerting
+from sandbox.receiver.messages import signature_problem
 
 pytestmark = pytest.mark.django_db
 
@@ -138,7 +140,34 @@ def test_a_name_that_is_taken_is_said_and_stops_no_start(
 @pytest.mark.parametrize(
     ("url", "expected"), [(HOOK, True), (f"{HOOK}s", False), ("https://a.example/hook", False)]
 )
-def test_only_the_receiver_s_own_channel_is_known_as_such(url: str, expected: bool) -> None:
-    row = Channel(url=url)
-    assert demo_channel.is_demo(row, FIRST) is expected
-    assert not demo_channel.is_demo(row, "")
+def test_only_the_receiver_s_own_address_is_known_as_such(settings: Any, url: str, expected: bool) -> None:
+    settings.DEMO_RECEIVER = FIRST
+    assert demo_receiver.is_demo_receiver(url) is expected
+    settings.DEMO_RECEIVER = ""
+    assert not demo_receiver.is_demo_receiver(url)
+
+
+def test_another_channel_to_the_receiver_signs_with_the_secret_that_it_knows(
+    settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(settings, FIRST, monkeypatch)
+    second = channels.add(channels.ChannelDraft("second", "webhook", HOOK), by="ada")
+    assert second.secret == SECRET
+    headers = {
+        "webhook-id": "msg_1",
+        "webhook-timestamp": "1795000000",
+        "webhook-signature": signature_header([second.secret], "msg_1", 1_795_000_000, b"{}"),
+    }
+    assert signature_problem(headers, b"{}", SECRET, now_s=1_795_000_000) == ""
+    other = channels.add(channels.ChannelDraft("other", "webhook", "https://hooks.example/a"), by="ada")
+    assert other.secret not in ("", SECRET)
+
+
+@pytest.mark.parametrize("kind", ["webhook", "alertmanager"])
+def test_a_channel_whose_messages_the_receiver_would_refuse_is_not_saved(
+    settings: Any, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    start(settings, FIRST, monkeypatch)
+    row = channels.add(channels.ChannelDraft("a", kind, "https://hooks.example/a"), by="ada")
+    with pytest.raises(validation.Unfit, match="The demo's receiver"):
+        channels.change(row, channels.ChannelDraft("a", kind, HOOK))

@@ -17,12 +17,12 @@ import pytest
 from collectors.engines import collector as collecting
 from collectors.engines.collector import EnginesCollector
 from dashboard.config import ClusterConfig, Config, EngineEndpoint
+from dashboard.engines import queries as engines
+from dashboard.engines import store
 from dashboard.models import Cluster, ConnectorRecord, FlinkJob, FlinkRunRecord, GapRecord
-from dashboard.runtime.leases import Lease, LeaseLost
-from dashboard.streaming import engines
-from dashboard.streaming import engines_store as store
+from dashboard.runtime.leases import Lease
 from dashboard.tasks import engines as task
-from fenceline.collecting import EngineKind
+from fenceline.engines.answers import EngineKind
 from fenceline.limits import Limits
 from tests.db.conftest import NOW_MS
 
@@ -228,14 +228,6 @@ def test_configured_headers_are_sent(take: Take, serve: Serve) -> None:
     worker = serve(recorded("connect-4.2"))
     save(take(store.NAME), connect(worker.url, headers={"Authorization": "Basic abc"}))
     assert {each["Authorization"] for each in worker.headers} == {"Basic abc"}
-
-
-def test_a_lost_lease_saves_nothing(take: Take, serve: Serve) -> None:
-    lease = take(store.NAME)
-    take(store.NAME, previous=lease.token)
-    with pytest.raises(LeaseLost):
-        save(lease, flink(serve(recorded("flink-2.1")).url))
-    assert not FlinkRunRecord.objects.exists()
 
 
 def test_the_task_polls_and_saves(take: Take, serve: Serve, settings: Any) -> None:

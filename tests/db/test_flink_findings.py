@@ -11,7 +11,7 @@ from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.models import FindingRecord, FlinkCheckpointRecord, FlinkJob, Incident, Transaction
 from dashboard.runtime.leases import Lease
-from fenceline.flink.records import Committable
+from fenceline.engines.flink.records import Committable
 from tests.db import factories
 from tests.db.conftest import NOW_MS
 

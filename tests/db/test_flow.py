@@ -20,12 +20,12 @@ from dashboard.runtime.leases import Lease
 from dashboard.transactions import store
 from dashboard.transactions.topic_tallies import LONG_S, SHORT_S
 from fenceline.facts import TopicPartition, TopicPartitions, TransactionRecord, TransactionState
-from fenceline.histograms import bucket_of, unpack_histogram
+from fenceline.history.time_range import last_range
 from fenceline.kafka.counting import MOST_TOPICS, OFFSETS_TOPIC
 from fenceline.kafka.group_observation import ObservedGroups, SeenGroup
 from fenceline.kafka.groups import Committed
 from fenceline.limits import Retention
-from fenceline.time_range import last_range
+from fenceline.series.histograms import bucket_of, unpack_histogram
 from tests.db.conftest import NOW_MS
 from tests.factories import tail_batch
 from tests.unit.flow_topologies import Topology, topology

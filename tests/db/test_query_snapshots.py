@@ -13,12 +13,12 @@ from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.models import FindingRecord, PartitionRecord, Query, Run
 from dashboard.streaming.rule_input import Queries
 from fenceline.facts import Severity, TopicPartition
+from fenceline.findings.visibility import Sense
 from fenceline.kafka.log_start_history import LogStarts
 from fenceline.limits import Limits
 from fenceline.snapshot import BlockedQueryFacts
 from fenceline.spark.queries import QueryStatus, UnusableFile
 from fenceline.spark.records import Damage, DecisionOutcome, QueryState
-from fenceline.visibility import Sense
 from tests.db import factories
 from tests.db.conftest import NOW_MS
 from tests.db.factories import batch, decision, decision_end, decision_row, prod, query, sink_transaction
@@ -243,21 +243,27 @@ def test_two_generations_of_a_sink() -> None:
     assert read().writers.startswith("generation 1 of its sink has decided at")
 
 
-@pytest.mark.parametrize(("moved_s_ago", "is_told"), [(599, True), (601, False)])
-def test_two_folders_with_one_id_that_both_progress_are_two_writers(moved_s_ago: int, is_told: bool) -> None:
-    query("a", checkpoint="file:///a", finished_ms=NOW_MS)
-    query("b", checkpoint="file:///b", finished_ms=NOW_MS - moved_s_ago * 1_000)
+@pytest.mark.parametrize(("moved_s_ago", "is_told"), [(599, True), (601, False), (None, False)])
+def test_two_folders_with_one_id_that_both_progress_are_two_writers(
+    moved_s_ago: int | None, is_told: bool
+) -> None:
+    query("a", checkpoint="file:///a", advanced_ms=NOW_MS)
+    moved_ms = None if moved_s_ago is None else NOW_MS - moved_s_ago * 1_000
+    query("b", checkpoint="file:///b", advanced_ms=moved_ms)
     found = Queries(prod().pk).read_statuses(now_ms=NOW_MS)
     assert all(bool(each.writers) is is_told for each in found)
 
 
-def test_events_dropped_in_the_newest_run_are_counted() -> None:
-    row = query(run_id="r-2")
-    run(row, dropped=9)
-    reader = Queries(prod().pk)
-    assert read(reader).dropped == 0
-    run(row, "r-2", dropped=4)
-    assert (read(reader).dropped, read(reader).dropped_ms) == (4, NOW_MS)
+@pytest.mark.parametrize(("number", "planned_ms", "is_told"), [(1, NOW_MS, False), (2, NOW_MS + 1, True)])
+def test_two_folders_that_share_their_newest_batch_are_copies(
+    number: int, planned_ms: int, is_told: bool
+) -> None:
+    first = query("a", checkpoint="file:///a", advanced_ms=NOW_MS, planned=9)
+    second = query("b", checkpoint="file:///b", advanced_ms=NOW_MS, planned=3)
+    batch(first, planned_ms=NOW_MS)
+    batch(second, planned_ms=planned_ms)
+    found = Queries(prod().pk).read_statuses(now_ms=NOW_MS)
+    assert all(bool(each.writers) is is_told for each in found), f"case {number}"
 
 
 WHERE = TopicPartition("orders", 0)
@@ -365,6 +371,7 @@ def test_a_tick_reads_along_indexes(take: Any) -> None:
     """Millions of batches and decisions lie beside the few that a tick is about."""
     row = query(finished=2)
     finished(row, 2)
+    factories.partition()
     decision_row(row, decision(3))
     reader = Queries(prod().pk)
     with CaptureQueriesContext(connection) as first:

@@ -10,7 +10,7 @@ import pytest
 
 from dashboard.models import Cluster, Collector, GapRecord, Recent, StateCount, Transaction
 from dashboard.runtime import collector_store, leases
-from dashboard.runtime.leases import Lease, LeaseLost
+from dashboard.runtime.leases import Lease
 from dashboard.transactions import reconcile_store, store
 from dashboard.transactions.reconcile_store import ReconciledRows
 from fenceline.facts import TailBatch, Tombstone, TopicPartitions, TransactionRecord, TransactionState
@@ -137,19 +137,6 @@ def test_an_id_deleted_by_its_coordinator_is_removed_and_its_history_expires(
     assert save(reconciler, reconciliation_of(Correction(Tombstone("a"), known_row(reconciler, "a")))) == 1
     assert states() == {}
     assert Recent.objects.get().expired_ms == NOW_MS
-
-
-def test_a_fenced_reconciler_writes_nothing(tail: Lease, reconciler: Lease, take: Take) -> None:
-    read(tail, batch_of(record("a")))
-    judged = known_row(reconciler, "a")
-    take(reconcile_store.NAME, previous=reconciler.token)
-    with pytest.raises(LeaseLost):
-        save(
-            reconciler,
-            reconciliation_of(Correction(record("a", TransactionState.COMPLETE_ABORT), judged), requests=9),
-        )
-    assert states() == {"Ongoing": 1}
-    assert Collector.objects.get(name="reconcile").requests == 0
 
 
 def test_a_poll_without_changes_raises_no_revision(tail: Lease, reconciler: Lease) -> None:

@@ -8,8 +8,11 @@ from datetime import UTC, datetime
 import pytest
 
 from dashboard.models import (
+    AbortedCommit,
     AddedOffsetsRecord,
     Cluster,
+    DeletedPartition,
+    DroppedOffset,
     FindingRecord,
     GapRecord,
     Recent,
@@ -45,6 +48,10 @@ def add(days_ago: float, number: int = 0) -> None:
         cluster=cluster, producer_id=number + at_ms, log_partition=1, producer_epoch=0, offsets="[]", total=0,
         unread=0, read_ms=at_ms,
     )  # fmt: skip
+    DeletedPartition.objects.create(cluster=cluster, topic=f"t-{at_ms}", partition=number, deleted_ms=at_ms)
+    DroppedOffset.objects.create(
+        cluster=cluster, group_id="g", topic="t", partition=number, offset=0, dropped_ms=at_ms
+    )
     GapRecord.objects.create(cluster=cluster, source="s", scope="s", since_ms=0, until_ms=at_ms, reason="r")
     FindingRecord.objects.create(
         cluster=cluster, rule="r", subject="s", fingerprint=f"{number} {at_ms}".encode(), severity="info",
@@ -55,6 +62,10 @@ def add(days_ago: float, number: int = 0) -> None:
         confidence="certain", producer_id=1, producer_epoch=1, topic_id="t", log_partition=0,
         log_offset=number + at_ms, opened_ms=at_ms, closed_ms=at_ms, outcome="resumed", rev=1,
     )  # fmt: skip
+    AbortedCommit.objects.create(
+        cluster=cluster, key=b"k", transactional_id="a", producer_id=1, started_ms=number + at_ms,
+        committed_ms=at_ms,
+    )  # fmt: skip
 
 
 def remaining_rows() -> dict[str, int]:
@@ -64,9 +75,12 @@ def remaining_rows() -> dict[str, int]:
         "hours": Tally.objects.filter(span_s=3600).count(),
         "recents": Recent.objects.count(),
         "offsets": AddedOffsetsRecord.objects.count(),
+        "deleted": DeletedPartition.objects.count(),
+        "dropped": DroppedOffset.objects.count(),
         "gaps": GapRecord.objects.count(),
         "findings": FindingRecord.objects.count(),
         "recoveries": Recovery.objects.count(),
+        "commits": AbortedCommit.objects.count(),
     }
 
 
@@ -83,7 +97,7 @@ def test_each_table_has_its_own_retention(take: Callable[..., Lease]) -> None:
     prune_all(take(retention.NAME))
     assert remaining_rows() == {
         "transitions": 2, "minutes": 1, "hours": 5, "recents": 2, "offsets": 2, "gaps": 3, "findings": 3,
-        "recoveries": 2,
+        "recoveries": 2, "deleted": 2, "dropped": 2, "commits": 2,
     }  # fmt: skip
 
 
@@ -99,7 +113,7 @@ def test_rows_are_deleted_in_portions(take: Callable[..., Lease], monkeypatch: p
     monkeypatch.setattr(retention, "AT_ONCE", 2)
     for number in range(5):
         add(400, number)
-    assert prune_all(take(retention.NAME)) == 8 * 3
+    assert prune_all(take(retention.NAME)) == 11 * 3
     assert set(remaining_rows().values()) == {0}
 
 

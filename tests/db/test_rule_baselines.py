@@ -1,15 +1,14 @@
-"""Proves what the evaluation reads of minutes and hours: shares, baselines, series and epochs."""
+"""Proves what the evaluation reads of minutes and hours: shares, usual times and series."""
 
 from __future__ import annotations
 
 import pytest
 
 from dashboard.evaluation.baselines import PACE_MS, ClusterBaselines, RecentActivity
-from dashboard.models import Tally, Transaction
-from fenceline.baselines import Habit, UsualCommit
+from dashboard.models import Tally
 from fenceline.facts import TransitionKind
 from fenceline.limits import Limits
-from fenceline.snapshot import Repeated
+from fenceline.snapshot import Repeated, UsualCommit
 from tests.db import factories
 from tests.db.conftest import NOW_MS
 from tests.db.factories import HOUR_MS, MINUTE_MS
@@ -67,22 +66,6 @@ def test_one_id_is_read_of_an_application_that_makes_many(
     factories.transaction("payments-0a1b2c3d-p1-g1-s0")
     factories.counters(span_s=3_600, init=made)
     assert [each.sample_id for each in recent_activity(figures).applications] == [sample]
-
-
-def test_baselines_are_learned_from_the_previous_hours(figures: ClusterBaselines) -> None:
-    for hour in range(2, 40):
-        factories.counters(span_s=3_600, at_ms=AT_MS - hour * HOUR_MS, commit=90, reinit=10)
-    factories.counters(span_s=3_600, at_ms=AT_MS - HOUR_MS, commit=1, reinit=900)
-    factories.counters(span_s=3_600, at_ms=AT_MS, commit=1, reinit=900)
-    (found,) = recent_activity(figures, now_ms=AT_MS).applications
-    assert found.habits[TransitionKind.REINIT] == Habit(38, 10, 0.1)
-
-
-def test_idle_applications_have_no_baselines(figures: ClusterBaselines) -> None:
-    for hour in range(40):
-        factories.counters(span_s=3_600, at_ms=AT_MS - hour * HOUR_MS, commit=90, reinit=10)
-    (found,) = recent_activity(figures, now_ms=AT_MS).applications
-    assert found.habits == {}
 
 
 def test_the_usual_commit_time_is_that_of_the_last_day(figures: ClusterBaselines) -> None:
@@ -164,27 +147,3 @@ def test_a_commit_beyond_the_window_of_minutes_is_found_too(figures: ClusterBase
     for offset, ago_s in enumerate((3_000, 2_500, 2_000, 1_200, 1_100, 1_000)):
         factories.transition(TransitionKind.TIMEOUT, f"payments-{offset}", ago_s, offset=offset)
     assert [each.times for each in recent_activity(figures).timeouts] == [3]
-
-
-def epochs_per_hour(figures: ClusterBaselines, minutes: float, epoch: int, producer_id: int = 7) -> list[int]:
-    """Let the id be polled open at an epoch; return the epochs per hour of its application, where they are
-    known.
-    """
-    Transaction.objects.update(producer_epoch=epoch, producer_id=producer_id)
-    found = recent_activity(figures, now_ms=NOW_MS + int(minutes * MINUTE_MS)).applications
-    return [each.burn.per_hour for each in found if each.burn]
-
-
-def test_epochs_are_followed_from_poll_to_poll(figures: ClusterBaselines) -> None:
-    factories.transaction()
-    assert epochs_per_hour(figures, 0, 100) == []
-    assert epochs_per_hour(figures, 1, 5_100) == [], "too short a time to tell a pace from"
-    assert epochs_per_hour(figures, 6, 20_100) == [200_000]
-    assert epochs_per_hour(figures, 11, 30_100) == [163_636]
-    assert epochs_per_hour(figures, 16, 30_200) == [], "measured anew, it has become slow"
-
-
-def test_another_producer_id_does_not_reset_the_epoch_rate(figures: ClusterBaselines) -> None:
-    factories.transaction()
-    epochs_per_hour(figures, 0, 30_000)
-    assert epochs_per_hour(figures, 6, 17_234, producer_id=8) == [200_000]

@@ -19,7 +19,7 @@ from dashboard.models import (
     Query,
     SinkDecision,
 )
-from dashboard.runtime.leases import Lease, LeaseLost
+from dashboard.runtime.leases import Lease
 from dashboard.streaming import checkpoint_store
 from dashboard.streaming.operator_state import operator_states
 from dashboard.streaming.registry import find_or_add
@@ -300,14 +300,6 @@ def test_many_observations_are_saved_in_parts(save: Save) -> None:
     assert save(*(replace(each, planned=(), finished=()) for each in looks)) == 0
     assert rev() - before == 6, "nothing is new: the end alone"
     assert Query.objects.count() == 50
-
-
-def test_a_collector_that_lost_its_lease_saves_nothing(take: Callable[..., Lease]) -> None:
-    lost = take(checkpoint_store.NAME)
-    take(checkpoint_store.NAME, previous=lost.token)
-    with pytest.raises(LeaseLost):
-        checkpoint_store.save_checkpoints(lost, [checkpoint_look(3, 2)], (), gaps={}, now_ms=NOW_MS)
-    assert not Query.objects.exists()
 
 
 def test_a_file_without_a_time_counts_from_its_poll(save: Save) -> None:

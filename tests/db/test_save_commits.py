@@ -87,15 +87,6 @@ def test_a_batch_from_another_position_saves_nothing(lease: Lease, previous: int
     assert Collector.objects.get(name="consumer_offsets").records == 1
 
 
-def test_a_fenced_collector_saves_nothing_at_all(take: Take) -> None:
-    paused = take("consumer_offsets")
-    save(paused, batch_of({key(b"g"): value(1)}))
-    take("consumer_offsets", previous=paused.token)
-    with pytest.raises(LeaseLost):
-        save(paused, batch_of({key(b"g"): value(2)}, previous=10, end=20))
-    assert CommitRecord.objects.get().offset == 1
-
-
 @pytest.mark.parametrize("raw", [b"", b"\x00\xff", b"<script>", b"g" * 32_000, "עברית".encode(), b"a\\b"])
 def test_any_bytes_are_a_group(lease: Lease, raw: bytes) -> None:
     save(lease, batch_of({key(raw): value(1, NOW_MS, raw[:4096])}))

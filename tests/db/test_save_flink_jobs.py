@@ -16,10 +16,10 @@ import pytest
 
 from collectors.flink.collector import FlinkCollector
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
+from dashboard.engines import flink_jobs as queries
+from dashboard.engines import flink_store as store
 from dashboard.models import Cluster, Collector, FlinkCheckpointRecord, FlinkJob, GapRecord
 from dashboard.runtime.leases import Lease
-from dashboard.streaming import flink_jobs as queries
-from dashboard.streaming import flink_store as store
 from dashboard.tasks import flink as task
 from fenceline.limits import Limits
 from tests.db.conftest import NOW_MS

@@ -24,7 +24,7 @@ from dashboard.models import (
     GroupOffset,
     GroupRecord,
 )
-from dashboard.runtime.leases import Lease, LeaseLost
+from dashboard.runtime.leases import Lease
 from fenceline.facts import TopicPartition
 from fenceline.kafka.added_offsets import AddedOffset, AddedOffsets, unpack_offsets
 from fenceline.kafka.group_observation import ObservedGroups, PendingCommit, SeenGroup
@@ -76,9 +76,7 @@ def test_a_poll_becomes_rows(lease: Lease) -> None:
 
 def test_an_unchanged_poll_writes_no_group_until_the_row_is_old(lease: Lease) -> None:
     save(lease, groups_poll({"g": observed_group(THERE, offset=5)}))
-    with CaptureQueriesContext(
-        connection,
-    ) as queries:
+    with CaptureQueriesContext(connection) as queries:
         assert save(lease, groups_poll({"g": observed_group(THERE, offset=5)}, NOW_MS + 2_000)) == 0
     assert not [each for each in queries.captured_queries if "INTO dashboard_group" in each["sql"]]
     assert save(lease, groups_poll({"g": observed_group(THERE, offset=5)}, NOW_MS + 20_000)) == 1
@@ -150,6 +148,32 @@ def test_members_are_those_that_the_log_names(lease: Lease) -> None:
     assert Group.objects.get().members == 2
 
 
+@pytest.mark.parametrize(
+    ("number", "state", "members", "status"),
+    [
+        (1, "Stable", '{"a":["c","h",["elsewhere"]]}', "LEFT"),
+        (2, "Stable", '{"a":["c","h",["elsewhere"]],"b":["c","h",["t"]]}', "STOP"),
+        (3, "Stable", '{"a":["c","h",["elsewhere"]],"b":["c","h"]}', "STOP"),
+        (4, "Empty", '{"a":["c","h",["elsewhere"]]}', "STOP"),
+        (5, "Stable", "{}", "STOP"),
+    ],
+)
+def test_a_group_that_left_a_topic_has_not_stopped(
+    lease: Lease, number: int, state: str, members: str, status: str
+) -> None:
+    GroupRecord.objects.create(
+        cluster_id=lease.cluster_id, key=key_of(b"g"), group_id="g", members=members, log_partition=3,
+        log_offset=1,
+    )  # fmt: skip
+    commit_record(lease, 10, NOW_MS - 7_200_000)
+    for late_ms in (0, 90_000):
+        group = replace(observed_group(offset=10), state=state)
+        save(lease, groups_poll({"g": group}, NOW_MS + late_ms))
+    assert (GroupOffset.objects.get().status, Group.objects.get().status) == (status, status), (
+        f"case {number}"
+    )
+
+
 def test_a_pending_commit_is_a_row_that_names_its_transaction(lease: Lease) -> None:
     group = SeenGroup("Empty", "Classic", 1, 3, {HERE: None}, frozenset({HERE}))
     pending = {("g", HERE): (PendingCommit(40, 7, 1, "enrich-1"),)}
@@ -166,20 +190,6 @@ def test_a_pending_commit_is_a_row_that_names_its_transaction(lease: Lease) -> N
     assert (Group.objects.get().unstable, Group.objects.get().lag_lso) == (1, None)
     # What was read back is what was written: nothing is news.
     assert save(lease, groups_poll({"g": group}, NOW_MS + 1, pending=pending)) == 0
-
-
-def test_a_fenced_collector_saves_nothing_at_all(take: Take) -> None:
-    paused = take("groups")
-    save(paused, groups_poll({"g": observed_group()}))
-    take("groups", previous=paused.token)
-    for found in (
-        groups_poll({"g": observed_group(offset=12)}),
-        groups_poll({}),
-        groups_poll({"g": observed_group(), "h": observed_group()}),
-    ):
-        with pytest.raises(LeaseLost):
-            save(paused, found)
-    assert GroupOffset.objects.get().offset == 10
 
 
 def test_many_groups_are_saved_in_parts(lease: Lease, monkeypatch: pytest.MonkeyPatch) -> None:

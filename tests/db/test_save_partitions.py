@@ -12,7 +12,6 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from collectors.kafka.partitions import ObservedPartitions
 from dashboard.models import (
     Cluster,
     Collector,
@@ -25,10 +24,11 @@ from dashboard.models import (
 from dashboard.partitions.replica_store import replica_brokers, save_replicas
 from dashboard.partitions.store import NAME, PartitionRows, save_partitions
 from dashboard.runtime import collector_store, notify
-from dashboard.runtime.leases import Lease, LeaseLost
+from dashboard.runtime.leases import Lease
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import (
     KnownPartition,
+    ObservedPartitions,
     PartitionPlace,
     PartitionVerdict,
     Pin,
@@ -146,18 +146,6 @@ def test_only_ended_and_missing_rows_are_deleted(take: Take) -> None:
     assert [each.partition for each in PartitionRecord.objects.all()] == [0]
     assert [each.producer_id for each in PinRecord.objects.all()] == [8]
     assert not ReplicaLook.objects.exists()
-
-
-def test_an_outdated_lease_writes_nothing(take: Take) -> None:
-    lease = take(NAME)
-    with pytest.raises(LeaseLost):
-        save_partitions(
-            replace(lease, token=lease.token - 1),
-            observed(known_partition(A), pins=(lso_blocker(),)),
-            now_ms=NOW_MS,
-        )
-    assert not PartitionRecord.objects.exists()
-    assert not PinRecord.objects.exists()
 
 
 def test_many_rows_are_saved_a_thousand_at_a_time_in_key_order(take: Take) -> None:

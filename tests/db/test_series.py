@@ -164,15 +164,6 @@ def test_a_poll_of_groups_is_kept_and_what_is_unseen_is_a_hole(take: Take) -> No
     assert Series.objects.get(name="h").ended_ms == NOW_MS + 8_000
 
 
-def test_a_fenced_collector_of_groups_keeps_no_point(take: Take) -> None:
-    lease = take("groups")
-    save_groups(lease, groups_look(NOW_MS, {"g": seen()}))
-    take("groups", previous=lease.token)
-    with pytest.raises(LeaseLost):
-        save_groups(lease, groups_look(NOW_MS + 2_000, {"g": seen(15)}))
-    assert len(points(GROUP, "g")) == 1
-
-
 def evaluate(lease: Lease, reader: SnapshotReader, at_ms: int) -> None:
     Collector.objects.exclude(name="judge").update(seen_through_ms=NOW_MS + at_ms)
     evaluate_rules.evaluate_cluster(lease, reader, now_ms=NOW_MS + at_ms)
@@ -209,13 +200,3 @@ def test_open_transactions_that_cannot_be_seen_are_a_hole(take: Take) -> None:
     evaluate_rules.evaluate_cluster(lease, reader, now_ms=NOW_MS + 90_000)
     assert points(APPLICATION, "payments")[-1] == (90_000, (None, None, None))
     assert open_subjects(lease.cluster_id, APPLICATION) == {"", "payments"}, "it is not known to be over"
-
-
-def test_a_fenced_evaluation_keeps_no_point(take: Take) -> None:
-    lease, reader = take("judge"), SnapshotReader("prod")
-    clusters.collectors("transaction_state", "partitions")
-    clusters.transaction("payments-7", started_ms=NOW_MS - 90_000)
-    take("judge", previous=lease.token)
-    with pytest.raises(LeaseLost):
-        evaluate(lease, reader, 0)
-    assert not Series.objects.exists()

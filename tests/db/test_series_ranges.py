@@ -14,11 +14,11 @@ from dashboard.runtime import retention
 from dashboard.runtime.leases import Lease
 from dashboard.series.queries import worst_series
 from dashboard.series.store import SOURCES, SeriesSample, extend_span, save_samples
+from fenceline.history.time_range import TimeRange
 from fenceline.limits import Retention
 from fenceline.series.points import GROUP, PARTITION, Resolution, SeriesKind
 from fenceline.series.reading import HoleReason
 from fenceline.series.rollup import FEWEST_POINTS, MORE_POINTS
-from fenceline.time_range import TimeRange
 from tests.db.conftest import NOW_MS
 from tests.db.series_polls import (
     DAY_MS,

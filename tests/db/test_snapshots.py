@@ -11,11 +11,11 @@ from django.test.utils import CaptureQueriesContext
 from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.models import Collector, GapRecord, PartitionRecord, Transaction
 from fenceline.facts import NOT_FROM_LOG, TransactionState
+from fenceline.findings.visibility import Sense
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 from fenceline.limits import Limits
 from fenceline.snapshot import Blocker, Snapshot
-from fenceline.visibility import Sense
 from tests.db import factories
 from tests.db.conftest import NOW_MS
 from tests.db.factories import HOUR_MS

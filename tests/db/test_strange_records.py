@@ -21,7 +21,6 @@ from dashboard.runtime.leases import Lease
 from dashboard.transactions import queries as transaction_queries
 from dashboard.transactions import sql as transaction_sql
 from dashboard.transactions import store
-from fenceline import histograms
 from fenceline.facts import (
     Confidence,
     PositionMove,
@@ -34,6 +33,7 @@ from fenceline.facts import (
     TransitionReason,
 )
 from fenceline.kafka import transition_ring
+from fenceline.series import histograms
 from tests import offline_replay
 from tests.db.conftest import NOW_MS
 from tests.kafka import topic_records
@@ -253,18 +253,6 @@ def test_an_id_in_two_partitions_is_one_row_and_nothing_is_derived_from_one_to_t
     assert not TransitionRecord.objects.exists()
 
 
-@pytest.mark.parametrize("hours", [1, -1])
-def test_a_brokers_clock_that_is_an_hour_off_is_reported_or_counts_as_elapsed_time(
-    take: Take, hours: int
-) -> None:
-    """The id moves to a coordinator with a wrong clock, in the middle of a transaction."""
-    off = [each._replace(updated_ms=each.updated_ms + hours * HOUR_MS) for each in (PREPARED, ABORTED)]
-    check(take(), stream_of(BEGUN, *off), [1, 2])
-    late = (TransitionKind.TIMEOUT, Confidence.PROBABLE, TransitionReason.BROKER_LATE)
-    backward = (TransitionKind.ABORT, Confidence.AMBIGUOUS, TransitionReason.CLOCK_WENT_BACK)
-    assert last_transitions() == [FIRST, late if hours > 0 else backward]
-
-
 def test_a_commit_before_its_start_is_a_commit_and_no_duration(take: Take) -> None:
     ends = (
         record(TransactionState.PREPARE_COMMIT, 3, -900),
@@ -280,21 +268,6 @@ def test_a_commit_before_its_start_is_a_commit_and_no_duration(take: Take) -> No
 def test_a_duplicated_record_is_no_second_end(take: Take) -> None:
     check(take(), stream_of(BEGUN, PREPARED, PREPARED, ABORTED, ABORTED), [2, 3])
     assert [each for each in last_transitions() if each[1] is Confidence.CERTAIN] == [FIRST]
-
-
-def test_an_end_whose_epoch_jumps_is_ambiguous(take: Take) -> None:
-    check(take(), stream_of(BEGUN, *(each._replace(producer_epoch=99) for each in (PREPARED, ABORTED))), [2])
-    assert last_transitions()[1:] == [
-        (TransitionKind.ABORT, Confidence.AMBIGUOUS, TransitionReason.NO_SUCH_STEP)
-    ]
-
-
-def test_an_initialisation_whose_epoch_jumps_does_not_explain_the_abort_before_it(take: Take) -> None:
-    check(take(), stream_of(BEGUN, PREPARED, ABORTED, record(TransactionState.EMPTY, 6, 2_000)), [3])
-    assert last_transitions()[1:] == [
-        (TransitionKind.TAKEOVER, Confidence.PROBABLE, TransitionReason.BROKER_IN_TIME),
-        (TransitionKind.REINIT, Confidence.AMBIGUOUS, TransitionReason.NO_SUCH_STEP),
-    ]
 
 
 def test_ten_thousand_partitions_are_kept_whole(take: Take) -> None:

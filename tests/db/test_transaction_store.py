@@ -91,19 +91,6 @@ def test_a_tombstone_removes_the_row(take: Take) -> None:
     assert [row.transactional_id for row in Transaction.objects.all()] == ["b"]
 
 
-def test_a_fenced_collector_saves_nothing_at_all(take: Take) -> None:
-    paused = take()
-    save(paused, batch_of(record("a")))
-    current = take(previous=paused.token)
-    before = Cluster.objects.get().rev
-    with pytest.raises(LeaseLost):
-        save(paused, batch_of(record("a", TransactionState.COMPLETE_ABORT), previous=10, end=20))
-    assert Cluster.objects.get().rev == before
-    assert Transaction.objects.get().state == "Ongoing"
-    assert collector_store.saved_positions("prod")[1] == {3: 10}
-    save(current, batch_of(record("a", TransactionState.PREPARE_COMMIT), previous=10, end=11))
-
-
 @pytest.mark.parametrize("previous", [None, 9, 11])
 def test_a_batch_from_another_position_saves_nothing(take: Take, previous: int | None) -> None:
     lease = take()

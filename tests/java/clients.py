@@ -202,10 +202,28 @@ class JavaAdmin:
             for entry in elements(found.entrySet())
         }
 
-    def fence_producers(self, transactional_ids: Iterable[str]) -> None:
-        """Fence them as `kafka-transactions.sh forceTerminateTransaction` does."""
+    def fence_producers(self, transactional_ids: Iterable[str], timeout_ms: int | None = None) -> None:
+        """Fence them as `kafka-transactions.sh forceTerminateTransaction` does, or with another timeout."""
+        options = self._jvm.org.apache.kafka.clients.admin.FenceProducersOptions()
+        if timeout_ms is not None:
+            options.timeoutMs(timeout_ms)
         with translating:
-            self._admin.fenceProducers(list(transactional_ids)).all().get()
+            self._admin.fenceProducers(list(transactional_ids), options).all().get()
+
+    def abort_transaction(self, topic: str, partition: int, producer_id: int) -> None:
+        """Write an abort marker for what a producer has open, as `kafka-transactions.sh abort` does.
+
+        Where it has nothing open, the marker is written nevertheless.
+        """
+        where = self._jvm.org.apache.kafka.common.TopicPartition(topic, partition)
+        with translating:
+            states = self._admin.describeProducers([where]).all().get().get(where).activeProducers()
+            (state,) = (each for each in elements(states) if each.producerId() == producer_id)
+            epoch, coordinator_epoch = state.producerEpoch(), state.coordinatorEpoch().orElse(0)
+            spec = self._jvm.org.apache.kafka.clients.admin.AbortTransactionSpec(
+                where, producer_id, epoch, coordinator_epoch
+            )
+            self._admin.abortTransaction(spec).all().get()
 
     def close(self) -> None:
         """Close it."""

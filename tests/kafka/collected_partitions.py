@@ -7,11 +7,11 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from collectors.kafka.partitions import ObservedPartitions, PartitionCollector
+from collectors.kafka.partitions import PartitionCollector
 from dashboard.models import Collector, GapRecord, PartitionRecord, PinRecord
 from dashboard.partitions import store as partition_store
 from dashboard.runtime import collector_store, leases, loop
-from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
+from fenceline.kafka.partitions import ObservedPartitions, PartitionVerdict, VerdictReason
 from tests.java.tools import KafkaTool
 from transaction_admin.kafka_python import KafkaPythonAdmin
 from transaction_admin.kafka_reads import KafkaPythonReads

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from fenceline.flink.records import FlinkCheckpoint, TransactionOwnership
+from fenceline.engines.flink.records import FlinkCheckpoint, TransactionOwnership
 from tests.java import flink_state
 from tests.java.flink_state import FlinkStateReader, ReadCommittable, ReadWriter
 from tests.kafka.flink_stage import FlinkStage

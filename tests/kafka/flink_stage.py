@@ -14,11 +14,11 @@ from django.test import override_settings
 
 from collectors.flink.collector import FlinkCollector
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
+from dashboard.engines import flink_store as store
 from dashboard.models import FlinkJob
 from dashboard.runtime import collector_store, leases, loop
-from dashboard.streaming import flink_store as store
+from fenceline.engines.flink.records import Committable, FlinkCheckpoint, FlinkJobObservation
 from fenceline.facts import TransactionState
-from fenceline.flink.records import Committable, FlinkCheckpoint, FlinkJobObservation
 from fenceline.kafka.reconcile import Described
 from sandbox.engines.flink import FlinkProcess
 from sandbox.kafka import Broker

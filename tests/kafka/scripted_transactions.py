@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from confluent_kafka import KafkaException
 
 from fenceline.facts import TransactionState, TransitionKind
+from fenceline.kafka.transitions import ADMIN_TIMEOUT_MS
 from sandbox.scenes.wire import CoordinatorRefused
 from tests.java.clients import JavaError, JavaProducer
 from tests.kafka.killed_producer import kill_in_mid_transaction
@@ -160,6 +162,12 @@ def takeover(client: LoggedClient) -> None:
 def takeover_and_gone(client: LoggedClient) -> None:
     """Another client initialises once while a transaction is open; a producer comes after it has ended."""
     client.opened()
+    end_by_stranger(client)
+    client.again()
+
+
+def end_by_stranger(client: LoggedClient) -> None:
+    """Another client initialises once, and never asks again."""
     stranger = RawProducer(client.cluster.bootstrap, client.transactional_id)
     with suppress(CoordinatorRefused):
         stranger.init_once()
@@ -167,7 +175,6 @@ def takeover_and_gone(client: LoggedClient) -> None:
     stranger.abandon()
     client.wait_until("CompleteAbort")
     client.mark(TransactionState.PREPARE_ABORT, TransitionKind.TAKEOVER)
-    client.again()
 
 
 def kill(client: LoggedClient) -> None:
@@ -257,6 +264,7 @@ def use_protocol_2(client: LoggedClient, timeout_ms: int = LONG_MS) -> bool:
 
 def open_one(client: LoggedClient) -> None:
     """Open a transaction by one record."""
+    client.mark(TransactionState.ONGOING, TransitionKind.BEGIN)
     client.producer.begin()
     client.producer.send(client.cluster.topics[0], client.dice.randrange(3))
     client.producer.flush()
@@ -281,7 +289,6 @@ def time_out(client: LoggedClient) -> None:
     with suppress(JavaError, KafkaException, CoordinatorRefused):
         open_one(client)
     client.wait_until("CompleteAbort")
-    client.mark(TransactionState.ONGOING, TransitionKind.BEGIN)
     client.mark(TransactionState.PREPARE_ABORT, TransitionKind.TIMEOUT)
 
 
@@ -291,18 +298,10 @@ def foreign_init(client: LoggedClient) -> None:
     """
     protocol_2 = use_protocol_2(client)
     open_one(client)
-    client.mark(TransactionState.ONGOING, TransitionKind.BEGIN)
-    stranger = RawProducer(client.cluster.bootstrap, client.transactional_id)
-    with suppress(CoordinatorRefused):
-        stranger.init_once()
-        raise AssertionError(f"{client.transactional_id}: initialised while a transaction was open")
-    stranger.abandon()
-    client.wait_until("CompleteAbort")
-    client.mark(TransactionState.PREPARE_ABORT, TransitionKind.TAKEOVER)
+    end_by_stranger(client)
     if protocol_2:
         client.producer.abort()
         open_one(client)
-        client.mark(TransactionState.ONGOING, TransitionKind.BEGIN)
         client.producer.commit()
         client.mark(TransactionState.PREPARE_COMMIT, TransitionKind.COMMIT)
     client.again()
@@ -312,7 +311,6 @@ def quick_takeover(client: LoggedClient) -> None:
     """A takeover by a client that retries as soon as franz-go does."""
     protocol_2 = use_protocol_2(client)
     open_one(client)
-    client.mark(TransactionState.ONGOING, TransitionKind.BEGIN)
     rival = (RawProducer2 if protocol_2 else RawProducer)(client.cluster.bootstrap, client.transactional_id)
     rival.init_as_franz_go()
     client.aborted_for(TransitionKind.TAKEOVER)
@@ -321,11 +319,51 @@ def quick_takeover(client: LoggedClient) -> None:
     client.again()
 
 
+def restarts(client: LoggedClient) -> None:
+    """A producer aborts, closes and starts again several times: Java's, librdkafka's, or as quick as
+    franz-go.
+    """
+    for _ in range(client.dice.randint(2, 5)):
+        client.dice.choice((client.again, partial(use_protocol_2, client)))()
+        open_one(client)
+        client.producer.abort()
+        client.mark(TransactionState.PREPARE_ABORT, TransitionKind.CLIENT_ABORT)
+    client.again()
+
+
+def fence_with_own_timeout(client: LoggedClient) -> None:
+    """Admin.fenceProducers with a timeout of its own, in mid-transaction or not; later a producer comes."""
+    is_open = client.dice.random() < 0.7
+    if is_open:
+        client.opened()
+    timeout_ms = client.dice.choice((20_000, 45_000, LONG_MS))
+    client.cluster.admin.fence_producers([client.transactional_id], timeout_ms)
+    if is_open:
+        client.aborted_for(TransitionKind.ADMIN_FENCE)
+    else:
+        # That is an initialisation by whomever.
+        client.mark(TransactionState.EMPTY, TransitionKind.REINIT)
+    client.again()
+
+
+def waits_with_30_s(client: LoggedClient) -> None:
+    """A producer whose timeout is 30 s, as an Admin's, initialises and waits for work; another one comes."""
+    if client.dice.random() < 0.5:
+        client.again(ADMIN_TIMEOUT_MS)
+    else:
+        client.opened()
+        client.producer.abandon()
+        client.producer = client.start(ADMIN_TIMEOUT_MS)
+        client.aborted_for(TransitionKind.TAKEOVER)
+    client.again()
+
+
 #: How many of a hundred; at least one of each.
 OUTCOMES: Mapping[Callable[[LoggedClient], None], float] = {
-    commit: 31, abort: 16, late_abort: 3, foreign_init: 3, quick_takeover: 3, empty: 2,
+    commit: 28, abort: 13, late_abort: 3, foreign_init: 3, quick_takeover: 3, empty: 2,
     empty_abort: 3, reinit: 10, takeover: 12, takeover_and_gone: 3,
     kill: 2, timeout: 3, fence: 4, fence_idle: 2, recovery: 2, self_recovery: 1,
+    restarts: 2, fence_with_own_timeout: 2, waits_with_30_s: 2,
 }  # fmt: skip
 
 
@@ -351,16 +389,8 @@ def run_clients(
 ) -> dict[str, list[ExpectedRecord]]:
     """Run `amount` transactions under these ids; return each id's log."""
     outcomes = shuffled_outcomes(amount, random.Random(seed))
-    clients = [
-        LoggedClient(
-            cluster,
-            name,
-            random.Random(f"{seed} {name}"),
-            java_uses_protocol_2=java_uses_protocol_2,
-            recovers=recovers,
-        )
-        for name in ids
-    ]
+    versions = {"java_uses_protocol_2": java_uses_protocol_2, "recovers": recovers}
+    clients = [LoggedClient(cluster, name, random.Random(f"{seed} {name}"), **versions) for name in ids]
     with ThreadPoolExecutor(threads) as pool:
         logs = pool.map(
             lambda number: clients[number].play_all(outcomes[number :: len(ids)]), range(len(ids))

@@ -18,9 +18,14 @@ from dashboard.config import EngineEndpoint
 from dashboard.models import Transaction, TransitionRecord
 from dashboard.transactions.producers import producer_identity
 from dashboard.transactions.queries import partitions_of
-from fenceline.collecting import EngineKind
-from fenceline.connect.connectors import ConnectorStatus
-from fenceline.connect.debezium import DebeziumTopic, DebeziumTopics, debezium_topic, topics_of_heartbeat
+from fenceline.engines.answers import EngineKind
+from fenceline.engines.connect.connectors import ConnectorStatus
+from fenceline.engines.connect.debezium import (
+    DebeziumTopic,
+    DebeziumTopics,
+    debezium_topic,
+    topics_of_heartbeat,
+)
 from fenceline.facts import TransactionState
 from fenceline.kafka.producer_identity import Engine
 from sandbox.engines.connect import ConnectWorker, connect_worker

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
+import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -21,6 +23,7 @@ from collectors.kafka.connectivity import parse_address
 from dashboard.config import ClusterConfig, Config
 from sandbox.kafka import Broker
 from sandbox.ports import free_port
+from sandbox.redis import find_redis
 from tests.kafka.doctor_checks import run_doctor
 from tests.kafka.test_transaction_admin import signed_in
 from tests.stack.test_redis_gone import Redis
@@ -225,6 +228,12 @@ def redis(tmp_path: Path, settings: Settings) -> Iterator[None]:
     server.stop()
 
 
+def server_version() -> str:
+    """Return the version that the program itself prints."""
+    printed = subprocess.check_output([find_redis(), "--version"], text=True)
+    return re.search(r"v=([\d.]+)", printed)[1]  # type: ignore[index]
+
+
 def configure_clusters(settings: Settings, **servers: str) -> None:
     clusters = {name: ClusterConfig(name, {"bootstrap.servers": each}) for name, each in servers.items()}
     settings.FENCELINE = Config(clusters=clusters)
@@ -243,7 +252,7 @@ def test_the_command_prints_each_check_with_its_remedies_and_ends_with_its_statu
         "",
         "this Fenceline",
         "ok    database: answers",
-        "ok    redis: answers",
+        f"ok    redis: answers (valkey {server_version()})",
         "ok    migrations: all applied",
     ]
     assert "cluster good" in lines

@@ -10,7 +10,7 @@ import pytest
 
 from collectors.engines.collector import EnginesCollector, ObservedEngines
 from dashboard.config.engines import EngineEndpoint
-from fenceline.collecting import EngineKind
+from fenceline.engines.answers import EngineKind
 from sandbox.engines.connect import connect_worker
 from sandbox.engines.flink import FlinkProcess
 from sandbox.engines.steady_input import steady_input

@@ -15,10 +15,10 @@ import pytest
 from collectors.flink.collector import FlinkCollector
 from dashboard.actions import recover_workers
 from dashboard.config import CheckpointRoot
+from dashboard.engines import flink_jobs as queries
+from dashboard.engines import flink_store as store
 from dashboard.models import Action, Cluster
 from dashboard.runtime import leases, loop
-from dashboard.streaming import flink_jobs as queries
-from dashboard.streaming import flink_store as store
 from fenceline.facts import TransactionState
 from fenceline.kafka.reconcile import Described
 from fenceline.plans.plan import Act, Plan
@@ -42,7 +42,7 @@ from tests.unit import flink_states as states
 from tests.waiting import wait_for
 from transaction_admin.kafka_python import KafkaPythonAdmin
 
-pytestmark = [pytest.mark.kafka, pytest.mark.django_db, pytest.mark.versioned]
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 TIMEOUT_MS = 777_000
 
 

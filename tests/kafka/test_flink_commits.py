@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.models import Action
-from fenceline.flink.records import Committable
+from fenceline.engines.flink.records import Committable
 from fenceline.plans.plan import Act, RefusalReason
 from sandbox.kafka import Broker
 from tests.java.flink_state import FlinkStateReader, flink_state_reader

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fenceline.flink.records import Committable
+from fenceline.engines.flink.records import Committable
 from sandbox.engines.flink import checkpoint_number
 from sandbox.kafka import Broker
 from tests.java.flink_state import FlinkStateReader, flink_state_reader

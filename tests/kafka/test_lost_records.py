@@ -9,8 +9,6 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
-from confluent_kafka import Consumer
-from confluent_kafka import TopicPartition as Assigned
 
 from collectors.kafka import recoveries
 from collectors.kafka.recoveries import Search, find_lost
@@ -20,6 +18,7 @@ from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.java.clients import JavaProducer
 from tests.kafka.producers import LibrdkafkaProducer, TransactionalProducer
+from tests.kafka.record_offsets import record_offsets
 from tests.kafka.topic_records import raw_records
 from tests.waiting import wait_for
 from transaction_admin.kafka_reads import KafkaPythonReads
@@ -75,21 +74,6 @@ def search(kafka: Broker, topic: str, name: str, partition: int = 0, start: int 
     return Search(TopicPartition(topic, partition), start, end.producer_id, end.producer_epoch, alone=False)
 
 
-def offsets_of(kafka: Broker, topic: str, value: str, partition: int = 0) -> list[int]:
-    """Return where a read_uncommitted consumer finds records of this value."""
-    settings = {"bootstrap.servers": kafka.bootstrap, "group.id": "unused", "enable.auto.commit": False}
-    consumer = Consumer({**settings, "isolation.level": "read_uncommitted", "enable.partition.eof": True})
-    found: list[int] = []
-    try:
-        consumer.assign([Assigned(topic, partition, 0)])
-        while (message := consumer.poll(30)) is not None and message.error() is None:
-            if message.value() == value.encode():
-                found.append(message.offset() or 0)
-    finally:
-        consumer.close()
-    return found
-
-
 def send(producer: TransactionalProducer, topic: str, value: str, records: int, partition: int = 0) -> None:
     """Send some records, in two batches."""
     for _ in range(records - 1):
@@ -114,7 +98,7 @@ def test_a_taken_over_producer_lost_its_written_records(
     make(name).init()
     other.commit()
     lost = find_lost(reads, search(kafka, topic, name))
-    expected = offsets_of(kafka, topic, "lost")
+    expected = record_offsets(kafka, topic, "lost", committed=False)
     assert len(expected) == 9
     assert lost[:6] == (topic, 0, expected[0], expected[-1], 9, True)
 
@@ -131,7 +115,7 @@ def test_the_previous_transaction_is_not_lost(
     producer.begin()
     send(producer, topic, "lost", 3)
     lost = find_lost(reads, search(kafka, topic, name))
-    expected = offsets_of(kafka, topic, "lost")
+    expected = record_offsets(kafka, topic, "lost", committed=False)
     assert lost[:6] == (topic, 0, expected[0], expected[-1], 3, True)
 
 
@@ -145,9 +129,9 @@ def test_of_two_aborts_the_last_one_is_found(
         producer.begin()
         send(producer, topic, value, 3)
         producer.abort()
-    wait_for(lambda: len(offsets_of(kafka, topic, "second")) == 3, "both are written")
+    wait_for(lambda: len(record_offsets(kafka, topic, "second", committed=False)) == 3, "both are written")
     where = search(kafka, topic, name)
-    expected = offsets_of(kafka, topic, "second")
+    expected = record_offsets(kafka, topic, "second", committed=False)
 
     def found() -> bool:
         # The coordinator may still write the markers of the second abort.

@@ -17,7 +17,7 @@ from confluent_kafka.admin import (
 )
 from py4j.java_gateway import JavaGateway
 
-from fenceline.batches import RecordBatch
+from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition
 from fenceline.kafka.groups import Committed
 from fenceline.kafka.partitions import Offsets

@@ -80,7 +80,9 @@ def test_an_open_transaction_blocks_the_group_that_reads_committed_records(
 
         wait_for(have_read, "each has read what it may", 120)
         found = reader.poll(2)
-    assert {found[name].kind for name in (COMMITTED, UNCOMMITTED)} == {"Share"}
+    assert {(found[name].kind, found[name].members) for name in (COMMITTED, UNCOMMITTED)} == {("Share", 1)}
+    left = wait_for(lambda: (row := reader.poll()[COMMITTED]).members == 0 and row, "its member has left", 60)
+    assert left.kind == "Share"
     rows = {
         row.group.group_id: row for row in GroupOffset.objects.filter(topic=TOPIC).select_related("group")
     }

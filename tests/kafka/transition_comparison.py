@@ -23,6 +23,8 @@ from tests.kafka.topic_records import RawRecord
 
 #: Takeovers whose client never asks again: nothing in the log could show them.
 UNANSWERED = frozenset({"takeover_and_gone", "foreign_init"})
+#: Outcomes in which an Admin's timeout is a producer's or the other way round.
+SAME_TIMEOUT = frozenset({"fence_with_own_timeout", "waits_with_30_s"})
 
 
 class Verdict(NamedTuple):
@@ -137,10 +139,14 @@ def _is_distinguishable(
 
     It does not where another client initialises an id and it is unknown whether that had to wait: after
     a protocol 2 client's end (unless that client continues), and after a takeover by a client that never
-    came back.
+    came back. Nor does it where an Admin fences: a producer may be configured with its timeout.
     """
+    if mark.outcome in SAME_TIMEOUT:
+        return False
     if mark.kind is None or (mark.kind is TransitionKind.REINIT and before and before.mark.kind in ABORTS):
         return before is not None and before.can_tell and before.mark.outcome not in UNANSWERED
+    if mark.kind is TransitionKind.ADMIN_FENCE:
+        return False
     if mark.kind not in ABORTS:
         return True
     if mark.kind is TransitionKind.TIMEOUT:

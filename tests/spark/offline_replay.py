@@ -12,9 +12,9 @@ from typing import Any
 
 from fenceline.decode.transaction_state import decode_key, decode_record
 from fenceline.facts import ABORTS, Tombstone, Transition, TransitionKind, Undecoded
-from fenceline.histograms import Histogram, bucket_of
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.transitions import IdHistory, derive_transition, next_history
+from fenceline.series.histograms import Histogram, bucket_of
 from tests.kafka.topic_records import RawRecord
 
 #: By partition and offset: the id, its application, what happened.

@@ -21,7 +21,7 @@ from confluent_kafka import Producer
 from py4j.java_gateway import JavaGateway
 from pyspark.sql import SparkSession
 
-from fenceline.reports import (
+from fenceline.history.reports import (
     APPLICATIONS,
     IDS,
     TRANSITIONS,

@@ -30,10 +30,10 @@ from fenceline.facts import (
     TransitionKind,
     TransitionReason,
 )
-from fenceline.histograms import bucket_of
+from fenceline.history.reports import APPLICATIONS, IDS, PROGRESS, STATE, STRANGE, TRANSITIONS
 from fenceline.kafka import transition_ring
 from fenceline.owners import Owner
-from fenceline.reports import APPLICATIONS, IDS, PROGRESS, STATE, STRANGE, TRANSITIONS
+from fenceline.series.histograms import bucket_of
 from spark_pipeline.arguments import named_application
 from spark_pipeline.reports import columns, task
 from spark_pipeline.reports.task import OutOfOrder, Start

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from fenceline.decode.checkpoint import is_sparse
+from fenceline.spark.logs import is_sparse
 from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
 from tests.spark.damaged_checkpoints import ROWS, damaged, gone, predicted, restarted, watched
 from tests.spark.queries import DEADLINE_S, noop, numbers, poll_checkpoint, remove, trim

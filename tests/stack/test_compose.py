@@ -335,7 +335,26 @@ def test_a_package_index_reaches_pip_and_uv(tmp_path: Path, dockerfile: str, com
     assert uv == {"index": [{"url": url, "default": True}]}
     arguments = compose["services"]["prepare"]["build"]["args"]
     assert arguments.keys() == set(re.findall(r"^ARG (\w+)=", dockerfile, re.MULTILINE)) - {"PYTHON"}
-    assert (ROOT / arguments["CA_FILE"]).read_bytes() == b""
+
+
+def test_the_ca_of_a_build_is_in_no_layer(dockerfile: str, compose: Any) -> None:
+    steps = re.findall(r"^(?:RUN|COPY|ARG|ENV) (?:.*\\\n)*.*$", dockerfile, re.MULTILINE)
+    asks_network = [each for each in steps if re.search(r"(pip install|sandbox\.java fetch)", each)]
+    assert len(asks_network) == 4
+    for step in steps:
+        mounts_it = "--mount=type=secret,id=build_ca" in step and "--mount=type=tmpfs,target=/ca" in step
+        assert mounts_it is (step in asks_network), step
+        assert ("/run/secrets" in step) is mounts_it, step
+        assert not (step.startswith(("COPY", "ARG")) and re.search(r"pem|CA_FILE", step)), step
+    for service in compose["services"].values():
+        assert service.get("build", {}).get("secrets", ["build_ca"]) == ["build_ca"]
+    assert (ROOT / compose["secrets"]["build_ca"]["file"]).read_bytes() == b""
+
+
+def test_no_key_and_no_certificate_reaches_a_build() -> None:
+    lines = (ROOT / ".dockerignore").read_text().splitlines()
+    assert not [line for line in lines if line.startswith("!") and re.search(r"compose|pem|key|env", line)]
+    assert lines[-3:] == ["**/*.pem", "**/*.key", "**/.env*"]
 
 
 def test_an_image_has_the_programs_and_no_state() -> None:

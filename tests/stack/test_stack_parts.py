@@ -60,11 +60,11 @@ def test_a_port_is_the_receiver_s_again_at_the_next_start(tmp_path: Path) -> Non
     assert len(pages) == 1
 
 
-@pytest.mark.parametrize(("size", "jobs"), [("1", {"audit", "history", "state_keys"}), ("lite", set())])
+@pytest.mark.parametrize(("size", "jobs"), [("1", {"audit", "history"}), ("lite", set())])
 def test_only_the_full_demo_has_jobs_and_names_where_they_write(
     tmp_path: Path, size: str, jobs: set[str]
 ) -> None:
     stack(tmp_path, DEMO=size)
     written = tomllib.loads((tmp_path / "fenceline.toml").read_text())
-    assert {"audit", "history", "state_keys"} & written.keys() == jobs
+    assert {"audit", "history"} & written.keys() == jobs
     assert {written[job]["url"] for job in jobs} <= {str(tmp_path / "spark" / "outputs")}

@@ -33,7 +33,7 @@ PARTITIONS, GROUP = 6, "readers"
 RIGHT_WITHIN_S = 50
 BACK_WITHIN_S = 120
 #: What may be said while brokers come and go: that we, or a coordinator, cannot see.
-ABOUT_SIGHT = {"collector_behind", "collector_gap", "coordinator_loading"}
+ABOUT_SIGHT = {"collector_gap", "coordinator_loading"}
 #: One transaction of the load in five is aborted by its own client, brokers or no brokers.
 TRUE_OF_THE_LOAD = ("abort_ratio", "application:load")
 

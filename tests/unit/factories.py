@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fenceline.batches import RecordBatch
+from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition, TopicPartitions, TransactionState
 from fenceline.kafka.partitions import PartitionVerdict, Pin, ProducerState, VerdictReason
 from fenceline.kafka.reconcile import Described

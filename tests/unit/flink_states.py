@@ -6,8 +6,8 @@ import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fenceline.flink.metadata import COMMITTER_STATE, CheckpointMetadata
-from fenceline.flink.state_handles import FlinkStateFile
+from fenceline.engines.flink.metadata import COMMITTER_STATE, CheckpointMetadata
+from fenceline.engines.flink.state_handles import FlinkStateFile
 
 GOLDEN = Path(__file__).parents[1] / "data" / "flink"
 #: Version of Flink -> version of its `_metadata`.

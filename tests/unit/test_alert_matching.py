@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from fenceline.alerts import matchers as matching
 from fenceline.alerts.matchers import Matcher, MatcherSet
-from fenceline.rule_names import RENAMED
+from fenceline.findings.rule_names import REMOVED, RENAMED
 from fenceline.rules import RULES
 
 
@@ -111,9 +111,16 @@ def test_a_rule_is_matched_by_each_of_its_names(rule: str, number: int, text: st
     assert is_matched(text, labels) is expected, f"case {number}"
 
 
-def test_renamed_rules_are_rules_and_no_name_is_used_again() -> None:
-    assert set(RENAMED.values()) <= set(RULES)
-    assert not set(RENAMED) & set(RULES)
+def test_renamed_rules_are_or_were_rules_and_no_name_is_used_again() -> None:
+    assert set(RENAMED.values()) <= {*RULES, *REMOVED}
+    assert not {*RENAMED, *REMOVED} & set(RULES)
+
+
+@pytest.mark.parametrize("operator", ["=", "!=", "=~"])
+def test_a_matcher_of_a_removed_rule_is_refused_with_where_its_facts_are(operator: str) -> None:
+    with pytest.raises(ValueError, match=r"The rule progress_dropped was removed: the page of a query"):
+        matching.parse_matchers(f'alertname{operator}"progress_dropped"')
+    assert matching.parse_matchers('team="progress_dropped"')
 
 
 @pytest.mark.parametrize("operator", ["=~", "!~"])

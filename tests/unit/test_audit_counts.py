@@ -35,7 +35,7 @@ from fenceline.audit.manifest import (
 )
 from fenceline.audit.producers import ProducerOwner, foreign_obstacles, foreign_runs
 from fenceline.audit.runs import RunFold
-from fenceline.batches import RecordBatch
+from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition
 from fenceline.spark.records import (
     Broken,

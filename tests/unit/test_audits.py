@@ -21,7 +21,7 @@ from fenceline.audit.manifest import (
     read_audit,
     write_audit,
 )
-from fenceline.reports import manifest_name, manifest_number
+from fenceline.history.reports import manifest_name, manifest_number
 
 BATCH = AuditedBatch(
     7, AuditVerdict.VIOLATED, 1_700_000_000_000, 10, 0, 9, 9, 9, 0, 1, (AuditedRange("orders", 3, 5, 6),)

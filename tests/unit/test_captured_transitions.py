@@ -13,19 +13,23 @@ from pathlib import Path
 import pytest
 
 from fenceline.decode.transaction_state import decode_record
-from fenceline.explanations import explain_transition
 from fenceline.facts import Confidence, Transition, TransitionKind, Undecoded
 from fenceline.kafka.transitions import IdHistory, derive_transition, next_history
+from fenceline.text.explanations import explain_transition
 
 FOLDER = Path(__file__).parent.parent / "data" / "transaction_state"
 TRUTH: dict[str, dict[str, list[str]]] = json.loads((FOLDER / "truth.json").read_text())
 SCENARIOS = [(version, name) for version, scenarios in TRUTH.items() for name in scenarios]
-#: Whether a protocol 2 client aborted, or the coordinator, these records do not tell.
+#: Whether a protocol 2 client aborted, or the coordinator, the first do not show. The others do not show
+#: whether an Admin fenced, or a producer with its 30 s took over.
 UNTOLD = {
     ("4.2.0", f"java-{scenario}")
     for scenario in (
         "commit", "abort", "abort_then_another", "takeover", "takeover_crosswise", "takeover_and_gone",
     )
+} | {
+    (version, f"{client}-{scenario}")
+    for version in TRUTH for client in ("java", "librdkafka") for scenario in ("fence", "fence_idle")
 }  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from fenceline.decode import checkpoint as decode
 from fenceline.facts import TopicPartition
+from fenceline.spark.logs import is_sparse
 from fenceline.spark.records import (
     Broken,
     CommitsEntry,
@@ -29,7 +30,6 @@ from fenceline.spark.records import (
 
 CAPTURED = Path(__file__).parents[1] / "data" / "checkpoints" / "spark-4.2.0.jsonl"
 MADE = [json.loads(line) for line in CAPTURED.read_text().splitlines()]
-ID = "9e0e48fd-8628-4fc5-ba71-6cd718564ea4"
 META = '{"batchWatermarkMs":0,"batchTimestampMs":1795315140394,"conf":{"a":"b"}}'
 READERS: dict[str, Callable[[bytes], Any]] = {
     "metadata": decode.decode_metadata,
@@ -145,7 +145,7 @@ def test_asynchronous_progress_is_recognised_by_its_holes() -> None:
         sorted(int(path.split("/")[1]) for path in files if path.startswith(log))
         for log in ("offsets/", "commits/")
     ]
-    assert decode.is_sparse(*logs)
+    assert is_sparse(*logs)
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_asynchronous_progress_is_recognised_by_its_holes() -> None:
     ],
 )
 def test_holes(planned: list[int], finished: list[int], sparse: bool) -> None:
-    assert decode.is_sparse(planned, finished) is sparse
+    assert is_sparse(planned, finished) is sparse
 
 
 def test_a_named_source_may_have_colons_in_its_offset_and_nothing_yet() -> None:
@@ -283,6 +283,8 @@ def test_names_of_batch_files(name: str, batch: int | None) -> None:
 def test_foreign_names() -> None:
     names = ["metadata", ".metadata.crc", "offsets", "kafka_exactly_once", "README", "x.tmp", "_SUCCESS"]
     assert decode.foreign_files(names) == ("README", "_SUCCESS")
+    assert decode.foreign_files(["__tmp_path_dir", "offsets_$folder$", "sources_$folder$"]) == ()
+    assert decode.foreign_files(["__tmp", "$folder$"]) == ("$folder$", "__tmp")
 
 
 def test_text_that_no_database_accepts_is_escaped() -> None:

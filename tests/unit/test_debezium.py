@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from fenceline.connect.debezium import (
+from fenceline.engines.connect.debezium import (
     DebeziumTopic,
     DebeziumTopics,
     debezium_topic,

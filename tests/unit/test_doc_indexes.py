@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 ARCHITECTURE = (DOCS / "architecture.md").read_text()
-TASK = re.compile(r'@shared_task\(name=(?:"([\w.]+)"|execute\.TASK)\)')
+TASK = re.compile(r'(?:@shared_task\(name=|\b(?:Polled|Tailed)\(\s*)(?:"([\w.]+)"|execute\.TASK)')
 
 
 def linked_paths(path: Path) -> set[Path]:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.connect.connectors import ConnectorTask, connector_statuses
-from fenceline.flink.job_status import FlinkOperator, flink_run, job_ids
+from fenceline.engines.connect.connectors import ConnectorTask, connector_statuses
+from fenceline.engines.flink.job_status import FlinkOperator, flink_run, job_ids
 
 ANSWERS = Path(__file__).parents[1] / "data" / "engines"
 UNEXPECTED = (ValueError, KeyError, TypeError, AttributeError)

@@ -250,3 +250,19 @@ def test_nodes_that_only_a_number_tells_apart_are_folded() -> None:
     folded = fold_flow(derive_flow(FlowObservations(60, writes=writes, topics=topics)))
     numbers = {str(at): node.number for at, node in folded.nodes.items()}
     assert numbers == {"application:shop": 1, "topic:topic*": 70}
+
+
+def test_aborts_of_an_application_that_is_over_are_no_warning_and_do_not_name_the_pipeline() -> None:
+    """One abort of a one-shot id, and 1,562 commits of the gateway."""
+    for last_ms, health in ((1_000_000, FlowHealth.WARNING), (300_000, FlowHealth.OK)):
+        writes = [
+            TopicWrites("demo-timeout", "orders", 0, 1, last_ms=last_ms),
+            TopicWrites("gateway", "orders", 1_562, 1, {8: 9}, last_ms=1_000_000),
+        ]
+        groups = [GroupReads("billing", "orders")]
+        topics = {"orders": TopicPartitionCounts(4)}
+        observed = FlowObservations(60, writes, groups=groups, topics=topics, at_ms=1_000_000)
+        (pipeline,) = find_pipelines(derive_flow(observed))
+        assert pipeline.name == "gateway → orders → billing"
+        assert pipeline.health is health
+    assert pipeline.weakest == ""

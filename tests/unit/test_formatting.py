@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fenceline.formatting import count_noun, error_line, format_clock, format_duration
+from fenceline.formatting import count_noun, error_line, format_clock, format_duration, shorten
 
 
 @pytest.mark.parametrize(
@@ -42,3 +42,17 @@ def test_an_error_is_one_line_of_bounded_length() -> None:
     assert error_line(OSError(" libjvm:\n  not found\n")) == "libjvm: not found"
     assert error_line(LookupError("x" * 1_000)) == "x" * 300
     assert error_line(ValueError()) == "no reason given"
+
+
+@pytest.mark.parametrize(
+    ("name", "most", "short"),
+    [
+        ("orders-0", 8, "orders-0"),
+        ("orders_enriched-1204", 13, "orders…d-1204"),
+        ("orders_enriched-1204", 12, "order…d-1204"),
+        ("abcdef", 3, "a…f"),
+    ],
+)
+def test_a_long_name_is_cut_in_its_middle(name: str, most: int, short: str) -> None:
+    assert shorten(name, most) == short
+    assert len(short) <= most

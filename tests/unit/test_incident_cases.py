@@ -40,9 +40,14 @@ class Tick(NamedTuple):
 
 
 def finding(
-    rule: str, subject: str, *affected: str, severity: Severity = Severity.WARNING, ends_ms: int | None = None
+    rule: str,
+    subject: str,
+    *affected: str,
+    severity: Severity = Severity.WARNING,
+    ends_ms: int | None = None,
+    instance: str = "",
 ) -> Finding:
-    return Finding(rule, "prod", subject, severity, None, "s", "e", "n", affected, ends_ms)
+    return Finding(rule, "prod", subject, severity, None, "s", "e", "n", affected, ends_ms, instance)
 
 
 def name_of(key: tuple[str, str]) -> str:
@@ -65,14 +70,17 @@ class Incidents:
             if row.closed_ms is None or self.now_ms - row.closed_ms <= REOPEN_MS
         ]
         groups = group_findings(findings, self.links, returning_causes(lately, now_ms=self.now_ms))
-        is_open = {key_of(each) for each in findings}
+        instances = {key_of(each): each.instance for each in findings}
         for update in follow_incidents(
-            lately, groups, is_open, lambda group: Severity.WARNING, now_ms=self.now_ms
+            lately, groups, instances, lambda group: Severity.WARNING, now_ms=self.now_ms
         ):
             if update.is_opened:
                 self.opened += 1
             number = self.opened if update.before is None else update.before.number
             cause = update.group.cause if update.group else self.rows[number].cause
+            instance = instances.get(cause, "")
+            if update.before and (update.group is None or update.group.is_cause_over):
+                instance = update.before.instance
             self.rows[number] = KnownIncident(
                 number,
                 cause,
@@ -80,6 +88,7 @@ class Incidents:
                 frozenset(update.group.effects) if update.group else frozenset(),
                 update.cause_over_ms,
                 self.now_ms if update.is_closed else None,
+                instance,
             )
 
     @property
@@ -191,7 +200,7 @@ CASES: dict[str, list[Tick]] = {
             },
         ),
     ],
-    "a cause that comes and goes within ten minutes is one incident": [
+    "a cause that comes and goes within a minute is one incident": [
         Tick(S, [ABANDONED, STOCK_STUCK], {1: ("open_too_long transaction:stock-sync-3", {STOCK_PINNED})}),
         Tick(S, [STOCK_STUCK], {1: ("open_too_long transaction:stock-sync-3", {STOCK_PINNED})}),
         Tick(S, [], {}),
@@ -224,27 +233,38 @@ def test_case(name: str) -> None:
         assert prod.open == tick.expected, f"after tick {number}"
 
 
-def test_a_driver_that_dies_again_reopens_its_incident_though_its_transactions_are_found_first() -> None:
-    """Its next batch has other transactions: the query's by its ledger, before the batch has a finding."""
+def test_a_driver_that_dies_again_has_an_incident_of_its_own() -> None:
+    """Its next batch has other transactions, which are found before the batch is."""
     again = "transaction:enrich-1a2b-p0-b1"
-    prod = Incidents(ThingLinks({Q: [SINK, again]}))
-    prod.tick([PREPARED, SINK_OPEN])
+    prod = Incidents(ThingLinks({Q: [again]}, instances={Q: "batch 44"}))
+    prod.tick([replace(PREPARED, instance="batch 43"), SINK_OPEN])
     prod.tick([])
     assert prod.open == {}
     returned = finding("open_too_long", again, OUT)
     prod.tick([returned])
-    assert prod.open == {1: ("batch_prepared query:enrich", {f"open_too_long {again}"})}
-    assert prod.rows[1].cause_over_ms == prod.now_ms
-    prod.tick([returned, finding("batch_prepared", Q, again)])
-    assert prod.open == {1: ("batch_prepared query:enrich", {f"open_too_long {again}"})}
-    assert (prod.rows[1].cause_over_ms, prod.opened) == (None, 1)
+    assert prod.open == {2: (f"open_too_long {again}", set())}
+    prod.tick([returned, finding("batch_prepared", Q, again, instance="batch 44")])
+    assert prod.open == {2: ("batch_prepared query:enrich", {f"open_too_long {again}"})}
 
 
-def test_an_effect_that_its_returning_cause_does_not_follow_becomes_a_cause_of_its_own() -> None:
+def test_what_the_next_batch_holds_does_not_follow_from_one_that_is_over() -> None:
+    """Batch 43 is over and its group still blocked when transactions of batch 44 are open for too long."""
+    blocked, again = finding("group_stalled", BILLING, OUT), finding("open_too_long", SINK, instance="5@2")
+    prod = Incidents(ThingLinks({Q: [SINK]}, instances={Q: "batch 44"}))
+    prod.tick([replace(PREPARED, instance="batch 43"), replace(SINK_OPEN, instance="5@1"), blocked])
+    prod.tick([blocked])
+    prod.tick([blocked, again])
+    assert prod.open == {
+        1: ("batch_prepared query:enrich", {"group_stalled group:billing"}),
+        2: (f"open_too_long {SINK}", set()),
+    }
+
+
+def test_an_effect_whose_cause_is_over_becomes_a_cause_of_its_own() -> None:
     prod = Incidents(ThingLinks({Q: [SINK]}))
     prod.tick([PREPARED, SINK_OPEN])
-    prod.tick([])
     prod.tick([SINK_OPEN])
+    assert prod.rows[1].cause_over_ms == prod.now_ms
     prod.tick([SINK_OPEN], after_ms=SETTLE_MS)
     assert prod.open == {1: ("open_too_long transaction:enrich-1a2b-p0", set())}
     assert prod.opened == 1

@@ -5,7 +5,8 @@ lost.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -35,8 +36,8 @@ class Deployment:
         self.now_ms = 0
         self.rows: dict[int, KnownIncident] = {}
         self.updates: Sequence[IncidentUpdate] = ()
-        #: Causes that have a group though they are over.
-        self.over: set[FindingKey] = set()
+        #: By subject: which transaction or batch it is about.
+        self.instances: dict[str, str] = {}
 
     def tick(self, stories: Stories, severity: Severity = WARNING, after_ms: int = 1_000) -> None:
         groups = [IncidentGroup(key(cause), tuple(map(key, effects))) for cause, effects in stories.items()]
@@ -44,7 +45,8 @@ class Deployment:
 
     def follow(self, groups: Sequence[IncidentGroup], severity: Severity, after_ms: int) -> None:
         self.now_ms += after_ms
-        found = {name for group in groups for name in group.members} - self.over
+        names = {name for group in groups for name in group.members}
+        found = {name: self.instances.get(name.subject, "") for name in names}
         lately = [
             each
             for each in self.rows.values()
@@ -58,12 +60,16 @@ class Deployment:
         number = update.before.number if update.before else len(self.rows) + 1
         if update.group is None:
             assert update.before is not None
-            closed = KnownIncident(number, update.before.cause, update.severity, closed_ms=self.now_ms)
-            self.rows[number] = closed
+            self.rows[number] = replace(
+                update.before, effects=frozenset(), cause_over_ms=None, closed_ms=self.now_ms
+            )
             return
-        effects = frozenset(update.group.effects)
+        cause, effects = update.group.cause, frozenset(update.group.effects)
+        instance = self.instances.get(cause.subject, "")
+        if update.group.is_cause_over and update.before:
+            instance = update.before.instance
         self.rows[number] = KnownIncident(
-            number, update.group.cause, update.severity, effects, update.cause_over_ms
+            number, cause, update.severity, effects, update.cause_over_ms, instance=instance
         )
 
     @property
@@ -138,7 +144,7 @@ def test_a_reader_with_two_new_causes_gives_its_number_to_one(prod: Deployment) 
     assert prod.open == {1: ("a", {"p"}), 2: ("b", {"p"})}
 
 
-def test_a_flapping_cause_keeps_its_number_for_ten_minutes(prod: Deployment) -> None:
+def test_a_flapping_cause_keeps_its_number_for_a_minute(prod: Deployment) -> None:
     prod.tick({"t": ["p"]})
     for _ in range(5):
         prod.tick({})
@@ -149,6 +155,50 @@ def test_a_flapping_cause_keeps_its_number_for_ten_minutes(prod: Deployment) -> 
     prod.tick({})
     prod.tick({"t": []}, after_ms=REOPEN_MS + 1)
     assert list(prod.open) == [2]
+
+
+def test_another_transaction_of_an_id_is_another_incident(prod: Deployment) -> None:
+    prod.instances["t"] = "7@100"
+    prod.tick({"t": ["p", "g"]})
+    prod.tick({})
+    prod.instances["t"] = "7@200"
+    prod.tick({"t": ["p"]})
+    assert prod.open == {2: ("t", {"p"})}, "a second later, and another one all the same"
+    prod.instances["t"] = "7@300"
+    prod.tick({"t": ["p"]})
+    assert prod.open == {3: ("t", {"p"})}
+    assert prod.rows[2].closed_ms == prod.now_ms, "without a tick between them"
+
+
+def test_effects_of_a_transaction_that_is_over_pass_to_the_next_one(prod: Deployment) -> None:
+    prod.instances["t"] = "7@100"
+    prod.tick({"t": ["p", "g"]})
+    prod.tick({"p": ["g"]})
+    prod.instances["t"] = "7@200"
+    prod.tick({"t": ["p"], "g": []})
+    assert prod.open == {1: ("t", {"g"}), 2: ("t", {"p"})}
+    assert prod.rows[1].cause_over_ms == prod.now_ms - 1_000
+
+
+def test_one_batch_is_one_incident_whichever_rule_finds_it(prod: Deployment) -> None:
+    prepared, lost = FindingKey("batch_prepared", "q"), FindingKey("batch_lost", "q")
+    prod.instances["q"] = "batch 43"
+    prod.follow([IncidentGroup(prepared)], WARNING, 1_000)
+    prod.follow([IncidentGroup(lost)], CRITICAL, 1_000)
+    assert [each.cause for each in prod.rows.values()] == [lost]
+    prod.follow([], WARNING, 1_000)
+    prod.follow([IncidentGroup(prepared)], WARNING, REOPEN_MS)
+    assert [each.closed_ms for each in prod.rows.values()] == [None]
+    prod.instances["q"] = "batch 44"
+    prod.follow([IncidentGroup(prepared)], WARNING, 1_000)
+    assert list(prod.open) == [2]
+
+
+def test_an_instance_that_becomes_known_changes_nothing(prod: Deployment) -> None:
+    prod.tick({"t": []})
+    prod.instances["t"] = "7@100"
+    prod.tick({"t": []})
+    assert list(prod.open) == [1]
 
 
 def test_effects_outlive_their_cause_for_a_while_in_its_incident(prod: Deployment) -> None:
@@ -178,18 +228,14 @@ def test_a_cause_that_comes_back_while_its_effects_last_is_the_cause_again(prod:
     assert [each.is_change for each in prod.updates] == [True]
 
 
-def test_severity_only_grows_while_an_incident_is_open_and_is_reset_on_reopening(prod: Deployment) -> None:
+def test_severity_only_grows_also_when_an_incident_reopens(prod: Deployment) -> None:
     seen = []
     for severity in (INFO, CRITICAL, WARNING):
         prod.tick({"t": []}, severity)
         seen.append(prod.rows[1].severity)
     prod.tick({})
     prod.tick({"t": []}, WARNING)
-    assert [*seen, prod.rows[1].severity] == [INFO, CRITICAL, CRITICAL, WARNING]
-
-
-def effects_of(groups: Iterable[IncidentGroup]) -> set[FindingKey]:
-    return {name for group in groups for name in group.members}
+    assert [*seen, prod.rows[1].severity] == [INFO, CRITICAL, CRITICAL, CRITICAL]
 
 
 @pytest.mark.parametrize("seed", range(5))

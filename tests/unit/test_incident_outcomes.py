@@ -12,6 +12,7 @@ from fenceline.incidents.evidence import (
     batch_evidence,
     driver_evidence,
     evidence_in_order,
+    finding_evidence,
     source_of,
 )
 from fenceline.incidents.outcomes import acted_words, nothing_words, outcome_rows
@@ -115,13 +116,21 @@ def test_the_heading_names_the_deadline_while_it_is_to_come(deadline_ms: int | N
     assert nothing_words(facts("open_too_long", deadline_ms=deadline_ms), now_ms=NOW_MS) == words
 
 
-def test_evidence_is_in_time_order_each_once_and_bounded() -> None:
+def test_evidence_is_the_cause_then_facts_by_time_each_once_and_bounded() -> None:
     lines = [EvidenceLine(number, f"fact {number}", "x") for number in (3, 1, 2, 1)]
     assert [line.at_ms for line in evidence_in_order(lines)] == [1, 2, 3]
     many = [EvidenceLine(number, "fact", "x") for number in range(10_000)]
     assert [line.at_ms for line in evidence_in_order(many)] == list(range(MOST_LINES))
     cause = EvidenceLine(20_000, "the cause", "x", is_cause=True)
-    assert evidence_in_order([*many, cause])[-1] == cause
+    assert evidence_in_order([*many, cause])[0] == cause
+
+
+def test_findings_of_one_rule_are_one_line_with_a_count() -> None:
+    effects = [finding_evidence("open_too_long", f"t{n} is open", n, is_cause=False) for n in range(7)]
+    cause = finding_evidence("open_too_long", "t9 is open", 9, is_cause=True)
+    other = finding_evidence("lso_pinned", "p is blocked", 3, is_cause=False)
+    shown = [(line.words, line.times) for line in evidence_in_order([*effects, cause, other])]
+    assert shown == [("t9 is open", 1), ("t0 is open", 7), ("p is blocked", 1)]
 
 
 def test_steps_of_a_batch_name_the_file_that_shows_them() -> None:

@@ -13,13 +13,14 @@ from fenceline.incidents.sentences import (
     DeadlineKind,
     IncidentFacts,
     StuckBatches,
+    closed_headline,
     incident_consequence,
     incident_explanation,
     incident_title,
     worst_fact,
 )
-from fenceline.sentences import Age, Instant, plain_text
 from fenceline.spark.drivers import Driver, DriverStatus
+from fenceline.text.sentences import Age, Instant, plain_text
 
 #: 02:16:07 UTC.
 NOW_MS = 1_795_486_567_000
@@ -64,7 +65,7 @@ TITLES = [
     (facts("open_too_long"), "inventory-sync-3 has been open for 12 min"),
     (
         facts("coordinator_overdue"),
-        "The coordinator of inventory-sync-3 has not aborted it, due for 12 min",
+        "inventory-sync-3 has been open for 12 min: its coordinator has not aborted it",
     ),
     (
         facts("hanging", name="payments-0"),
@@ -77,7 +78,7 @@ TITLES = [
     ),
     (facts("abort_ratio", summary="x aborts a third of them."), "x aborts a third of them"),
     (
-        facts("group_stalled", summary="billing is blocked", cause_over_ms=NOW_MS),
+        facts("open_too_long", left_summary="billing is blocked", cause_over_ms=NOW_MS),
         "billing is blocked",
     ),
 ]  # fmt: skip
@@ -114,8 +115,8 @@ EXPLAINED = [
     ),
     (facts("abort_ratio"), "some evidence."),
     (
-        facts("group_stalled", cause_over_ms=NOW_MS - MIN, over_summary="payments-7 was open"),
-        "The cause ended at 02:15:07 UTC: payments-7 was open.",
+        facts("open_too_long", cause_over_ms=NOW_MS - MIN, summary="payments-7 has been open since 02:02:50"),
+        "The cause ended at 02:15:07 UTC: payments-7 has been open since 02:02:50.",
     ),
 ]  # fmt: skip
 
@@ -199,3 +200,27 @@ def test_actions_come_from_the_cause_then_from_its_subject_then_from_other_effec
 def test_what_a_broker_has_to_end_offers_no_effect(rule: str) -> None:
     cause = finding(rule, "coordinators:prod")
     assert action_candidates([cause, finding("open_too_long", "transaction:t")]) == [cause]
+
+
+CLOSED = [
+    (crash(), "The driver of orders_enrich died in the middle of batch 1,204, for 47 s."),
+    (
+        crash(RUNNING),
+        "Batch 1,204 of orders_enrich was prepared but not committed for 47 s.",
+    ),
+    (facts("open_too_long", **BLOCKED), "inventory-sync-3 blocked stock-1 and stock-4 for 47 s."),
+    (facts("coordinator_overdue"), "inventory-sync-3 was open for 47 s."),
+    (
+        facts("hanging", name="payments-0"),
+        "payments-0 was blocked for 47 s by a transaction that no coordinator owned.",
+    ),
+    (facts("lso_pinned", name="p-0"), "The last stable offset of p-0 did not move for 47 s."),
+    (facts("group_stalled", name="billing", partitions=("p-0",)), "billing was blocked at p-0 for 47 s."),
+    (facts("abort_ratio", summary="x aborts a third of them"), "x aborts a third of them. It lasted 47 s."),
+]
+
+
+@pytest.mark.parametrize(("of", "words"), CLOSED)
+def test_a_closed_incident_is_told_in_the_past_with_its_outcome(of: IncidentFacts, words: str) -> None:
+    assert closed_headline(of, "", lasted_ms=47_312) == words
+    assert closed_headline(of, "Ended by ada.", lasted_ms=47_312) == f"{words} Ended by ada."

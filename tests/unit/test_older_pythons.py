@@ -11,7 +11,6 @@ import sys
 from pathlib import Path
 
 import grimp
-import pytest
 
 ROOT = Path(__file__).parents[2]
 #: It asks which Python runs it, and has both ways.
@@ -55,20 +54,19 @@ def test_what_runs_in_users_spark_is_python_39() -> None:
     assert [union for file in files for union in unions_at_run_time(file)] == []
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        "from enum import StrEnum",
-        "from datetime import UTC",
-        "pairs = zip((), (), strict=True)",
-        "import dataclasses\n@dataclasses.dataclass(slots=True)\nclass A: ...",
-        "match 1:\n    case _: pass",
-    ],
-)
-def test_what_is_newer_is_found(line: str, tmp_path: Path) -> None:
-    file = tmp_path / "newer.py"
-    file.write_text(f"{line}\n")
-    assert str(file) in newer_than_39([file])
+def test_what_is_newer_is_found(tmp_path: Path) -> None:
+    newer = {
+        "enum.py": "from enum import StrEnum",
+        "zone.py": "from datetime import UTC",
+        "pairs.py": "pairs = zip((), (), strict=True)",
+        "slots.py": "import dataclasses\n@dataclasses.dataclass(slots=True)\nclass A: ...",
+        "match.py": "match 1:\n    case _: pass",
+    }
+    files = [tmp_path / name for name in newer]
+    for file in files:
+        file.write_text(f"{newer[file.name]}\n")
+    found = newer_than_39(files)
+    assert [file for file in files if str(file) not in found] == []
 
 
 def test_a_union_that_is_asked_for_is_found(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.paths import both_spellings, join_path, scheme_of, to_url
+from fenceline.spark.paths import both_spellings, join_path, scheme_of, to_url
 
 HDFS = {"hdfs://nameservice1/": "/mnt/hdfs/"}
 

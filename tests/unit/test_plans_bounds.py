@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from fenceline.batches import RecordBatch
+from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import ProducerState
 from fenceline.plans.impact import HeldLog, Reach, compute_reach, own_words

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from fenceline.facts import TransactionState
-from fenceline.flink.records import Committable, TransactionOwnership
-from fenceline.flink.restore import (
+from fenceline.engines.flink.records import Committable, TransactionOwnership
+from fenceline.engines.flink.restore import (
     CommitFate,
     CoordinatorView,
     Lingering,
@@ -20,6 +19,7 @@ from fenceline.flink.restore import (
     restore_sentence,
     subtask_and_number,
 )
+from fenceline.facts import TransactionState
 from fenceline.kafka.reconcile import NotDescribed, Obstacle
 from fenceline.limits import Limits
 from fenceline.plans.flink_commits import FlinkHold, flink_commit_warnings, plan_flink_commit

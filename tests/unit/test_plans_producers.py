@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.baselines import UsualCommit
 from fenceline.decode import text
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, TopicPartitions, TransactionState
 from fenceline.kafka.reconcile import NotDescribed, Obstacle
 from fenceline.limits import Limits
 from fenceline.plans.plan import Act, Plan, RefusalReason, SubjectPlan, from_json
 from fenceline.plans.producers import LIVELY_MS, Producer, SinkOwner, fencing_warnings, plan_fence
+from fenceline.snapshot import UsualCommit
 from tests.unit.factories import (
     MINE,
     MINUTE_MS,

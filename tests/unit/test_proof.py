@@ -146,3 +146,14 @@ def test_the_document_is_json_with_the_links_and_the_manifest() -> None:
     assert found["weakest"]["guarantee"] == found["guarantee"] == "at_least_once"
     assert [each["target"] for each in found["links"]] == found["labels"][1:]
     assert found["audits"][0]["proved_through"] == 1_203
+
+
+def test_a_proof_of_a_part_is_none_of_a_pipeline_with_an_unknown_link() -> None:
+    """Which records the copier reads is not known: the audit proves what is before it alone."""
+    writes = [TopicWrites("gateway", "orders", 1), TopicWrites("copier", "copies", 1)]
+    groups = [GroupReads("copier-group", "orders_enriched", "copier")]
+    observed = FlowObservations(60, writes, groups=groups, queries=[QUERY])
+    proof = proof_of(audit_manifest(query_id="q"), observed=observed)
+    assert (proof.verdict, proof.is_partial) == (AuditVerdict.UNPROVED, True)
+    assert proof.statements[0].startswith("Each record of orders appears exactly once in orders_enriched")
+    assert not proof_of(audit_manifest(query_id="q")).is_partial

@@ -9,10 +9,10 @@ from dataclasses import replace
 
 import pytest
 
-from fenceline.batches import RecordBatch
+from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition, TransitionKind
 from fenceline.kafka.clock_skew import difference_ms, follow_offset
-from fenceline.recoveries import (
+from fenceline.losses.recoveries import (
     DELETED,
     RECREATED,
     RESUMES_WITHIN_MS,

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from fenceline.facts import TransitionKind
-from fenceline.reports import (
+from fenceline.history.reports import (
     FORMAT,
     Manifest,
     NewerFormat,

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from fenceline.facts import Severity
 from fenceline.spark.drivers import Driver, DriverStatus
+from fenceline.spark.missing_topics import MissingTopic
 from fenceline.spark.safe_to_restart import (
     PreparedBatches,
     RestartFacts,
@@ -72,6 +73,15 @@ def verdict(sink: str = "exactly_once", driver: Driver = RUNS, **facts: Any) -> 
          "Whether orders is safe to restart is not known: access denied."),
         (14, "exactly_once", {"unseen": "access denied", **FAILS}, False, False, None,
          "Do not restart orders now: a restart fails: batch 16 doesn't exist."),
+        (20, "kafka", {"missing": [MissingTopic("gone", NOW_MS, 10)], "driver": ENDED}, False, False, None,
+         "Do not restart orders now: gone was deleted with 10 unread records."),
+        (21, "exactly_once", {"missing": [MissingTopic("b", None, None), MissingTopic("a", NOW_MS, 0)]},
+         False, False, None, "Do not restart orders now: a was deleted; all of it was read."),
+        (22, "exactly_once", {"missing": [MissingTopic("b", None, None)]}, None, None, None,
+         "Whether orders is safe to restart is not known: b is not in the cluster's list of topics: deleted, "
+         "or no right to DESCRIBE."),
+        (23, "exactly_once", {"missing_outputs": ["out"]}, False, False, None,
+         "Do not restart orders now: its output topic out was deleted."),
         (15, "kafka", {}, True, False, None, "orders is safe to restart."),
         (16, "other", {"driver": UNKNOWN}, True, False, None, "orders is safe to restart."),
         (17, "other", {"driver": ENDED, "batch_in_progress": 17}, True, True, None,

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline.facts import Severity
+from fenceline.findings.severity import Impact, before_loss, lasting_severity, of_block, worst_severity
 from fenceline.limits import Limits
-from fenceline.severity import Impact, before_loss, lasting_severity, of_block, worst_severity
 
 NOW = 1_795_000_000_000
 LIMITS = Limits()

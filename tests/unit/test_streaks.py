@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fenceline.facts import Confidence, Transition, TransitionKind, TransitionReason
-from fenceline.streaks import in_a_row, latest_streak
+from fenceline.history.streaks import in_a_row, latest_streak
 
 
 def test_a_series_ends_where_it_paused() -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.time_range import (
+from fenceline.history.time_range import (
     LAST,
     LONGEST_MS,
     InvalidTimeRange,

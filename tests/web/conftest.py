@@ -39,10 +39,10 @@ def page(client: Client, user: User) -> Client:
 
 @pytest.fixture
 def prod(page: Client) -> Cluster:
-    """A cluster whose transactions, partitions and groups have been looked at."""
+    """A cluster all of whose collectors are up to date; the client of pages is signed in."""
     of = factories.cluster()
     factories.tail_collectors(of)
-    factories.partition_collectors(of)
+    factories.collectors(of)
     return of
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from fenceline.facts import TransactionRecord
-from fenceline.reports import (
+from fenceline.history.reports import (
     PROGRESS,
     STRANGE,
     Manifest,
@@ -25,8 +25,6 @@ from spark_pipeline.reports.columns import SCHEMA
 from tests.transaction_state_records import encode_key, encode_value
 from tests.unit.random_histories import START_MS, RandomHistory
 
-#: The day of the first records of a walk; a walk of some hundred steps stays near it.
-FIRST_DAY = "2026-11-18"
 #: Some days after that.
 NOW_MS = START_MS + 4 * 86_400_000
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 import html
 import re
 
-import pytest
 from django.test import Client
 
-from dashboard.models import Cluster
 from tests.web import factories
 from tests.web.roles import page_html
 
@@ -21,10 +19,3 @@ def headline(page: Client, url: str) -> str:
     found = re.search(r"<h1 [^>]*>(.*?)</h1>", page_html(page, url))
     assert found
     return html.unescape(re.sub(r"<[^>]+>", "", found[1]))
-
-
-@pytest.fixture
-def prod(prod: Cluster) -> Cluster:
-    """The cluster of all pages, with a collector of checkpoints too."""
-    factories.checkpoint_collector(prod)
-    return prod

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from django.conf import settings
 from django.contrib import auth
 from django.contrib.auth.models import Group, User
@@ -45,3 +47,9 @@ def page_html(page: Client, url: str, status: int = 200) -> str:
     answer = page.get(url)
     assert answer.status_code == status, (url, answer.status_code, answer.content[:500])
     return " ".join(answer.content.decode().split())
+
+
+def row_ids(markup: str) -> list[str]:
+    """Return the ids of the rows of a list's page: those of its first table, or of its alerts."""
+    table = markup.partition("<tbody>")[2].partition("</tbody>")[0]
+    return re.findall(r'<tr id="([^"]+)"', table) or re.findall(r'<li class="alert" id="([^"]+)"', markup)

@@ -111,7 +111,6 @@ def test_a_pending_flink_commit_offers_one_plan_of_what_its_checkpoint_decided(
     page: Client, operator: User, prod: Cluster
 ) -> None:
     names = ["copy-0-41", "copy-1-41", "copy-2-41"]
-    factories.flink_collector(prod)
     job = factories.flink_job(prod, [factories.committable(name) for name in names])
     for name in names[:2]:
         factories.transaction(prod, name, age_ms=600_000, producer_id=2051, producer_epoch=17)

@@ -246,8 +246,3 @@ def test_the_page_links_the_episode_and_the_episode_the_action(
     back = page_text(page, f"/recoveries/prod/{episode.pk}")
     assert f'href="/actions/{action.pk}"' in back
     assert "ticket 4411" in back
-
-
-@pytest.mark.parametrize("number", ["0", "999999", "9" * 25])
-def test_an_action_that_is_not_there(page: Client, operator: User, number: str) -> None:
-    assert page.get(f"/actions/{number}").status_code == 404

@@ -19,14 +19,6 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def prod() -> Cluster:
-    of = factories.cluster()
-    factories.tail_collectors(of)
-    factories.partition_collectors(of)
-    return of
-
-
-@pytest.fixture
 def root(client: Client, prod: Cluster) -> Client:
     client.force_login(User.objects.create_superuser("root"))
     return client

@@ -17,15 +17,6 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def prod() -> Cluster:
-    of = factories.cluster()
-    factories.tail_collectors(of)
-    factories.partition_collectors(of)
-    factories.checkpoint_collector(of)
-    return of
-
-
-@pytest.fixture
 def operator(client: Client) -> Client:
     return roles.client_with_role("operator")
 

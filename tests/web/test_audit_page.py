@@ -50,20 +50,6 @@ def test_it_lists_the_newest_first_and_its_address_filters_it(admin: Client) -> 
     assert lines(admin, f"?before={failed}") == [silence, first]
 
 
-def test_the_list_goes_on_page_by_page(admin: Client) -> None:
-    numbers = [factories.audit_entry(actor=f"user {number}").pk for number in range(120)]
-    found, query = [], ""
-    for size in (50, 50, 20):
-        page = lines(admin, query)
-        assert len(page) == size
-        found += page
-        shown = page_text(admin, f"/audit{query}").replace(' rel="next"', "")
-        older = re.search(r'href="([^"]*)">Older<', shown)
-        query = older[1] if older else ""
-    assert found == numbers[::-1]
-    assert query == ""
-
-
 def test_a_row_says_what_changed_in_words(admin: Client) -> None:
     changes = {
         "min_severity": ["warning", "critical"],
@@ -94,27 +80,13 @@ def test_a_row_says_what_changed_in_words(admin: Client) -> None:
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("?event=explode", "event “explode” is none of channels"),
-        ("?before=x", "is not a place in this list"),
-        ("?q=nowhere", "No matching events"),
-        ("?before=1", "No older events"),
-        ("?q=%00&who=%00", "No changes or sign-ins yet"),
+        ("?q=nowhere", 'data-empty="unmatched"'),
+        ("?before=1", 'data-empty="past"'),
+        ("?q=%00&who=%00", 'data-empty="none"'),
     ],
 )
-def test_a_bad_value_is_ignored_and_each_empty_list_has_its_own_words(
-    admin: Client, query: str, said: str
-) -> None:
+def test_each_empty_list_has_its_own_words(admin: Client, query: str, said: str) -> None:
     assert said in page_text(admin, f"/audit{query}")
-
-
-@pytest.mark.parametrize("raw", [*factories.HOSTILE_IDS, b"<script>alert(1)</script>"])
-def test_hostile_names_are_text(admin: Client, raw: bytes) -> None:
-    name = raw.decode("utf-8", "replace").replace("\0", "")[:150]
-    factories.audit_entry(actor=name, subject_name=name, changes={f"n {name}": [name, [name]]})
-    answer = admin.get("/audit")
-    assert answer.status_code == 200
-    assert b"<script>alert" not in answer.content
-    assert admin.get("/audit", {"who": name, "q": name}).status_code == 200
 
 
 def test_only_an_admin_may_see_it_and_finds_the_link(admin: Client, user: User) -> None:

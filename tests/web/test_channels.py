@@ -251,39 +251,6 @@ def test_deleting_says_first_what_goes_with_it(admin: Client) -> None:
     assert not Delivery.objects.exists()
 
 
-POSTS = ("add", "1/change", "1/rotate", "1/end-old", "1/enable", "1/disable", "1/delete-now")
-
-
-@pytest.mark.parametrize("url", [*POSTS, "1/test"])
-def test_who_may_not_changes_nothing(url: str) -> None:
-    row = factories.channel(pk=1)
-    before = Channel.objects.values().get()
-    for role in ("viewer", "operator"):
-        if role == "operator" and url == "1/test":
-            continue
-        answer = roles.client_with_role(role).post(f"/channels/{url}", NEW)
-        assert answer.status_code == 403
-        needed = "operator" if url == "1/test" else "admin"
-        assert f"it needs the role {needed}" in answer.content.decode()
-    assert Channel.objects.values().get(pk=row.pk) == before
-    assert not Delivery.objects.exists()
-
-
-@pytest.mark.parametrize("url", [*POSTS, "1/test"])
-def test_read_only_forbids_it_to_admins_as_well(admin: Client, settings: Any, url: str) -> None:
-    settings.READ_ONLY = True
-    factories.channel(pk=1)
-    answer = admin.post(f"/channels/{url}", NEW)
-    assert answer.status_code == 403
-    assert "READ_ONLY is set" in answer.content.decode()
-
-
-@pytest.mark.parametrize("url", ["new", "1/edit", "1/delete"])
-def test_forms_are_for_who_may(url: str) -> None:
-    factories.channel(pk=1)
-    assert roles.client_with_role("operator").get(f"/channels/{url}").status_code == 403
-
-
 def test_a_viewer_sees_channels_and_no_buttons() -> None:
     viewer = roles.client_with_role("viewer")
     row = factories.channel()
@@ -293,25 +260,9 @@ def test_a_viewer_sees_channels_and_no_buttons() -> None:
         assert "Edit…" not in text
 
 
-def test_a_stranger_is_sent_to_sign_in(client: Client) -> None:
-    row = factories.channel()
-    assert client.post(f"/channels/{row.pk}/test")["Location"] == f"/login/?next=/channels/{row.pk}"
-    assert client.post("/channels/add")["Location"] == "/login/?next=/channels"
-
-
 def test_nothing_is_posted_without_the_token_of_its_form(admin: Client) -> None:
     checking = Client(enforce_csrf_checks=True)
     checking.cookies = admin.cookies
     row = factories.channel()
     assert checking.post(f"/channels/{row.pk}/delete-now").status_code == 403
     assert Channel.objects.exists()
-
-
-@pytest.mark.parametrize("url", ["7", "7/edit", "7/secret", "7/delete", "9" * 30])
-def test_an_unknown_channel_has_no_page(admin: Client, url: str) -> None:
-    page_html(admin, f"/channels/{url}", 404)
-
-
-@pytest.mark.parametrize("url", ["7/test", "7/change", "7/delete-now"])
-def test_nothing_is_done_to_an_unknown_channel(admin: Client, url: str) -> None:
-    assert admin.post(f"/channels/{url}", NEW).status_code == 404

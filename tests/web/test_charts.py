@@ -18,6 +18,7 @@ from dashboard.web.charts import event_figure, figures, query_figures, series_fi
 from dashboard.web.charts.event_figure import BatchBar, LaneMark, LaneSpan
 from dashboard.web.charts.figures import Bar, Mark
 from fenceline.facts import ABORTS, EVERYDAY, TransitionKind
+from fenceline.history.time_range import TimeRange
 from fenceline.series.points import Extent, Resolution
 from fenceline.series.reading import (
     HoleReason,
@@ -27,7 +28,6 @@ from fenceline.series.reading import (
     SeriesRun,
     SeriesStep,
 )
-from fenceline.time_range import TimeRange
 
 STATIC = Path(__file__).parents[2] / "dashboard" / "static"
 MINUTE_MS = 60_000

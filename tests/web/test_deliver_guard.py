@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import ipaddress
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from dashboard.alerts import channels, ssrf, validation
 from dashboard.alerts import http as alert_http
-from dashboard.alerts import ssrf
 from dashboard.alerts.ssrf import TargetGuard, TargetRefused
 from dashboard.config import ConfigError, load_config
-from fenceline.alerts.limits import split_port
+from fenceline.alerts.limits import Alerting, split_port
 from tests.receivers import Receiver, answer
 
 
@@ -62,7 +64,7 @@ def test_a_public_address_is_permitted(address: str) -> None:
 @pytest.mark.parametrize(
     "host",
     [
-        "127.0.0.1", "127.1", "2130706433", "0x7f.1", "0x7f000001", "0177.0.0.1", "017700000001", "0",
+        "127.0.0.1", "127.1", "2130706433", "0x7f.1", "0x7f000001", "0177.0.0.1", "017700000001",
         "localhost", "localhost.", "LOCALHOST", "[::1]", "[::ffff:127.0.0.1]", "[0:0:0:0:0:ffff:7f00:1]",
         "１２７.０.０.１", "ⓛocalhost", "127.0.0.1.", "127。0。0。1",
     ],
@@ -180,7 +182,9 @@ def test_an_address_is_taken_apart(url: str, host: str, port: int, path: str) ->
         "http://", "http://?q", "http://a:b@/", "http://[::1/", "http://[v1.x]/", "http://a\r\nHost: b/",
         "http://a/\r\nX: y", "http://a\\@b/", "http://a b/", "http://a:0/", "http://a:65536/", "http://a:x/",
         "http://\N{CYRILLIC SMALL LETTER A}\N{COMBINING ACUTE ACCENT}\ud800.example/", "http://-\xad-ü/",
-        "http://a/\N{RIGHT-TO-LEFT OVERRIDE}",
+        "http://a/\N{RIGHT-TO-LEFT OVERRIDE}", "#a", "https://#a", "http://u:p@", "http://:80/", "http://a..b/",
+        "http://-a.example/", "http://a-/", "http://%00/", "http://a%2fb/", "http://300.1.1.1/", "http://1.2.3.4.5/",
+        f"http://{'a' * 64}.example/", f"http://{'a.' * 130}example/",
     ],
 )  # fmt: skip
 def test_what_is_no_web_address_is_refused_in_words(url: str) -> None:
@@ -215,3 +219,16 @@ def test_a_slip_in_allow_private_stops_the_start(tmp_path: Path, entry: str) -> 
     path.write_text(f'[alerts]\nallow_private = ["10.20.0.0/16", "hooks.example", "{entry}"]\n')
     with pytest.raises(ConfigError, match=r"fenceline\.toml: alerts\.allow_private"):
         load_config(path, {})
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "host", ["0.0.0.0", "0", "255.255.255.255", "224.0.0.1", "240.0.0.1", "[::]", "[ff02::1]"]
+)
+def test_an_address_that_no_receiver_has_is_refused_whatever_is_allowed(settings: Any, host: str) -> None:
+    everything = Alerting(allow_private=("0.0.0.0/0", "::/0"))
+    settings.FENCELINE = replace(settings.FENCELINE, alerts=everything)
+    draft = channels.ChannelDraft("a", "webhook", f"https://{host}/hook")
+    with pytest.raises(validation.Unfit, match="write the one that yours listens on") as caught:
+        channels.add(draft, by="ada")
+    assert caught.value.fields.keys() == {"url"}

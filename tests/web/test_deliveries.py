@@ -45,27 +45,10 @@ def test_the_address_decides_what_is_shown(page: Client) -> None:
     assert numbers(page, f"?channel={pager.pk}") == [failed.pk]
     assert numbers(page, "?channel=4711") == []
     assert "No matching deliveries" in page_html(page, "/deliveries?channel=4711")
-    for query in ("state=open", "origin=x", "channel=x", "before=x"):
-        assert "Ignored:" in page_html(page, f"/deliveries?{query}")
 
 
 def test_nothing_was_sent_so_far(page: Client) -> None:
-    assert "No deliveries yet" in page_html(page, "/deliveries")
-
-
-def test_many_are_walked_through_from_the_newest(page: Client) -> None:
-    ops = factories.channel()
-    made = [factories.delivery(ops).pk for _ in range(120)]
-    seen, query = [], ""
-    while True:
-        text = page_html(page, f"/deliveries{query}")
-        seen += numbers(page, query)
-        older = re.search(r'rel="next" href="([^"]+)"', text)
-        if not older:
-            break
-        query = older[1]
-    assert seen == made[::-1]
-    assert "No older deliveries" in page_html(page, "/deliveries?before=1")
+    assert 'data-empty="none"' in page_html(page, "/deliveries")
 
 
 def test_one_delivery_shows_all_that_went_over_the_wire(page: Client) -> None:
@@ -126,21 +109,6 @@ def test_what_cannot_be_sent_again_says_why(
     operator.post(f"/deliveries/{row.pk}/again")
     assert said in page_html(operator, f"/deliveries/{row.pk}")
     assert Delivery.objects.count() == 1
-
-
-def test_who_may_not_sends_nothing(page: Client, operator: Client, settings: Any) -> None:
-    row = factories.delivery(factories.channel())
-    assert page.post(f"/deliveries/{row.pk}/again").status_code == 403
-    assert "Send again" not in page_html(page, f"/deliveries/{row.pk}")
-    settings.READ_ONLY = True
-    assert operator.post(f"/deliveries/{row.pk}/again").status_code == 403
-    assert Delivery.objects.count() == 1
-
-
-def test_an_unknown_delivery_has_no_page(operator: Client) -> None:
-    for number in ("7", "9" * 30):
-        page_html(operator, f"/deliveries/{number}", 404)
-        assert operator.post(f"/deliveries/{number}/again").status_code == 404
 
 
 def test_a_page_is_read_again_when_a_try_has_ended(page: Client) -> None:

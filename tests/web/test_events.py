@@ -15,6 +15,7 @@ from dashboard.history import events as event_queries
 from dashboard.history import routine_events
 from dashboard.history.events import EventCriteria
 from dashboard.models import (
+    Action,
     AlertChange,
     Cluster,
     FindingRecord,
@@ -23,8 +24,9 @@ from dashboard.models import (
     Recovery,
     TransitionRecord,
 )
-from fenceline.time_range import TimeRange
-from fenceline.timeline import ROUTINE, EventPlace, TimelineEvent
+from fenceline.facts import TransitionKind
+from fenceline.history.time_range import TimeRange
+from fenceline.history.timeline import ROUTINE, EventPlace, TimelineEvent
 from tests.web import factories
 
 pytestmark = pytest.mark.django_db
@@ -161,29 +163,6 @@ def test_a_range_that_begins_before_what_is_kept_says_so(page: Client, prod: Clu
     assert page.get("/api/v1/events").json()["kept_since"] == {}
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {"from": "2026-11-24T03:00:00Z", "to": "2026-11-24T02:00:00Z"},
-        {"from": "2019-01-01", "to": "2026-11-24"},
-        {"to": "2026-11-24"},
-        {"from": "yesterday"},
-        {"from": "9999-12-31T23:59:59Z"},
-        {"from": "1700-01-01", "to": "1700-01-02"},
-        {"from": "0001-01-01T00:00:00+14:00", "to": "2026-01-01"},
-        {"last": "2y"},
-    ],
-)
-def test_a_wrong_range_gets_a_clear_text(page: Client, prod: Cluster, asked: dict[str, str]) -> None:
-    answer = page.get("/api/v1/events", asked)
-    assert answer.status_code == 400
-    assert re.match(r"(from|to|last): ", answer.json()["detail"])
-    shown = page.get("/events", asked)
-    assert shown.status_code == 200
-    # A page with an end alone shows the hour before it.
-    assert ("data-ignored" in shown.content.decode()) is (asked.keys() != {"to"})
-
-
 def test_a_range_before_the_first_record_is_empty(page: Client, prod: Cluster) -> None:
     asked = {"from": "2001-01-01", "to": "2001-01-02"}
     assert page.get("/api/v1/events", asked).json()["items"] == []
@@ -194,3 +173,52 @@ def test_a_range_before_the_first_record_is_empty(page: Client, prod: Cluster) -
 
 def _iso(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1_000, UTC).isoformat().replace("+00:00", "Z")
+
+
+def test_a_busy_lane_leaves_the_marks_of_a_rare_one(prod: Cluster) -> None:
+    """Findings by the hundred since a takeover: it is marked all the same."""
+    now = factories.now_ms()
+    for model in (TransitionRecord, FindingRecord):
+        model.objects.all().delete()
+    interruption(prod, TransitionKind.TAKEOVER, now - 20 * 60_000)
+    for number in range(50):
+        since_ms = now - number * 1_000
+        factories.finding(
+            prod, "partition:p-0", since_ms=since_ms, closed_at=None, fingerprint=number.to_bytes(32)
+        )
+    found = event_queries.newest_marks(EventCriteria(), whole(prod), limit=20)
+    counts = Counter(each.source.value for each in found.items)
+    assert counts == {"transition": 1, "finding": 20}
+    assert found.complete_since_ms == now - 19_000
+    assert event_queries.newest_marks(EventCriteria(), whole(prod), limit=60).complete_since_ms is None
+
+
+def test_interruptions_of_the_last_ten_minutes_are_on_the_first_page(page: Client, prod: Cluster) -> None:
+    now = factories.now_ms()
+    TransitionRecord.objects.all().delete()
+    assert "data-recently" not in page.get("/").content.decode()
+    interruption(prod, TransitionKind.TIMEOUT, now - 11 * 60_000)
+    assert "data-recently" not in page.get("/").content.decode()
+    interruption(prod, TransitionKind.TAKEOVER, now - 60_000, "ambiguous")
+    interruption(prod, TransitionKind.TAKEOVER, now - 50_000, "probable")
+    interruption(prod, TransitionKind.TIMEOUT, now - 9 * 60_000)
+    text = " ".join(page.get("/").content.decode().split())
+    line = re.sub("<[^>]+>", "", text.partition("data-recently>")[2].partition("</p>")[0])
+    assert " ".join(line.split()) == (
+        "Recently: 2 takeovers (1 of them certain or probable), 1 timeout in the last 10 minutes."
+    )
+    action = Action.objects.create(
+        cluster=prod, act="fence", plan={}, digest="d", subjects="", planned_by="ada", expires_ms=now
+    )
+    TransitionRecord.objects.update(action=action)
+    assert "data-recently" not in page.get("/").content.decode()
+
+
+def interruption(
+    of: Cluster, kind: TransitionKind, at_ms: int, confidence: str = "certain"
+) -> TransitionRecord:
+    return TransitionRecord.objects.create(
+        cluster=of, rev=1, key=b"k" * 32, transactional_id="payments-7", application="payments",
+        kind=kind.value, confidence=confidence, reason="broker_late", at_ms=at_ms, producer_id=7,
+        producer_epoch=1, timeout_ms=60_000, log_partition=3, log_offset=at_ms, topic_id="topic-1",
+    )  # fmt: skip

@@ -27,8 +27,8 @@ from dashboard.web.pages.transactions import TransactionListQuery
 from fenceline.facts import ABORTS, Severity, TransactionState
 from fenceline.kafka.groups import GroupStatus
 from fenceline.kafka.partitions import PartitionVerdict
+from fenceline.losses.recoveries import RecoveryOutcome
 from fenceline.plans.plan import Act
-from fenceline.recoveries import RecoveryOutcome
 from fenceline.spark.records import QueryState
 
 
@@ -44,7 +44,7 @@ from fenceline.spark.records import QueryState
         (DeliveryCriteria, "state", Delivery.State),
         (EventCriteria, "kind", NOTABLE),
         (GroupCriteria, "status", (*GroupStatus, "pending")),
-        (PartitionCriteria, "verdict", (*PartitionVerdict, "pinned")),
+        (PartitionCriteria, "verdict", (*PartitionVerdict, "blocked", "pinned")),
         (QueryCriteria, "sink", SINKS),
         (QueryCriteria, "state", (*QueryState, "prepared")),
         (RecoveryCriteria, "cause", ABORTS & set(NOTABLE)),
@@ -63,7 +63,14 @@ def test_a_page_takes_no_parameter_that_it_does_not_show() -> None:
     query = {"topic": "orders", "transactional_id": "a", "actor": "ada", "ignored": "x", "filter": "x"}
     for form in (PartitionListQuery, RecoveryListQuery, ActionListQuery):
         wanted = parse_query(query, form, "", ["prod"])
-        assert (wanted, wanted.ignored, wanted.narrowed) == (form(), (), False)
+        assert wanted == form(ignored=wanted.ignored)
+        assert [text.split()[0] for text in wanted.ignored] == [f"“{name}”" for name in query]
+        assert not wanted.narrowed
+
+
+def test_an_unknown_parameter_is_named_with_the_nearest() -> None:
+    wanted = parse_query({"stat": "ongoing", "from": "2026-01-01"}, TransactionListQuery, "", [])
+    assert wanted.ignored == ("“stat” is not a parameter of this list (nearest: state)",)
 
 
 def test_a_parameter_has_the_name_that_addresses_use() -> None:

@@ -16,7 +16,6 @@ from tests.web import factories, scenarios
 pytestmark = pytest.mark.django_db
 
 
-IDS = "/transactions/prod"
 HIT = re.compile(r'role="option".*?href="([^"]*)"\s*><bdi>([^<]*)</bdi>', re.DOTALL)
 
 
@@ -50,7 +49,7 @@ def found(page: Client, asked: str, **headers: str) -> dict[str, list[tuple[str,
     [
         (
             "payments-ledger-7",
-            "Transactional ids",
+            "Transactions",
             "payments-ledger-7",
             "/transactions/prod/payments-ledger-7",
         ),
@@ -112,7 +111,7 @@ def test_the_number_of_queries_does_not_grow(
         page.get("/find", {"q": "a"})
 
 
-ODD = ["", " ", "\0", "a\0b", "x" * 1_000, "%", "_", "'", '"><script>', "#", "9" * 400, "²", "\x1b[0m", "🜁"]
+ODD = ["", " ", "\0", "a\0b", "x" * 200, "%", "_", "'", '"><script>', "#", "9" * 190, "²", "\x1b[0m", "🜁"]
 
 
 @pytest.mark.parametrize("asked", ODD)

@@ -16,9 +16,9 @@ from dashboard.web.headlines.query import query_headline
 from dashboard.web.headlines.transaction import expired_headline, transaction_headline
 from fenceline.facts import NOT_REPORTED, TWO_PHASE_COMMIT_TIMEOUT_MS, TransactionState
 from fenceline.kafka.groups import SHARE
-from fenceline.sentences import plain_text
 from fenceline.spark.batch_chain import BatchStep, ChainLink, LinkState
 from fenceline.spark.drivers import Driver, DriverStatus
+from fenceline.text.sentences import plain_text
 
 #: 2026-11-18 10:40:00 UTC.
 NOW = 1_795_344_000_000
@@ -152,6 +152,18 @@ class TestPartition:
         later = PinRecord(start_offset=2_000, transactional_id="another")
         sentence, _ = words(partition_headline(row, [later], []))
         assert sentence == "Its LSO has been stuck at 1,920 for 7 min; no known consumer is blocked."
+
+    @pytest.mark.parametrize(
+        ("fields", "said"),
+        [
+            ({}, "No transaction blocks it."),
+            ({"high_watermark": 48_300}, "Its LSO advances."),
+            ({"lso": None, "high_watermark": None}, "Its offsets are not known yet."),
+        ],
+    )
+    def test_states_what_is_true_while_nothing_blocks_it(self, fields: dict[str, object], said: str) -> None:
+        row = PartitionRecord(**({"lso": 48_211, "high_watermark": 48_211, "seen_ms": NOW} | fields))
+        assert words(partition_headline(row, [], []))[0] == said
 
     def test_puts_first_that_it_is_unavailable(self) -> None:
         row = place().seen

@@ -8,11 +8,12 @@ import csv
 import html
 import io
 import re
+from datetime import UTC, datetime
 
 import pytest
 from django.test import Client
 
-from dashboard.models import Cluster, FindingRecord, Incident, IncidentEvent
+from dashboard.models import Cluster, FindingRecord, Incident, IncidentEvent, IncidentRevision
 from tests.web import factories, roles
 from tests.web.roles import page_html
 
@@ -35,7 +36,7 @@ def test_a_page_has_evidence_effects_notes_and_history(page: Client, prod: Clust
     assert text.count("&lt;b&gt;4411&lt;/b&gt;") == 2, "among the notes and in the history"
     evidence = text.partition('aria-labelledby="cause"')[2].partition("</table>")[0]
     assert re.findall(r'<td class="mono">([^<]+)</td>', evidence) == [
-        f"__transaction_state-{opened.log_partition}", "__transaction_state", "partition offsets",
+        "__transaction_state", f"__transaction_state-{opened.log_partition}", "partition offsets",
     ]  # fmt: skip
     assert len(re.findall("<tr data-cause", evidence)) == 1
 
@@ -190,3 +191,61 @@ def test_what_cannot_be_written_is_said_and_changes_nothing(
     operator.post(f"/incidents/{row.pk}/{act}", {"text": text})
     assert why in page_html(operator, f"/incidents/{row.pk}").partition('role="alert"')[2]
     assert not row.events.exists()
+
+
+def test_a_closed_incident_says_how_it_ended_and_offers_no_next_step(page: Client, prod: Cluster) -> None:
+    now = factories.now_ms()
+    cause = factories.finding(
+        prod, "transaction:payments-7", since_ms=now - 90_000, affected=["partition:p-0"]
+    )
+    row = factories.incident_of(
+        prod, cause, since_ms=now - 90_000, opened_ms=now - 80_000, closed_ms=now - 11_000,
+        acknowledged_ms=now - 60_000, acknowledged_by="ada", outcome="Fenced by ada, action 2.",
+        peak={
+            "transactions": 1, "partitions": 3, "groups": 2, "queries": 0, "backlog": 9, "records_lost": None,
+        },
+    )  # fmt: skip
+    text = page_html(page, f"/incidents/{row.pk}")
+    headline = re.sub("<[^>]+>", "", text.partition("data-headline>")[2].partition("</h1>")[0])
+    assert headline == "payments-7 blocked p-0 for 1 min 19 s. Fenced by ada, action 2."
+    for words in ("noticed after 10 s", "acknowledged after 20 s", "ended after 1 min 19 s"):
+        assert words in text
+    assert cause.next_step not in text
+    figures = dict(re.findall(r"<dt>([\w ]+)</dt><dd>(\d+)</dd>", text))
+    assert figures == {
+        "transactions": "1", "partitions blocked": "3", "groups blocked": "2", "uncommitted backlog": "9",
+    }  # fmt: skip
+    plain = page.get(f"/incidents/{row.pk}.md").content.decode()
+    assert "Outcome: Fenced by ada, action 2." in plain
+    assert "Next step" not in plain
+
+
+def test_a_range_of_the_past_shows_what_was_known_at_its_end(page: Client, prod: Cluster) -> None:
+    now = factories.now_ms() // 60_000 * 60_000
+    cause = factories.finding(prod, "transaction:payments-7", since_ms=now - 600_000)
+    early = factories.facts_of([cause]) | {"partitions": ["p-0"]}
+    row = factories.incident_of(
+        prod, cause, severity="critical", since_ms=now - 600_000, opened_ms=now - 590_000,
+        closed_ms=now - 60_000, outcome="Fenced by ada, action 2.",
+    )  # fmt: skip
+    IncidentRevision.objects.create(
+        incident=row, at_ms=row.opened_ms, rule=row.rule, subject=row.subject, severity="warning",
+        impact={**row.impact, "groups": 4}, facts=early,
+    )  # fmt: skip
+    bounds = [
+        datetime.fromtimestamp(ms / 1_000, UTC).isoformat()[:19] + "Z"
+        for ms in (now - 900_000, now - 300_000)
+    ]
+    query = f"from={bounds[0]}&to={bounds[1]}"
+    for url in (f"/?{query}", f"/incidents?{query}"):
+        table = page_html(page, url).partition("What happened")[2].partition("</table>")[0]
+        plain = " ".join(re.sub("<[^>]+>", " ", table).split())
+        assert "payments-7 has blocked p-0 for 5 min" in plain, plain
+        assert "groups blocked 4" in plain
+        assert "warning" in plain
+        assert "Fenced" not in plain
+        assert "critical" not in plain
+    (item,) = page.get(f"/api/v1/incidents?state=all&{query}").json()["items"]
+    assert (item["severity"], item["closed_at"], item["outcome"], item["impact"]["groups"]) == (
+        "warning", None, "", 4,
+    )  # fmt: skip

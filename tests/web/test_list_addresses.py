@@ -79,7 +79,7 @@ def test_a_bad_value_is_ignored_and_told(three: Client, query: str, said: str) -
 
 @pytest.mark.sql
 @pytest.mark.parametrize(
-    "query", ["?q=%00", "?q=%ff%fe", "?q=" + "x" * 3_000, "?q=%F0%9F%98%80", "?&&=&q", "?q=a&q=b"]
+    "query", ["?q=%00", "?q=%ff%fe", "?q=" + "x" * 200, "?q=%F0%9F%98%80", "?&&=&q", "?q=a&q=b"]
 )
 def test_no_search_breaks_the_page(three: Client, query: str) -> None:
     assert three.get(f"/transactions{query}").status_code == 200

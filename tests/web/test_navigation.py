@@ -11,7 +11,7 @@ from django.test import Client
 from django.urls import reverse
 
 from dashboard.models import Cluster
-from dashboard.web.page_context import PAGES
+from dashboard.web.routes import sidebar_routes
 from tests.web import factories, roles, scenarios
 
 pytestmark = pytest.mark.django_db
@@ -53,12 +53,12 @@ def test_the_entries_stand_below_their_headings(admin: Client, prod: Cluster) ->
 
 
 def test_each_entry_has_a_key_of_its_own_that_the_sheet_names(admin: Client, prod: Cluster) -> None:
-    keys = [key for _, _, key, _ in PAGES]
+    keys = [route.key for route in sidebar_routes()]
     assert len(set(keys)) == len(keys)
     text = read(admin, "/")
-    for name, words, key, _ in PAGES:
-        assert f'href="{reverse(name)}" data-go="{key}"' in text
-        assert re.search(rf"<kbd>g</kbd> <kbd>{key}</kbd></dt>\s*<dd>\s*Go to {words}", text)
+    for route in sidebar_routes():
+        assert f'href="{reverse(route.name)}" data-go="{route.key}"' in text
+        assert re.search(rf"<kbd>g</kbd> <kbd>{route.key}</kbd></dt>\s*<dd>\s*Go to {route.title}", text)
 
 
 @pytest.mark.parametrize(

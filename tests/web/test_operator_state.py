@@ -9,10 +9,8 @@ from django.test import Client
 
 from dashboard.models import Cluster
 from tests.web import factories
-from tests.web.query_fixtures import QUERY_PAGE, prod
+from tests.web.query_fixtures import QUERY_PAGE
 from tests.web.roles import page_html
-
-__all__ = ["prod"]
 
 pytestmark = pytest.mark.django_db
 

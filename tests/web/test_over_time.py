@@ -15,8 +15,8 @@ from django.test import Client
 from dashboard.history import event_lanes
 from dashboard.models import Batch, Cluster, FindingRecord
 from dashboard.streaming import batches as streaming_batches
+from fenceline.history.time_range import TimeRange
 from fenceline.series.points import GROUP, PARTITION
-from fenceline.time_range import TimeRange
 from tests.web import factories, series
 from tests.web.series import HOUR_MS, MINUTE_MS
 
@@ -120,17 +120,6 @@ def test_a_page_without_any_history_says_so(page: Client, prod: Cluster, url: st
     text = read(page, url)
     assert "No history in this range" in text
     assert "data-kept-since" not in text
-
-
-@pytest.mark.parametrize("url", [*PAGES, "/queries/prod/" + factories.QUERY_ID])
-@pytest.mark.parametrize(
-    "asked", [{"from": "2026-11-24T03:00", "to": "2026-11-24T02:00"}, {"last": "fortnight"}]
-)
-def test_a_wrong_range_is_named_and_the_page_shown(
-    page: Client, prod: Cluster, url: str, asked: dict[str, str]
-) -> None:
-    factories.query(prod)
-    assert "data-ignored" in read(page, url, **asked)
 
 
 def test_what_could_not_be_seen_is_named_with_its_reason(page: Client, prod: Cluster) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,43 +16,16 @@ from django.test import Client
 from tests.web import factories, scenarios, series
 
 pytestmark = pytest.mark.django_db
-CLOSED = (
-    "/",
-    "/transactions",
-    "/transactions/prod/abc",
-    "/events",
-    "/fencing",
-    "/history",
-    "/reports",
-    "/pipelines",
-    "/partitions",
-    "/partitions/prod/payments/0",
-    "/groups",
-    "/groups/prod/billing",
-    "/queries",
-    "/queries/prod/6f1d2a3b-4c5d-4e6f-8a9b-0c1d2e3f4a5b",
-    "/flink-jobs",
-    "/flink-jobs/prod/some-job",
-    "/recoveries",
-    "/recoveries/prod/1",
-    "/rules/open_too_long",
-    "/system",
-    "/scenes",
-)
+POLICED = (
+    "/", "/history", "/recoveries/prod/1", "/login/", "/healthz", "/readyz", "/nowhere", "/api/v1/docs",
+    "/api/v1/transactions", "/admin/login/", "/static/css/base.css",
+)  # fmt: skip
 CSP = "default-src 'none'; script-src 'self'; style-src 'self'"
 
 
-@pytest.mark.parametrize("url", CLOSED)
-def test_a_stranger_is_sent_to_sign_in_and_back(client: Client, url: str) -> None:
-    answer = client.get(f"{url}?q=1")
-    assert answer.status_code == 302
-    assert answer["Location"] == f"/login/?next={url}%3Fq%3D1"
-
-
-@pytest.mark.parametrize("method", ["post", "put", "delete", "patch"])
-@pytest.mark.parametrize("url", CLOSED)
-def test_pages_are_only_read(page: Client, url: str, method: str) -> None:
-    assert getattr(page, method)(url).status_code == 405
+def test_a_stranger_is_sent_to_sign_in_and_back(client: Client) -> None:
+    answer = client.get("/groups/prod/billing?q=1")
+    assert (answer.status_code, answer["Location"]) == (302, "/login/?next=/groups/prod/billing%3Fq%3D1")
 
 
 def test_sign_in_and_out(client: Client, user: User) -> None:
@@ -77,27 +51,13 @@ def test_a_user_who_was_deactivated_is_a_stranger(page: Client, user: User) -> N
     assert page.get("/").status_code == 302
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        *CLOSED,
-        "/login/",
-        "/healthz",
-        "/readyz",
-        "/nowhere",
-        "/api/v1/docs",
-        "/api/v1/transactions",
-        "/admin/login/",
-        "/static/css/base.css",
-    ],
-)
-def test_every_route_carries_the_policy(client: Client, user: User, url: str) -> None:
-    for signed_in in (False, True):
+def test_every_route_carries_the_policy(client: Client, user: User) -> None:
+    for signed_in, url in product((False, True), POLICED):
         if signed_in:
             client.force_login(user)
         policy = client.get(url).headers["Content-Security-Policy"]
         assert policy.startswith(CSP), url
-        assert "unsafe" not in policy
+        assert "unsafe" not in policy, url
 
 
 def test_admin_shows_rows_and_changes_none(client: Client) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
+from dashboard.api.routers.exports import LISTS
 from dashboard.urls import urlpatterns
+from dashboard.web.routes import ROUTES
 from sandbox.scenes.player import ScenePlayer
 from tests.web import factories
 from tests.web.route_permissions import ADMINISTER, AUDIT, OPERATE, PAGE, ROUTE_PERMISSIONS
@@ -27,18 +29,38 @@ def parents(path: str) -> list[str]:
     return ["/" + "/".join(parts[:n]) for n in range(1, len(parts))]
 
 
+#: Routes of files, of forms, of programs and of the sign-in.
+WITHOUT_PLACE = {
+    "ask-replicas", "bundle", "channel-add", "channel-change", "channel-delete-now",
+    "channel-disable", "channel-enable", "channel-end-old", "channel-rotate", "channel-test",
+    "delivery-again", "favicon", "find", "healthz", "incident-acknowledge", "incident-html",
+    "incident-markdown", "incident-note", "incident-offsets", "ingest", "login", "logout",
+    "metrics", "pipeline-proof", "readyz", "scene-play", "silence-end", "silence-make",
+    "silence-preview", "timeline",
+}  # fmt: skip
 PARENTS = sorted({parent for path in page_paths() for parent in parents(path)})
 
 
 def test_the_walk_meets_every_page_of_the_urlconf() -> None:
     walked = {path.split("{")[0].strip("/").split("/")[0] for path in page_paths()}
     routes = {str(each.pattern).lstrip("^").split("(")[0].split("/")[0].split("<")[0] for each in urlpatterns}
-    programs = {"api", "ingest", "metrics", "healthz", "readyz", "admin", "login", "logout", "static"}
+    programs = {
+        "api", "ingest", "metrics", "healthz", "readyz", "admin", "login", "logout", "static", "favicon.ico",
+    }  # fmt: skip
     assert routes - programs == walked - {"api"}
 
 
-@pytest.mark.parametrize("path", PARENTS)
-def test_a_parent_of_a_page_is_a_page(page: Client, sandbox: ScenePlayer, path: str) -> None:
+def test_every_page_has_its_place_in_the_navigation() -> None:
+    names = {route.name for route in urlpatterns if getattr(route, "name", None)}
+    placed = {name for name, route in ROUTES.items() if route.key or route.parent}
+    assert names - placed == WITHOUT_PLACE
+
+
+def test_every_list_with_downloads_is_a_list_of_the_api() -> None:
+    assert {name for name, route in ROUTES.items() if route.has_files} <= LISTS.keys()
+
+
+def test_a_parent_of_a_page_is_a_page(page: Client, sandbox: ScenePlayer) -> None:
     prod = factories.cluster()
     factories.tail_collectors(prod)
     factories.partition_collectors(prod)
@@ -48,11 +70,13 @@ def test_a_parent_of_a_page_is_a_page(page: Client, sandbox: ScenePlayer, path: 
         "recovery": factories.recovery(prod).pk,
         "flink_job": factories.flink_job(prod).ident,
     }
-    if "{" in path and path.split("{")[1].rstrip("}") not in ids:
-        pytest.skip("one row's own page: its route is asked in test_permissions")
-    answer = page.get(path.format(**ids), follow=True)
-    assert answer.status_code == 200, path
-    assert answer["Content-Type"].startswith("text/html")
+    # Pages of other rows are asked for in test_permissions.
+    walked = [path for path in PARENTS if "{" not in path or path.split("{")[1].rstrip("}") in ids]
+    assert len(walked) > 20
+    for path in walked:
+        answer = page.get(path.format(**ids), follow=True)
+        assert answer.status_code == 200, path
+        assert answer["Content-Type"].startswith("text/html"), path
 
 
 def test_a_cluster_below_a_list_is_the_list_of_that_cluster(page: Client) -> None:

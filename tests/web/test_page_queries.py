@@ -36,8 +36,8 @@ def prod(rows_of_module: None) -> Cluster:
         # What applications write, groups read, queries read and write, and what blocks them.
         ("/pipelines", 32),
         ("/system", 16),
-        ("/transactions?state=open", 18),
-        ("/transactions/prod/payments-ledger-7", 34),
+        ("/transactions?state=open", 21),
+        ("/transactions/prod/payments-ledger-7", 35),
         ("/partitions", 16),
         ("/partitions/prod/payments/0", 24),
         ("/groups", 17),

@@ -14,7 +14,8 @@ from django.test import Client
 from dashboard.models import Batch, Cluster
 from dashboard.web.forms import time_ranges
 from dashboard.web.forms.time_ranges import PageRange, read_page_range
-from fenceline.time_range import format_instant
+from dashboard.web.routes import ROUTES
+from fenceline.history.time_range import format_instant
 from sandbox.scenes.player import ScenePlayer
 from tests.web import factories, roles, scenarios
 
@@ -29,7 +30,7 @@ LISTS = (
     "/recoveries", "/actions", "/audit", "/alerts", "/channels", "/deliveries", "/silences", "/rules",
     "/reports", "/system", "/scenes",
 )  # fmt: skip
-#: Pages of what is known as of now: an example of each in `time_ranges.AS_OF_NOW`.
+#: Pages of what is known as of now: an example of each in `ROUTES` with a note.
 NOW_ONLY = {
     "transactions": "/transactions",
     "transaction": "/transactions/prod/payments-ledger-7",
@@ -156,7 +157,7 @@ def test_the_parent_of_a_page_keeps_what_it_is_asked(admin: Client, prod: Cluste
 
 
 def test_every_page_of_what_is_known_as_of_now_is_in_the_table() -> None:
-    assert set(NOW_ONLY) == set(time_ranges.AS_OF_NOW)
+    assert set(NOW_ONLY) == {route.name for route in ROUTES.values() if route.as_of_now}
 
 
 @pytest.mark.parametrize("name", NOW_ONLY)
@@ -251,8 +252,8 @@ def test_every_list_of_the_api_takes_a_range_or_refuses_it(admin: Client, prod: 
             takes.append(path.removeprefix("/api/v1/"))
             assert answer.status_code == 200, path
         elif "first_day" not in names:  # Reports are by day.
-            assert answer.status_code == 400, path
-            assert answer.json()["detail"].startswith("from, to: "), path
+            assert answer.status_code == 422, path
+            assert answer.json()["detail"].startswith("query.from: "), path
     assert sorted(takes) == [
         "actions", "alerts", "audit", "deliveries", "events", "findings", "incidents",
         "pipelines", "pipelines/edges", "queries/{query}/batches", "recoveries", "transitions",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 from django.test import Client
 
-from dashboard.models import Cluster
+from dashboard.config import CheckpointRoot
 from fenceline.facts import TransactionState
 from tests.web import factories, scenarios
 
@@ -141,35 +142,19 @@ def test_a_dead_judge_takes_the_fine_away(page: Client) -> None:
     assert "No transaction is stuck." not in read(page, "/")
 
 
-def test_many_rows_are_paged(page: Client) -> None:
-    scenarios.busy_transactions(factories.cluster(), 130)
-    first = read(page, "/transactions")
-    assert "1–50 of 133" in first
-    assert first.count('<tr id="t-') == 50
-    assert "101–133 of 133" in read(page, "/transactions?page=3")
-    assert "1–100 of 133" in read(page, "/transactions?size=100")
-
-
-def test_one_row_is_one_row(page: Client) -> None:
-    prod = factories.cluster()
-    factories.tail_collectors(prod)
-    factories.transaction(prod)
-    assert read(page, "/transactions").count('<tr id="t-') == 1
-
-
 def test_four_reasons_for_an_empty_list_read_differently(page: Client) -> None:
     prod = factories.cluster()
     assert "Not collected yet" in read(page, "/transactions")
     factories.gap(prod, since_ms=1_795_000_000_000)
     tail = factories.collector(prod, seen_through_ms=None, error="connection refused")
     text = read(page, "/transactions")
-    assert "Cannot reach prod since" in text
+    assert 'data-empty="unreachable"' in text
     assert "connection refused" in text
     prod.gaprecord_set.all().delete()
     tail.delete()
     factories.tail_collectors(prod)
-    assert "No transactional ids exist" in read(page, "/transactions")
-    assert "No matching transactions" in read(page, "/transactions?q=x&state=open")
+    assert 'data-empty="none"' in read(page, "/transactions")
+    assert 'data-empty="unmatched"' in read(page, "/transactions?q=x&state=open")
     assert "Clear the filter" in read(page, "/transactions?q=x&state=open")
 
 
@@ -180,12 +165,11 @@ def test_each_noun_s_empty_list_says_why(page: Client, noun: str) -> None:
     assert "Not collected yet" in read(page, f"/{noun}")
     blind = factories.collector(prod, noun, seen_through_ms=None, error="not authorized to describe topics")
     text = read(page, f"/{noun}")
-    assert f"Cannot read {noun} of prod since" in text
+    assert 'data-empty="unreachable"' in text
     assert "not authorized to describe topics" in text
     blind.delete()
     factories.partition_collectors(prod)
-    text = read(page, f"/{noun}")
-    assert any(words in text for words in ("No partitions yet", "No consumer groups", "No recoveries"))
+    assert 'data-empty="none"' in read(page, f"/{noun}")
     text = read(page, f"/{noun}?q=nothing-like-it")
     assert "Clear the filter" in text
 
@@ -234,8 +218,12 @@ def test_a_choice_of_cluster_holds_for_the_whole_page(page: Client) -> None:
     assert "only-here" in text
 
 
-def test_a_cluster_that_is_no_longer_configured_is_not_shown(page: Client) -> None:
-    scenarios.busy_transactions(factories.cluster("gone"), 20)
-    Cluster.objects.update(configured=False)
-    assert "orders-gateway" not in read(page, "/transactions")
-    assert page.get("/transactions/gone/orders-gateway-0").status_code == 404
+def test_system_names_what_is_not_searched_below_a_root(page: Client, settings: Any) -> None:
+    roots = [CheckpointRoot("s3://lake/", "prod"), CheckpointRoot("s3://all", "prod")]
+    settings.FENCELINE = replace(settings.FENCELINE, checkpoints=roots)
+    skipped = {"s3://lake": [["_delta_log", 2, "s3://lake/a/_delta_log"], ["day=…", 1, "s3://lake/day=1"]]}
+    factories.collector(factories.cluster(), "checkpoints", detail={"skipped": skipped})
+    text = re.sub(r"<[^>]*>| (?=<)", " ", read(page, "/system"))
+    words = " ".join(text.split())
+    left_out = "2 folders _delta_log, as s3://lake/a/_delta_log; 1 folder day=…, as s3://lake/day=1"
+    assert f"s3://lake/ prod {left_out} s3://all prod nothing" in words

@@ -70,8 +70,9 @@ def rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[Mapping[str,
         of = factories.cluster()
         factories.tail_collectors(of)
         factories.partition_collectors(of)
-        factories.alert_collector(of)
+        factories.collectors(of, "alerts")
         factories.transaction(of, "payments-7")
+        factories.group(of, "")
         factories.blocked_offset(
             factories.group(of, "billing"), factories.lso_blocker(of, "payments", 0, "hanging")
         )
@@ -163,6 +164,38 @@ def test_a_line_for_every_caller(
     assert not wrong, (named(door), wrong)
 
 
+#: A number that no row has, and one that no database holds.
+_UNKNOWN = ("4711", "9" * 30)
+#: Addresses of rows by names that nothing has, or that no name can be.
+_NOBODY = (
+    "/groups/prod/never",
+    "/partitions/prod/payments/77",
+    "/partitions/prod/payments/zero",
+    "/recoveries/prod/-1",
+    "/transactions/prod/never",
+    "/transactions/prod/bad%5Cescape",
+)
+
+
+def test_what_is_not_there_is_not_found(rows: Mapping[str, object], clients: Mapping[str, Client]) -> None:
+    """A number or an id that no row has, a name that nothing has, a cluster that is not configured."""
+    asked: list[tuple[str, str, Any]] = [("POST", "/partitions/prod/never/0/replicas", {})]
+    asked += [("GET", f"{before}{path}", {}) for before in ("", "/api/v1") for path in _NOBODY]
+    for door in ROUTE_PERMISSIONS:
+        if "{" in door.path:
+            asked += [(door.method, re.sub(r"{\w+}", name, door.path), door.body) for name in _UNKNOWN]
+        # The address of a cluster or of a topic leads to a list, whatever their names are.
+        if "/prod" in door.path and ask(clients["admin"], "GET", door.path.format(**rows)).status_code != 302:
+            asked.append((door.method, door.path.format(**rows).replace("/prod", "/nowhere"), door.body))
+    wrong = [
+        (method, path[:80], answer.status_code)
+        for method, path, body in asked
+        if (answer := ask(clients["admin"], method, path, body)).status_code != 404
+    ]
+    assert len(asked) > 80
+    assert not wrong
+
+
 def test_every_route_has_its_line(rows: Mapping[str, object]) -> None:
     told = {resolve(door.path.format(**rows)).route for door in ROUTE_PERMISSIONS}
     missing = {route for route in ROUTES - told if not route.startswith(_ADMIN) and route != "logout/"}
@@ -202,7 +235,7 @@ def test_django_s_admin_is_for_staff_alone(rows: Mapping[str, object], clients: 
     for route in ADMIN_ROUTES:
         path = "/" + re.sub(r"<[^>]+>|\(\?P<url>\.\*\)\$", "1", route)
         path = path.replace("^(?P1auth|dashboard)/$", "dashboard/")
-        for caller in _ENDS:
+        for caller in ("anonymous", "admin", "token admin"):
             for method in ("GET", "POST"):
                 if met(ask(clients[caller], method, path)) != SIGN_IN:
                     wrong.append((method, path, caller))

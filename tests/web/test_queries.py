@@ -20,11 +20,8 @@ from fenceline.spark.records import Broken, Damage, StateOperator, StateStore
 from tests.db.conftest import NOW_MS
 from tests.db.factories import LEDGER_ID, checkpoint_look, decision, decision_end, ledger_state
 from tests.web import factories, scenarios
-from tests.web.compact_html import compact
-from tests.web.query_fixtures import QUERY_PAGE, headline, prod
+from tests.web.query_fixtures import QUERY_PAGE, headline
 from tests.web.roles import page_html
-
-__all__ = ["prod"]
 
 pytestmark = pytest.mark.django_db
 
@@ -67,33 +64,6 @@ def four(prod: Cluster) -> Cluster:
 )
 def test_the_address_decides_what_is_shown(page: Client, four: Cluster, query: str, shown: list[str]) -> None:
     assert names(page, query) == shown
-
-
-@pytest.mark.parametrize(
-    ("query", "said"),
-    [
-        ("?state=RUNNING", "state “RUNNING” is none of prepared, failed"),
-        ("?sink=ours", "sink “ours” is none of exactly_once"),
-        ("?sort=lag", "sort “lag” is none of worst"),
-        ("?page=0x", "is not a page number"),
-    ],
-)
-def test_a_bad_value_is_ignored_and_told(page: Client, four: Cluster, query: str, said: str) -> None:
-    text = page_html(page, f"/queries{query}")
-    assert said in text
-    assert "runs" in text
-
-
-def test_many_queries_are_paged_in_as_few_questions(
-    page: Client, prod: Cluster, django_assert_max_num_queries: Any
-) -> None:
-    for n in range(60):
-        row = factories.query(prod, f"q{n:02}", f"id-{n}", ledger_id=f"{n:08x}-0000-4000-8000-000000000000")
-        factories.batches(row, (1_202, 1_203))
-    with django_assert_max_num_queries(45):
-        text = page_html(page, "/queries")
-    assert "1–50 of 60" in text
-    assert "51–60 of 60" in page_html(page, "/queries?page=2")
 
 
 def test_the_verdict_names_what_is_lost_and_when(page: Client, prod: Cluster) -> None:
@@ -149,13 +119,13 @@ def test_a_row_tells_chain_lag_rate_restart_and_whether_to_stop(page: Client, pr
         'aria-label="planned done, written done, prepared done, committed broken, recorded waiting, '
         'checkpointed waiting"' in text
     )
-    for said in ("not committed", "1,168", "1,120", 'class="trend"', ">replay<", "</i>yes</span>"):
+    for said in ("not committed", "1,168", "1,090", 'class="trend"', ">replay<", "</i>yes</span>"):
         assert said in text, said
 
 
 def test_an_empty_page_says_how_a_query_becomes_known(page: Client, prod: Cluster, settings: Any) -> None:
     text = page_html(page, "/queries?cluster=prod")
-    assert "No streaming queries" in text
+    assert 'data-empty="none"' in text
     assert "[[checkpoints]]" in text
     assert "cluster = &quot;prod&quot;" in text or 'cluster = "prod"' in text
     line = 'FencelineListener("http://testserver", "env:FENCELINE_TOKEN", cluster="prod"))'
@@ -164,7 +134,6 @@ def test_an_empty_page_says_how_a_query_becomes_known(page: Client, prod: Cluste
     settings.FENCELINE = replace(settings.FENCELINE, checkpoints=[root])
     prod.collector_set.filter(name="checkpoints").delete()
     assert "Not collected yet" in page_html(page, "/queries?cluster=prod")
-    assert "No matching queries" in page_html(page, "/queries?q=x")
 
 
 def test_without_a_root_a_query_is_known_from_its_listener_alone(page: Client, prod: Cluster) -> None:
@@ -199,28 +168,6 @@ def test_the_overview_shows_those_that_need_somebody_first(page: Client, prod: C
     assert text.index("<bdi>orders_enrich</bdi>") < text.index("<bdi>clicks_sessions</bdi>")
 
 
-@pytest.mark.parametrize("raw", factories.HOSTILE_IDS)
-def test_any_name_is_shown_escaped(page: Client, prod: Cluster, raw: bytes) -> None:
-    name = raw.decode(errors="replace").replace("\0", "")
-    row = factories.query(prod, name, "id-1")
-    factories.batch(row, 1_203)
-    text = (
-        page.get(addresses.query_url("prod", row.ident)).content.decode()
-        + page.get("/queries").content.decode()
-    )
-    assert compact(html.escape(name)) in text
-    assert "<script>alert" not in text
-
-
-def test_what_is_not_known_says_so(page: Client, prod: Cluster) -> None:
-    assert "Unknown query on cluster prod" in page_html(page, "/queries/prod/<b>x", 404)
-    assert page.get("/queries/nowhere/x").status_code == 404
-    factories.query(prod)
-    Cluster.objects.update(configured=False)
-    assert page.get(QUERY_PAGE).status_code == 404
-    assert names(page) == []
-
-
 def test_what_the_collector_saves_is_what_the_page_reads(page: Client) -> None:
     lease = take_checkpoints()
     stuck = decision(3, at_ms=NOW_MS, number=2)
@@ -237,10 +184,11 @@ def test_what_the_collector_saves_is_what_the_page_reads(page: Client) -> None:
     text = html.unescape(page_html(page, addresses.query_url("prod", row.ident)))
     for said in (
         "format v1, batches 0 to 3 kept", "commits/1", "_SUCCESS", "dedupe, default in 8 partitions",
-        '{"orders":{"0":7}}', '{"orders":{"0":30}}', f"On restart: {row.restart_words}.", LEDGER_ID,
+        '{"orders":{"0":7}}', '{"orders":{"0":30}}', LEDGER_ID,
         "1 prepared, 1 committed", "orders-0a1b2c3d-p1-g1-b1-s0", "batch 3",
     ):  # fmt: skip
         assert said in text, said
+    assert "On restart:" not in text, "the sentence about the prepared batch has it"
     assert headline(page, "/queries").startswith("Batch 3 of orders has been prepared since ")
 
 

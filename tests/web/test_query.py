@@ -16,10 +16,8 @@ from fenceline.facts import TransactionState
 from fenceline.spark.records import QueryState
 from fenceline.spark.restart_prediction import RestartVerdict
 from tests.web import factories, scenarios
-from tests.web.query_fixtures import QUERY_PAGE, headline, prod
+from tests.web.query_fixtures import QUERY_PAGE, headline
 from tests.web.roles import page_html
-
-__all__ = ["prod"]
 
 pytestmark = pytest.mark.django_db
 

@@ -15,8 +15,8 @@ from dashboard.config import ClusterConfig, Config
 from dashboard.history import arrow_rows, parquet
 from dashboard.history.report_types import ReportTrouble
 from fenceline.facts import ABORTS, TransitionKind
+from fenceline.history.reports import Manifest, folder_of, sum_figures
 from fenceline.owners import Owner
-from fenceline.reports import Manifest, folder_of, sum_figures
 from tests.web import factories, history_reports
 
 pytestmark = pytest.mark.django_db

@@ -16,10 +16,11 @@ from django.test import Client
 from dashboard.labels.rule import rule_label
 from dashboard.web import markdown
 from fenceline.facts import Severity
+from fenceline.findings.rule_names import REMOVED, RENAMED
 from fenceline.limits import Limits
-from fenceline.rule_names import RENAMED
 from fenceline.rules import RULES
 from tests.web import factories
+from tests.web.roles import page_html
 
 pytestmark = pytest.mark.django_db
 TEXT = """# open_too_long
@@ -53,14 +54,8 @@ def documented(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def read(page: Client, url: str) -> str:
-    answer = page.get(url)
-    assert answer.status_code == 200
-    return " ".join(answer.content.decode().split())
-
-
 def test_headings_lists_tables_and_code_are_rendered(page: Client, documented: Path) -> None:
-    text = read(page, "/rules/open_too_long")
+    text = page_html(page, "/rules/open_too_long")
     for html in (
         "<h1>Open too long</h1>",
         "<h2>What to do</h2>",
@@ -80,7 +75,7 @@ def test_headings_lists_tables_and_code_are_rendered(page: Client, documented: P
 
 
 def test_nothing_in_it_runs(page: Client, documented: Path) -> None:
-    text = read(page, "/rules/open_too_long")
+    text = page_html(page, "/rules/open_too_long")
     assert "<script>alert" not in text
     assert "<img" not in text
     assert 'href="javascript' not in text
@@ -89,11 +84,11 @@ def test_nothing_in_it_runs(page: Client, documented: Path) -> None:
 def test_what_the_rule_finds_now_is_there_and_leads_on(page: Client, documented: Path) -> None:
     prod = factories.cluster()
     factories.tail_collectors(prod)
-    assert "No active findings." in read(page, "/rules/open_too_long")
+    assert "No active findings." in page_html(page, "/rules/open_too_long")
     factories.transaction(prod, "payments-7")
     factories.finding(prod, "transaction:payments-7")
     factories.finding(prod, "transaction:other", rule="coordinator_overdue", summary="quite another one")
-    text = read(page, "/rules/open_too_long")
+    text = page_html(page, "/rules/open_too_long")
     assert "/transactions/prod/payments-7" in text
     assert "quite another one" not in text
 
@@ -104,8 +99,8 @@ def test_a_finding_leads_to_its_rule_from_every_page_that_shows_it(page: Client,
     factories.transaction(prod, "payments-7")
     factories.finding(prod, "transaction:payments-7")
     for url in ("/", "/transactions/prod/payments-7"):
-        assert 'href="/rules/open_too_long"' in read(page, url), url
-    assert "about “open too long”" in read(page, "/")
+        assert 'href="/rules/open_too_long"' in page_html(page, url), url
+    assert "about “open too long”" in page_html(page, "/")
 
 
 @pytest.mark.parametrize(
@@ -121,18 +116,27 @@ def test_a_former_name_leads_to_the_rule(page: Client) -> None:
         assert (answer.status_code, answer["Location"]) == (301, f"/rules/{name}?cluster=prod")
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_a_rule_is_called_by_its_label(page: Client, name: str) -> None:
+@pytest.mark.parametrize("name", REMOVED)
+def test_a_removed_rule_is_named_with_where_its_facts_are(page: Client, name: str) -> None:
+    text = f"The rule {name} was removed: {REMOVED[name]}."
+    answer = page.get(f"/rules/{name}")
+    assert (answer.status_code, escape(text) in answer.content.decode()) == (404, True)
+    for noun in ("alerts", "findings"):
+        refused = page.get(f"/api/v1/{noun}?rule={name}")
+        assert (refused.status_code, refused.json()["errors"][0]["message"]) == (422, text)
+
+
+def test_a_rule_is_called_by_its_label(page: Client) -> None:
     factories.tail_collectors(factories.cluster())
-    label = rule_label(name)
-    assert "_" not in label
-    assert f"<h1>{label.capitalize()}</h1>" in read(page, f"/rules/{name}")
+    assert not [name for name in RULES if "_" in rule_label(name)]
+    for name in RULES:
+        assert f"<h1>{rule_label(name).capitalize()}</h1>" in page_html(page, f"/rules/{name}")
 
 
 def test_an_edited_page_is_shown_as_it_is_now(page: Client, documented: Path) -> None:
-    read(page, "/rules/open_too_long")
+    page_html(page, "/rules/open_too_long")
     (documented / "open_too_long.md").write_text("# open_too_long\n\nnew words")
-    assert "<p>new words</p>" in read(page, "/rules/open_too_long")
+    assert "<p>new words</p>" in page_html(page, "/rules/open_too_long")
 
 
 def test_the_index_lists_every_rule_with_its_severities_and_active_findings(page: Client) -> None:
@@ -153,14 +157,14 @@ def test_the_index_lists_every_rule_with_its_severities_and_active_findings(page
 def test_the_index_is_reached_from_a_rule_and_from_system(page: Client) -> None:
     factories.tail_collectors(factories.cluster())
     for url in ("/rules/coordinator_overdue", "/system"):
-        assert 'href="/rules"' in read(page, url), url
+        assert 'href="/rules"' in page_html(page, url), url
 
 
 def test_the_index_without_documentation_explains_itself(
     page: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(markdown, "RULES", tmp_path)
-    assert "documentation is not installed" in read(page, "/rules")
+    assert "documentation is not installed" in page_html(page, "/rules")
 
 
 def test_the_documentations_own_index_is_no_rule(page: Client) -> None:
@@ -172,20 +176,20 @@ def test_a_page_shows_the_limits_in_effect_and_names_a_default_that_differs(
 ) -> None:
     factories.tail_collectors(factories.cluster())
     settings.FENCELINE = replace(settings.FENCELINE, limits=Limits(open_too_long_s=7.5, open_usual_factor=4))
-    text = read(page, "/rules/open_too_long")
+    text = page_html(page, "/rules/open_too_long")
     assert "<th>limit</th><th>value</th>" in text
     assert "<td><code>open_too_long_s</code></td><td>7.5 (default 60)</td>" in text
     assert "<td><code>open_usual_factor</code></td><td>4 (default 3)</td>" in text
     assert "<td><code>open_usual_commits</code></td><td>50</td>" in text
     settings.FENCELINE = replace(settings.FENCELINE, limits=Limits())
-    assert "<td><code>open_too_long_s</code></td><td>60</td>" in read(page, "/rules/open_too_long")
+    assert "<td><code>open_too_long_s</code></td><td>60</td>" in page_html(page, "/rules/open_too_long")
 
 
 def test_links_to_the_index_and_to_parts_of_pages_lead_there(page: Client, documented: Path) -> None:
     links = "[one](README.md#severity), [two](open_too_long.md#its-limits), [three](../acting.md#fence)"
     text = f"# coordinator_overdue\n{links}\n"
     (documented / "coordinator_overdue.md").write_text(text)
-    html = read(page, "/rules/coordinator_overdue")
+    html = page_html(page, "/rules/coordinator_overdue")
     assert '<a href="../rules">one</a>, <a href="open_too_long">two</a>, three (docs/acting.md)' in html
 
 
@@ -208,11 +212,10 @@ def test_no_markdown_is_left_unrendered(name: str) -> None:
         assert len(cells) == 1, "a row has another number of cells"
 
 
-@pytest.mark.parametrize("name", RULES)
-def test_every_link_of_a_rule_page_leads_to_a_page(page: Client, name: str) -> None:
+def test_every_link_of_a_rule_page_leads_to_a_page(page: Client) -> None:
     factories.tail_collectors(factories.cluster())
-    html = markdown.render_rule(name, Limits())
-    for href in re.findall(r'href="([^"]+)"', html or ""):
-        assert href.startswith("https://") or href in (*RULES, "../rules"), href
-        if not href.startswith("https://"):
-            assert page.get(urljoin("/rules/coordinator_overdue", href)).status_code == 200, href
+    html = "".join(markdown.render_rule(name, Limits()) or "" for name in RULES)
+    links = {href for href in re.findall(r'href="([^"]+)"', html) if not href.startswith("https://")}
+    assert links <= {*RULES, "../rules"}
+    for href in links:
+        assert page.get(urljoin("/rules/coordinator_overdue", href)).status_code == 200, href

@@ -18,11 +18,6 @@ HOUR_MS = 60 * MINUTE_MS
 GROUP_PAGE = "/groups/prod/billing"
 
 
-@pytest.fixture
-def prod() -> Cluster:
-    return factories.cluster()
-
-
 def found(of: Cluster, subject: str, summary: str, *, begun_ms: int, ended_ms: int | None = None) -> None:
     """Make a finding that began so long ago; and was closed so long ago, unless it is open."""
     closed = None

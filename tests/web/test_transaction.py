@@ -10,7 +10,7 @@ from django.template import Context, Template
 from django.test import Client
 
 from dashboard.models import Transaction
-from fenceline.facts import NOT_FROM_LOG, NOT_REPORTED, TWO_PHASE_COMMIT_TIMEOUT_MS, TransactionState
+from fenceline.facts import NOT_FROM_LOG, NOT_REPORTED, TransactionState
 from tests.web import factories
 
 pytestmark = pytest.mark.django_db
@@ -43,23 +43,6 @@ def test_each_state_is_said_and_lit(page: Client, state: TransactionState, words
     assert lit == [state.value, state.value]  # Drawn twice: for wide pages and for phones.
 
 
-def test_an_open_transaction_tells_when_its_coordinator_ends_it(page: Client) -> None:
-    row = factories.transaction(factories.cluster(), age_ms=10_000, timeout_ms=60_000)
-    assert "Its coordinator aborts it at" in read(page, row)
-
-
-def test_a_timeout_that_passed_is_said(page: Client) -> None:
-    row = factories.transaction(factories.cluster(), age_ms=120_000, timeout_ms=60_000)
-    assert "passed at" in read(page, row)
-
-
-def test_a_two_phase_commit_never_times_out(page: Client) -> None:
-    row = factories.transaction(factories.cluster(), timeout_ms=TWO_PHASE_COMMIT_TIMEOUT_MS)
-    text = read(page, row)
-    assert "does not time out" in text
-    assert "aborts it at" not in text
-
-
 def test_its_way_names_hash_partition_and_offset(page: Client) -> None:
     prod = factories.cluster()
     factories.tail_collectors(prod)
@@ -89,40 +72,10 @@ def test_its_findings_are_on_its_page_and_no_others(page: Client) -> None:
     assert "quite another one" not in text
 
 
-@pytest.mark.parametrize("raw", [*factories.HOSTILE_IDS, factories.LONG_ID, b"x" * 513, b"x" * 512])
-def test_any_id_has_a_page_that_shows_it_escaped(page: Client, raw: bytes) -> None:
-    row = factories.transaction(factories.cluster(), raw)
-    url = url_of(row)
-    assert len(url) < 2_000
-    assert url.isascii()
-    answer = page.get(url)
-    assert answer.status_code == 200, url
-    text = answer.content.decode()
-    assert f"<bdi>{html.escape(row.transactional_id)}</bdi>" in text
-    assert "<script>alert" not in text
-    listed = page.get("/transactions").content.decode()
-    assert f'href="{html.escape(url)}"' in listed
-    assert "<script>alert" not in listed
-    assert "\u202e" not in listed + text
-
-
 def test_an_id_that_looks_like_a_key_is_found_by_its_own_name(page: Client) -> None:
     prod = factories.cluster()
     named = factories.transaction(prod, b"~" + b"0" * 64)
     assert named.transactional_id in read(page, named)
-
-
-def test_an_unknown_id_is_said_not_to_be_known(page: Client) -> None:
-    factories.cluster()
-    answer = page.get("/transactions/prod/<b>never</b>%1bseen")
-    text = answer.content.decode()
-    assert answer.status_code == 404
-    assert "No such transactional id is known on cluster prod" in text
-    assert "&lt;b&gt;never&lt;/b&gt;\\x1bseen" in text
-
-
-def test_an_unknown_cluster_has_no_pages(page: Client) -> None:
-    assert page.get("/transactions/nowhere/abc").status_code == 404
 
 
 def test_what_a_coordinators_list_does_not_tell_is_never_a_number(page: Client) -> None:

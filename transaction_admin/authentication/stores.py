@@ -96,9 +96,9 @@ def _pem(store: Any, passphrase: bytes) -> Pem:
     from cryptography.hazmat.primitives import serialization as form
 
     def text(*certificates: Any) -> str:
-        return "".join(each.public_bytes(form.Encoding.PEM).decode() for each in certificates)
+        return "".join(certificate.public_bytes(form.Encoding.PEM).decode() for certificate in certificates)
 
-    others = [each.certificate for each in store.additional_certs]
+    others = [extra.certificate for extra in store.additional_certs]
     own = [store.cert.certificate] if store.cert else []
     key = ""
     if store.key is not None and passphrase:

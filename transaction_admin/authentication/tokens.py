@@ -113,15 +113,15 @@ def _callback_source(path: str, config: str) -> Callable[[], BearerToken]:
 def _import(path: str) -> Callable[[str], Any]:
     module, _, name = path.partition(":")
     try:
-        found = getattr(import_module(module), name)
+        provider = getattr(import_module(module), name)
     except Exception as error:  # a module may raise anything while it is imported
         raise CannotAuthenticate(
             TOKEN_CALLBACK,
             f"cannot be imported here ({type(error).__name__}: {error}): install {module} where this runs",
         ) from error
-    if not callable(found):
-        raise CannotAuthenticate(TOKEN_CALLBACK, f"{path} is a {type(found).__name__}, no function")
-    return found  # type: ignore[no-any-return]
+    if not callable(provider):
+        raise CannotAuthenticate(TOKEN_CALLBACK, f"{path} is a {type(provider).__name__}, no function")
+    return provider  # type: ignore[no-any-return]
 
 
 def _checked(path: str, answer: Any) -> BearerToken:
@@ -163,9 +163,9 @@ def _endpoint_source(properties: Properties) -> Callable[[], BearerToken]:
         {"Authorization": f"Basic {basic}", "Accept": "application/json"},
     )
     extensions = dict(
-        each.split("=", 1)
-        for each in properties.get("sasl.oauthbearer.extensions", "").split(",")
-        if "=" in each
+        pair.split("=", 1)
+        for pair in properties.get("sasl.oauthbearer.extensions", "").split(",")
+        if "=" in pair
     )
     trust = _trust(properties) if url.lower().startswith("https:") else None
 

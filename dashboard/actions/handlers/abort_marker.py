@@ -1,8 +1,7 @@
-"""Abort marker: WriteTxnMarkers(ABORT) for what is open in a partition and no coordinator owns.
-
-The leader takes a marker for anything: also for a transaction that has ended (it appends a useless one) and
-for one that its coordinator may still commit (docs/design/kafka.md §0, §1.1). So all is looked at again
-before each ask.
+"""Abort marker: WriteTxnMarkers(ABORT) for an open transaction that no coordinator owns.
+The leader takes any marker: also for a transaction that has ended (it appends a useless one) and for one that
+its coordinator may still commit (docs/design/kafka.md §0, §1.1). So everything is checked again before each
+request.
 """
 
 from __future__ import annotations
@@ -14,25 +13,25 @@ from typing import Any, NamedTuple
 from dashboard.actions import inspect
 from dashboard.actions.connections import ClusterConnections
 from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed_result, stale_result
-from fenceline.explanations import verdict_reason
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import PartitionVerdict, ProducerState
 from fenceline.plans.markers import Marked
 from fenceline.plans.plan import SubjectPlan
+from fenceline.text.explanations import verdict_reason
 from transaction_admin.api import AdminUnavailable, Ended, Marker, Unseen, grant_command
 
 REQUEST = "WriteTxnMarkers"
 _PATIENCE_S, _PAUSE_S = 30.0, 0.5
 _FORBIDDEN = 31
-#: The leader moves, or its replicas are not in sync: asked again only where all is as it was seen.
+#: The leader moves, or its replicas are not in sync: asked again only while nothing else has changed.
 _FOR_NOW = (3, 5, 6, 9, 19, 56, 74, 75)
-#: Nobody has answered, or replicas were too slow (REQUEST_TIMED_OUT) or too few (NOT_ENOUGH_REPLICAS_AFTER_
-#: APPEND) behind it: the leader's log may have it, and it is never asked again.
+#: No answer, or replicas were too slow (REQUEST_TIMED_OUT) or too few (NOT_ENOUGH_REPLICAS_AFTER_APPEND):
+#: the leader's log may have the marker, so it is never asked again.
 _MAY_BE_WRITTEN = (None, 7, 20)
 
 
 class MarkerPlanFacts(NamedTuple):
-    """What the plan saw of it."""
+    """The plan's facts about a transaction."""
 
     topic: str
     partition: int
@@ -41,7 +40,7 @@ class MarkerPlanFacts(NamedTuple):
     start_offset: int
     leader: int
     leader_epoch: int | None
-    #: Of the last marker of this producer there; None where there is none.
+    #: That of the last marker of this producer there; None where there is none.
     coordinator_epoch: int | None
 
     @property
@@ -51,36 +50,36 @@ class MarkerPlanFacts(NamedTuple):
 
 
 class MarkerPlanStale(Exception):
-    """It is not as it was seen; the text is the difference."""
+    """The transaction changed since the plan; the text is the difference."""
 
 
 def plan_facts(subject: SubjectPlan) -> MarkerPlanFacts:
-    """Return what a plan saw; raises KeyError for one that is none of this act."""
+    """Return the facts of a plan; raises KeyError for a plan of another act."""
     values: Mapping[str, Any] = subject.seen
     return MarkerPlanFacts(*(values[name] for name in MarkerPlanFacts._fields))
 
 
 def write_marker(subject: SubjectPlan, connections: ClusterConnections) -> Result:
-    """Write the marker where all still is as it was seen. Raises `AdminUnavailable`."""
-    seen = plan_facts(subject)
+    """Write the marker where nothing has changed since the plan. Raises `AdminUnavailable`."""
+    facts = plan_facts(subject)
     until = time.monotonic() + _PATIENCE_S
     asked: tuple[RequestResult, ...] = ()
     while True:
         try:
-            verify_unchanged(seen, connections)
+            verify_unchanged(facts, connections)
         except MarkerPlanStale as what:
             return _stale(str(what), asked)
         connections.before_write(REQUEST)
-        if _find(seen, connections) is None:
+        if _find(facts, connections) is None:
             return _stale("it has ended a moment ago", asked)
-        ended = _ask(seen, connections)
-        part = RequestResult(str(seen.topic_partition), ended.code, ended.word or "abort marker written")
+        ended = _ask(facts, connections)
+        part = RequestResult(str(facts.topic_partition), ended.code, ended.word or "abort marker written")
         if ended.code == 0:
             return Result(
                 SubjectOutcome.DONE, "the abort marker is written: its records are aborted there", (part,)
             )
         if ended.code in _MAY_BE_WRITTEN:
-            return _uncertain(seen, part, connections)
+            return _uncertain(facts, part, connections)
         if ended.code not in _FOR_NOW:
             return _refused(ended, part, connections)
         if time.monotonic() > until:
@@ -91,8 +90,8 @@ def write_marker(subject: SubjectPlan, connections: ClusterConnections) -> Resul
 
 def read_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Return the outcome of a marker whose worker died; only reads. Raises `AdminUnavailable`."""
-    seen = plan_facts(subject)
-    if _find(seen, connections) is None:
+    facts = plan_facts(subject)
+    if _find(facts, connections) is None:
         return Result(
             SubjectOutcome.DONE,
             "it has ended there; whether by this action's marker or another one is unknown",
@@ -100,65 +99,69 @@ def read_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Resul
     return failed_result("it is still open as it was seen: no marker was written")
 
 
-def verify_unchanged(seen: MarkerPlanFacts, connections: ClusterConnections) -> None:
-    """Raise `MarkerPlanStale` unless all is as it was seen and it still hangs; `AdminUnavailable`."""
-    found = inspect.inspect_partitions(connections.inspector, [seen.topic_partition])[seen.topic_partition]
-    _verify_leader(seen, found)
-    if found.log.unseen:
-        raise AdminUnavailable(f"{seen.topic_partition}: {found.log.unseen}")
-    pins = [pin for pin in found.pins if pin.producer_id == seen.producer_id]
+def verify_unchanged(facts: MarkerPlanFacts, connections: ClusterConnections) -> None:
+    """Raise `MarkerPlanStale` unless it is unchanged and still hangs; raises `AdminUnavailable`."""
+    marked = inspect.inspect_partitions(connections.inspector, [facts.topic_partition])[facts.topic_partition]
+    _verify_leader(facts, marked)
+    if marked.log.unseen:
+        raise AdminUnavailable(f"{facts.topic_partition}: {marked.log.unseen}")
+    pins = [pin for pin in marked.pins if pin.producer_id == facts.producer_id]
     if not pins:
-        raise MarkerPlanStale(f"it has ended: nothing of producer id {seen.producer_id} is open there")
+        raise MarkerPlanStale(f"it has ended: nothing of producer id {facts.producer_id} is open there")
     pin = pins[0]
-    if pin.producer_epoch != seen.producer_epoch:
+    if pin.producer_epoch != facts.producer_epoch:
         raise MarkerPlanStale(
-            f"another producer took it over: epoch {seen.producer_epoch} → {pin.producer_epoch}"
+            f"another producer took it over: epoch {facts.producer_epoch} → {pin.producer_epoch}"
         )
-    if pin.start_offset != seen.start_offset:
+    if pin.start_offset != facts.start_offset:
         raise MarkerPlanStale(
-            f"it has ended, and another one has begun: offset {seen.start_offset:,} → {pin.start_offset:,}"
+            f"it has ended, and another one has begun: offset {facts.start_offset:,} → {pin.start_offset:,}"
         )
     if pin.verdict is not PartitionVerdict.HANGING:
         raise MarkerPlanStale(f"it is not hanging but {pin.verdict.value} now: {verdict_reason(pin.ground)}")
 
 
-def _verify_leader(seen: MarkerPlanFacts, found: Marked) -> None:
-    if found.leader is None:
-        raise AdminUnavailable(f"{seen.topic_partition} has no leader, or cannot be seen: {found.log.unseen}")
-    if found.leader != seen.leader:
-        raise MarkerPlanStale(f"its leader has moved: broker {seen.leader} → {found.leader}")
-    if found.leader_epoch != seen.leader_epoch:
+def _verify_leader(facts: MarkerPlanFacts, marked: Marked) -> None:
+    if marked.leader is None:
+        raise AdminUnavailable(
+            f"{facts.topic_partition} has no leader, or cannot be seen: {marked.log.unseen}"
+        )
+    if marked.leader != facts.leader:
+        raise MarkerPlanStale(f"its leader has moved: broker {facts.leader} → {marked.leader}")
+    if marked.leader_epoch != facts.leader_epoch:
         raise MarkerPlanStale(
-            f"its leader has moved: leader epoch {seen.leader_epoch} → {found.leader_epoch}"
+            f"its leader has moved: leader epoch {facts.leader_epoch} → {marked.leader_epoch}"
         )
 
 
-def _find(seen: MarkerPlanFacts, connections: ClusterConnections) -> ProducerState | None:
-    """Return the transaction as it was seen, None where it is open no more."""
-    found = connections.reads.describe_producers([seen.topic_partition])[seen.topic_partition]
-    if isinstance(found, Unseen):
-        raise AdminUnavailable(str(found))
-    same = seen.producer_id, seen.producer_epoch, seen.start_offset
-    return next((each for each in found if (*each[:2], each.start_offset) == same), None)
+def _find(facts: MarkerPlanFacts, connections: ClusterConnections) -> ProducerState | None:
+    """Return the transaction if it is open as in the plan, else None."""
+    producers = connections.reads.describe_producers([facts.topic_partition])[facts.topic_partition]
+    if isinstance(producers, Unseen):
+        raise AdminUnavailable(str(producers))
+    same = facts.producer_id, facts.producer_epoch, facts.start_offset
+    return next((producer for producer in producers if (*producer[:2], producer.start_offset) == same), None)
 
 
-def _ask(seen: MarkerPlanFacts, connections: ClusterConnections) -> Ended:
+def _ask(facts: MarkerPlanFacts, connections: ClusterConnections) -> Ended:
     connections.asked = REQUEST
-    marker = Marker(seen.topic_partition, seen.producer_id, seen.producer_epoch, seen.coordinator_epoch or 0)
-    return connections.admin.write_abort_marker(marker, leader=seen.leader)
+    marker = Marker(
+        facts.topic_partition, facts.producer_id, facts.producer_epoch, facts.coordinator_epoch or 0
+    )
+    return connections.admin.write_abort_marker(marker, leader=facts.leader)
 
 
 def _stale(words: str, asked: tuple[RequestResult, ...]) -> Result:
-    """Return that it is not as it was seen; every request before was refused."""
+    """Return that the subject changed since the plan; every earlier request was refused."""
     if not asked:
         return stale_result(words)
     return Result(SubjectOutcome.STALE, f"plan is stale: {words}; its leader has taken no marker", asked)
 
 
-def _uncertain(seen: MarkerPlanFacts, part: RequestResult, connections: ClusterConnections) -> Result:
+def _uncertain(facts: MarkerPlanFacts, part: RequestResult, connections: ClusterConnections) -> Result:
     """Return the outcome of a request whose answer leaves open whether the marker is written."""
     unconfirmed = f"its leader did not confirm that it is written ({part.words})"
-    if _find(seen, connections) is None:
+    if _find(facts, connections) is None:
         return Result(SubjectOutcome.DONE, f"{unconfirmed}, and it has ended there", (part,))
     return Result(
         SubjectOutcome.UNKNOWN,

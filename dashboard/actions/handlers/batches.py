@@ -1,8 +1,7 @@
-"""Finish and roll back: end what a dead driver left of a batch of our sink, as its ledger requires.
-
-One rule makes it exactly-once, here as in the driver: nobody ends a transaction of a batch before a decision
-about it is in the ledger, created exclusively (docs/design/spark.md §3.5, docs/sink.md). To finish carries a
-prepared decision out; to roll back decides against the batch first, and a driver that was faster wins.
+"""Finish and roll back: end the batch that a dead driver of our sink left, as its ledger requires.
+One rule makes it exactly-once, here as in the driver. No transaction of a batch is ended before a decision
+about it is in the ledger, created exclusively (docs/design/spark.md §3.5, docs/sink.md). Finishing carries
+out a prepared decision. Rolling back decides against the batch first, and a driver that was faster wins.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ LEDGER, END_TXN = "ledger", "EndTxn"
 
 
 class BatchPlanFacts(NamedTuple):
-    """What the plan saw of the batch."""
+    """The plan's facts about a batch."""
 
     query: str
     checkpoint: str
@@ -45,7 +44,7 @@ class BatchPlanFacts(NamedTuple):
     batch_id: int
     #: The decision to carry out, or the one to make.
     round: int
-    #: The newest one of the ledger: a driver that starts claims the next.
+    #: The newest generation in the ledger: a driver that starts claims the next one.
     generation: int
     #: [[transactional id, producer id, producer epoch, started_ms], …]
     transactions: Sequence[Sequence[Any]]
@@ -58,28 +57,28 @@ class BatchPlanFacts(NamedTuple):
     @property
     def open_transactions(self) -> tuple[Opened, ...]:
         """Its transactions."""
-        return tuple(Opened(*each) for each in self.transactions)
+        return tuple(Opened(*transaction) for transaction in self.transactions)
 
 
 class BatchPlanStale(Exception):
-    """It is not as it was seen; the text is the difference."""
+    """The batch changed since the plan; the text is the difference."""
 
 
 def plan_facts(subject: SubjectPlan) -> BatchPlanFacts:
-    """Return what a plan saw; raises KeyError for one that is none of these acts."""
+    """Return the facts of a plan; raises KeyError for a plan of another act."""
     values: Mapping[str, Any] = subject.seen
     return BatchPlanFacts(*(values[name] for name in BatchPlanFacts._fields))
 
 
 def finish_batch(subject: SubjectPlan, connections: ClusterConnections) -> Result:
-    """Commit what is left of a prepared batch. Raises `AdminUnavailable`, `SinkError`, `OSError`."""
-    seen = plan_facts(subject)
-    ledger = connections.open_ledger(seen.root, seen.checkpoint)
+    """Commit the open transactions of a prepared batch. Raises `AdminUnavailable`, `SinkError`, `OSError`."""
+    facts = plan_facts(subject)
+    ledger = connections.open_ledger(facts.root, facts.checkpoint)
     try:
-        decision = _still_prepared(seen, ledger)
+        decision = _still_prepared(facts, ledger)
     except BatchPlanStale as what:
         return stale_result(str(what))
-    every = [_opened(each) for each in decision.transactions]
+    every = [_opened(transaction) for transaction in decision.transactions]
     parts = _end_open(every, connections, commit=True)
     result = _committed(subject, decision, ledger, connections, parts)
     return replace(result, records=confirmed_decisions(every, parts, commit=True))
@@ -87,42 +86,42 @@ def finish_batch(subject: SubjectPlan, connections: ClusterConnections) -> Resul
 
 def roll_back(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Decide against a batch, then abort its transactions. Raises as `finish_batch` does."""
-    seen = plan_facts(subject)
-    ledger = connections.open_ledger(seen.root, seen.checkpoint)
+    facts = plan_facts(subject)
+    ledger = connections.open_ledger(facts.root, facts.checkpoint)
     try:
-        identity = _still_undecided(seen, ledger)
+        identity = _still_undecided(facts, ledger)
     except BatchPlanStale as what:
         return stale_result(str(what))
-    found = current_states(seen.open_transactions, connections)
-    for each in as_planned(found, SinkTransactionState.UNSEEN):
-        return failed_result(f"{each.transactional_id}: {found[each].words}")
-    is_open = as_planned(found, SinkTransactionState.OPEN)
+    states = current_states(facts.open_transactions, connections)
+    for transaction in as_planned(states, SinkTransactionState.UNSEEN):
+        return failed_result(f"{transaction.transactional_id}: {states[transaction].words}")
+    is_open = as_planned(states, SinkTransactionState.OPEN)
     if not is_open:
         return stale_result("nothing of it is open any more as it was seen")
     ledger.refuse_weak()
     connections.before_write(LEDGER)
     connections.asked = LEDGER
-    decision = _decision(seen, identity, found)
+    decision = _decision(facts, identity, states)
     held = ledger.decide(decision)
     if held != decision:
         words = f"{held.by} has decided in the meantime: the batch is {held.decided.value}"
         return stale_result(words)
     parts: tuple[RequestResult, ...] = (
-        RequestResult(f"{ledger.path}/{seen.batch_id}.{seen.round}.decision", 0, "decided: aborted"),
+        RequestResult(f"{ledger.path}/{facts.batch_id}.{facts.round}.decision", 0, "decided: aborted"),
     )
     parts += _end_open(is_open, connections, commit=False)
-    result = _aborted(seen, is_open, ledger, connections, parts)
+    result = _aborted(facts, is_open, ledger, connections, parts)
     return replace(result, records=confirmed_decisions(is_open, parts, commit=False))
 
 
 def read_finish_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Return the outcome of finishing a batch whose worker died; only reads."""
-    seen = plan_facts(subject)
-    ledger = connections.open_ledger(seen.root, seen.checkpoint)
-    done = ledger.read_outcome(seen.decision_round)
+    facts = plan_facts(subject)
+    ledger = connections.open_ledger(facts.root, facts.checkpoint)
+    done = ledger.read_outcome(facts.decision_round)
     if done is not None:
         return Result(SubjectOutcome.DONE, f"the ledger records it as {done.outcome.value}, by {done.by}")
-    left = _counted(current_states(seen.open_transactions, connections), SinkTransactionState.COMMITTED)
+    left = _counted(current_states(facts.open_transactions, connections), SinkTransactionState.COMMITTED)
     return failed_result(
         f"it stays prepared, {left}: start the query, which finishes it first, or make a new plan"
     )
@@ -130,86 +129,85 @@ def read_finish_outcome(subject: SubjectPlan, connections: ClusterConnections) -
 
 def read_roll_back_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Return the outcome of rolling a batch back whose worker died; only reads."""
-    seen = plan_facts(subject)
-    ledger = connections.open_ledger(seen.root, seen.checkpoint)
-    if seen.decision_round not in ledger.read_names().decisions:
+    facts = plan_facts(subject)
+    ledger = connections.open_ledger(facts.root, facts.checkpoint)
+    if facts.decision_round not in ledger.read_names().decisions:
         return failed_result("nothing was decided about it, and so nothing was ended")
-    held = ledger.read_decision(seen.decision_round)
+    held = ledger.read_decision(facts.decision_round)
     if held.by != OPERATOR:
         return stale_result(f"{held.by} has decided in the meantime: the batch is {held.decided.value}")
-    if ledger.read_outcome(seen.decision_round) is not None:
+    if ledger.read_outcome(facts.decision_round) is not None:
         return Result(SubjectOutcome.DONE, "the ledger records it as rolled back")
-    found = current_states(seen.open_transactions, connections)
-    if len(as_planned(found, SinkTransactionState.GONE)) == len(found):
+    states = current_states(facts.open_transactions, connections)
+    if len(as_planned(states, SinkTransactionState.GONE)) == len(states):
         return Result(SubjectOutcome.DONE, "it is decided against, and nothing of it is open any more")
     return Result(
         SubjectOutcome.UNKNOWN,
-        f"it is decided against, {_counted(found, SinkTransactionState.GONE)}: "
+        f"it is decided against, {_counted(states, SinkTransactionState.GONE)}: "
         "the rest ends when the query starts, or at its timeout",
     )
 
 
-def _still_prepared(seen: BatchPlanFacts, ledger: LedgerFolder) -> Decision:
-    """Return the decision to carry out; raise `BatchPlanStale` where it is carried out, or is another one."""
+def _still_prepared(facts: BatchPlanFacts, ledger: LedgerFolder) -> Decision:
+    """Return the decision to carry out; raise `BatchPlanStale` where it is done or has changed."""
     names = ledger.read_names()
-    _same_ledger(seen, ledger.read_identity())
-    if seen.decision_round not in names.decisions:
-        raise BatchPlanStale(f"the ledger has no decision {seen.batch_id}.{seen.round} any more")
-    done = ledger.read_outcome(seen.decision_round)
+    _same_ledger(facts, ledger.read_identity())
+    if facts.decision_round not in names.decisions:
+        raise BatchPlanStale(f"the ledger has no decision {facts.batch_id}.{facts.round} any more")
+    done = ledger.read_outcome(facts.decision_round)
     if done is not None:
-        raise BatchPlanStale(f"batch {seen.batch_id} is {done.outcome.value} already, by {done.by}")
-    decision = ledger.read_decision(seen.decision_round)
+        raise BatchPlanStale(f"batch {facts.batch_id} is {done.outcome.value} already, by {done.by}")
+    decision = ledger.read_decision(facts.decision_round)
     if decision.decided is not Decided.PREPARED:
-        raise BatchPlanStale(f"batch {seen.batch_id} is {decision.decided.value}, not prepared")
-    _same_generation(seen, names.generation)
-    others = set(seen.open_transactions) - {_opened(each) for each in decision.transactions}
+        raise BatchPlanStale(f"batch {facts.batch_id} is {decision.decided.value}, not prepared")
+    _same_generation(facts, names.generation)
+    others = set(facts.open_transactions) - {_opened(transaction) for transaction in decision.transactions}
     if others:
-        raise BatchPlanStale(
-            f"the decision does not name {list_names(sorted(each.transactional_id for each in others))}"
-        )
+        unnamed = sorted(transaction.transactional_id for transaction in others)
+        raise BatchPlanStale(f"the decision does not name {list_names(unnamed)}")
     return decision
 
 
-def _still_undecided(seen: BatchPlanFacts, ledger: LedgerFolder) -> Ledger:
-    """Return whose ledger it is; raise `BatchPlanStale` where a decision is there, or another driver."""
-    identity = _same_ledger(seen, ledger.read_identity())
+def _still_undecided(facts: BatchPlanFacts, ledger: LedgerFolder) -> Ledger:
+    """Return the ledger's identity; raise `BatchPlanStale` for a new decision or another driver."""
+    identity = _same_ledger(facts, ledger.read_identity())
     names = ledger.read_names()
-    if seen.decision_round in names.decisions:
-        held = ledger.read_decision(seen.decision_round)
+    if facts.decision_round in names.decisions:
+        held = ledger.read_decision(facts.decision_round)
         raise BatchPlanStale(f"the decision is there already: {held.by} has it {held.decided.value}")
-    last = ledger.last_decision(names, seen.batch_id)
+    last = ledger.last_decision(names, facts.batch_id)
     if last is not None and last.decided is Decided.PREPARED:
         raise BatchPlanStale(
-            f"batch {seen.batch_id} is prepared in round {last.round}: it can only be finished"
+            f"batch {facts.batch_id} is prepared in round {last.round}: it can only be finished"
         )
-    rounds = names.rounds_of(seen.batch_id)
-    if seen.round != (rounds[-1].round + 1 if rounds else 0):
+    rounds = names.rounds_of(facts.batch_id)
+    if facts.round != (rounds[-1].round + 1 if rounds else 0):
         raise BatchPlanStale(
-            f"batch {seen.batch_id} is in another round now: {len(rounds)}, not {seen.round}"
+            f"batch {facts.batch_id} is in another round now: {len(rounds)}, not {facts.round}"
         )
-    _same_generation(seen, names.generation)
+    _same_generation(facts, names.generation)
     return identity
 
 
-def _same_ledger(seen: BatchPlanFacts, found: Ledger | None) -> Ledger:
-    if found is None or (found.ledger_id, found.query_id) != (seen.ledger_id, seen.query_id):
+def _same_ledger(facts: BatchPlanFacts, ledger: Ledger | None) -> Ledger:
+    if ledger is None or (ledger.ledger_id, ledger.query_id) != (facts.ledger_id, facts.query_id):
         raise BatchPlanStale("the checkpoint has another ledger now, or none: the query was started anew")
-    return found
+    return ledger
 
 
-def _same_generation(seen: BatchPlanFacts, now: int) -> None:
-    if now != seen.generation:
+def _same_generation(facts: BatchPlanFacts, now: int) -> None:
+    if now != facts.generation:
         raise BatchPlanStale(
-            f"another driver has started: generation {seen.generation} → {now}; it ends what was left"
+            f"another driver has started: generation {facts.generation} → {now}; it ends what was left"
         )
 
 
 def _end_open(
     wanted: Sequence[Opened], connections: ClusterConnections, *, commit: bool
 ) -> tuple[RequestResult, ...]:
-    """End those that are open as they were seen; nothing else is asked for."""
-    found = current_states(wanted, connections)
-    is_open = as_planned(found, SinkTransactionState.OPEN)
+    """End those that are open as in the plan; send no other request."""
+    states = current_states(wanted, connections)
+    is_open = as_planned(states, SinkTransactionState.OPEN)
     if not is_open:
         return ()
     connections.before_write(END_TXN)
@@ -225,94 +223,99 @@ def _committed(
     parts: tuple[RequestResult, ...],
 ) -> Result:
     """Record in the ledger that all is committed; if something is open or unknown, return that instead."""
-    seen = plan_facts(subject)
-    found = current_states([_opened(each) for each in decision.transactions], connections)
-    done = ledger.read_outcome(seen.decision_round)
+    facts = plan_facts(subject)
+    states = current_states([_opened(transaction) for transaction in decision.transactions], connections)
+    done = ledger.read_outcome(facts.decision_round)
     if done is not None:
-        # A driver was faster; it may have the ids in use again.
+        # A driver was faster; it may already use the ids again.
         return Result(
             SubjectOutcome.DONE, f"the ledger records it as {done.outcome.value}, by {done.by}", parts
         )
-    waiting = as_planned(found, SinkTransactionState.OPEN, SinkTransactionState.UNSEEN)
+    waiting = as_planned(states, SinkTransactionState.OPEN, SinkTransactionState.UNSEEN)
     if waiting:
-        return not_ended(waiting, found, parts, connections, f"batch {seen.batch_id} stays prepared")
+        return not_ended(waiting, states, parts, connections, f"batch {facts.batch_id} stays prepared")
     lost = [
-        each for each in decision.transactions if found[_opened(each)].standing is SinkTransactionState.GONE
+        transaction
+        for transaction in decision.transactions
+        if states[_opened(transaction)].standing is SinkTransactionState.GONE
     ]
     if lost and not _is_accepted(subject, lost):
-        return _lost(seen, decision, lost, found, parts)
+        return _lost(facts, decision, lost, states, parts)
     outcome = DecisionOutcome.LOST if lost else DecisionOutcome.COMMITTED
-    ids = tuple(each.transactional_id for each in lost)
+    ids = tuple(transaction.transactional_id for transaction in lost)
     connections.before_write(LEDGER)
     connections.asked = LEDGER
-    ledger.mark_done(Done(seen.batch_id, seen.round, outcome, loop.now_ms(), OPERATOR, ids))
-    parts += (RequestResult(f"{ledger.path}/{seen.batch_id}.{seen.round}.done", 0, outcome.value),)
-    words = f"batch {seen.batch_id} is committed: {count_noun(len(decision.transactions), 'transaction')}"
+    ledger.mark_done(Done(facts.batch_id, facts.round, outcome, loop.now_ms(), OPERATOR, ids))
+    parts += (RequestResult(f"{ledger.path}/{facts.batch_id}.{facts.round}.done", 0, outcome.value),)
+    words = f"batch {facts.batch_id} is committed: {count_noun(len(decision.transactions), 'transaction')}"
     return Result(
         SubjectOutcome.DONE, f"{words}, but for the loss that was accepted" if lost else words, parts
     )
 
 
 def _is_accepted(subject: SubjectPlan, lost: Sequence[SinkTransaction]) -> bool:
-    """Whether the preview showed just this loss, so that whoever typed the confirmation has accepted it."""
-    shown = next((each.amount for each in subject.effects if each.name == "records_lost"), None)
-    was_open = any(_opened(each) in plan_facts(subject).open_transactions for each in lost)
-    return shown == sum(each.records for each in lost) and not was_open
+    """Return whether the preview showed exactly this loss: then the typed confirmation accepted it."""
+    shown = next((effect.amount for effect in subject.effects if effect.name == "records_lost"), None)
+    was_open = any(_opened(transaction) in plan_facts(subject).open_transactions for transaction in lost)
+    return shown == sum(transaction.records for transaction in lost) and not was_open
 
 
 def _aborted(
-    seen: BatchPlanFacts,
+    facts: BatchPlanFacts,
     aborted: Sequence[Opened],
     ledger: LedgerFolder,
     connections: ClusterConnections,
     parts: tuple[RequestResult, ...],
 ) -> Result:
-    found = current_states(aborted, connections)
-    waiting = as_planned(found, SinkTransactionState.OPEN, SinkTransactionState.UNSEEN)
+    states = current_states(aborted, connections)
+    waiting = as_planned(states, SinkTransactionState.OPEN, SinkTransactionState.UNSEEN)
     if waiting:
-        return not_ended(waiting, found, parts, connections, f"batch {seen.batch_id} is decided against")
+        return not_ended(waiting, states, parts, connections, f"batch {facts.batch_id} is decided against")
     connections.before_write(LEDGER)
     connections.asked = LEDGER
-    ledger.mark_done(Done(seen.batch_id, seen.round, DecisionOutcome.ABORTED, loop.now_ms(), OPERATOR))
-    parts += (RequestResult(f"{ledger.path}/{seen.batch_id}.{seen.round}.done", 0, "aborted"),)
+    ledger.mark_done(Done(facts.batch_id, facts.round, DecisionOutcome.ABORTED, loop.now_ms(), OPERATOR))
+    parts += (RequestResult(f"{ledger.path}/{facts.batch_id}.{facts.round}.done", 0, "aborted"),)
     number = count_noun(len(aborted), "transaction")
     return Result(
         SubjectOutcome.DONE,
-        f"batch {seen.batch_id} is rolled back: {number} aborted; it runs again when its query starts",
+        f"batch {facts.batch_id} is rolled back: {number} aborted; it runs again when its query starts",
         parts,
     )
 
 
 def _lost(
-    seen: BatchPlanFacts,
+    facts: BatchPlanFacts,
     decision: Decision,
     lost: Sequence[SinkTransaction],
-    found: Found,
+    states: Found,
     parts: tuple[RequestResult, ...],
 ) -> Result:
-    """Return what is lost; nothing is recorded in the ledger before somebody has accepted it."""
-    records = sum(each.records for each in lost)
+    """Return what is lost; the ledger records it only after a user has accepted it."""
+    records = sum(transaction.records for transaction in lost)
     of = count_noun(len(decision.transactions), "transaction")
-    gone = tuple(RequestResult(each.transactional_id, None, found[_opened(each)].words) for each in lost)
+    gone = tuple(
+        RequestResult(transaction.transactional_id, None, states[_opened(transaction)].words)
+        for transaction in lost
+    )
     return Result(
         SubjectOutcome.FAILED,
-        f"batch {seen.batch_id} has lost {count_noun(records, 'record')}: {len(lost)} of its {of} had ended "
+        f"batch {facts.batch_id} has lost {count_noun(records, 'record')}: {len(lost)} of its {of} had ended "
         "before they could be committed; the others are committed. It stays prepared until the loss is "
         "accepted: make a new plan, which shows it, or start the query with "
-        f"accept_loss=[{seen.batch_id}]; then write its input again where it matters",
+        f"accept_loss=[{facts.batch_id}]; then write its input again where it matters",
         parts + gone,
     )
 
 
-def _decision(seen: BatchPlanFacts, ledger: Ledger, found: Found) -> Decision:
-    """Return the decision against a batch; what of a transaction only its task knew is left at nothing."""
+def _decision(facts: BatchPlanFacts, ledger: Ledger, states: Found) -> Decision:
+    """Return the decision against a batch; fields that only the lost task knew are 0 or empty."""
     transactions = tuple(
-        SinkTransaction(0, 0, *each[:3], (), 0, each.started_ms, found[each].timeout_ms)
-        for each in as_planned(found, SinkTransactionState.OPEN)
+        SinkTransaction(0, 0, *opened[:3], (), 0, opened.started_ms, states[opened].timeout_ms)
+        for opened in as_planned(states, SinkTransactionState.OPEN)
     )
     return Decision(
-        seen.batch_id, seen.round, Decided.ABORTED, OPERATOR, loop.now_ms(), ledger.ledger_id,
-        ledger.query_id, "", seen.generation, transactions, reason="rolled back in Fenceline",
+        facts.batch_id, facts.round, Decided.ABORTED, OPERATOR, loop.now_ms(), ledger.ledger_id,
+        ledger.query_id, "", facts.generation, transactions, reason="rolled back in Fenceline",
     )  # fmt: skip
 
 
@@ -325,5 +328,5 @@ def _opened(transaction: SinkTransaction) -> Opened:
     )
 
 
-def _counted(found: Found, wanted: SinkTransactionState) -> str:
-    return f"{len(as_planned(found, wanted))} of {count_noun(len(found), 'transaction')} {wanted.value}"
+def _counted(states: Found, wanted: SinkTransactionState) -> str:
+    return f"{len(as_planned(states, wanted))} of {count_noun(len(states), 'transaction')} {wanted.value}"

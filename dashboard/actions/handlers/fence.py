@@ -1,8 +1,7 @@
-"""Fence: InitProducerId with the id's own timeout, asked until what was open is aborted and its producer out.
-
-The first request begins the abort and is answered with CONCURRENT_TRANSACTIONS; one behind the abort takes
-the epoch past every producer (docs/design/kafka.md §0, §1.1). Each names the producer that was seen right
-before, so that the coordinator itself refuses where another one came in between and has nothing open.
+"""Fence: InitProducerId with the id's own timeout, repeated until its transaction is aborted.
+The first request begins the abort and is answered with CONCURRENT_TRANSACTIONS. A request after the abort
+raises the epoch above every producer's (docs/design/kafka.md §0, §1.1). Each request names the producer seen
+right before it, so the coordinator itself refuses where another producer came in between.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from fenceline.plans.producers import fencing_timeout_ms
 from transaction_admin.api import Ended, Fencing, grant_command
 
 REQUEST = "InitProducerId"
-#: For how long it is asked again (docs/acting.md), and how long until then, in seconds.
+#: The time during which it is asked again (docs/acting.md), and the pauses between requests, in seconds.
 _PATIENCE_S, _PAUSE_S, _LONGEST_PAUSE_S = 30.0, 0.05, 0.5
 
 _CONCURRENT, _TIMEOUT_TOO_LONG, _FORBIDDEN = 51, 50, 53
@@ -33,7 +32,7 @@ _ABORTED = (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
 
 
 class FencePlanFacts(NamedTuple):
-    """What the plan saw of the id."""
+    """The plan's facts about an id."""
 
     transactional_id: str
     producer_id: int
@@ -43,137 +42,138 @@ class FencePlanFacts(NamedTuple):
 
 
 class _Asked:
-    """What was asked so far, and what was answered."""
+    """The requests so far, and their answers."""
 
     def __init__(self) -> None:
         #: Whether some request may have begun the abort.
         self.began = False
-        #: Whether a coordinator has confirmed that it began while the id was as it was seen.
+        #: Whether a coordinator confirmed that it began while the id was as in the plan.
         self.confirmed = False
         self.unanswered = False
         self.parts: tuple[RequestResult, ...] = ()
 
-    def record_answer(self, seen: FencePlanFacts, before: Described, ended: Ended) -> RequestResult:
-        """Take an answer in; return it as a part of the result, which has the last one alone.
-
+    def record_answer(self, facts: FencePlanFacts, before: Described, ended: Ended) -> RequestResult:
+        """Record an answer; return it as a part of the result, which holds the last answer only.
         `before` is the coordinator's description of the id right before the request.
         """
-        self.confirmed = self.confirmed or (_same(seen, before) and ended.code == _CONCURRENT)
+        self.confirmed = self.confirmed or (_same(facts, before) and ended.code == _CONCURRENT)
         self.unanswered = self.unanswered or ended.code is None
         self.began = self.began or ended.code in (None, _CONCURRENT)
-        part = RequestResult(seen.transactional_id, ended.code, ended.word or "initialised")
+        part = RequestResult(facts.transactional_id, ended.code, ended.word or "initialised")
         self.parts = (part,)
         return part
 
 
 def plan_facts(subject: SubjectPlan) -> FencePlanFacts:
-    """Return what a plan saw; raises KeyError for one that is none of this act."""
+    """Return the facts of a plan; raises KeyError for a plan of another act."""
     values: Mapping[str, Any] = subject.seen
     return FencePlanFacts(*(values[name] for name in FencePlanFacts._fields))
 
 
 def fence_producer(subject: SubjectPlan, connections: ClusterConnections) -> Result:
-    """Fence what still is as it was seen. Raises `AdminUnavailable`."""
-    seen = plan_facts(subject)
-    described = connections.describe_id(seen.transactional_id)
+    """Fence an id that is unchanged since the plan. Raises `AdminUnavailable`."""
+    facts = plan_facts(subject)
+    described = connections.describe_id(facts.transactional_id)
     if isinstance(described, NotDescribed):
         return _not_described(described)
-    if not _same(seen, described):
-        return stale_result(describe_difference(seen, described))
-    return _ask_until(seen, connections)
+    if not _same(facts, described):
+        return stale_result(describe_difference(facts, described))
+    return _ask_until(facts, connections)
 
 
 def read_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Return the outcome of a fencing whose worker died; only reads. Raises `AdminUnavailable`."""
-    seen = plan_facts(subject)
-    described = connections.describe_id(seen.transactional_id)
+    facts = plan_facts(subject)
+    described = connections.describe_id(facts.transactional_id)
     if isinstance(described, NotDescribed):
         return Result(SubjectOutcome.UNKNOWN, described.text)
-    if _same(seen, described):
+    if _same(facts, described):
         return failed_result("it is still open as it was seen: nothing was done")
-    raised = described.producer_epoch - seen.producer_epoch
+    raised = described.producer_epoch - facts.producer_epoch
     ours = (
         described.state is TransactionState.EMPTY
         and raised == 2
-        and described.producer_id == seen.producer_id
+        and described.producer_id == facts.producer_id
     )
-    if ours or _is_our_abort(seen, described):
+    if ours or _is_our_abort(facts, described):
         return Result(
             SubjectOutcome.DONE,
-            f"it is aborted: {_epochs(seen, described)}, {described.state.value}; whether by this action, by "
-            "its timeout or by another producer is unknown",
+            f"it is aborted: {_epochs(facts, described)}, {described.state.value}; whether by this action, "
+            "by its timeout or by another producer is unknown",
         )
-    if described.state in _COMMITTED or (described.producer_id == seen.producer_id and raised < 2):
-        return Result(SubjectOutcome.STALE, f"plan is stale: {describe_difference(seen, described)}")
+    if described.state in _COMMITTED or (described.producer_id == facts.producer_id and raised < 2):
+        return Result(SubjectOutcome.STALE, f"plan is stale: {describe_difference(facts, described)}")
     return Result(
         SubjectOutcome.UNKNOWN,
-        f"whether this action has ended it is unknown: {describe_difference(seen, described)}",
+        f"whether this action has ended it is unknown: {describe_difference(facts, described)}",
     )
 
 
-def describe_difference(seen: FencePlanFacts, described: Described) -> str:
-    """Return the difference from what was seen, in words."""
-    if described.producer_id != seen.producer_id:
-        return f"another producer took it over: {_epochs(seen, described)}"
-    raised = described.producer_epoch - seen.producer_epoch
+def describe_difference(facts: FencePlanFacts, described: Described) -> str:
+    """Return the difference from the plan, in words."""
+    if described.producer_id != facts.producer_id:
+        return f"another producer took it over: {_epochs(facts, described)}"
+    raised = described.producer_epoch - facts.producer_epoch
     if described.state in _COMMITTED and raised in (0, 1):
         return f"its producer has committed, it is {described.state.value} now"
     if described.state in _ABORTED and not raised:
         return f"its producer has aborted it, it is {described.state.value} now"
     if described.state in _ABORTED and raised == 1:
-        return _aborted(seen)
+        return _aborted(facts)
     if described.state is TransactionState.ONGOING and raised in (0, 1):
         return "it was ended, and another transaction has begun since"
     if raised:
-        return f"another producer took it over: {_epochs(seen, described)}"
+        return f"another producer took it over: {_epochs(facts, described)}"
     return f"it is {described.state.value}, not open"
 
 
-def _aborted(seen: FencePlanFacts) -> str:
-    if seen.started_ms is not None and loop.now_ms() >= seen.started_ms + seen.timeout_ms:
+def _aborted(facts: FencePlanFacts) -> str:
+    if facts.started_ms is not None and loop.now_ms() >= facts.started_ms + facts.timeout_ms:
         return "its transaction timed out: its coordinator has aborted it"
     return "it was aborted, by its producer or by another one that takes it over"
 
 
-def _ask_until(seen: FencePlanFacts, connections: ClusterConnections) -> Result:
+def _ask_until(facts: FencePlanFacts, connections: ClusterConnections) -> Result:
     until, pause = time.monotonic() + _PATIENCE_S, _PAUSE_S
     asked = _Asked()
     while True:
         connections.before_write(REQUEST)
-        now = connections.describe_id(seen.transactional_id)
+        now = connections.describe_id(facts.transactional_id)
         if isinstance(now, NotDescribed):
-            part = RequestResult(seen.transactional_id, None, now.text)
-        elif not (_same(seen, now) or (asked.began and _is_our_abort(seen, now))):
-            return _settled(seen, now, asked)
+            part = RequestResult(facts.transactional_id, None, now.text)
+        elif not (_same(facts, now) or (asked.began and _is_our_abort(facts, now))):
+            return _settled(facts, now, asked)
         else:
-            ended = _ask(seen, now, connections)
-            part = asked.record_answer(seen, now, ended)
+            ended = _ask(facts, now, connections)
+            part = asked.record_answer(facts, now, ended)
             if ended.code == 0:
-                return _fenced(seen, now, ended, asked, connections)
+                return _fenced(facts, now, ended, asked, connections)
             if ended.code is not None and ended.code not in _FOR_NOW:
-                return _refused(seen, ended, part, connections)
+                return _refused(facts, ended, part, connections)
         if time.monotonic() > until:
-            return _given_up(seen, connections.describe_id(seen.transactional_id), part)
+            return _given_up(facts, connections.describe_id(facts.transactional_id), part)
         time.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_S)
 
 
-def _ask(seen: FencePlanFacts, described: Described, connections: ClusterConnections) -> Ended:
-    """Ask once, as the producer that has it right now: the coordinator compares."""
-    name = seen.transactional_id
+def _ask(facts: FencePlanFacts, described: Described, connections: ClusterConnections) -> Ended:
+    """Send one request as the producer that has the id now: the coordinator compares."""
+    name = facts.transactional_id
     connections.asked = REQUEST
     fencing = Fencing(
-        name, fencing_timeout_ms(seen.timeout_ms), described.producer_id, described.producer_epoch
+        name, fencing_timeout_ms(facts.timeout_ms), described.producer_id, described.producer_epoch
     )
     return connections.admin.fence_producers([fencing], timeout_s=0)[name]
 
 
 def _fenced(
-    seen: FencePlanFacts, before: Described, ended: Ended, asked: _Asked, connections: ClusterConnections
+    facts: FencePlanFacts, before: Described, ended: Ended, asked: _Asked, connections: ClusterConnections
 ) -> Result:
-    described = connections.describe_id(seen.transactional_id)
-    now = f": {_epochs(seen, described)}, {described.state.value}" if isinstance(described, Described) else ""
-    records = _written(seen, ended, asked)
+    described = connections.describe_id(facts.transactional_id)
+    now = (
+        f": {_epochs(facts, described)}, {described.state.value}" if isinstance(described, Described) else ""
+    )
+    records = _written(facts, ended, asked)
     if before.state is TransactionState.ONGOING and not asked.began:
         words = f"plan is stale: it ended between the last check and the request{now}"
         return Result(SubjectOutcome.STALE, words, asked.parts, records)
@@ -182,49 +182,49 @@ def _fenced(
     )
 
 
-def _written(seen: FencePlanFacts, ended: Ended, asked: _Asked) -> tuple[WrittenRecord, ...]:
-    """Return the records of the fence: the initialisation that was answered, and the abort before it."""
+def _written(facts: FencePlanFacts, ended: Ended, asked: _Asked) -> tuple[WrittenRecord, ...]:
+    """Return the records of the fence: the answered initialisation, and the abort before it."""
     if ended.producer_id is None or ended.producer_epoch is None:
         return ()
-    name = seen.transactional_id
+    name = facts.transactional_id
     initialised = WrittenRecord(
         name, ended.producer_id, ended.producer_epoch, TransactionState.EMPTY.value, True
     )
     if not asked.confirmed:
         return (initialised,)
-    aborted = name, seen.producer_id, seen.producer_epoch + 1, TransactionState.PREPARE_ABORT.value, True
+    aborted = name, facts.producer_id, facts.producer_epoch + 1, TransactionState.PREPARE_ABORT.value, True
     return WrittenRecord(*aborted), initialised
 
 
-def _settled(seen: FencePlanFacts, described: Described, asked: _Asked) -> Result:
-    """Return the outcome of requests after which it is neither as it was nor as our abort makes it."""
+def _settled(facts: FencePlanFacts, described: Described, asked: _Asked) -> Result:
+    """Return the outcome of requests where the id is neither as in the plan nor as our abort leaves it."""
     if not asked.began:
-        return stale_result(describe_difference(seen, described))
-    raised = described.producer_epoch - seen.producer_epoch
-    if described.producer_id == seen.producer_id and (described.state in _COMMITTED or raised < 2):
-        words = f"plan is stale: {describe_difference(seen, described)}; it was not fenced"
+        return stale_result(describe_difference(facts, described))
+    raised = described.producer_epoch - facts.producer_epoch
+    if described.producer_id == facts.producer_id and (described.state in _COMMITTED or raised < 2):
+        words = f"plan is stale: {describe_difference(facts, described)}; it was not fenced"
         return Result(SubjectOutcome.STALE, words, asked.parts)
     if described.state is TransactionState.EMPTY and asked.unanswered:
-        words = f"what was open is aborted and its producer fenced: {_epochs(seen, described)}"
+        words = f"what was open is aborted and its producer fenced: {_epochs(facts, described)}"
         return Result(SubjectOutcome.DONE, words, asked.parts)
     return Result(
         SubjectOutcome.DONE,
-        f"what was open has ended and its producer is fenced; {describe_difference(seen, described)}, which "
+        f"what was open has ended and its producer is fenced; {describe_difference(facts, described)}, which "
         "is left alone",
         asked.parts,
     )
 
 
 def _refused(
-    seen: FencePlanFacts, ended: Ended, part: RequestResult, connections: ClusterConnections
+    facts: FencePlanFacts, ended: Ended, part: RequestResult, connections: ClusterConnections
 ) -> Result:
-    name = seen.transactional_id
+    name = facts.transactional_id
     if ended.code == _FORBIDDEN:
         remedy = grant_command(connections.admin.principal, "WRITE", f"--transactional-id '{name}'")
         return failed_result(f"no WRITE on this transactional id; grant it: {remedy}", part)
     if ended.code == _TIMEOUT_TOO_LONG:
         return failed_result(
-            f"its own timeout of {seen.timeout_ms:,} ms is above the broker's transaction.max.timeout.ms, "
+            f"its own timeout of {facts.timeout_ms:,} ms is above the broker's transaction.max.timeout.ms, "
             "and is not to be changed here; Kafka's own tool sets another one: kafka-transactions.sh "
             f"forceTerminateTransaction --transactionalId '{name}'",
             part,
@@ -232,17 +232,17 @@ def _refused(
     return failed_result(f"its coordinator refuses: {ended.word}", part)
 
 
-def _given_up(seen: FencePlanFacts, described: Described | NotDescribed, part: RequestResult) -> Result:
+def _given_up(facts: FencePlanFacts, described: Described | NotDescribed, part: RequestResult) -> Result:
     after = f"after {_PATIENCE_S:g} s"
     if isinstance(described, NotDescribed):
         return Result(
             SubjectOutcome.UNKNOWN, f"{after} its coordinator gives no description: {described.text}", (part,)
         )
-    if _same(seen, described):
+    if _same(facts, described):
         return failed_result(f"{after} it is still open as it was seen: {part.words}", part)
     return Result(
         SubjectOutcome.UNKNOWN,
-        f"{after} it is {described.state.value} with {_epochs(seen, described)}: its markers are being "
+        f"{after} it is {described.state.value} with {_epochs(facts, described)}: its markers are being "
         "written, and its producer is not fenced for certain; see to the leaders of its partitions",
         (part,),
     )
@@ -256,23 +256,23 @@ def _not_described(described: NotDescribed) -> Result:
     )
 
 
-def _same(seen: FencePlanFacts, described: Described) -> bool:
+def _same(facts: FencePlanFacts, described: Described) -> bool:
     now = described.producer_id, described.producer_epoch, described.started_ms
     return described.state is TransactionState.ONGOING and now == (
-        seen.producer_id,
-        seen.producer_epoch,
-        seen.started_ms,
+        facts.producer_id,
+        facts.producer_epoch,
+        facts.started_ms,
     )
 
 
-def _is_our_abort(seen: FencePlanFacts, described: Described) -> bool:
-    """Whether it is as the first request makes it: the coordinator aborts at the next epoch."""
-    raised = described.producer_epoch - seen.producer_epoch
-    return described.producer_id == seen.producer_id and described.state in _ABORTED and raised == 1
+def _is_our_abort(facts: FencePlanFacts, described: Described) -> bool:
+    """Return whether it is as our first request leaves it: the coordinator aborts at the next epoch."""
+    raised = described.producer_epoch - facts.producer_epoch
+    return described.producer_id == facts.producer_id and described.state in _ABORTED and raised == 1
 
 
-def _epochs(seen: FencePlanFacts, described: Described) -> str:
-    epochs = f"epoch {seen.producer_epoch} → {described.producer_epoch}"
-    if described.producer_id == seen.producer_id:
+def _epochs(facts: FencePlanFacts, described: Described) -> str:
+    epochs = f"epoch {facts.producer_epoch} → {described.producer_epoch}"
+    if described.producer_id == facts.producer_id:
         return epochs
-    return f"producer id {seen.producer_id} → {described.producer_id}, {epochs}"
+    return f"producer id {facts.producer_id} → {described.producer_id}, {epochs}"

@@ -1,4 +1,4 @@
-"""Transactions of our sink as a decision names them: whether they are open as they were, and their ends."""
+"""Transactions of our sink as a decision names them: whether they are still open, and ending them."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from fenceline.formatting import list_names
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from transaction_admin.api import Ending, grant_command
 
-#: For how long coordinators are asked to end what they refuse for now. Shorter than a worker's lease.
+#: Coordinators are asked again for this long while they refuse for now; less than a worker's lease.
 _PATIENCE_S = 8.0
 _FORBIDDEN = 53
 _COMMITTED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 
 
 class SinkTransactionState(StrEnum):
-    """How a transaction is now."""
+    """The current state of a transaction."""
 
     OPEN = "open"
     COMMITTED = "committed"
-    #: It is not there any more: aborted, timed out, or its id is another one's.
+    #: It is no longer there: aborted, timed out, or another transaction has its id.
     GONE = "gone"
     #: Its coordinator could not be asked.
     UNSEEN = "not to be seen"
 
 
 class Opened(NamedTuple):
-    """A transaction by what makes it this one."""
+    """The fields that identify a transaction."""
 
     transactional_id: str
     producer_id: int
@@ -41,7 +41,7 @@ class Opened(NamedTuple):
 
 
 class CurrentTransaction(NamedTuple):
-    """The state of one now, its coordinator's answer in words, and its timeout where that is reported."""
+    """The state of a transaction now, its coordinator's answer in words, and its timeout where reported."""
 
     standing: SinkTransactionState
     words: str
@@ -52,15 +52,15 @@ Found = Mapping[Opened, CurrentTransaction]
 
 
 def current_states(wanted: Sequence[Opened], connections: ClusterConnections) -> Found:
-    """Return how each is now. Raises `AdminUnavailable`."""
-    ids = [each.transactional_id for each in wanted]
+    """Return the current state of each transaction. Raises `AdminUnavailable`."""
+    ids = [opened.transactional_id for opened in wanted]
     described = connections.admin.describe_transactions(ids, listed=True) if ids else {}
-    return {each: _now(each, described[each.transactional_id]) for each in wanted}
+    return {opened: _now(opened, described[opened.transactional_id]) for opened in wanted}
 
 
-def as_planned(found: Found, *standing: SinkTransactionState) -> list[Opened]:
-    """Return those that are as asked for."""
-    return [each for each, now in found.items() if now.standing in standing]
+def as_planned(states: Found, *standing: SinkTransactionState) -> list[Opened]:
+    """Return the transactions in one of these states."""
+    return [opened for opened, now in states.items() if now.standing in standing]
 
 
 def _now(wanted: Opened, described: Described | NotDescribed) -> CurrentTransaction:
@@ -85,8 +85,8 @@ def _now(wanted: Opened, described: Described | NotDescribed) -> CurrentTransact
 def end_transactions(
     wanted: Sequence[Opened], connections: ClusterConnections, *, commit: bool
 ) -> tuple[RequestResult, ...]:
-    """End them all as decided; return what their coordinators say."""
-    endings = [Ending(*each[:3], commit=commit) for each in wanted]
+    """End all transactions as decided; return their coordinators' answers."""
+    endings = [Ending(*opened[:3], commit=commit) for opened in wanted]
     answers = connections.admin.end_transactions(endings, timeout_s=_PATIENCE_S)
     word = "committed" if commit else "aborted"
     return tuple(RequestResult(name, ended.code, ended.word or word) for name, ended in answers.items())
@@ -100,21 +100,23 @@ def confirmed_decisions(
     state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
     # EndTxn before version 5 keeps the epoch (KIP-890).
     return tuple(
-        WrittenRecord(each.transactional_id, each.producer_id, each.producer_epoch, state.value, fence=False)
-        for each in ended
-        if each.transactional_id in confirmed
+        WrittenRecord(
+            opened.transactional_id, opened.producer_id, opened.producer_epoch, state.value, fence=False
+        )
+        for opened in ended
+        if opened.transactional_id in confirmed
     )
 
 
 def not_ended(
     waiting: Sequence[Opened],
-    found: Found,
+    states: Found,
     parts: tuple[RequestResult, ...],
     connections: ClusterConnections,
     so: str,
 ) -> Result:
-    """Return that some are open still, or cannot be seen, and why."""
-    names = [each.transactional_id for each in waiting]
+    """Return that some transactions are still open or cannot be read, and why."""
+    names = [opened.transactional_id for opened in waiting]
     answered = {part.where: part for part in parts}
     forbidden = next((name for name in names if name in answered and answered[name].code == _FORBIDDEN), None)
     if forbidden is not None:
@@ -122,9 +124,9 @@ def not_ended(
         return failed_result(
             f"no WRITE on {list_names(names)}; grant it: {remedy}. {so.capitalize()}", *parts
         )
-    unseen = [each for each in waiting if found[each].standing is SinkTransactionState.UNSEEN]
+    unseen = [opened for opened in waiting if states[opened].standing is SinkTransactionState.UNSEEN]
     if unseen:
-        words = f"{unseen[0].transactional_id}: {found[unseen[0]].words}. {so.capitalize()}"
+        words = f"{unseen[0].transactional_id}: {states[unseen[0]].words}. {so.capitalize()}"
         return Result(SubjectOutcome.UNKNOWN, words, parts)
     return failed_result(
         f"still open: {list_names(names)}. {so.capitalize()}; check again, and make a new plan", *parts

@@ -5,6 +5,9 @@ Make a plan, read it, execute it with its digest and its `confirm`: nobody execu
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import asdict
+from itertools import zip_longest
 from typing import Any, Literal
 
 from django.http import Http404, HttpRequest
@@ -17,11 +20,12 @@ from dashboard.actions import execute
 from dashboard.actions import service as action_service
 from dashboard.actions import store as action_store
 from dashboard.api import cursors, schemas
+from dashboard.api.known_names import Body
 from dashboard.models import Action
-from dashboard.runtime import loop, visibility
+from dashboard.runtime import loop
 from dashboard.runtime.collector_names import ACTIONS
 from dashboard.system import access
-from fenceline.plans.plan import MOST_SUBJECTS, Act, Bound, Refusal, RefusalReason, SubjectPlan
+from fenceline.plans.plan import MOST_SUBJECTS, Act, Bound, RefusalReason
 
 router = Router(tags=["actions"])
 
@@ -81,8 +85,8 @@ class ResultOut(Schema):
     outcome: Literal["done", "stale", "failed", "unknown", "skipped"]
     words: str
     parts: list[PartOut]
-    started_at: str | None
-    ended_at: str | None
+    started_at: schemas.Instant | None = Field(validation_alias="started_ms")
+    ended_at: schemas.Instant | None = Field(validation_alias="ended_ms")
 
 
 class SubjectOut(Schema):
@@ -107,7 +111,11 @@ class FollowUpOut(Schema):
 
     kind: str
     words: str
-    at: str | None
+    at: schemas.Instant | None = Field(validation_alias="at_ms")
+
+    @staticmethod
+    def resolve_kind(line: Mapping[str, Any]) -> str:
+        return str(line.get("kind", ""))
 
 
 class RecoveryRef(Schema):
@@ -125,24 +133,24 @@ class ActionOut(Schema):
     """
 
     id: int
-    cluster: str
+    cluster: str = Field(validation_alias="cluster.name")
     act: Act
     state: Action.State
     executable: bool
     digest: str
-    confirm: str
+    confirm: str = Field(validation_alias="made.confirm")
     forced: bool
-    overridden: list[RefusalOut]
-    warnings: list[str]
-    subjects: list[SubjectOut]
-    planned_at: str | None
+    overridden: list[RefusalOut] = Field(validation_alias="made.overridden")
+    warnings: list[str] = Field(validation_alias="made.warnings")
+    subjects: list[SubjectOut] = Field(validation_alias="planned_subjects")
+    planned_at: schemas.Instant | None = Field(validation_alias="made.made_ms")
     planned_by: str
     planned_via: str
-    expires_at: str | None
-    confirmed_at: str | None
+    expires_at: schemas.Instant | None = Field(validation_alias="expires_ms")
+    confirmed_at: schemas.Instant | None
     executed_by: str
     reason: str
-    ended_at: str | None
+    ended_at: schemas.Instant | None = Field(validation_alias="ended_ms")
     follow_up: list[FollowUpOut]
     rev: int
 
@@ -151,6 +159,10 @@ class OneActionOut(ActionOut):
     """An action with the episodes that it opened."""
 
     recoveries: list[RecoveryRef]
+
+    @staticmethod
+    def resolve_recoveries(row: Action) -> object:
+        return action_audit.action_recoveries(row)
 
 
 class ActionList(schemas.Listing):
@@ -161,7 +173,7 @@ class ActionFilters(schemas.ShortListFilters, action_store.ActionCriteria):
     """The query string of the list; `q` is a part of a subject, `who` a whole name."""
 
 
-class PlanIn(Schema):
+class PlanIn(Body):
     """What is to be planned; `force` needs the role admin.
 
     Subjects: transactional ids (fence, commit_flink), `topic-partition` or `topic-partition@offset`
@@ -174,7 +186,7 @@ class PlanIn(Schema):
     force: bool = False
 
 
-class ExecuteIn(Schema):
+class ExecuteIn(Body):
     """The digest and the `confirm` of the plan that was read, and why it is executed."""
 
     digest: schemas.Name
@@ -186,22 +198,19 @@ class ExecuteIn(Schema):
 def list_actions(request: HttpRequest, wanted: Query[ActionFilters]) -> dict[str, object]:
     """Plans and their outcomes, the newest first; kept for ever."""
     before = cursors.read_number(wanted.cursor, "actions")
-    found, after = action_store.newest_actions(wanted, before=before, limit=wanted.limit)
-    return {
-        "items": [ActionOut(**_fields(row)) for row in found],
-        "next": None if after is None else cursors.encode_cursor("actions", after),
-        **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster, ACTIONS)),
-    }
+    rows, after = action_store.newest_actions(wanted, before=before, limit=wanted.limit)
+    following = None if after is None else cursors.encode_cursor("actions", after)
+    return schemas.list_answer(list(map(_with_plan, rows)), following, wanted.cluster, ACTIONS)
 
 
 @router.get("/{int:number}", response=OneActionOut, summary="One action")
-def get_action(request: HttpRequest, number: int) -> OneActionOut:
+def get_action(request: HttpRequest, number: int) -> Action:
     """One action by its id, with its results and what was seen afterwards."""
-    return _one(_known(number))
+    return _with_plan(_known(number))
 
 
 @router.post("/plan", response={201: OneActionOut}, summary="Make a plan")
-def make_plan(request: HttpRequest, asked: PlanIn) -> tuple[int, OneActionOut]:
+def make_plan(request: HttpRequest, asked: PlanIn) -> tuple[int, Action]:
     """Inspect the cluster and return what an action would do; no request changes anything.
 
     A plan expires in 5 minutes. Where every subject is refused it has the reasons and cannot be executed.
@@ -213,11 +222,11 @@ def make_plan(request: HttpRequest, asked: PlanIn) -> tuple[int, OneActionOut]:
         )
     except action_service.NotPlanned as error:
         raise HttpError(error.status, str(error)) from error
-    return 201, _one(row)
+    return 201, _with_plan(row)
 
 
 @router.post("/{int:number}/execute", response={202: OneActionOut}, summary="Execute a plan")
-def execute_plan(request: HttpRequest, number: int, confirmed: ExecuteIn) -> tuple[int, OneActionOut]:
+def execute_plan(request: HttpRequest, number: int, confirmed: ExecuteIn) -> tuple[int, Action]:
     """Have a worker execute a plan, once; every subject is checked again first.
 
     The same caller may repeat the request and gets the same answer. Poll the action's `state` for progress.
@@ -233,7 +242,7 @@ def execute_plan(request: HttpRequest, number: int, confirmed: ExecuteIn) -> tup
         )
     except execute.ExecutionRefused as refused:
         raise HttpError(refused.status, refused.text) from refused
-    return 202, _one(row)
+    return 202, _with_plan(row)
 
 
 def _known(number: int) -> Action:
@@ -243,76 +252,16 @@ def _known(number: int) -> Action:
     return row
 
 
-def _one(row: Action) -> OneActionOut:
-    refs = [
-        RecoveryRef(id=each.pk, transactional_id=each.transactional_id)
-        for each in action_audit.action_recoveries(row)
-    ]
-    return OneActionOut(**_fields(row), recoveries=refs)
-
-
-def _fields(row: Action) -> dict[str, Any]:
-    """Return the fields of an action's schema."""
+def _with_plan(row: Action) -> Action:
+    """Return a row with the plan that it keeps, and with what came of each subject."""
     shown = action_audit.action_status(row, now_ms=loop.now_ms())
-    plan = shown.plan
-    results = [*row.results, *[None] * len(plan.subjects)]
-    return {
-        "id": row.pk,
-        "cluster": row.cluster.name,
-        "act": plan.act,
-        "state": Action.State(row.state),
-        "executable": shown.state == "planned",
-        "digest": row.digest,
-        "confirm": plan.confirm,
-        "forced": plan.forced,
-        "overridden": [_refusal(each) for each in plan.overridden],
-        "warnings": list(plan.warnings),
-        "subjects": [_subject(each, results[n]) for n, each in enumerate(plan.subjects)],
-        "planned_at": schemas.format_iso(plan.made_ms),
-        "planned_by": row.planned_by,
-        "planned_via": row.planned_via,
-        "expires_at": schemas.format_iso(row.expires_ms),
-        "confirmed_at": schemas.format_iso(action_audit.confirmed_ms(row)),
-        "executed_by": row.executed_by,
-        "reason": row.reason,
-        "ended_at": schemas.format_iso(row.ended_ms),
-        "follow_up": [
-            FollowUpOut(kind=each.get("kind", ""), words=each["words"], at=schemas.format_iso(each["at_ms"]))
-            for each in row.follow_up
+    subjects = shown.plan.subjects
+    return schemas.add_fields(
+        row,
+        made=shown.plan,
+        executable=shown.state == "planned",
+        planned_subjects=[
+            {**asdict(subject), "name": action_audit.subject_name(subject), "result": result}
+            for subject, result in zip_longest(subjects, row.results[: len(subjects)])
         ],
-        "rev": row.rev,
-    }
-
-
-def _subject(of: SubjectPlan, result: dict[str, Any] | None) -> SubjectOut:
-    return SubjectOut(
-        subject=of.subject,
-        name=action_audit.subject_name(of),
-        title=of.title,
-        steps=[StepOut(request=each.request, words=each.words) for each in of.steps],
-        effects=[
-            EffectOut(name=each.name, amount=each.amount, words=each.words, bound=each.bound)
-            for each in of.effects
-        ],
-        refusals=[_refusal(each) for each in of.refusals],
-        held=[
-            HeldOut(topic=topic, partition=partition, lso=lso, high_watermark=end, lso_at_least=at_least)
-            for topic, partition, lso, end, at_least in of.held
-        ],
-        waiting=list(of.waiting),
-        result=None if result is None else _result(result),
-    )
-
-
-def _refusal(of: Refusal) -> RefusalOut:
-    return RefusalOut(ground=of.ground, words=of.words, forceable=of.forceable)
-
-
-def _result(of: dict[str, Any]) -> ResultOut:
-    return ResultOut(
-        outcome=of["outcome"],
-        words=of["words"],
-        parts=[PartOut(**each) for each in of["parts"]],
-        started_at=schemas.format_iso(of["started_ms"]),
-        ended_at=schemas.format_iso(of["ended_ms"]),
     )

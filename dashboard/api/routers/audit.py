@@ -7,6 +7,7 @@ from typing import Any
 from django.http import HttpRequest
 from ninja import Query, Router, Schema
 from ninja.errors import HttpError
+from pydantic import Field
 
 from dashboard.api import cursors, schemas
 from dashboard.models import AuditEntry
@@ -20,9 +21,9 @@ class AuditSubject(Schema):
     """What was changed, by its name then; `kind` is "channel", "silence", "token", "user", "role", "address"
     or "". `id` is null where it has none."""
 
-    kind: str
-    id: int | None
-    name: str
+    kind: str = Field(validation_alias="subject_kind")
+    id: int | None = Field(validation_alias="subject_id")
+    name: str = Field(validation_alias="subject_name")
 
 
 class AuditOut(Schema):
@@ -34,7 +35,7 @@ class AuditOut(Schema):
     """
 
     id: int
-    at: str | None
+    at: schemas.Instant | None
     event: AuditEntry.Event
     actor: str
     via: AuditEntry.Via
@@ -42,6 +43,10 @@ class AuditOut(Schema):
     subject: AuditSubject
     changes: dict[str, list[Any]]
     count: int
+
+    @staticmethod
+    def resolve_subject(row: AuditEntry) -> AuditEntry:
+        return row
 
 
 class AuditList(schemas.Listing):
@@ -60,25 +65,11 @@ def list_audit(request: HttpRequest, wanted: Query[AuditFilters]) -> dict[str, o
     if refused := access.missing_role(access.actor_of(request, "api"), access.AUDIT):
         raise HttpError(403, refused)
     before = cursors.read_number(wanted.cursor, "audit")
-    found, after = audit_queries.newest_entries(wanted, before=before, limit=wanted.limit)
+    rows, after = audit_queries.newest_entries(wanted, before=before, limit=wanted.limit)
     return {
-        "items": [_out(row) for row in found],
+        "items": rows,
         "next": None if after is None else cursors.encode_cursor("audit", after),
         # Written by Fenceline itself: nothing of it can be hidden from it.
         "as_of": schemas.format_iso(loop.now_ms()),
         "gaps": [],
     }
-
-
-def _out(row: AuditEntry) -> AuditOut:
-    return AuditOut(
-        id=row.pk,
-        at=schemas.format_moment(row.at),
-        event=AuditEntry.Event(row.event),
-        actor=row.actor,
-        via=AuditEntry.Via(row.via),
-        address=row.address,
-        subject=AuditSubject(kind=row.subject_kind, id=row.subject_id, name=row.subject_name),
-        changes=row.changes,
-        count=row.count,
-    )

@@ -6,13 +6,12 @@ from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
 
 from dashboard.api import schemas
-from dashboard.api.query_schemas import SafeAnswer, safe_out
+from dashboard.api.query_schemas import SafeAnswer, safety_fields
 from dashboard.api.series_schemas import (
     OpenTransactionSeriesOut,
     SeriesFilters,
     WorstFilters,
     WorstGroups,
-    open_step,
     series_answer,
     worst_groups,
 )
@@ -63,23 +62,18 @@ class ClusterList(schemas.Listing):
 @router.get("", response=ClusterList, summary="List clusters")
 def list_clusters(request: HttpRequest) -> dict[str, object]:
     """Every configured cluster; they are few, so there is one page."""
-    schemas.refuse_range(request, "clusters")
     items = [_out(row.name, row.rev) for row in visibility.configured_clusters()]
-    return {
-        "items": items,
-        "next": None,
-        **schemas.visibility_fields(visibility.noun_visibility("", EVERYTHING)),
-    }
+    return schemas.list_answer(items, None, noun=EVERYTHING)
 
 
 @router.get("/{cluster}/safe_to_stop", response=SafeAnswer, summary="Are all queries safe to restart now?")
-def get_safe_to_stop(request: HttpRequest, cluster: schemas.Name) -> SafeAnswer:
+def get_safe_to_stop(request: HttpRequest, cluster: schemas.Name) -> dict[str, object]:
     """Whether every streaming query of a cluster is safe to restart now; for deploy scripts."""
     for row in visibility.configured_clusters():
         if row.name == cluster:
             at_ms = now_ms()
             prepared = streaming_batches.open_decisions(streaming_queries.of_cluster(row.name))
-            return safe_out(
+            return safety_fields(
                 safe_cluster(row, at_ms), prepared, visibility.noun_visibility(cluster, QUERIES), at_ms
             )
     raise Http404(f"No cluster '{cluster}' is configured.")
@@ -101,13 +95,15 @@ def get_open_transaction_series(
 
     Of all applications together, or of the one that is named.
     """
-    found = series_answer(
-        cluster, APPLICATION, application, wanted, open_step, is_known=lambda: not application
+    what = f"application '{application}'" if application else f"cluster '{cluster}'"
+    return series_answer(
+        cluster,
+        APPLICATION,
+        application,
+        wanted,
+        is_known=lambda: not application,
+        unknown=f"Nothing is known of {what}; cluster: '{cluster}'.",
     )
-    if found is None:
-        what = f"application '{application}'" if application else f"cluster '{cluster}'"
-        raise Http404(f"Nothing is known of {what}; cluster: '{cluster}'.")
-    return found
 
 
 @router.get(
@@ -120,10 +116,7 @@ def get_worst_groups(
     request: HttpRequest, cluster: schemas.Name, wanted: Query[WorstFilters]
 ) -> dict[str, object]:
     """The groups with the greatest lag to the high watermark in a range of time, each with its steps."""
-    found = worst_groups(cluster, wanted)
-    if found is None:
-        raise Http404(f"No cluster '{cluster}' is configured.")
-    return found
+    return worst_groups(cluster, wanted)
 
 
 @router.get("/{cluster}", response=ClusterOut, summary="One cluster")

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from django.http import HttpRequest
 from ninja import Router, Schema
+from pydantic import Field
 
 from dashboard.api import schemas
 from dashboard.runtime import visibility
@@ -23,11 +24,11 @@ class CollectorOut(Schema):
     further status, different for each collector.
     """
 
-    cluster: str
+    cluster: str = Field(validation_alias="cluster.name")
     name: str
     alive: bool
     token: int
-    seen_through: str | None
+    seen_through: schemas.Instant | None = Field(validation_alias="seen_through_ms")
     behind: int | None
     records: int
     rate_per_s: float
@@ -36,7 +37,11 @@ class CollectorOut(Schema):
     broker_ms: int
     detail: dict[str, Any]
     error: str
-    since: str | None
+    since: schemas.Instant | None = Field(validation_alias="since_ms")
+
+    @staticmethod
+    def resolve_rate_per_s(row: LiveCollector) -> float:
+        return round(row.rate, 1)
 
 
 class CollectorList(schemas.Listing):
@@ -46,25 +51,4 @@ class CollectorList(schemas.Listing):
 @router.get("", response=CollectorList, summary="List collectors")
 def list_collectors(request: HttpRequest, cluster: schemas.Name = "") -> dict[str, object]:
     """Every collector of the configured clusters; they are few, so there is one page."""
-    schemas.refuse_range(request, "collectors")
-    items = [_out(row) for row in visibility.list_collectors(cluster)]
-    return {"items": items, "next": None, **schemas.visibility_fields(visibility.noun_visibility(cluster))}
-
-
-def _out(row: LiveCollector) -> CollectorOut:
-    return CollectorOut(
-        cluster=row.cluster.name,
-        name=row.name,
-        alive=row.alive,
-        token=row.token,
-        seen_through=schemas.format_iso(row.seen_through_ms),
-        behind=row.behind,
-        records=row.records,
-        rate_per_s=round(row.rate, 1),
-        undecoded=row.undecoded,
-        requests=row.requests,
-        broker_ms=row.broker_ms,
-        detail=row.detail,
-        error=row.error,
-        since=schemas.format_iso(row.since_ms),
-    )
+    return schemas.list_answer(visibility.list_collectors(cluster), None, cluster)

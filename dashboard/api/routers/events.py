@@ -14,7 +14,7 @@ from dashboard.api import cursors, schemas
 from dashboard.history import events as event_queries
 from dashboard.runtime import visibility
 from fenceline.facts import Confidence
-from fenceline.timeline import EventPlace, EventSource, TimelineEvent
+from fenceline.history.timeline import EventPlace, EventSource, TimelineEvent
 
 router = Router(tags=["events"])
 
@@ -27,7 +27,7 @@ class EventOut(Schema):
     routine transitions: how many of one kind an application had in the minute from `at` on.
     """
 
-    at: str | None
+    at: schemas.Instant | None = Field(validation_alias="at_ms")
     source: EventSource
     what: str
     cluster: str
@@ -39,22 +39,13 @@ class EventOut(Schema):
     number: int | None
     count: int | None
 
-    @classmethod
-    def from_event(cls, event: TimelineEvent) -> EventOut:
-        """Return an event as the API shows it."""
-        return cls(
-            at=schemas.format_iso(event.at_ms),
-            source=event.source,
-            what=event.what,
-            cluster=event.cluster,
-            subject=event.subject,
-            application=event.application,
-            severity=event.severity,
-            confidence=Confidence(event.confidence) if event.confidence else "",
-            text=event.text,
-            number=event.number or None,
-            count=event.count or None,
-        )
+    @staticmethod
+    def resolve_number(event: TimelineEvent) -> int | None:
+        return event.number or None
+
+    @staticmethod
+    def resolve_count(event: TimelineEvent) -> int | None:
+        return event.count or None
 
 
 class EventList(schemas.Listing):
@@ -83,15 +74,15 @@ def list_events(request: HttpRequest, wanted: Query[EventFilters]) -> dict[str, 
     now_ms = time.time_ns() // 1_000_000
     shown = wanted.time_range(now_ms)
     place = cursors.decode_cursor(wanted.cursor, "events", (int, int, int))
-    before = None if place is None else EventPlace(*(int(each) for each in place))
-    found = event_queries.newest_events(wanted, shown, before=before, limit=wanted.limit)
+    before = None if place is None else EventPlace(*map(int, place))
+    page = event_queries.newest_events(wanted, shown, before=before, limit=wanted.limit)
     cut = event_queries.sources_cut(shown, settings.FENCELINE.retention, now_ms=now_ms)
     return {
-        "items": [EventOut.from_event(event) for event in found.items],
-        "next": None if found.next is None else cursors.encode_cursor("events", *found.next),
+        "items": page.items,
+        "next": None if page.next is None else cursors.encode_cursor("events", *page.next),
         "range_from": schemas.format_iso(shown.from_ms),
         "range_to": schemas.format_iso(shown.to_ms),
         "kept_since": {source: schemas.format_iso(since_ms) for source, since_ms in cut.items()},
         "as_of": schemas.format_iso(visibility.noun_visibility(wanted.cluster).as_of_ms),
-        "gaps": [schemas.gap_schema(row) for row in event_queries.gaps_within(wanted.cluster, shown)],
+        "gaps": event_queries.gaps_within(wanted.cluster, shown),
     }

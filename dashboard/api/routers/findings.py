@@ -6,19 +6,18 @@ from collections.abc import Sequence
 
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
+from pydantic import Field
 
 from dashboard.actions import offers
-from dashboard.actions.offers import Offer
 from dashboard.api import cursors, schemas
 from dashboard.api.common_schemas import OwnerOut
 from dashboard.api.offer_schemas import OfferOut
 from dashboard.evaluation import finding_queries
 from dashboard.models import FindingRecord
-from dashboard.runtime import loop, visibility
+from dashboard.runtime import loop
 from dashboard.runtime.collector_names import EVERYTHING
 from dashboard.system import owners
 from fenceline.facts import Severity
-from fenceline.owners import Owner
 
 router = Router(tags=["findings"])
 
@@ -33,13 +32,13 @@ class FindingOut(Schema):
 
     id: int
     rule: str
-    cluster: str
+    cluster: str = Field(validation_alias="cluster.name")
     subject: str
     severity: Severity
-    since: str | None
-    seen_at: str | None
-    closed_at: str | None
-    deadline_at: str | None
+    since: schemas.Instant | None = Field(validation_alias="since_ms")
+    seen_at: schemas.Instant | None
+    closed_at: schemas.Instant | None
+    deadline_at: schemas.Instant | None = Field(validation_alias="deadline_ms")
     complete: bool
     summary: str
     evidence: str
@@ -60,45 +59,24 @@ class FindingFilters(schemas.ListFilters, finding_queries.FindingCriteria):
 @router.get("", response=FindingList, summary="List findings")
 def list_findings(request: HttpRequest, wanted: Query[FindingFilters]) -> dict[str, object]:
     """Findings, the newest first; the open ones unless `state` is given."""
-    found = finding_queries.findings_before(
-        cursors.read_number(wanted.cursor, "findings"), wanted, limit=wanted.limit + 1
-    )
-    page, following = cursors.cut_page("findings", found, wanted.limit, cursors.by_key)
-    whose = owners.of_findings(page)
-    may = offers.of_findings(page, now_ms=loop.now_ms())
-    return {
-        "items": [_out(row, whose[row.pk], may[row.pk]) for row in page],
-        "next": following,
-        **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster, EVERYTHING)),
-    }
+    before = cursors.read_number(wanted.cursor, "findings")
+    rows = finding_queries.findings_before(before, wanted, limit=wanted.limit + 1)
+    page, following = cursors.cut_page("findings", rows, wanted.limit)
+    return schemas.list_answer(_with_offers(page), following, wanted.cluster, EVERYTHING)
 
 
 @router.get("/{int:number}", response=FindingOut, summary="One finding")
-def get_finding(request: HttpRequest, number: int) -> FindingOut:
+def get_finding(request: HttpRequest, number: int) -> FindingRecord:
     """One finding by its id, open or closed."""
     row = finding_queries.finding_by_number(number) if number < 2**63 else None
     if row is None:
         raise Http404(f"No finding {number} is known.")
-    may = offers.of_findings([row], now_ms=loop.now_ms())
-    return _out(row, owners.of_finding(row), may[row.pk])
+    return _with_offers([row])[0]
 
 
-def _out(row: FindingRecord, owner: Owner | None, may: Sequence[Offer]) -> FindingOut:
-    return FindingOut(
-        id=row.pk,
-        rule=row.rule,
-        cluster=row.cluster.name,
-        subject=row.subject,
-        severity=Severity(row.severity),
-        since=schemas.format_iso(row.since_ms),
-        seen_at=schemas.format_moment(row.seen_at),
-        closed_at=schemas.format_moment(row.closed_at),
-        deadline_at=schemas.format_iso(row.deadline_ms),
-        complete=row.complete,
-        summary=row.summary,
-        evidence=row.evidence,
-        next_step=row.next_step,
-        affected=row.affected,
-        offers=OfferOut.from_offers(may),
-        owner=OwnerOut.from_owner(owner),
-    )
+def _with_offers(rows: Sequence[FindingRecord]) -> Sequence[FindingRecord]:
+    """Return rows with what may be done about them, and whose they are, read for all of them at once."""
+    may, whose = offers.of_findings(rows, now_ms=loop.now_ms()), owners.of_findings(rows)
+    for row in rows:
+        schemas.add_fields(row, offers=OfferOut.from_offers(may[row.pk]), owner=whose[row.pk])
+    return rows

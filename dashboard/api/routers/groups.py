@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
+from pydantic import Field
 
 from dashboard.api import cursors, schemas
 from dashboard.api.common_schemas import BlockerOut, OwnerOut
-from dashboard.api.series_schemas import GroupSeries, SeriesFilters, group_step, series_answer
+from dashboard.api.series_schemas import GroupSeries, SeriesFilters, series_answer
 from dashboard.groups import queries as group_queries
 from dashboard.models import Group, GroupOffset
-from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import GROUPS
 from dashboard.system import owners
 from fenceline.decode import text
@@ -34,8 +34,8 @@ class GroupOut(Schema):
     transactional commit is pending. Groups with random ids share a `family`.
     """
 
-    cluster: str
-    group: str
+    cluster: str = Field(validation_alias="cluster.name")
+    group: str = Field(validation_alias="group_id")
     family: str
     status: GroupStatus
     state: str
@@ -49,7 +49,7 @@ class GroupOut(Schema):
     lag_ms: int | None
     blocked: int
     unstable: int
-    seen_at: str | None
+    seen_at: schemas.Instant | None = Field(validation_alias="seen_ms")
     error: str
     rev: int
 
@@ -65,7 +65,7 @@ class OffsetOut(Schema):
     partition: int
     status: GroupStatus
     offset: int | None
-    committed_at: str | None
+    committed_at: schemas.Instant | None = Field(validation_alias="commit_ms")
     metadata: str
     log_start: int | None
     lso: int | None
@@ -74,14 +74,18 @@ class OffsetOut(Schema):
     lag_hw: int | None
     lag_ms: int | None
     only_markers: bool
-    commit_pending: bool
+    commit_pending: bool = Field(validation_alias="unstable")
     waiting: Waiting | Literal[""]
-    waiting_since: str | None
+    waiting_since: schemas.Instant | None = Field(validation_alias="waiting_ms")
     blockers: list[BlockerOut]
+
+    @staticmethod
+    def resolve_blockers(row: GroupOffset) -> object:
+        return group_queries.blocking_transactions(row)
 
 
 class LagAt(Schema):
-    at: str
+    at: schemas.Instant = Field(validation_alias="at_ms")
     lag_lso: int | None
     lag_hw: int | None
 
@@ -92,6 +96,18 @@ class GroupDetail(GroupOut):
     owner: OwnerOut | None
     offsets: list[OffsetOut]
     trend: list[LagAt]
+
+    @staticmethod
+    def resolve_owner(row: Group) -> object:
+        return owners.find_owner(row.group_id, row.family)
+
+    @staticmethod
+    def resolve_offsets(row: Group) -> object:
+        return group_queries.offset_page(row, page=1, size=_MOST_OFFSETS).items
+
+    @staticmethod
+    def resolve_trend(row: Group) -> object:
+        return group_queries.lag_trend(row)
 
 
 class GroupList(schemas.Listing):
@@ -105,15 +121,9 @@ class GroupFilters(schemas.ListFilters, group_queries.GroupCriteria):
 @router.get("", response=GroupList, summary="List consumer groups")
 def list_groups(request: HttpRequest, wanted: Query[GroupFilters]) -> dict[str, object]:
     """Every consumer group that matches, as it was first seen; families are not folded."""
-    schemas.refuse_range(request, "consumer groups")
     place = cursors.read_number(wanted.cursor, "groups") or 0
-    found = group_queries.groups_after(wanted, place=place, limit=wanted.limit + 1)
-    page, following = cursors.cut_page("groups", found, wanted.limit, cursors.by_key)
-    return {
-        "items": [GroupOut(**_fields(row)) for row in page],
-        "next": following,
-        **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster, GROUPS)),
-    }
+    rows = group_queries.groups_after(wanted, place=place, limit=wanted.limit + 1)
+    return schemas.list_answer(*cursors.cut_page("groups", rows, wanted.limit), wanted.cluster, GROUPS)
 
 
 @router.get(
@@ -123,74 +133,25 @@ def list_groups(request: HttpRequest, wanted: Query[GroupFilters]) -> dict[str, 
     summary="The lag of a consumer group over time",
 )
 def get_group_series(
-    request: HttpRequest, cluster: schemas.Name, group: str, wanted: Query[SeriesFilters]
+    request: HttpRequest, cluster: schemas.Name, group: schemas.Name, wanted: Query[SeriesFilters]
 ) -> dict[str, object]:
     """Its lag in a range of time; also of a group that is gone. Percent-encode all but letters and digits."""
     row = group_queries.find_group(cluster, group)
     name = text.escape_bytes(group.encode()) if row is None else row.group_id
-    found = series_answer(cluster, GROUP, name, wanted, group_step, is_known=lambda: row is not None)
-    if found is None:
-        raise Http404(f"No group '{group}' was ever known on cluster '{cluster}'.")
-    return found
+    unknown = f"No group '{group}' was ever known on cluster '{cluster}'."
+    return series_answer(cluster, GROUP, name, wanted, is_known=lambda: row is not None, unknown=unknown)
+
+
+@router.get("/{cluster}/", response=GroupDetail, include_in_schema=False)
+def get_group_without_id(request: HttpRequest, cluster: schemas.Name) -> Group:
+    """The group whose id is empty: the address ends where its id would be."""
+    return get_group(request, cluster, "")
 
 
 @router.get("/{cluster}/{text:group}", response=GroupDetail, summary="One consumer group")
-def get_group(request: HttpRequest, cluster: schemas.Name, group: str) -> GroupDetail:
+def get_group(request: HttpRequest, cluster: schemas.Name, group: schemas.Name) -> Group:
     """One group in each of its partitions; percent-encode all but letters and digits."""
     row = group_queries.find_group(cluster, group)
     if row is None or not row.cluster.configured:
         raise Http404(f"No group '{group}' is known on cluster '{cluster}'.")
-    return GroupDetail(
-        **_fields(row),
-        owner=OwnerOut.from_owner(owners.find_owner(row.group_id, row.family)),
-        offsets=[_offset(each) for each in group_queries.offset_page(row, page=1, size=_MOST_OFFSETS).items],
-        trend=[
-            LagAt(at=schemas.format_iso(point.at_ms) or "", lag_lso=point.lag_lso, lag_hw=point.lag_hw)
-            for point in group_queries.lag_trend(row)
-        ],
-    )
-
-
-def _fields(row: Group) -> dict[str, Any]:
-    return {
-        "cluster": row.cluster.name,
-        "group": row.group_id,
-        "family": row.family,
-        "status": GroupStatus(row.status),
-        "state": row.state,
-        "kind": row.kind,
-        "members": row.members,
-        "coordinator": row.coordinator,
-        "log_partition": row.log_partition,
-        "partitions": row.partitions,
-        "lag_lso": row.lag_lso,
-        "lag_hw": row.lag_hw,
-        "lag_ms": row.lag_ms,
-        "blocked": row.blocked,
-        "unstable": row.unstable,
-        "seen_at": schemas.format_iso(row.seen_ms),
-        "error": row.error,
-        "rev": row.rev,
-    }
-
-
-def _offset(row: GroupOffset) -> OffsetOut:
-    return OffsetOut(
-        topic=row.topic,
-        partition=row.partition,
-        status=GroupStatus(row.status),
-        offset=row.offset,
-        committed_at=schemas.format_iso(row.commit_ms),
-        metadata=row.metadata,
-        log_start=row.log_start,
-        lso=row.lso,
-        high_watermark=row.high_watermark,
-        lag_lso=group_queries.offset_lag(row, row.lso),
-        lag_hw=group_queries.offset_lag(row, row.high_watermark),
-        lag_ms=row.lag_ms,
-        only_markers=row.only_markers,
-        commit_pending=row.unstable,
-        waiting=Waiting(row.waiting) if row.waiting else "",
-        waiting_since=schemas.format_iso(row.waiting_ms),
-        blockers=[BlockerOut.from_blocker(each) for each in group_queries.blocking_transactions(row)],
-    )
+    return row

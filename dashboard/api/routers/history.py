@@ -13,36 +13,34 @@ from ninja.errors import HttpError
 from pydantic import Field
 
 from dashboard.api import schemas
+from dashboard.api.common_schemas import Durations
 from dashboard.history import parquet
-from dashboard.history.report_types import Day, ReportTrouble
+from dashboard.history.report_types import BusyTransaction, Day, ReportTrouble
 from dashboard.runtime import visibility
-from fenceline import histograms
-from fenceline.histograms import Histogram
-from fenceline.reports import Manifest, ReportFigures, sum_figures
+from fenceline.history.reports import Manifest, ReportFigures, sum_figures
 
 router = Router(tags=["history"])
 
 _LONGEST_DAYS = 1_100
 
 
-class Spans(Schema):
+class Spans(Durations):
     """Durations of commits, each at most a sixteenth off; null where there was none."""
-
-    count: int
-    p50_ms: int | None
-    p95_ms: int | None
-    p99_ms: int | None
 
 
 class FiguresOut(Schema):
     """What happened; `open_times` run from begin to decision, `marker_times` from that to the last marker."""
 
-    commits: int
-    aborts: int
+    commits: int = Field(validation_alias="figures.commits")
+    aborts: int = Field(validation_alias="figures.aborts")
     counts: dict[str, int]
-    epochs: int
-    open_times: Spans
-    marker_times: Spans
+    epochs: int = Field(validation_alias="figures.epochs")
+    open_times: Spans = Field(validation_alias="figures.open_times")
+    marker_times: Spans = Field(validation_alias="figures.marker_times")
+
+    @staticmethod
+    def resolve_counts(row: Day | BusyTransaction) -> dict[str, int]:
+        return {kind.value: count for kind, count in sorted(row.figures.counts.items())}
 
 
 class ApplicationDays(FiguresOut):
@@ -76,7 +74,7 @@ class Reported(Schema):
     batch: int
     records: int
     undecoded: dict[str, int]
-    as_of: str
+    as_of: schemas.Instant
     next: None = None
     gaps: list[schemas.Gap] = []
 
@@ -117,9 +115,9 @@ def list_applications(request: HttpRequest, wanted: Query[HistoryFilters]) -> di
     """Every application of which a transaction ended or an id changed in these days, by name."""
     manifest, first, last = _span(wanted)
     by_name: dict[str, list[ReportFigures]] = {}
-    for each in _days(manifest, first, last, wanted.application):
-        by_name.setdefault(each.application, []).append(each.figures)
-    items = [{"application": name, **_out(sum_figures(parts))} for name, parts in sorted(by_name.items())]
+    for row in _days(manifest, first, last, wanted.application):
+        by_name.setdefault(row.application, []).append(row.figures)
+    items = [Day("", name, sum_figures(parts)) for name, parts in sorted(by_name.items())]
     return {"items": items, **_seen(manifest, first, last)}
 
 
@@ -127,17 +125,18 @@ def list_applications(request: HttpRequest, wanted: Query[HistoryFilters]) -> di
 def list_ids(request: HttpRequest, wanted: Query[IdFilters]) -> dict[str, object]:
     """The ids with the most commits, aborts or epochs used up in these days."""
     manifest, first, last = _span(wanted)
-    found = parquet.busiest_ids(
+    busiest = parquet.busiest_ids(
         settings.FENCELINE.history_url, manifest, first, last,
         application=wanted.application, by=wanted.by, most=wanted.limit,
     )  # fmt: skip
-    if isinstance(found, ReportTrouble):
-        raise _cannot(found)
-    items = [
-        {"transactional_id": each.transactional_id, "application": each.application, **_out(each.figures)}
-        for each in found.items
-    ]
-    return {"items": items, "number": found.number, "whole": found.whole, **_seen(manifest, first, last)}
+    if isinstance(busiest, ReportTrouble):
+        raise _cannot(busiest)
+    return {
+        "items": busiest.items,
+        "number": busiest.number,
+        "whole": busiest.whole,
+        **_seen(manifest, first, last),
+    }
 
 
 @router.get("/days", response=DayReports, summary="Reports by day")
@@ -145,9 +144,9 @@ def list_days(request: HttpRequest, wanted: Query[HistoryFilters]) -> dict[str, 
     """Every day on which something happened, oldest first."""
     manifest, first, last = _span(wanted)
     by_day: dict[str, list[ReportFigures]] = {}
-    for each in _days(manifest, first, last, wanted.application):
-        by_day.setdefault(each.day, []).append(each.figures)
-    items = [{"day": day, **_out(sum_figures(parts))} for day, parts in sorted(by_day.items())]
+    for row in _days(manifest, first, last, wanted.application):
+        by_day.setdefault(row.day, []).append(row.figures)
+    items = [Day(day, "", sum_figures(parts)) for day, parts in sorted(by_day.items())]
     return {"items": items, **_seen(manifest, first, last)}
 
 
@@ -159,8 +158,6 @@ def _span(wanted: HistoryFilters) -> tuple[Manifest, str, str]:
             400, f"cluster: name one of {', '.join(clusters) or 'none'}; reports are of one each."
         )
     cluster = wanted.cluster or clusters[0]
-    if cluster not in clusters:
-        raise HttpError(404, f"cluster: no cluster {cluster!r} is configured.")
     if not settings.FENCELINE.history_url:
         raise HttpError(404, "No place for reports is configured: set [history] url.")
     standing = parquet.report_status(settings.FENCELINE.history_url, cluster)
@@ -180,10 +177,10 @@ def _cannot(trouble: ReportTrouble) -> HttpError:
 
 
 def _days(manifest: Manifest, first: str, last: str, application: str) -> Sequence[Day]:
-    found = parquet.application_days(settings.FENCELINE.history_url, manifest, first, last)
-    if isinstance(found, ReportTrouble):
-        raise _cannot(found)
-    return [each for each in found if not application or each.application == application]
+    days = parquet.application_days(settings.FENCELINE.history_url, manifest, first, last)
+    if isinstance(days, ReportTrouble):
+        raise _cannot(days)
+    return [day for day in days if not application or day.application == application]
 
 
 def _seen(manifest: Manifest, first: str, last: str) -> dict[str, object]:
@@ -194,26 +191,6 @@ def _seen(manifest: Manifest, first: str, last: str) -> dict[str, object]:
         "batch": manifest.batch,
         "records": manifest.records,
         "undecoded": dict(manifest.undecoded),
-        "as_of": schemas.format_iso(manifest.at_ms),
+        "as_of": manifest.at_ms,
         "gaps": [],
     }
-
-
-def _out(figures: ReportFigures) -> dict[str, object]:
-    return {
-        "commits": figures.commits,
-        "aborts": figures.aborts,
-        "counts": {kind.value: n for kind, n in sorted(figures.counts.items())},
-        "epochs": figures.epochs,
-        "open_times": _spans(figures.open_times),
-        "marker_times": _spans(figures.marker_times),
-    }
-
-
-def _spans(times: Histogram) -> Spans:
-    p50, p95, p99 = (histograms.quantile(times, q) for q in (0.5, 0.95, 0.99))
-    return Spans(count=sum(times.values()), p50_ms=_whole(p50), p95_ms=_whole(p95), p99_ms=_whole(p99))
-
-
-def _whole(ms: float | None) -> int | None:
-    return None if ms is None else round(ms)

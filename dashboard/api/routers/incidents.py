@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Literal
 
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
@@ -11,11 +11,13 @@ from ninja.errors import HttpError
 from pydantic import AfterValidator, Field
 
 from dashboard.api import cursors, schemas
+from dashboard.api.known_names import Body
 from dashboard.api.permissions import require_permission
 from dashboard.incidents import operators
 from dashboard.incidents import queries as incident_queries
-from dashboard.models import FindingRecord, Incident, IncidentEvent, IncidentFinding
-from dashboard.runtime import loop, visibility
+from dashboard.incidents.stored_facts import incidents_as_of
+from dashboard.models import Incident, IncidentFinding
+from dashboard.runtime import loop
 from dashboard.runtime.collector_names import EVERYTHING
 from dashboard.system import access
 from fenceline.facts import Severity
@@ -30,8 +32,9 @@ _MOST = 1_000
 class IncidentImpactOut(Schema):
     """Distinct things that the findings of an incident name; null where no figure is known.
 
-    `backlog`: records, at most, that read_committed consumers cannot read; `records_lost`: records of batches
-    that are lost unless they are committed, or are lost already.
+    Of queries those that are blocked, not the one that is the cause. `backlog`: records, at most, that
+    read_committed consumers cannot read; `records_lost`: records of batches that are lost unless they are
+    committed, or are lost already.
     """
 
     transactions: int
@@ -57,15 +60,15 @@ class IncidentFindingOut(Schema):
     summary: str
     evidence: str
     next_step: str
-    since: str | None
-    until: str | None
+    since: schemas.Instant | None = Field(validation_alias="since_ms")
+    until: schemas.Instant | None = Field(validation_alias="until_ms")
     also_blocked_by: list[int]
 
 
 class IncidentEventOut(Schema):
     """One line of an incident's history; `rule` and `subject` are "" where it is about no finding."""
 
-    at: str | None
+    at: schemas.Instant | None = Field(validation_alias="at_ms")
     kind: IncidentEventKind
     rule: str
     subject: str
@@ -76,29 +79,47 @@ class IncidentEventOut(Schema):
 class IncidentOut(Schema):
     """A cause that no other open finding explains, with what follows from it.
 
-    `severity` is the worst since it was opened or reopened; `cause_over_at` is set while its cause is over
+    It is one episode: one transaction, batch or start of its subject. `began_at` is when its damage began,
+    `outcome` how it ended, in a sentence; "" where nothing shows that. `peak` is the largest impact it had.
+    With `to`, words, severity and figures are those known then.
+    `severity` is the worst since it was opened; `cause_over_at` is set while its cause is over
     and effects are left. `deadline_at` is when the first of its findings ends by itself or loses records
     unless somebody acts (as `deadline_at` of findings), null where none has such an instant; of a closed one
     as it was at last.
     `owner` is a team of `[[owners]]`, "" without one.
     """
 
-    number: int
-    cluster: str
+    number: int = Field(validation_alias="pk")
+    cluster: str = Field(validation_alias="cluster.name")
     state: Literal["open", "closed"]
     rule: str
     subject: str
     severity: Severity
     summary: str
-    opened_at: str | None
-    reopened_at: str | None
-    closed_at: str | None
-    cause_over_at: str | None
-    deadline_at: str | None
+    began_at: schemas.Instant | None = Field(validation_alias="since_ms")
+    opened_at: schemas.Instant | None = Field(validation_alias="opened_ms")
+    reopened_at: schemas.Instant | None = Field(validation_alias="reopened_ms")
+    closed_at: schemas.Instant | None = Field(validation_alias="closed_ms")
+    cause_over_at: schemas.Instant | None = Field(validation_alias="cause_over_ms")
+    deadline_at: schemas.Instant | None = Field(validation_alias="deadline_ms")
     owner: str
-    acknowledged_at: str | None
+    acknowledged_at: schemas.Instant | None = Field(validation_alias="acknowledged_ms")
     acknowledged_by: str
+    outcome: str
     impact: IncidentImpactOut
+    peak: IncidentImpactOut
+
+    @staticmethod
+    def resolve_state(row: Incident) -> str:
+        return "open" if row.closed_ms is None else "closed"
+
+    @staticmethod
+    def resolve_summary(row: Incident) -> str:
+        return str(row.facts.get("summary", ""))
+
+    @staticmethod
+    def resolve_peak(row: Incident) -> object:
+        return row.peak or row.impact
 
 
 class IncidentDetail(IncidentOut):
@@ -113,6 +134,10 @@ class IncidentDetail(IncidentOut):
     also_blocked_by: list[int]
     history: list[IncidentEventOut]
 
+    @staticmethod
+    def resolve_history(row: Incident) -> object:
+        return incident_queries.incident_events(row, _MOST)
+
 
 class IncidentList(schemas.Listing):
     items: list[IncidentOut]
@@ -122,7 +147,7 @@ class IncidentFilters(schemas.ShortListFilters, incident_queries.IncidentCriteri
     """The query string of the list: incidents that were open at some time in `from` ≤ t < `to`."""
 
 
-class IncidentNoteIn(Schema):
+class IncidentNoteIn(Body):
     """A note to an incident."""
 
     text: Annotated[str, Field(max_length=operators.LONGEST_NOTE), AfterValidator(operators.usable_note)]
@@ -131,29 +156,21 @@ class IncidentNoteIn(Schema):
 @router.get("", response=IncidentList, summary="List incidents")
 def list_incidents(request: HttpRequest, wanted: Query[IncidentFilters]) -> dict[str, object]:
     """Incidents, the newest first; the open ones unless `state` is given."""
-    rows = incident_queries.incidents_before(
-        cursors.read_number(wanted.cursor, "incidents"),
-        wanted,
-        limit=wanted.limit + 1,
-    )
-    page, following = cursors.cut_page("incidents", rows, wanted.limit, cursors.by_key)
-    causes = incident_queries.causes_of(page)
-    kept = incident_queries.finding_rows(each.finding for each in causes.values())
-    return {
-        "items": [IncidentOut(**_fields(row, causes.get(row.pk), kept)) for row in page],
-        "next": following,
-        **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster, EVERYTHING)),
-    }
+    before = cursors.read_number(wanted.cursor, "incidents")
+    rows = incident_queries.incidents_before(before, wanted, limit=wanted.limit + 1)
+    page, following = cursors.cut_page("incidents", rows, wanted.limit)
+    shown = page if wanted.to_ms is None else incidents_as_of(page, wanted.to_ms)
+    return schemas.list_answer(shown, following, wanted.cluster, EVERYTHING)
 
 
 @router.get("/{int:number}", response=IncidentDetail, summary="One incident")
-def get_incident(request: HttpRequest, number: int) -> IncidentDetail:
+def get_incident(request: HttpRequest, number: int) -> Incident:
     """One incident by its number, open or closed."""
     return _detail(_known(number))
 
 
 @router.post("/{int:number}/acknowledge", response=IncidentDetail, summary="Acknowledge an incident")
-def acknowledge_incident(request: HttpRequest, number: int) -> IncidentDetail:
+def acknowledge_incident(request: HttpRequest, number: int) -> Incident:
     """Note that you take care of it; who did so first stays. Needs the role operator."""
     actor = require_permission(request, access.INCIDENTS)
     _known(number)
@@ -165,7 +182,7 @@ def acknowledge_incident(request: HttpRequest, number: int) -> IncidentDetail:
 
 
 @router.post("/{int:number}/notes", response=IncidentDetail, summary="Add a note to an incident")
-def add_incident_note(request: HttpRequest, number: int, asked: IncidentNoteIn) -> IncidentDetail:
+def add_incident_note(request: HttpRequest, number: int, asked: IncidentNoteIn) -> Incident:
     """Add a note to its history; notes are never changed. Needs the role operator."""
     actor = require_permission(request, access.INCIDENTS)
     _known(number)
@@ -180,78 +197,34 @@ def _known(number: int) -> Incident:
     return row
 
 
-def _detail(row: Incident) -> IncidentDetail:
+def _detail(row: Incident) -> Incident:
+    """Return a row with its findings, by the role that each has now."""
     findings = incident_queries.incident_findings(row, _MOST)
-    kept = incident_queries.finding_rows({each.finding for each in findings})
     others = incident_queries.also_blocked_by(row, findings)
-    shown = [_finding_out(each, kept, others.get(each.finding, ())) for each in findings]
-    now = [each for each in shown if each.until is None]
-    cause = next((each for each in now if each.role == "cause"), None)
-    latest = incident_queries.causes_of([row]).get(row.pk)
-    return IncidentDetail(
-        **_fields(row, latest, kept),
+    _add_words(findings)
+    for finding in findings:
+        schemas.add_fields(finding, also_blocked_by=others.get(finding.finding, ()))
+    now = [finding for finding in findings if finding.until_ms is None]
+    cause = next((finding for finding in now if finding.role == IncidentFinding.Role.CAUSE), None)
+    return schemas.add_fields(
+        row,
         cause=cause,
-        effects=[each for each in now if each is not cause],
-        past=[each for each in shown if each.until is not None],
+        effects=[finding for finding in now if finding is not cause],
+        past=[finding for finding in findings if finding.until_ms is not None],
         also_blocked_by=sorted({number for numbers in others.values() for number in numbers}),
-        history=[_event_out(each) for each in incident_queries.incident_events(row, _MOST)],
     )
 
 
-def _fields(
-    row: Incident, cause: IncidentFinding | None, kept: Mapping[int, FindingRecord]
-) -> dict[str, Any]:
-    """Return what a list and a detail have in common."""
-    return {
-        "number": row.pk,
-        "cluster": row.cluster.name,
-        "state": "open" if row.closed_ms is None else "closed",
-        "rule": row.rule,
-        "subject": row.subject,
-        "severity": Severity(row.severity),
-        "summary": "" if cause is None else _words(cause, kept).summary,
-        "opened_at": schemas.format_iso(row.opened_ms),
-        "reopened_at": schemas.format_iso(row.reopened_ms),
-        "closed_at": schemas.format_iso(row.closed_ms),
-        "cause_over_at": schemas.format_iso(row.cause_over_ms),
-        "deadline_at": schemas.format_iso(row.deadline_ms),
-        "owner": row.owner,
-        "acknowledged_at": schemas.format_iso(row.acknowledged_ms),
-        "acknowledged_by": row.acknowledged_by,
-        "impact": IncidentImpactOut(**row.impact),
-    }
-
-
-def _words(each: IncidentFinding, kept: Mapping[int, FindingRecord]) -> FindingRecord | IncidentFinding:
-    return kept.get(each.finding, each)
-
-
-def _finding_out(
-    each: IncidentFinding, kept: Mapping[int, FindingRecord], others: Sequence[int]
-) -> IncidentFindingOut:
-    record = kept.get(each.finding)
-    words = _words(each, kept)
-    return IncidentFindingOut(
-        finding=each.finding,
-        role="cause" if each.role == IncidentFinding.Role.CAUSE else "effect",
-        rule=each.rule,
-        subject=each.subject,
-        severity=Severity(words.severity),
-        summary=words.summary,
-        evidence=record.evidence if record else "",
-        next_step=record.next_step if record else "",
-        since=schemas.format_iso(each.since_ms),
-        until=schemas.format_iso(each.until_ms),
-        also_blocked_by=list(others),
-    )
-
-
-def _event_out(each: IncidentEvent) -> IncidentEventOut:
-    return IncidentEventOut(
-        at=schemas.format_iso(each.at_ms),
-        kind=IncidentEventKind(each.kind),
-        rule=each.rule,
-        subject=each.subject,
-        actor=each.actor,
-        text=each.text,
-    )
+def _add_words(findings: Sequence[IncidentFinding]) -> None:
+    """Set the words of findings as they are now, or were at last where the finding itself is not kept."""
+    kept = incident_queries.finding_rows({finding.finding for finding in findings})
+    for finding in findings:
+        record = kept.get(finding.finding)
+        words = record or finding
+        schemas.add_fields(
+            finding,
+            severity=words.severity,
+            summary=words.summary,
+            evidence=record.evidence if record else "",
+            next_step=record.next_step if record else "",
+        )

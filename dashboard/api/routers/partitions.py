@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
-from pydantic import WithJsonSchema
+from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from dashboard.api import cursors, schemas
 from dashboard.api.common_schemas import OwnerOut
-from dashboard.api.series_schemas import PartitionSeries, SeriesFilters, partition_step, series_answer
+from dashboard.api.series_schemas import PartitionSeries, SeriesFilters, series_answer
 from dashboard.groups import queries as group_queries
-from dashboard.models import PartitionRecord, PinRecord
+from dashboard.models import PartitionRecord
 from dashboard.partitions import queries as partition_queries
-from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import PARTITIONS
 from dashboard.system import owners
 from fenceline.kafka.end_offset_history import unpack_ends
@@ -35,6 +34,14 @@ PinGround = Annotated[
 ]
 
 
+def _producer_instant(ms: int) -> str | None:
+    return schemas.format_iso(ms) if 0 <= ms < schemas.END_OF_TIME_MS else None
+
+
+#: An instant that a producer claims, None where none is: it may write any number.
+ProducerInstant = Annotated[str | None, BeforeValidator(_producer_instant)]
+
+
 class OpenTransaction(Schema):
     """A transaction that is open in a partition, as its leader describes it.
 
@@ -50,8 +57,8 @@ class OpenTransaction(Schema):
     coordinator_epoch: int | None
     verdict: PartitionVerdict
     ground: PinGround
-    first_seen_at: str | None
-    last_record_at: str | None
+    first_seen_at: schemas.Instant | None = Field(validation_alias="first_seen_ms")
+    last_record_at: ProducerInstant = Field(validation_alias="last_timestamp_ms")
 
 
 class PartitionOut(Schema):
@@ -62,7 +69,7 @@ class PartitionOut(Schema):
     their first offset: the first one holds the LSO.
     """
 
-    cluster: str
+    cluster: str = Field(validation_alias="cluster.name")
     topic: str
     partition: int
     verdict: PartitionVerdict
@@ -70,8 +77,8 @@ class PartitionOut(Schema):
     lso: int | None
     high_watermark: int | None
     held: int | None
-    pinned_since: str | None
-    changed_at: str | None
+    pinned_since: schemas.Instant | None = Field(validation_alias="pinned_ms")
+    changed_at: schemas.Instant | None = Field(validation_alias="seen_ms")
     leader: int | None
     leader_epoch: int | None
     replicas: list[int]
@@ -79,19 +86,23 @@ class PartitionOut(Schema):
     error: str
     rev: int
 
+    @staticmethod
+    def resolve_held(row: PartitionRecord) -> int | None:
+        return partition_queries.unstable_offsets(row)
+
 
 class Reader(Schema):
     """A group that committed for a partition; `waiting` is "" where nothing is pinned there."""
 
-    group: str
+    group: str = Field(validation_alias="group.group_id")
     offset: int | None
     waiting: Waiting | Literal[""]
-    waiting_since: str | None
-    commit_pending: bool
+    waiting_since: schemas.Instant | None = Field(validation_alias="waiting_ms")
+    commit_pending: bool = Field(validation_alias="unstable")
 
 
 class End(Schema):
-    at: str
+    at: schemas.Instant = Field(validation_alias="at_ms")
     lso: int
     high_watermark: int
 
@@ -103,9 +114,13 @@ class ProducerOut(Schema):
     producer_id: int
     producer_epoch: int
     last_sequence: int
-    last_record_at: str | None
+    last_record_at: ProducerInstant = Field(validation_alias="last_timestamp_ms")
     coordinator_epoch: int | None
     start_offset: int | None
+
+    @staticmethod
+    def resolve_transactional_id(packed: Mapping[str, Any]) -> str:
+        return packed.get("transactional_id") or ""
 
 
 class ReplicaOut(Schema):
@@ -113,7 +128,7 @@ class ReplicaOut(Schema):
 
     broker: int
     leads: bool
-    seen_at: str | None
+    seen_at: schemas.Instant | None = Field(validation_alias="seen_ms")
     producers: list[ProducerOut]
     error: str
 
@@ -125,6 +140,22 @@ class PartitionDetail(PartitionOut):
     readers: list[Reader]
     ends: list[End]
     looks: list[ReplicaOut]
+
+    @staticmethod
+    def resolve_owner(row: PartitionRecord) -> object:
+        return owners.find_owner(str(row), row.topic)
+
+    @staticmethod
+    def resolve_readers(row: PartitionRecord) -> object:
+        return group_queries.partition_readers(row.cluster_id, row.topic, row.partition, most=_MOST_READERS)
+
+    @staticmethod
+    def resolve_ends(row: PartitionRecord) -> object:
+        return unpack_ends(row.ends)
+
+    @staticmethod
+    def resolve_looks(row: PartitionRecord) -> object:
+        return partition_queries.replica_answers(row)
 
 
 class PartitionList(schemas.Listing):
@@ -138,60 +169,26 @@ class PartitionFilters(schemas.ListFilters, partition_queries.PartitionCriteria)
 @router.get("", response=PartitionList, summary="List partitions")
 def list_partitions(request: HttpRequest, wanted: Query[PartitionFilters]) -> dict[str, object]:
     """Every partition that a transaction, a group or a query touches, by cluster, topic and number."""
-    schemas.refuse_range(request, "partitions")
     cluster, topic, number = cursors.decode_cursor(wanted.cursor, "partitions", (str, str, int)) or (
         "",
         "",
         0,
     )
     place = (str(cluster), str(topic), int(number))
-    found = partition_queries.partitions_after(wanted, place=place, limit=wanted.limit + 1)
-    page, following = cursors.cut_page("partitions", found, wanted.limit, _place)
-    return {
-        "items": _out(page),
-        "next": following,
-        **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster, PARTITIONS)),
-    }
+    rows = partition_queries.partitions_after(wanted, place=place, limit=wanted.limit + 1)
+    page, following = cursors.cut_page("partitions", rows, wanted.limit, _place)
+    return schemas.list_answer(_with_transactions(page), following, wanted.cluster, PARTITIONS)
 
 
 @router.get("/{cluster}/{topic}/{int:partition}", response=PartitionDetail, summary="One partition")
 def get_partition(
     request: HttpRequest, cluster: schemas.Name, topic: schemas.Name, partition: int
-) -> PartitionDetail:
+) -> PartitionRecord:
     """One partition, its consumers, its end offsets over time, and its replicas' producers."""
     row = partition_queries.find_partition(cluster, topic, partition) if partition < _LARGEST else None
     if row is None or not row.cluster.configured:
         raise Http404(f"No partition '{topic}-{partition}' is watched on cluster '{cluster}'.")
-    readers = group_queries.partition_readers(row.cluster_id, topic, partition, most=_MOST_READERS)
-    (out,) = _out([row])
-    return PartitionDetail(
-        **out.dict(),
-        owner=OwnerOut.from_owner(owners.find_owner(str(row), topic)),
-        readers=[
-            Reader(
-                group=each.group.group_id,
-                offset=each.offset,
-                waiting=Waiting(each.waiting) if each.waiting else "",
-                waiting_since=schemas.format_iso(each.waiting_ms),
-                commit_pending=each.unstable,
-            )
-            for each in readers
-        ],
-        ends=[
-            End(at=schemas.format_iso(end.at_ms) or "", lso=end.lso, high_watermark=end.high_watermark)
-            for end in unpack_ends(row.ends)
-        ],
-        looks=[
-            ReplicaOut(
-                broker=answer.broker,
-                leads=answer.leads,
-                seen_at=schemas.format_iso(answer.seen_ms),
-                producers=[_producer(each) for each in answer.producers],
-                error=answer.error,
-            )
-            for answer in partition_queries.replica_answers(row)
-        ],
-    )
+    return _with_transactions([row])[0]
 
 
 @router.get(
@@ -210,71 +207,19 @@ def get_partition_series(
     """LSO, high watermark and what is uncommitted, in a range of time; also of a partition that is gone."""
 
     def is_watched() -> bool:
-        found = partition_queries.find_partition(cluster, topic, partition) if partition < _LARGEST else None
-        return found is not None
+        return partition < _LARGEST and bool(partition_queries.find_partition(cluster, topic, partition))
 
     name = f"{topic}-{partition}"
-    found = series_answer(cluster, PARTITION, name, wanted, partition_step, is_known=is_watched)
-    if found is None:
-        raise Http404(f"No partition '{name}' was ever watched on cluster '{cluster}'.")
-    return found
+    unknown = f"No partition '{name}' was ever watched on cluster '{cluster}'."
+    return series_answer(cluster, PARTITION, name, wanted, is_known=is_watched, unknown=unknown)
 
 
-def _out(rows: Sequence[PartitionRecord]) -> list[PartitionOut]:
-    open_in = partition_queries.partition_pins((row.cluster_id, row.topic, row.partition) for row in rows)
-    return [
-        PartitionOut(
-            cluster=row.cluster.name,
-            topic=row.topic,
-            partition=row.partition,
-            verdict=PartitionVerdict(row.verdict),
-            log_start=row.log_start,
-            lso=row.lso,
-            high_watermark=row.high_watermark,
-            held=partition_queries.unstable_offsets(row),
-            pinned_since=schemas.format_iso(row.pinned_ms),
-            changed_at=schemas.format_iso(row.seen_ms),
-            leader=row.leader,
-            leader_epoch=row.leader_epoch,
-            replicas=row.replicas,
-            transactions=[_open(pin) for pin in open_in.get((row.cluster_id, row.topic, row.partition), ())],
-            error=row.error,
-            rev=row.rev,
-        )
-        for row in rows
-    ]
-
-
-def _open(pin: PinRecord) -> OpenTransaction:
-    return OpenTransaction(
-        transactional_id=pin.transactional_id,
-        producer_id=pin.producer_id,
-        producer_epoch=pin.producer_epoch,
-        start_offset=pin.start_offset,
-        last_sequence=pin.last_sequence,
-        coordinator_epoch=pin.coordinator_epoch,
-        verdict=PartitionVerdict(pin.verdict),
-        ground=VerdictReason(pin.ground),
-        first_seen_at=schemas.format_iso(pin.first_seen_ms),
-        last_record_at=_producers_clock(pin.last_timestamp_ms),
-    )
-
-
-def _producer(packed: dict[str, Any]) -> ProducerOut:
-    return ProducerOut(
-        transactional_id=packed.get("transactional_id") or "",
-        producer_id=packed["producer_id"],
-        producer_epoch=packed["producer_epoch"],
-        last_sequence=packed["last_sequence"],
-        last_record_at=_producers_clock(packed["last_timestamp_ms"]),
-        coordinator_epoch=packed["coordinator_epoch"],
-        start_offset=packed["start_offset"],
-    )
-
-
-def _producers_clock(ms: int) -> str | None:
-    """Return an instant that a producer claims, None where none is: it may write any number."""
-    return schemas.format_iso(ms) if 0 <= ms < schemas.END_OF_TIME_MS else None
+def _with_transactions(rows: Sequence[PartitionRecord]) -> Sequence[PartitionRecord]:
+    """Return rows with what is open in them, read for all of them at once."""
+    pins = partition_queries.partition_pins((row.cluster_id, row.topic, row.partition) for row in rows)
+    for row in rows:
+        schemas.add_fields(row, transactions=pins.get((row.cluster_id, row.topic, row.partition), ()))
+    return rows
 
 
 def _place(row: PartitionRecord) -> tuple[str, str, int]:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
+from pydantic import Field
 
 from dashboard.api import cursors, schemas
 from dashboard.api.common_schemas import OwnerOut
@@ -17,11 +19,7 @@ from dashboard.api.query_schemas import (
     RunOut,
     SafeAnswer,
     SourceOut,
-    batch_out,
-    links_out,
-    run_out,
-    safe_out,
-    source_out,
+    safety_fields,
 )
 from dashboard.models import Query as Row
 from dashboard.runtime import visibility
@@ -35,9 +33,7 @@ from dashboard.streaming.batch_state import chains_of, restart_safety_by_query
 from dashboard.streaming.operator_state import operator_states
 from dashboard.streaming.registry import state_now
 from dashboard.system import owners
-from fenceline.spark.batch_chain import ChainLink
 from fenceline.spark.records import QueryState
-from fenceline.spark.safe_to_restart import RestartSafety
 from fenceline.spark.state_chains import OperatorState
 
 router = Router(tags=["queries"])
@@ -53,33 +49,37 @@ class QueryOut(Schema):
     offsets over all partitions, null where it is not known.
     """
 
-    cluster: str
-    id: str
+    cluster: str = Field(validation_alias="cluster.name")
+    id: str = Field(validation_alias="ident")
     query_id: str
     name: str
     checkpoint: str
     state: QueryState
     run_id: str
-    heard_at: str | None
-    started_at: str | None
-    ended_at: str | None
+    heard_at: schemas.Instant | None = Field(validation_alias="heard_ms")
+    started_at: schemas.Instant | None = Field(validation_alias="started_ms")
+    ended_at: schemas.Instant | None = Field(validation_alias="ended_ms")
     planned: int | None
     finished: int | None
     newest: int | None
-    planned_at: str | None
-    finished_at: str | None
+    planned_at: schemas.Instant | None = Field(validation_alias="planned_ms")
+    finished_at: schemas.Instant | None = Field(validation_alias="finished_ms")
     chain: list[LinkOut]
     sink: str
     restart: str
     restart_words: str
     prepared: int
-    expires_at: str | None
+    expires_at: schemas.Instant | None = Field(validation_alias="expires_ms")
     safe_to_stop: bool | None
     lag_lso: int | None
     lag_hw: int | None
-    seen_at: str | None
+    seen_at: schemas.Instant | None = Field(validation_alias="seen_ms")
     error: str
     rev: int
+
+    @staticmethod
+    def resolve_state(row: Row) -> str:
+        return state_now(row, now_ms())
 
 
 class LedgerOut(Schema):
@@ -134,22 +134,14 @@ class OperatorStateOut(Schema):
 
     operator_id: int
     name: str
-    read_at: str | None
+    read_at: schemas.Instant | None = Field(validation_alias="read_ms")
     unread: str
     broken: int
     chains: list[StateChainOut]
 
-    @classmethod
-    def from_state(cls, state: OperatorState) -> OperatorStateOut:
-        """Return an operator's state as the API shows it."""
-        return cls(
-            operator_id=state.operator_id,
-            name=state.name,
-            read_at=schemas.format_iso(state.read_ms),
-            unread=state.unread,
-            broken=len(state.broken),
-            chains=[StateChainOut(**each._asdict()) for each in state.chains],
-        )
+    @staticmethod
+    def resolve_broken(state: OperatorState) -> int:
+        return len(state.broken)
 
 
 class QueryDetail(QueryOut):
@@ -186,15 +178,10 @@ class BatchFilters(schemas.ListFilters, Ranged):
 @router.get("", response=QueryList, summary="List streaming queries")
 def list_queries(request: HttpRequest, wanted: Query[QueryFilters]) -> dict[str, object]:
     """Every streaming query that matches, as it was first seen."""
-    schemas.refuse_range(request, "streaming queries")
     place = cursors.read_number(wanted.cursor, "queries") or 0
-    found = streaming_queries.queries_after(wanted, place=place, limit=wanted.limit + 1)
-    page, following = cursors.cut_page("queries", found, wanted.limit, cursors.by_key)
-    return {
-        "items": [QueryOut(**each) for each in _all_fields(page)],
-        "next": following,
-        **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster, QUERIES)),
-    }
+    rows = streaming_queries.queries_after(wanted, place=place, limit=wanted.limit + 1)
+    page, following = cursors.cut_page("queries", rows, wanted.limit)
+    return schemas.list_answer(_with_progress(page, now_ms()), following, wanted.cluster, QUERIES)
 
 
 @router.get("/{text:query}/batches", response=BatchList, summary="The batches of a query")
@@ -202,121 +189,78 @@ def list_batches(request: HttpRequest, query: schemas.Name, wanted: Query[BatchF
     """Its micro-batches, the newest first, beyond the hundred that Spark keeps."""
     row = _one(query, wanted.cluster)
     of = f"batches of {row.pk}"
-    found = streaming_batches.batches_before(
-        row, cursors.read_number(wanted.cursor, of), wanted, limit=wanted.limit + 1
-    )
-    page, following = cursors.cut_page(of, found, wanted.limit, lambda each: (each.batch.batch_id,))
-    return {
-        "items": [batch_out(each) for each in page],
-        "next": following,
-        **schemas.visibility_fields(visibility.noun_visibility(row.cluster.name, QUERIES)),
-    }
+    before = cursors.read_number(wanted.cursor, of)
+    batches = streaming_batches.batches_before(row, before, wanted, limit=wanted.limit + 1)
+    page = cursors.cut_page(of, batches, wanted.limit, lambda entry: (entry.batch.batch_id,))
+    return schemas.list_answer(*page, row.cluster.name, QUERIES)
 
 
 @router.get("/{text:query}/safe_to_stop", response=SafeAnswer, summary="Is this query safe to restart now?")
-def get_safe_to_stop(request: HttpRequest, query: schemas.Name, cluster: schemas.Name = "") -> SafeAnswer:
+def get_safe_to_stop(
+    request: HttpRequest, query: schemas.Name, cluster: schemas.Name = ""
+) -> dict[str, object]:
     """Whether a restart now loses and repeats nothing that waiting would not; for deploy scripts."""
     return _safe(_one(query, cluster), now_ms())
 
 
 @router.get("/{text:query}", response=QueryDetail, summary="One streaming query")
-def get_query(request: HttpRequest, query: schemas.Name, cluster: schemas.Name = "") -> QueryDetail:
+def get_query(request: HttpRequest, query: schemas.Name, cluster: schemas.Name = "") -> Row:
     """One query by its id here, by Spark's query id, or by its name where no other query has it."""
     row, at_ms = _one(query, cluster), now_ms()
-    (fields,) = _all_fields([row])
-    return QueryDetail(
-        **fields,
-        owner=OwnerOut.from_owner(owners.of_query(row)),
-        exception=row.exception,
+    sources = reading.query_sources([row])[row.pk]
+    return schemas.add_fields(
+        _with_progress([row], at_ms)[0],
+        owner=owners.of_query(row),
         safe=_safe(row, at_ms),
-        sources=[source_out(each, row.cluster_id, at_ms) for each in reading.query_sources([row])[row.pk]],
-        checkpoint_holds=_holds(row),
-        state_files=[OperatorStateOut.from_state(each) for each in operator_states(row)],
+        sources=[
+            replace(source, parts=reading.add_unread_since(source.parts, row.cluster_id, at_ms))
+            for source in sources
+        ],
+        checkpoint_holds=row.detail if "kept" in row.detail else None,
+        state_files=operator_states(row),
         ledger=_ledger(row),
-        runs=[run_out(each) for each in streaming_queries.recent_runs(row)],
+        runs=streaming_queries.recent_runs(row),
     )
 
 
 def _one(asked: str, cluster: str) -> Row:
     """Return the one query that a text means; 404 where it means none, 400 where it means several."""
-    found = streaming_queries.queries_by_name(asked, cluster)
-    if len(found) == 1:
-        return found[0]
+    rows = streaming_queries.queries_by_name(asked, cluster)
+    if len(rows) == 1:
+        return rows[0]
     where = f" on cluster '{cluster}'" if cluster else ""
-    if not found:
+    if not rows:
         raise Http404(f"No query '{asked}' is known{where}.")
     raise RefusedRequest(
         400,
-        f"'{asked}' means {len(found)} queries{where}; ask for one of the candidates by its id and cluster.",
+        f"'{asked}' means {len(rows)} queries{where}; ask for one of the candidates by its id and cluster.",
         candidates=[
-            {"cluster": each.cluster.name, "id": each.ident, "name": each.name, "checkpoint": each.checkpoint}
-            for each in found
+            {"cluster": row.cluster.name, "id": row.ident, "name": row.name, "checkpoint": row.checkpoint}
+            for row in rows
         ],
     )
 
 
-def _safe(row: Row, at_ms: int) -> SafeAnswer:
+def _safe(row: Row, at_ms: int) -> dict[str, Any]:
     safe, prepared = restart_safety_by_query([row], at_ms)[row.pk], streaming_batches.open_decisions([row])
-    return safe_out(safe, prepared, visibility.noun_visibility(row.cluster.name, QUERIES), at_ms)
+    return safety_fields(safe, prepared, visibility.noun_visibility(row.cluster.name, QUERIES), at_ms)
 
 
-def _all_fields(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    at_ms = now_ms()
-    newest, read = streaming_queries.newest_batches(rows), reading.query_sources(rows)
+def _with_progress(rows: Sequence[Row], at_ms: int) -> Sequence[Row]:
+    """Return rows with their newest batch, its chain, their safety and lag, in a few queries for all."""
+    newest, sources = streaming_queries.newest_batches(rows), reading.query_sources(rows)
     chains, safe = chains_of(rows, now_ms=at_ms), restart_safety_by_query(rows, at_ms)
-    return [
-        _columns(
-            row, newest.get(row.pk), chains[row.pk], safe[row.pk], reading.query_lag(read[row.pk]), at_ms
+    for row in rows:
+        lag = reading.query_lag(sources[row.pk])
+        schemas.add_fields(
+            row,
+            newest=newest.get(row.pk),
+            chain=chains[row.pk],
+            safe_to_stop=safe[row.pk].safe,
+            lag_lso=None if lag.partial else lag.lag_lso,
+            lag_hw=None if lag.partial else lag.lag_hw,
         )
-        for row in rows
-    ]
-
-
-def _columns(
-    row: Row,
-    newest: int | None,
-    chain: Sequence[ChainLink],
-    safe: RestartSafety,
-    lag: reading.QueryLag,
-    at_ms: int,
-) -> dict[str, Any]:
-    return {
-        "cluster": row.cluster.name,
-        "id": row.ident,
-        "query_id": row.query_id,
-        "name": row.name,
-        "checkpoint": row.checkpoint,
-        "state": state_now(row, at_ms),
-        "run_id": row.run_id,
-        "heard_at": schemas.format_iso(row.heard_ms),
-        "started_at": schemas.format_iso(row.started_ms),
-        "ended_at": schemas.format_iso(row.ended_ms),
-        "planned": row.planned,
-        "finished": row.finished,
-        "newest": newest,
-        "planned_at": schemas.format_iso(row.planned_ms),
-        "finished_at": schemas.format_iso(row.finished_ms),
-        "chain": links_out(chain),
-        "sink": row.sink,
-        "restart": row.restart,
-        "restart_words": row.restart_words,
-        "prepared": row.prepared,
-        "expires_at": schemas.format_iso(row.expires_ms),
-        "safe_to_stop": safe.safe,
-        "lag_lso": None if lag.partial else lag.lag_lso,
-        "lag_hw": None if lag.partial else lag.lag_hw,
-        "seen_at": schemas.format_iso(row.seen_ms),
-        "error": row.error,
-        "rev": row.rev,
-    }
-
-
-def _holds(row: Row) -> CheckpointOut | None:
-    detail = row.detail
-    if "kept" not in detail:
-        return None
-    names = ("kept", "versions", "initial", "operators", "broken", "foreign", "asynchronous", "conf")
-    return CheckpointOut(**{name: detail[name] for name in names})
+    return rows
 
 
 def _ledger(row: Row) -> LedgerOut | None:

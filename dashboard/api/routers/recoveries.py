@@ -6,17 +6,16 @@ from typing import Annotated
 
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
-from pydantic import WithJsonSchema
+from pydantic import Field, WithJsonSchema
 
 from dashboard.api import cursors, schemas
 from dashboard.api.common_schemas import OwnerOut
 from dashboard.models import Recovery
 from dashboard.recoveries import queries as recovery_queries
-from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import RECOVERIES
 from dashboard.system import owners
 from fenceline.facts import Confidence, TransitionKind
-from fenceline.recoveries import RecoveryOutcome
+from fenceline.losses.recoveries import RecoveryOutcome
 
 router = Router(tags=["recoveries"])
 
@@ -33,8 +32,8 @@ class WaitOut(Schema):
     topic: str
     partition: int
     offset: int
-    since: str | None
-    resumed_at: str | None
+    since: schemas.Instant | None = Field(validation_alias="since_ms")
+    resumed_at: schemas.Instant | None = Field(validation_alias="resumed_ms")
 
 
 class LostOut(Schema):
@@ -47,12 +46,12 @@ class LostOut(Schema):
 
     topic: str
     partition: int
-    first_offset: int | None
-    last_offset: int | None
+    first_offset: int | None = Field(validation_alias="first")
+    last_offset: int | None = Field(validation_alias="last")
     records: int | None
     sure: bool
     note: str
-    topic_deleted: bool
+    topic_deleted: bool = Field(validation_alias="deleted")
 
 
 class RecoveryOut(Schema):
@@ -65,7 +64,7 @@ class RecoveryOut(Schema):
     """
 
     id: int
-    cluster: str
+    cluster: str = Field(validation_alias="cluster.name")
     transactional_id: str
     application: str
     cause: TransitionKind
@@ -73,20 +72,32 @@ class RecoveryOut(Schema):
     producer_id: int
     producer_epoch: int
     outcome: EpisodeOutcome
-    begun_at: str | None
-    opened_at: str | None
-    completed_at: str | None
-    released_at: str | None
+    begun_at: schemas.Instant | None = Field(validation_alias="begun_ms")
+    opened_at: schemas.Instant | None = Field(validation_alias="opened_ms")
+    completed_at: schemas.Instant | None = Field(validation_alias="completed_ms")
+    released_at: schemas.Instant | None = Field(validation_alias="released_ms")
     release_noticed: bool
-    resumed_at: str | None
+    resumed_at: schemas.Instant | None = Field(validation_alias="resumed_ms")
     resumed_by: str
-    closed_at: str | None
+    closed_at: schemas.Instant | None = Field(validation_alias="closed_ms")
     records_released: int | None
     waited: list[WaitOut]
     lost: list[LostOut]
     lost_complete: bool
     owner: OwnerOut | None
     rev: int
+
+    @staticmethod
+    def resolve_waited(row: Recovery) -> object:
+        return recovery_queries.recovery_waits(row)
+
+    @staticmethod
+    def resolve_lost(row: Recovery) -> object:
+        return recovery_queries.written_records(row)
+
+    @staticmethod
+    def resolve_owner(row: Recovery) -> object:
+        return owners.of_transaction(row.transactional_id)
 
 
 class RecoveryList(schemas.Listing):
@@ -102,68 +113,15 @@ def list_recoveries(request: HttpRequest, wanted: Query[RecoveryFilters]) -> dic
     """Episodes, the newest first."""
     place = cursors.decode_cursor(wanted.cursor, "recoveries", (int, int))
     before = None if place is None else (int(place[0]), int(place[1]))
-    found, after = recovery_queries.newest_recoveries(wanted, before=before, limit=wanted.limit)
-    return {
-        "items": [_out(row) for row in found],
-        "next": None if after is None else cursors.encode_cursor("recoveries", *after),
-        **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster, RECOVERIES)),
-    }
+    rows, after = recovery_queries.newest_recoveries(wanted, before=before, limit=wanted.limit)
+    following = None if after is None else cursors.encode_cursor("recoveries", *after)
+    return schemas.list_answer(rows, following, wanted.cluster, RECOVERIES)
 
 
 @router.get("/{cluster}/{int:number}", response=RecoveryOut, summary="One recovery")
-def get_recovery(request: HttpRequest, cluster: schemas.Name, number: int) -> RecoveryOut:
+def get_recovery(request: HttpRequest, cluster: schemas.Name, number: int) -> Recovery:
     """One episode by its id."""
     row = recovery_queries.find_recovery(cluster, number) if number < 2**63 else None
     if row is None or not row.cluster.configured:
         raise Http404(f"No recovery {number} is known on cluster '{cluster}'.")
-    return _out(row)
-
-
-def _out(row: Recovery) -> RecoveryOut:
-    return RecoveryOut(
-        id=row.pk,
-        cluster=row.cluster.name,
-        transactional_id=row.transactional_id,
-        application=row.application,
-        cause=TransitionKind(row.cause),
-        confidence=Confidence(row.confidence),
-        producer_id=row.producer_id,
-        producer_epoch=row.producer_epoch,
-        outcome=RecoveryOutcome(row.outcome),
-        begun_at=schemas.format_iso(row.begun_ms),
-        opened_at=schemas.format_iso(row.opened_ms),
-        completed_at=schemas.format_iso(row.completed_ms),
-        released_at=schemas.format_iso(row.released_ms),
-        release_noticed=row.release_noticed,
-        resumed_at=schemas.format_iso(row.resumed_ms),
-        resumed_by=row.resumed_by,
-        closed_at=schemas.format_iso(row.closed_ms),
-        records_released=row.records_released,
-        waited=[
-            WaitOut(
-                group=wait.group,
-                topic=wait.topic,
-                partition=wait.partition,
-                offset=wait.offset,
-                since=schemas.format_iso(wait.since_ms),
-                resumed_at=schemas.format_iso(wait.resumed_ms),
-            )
-            for wait in recovery_queries.recovery_waits(row)
-        ],
-        lost=[
-            LostOut(
-                topic=each.topic,
-                partition=each.partition,
-                first_offset=each.first,
-                last_offset=each.last,
-                records=each.records,
-                sure=each.sure,
-                note=each.note,
-                topic_deleted=each.deleted,
-            )
-            for each in recovery_queries.written_records(row)
-        ],
-        lost_complete=row.lost_complete,
-        owner=OwnerOut.from_owner(owners.of_transaction(row.transactional_id)),
-        rev=row.rev,
-    )
+    return row

@@ -4,32 +4,42 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import asdict
+from typing import Annotated, Any
 
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from dashboard.actions import offers
 from dashboard.api import cursors, schemas
 from dashboard.api.engine_schemas import ConnectorOut
 from dashboard.api.offer_schemas import OfferOut
-from dashboard.api.routers.transitions import Fact
+from dashboard.api.routers.transitions import Fact, recent_facts
+from dashboard.engines.queries import producer_connector
 from dashboard.evaluation import blocking
 from dashboard.history import queries as history_queries
-from dashboard.models import Transaction
-from dashboard.runtime import visibility
-from dashboard.streaming.engines import producer_connector
+from dashboard.models import Cluster, Transaction
 from dashboard.transactions import attributions, id_walk
 from dashboard.transactions import queries as transaction_queries
 from dashboard.transactions.added_offsets import transaction_offsets
 from dashboard.transactions.producers import producer_identity
 from fenceline.facts import NOT_REPORTED
-from fenceline.kafka.added_offsets import AddedOffset, Observation, TransactionOffsets
+from fenceline.kafka.added_offsets import NOTHING_ADDED, Observation
 from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.kafka.producer_identity import Engine, ProducerIdentity
 
+#: Kafka's word for an id that its coordinator has removed.
+_DEAD = "Dead"
+
 router = Router(tags=["transactions"])
+
+
+def _if_reported(number: int) -> int | None:
+    return None if number == NOT_REPORTED else number
+
+
+IfReported = Annotated[int | None, BeforeValidator(_if_reported)]
 
 
 class Partition(Schema):
@@ -42,7 +52,7 @@ class Coordinator(Schema):
     broker that leads it, null where that was not seen.
     """
 
-    partition: int | None
+    partition: IfReported
     broker: int | None
 
 
@@ -59,7 +69,7 @@ class WaitingOut(Schema):
     partition: int
     pending: bool
     certain: bool
-    since: str | None
+    since: schemas.Instant | None = Field(validation_alias="since_ms")
 
 
 class AddedOffsetOut(Schema):
@@ -73,15 +83,9 @@ class AddedOffsetOut(Schema):
     topic: str
     partition: int
     offset: int
-    at: str | None
+    at: schemas.Instant | None = Field(validation_alias="at_ms")
     log_partition: int
     log_offset: int
-
-    @classmethod
-    def from_offset(cls, added: AddedOffset) -> AddedOffsetOut:
-        """Return an offset as the API shows it."""
-        fields = added._asdict()
-        return cls(at=schemas.format_iso(fields.pop("at_ms")), **fields)
 
 
 class AddedOffsetsOut(Schema):
@@ -92,19 +96,9 @@ class AddedOffsetsOut(Schema):
     """
 
     observation: Observation
-    read_at: str | None
-    items: list[AddedOffsetOut]
+    read_at: schemas.Instant | None = Field(validation_alias="read_ms")
+    items: list[AddedOffsetOut] = Field(validation_alias="offsets")
     missing: list[str]
-
-    @classmethod
-    def from_offsets(cls, added: TransactionOffsets) -> AddedOffsetsOut:
-        """Return offsets as the API shows them."""
-        return cls(
-            observation=added.observation,
-            read_at=schemas.format_iso(added.read_ms),
-            items=[AddedOffsetOut.from_offset(each) for each in added.offsets],
-            missing=list(added.missing),
-        )
 
 
 class TransactionOut(Schema):
@@ -114,21 +108,26 @@ class TransactionOut(Schema):
     those in which it is open: one that an earlier epoch left may hang while `state` is complete.
     """
 
-    cluster: str
+    cluster: str = Field(validation_alias="cluster.name")
     transactional_id: str
     application: str
     state: str
     producer_id: int
-    producer_epoch: int | None
-    timeout_ms: int | None
-    started_at: str | None
-    updated_at: str | None
+    producer_epoch: IfReported
+    timeout_ms: IfReported
+    started_at: schemas.Instant | None = Field(validation_alias="started_ms")
+    updated_at: schemas.Instant | None = Field(validation_alias="updated_ms")
     partitions: list[Partition]
     coordinator: Coordinator
     client_version: int
     verdict: PartitionVerdict
     waiting: list[WaitingOut]
     rev: int
+
+    @staticmethod
+    def resolve_partitions(row: Transaction) -> object:
+        named = transaction_queries.partitions_of(row)
+        return [{"topic": topic, "partition": number} for topic, numbers in named for number in numbers]
 
 
 class ProducerPartOut(Schema):
@@ -151,6 +150,10 @@ class ProducerIdentityOut(Schema):
     sign: str
     host: str
     group: str
+
+    @staticmethod
+    def resolve_parts(producer: ProducerIdentity) -> object:
+        return [{"name": name, "value": value} for name, value in producer.parts]
 
 
 class TransactionDetail(TransactionOut):
@@ -181,15 +184,11 @@ class TransactionFilters(schemas.ListFilters, transaction_queries.TransactionCri
 @router.get("", response=TransactionList, summary="List transactional ids")
 def list_transactions(request: HttpRequest, wanted: Query[TransactionFilters]) -> dict[str, object]:
     """Every transactional id that matches, as it was first seen; those of one `app` by cluster and id."""
-    schemas.refuse_range(request, "transactional ids")
     step = id_walk.transactions_after(
         wanted, place=_place(wanted), limit=wanted.limit, now_ms=time.time_ns() // 1_000_000
     )
-    return {
-        "items": [TransactionOut(**fields) for fields in _all_fields(step.items)],
-        "next": None if step.next is None else cursors.encode_cursor(_order(wanted), *step.next),
-        **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster)),
-    }
+    following = None if step.next is None else cursors.encode_cursor(_order(wanted), *step.next)
+    return schemas.list_answer(_with_waits(step.items), following, wanted.cluster)
 
 
 def _order(wanted: TransactionFilters) -> str:
@@ -204,85 +203,79 @@ def _place(wanted: TransactionFilters) -> id_walk.Place:
 
 
 @router.get("/{cluster}/{text:transactional_id}", response=TransactionDetail, summary="One transactional id")
-def get_transaction(request: HttpRequest, cluster: schemas.Name, transactional_id: str) -> TransactionDetail:
-    """The newest state of one id, and how it came there; percent-encode all but letters and digits."""
+def get_transaction(
+    request: HttpRequest, cluster: schemas.Name, transactional_id: schemas.Name
+) -> Transaction:
+    """The newest state of one id, and how it came there; percent-encode all but letters and digits.
+
+    Of an id that its coordinator has forgotten, the last transitions: its state is `Dead`.
+    """
     row = transaction_queries.find_transaction(cluster, transactional_id)
     if row is None:
-        raise Http404(f"No transactional id '{transactional_id}' is known on cluster '{cluster}'.")
+        gone = history_queries.forgotten_transaction(cluster, transactional_id)
+        if gone is None:
+            raise Http404(f"No transactional id '{transactional_id}' is known on cluster '{cluster}'.")
+        return _forgotten(cluster, gone)
     life = history_queries.recent_transitions(row.cluster.name, bytes(row.key), row.log_partition)
-    (fields,) = _all_fields([row])
     actions = attributions.of_transitions(row.cluster.name, bytes(row.key), life.recent)
-    recent = [Fact.from_transition(each, action) for each, action in zip(life.recent, actions, strict=True)]
-    may = offers.of_transactions([row], now_ms=time.time_ns() // 1_000_000)[row.pk]
-    offsets = AddedOffsetsOut.from_offsets(transaction_offsets(row))
     producer = producer_identity(row.cluster_id, row.transactional_id)
-    connector = producer_connector(row.cluster_id, producer)
-    return TransactionDetail(
-        **fields,
-        producer=_producer(producer),
-        connector=ConnectorOut.from_connector(connector) if connector else None,
-        offsets=offsets,
-        recent=recent,
+    may = offers.of_transactions([row], now_ms=time.time_ns() // 1_000_000)[row.pk]
+    return schemas.add_fields(
+        _with_waits([row])[0],
+        producer=producer,
+        connector=producer_connector(row.cluster_id, producer),
+        offsets=transaction_offsets(row),
+        recent=recent_facts(life.recent, actions),
         offers=OfferOut.from_offers(may),
     )
 
 
-def _producer(found: ProducerIdentity | None) -> ProducerIdentityOut | None:
-    if found is None:
-        return None
-    parts = [ProducerPartOut(name=name, value=value) for name, value in found.parts]
-    return ProducerIdentityOut(**{**found._asdict(), "parts": parts})
+def _forgotten(cluster: str, gone: history_queries.TransactionHistory) -> Transaction:
+    """Return what is kept of an id that has expired, as a row that is not saved: nothing is open under it."""
+    (newest,) = history_queries.of_id(cluster, gone.key, limit=1)
+    actions = attributions.of_transitions(cluster, gone.key, gone.life.recent)
+    row = Transaction(
+        cluster=Cluster(name=cluster),
+        transactional_id=gone.transactional_id,
+        application=gone.application,
+        state=_DEAD,
+        producer_id=newest.producer_id,
+        producer_epoch=newest.producer_epoch,
+        timeout_ms=newest.timeout_ms,
+        updated_ms=gone.life.expired_ms or newest.at_ms,
+        client_version=0,
+        log_partition=newest.log_partition,
+        rev=0,
+    )
+    return schemas.add_fields(
+        row,
+        coordinator={"partition": row.log_partition, "broker": None},
+        verdict=PartitionVerdict.CLEAR,
+        waiting=[],
+        producer=None,
+        connector=None,
+        offsets=NOTHING_ADDED,
+        recent=recent_facts(gone.life.recent, actions),
+        offers=[],
+    )
 
 
-def _if_reported(number: int) -> int | None:
-    return None if number == NOT_REPORTED else number
+def _with_waits(rows: Sequence[Transaction]) -> Sequence[Transaction]:
+    """Return rows with who waits, and who coordinates, in a few queries for all."""
+    waits, brokers = blocking.waits_of(rows), blocking.coordinator_brokers(rows)
+    for row in rows:
+        schemas.add_fields(
+            row,
+            coordinator={"partition": row.log_partition, "broker": brokers.get(row.pk)},
+            verdict=waits[row.pk].verdict,
+            waiting=_waiting(waits[row.pk]),
+        )
+    return rows
 
 
-def _all_fields(rows: Sequence[Transaction]) -> Sequence[dict[str, Any]]:
-    """Return the fields of rows: with who waits, and who coordinates, in a few queries for all."""
-    standing, brokers = blocking.waits_of(rows), blocking.coordinator_brokers(rows)
-    return [_fields(row, standing[row.pk], brokers.get(row.pk)) for row in rows]
-
-
-def _fields(row: Transaction, standing: blocking.Waits, broker: int | None) -> dict[str, Any]:
-    named = transaction_queries.partitions_of(row)
-    return {
-        "cluster": row.cluster.name,
-        "transactional_id": row.transactional_id,
-        "application": row.application,
-        "state": row.state,
-        "producer_id": row.producer_id,
-        "producer_epoch": _if_reported(row.producer_epoch),
-        "timeout_ms": _if_reported(row.timeout_ms),
-        "started_at": schemas.format_iso(row.started_ms),
-        "updated_at": schemas.format_iso(row.updated_ms),
-        "partitions": [Partition(topic=topic, partition=n) for topic, numbers in named for n in numbers],
-        "coordinator": Coordinator(partition=_if_reported(row.log_partition), broker=broker),
-        "client_version": row.client_version,
-        "verdict": PartitionVerdict(standing.verdict),
-        "waiting": [
-            WaitingOut(
-                group=each.group,
-                query="",
-                topic=each.topic,
-                partition=each.partition,
-                pending=each.pending,
-                certain=each.certain,
-                since=schemas.format_iso(each.since_ms),
-            )
-            for each in standing.waiting
-        ]
-        + [
-            WaitingOut(
-                group="",
-                query=each.ident,
-                topic=each.topic,
-                partition=each.partition,
-                pending=False,
-                certain=False,
-                since=schemas.format_iso(each.since_ms),
-            )
-            for each in standing.queries
-        ],
-        "rev": row.rev,
-    }
+def _waiting(waits: blocking.Waits) -> Sequence[dict[str, Any]]:
+    own = {"group": "", "pending": False, "certain": False}
+    return [
+        *({**asdict(reader), "query": ""} for reader in waits.waiting),
+        *({**query._asdict(), **own, "query": query.ident} for query in waits.queries),
+    ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Literal, Self
+from typing import Any, Literal
 
 from django.http import HttpRequest
 from ninja import Query, Router, Schema
@@ -16,9 +17,9 @@ from dashboard.models import Action, TransitionRecord
 from dashboard.runtime import visibility
 from dashboard.runtime.criteria import Ranged
 from dashboard.transactions import attributions
-from fenceline.explanations import explain_transition
 from fenceline.facts import Confidence, Transition, TransitionKind
 from fenceline.plans.plan import Act
+from fenceline.text.explanations import explain_transition
 
 router = Router(tags=["transitions"])
 
@@ -49,8 +50,8 @@ class Fact(Schema):
     kind: TransitionKind
     confidence: Confidence
     evidence: str
-    at: str | None
-    completed_at: str | None
+    at: schemas.Instant | None = Field(validation_alias="at_ms")
+    completed_at: schemas.Instant | None = Field(validation_alias="completed_ms")
     producer_id: int
     producer_epoch: int
     previous_epoch: int | None
@@ -60,42 +61,27 @@ class Fact(Schema):
     offset: int
     action: ActionRef | None
 
-    @classmethod
-    def from_transition(cls, fact: Transition, action: Action | None = None, **more: object) -> Self:
-        """Return a transition as its schema."""
-        return cls(
-            action=_reference(action),
-            kind=fact.kind,
-            confidence=fact.confidence,
-            evidence=explain_transition(fact, attributions.action_words(action)),
-            at=schemas.format_iso(fact.at_ms),
-            completed_at=schemas.format_iso(fact.completed_ms),
-            producer_id=fact.producer_id,
-            producer_epoch=fact.producer_epoch,
-            previous_epoch=fact.previous_epoch,
-            timeout_ms=fact.timeout_ms,
-            open_ms=fact.open_ms,
-            partition=fact.partition,
-            offset=fact.offset,
-            **more,
-        )
-
-
-def _reference(action: Action | None) -> ActionRef | None:
-    if action is None:
-        return None
-    return ActionRef(id=action.pk, act=Act(action.act), executed_by=action.executed_by)
-
 
 class TransitionOut(Fact):
     """A notable transition; `revised_from` is the kind it was taken for at first, null where it stands."""
 
+    partition: int = Field(validation_alias="log_partition")
+    offset: int = Field(validation_alias="log_offset")
     rev: int
-    cluster: str
+    cluster: str = Field(validation_alias="cluster.name")
     transactional_id: str
     application: str
-    revised_at: str | None
+    revised_at: schemas.Instant | None = Field(validation_alias="revised_ms")
     revised_from: TransitionKind | None
+
+    @staticmethod
+    def resolve_evidence(row: TransitionRecord) -> str:
+        fact = history_queries.transition_of(row)
+        return explain_transition(fact, attributions.action_words(row.action))
+
+    @staticmethod
+    def resolve_revised_from(row: TransitionRecord) -> str | None:
+        return row.revised_from or None
 
 
 class TransitionList(schemas.Listing):
@@ -112,7 +98,7 @@ class TransitionFilters(Ranged):
     kind: NotableKind | Literal[""] = ""
     confidence: Literal["", "certain", "probable", "ambiguous"] = ""
     application: schemas.Name = ""
-    transactional_id: str = ""
+    transactional_id: schemas.Name = ""
     limit: int = Field(100, ge=1, le=1000)
     cursor: str = ""
 
@@ -135,11 +121,20 @@ def list_transitions(request: HttpRequest, wanted: Query[TransitionFilters]) -> 
         page = history_queries.transitions_since(
             matching, since_rev=int(rev), after=int(row), limit=wanted.limit
         )
-    return {
-        "items": [_out(row) for row in page.items],
-        "next": None if page.next is None else cursors.encode_cursor(order, *page.next),
-        **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster)),
-    }
+    following = None if page.next is None else cursors.encode_cursor(order, *page.next)
+    return schemas.list_answer(page.items, following, wanted.cluster)
+
+
+def recent_facts(recent: Sequence[Transition], actions: Sequence[Action | None]) -> Sequence[dict[str, Any]]:
+    """Return what `Fact` reads of transitions that have no rows, each with the action that caused it."""
+    return [
+        {
+            **fact._asdict(),
+            "evidence": explain_transition(fact, attributions.action_words(action)),
+            "action": action,
+        }
+        for fact, action in zip(recent, actions, strict=True)
+    ]
 
 
 def _filter(wanted: TransitionFilters) -> history_queries.HistoryCriteria:
@@ -157,17 +152,4 @@ def _filter(wanted: TransitionFilters) -> history_queries.HistoryCriteria:
         transactional_id=wanted.transactional_id,
         since_ms=schemas.instant_ms(wanted.since) if wanted.since else wanted.from_ms,
         until_ms=wanted.to_ms,
-    )
-
-
-def _out(row: TransitionRecord) -> TransitionOut:
-    return TransitionOut.from_transition(
-        history_queries.transition_of(row),
-        row.action,
-        rev=row.rev,
-        cluster=row.cluster.name,
-        transactional_id=row.transactional_id,
-        application=row.application,
-        revised_at=schemas.format_iso(row.revised_ms),
-        revised_from=TransitionKind(row.revised_from) if row.revised_from else None,
     )

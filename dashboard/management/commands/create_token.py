@@ -66,7 +66,7 @@ def _expiry(text: str, now: datetime) -> datetime:
 
 
 def _instant(text: str, now: datetime) -> datetime:
-    if found := _DURATION.fullmatch(text):
-        return now + timedelta(**{_UNITS[found[2]]: int(found[1])})
+    if match := _DURATION.fullmatch(text):
+        return now + timedelta(**{_UNITS[match[2]]: int(match[1])})
     moment = datetime.fromisoformat(text)
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

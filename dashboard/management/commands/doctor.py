@@ -17,7 +17,7 @@ from django.db.backends.sqlite3.base import DatabaseWrapper as SqliteConnection
 
 from collectors.doctor.examination import CheckStatus, DoctorCheck, examine_cluster
 from dashboard.config import ClusterConfig
-from dashboard.system.readiness import find_troubles
+from dashboard.system.readiness import find_troubles, redis_version
 
 #: What the checks of this machine's own parts are filed under.
 _HERE = "this Fenceline"
@@ -55,7 +55,7 @@ class Command(BaseCommand):
         if options["json"]:
             self.stdout.write(json.dumps(_document(made), indent=2, ensure_ascii=False))
         else:
-            self.stdout.write("\n" + ", ".join(f"{counts[each]} {each}" for each in CheckStatus))
+            self.stdout.write("\n" + ", ".join(f"{counts[status]} {status}" for status in CheckStatus))
         if counts[CheckStatus.FAIL]:
             sys.exit(1)
 
@@ -115,7 +115,15 @@ def _own_parts() -> Iterator[DoctorCheck]:
         if trouble:
             yield DoctorCheck(CheckStatus.FAIL, part, trouble, (_REMEDIES[part],))
         else:
-            yield DoctorCheck(CheckStatus.OK, part, "all applied" if part == "migrations" else "answers")
+            yield DoctorCheck(CheckStatus.OK, part, _detail(part))
+
+
+def _detail(part: str) -> str:
+    """Return what is known of a part that works."""
+    if part == "migrations":
+        return "all applied"
+    version = redis_version() if part == "redis" else ""
+    return f"answers ({version})" if version else "answers"
 
 
 def _is_missing_file() -> bool:

@@ -19,16 +19,17 @@ from django.db.migrations.loader import MigrationLoader
 
 from dashboard.alerts import deliver, demo_channel, validation
 from dashboard.config import Config
+from dashboard.engines.flink_store import remove_unrooted_jobs
+from dashboard.engines.store import remove_unnamed_apis
 from dashboard.models import Token
 from dashboard.runtime import collector_store, loop
 from dashboard.runtime.collector_names import CHECKPOINTS, ENGINES, FLINK
 from dashboard.runtime.secret_files import SecretError, read_secret
-from dashboard.streaming.engines_store import remove_unnamed_apis
-from dashboard.streaming.flink_store import remove_unrooted_jobs
 from dashboard.system import access
 from dashboard.system.schema import newer_schema_reason, partial_schema_reason
 from dashboard.system.tokens import token_digest
 from dashboard.transactions.naming_store import rename_applications
+from fenceline.grouping import grouped
 
 #: What the token that the environment brings is called.
 _BROUGHT = "environment"
@@ -48,9 +49,9 @@ class Command(BaseCommand):
             collector_store.sync_clusters(settings.FENCELINE.clusters)
             config = settings.FENCELINE
             rooted = {
-                CHECKPOINTS: {each.cluster for each in config.checkpoints},
-                FLINK: {each.cluster for each in config.flink_checkpoints},
-                ENGINES: {each.cluster for each in config.engines},
+                CHECKPOINTS: {root.cluster for root in config.checkpoints},
+                FLINK: {root.cluster for root in config.flink_checkpoints},
+                ENGINES: {engine.cluster for engine in config.engines},
             }
             collector_store.keep_collectors(
                 settings.SHARDS, config.limits, rooted, loop.now_ms(), audited=bool(config.audit_url)
@@ -112,18 +113,12 @@ def _refuse_other_schema() -> None:
 
 def _flink_roots(config: Config) -> Mapping[str, Sequence[str]]:
     """Return the folders of Flink's checkpoints by cluster."""
-    roots: dict[str, list[str]] = {}
-    for each in config.flink_checkpoints:
-        roots.setdefault(each.cluster, []).append(each.root)
-    return roots
+    return grouped((root.cluster, root.root) for root in config.flink_checkpoints)
 
 
 def _engine_urls(config: Config) -> Mapping[str, Sequence[str]]:
     """Return the URLs of engines' REST APIs by cluster."""
-    urls: dict[str, list[str]] = {}
-    for each in config.engines:
-        urls.setdefault(each.cluster, []).append(each.url)
-    return urls
+    return grouped((engine.cluster, engine.url) for engine in config.engines)
 
 
 def _ensure_ingest_token(token: str) -> None:

@@ -31,17 +31,17 @@ class Command(BaseCommand):
             raise CommandError("Give a name, --address or --all.")
         if address and not plain_address(str(address)):
             raise CommandError(f"{address!r} is no IP address.")
-        found = _unlock(str(name or ""), plain_address(str(address or "")))
-        what = f"{count_noun(found, 'count')} of wrong passwords"
-        self.stdout.write(f"Sign-in is unlocked: forgot {what}." if found else "Nothing was locked.")
+        forgotten = _unlock(str(name or ""), plain_address(str(address or "")))
+        what = f"{count_noun(forgotten, 'count')} of wrong passwords"
+        self.stdout.write(f"Sign-in is unlocked: forgot {what}." if forgotten else "Nothing was locked.")
 
 
 def _unlock(name: str, address: str) -> int:
     """Unlock and record it; returns how many counts are forgotten."""
     subject = AuditedSubject("user", None, name) if name else AuditedSubject("address", None, address)
     with transaction.atomic():
-        found = sign_in_limits.unlock(name or None, address or None)
-        if found:
+        forgotten = sign_in_limits.unlock(name or None, address or None)
+        if forgotten:
             of_name = {"address": (address, None)} if name and address else {}
             audit.record_change(Event.SIGN_IN_UNLOCKED, subject, of_name)
-    return found
+    return forgotten

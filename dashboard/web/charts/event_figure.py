@@ -1,4 +1,4 @@
-"""A range of time as lanes on one axis: events by source, what lasted as bars, figures below. Pure."""
+"""The lanes of a range of time: events by source, incidents and transactions as bars, figures below. Pure."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from fenceline.facts import TransitionKind
 from fenceline.series.points import APPLICATION, GROUP
 from fenceline.series.reading import SeriesReading
 
-#: Lanes of what lasts, from the top.
+#: Lanes of bars, from the top.
 INCIDENTS, OPEN = "incidents", "open too long"
-#: Lanes of events, below, and how each is drawn.
+#: Lanes of events, below the bars, and the mark of each.
 LANES: Mapping[str, str] = MappingProxyType(
     {
         "fences": "x",
@@ -44,15 +44,15 @@ LANES: Mapping[str, str] = MappingProxyType(
 )
 Item = TypeVar("Item")
 Key = TypeVar("Key")
-#: How much higher a panel of figures is than a lane, and the share of the height between two of them.
+#: The height of a panel of figures in lanes, and the gap between two as a share of the height.
 _PANEL, _BETWEEN = 2.4, 0.03
-#: A bar narrower than this share of the axis could not be seen.
+#: The minimum width of a visible bar, as a share of the axis.
 _NARROWEST = 1 / 400
 _LAG_CURVES = (("critical", "solid"), ("warning", "dash"), ("info", "dot"))
 
 
 class LaneMark(NamedTuple):
-    """An event in a lane; `url` is where its evidence is."""
+    """An event in a lane; `url` is the page of its evidence."""
 
     at_ms: int
     lane: str
@@ -73,7 +73,7 @@ class LaneSpan(NamedTuple):
 
 
 class BatchBar(NamedTuple):
-    """A micro-batch, what it is called, and where its chain is."""
+    """A micro-batch, its label, and the address of its chain."""
 
     batch: Batch
     words: str
@@ -88,7 +88,7 @@ class Panel(NamedTuple):
 
 
 class EventFigure(NamedTuple):
-    """The figure, and how high it is, in lanes."""
+    """The figure and its height in lanes."""
 
     figure: Figure
     height: float
@@ -102,7 +102,7 @@ def event_figure(
     from_ms: int,
     to_ms: int,
 ) -> EventFigure:
-    """Return the figure; lanes in which nothing happened are left out."""
+    """Return the figure without empty lanes."""
     used = {*(mark.lane for mark in marks), *(span.lane for span in spans)}
     lanes = [lane for lane in (INCIDENTS, OPEN, *LANES) if lane in used]
     height = len(lanes) + _PANEL * len(panels)
@@ -129,7 +129,7 @@ def event_figure(
 
 
 def commit_panel(buckets: Sequence[Bucket]) -> Panel:
-    """Return how many commits there were in each step."""
+    """Return the number of commits in each step."""
     style = TRANSITION_STYLES[TransitionKind.COMMIT]
     bar = go.Bar(
         name=style.plural,
@@ -144,7 +144,7 @@ def commit_panel(buckets: Sequence[Bucket]) -> Panel:
 
 
 def backlog_panel(readings: Sequence[tuple[str, SeriesReading]]) -> Panel:
-    """Return the offsets behind blocked LSOs, of each cluster by its name."""
+    """Return the offsets behind blocked LSOs by cluster."""
     traces = [
         curve_trace(
             Curve(plain_label(f"blocked {name}".strip()), "warning", "%{x}<br>%{y:,} offsets"),
@@ -168,7 +168,7 @@ def lag_panel(readings: Sequence[tuple[str, SeriesReading]]) -> Panel:
 
 
 def batch_panel(bars: Sequence[BatchBar], *, from_ms: int, to_ms: int) -> Panel:
-    """Return micro-batches where they began, each as high as it took, by phase."""
+    """Return bars of micro-batches at their start; the height is the duration by phase."""
     batches = [bar.batch for bar in bars]
     phases = phases_of(batches)
     ends = [list(accumulate((phase_ms(batch, phase) for phase in phases), initial=0)) for batch in batches]
@@ -177,7 +177,7 @@ def batch_panel(bars: Sequence[BatchBar], *, from_ms: int, to_ms: int) -> Panel:
         go.Bar(
             name=phase.name,
             x=[(batch.started_ms or 0) + width_ms // 2 for batch in batches],
-            base=[each[number] / 1_000 for each in ends],
+            base=[bounds[number] / 1_000 for bounds in ends],
             y=[phase_ms(batch, phase) / 1_000 for batch in batches],
             width=width_ms * 0.84,
             marker=bar_marker(phase.pattern),
@@ -191,15 +191,15 @@ def batch_panel(bars: Sequence[BatchBar], *, from_ms: int, to_ms: int) -> Panel:
 
 
 def _domains(weights: Sequence[float]) -> Sequence[tuple[float, float]]:
-    """Return the part of the height of each row, from the top; a row of no weight has none."""
+    """Return the domain of each row on the vertical axis, from the top; rows without weight get none."""
     rows = [weight for weight in weights if weight]
     whole, room = sum(rows) or 1, 1 - _BETWEEN * (len(rows) - 1)
-    found, top = [], 1.0
+    domains, top = [], 1.0
     for weight in weights:
         share = room * weight / whole
-        found.append((max(top - share, 0), top))
+        domains.append((max(top - share, 0), top))
         top -= share + (_BETWEEN if weight else 0)
-    return found
+    return domains
 
 
 def _spans(spans: Sequence[LaneSpan], narrowest_ms: int) -> Sequence[go.Bar]:
@@ -236,8 +236,8 @@ def _marks(marks: Sequence[LaneMark]) -> Sequence[go.Scatter]:
 
 
 def _grouped(items: Iterable[Item], *, key: Callable[[Item], Key]) -> Mapping[Key, Sequence[Item]]:
-    """Return items by a key, each in its order."""
-    found: dict[Key, list[Item]] = {}
+    """Return items by key, in their order."""
+    groups: dict[Key, list[Item]] = {}
     for item in items:
-        found.setdefault(key(item), []).append(item)
-    return found
+        groups.setdefault(key(item), []).append(item)
+    return groups

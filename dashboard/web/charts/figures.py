@@ -19,7 +19,7 @@ import plotly.graph_objects as go
 from dashboard.history.buckets import Bucket
 from dashboard.labels.transition import TRANSITION_STYLES
 from fenceline.facts import TransitionKind
-from fenceline.time_range import TimeRange
+from fenceline.history.time_range import TimeRange
 
 Figure = dict[str, Any]
 
@@ -41,7 +41,7 @@ STRIP = (
 )
 #: A legend above the chart, in the order of its stacks.
 LEGEND = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "traceorder": "normal"}
-#: A bar narrower than this share of a timeline could not be seen.
+#: The minimum width of a visible bar, as a share of the timeline.
 _NARROWEST = 1 / 400
 
 
@@ -65,9 +65,9 @@ class Mark:
 
 
 def activity_strip(buckets: Sequence[Bucket]) -> Figure:
-    """Return commits below, and above them, on a scale of their own, what was aborted, timed out or fenced.
+    """Return commits in the lower panel and aborts, timeouts and fences above, each with its own scale.
 
-    On one scale a single takeover beside ten thousand commits would not be seen.
+    On one scale a single takeover beside ten thousand commits would be invisible.
     """
     commits = _bars("commits", [TransitionKind.COMMIT], TransitionKind.COMMIT, buckets)
     rest = [_bars(words, kinds, like, buckets).update(yaxis="y2") for words, kinds, like in STRIP]
@@ -84,9 +84,9 @@ def activity_strip(buckets: Sequence[Bucket]) -> Figure:
 def timeline_figure(
     bars: Sequence[Bar], marks: Sequence[Mark], *, now_ms: int, shown: TimeRange | None = None
 ) -> Figure:
-    """Return transactions as bars from begin to completion on one lane, and what else happened on another.
+    """Return one lane with a bar for each transaction and one lane with all other events.
 
-    Its axis is the range that is `shown`, without one all of them.
+    Its axis is the range `shown`; None for the range of all bars and marks.
     """
     first = min([*(bar.begun_ms for bar in bars), *(mark.at_ms for mark in marks)], default=now_ms)
     last = max([*(bar.until_ms for bar in bars), *(mark.at_ms for mark in marks)], default=now_ms)
@@ -112,7 +112,7 @@ def timeline_figure(
 
 
 _TRANSACTIONS, _EVENTS = "transactions", "events"
-#: Plotly's symbols for kinds that are no end of a transaction.
+#: Plotly's symbols for kinds that do not end a transaction.
 _SYMBOLS = {
     TransitionKind.INIT: "circle-open",
     TransitionKind.REINIT: "triangle-up",
@@ -146,7 +146,7 @@ def _bars(
 
 
 def bar_marker(pattern: str) -> dict[str, Any]:
-    """Return the marker of bars with a pattern, "" for a solid fill: only a pattern has an outline."""
+    """Return the marker of bars; `pattern` is "" for a solid fill, which has no outline."""
     if not pattern:
         return {"line": {"width": 0}}
     shape = {"shape": pattern, "size": 5, "solidity": 0.4, "fillmode": "replace"}
@@ -230,9 +230,9 @@ def lane_axis(lanes: Sequence[str]) -> go.layout.YAxis:
 
 
 def count_axis(ticks: int = 4) -> go.layout.YAxis:
-    """Return an axis of counts from 0 on with at most so many steps, each a whole number.
+    """Return an axis of counts from 0 with at most `ticks` steps, each a whole number.
 
-    It always reaches as far as it has steps: else Plotly would divide one takeover into halves ("500m").
+    It always ends at a tick: otherwise Plotly would divide one takeover into halves ("500m").
     """
     return go.layout.YAxis(
         rangemode="tozero",
@@ -244,5 +244,5 @@ def count_axis(ticks: int = 4) -> go.layout.YAxis:
 
 
 def plain_label(words: str) -> str:
-    """Return text that Plotly shows as it is: its labels know a little HTML."""
+    """Return text without the HTML that Plotly's labels would interpret."""
     return words.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -1,7 +1,7 @@
 """An incident as lanes on one time axis: the same figure for its page and for its file. Pure.
 
-Tones are those of every chart (`dashboard.web.charts.figures`): the page gives them its colours, light or
-dark; a file that has no server gets colours of its own, light as paper is.
+Tones are those of every chart (`dashboard.web.charts.figures`). The page gives them its colours, light or
+dark; a file gets light colours of its own.
 """
 
 from __future__ import annotations
@@ -15,24 +15,25 @@ import plotly.graph_objects as go
 import plotly.io
 
 from dashboard.web.charts.figures import Figure, bar_marker, lane_axis, plain_label, plotly_figure, time_axis
+from fenceline.formatting import shorten
 
-#: A lane, and what is around all of them: axis and margins.
+#: The height of a lane, and of axis and margins together.
 _LANE_PX, _REST_PX = 28, 44
-#: A longer name of a lane is cut in its middle, a longer label at its end: the pointer shows the whole.
+#: Maximum characters of names of lanes and of labels; the tooltip has the whole text.
 _LONGEST_LANE, _LONGEST_LABEL = 28, 44
-#: A bar narrower than this share of the axis could not be seen; a label needs this share to its right.
+#: The minimum width of a visible bar and the room of a label, as shares of the axis.
 _NARROWEST, _LABEL_ROOM = 1 / 400, 0.16
 #: The light colours of base.css.
 _COLOURS: Mapping[str, str] = MappingProxyType(
     {"ok": "#1c6e41", "info": "#2452c4", "warning": "#854c00", "critical": "#b02318", "unknown": "#63635c"}
 )
 _INK = "#1b1b19"
-#: Nothing may leave the machine of who reads it.
+#: The file must load nothing from the network.
 _CONFIG = {"displaylogo": False, "showSendToCloud": False, "plotlyServerURL": "", "responsive": True}
 
 
 class LaneBar(NamedTuple):
-    """Something that lasted; `label` is in the bar, `words` in the tooltip."""
+    """A bar of a lane; `label` is in the bar, `words` in the tooltip."""
 
     from_ms: int
     to_ms: int
@@ -42,7 +43,7 @@ class LaneBar(NamedTuple):
 
 
 class LanePoint(NamedTuple):
-    """Something that happened, with its label beside it."""
+    """A mark of a lane with its label beside it."""
 
     at_ms: int
     tone: str
@@ -81,7 +82,7 @@ def incident_figure(lanes: Sequence[IncidentLane], *, from_ms: int, to_ms: int) 
 
 
 def standalone_html(figure: Figure) -> str:
-    """Return a figure as HTML for a file of its own; that must have Plotly's script before it."""
+    """Return a figure as HTML for a file; Plotly's script must precede it there."""
     drawn = go.Figure([_coloured(trace) for trace in figure["data"]], figure["layout"])
     drawn.update_layout(template="plotly_white", xaxis_title="UTC")
     html: str = plotly.io.to_html(drawn, config=_CONFIG, include_plotlyjs=False, full_html=False)
@@ -89,7 +90,7 @@ def standalone_html(figure: Figure) -> str:
 
 
 def _coloured(trace: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a trace in the colours of its tone, as `charts.js` dresses it on a page."""
+    """Return a trace in the colours of its tone, as `charts.js` colours it on a page."""
     colour = _COLOURS.get(trace["meta"]["tone"], _COLOURS["unknown"])
     marker = dict(trace["marker"]) | {"color": colour}
     return dict(trace) | {"marker": marker, "textfont": {"color": _INK}}
@@ -136,7 +137,7 @@ def _points(points: Sequence[LanePoint], lane: str, from_ms: int, to_ms: int) ->
 
 
 def _room_for_labels(points: Sequence[LanePoint], from_ms: int, to_ms: int) -> Sequence[str]:
-    """Return the label of each point, "" where the next one, or the end of the axis, is too near."""
+    """Return the label of each point, "" where there is no room before the next point or the end."""
     room = (to_ms - from_ms) * _LABEL_ROOM
     starts = sorted({point.at_ms for point in points})
     following = dict(zip(starts, [*starts[1:], to_ms], strict=False))
@@ -144,16 +145,15 @@ def _room_for_labels(points: Sequence[LanePoint], from_ms: int, to_ms: int) -> S
 
 
 def _label(words: str) -> str:
-    return plain_label(words if len(words) <= _LONGEST_LABEL else f"{words[: _LONGEST_LABEL - 1]}…")
+    return plain_label(shorten(words, _LONGEST_LABEL))
 
 
 def _distinct_names(names: Sequence[str]) -> list[str]:
-    """Return names that fit, each once: lanes of one name would be one."""
-    half = _LONGEST_LANE // 2
-    found: list[str] = []
+    """Return shortened names that stay distinct: Plotly joins lanes with the same name."""
+    shortened: list[str] = []
     for name in names:
-        short = plain_label(name if len(name) <= _LONGEST_LANE else f"{name[:half]}…{name[-half:]}")
-        while short in found:
+        short = plain_label(shorten(name, _LONGEST_LANE))
+        while short in shortened:
             short += "\u200b"
-        found.append(short)
-    return found
+        shortened.append(short)
+    return shortened

@@ -1,4 +1,4 @@
-"""A query's last batches as Plotly figures: how long each phase took, how many rows, how fast. Pure."""
+"""A query's last batches as Plotly figures: duration of phases, rows, rows per second. Pure."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import plotly.graph_objects as go
 
 from dashboard.models import Batch
 from dashboard.web.charts.figures import LEGEND, Figure, bar_marker, count_axis, plotly_figure, time_axis
-from fenceline.time_range import TimeRange
+from fenceline.history.time_range import TimeRange
 
 
 class Phase(NamedTuple):
-    """A part of a batch in Spark's own word, its tone, and its pattern: no colour stands alone."""
+    """A phase of a batch in Spark's own word, with its tone and pattern: no colour stands alone."""
 
     name: str
     tone: str
@@ -21,7 +21,7 @@ class Phase(NamedTuple):
     means: str
 
 
-#: From below, in the order of size that most queries have.
+#: From below, in the usual order of size.
 PHASES = (
     Phase("addBatch", "info", "", "tasks and the sink's commit"),
     Phase("walCommit", "ok", "", "offsets/N is written"),
@@ -37,9 +37,9 @@ _WHOLE = "triggerExecution"
 
 
 def duration_figure(batches: Sequence[Batch], within: TimeRange | None = None) -> Figure:
-    """Return stacked bars: milliseconds by phase of each batch. Phases that never came have no trace.
+    """Return stacked bars of milliseconds by phase for each batch, without phases that no batch had.
 
-    By number, or where each began within a range.
+    The axis has batch numbers, or with `within` the instants of that range.
     """
     places = _Places(batches, within)
     bars = [
@@ -63,7 +63,7 @@ def row_figure(
 ) -> Figure:
     """Return bars of the rows that each batch read and wrote, and above them the rows per second.
 
-    `written` is by batch id; a batch whose rows nothing has counted has no bar.
+    `written` is by batch id, None where the rows were not counted.
     """
     places = _Places(batches, within)
     traces = [_bars("rows read", places, [batch.input_rows for batch in batches], "info", "")]
@@ -82,7 +82,7 @@ def row_figure(
         meta={"tone": "ok", "times": places.times},
     )
     layout = _layout(places).update(
-        # Rows written stand beside rows read, and are no part of them.
+        # Rows written are beside rows read, not a part of them.
         barmode="group",
         yaxis=count_axis(3).update(domain=[0, 0.5], automargin=True),
         yaxis2=_rate_axis(),
@@ -91,20 +91,20 @@ def row_figure(
 
 
 def phase_ms(batch: Batch, phase: Phase) -> int:
-    """Return how long a phase of a batch took."""
+    """Return the duration of a phase of a batch."""
     if phase is not OTHER:
         return int(batch.durations.get(phase.name) or 0)
     whole = int(batch.durations.get(_WHOLE) or batch.duration_ms or 0)
-    return max(0, whole - sum(phase_ms(batch, each) for each in PHASES))
+    return max(0, whole - sum(phase_ms(batch, phase) for phase in PHASES))
 
 
 def phases_of(batches: Sequence[Batch]) -> Sequence[Phase]:
-    """Return the phases that any of some batches had."""
+    """Return the phases that at least one batch had."""
     return [phase for phase in (*PHASES, OTHER) if any(phase_ms(batch, phase) for batch in batches)]
 
 
 class _Places:
-    """Where batches are on their axis: at their numbers, or within a range at the instants they began."""
+    """Positions of batches on their axis: batch numbers, or within a range the instants of their start."""
 
     def __init__(self, batches: Sequence[Batch], within: TimeRange | None) -> None:
         self._numbers = [batch.batch_id for batch in batches]
@@ -112,7 +112,7 @@ class _Places:
         self.x: list[int] = self._numbers if within is None else [batch.started_ms or 0 for batch in batches]
         #: The fields of a trace that hold instants.
         self.times = [] if within is None else ["x"]
-        #: How wide a bar is; by number as wide as there is room.
+        #: The width of a bar; None for Plotly's own.
         self.width = None if within is None else within.length_ms / 100
 
     def axis(self) -> Figure | go.layout.XAxis:
@@ -145,7 +145,7 @@ def _bars(
 
 
 def _whole_steps(span: int) -> Figure:
-    """Return at most six ticks at whole numbers: there is no batch 41.5."""
+    """Return at most six ticks at whole numbers."""
     powers = (step * 10**power for power in range(18) for step in (1, 2, 5))
     return {"tick0": 0, "dtick": next(step for step in powers if step * 6 >= span)}
 
@@ -165,7 +165,7 @@ def _layout(places: _Places) -> go.Layout:
 
 
 def _rate_axis() -> go.layout.YAxis:
-    """Rows per second, which may be less than one: "0.5/s" and not "500m/s"."""
+    """Return the axis of rows per second: "0.5/s", not "500m/s"."""
     return go.layout.YAxis(
         rangemode="tozero",
         nticks=3,

@@ -1,4 +1,4 @@
-"""Figures over time as Plotly takes them: offsets of a partition, lag of a group, with their holes. Pure."""
+"""Offsets of a partition and lag of a group over time as Plotly figures, with their holes. Pure."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from dashboard.web.charts.figures import LEGEND, Figure, count_axis, plotly_figu
 from fenceline.series.points import Extent
 from fenceline.series.reading import SeriesReading, SeriesRun, SeriesStep
 
-#: The part of the height that the lower panel has, and the gap above it.
+#: The share of the height of the lower panel, and of the gap above it.
 _LOWER, _BETWEEN = 0.42, 0.1
 
 
 class Scale(NamedTuple):
-    """A unit of time that fits what is shown: its length in ms, and its name."""
+    """A unit of time: its length in ms and its name."""
 
     ms: int
     name: str
 
 
 _SCALES = (Scale(3_600_000, "h"), Scale(60_000, "min"), Scale(1_000, "s"))
-#: A unit is used from so many of it on.
+#: Minimum number of units for which a unit is used.
 _FROM = 2
 
 
 def partition_figure(reading: SeriesReading) -> Figure:
-    """Return the LSO and the high watermark above, and what is uncommitted below."""
+    """Return the LSO and the high watermark above, the uncommitted offsets below."""
     high = Curve("high watermark", "info", "%{y:,}", "dot")
     traces = [
         _steps(reading, high, lambda step: _high_watermark(step), yaxis="y2"),
@@ -52,7 +52,7 @@ def group_figure(reading: SeriesReading) -> Figure:
 
 
 def scale_of(reading: SeriesReading, column: int) -> Scale:
-    """Return the unit of time that fits the greatest figure of a column."""
+    """Return the unit of time for the largest figure of a column."""
     greatest = max((step.extents[column].high or 0 for step in reading.steps), default=0)
     return next((scale for scale in _SCALES if greatest >= _FROM * scale.ms), _SCALES[-1])
 
@@ -66,12 +66,12 @@ class Curve(NamedTuple):
     dash: str = "solid"
 
 
-#: What a line is made of: instants and figures, with None where it breaks.
+#: The points of a line: instants and figures, None where it breaks.
 Line = tuple[list[int], list[float | None]]
 
 
 def step_line(reading: SeriesReading, value: Callable[[SeriesStep], float | None]) -> Line:
-    """Return what a line that goes in steps is made of."""
+    """Return the points of a line of steps."""
     xs: list[int] = []
     ys: list[float | None] = []
     for run in reading.runs:
@@ -84,7 +84,7 @@ def step_line(reading: SeriesReading, value: Callable[[SeriesStep], float | None
 
 
 def peak_line(reading: SeriesReading, column: int) -> Line:
-    """Return the same of the greatest figures: in what follows a step its last one held."""
+    """Return the same of the largest figures: between two steps the last figure holds."""
     xs: list[int] = []
     ys: list[float | None] = []
     for run in reading.runs:
@@ -97,7 +97,7 @@ def peak_line(reading: SeriesReading, column: int) -> Line:
 
 
 def ramp_line(reading: SeriesReading, column: int) -> Line:
-    """Return a line of what grows by itself: straight from step to step."""
+    """Return a line of figures that grow steadily: straight from step to step."""
     xs: list[int] = []
     ys: list[float | None] = []
     for run in reading.runs:
@@ -146,7 +146,7 @@ def _ramp(reading: SeriesReading, curve: Curve, column: int, scale: Scale) -> go
 def curve_trace(
     curve: Curve, line: Line, *, yaxis: str = "y", shape: str = "hv", fill: str | None = None
 ) -> go.Scatter:
-    """Return a line, which breaks where it has None."""
+    """Return a line that breaks at None."""
     return go.Scatter(
         mode="lines",
         name=curve.name,
@@ -162,7 +162,7 @@ def curve_trace(
 
 
 def hole_trace(reading: SeriesReading, yaxis: str) -> go.Scatter:
-    """Return the times of which nothing is known as areas, on an axis from 0 to 1."""
+    """Return the holes as areas on an axis from 0 to 1."""
     xs: list[int | None] = []
     ys: list[int | None] = []
     for hole in reading.holes:
@@ -184,7 +184,7 @@ def hole_trace(reading: SeriesReading, yaxis: str) -> go.Scatter:
 
 
 def hole_axis(over: str) -> go.layout.YAxis:
-    """Return the axis of holes, over the one of a panel."""
+    """Return the axis of holes, which overlays that of a panel."""
     return go.layout.YAxis(overlaying=over, range=[0, 1], visible=False, fixedrange=True)
 
 
@@ -212,7 +212,7 @@ def _figure(
 
 
 def extent_words(extent: Extent) -> str:
-    """Return `5`, or `3 to 9` where a figure changed; a dash where it is not known."""
+    """Return `5`, `3 to 9` for a figure that changed, or a dash for an unknown one."""
     if extent.low is None or extent.high is None:
         return "—"
     return f"{extent.high:,}" if extent.low == extent.high else f"{extent.low:,} to {extent.high:,}"

@@ -1,4 +1,4 @@
-"""Where nodes and edges of a flow are drawn: in layers from left to right. The same flow, the same drawing.
+"""The layout of a flow: nodes in layers from left to right. The same flow gets the same drawing.
 
 Layers come from networkx (`topological_generations` of the flow without the edges that lead back on a cycle):
 a node is right of everything that leads to it. Nodes of a layer are ordered by where their neighbours are,
@@ -18,20 +18,20 @@ from fenceline.flow.graph import Flow, FlowEdge, FlowNode, NodeId, feedback_edge
 
 BOX_WIDTH, BOX_HEIGHT = 138, 42
 _COLUMN, _ROW, _PASSING, _MARGIN = BOX_WIDTH + 82, BOX_HEIGHT + 16, 26, 14
-#: How far the curve of an edge that leads back hangs below its nodes.
+#: The depth of the curve of a backward edge below its nodes.
 _DROP = 30
-#: How long an arrow is.
+#: The length of an arrow.
 _ARROW = 7
-#: So often the order of layers is improved, and the places in them.
+#: The number of passes that improve the order of layers, and the places in them.
 _SWEEPS, _RELAXATIONS = 6, 4
 
-#: A node, or where an edge passes a layer: by its source, target and layer.
+#: A node, or the place of an edge in a layer that it passes: source, target and layer.
 _Item = NodeId | tuple[NodeId, NodeId, int]
 
 
 @dataclass(frozen=True, slots=True)
 class FlowBox:
-    """A node and its rectangle, by its left upper corner."""
+    """A node and its rectangle: the upper left corner and the size."""
 
     node: FlowNode
     x: int
@@ -39,13 +39,13 @@ class FlowBox:
 
     @property
     def middle(self) -> float:
-        """Return the height of its middle."""
+        """Return the vertical position of its centre."""
         return self.y + BOX_HEIGHT / 2
 
 
 @dataclass(frozen=True, slots=True)
 class FlowLine:
-    """An edge as a path, its arrow, and where its words are."""
+    """An edge as a path, with its arrow and the position of its words."""
 
     edge: FlowEdge
     path: str
@@ -57,7 +57,7 @@ class FlowLine:
 
 @dataclass(frozen=True, slots=True)
 class FlowDrawing:
-    """All of it, in pixels."""
+    """The whole layout, in pixels."""
 
     boxes: Sequence[FlowBox]
     lines: Sequence[FlowLine]
@@ -66,7 +66,7 @@ class FlowDrawing:
 
 
 def draw_flow(flow: Flow) -> FlowDrawing:
-    """Return where everything is; what hangs together is below one another, what is worst first."""
+    """Return the layout of all connected parts, the worst first."""
     back = feedback_edges(flow.nodes, flow.edges)
     graph = nx.DiGraph()
     graph.add_nodes_from(sorted(flow.nodes))
@@ -101,14 +101,14 @@ def _rank(part: Iterable[NodeId], flow: Flow) -> tuple[int, int, NodeId]:
 
 @dataclass(slots=True)
 class _Layered:
-    """The items of each layer in their order, and what each is joined with in the layer before and behind."""
+    """The items of each layer in order, with their neighbours in the layers before and after."""
 
     layers: list[list[_Item]]
     beside: Mapping[_Item, tuple[list[_Item], list[_Item]]]
 
 
 def _layered(graph: nx.DiGraph) -> _Layered:
-    """Return nodes by layer, with places for edges that pass one; sources are beside what they lead to."""
+    """Return nodes by layer, with places for edges that pass a layer; sources are next to their targets."""
     layer = _layer_numbers(graph)
     layers: list[list[_Item]] = [[] for _ in range(max(layer.values()) + 1)]
     for node in sorted(graph):
@@ -122,10 +122,10 @@ def _layered(graph: nx.DiGraph) -> _Layered:
         for left, right in pairwise([*way, target]):
             beside[left][1].append(right)
             beside[right][0].append(left)
-    found = _Layered(layers, beside)
+    layered = _Layered(layers, beside)
     for sweep in range(_SWEEPS):
-        _order_layers(found, forward=sweep % 2 == 0)
-    return found
+        _order_layers(layered, forward=sweep % 2 == 0)
+    return layered
 
 
 def _layer_numbers(graph: nx.DiGraph) -> Mapping[NodeId, int]:
@@ -140,18 +140,20 @@ def _layer_numbers(graph: nx.DiGraph) -> Mapping[NodeId, int]:
 
 
 def _order_layers(of: _Layered, *, forward: bool) -> None:
-    """Order each layer by the mean place of what its items are joined with in the layer that comes before."""
+    """Order each layer by the mean place of its items' neighbours in the layer before."""
     count, side = len(of.layers), 0 if forward else 1
     for number in range(1, count) if forward else range(count - 2, -1, -1):
         near = of.layers[number - 1 if forward else number + 1]
         place = {item: at for at, item in enumerate(near)}
         own = {item: at for at, item in enumerate(of.layers[number])}
-        by = {item: _mean([place[each] for each in of.beside[item][side]], own[item]) for item in own}
+        by = {
+            item: _mean([place[neighbour] for neighbour in of.beside[item][side]], own[item]) for item in own
+        }
         of.layers[number].sort(key=by.__getitem__)
 
 
 def _placed(of: _Layered) -> Mapping[_Item, float]:
-    """Return the height of each item: near what it is joined with, no two of a layer nearer than a row."""
+    """Return the vertical position of each item: near its neighbours, at least one row apart."""
     heights: dict[_Item, float] = {}
     for layer in of.layers:
         at = 0.0
@@ -162,16 +164,17 @@ def _placed(of: _Layered) -> Mapping[_Item, float]:
         side = turn % 2
         for layer in of.layers if side == 0 else reversed(of.layers):
             wanted = [
-                _mean([heights[each] for each in of.beside[item][side]], heights[item]) for item in layer
+                _mean([heights[neighbour] for neighbour in of.beside[item][side]], heights[item])
+                for item in layer
             ]
             heights |= zip(layer, _apart(wanted, [_room(item) for item in layer]), strict=True)
     return heights
 
 
 def _apart(wanted: Sequence[float], rooms: Sequence[float]) -> Sequence[float]:
-    """Return heights as near to those that are wanted as their order and the room of each allow.
+    """Return the positions nearest to the wanted ones that keep order and spacing.
 
-    Pool adjacent violators: the least squares of a sequence that must not fall.
+    The pool adjacent violators algorithm: least squares of a monotonic sequence.
     """
     starts = [0.0, *accumulate(rooms)][: len(rooms)]
     pools: list[tuple[float, int]] = []
@@ -212,7 +215,7 @@ def _line(
 
 
 def _beside_box(right: float, middle: float) -> tuple[float, float]:
-    """Return where the words of an edge are: in the gap before its target, above where it ends."""
+    """Return the position of an edge's words: in the gap before its target, above its end."""
     return right + (_COLUMN - BOX_WIDTH) / 2, middle - 6
 
 
@@ -223,7 +226,7 @@ def _curves(points: Sequence[tuple[float, float]]) -> Iterator[str]:
 
 
 def _line_back(edge: FlowEdge, source: FlowBox, target: FlowBox) -> FlowLine:
-    """Draw an edge that leads back: from below its source to below its target."""
+    """Draw a backward edge: from below its source to below its target."""
     x1, x2 = source.x + BOX_WIDTH / 2, target.x + BOX_WIDTH / 2
     y1, y2 = source.y + BOX_HEIGHT, target.y + BOX_HEIGHT + _ARROW
     low = max(y1, y2) + _DROP

@@ -1,4 +1,4 @@
-"""What the picture of a flow and its tables show: the context of `templates/pipelines/_flow.html`."""
+"""The picture and the tables of a flow: the context of `templates/pipelines/_flow.html`."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from django.utils.http import urlencode
 
 from dashboard.labels.flow import HEALTH_LABELS, LINK_WORDS
 from dashboard.labels.status import StatusLabel
+from dashboard.runtime.criteria import LONGEST_SEARCH
 from dashboard.web import addresses
 from dashboard.web.flow.layout import BOX_HEIGHT, BOX_WIDTH, FlowBox, FlowLine, draw_flow
 from fenceline.flow.graph import (
@@ -25,15 +26,15 @@ from fenceline.flow.graph import (
     health_rank,
 )
 from fenceline.flow.pipelines import Pipeline
-from fenceline.formatting import count_noun, format_duration, list_names
+from fenceline.formatting import count_noun, format_duration, list_names, shorten
 
-#: Characters of a label that fit into a box, and beside an edge.
+#: Maximum characters of a label in a box, and beside an edge.
 _IN_BOX, _BESIDE = 21, 13
-#: With more edges their words would cover one another.
+#: Maximum edges with words beside each: with more the words overlap.
 _MOST_WORDS = 60
-#: Rows of the tables; what is worst comes first.
+#: Maximum rows of the tables; the worst come first.
 MOST_ROWS, MOST_PIPELINES = 200, 30
-#: Nodes of a pipeline's way that its name has at each end, of a long one.
+#: Nodes that the name of a long pipeline shows at each end.
 _NAMED = 3
 _UNITS = {RateUnit.TRANSACTIONS: "tx/min", RateUnit.RECORDS: "records/min"}
 
@@ -48,24 +49,24 @@ class DrawnNode:
 
     @property
     def label(self) -> str:
-        """Return its name as it fits."""
-        return _short(self.box.node.label, _IN_BOX)
+        """Return its name, shortened to fit."""
+        return shorten(self.box.node.label, _IN_BOX)
 
     @property
     def detail(self) -> str:
-        """Return its second line as it fits."""
-        return _short(self.box.node.detail or self.box.node.id.kind.value, _IN_BOX + 3)
+        """Return its second line, shortened to fit."""
+        return shorten(self.box.node.detail or self.box.node.id.kind.value, _IN_BOX + 3)
 
     @property
     def words(self) -> str:
-        """Return what it is in one line."""
+        """Return one line of text about it."""
         node = self.box.node
         parts = [f"{node.words}", self.look.words, node.detail]
         return ", ".join(filter(None, parts))
 
     @property
     def name(self) -> str:
-        """Return its accessible name: what is written in the box, then what it is (WCAG 2.5.3)."""
+        """Return its accessible name: the text in the box, then its kind (WCAG 2.5.3)."""
         return f"{self.label} {self.detail}: {self.box.node.words}, {self.look.words}"
 
     @property
@@ -85,7 +86,7 @@ class DrawnEdge:
     target_url: str
     group_url: str
     line: FlowLine | None = None
-    #: What is written beside the line.
+    #: The words beside the line.
     beside: str = ""
 
     @property
@@ -108,7 +109,7 @@ class DrawnEdge:
 
     @property
     def words(self) -> str:
-        """Return what it is in one line."""
+        """Return one line of text about it."""
         through = f" through group {self.edge.group}" if self.edge.group else ""
         reason = f": {self.edge.reason}" if self.edge.reason else ""
         return f"{self.source.label} to {self.target.label}{through}, {self.look.words}{reason}"
@@ -128,7 +129,7 @@ class PipelineRow:
 
     @property
     def more_starts(self) -> str:
-        """Return `+2 more sources` where other ways begin elsewhere, "" where none does."""
+        """Return `+2 more sources` for a pipeline with several sources, else ""."""
         more = self.of.starts - 1
         return f"+{count_noun(more, 'more source')}" if more else ""
 
@@ -154,37 +155,37 @@ def flow_picture(cluster: str, flow: Flow, name: str = "flow") -> FlowPicture:
     drawing = draw_flow(flow)
     labelled = _labelled(flow)
     edges = [_drawn(cluster, flow, line.edge, line, labelled=line.edge in labelled) for line in drawing.lines]
-    # What is worst is drawn last, over the others.
-    edges.sort(key=lambda each: health_rank(each.edge.health))
+    # The worst edge is drawn last, over the others.
+    edges.sort(key=lambda row: health_rank(row.edge.health))
     return FlowPicture(
         cluster,
         name,
         [_boxed(cluster, box) for box in drawing.boxes],
         edges,
-        sorted(edges, key=lambda each: (-health_rank(each.edge.health), each.edge.ends))[:MOST_ROWS],
+        sorted(edges, key=lambda row: (-health_rank(row.edge.health), row.edge.ends))[:MOST_ROWS],
         drawing.width,
         drawing.height,
         _words(flow),
     )
 
 
-def pipeline_rows(cluster: str, found: Sequence[Pipeline]) -> Sequence[PipelineRow]:
+def pipeline_rows(cluster: str, pipelines: Sequence[Pipeline]) -> Sequence[PipelineRow]:
     """Return the rows of pipelines, in their order, up to a limit."""
     return [
         PipelineRow(
-            each,
-            path_name(each),
-            HEALTH_LABELS[each.health],
-            focus_url(cluster, each.end.id),
-            *latency_words(each.latency),
-            list_names(each.missing),
+            pipeline,
+            path_name(pipeline),
+            HEALTH_LABELS[pipeline.health],
+            focus_url(cluster, pipeline.end.id),
+            *latency_words(pipeline.latency),
+            list_names(pipeline.missing),
         )
-        for each in found[:MOST_PIPELINES]
+        for pipeline in pipelines[:MOST_PIPELINES]
     ]
 
 
 def path_name(of: Pipeline) -> str:
-    """Return `orders → orders_enrich → orders_enriched`; of a long way its first and last nodes."""
+    """Return `orders → orders_enrich → orders_enriched`; for a long path its first and last nodes."""
     labels = [node.label for node in of.path]
     if len(labels) > 2 * _NAMED + 1:
         labels = [*labels[:_NAMED], f"{len(labels) - 2 * _NAMED} more", *labels[-_NAMED:]]
@@ -192,7 +193,7 @@ def path_name(of: Pipeline) -> str:
 
 
 def latency_words(latency: Latency) -> tuple[str, str]:
-    """Return half and 95 of 100 in words, "—" where not known."""
+    """Return p50 and p95 in words, "—" where not known."""
     return tuple("—" if ms is None else format_duration(round(ms)) for ms in latency)  # type: ignore[return-value]
 
 
@@ -216,16 +217,18 @@ def _drawn(cluster: str, flow: Flow, edge: FlowEdge, line: FlowLine, *, labelled
         _row_url(cluster, target),
         _group_url(cluster, edge.group) if edge.group else "",
         line,
-        _short(_beside(edge), _BESIDE) if labelled else "",
+        shorten(_beside(edge), _BESIDE) if labelled else "",
     )
 
 
 def _labelled(flow: Flow) -> set[FlowEdge]:
-    """Return the edges with words: the worst into each node, where two would be written over each other."""
+    """Return the edges with words: with many edges, the worst into each node."""
     if len(flow.edges) > _MOST_WORDS:
         return set()
     by_target: dict[NodeId, FlowEdge] = {}
-    for edge in sorted(flow.edges, key=lambda each: (health_rank(each.health), each.latency.p95_ms or 0)):
+    for edge in sorted(
+        flow.edges, key=lambda candidate: (health_rank(candidate.health), candidate.latency.p95_ms or 0)
+    ):
         by_target[edge.target] = edge
     return set(by_target.values())
 
@@ -244,11 +247,13 @@ def _row_url(cluster: str, node: FlowNode) -> str:
 
 
 def _node_url(cluster: str, node: FlowNode) -> str:
-    """Return the page of a node; of a folded one the nodes that it stands for."""
+    """Return the page of a node; for a folded one, the list of its nodes."""
     if node.number > 1:
         return _fold_url(cluster, node)
     if node.id.kind is NodeKind.TOPIC:
-        return f"{reverse('partitions')}?{urlencode({'cluster': cluster, 'q': node.id.name})}"
+        return (
+            f"{reverse('partitions')}?{urlencode({'cluster': cluster, 'q': node.id.name[:LONGEST_SEARCH]})}"
+        )
     if node.id.kind is NodeKind.GROUP:
         return _group_url(cluster, node.id.name)
     return addresses.subject_url(cluster, str(node.id))
@@ -256,18 +261,18 @@ def _node_url(cluster: str, node: FlowNode) -> str:
 
 def _fold_url(cluster: str, node: FlowNode) -> str:
     prefix = node.label.removesuffix("*")
-    return f"{reverse('pipelines')}?{urlencode({'cluster': cluster, 'q': prefix})}"
+    return f"{reverse('pipelines')}?{urlencode({'cluster': cluster, 'q': prefix[:LONGEST_SEARCH]})}"
 
 
 def _group_url(cluster: str, family: str) -> str:
-    """Return the page of a group; of a family of groups with random ids its list."""
+    """Return the page of a group; for a family of groups with random ids, its list."""
     if "*" in family:
         return f"{reverse('groups')}?{urlencode({'cluster': cluster, 'family': family})}"
     return addresses.group_url(cluster, family)
 
 
 def _words(flow: Flow) -> str:
-    """Return the picture in one sentence, for who does not see it."""
+    """Return the picture in one sentence for screen readers."""
     counts = ", ".join(_counts(flow.nodes))
     blocked = sum(edge.health is FlowHealth.BLOCKED for edge in flow.edges)
     return f"{counts}; {len(flow.edges):,} edges, {blocked:,} blocked. The table below has the same."
@@ -287,7 +292,3 @@ def _counts(nodes: Mapping[NodeId, FlowNode]) -> Iterator[str]:
 
 def _number(rate: float) -> str:
     return f"{rate:,.0f}" if rate >= 10 or rate == 0 else f"{rate:.1f}"
-
-
-def _short(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 1]}…"

@@ -1,4 +1,4 @@
-"""What pages show of audits and guarantees: the context of `_audit.html` and `_guarantee.html`."""
+"""Audits and guarantees on pages: the context of `_audit.html` and `_guarantee.html`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from django.utils.http import urlencode
 
 from dashboard.history.audits import AuditStatus
 from dashboard.history.report_types import ReportTrouble
-from dashboard.labels.flow import AUDIT_LABELS, GUARANTEE_LABELS
+from dashboard.labels.flow import AUDIT_LABELS, GUARANTEE_LABELS, PROVED_IN_PART
 from dashboard.labels.status import StatusLabel
 from dashboard.web import addresses
 from dashboard.web.flow.picture import MOST_PIPELINES, path_name
@@ -20,7 +20,7 @@ from fenceline.flow.guarantee import LinkGuarantee
 from fenceline.flow.proof import PipelineProof
 from fenceline.formatting import list_names
 
-#: Audits with their batches, batches of each, ranges of each cell, and links of one cluster.
+#: Maximum audits with batches, batches of each, ranges of each cell, and links of one cluster.
 _MOST_AUDITS, _MOST_BATCHES, _MOST_RANGES, _MOST_LINKS = 20, 20, 3, 100
 
 
@@ -51,7 +51,7 @@ class AuditTable:
     name: str
     look: StatusLabel
     rows: Sequence[BatchRow]
-    #: Of an audit by keys, which has no batches.
+    #: Whether the audit is by keys: it has no batches.
     duplicates: Sequence[RangeLink]
     losses: Sequence[RangeLink]
 
@@ -66,7 +66,7 @@ class LinkRow:
 
 @dataclass(frozen=True, slots=True)
 class StatementCard:
-    """What is known of one pipeline as a whole."""
+    """The proof of one whole pipeline."""
 
     of: PipelineProof
     name: str
@@ -76,7 +76,7 @@ class StatementCard:
 
 @dataclass(frozen=True, slots=True)
 class ProofPart:
-    """All of it of one cluster."""
+    """The proofs and audits of one cluster."""
 
     tables: Sequence[AuditTable]
     links: Sequence[LinkRow]
@@ -88,23 +88,23 @@ class ProofPart:
 def proof_part(
     cluster: str, flow: Flow, proofs: Sequence[PipelineProof], audits: AuditStatus, *, narrowed: bool
 ) -> ProofPart:
-    """Return what the page shows of a cluster; `narrowed`: only audits of the pipelines that are shown."""
-    named = {audit.pipeline for each in proofs for audit in each.audits}
-    wanted = [each for each in audits.manifests if each.pipeline in named or not narrowed]
-    links = list(dict.fromkeys(link for each in proofs for link in each.guarantee.links))
+    """Return the proofs of a cluster; `narrowed`: only audits of the shown pipelines."""
+    named = {audit.pipeline for proof in proofs for audit in proof.audits}
+    wanted = [audit for audit in audits.manifests if audit.pipeline in named or not narrowed]
+    links = list(dict.fromkeys(link for proof in proofs for link in proof.guarantee.links))
     return ProofPart(
-        [_table(cluster, flow, each) for each in sorted(wanted, key=_worst_first)[:_MOST_AUDITS]],
-        [LinkRow(each, GUARANTEE_LABELS[each.guarantee]) for each in links[:_MOST_LINKS]],
+        [_table(cluster, flow, audit) for audit in sorted(wanted, key=_worst_first)[:_MOST_AUDITS]],
+        [LinkRow(link, GUARANTEE_LABELS[link.guarantee]) for link in links[:_MOST_LINKS]],
         len(links[_MOST_LINKS:]),
-        [_card(cluster, each) for each in proofs[:MOST_PIPELINES]],
+        [_card(cluster, proof) for proof in proofs[:MOST_PIPELINES]],
         audits.troubles,
     )
 
 
 def proofs_line(proofs: Sequence[PipelineProof]) -> str:
-    """Return how many pipelines an audit proves, and in how many it finds records missing or duplicated."""
-    violated = sum(each.verdict is AuditVerdict.VIOLATED for each in proofs)
-    proved = sum(each.verdict is AuditVerdict.PROVED for each in proofs)
+    """Return the numbers of pipelines that audits prove, and that have records missing or duplicated."""
+    violated = sum(proof.verdict is AuditVerdict.VIOLATED for proof in proofs)
+    proved = sum(proof.verdict is AuditVerdict.PROVED for proof in proofs)
     words = f"{proved:,} of {len(proofs):,} audited and proved exactly once"
     return f"{violated:,} with missing or duplicated records, {words}" if violated else words
 
@@ -122,9 +122,9 @@ def _worst_first(audit: AuditManifest) -> tuple[bool, bool, str]:
 def _table(cluster: str, flow: Flow, audit: AuditManifest) -> AuditTable:
     node = flow.nodes.get(NodeId(NodeKind.QUERY, audit.query_id))
     ends = list_names(audit.sources), node.label if node else "", list_names(audit.targets)
-    rows = [_row(cluster, each, node.id.name if node else "") for each in audit.batches[:_MOST_BATCHES]]
+    rows = [_row(cluster, batch, node.id.name if node else "") for batch in audit.batches[:_MOST_BATCHES]]
     name = " → ".join(filter(None, ends)) or audit.pipeline
-    duplicates, losses = (list(_range_links(cluster, each)) for each in (audit.duplicates, audit.losses))
+    duplicates, losses = (list(_range_links(cluster, ranges)) for ranges in (audit.duplicates, audit.losses))
     return AuditTable(audit, name, AUDIT_LABELS[audit.verdict], rows, duplicates, losses)
 
 
@@ -139,13 +139,17 @@ def _row(cluster: str, batch: AuditedBatch, ident: str) -> BatchRow:
 
 
 def _range_links(cluster: str, ranges: Sequence[AuditedRange]) -> Iterable[RangeLink]:
-    for each in ranges[:_MOST_RANGES]:
-        last = each.to_offset - 1
-        offsets = f"{each.from_offset:,}" if last <= each.from_offset else f"{each.from_offset:,}–{last:,}"
-        url = addresses.partition_url(cluster, each.topic, each.partition)
-        yield RangeLink(f"{each.topic}-{each.partition}: {offsets}", url)
+    for lost_range in ranges[:_MOST_RANGES]:
+        last = lost_range.to_offset - 1
+        offsets = (
+            f"{lost_range.from_offset:,}"
+            if last <= lost_range.from_offset
+            else f"{lost_range.from_offset:,}–{last:,}"
+        )
+        url = addresses.partition_url(cluster, lost_range.topic, lost_range.partition)
+        yield RangeLink(f"{lost_range.topic}-{lost_range.partition}: {offsets}", url)
 
 
 def _card(cluster: str, proof: PipelineProof) -> StatementCard:
-    look = AUDIT_LABELS[proof.verdict or AuditVerdict.UNPROVED]
+    look = PROVED_IN_PART if proof.is_partial else AUDIT_LABELS[proof.verdict or AuditVerdict.UNPROVED]
     return StatementCard(proof, path_name(proof.pipeline), look, proof_url(cluster, proof.pipeline.end.id))

@@ -1,1 +1,1 @@
-"""Query strings of lists, read without ever failing, and the columns they sort by."""
+"""Query strings of lists and of time ranges, filters and sortable columns."""

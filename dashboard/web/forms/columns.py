@@ -1,4 +1,4 @@
-"""The columns of a table, and what a click on each asks for. Pure."""
+"""The columns of a table and the order that a click on each requests. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: `sorted` is "ascending", "descending" or "", `dir` what a click asks for."""
+    """One column: `sorted` is "ascending", "descending" or "", `dir` the direction after a click."""
 
     words: str
     sort: str
@@ -22,11 +22,11 @@ Heading = tuple[str, str, str, str]
 
 
 def table_columns(headings: Iterable[Heading], sort: str, *, descending: bool) -> Sequence[Column]:
-    """Return a table's columns; a click on the sorted one turns it round."""
-    found = []
+    """Return a table's columns; a click on the sorted one reverses its direction."""
+    columns = []
     for words, by, css, first in headings:
         here = bool(by) and by == sort
         turned = "asc" if descending else "desc"
         order = ("descending" if descending else "ascending") if here else ""
-        found.append(Column(words, by, css, order, turned if here else first))
-    return found
+        columns.append(Column(words, by, css, order, turned if here else first))
+    return columns

@@ -1,32 +1,31 @@
-"""The query string of a list. What is wrong in it falls back to its default, and the page names it."""
+"""The query string of a list. Invalid values fall back to their defaults, and the page names them."""
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, TypeVar, get_args
 
-from django.http import HttpRequest
 from pydantic import BeforeValidator, Field, ValidationError
 
-from dashboard.runtime.criteria import Criteria, Ranged, parameter_choices, parameter_fields
-from dashboard.web import page_context
+from dashboard.runtime.criteria import Criteria, parameter_choices, parameter_fields
 from dashboard.web.forms import time_ranges
 
 _Size = Literal[50, 100, 200]
 SIZES = get_args(_Size)
-#: Longer values match nothing that is kept.
-_LONGEST = 1_000
 _LARGEST = 10**18
-#: What a parameter should be that is not one of some words.
+#: The expected values of parameters that are neither words nor plain numbers.
 _EXPECTED = {
     "page": "a page number",
     "before": "a place in this list",
     "min_age_s": "a number of seconds",
 }
-#: What chooses a part of a list, or its order, and does not narrow it.
+#: Fields of a form that are not parameters.
+_OWN = frozenset({"ignored", "given"})
+#: Parameters of a part of a list or of its order, which do not narrow it.
 _NOT_NARROWING = frozenset(
     {
-        "ignored",
+        *_OWN,
         "cluster",
         "since",
         "unfolded",
@@ -40,18 +39,19 @@ _NOT_NARROWING = frozenset(
     }
 )
 
-#: Where a list goes on: behind this instant and row.
+#: Where a list continues: after this instant and row.
 Place = tuple[int, int]
 
 
 class ListQuery(Criteria):
-    """A query string of a list; `ignored` describes what in it could not be used."""
+    """A query string of a list; `ignored` describes its invalid parameters, `given` are the valid ones."""
 
     ignored: tuple[str, ...] = ()
+    given: Mapping[str, str] = {}
 
     @property
     def narrowed(self) -> bool:
-        """Whether anything but the cluster and the time narrows the list."""
+        """Return whether a parameter other than cluster and time narrows the list."""
         fields = type(self).model_fields.keys() - _NOT_NARROWING
         return any(getattr(self, name) not in ("", None) for name in fields)
 
@@ -61,7 +61,7 @@ def _digits(value: object) -> object:
 
 
 def split_place(value: object) -> object:
-    """Return the numbers of a place, `12-7`, one by one; anything but a text as it is."""
+    """Return the numbers of a place, `12-7`; values other than text unchanged."""
     return tuple(value.split("-")) if isinstance(value, str) else value
 
 
@@ -73,7 +73,7 @@ class NumberedList(ListQuery):
 
 
 class ListByRow(ListQuery):
-    """A list, the newest first, that goes on behind the number of a row."""
+    """A list, the newest first, that continues after the number of a row."""
 
     before: int | None = Field(None, ge=0, lt=_LARGEST)
 
@@ -82,7 +82,7 @@ RowNumber = Annotated[int, Field(ge=0, lt=_LARGEST)]
 
 
 class ListByInstant(ListQuery):
-    """A list, the newest first, that goes on behind an instant and the number of a row."""
+    """A list, the newest first, that continues after an instant and the number of a row."""
 
     before: Annotated[tuple[RowNumber, RowNumber], BeforeValidator(split_place)] | None = None
 
@@ -90,39 +90,39 @@ class ListByInstant(ListQuery):
 Asked = TypeVar("Asked", bound=ListQuery)
 
 
-def read_request(request: HttpRequest, form: type[Asked]) -> Asked:
-    """What the query string of a page asks for; its range of time is that of the page."""
-    frame = page_context.chrome_of(request)
-    asked = request.GET.dict()
-    if issubclass(form, Ranged):
-        asked = time_ranges.list_parameters(asked, frame.time_range)
-    return parse_query(asked, form, frame.cluster, [row.name for row in frame.clusters])
-
-
 def parse_query(query: Mapping[str, str], form: type[Asked], cluster: str, clusters: Sequence[str]) -> Asked:
-    """What a query string asks for; `cluster` is that of the page, "" for all of `clusters`."""
-    names = [name for name in parameter_fields(form) if name not in {"ignored", *form.api_only}]
+    """Return the parsed query string; `cluster` is that of the page, "" for all of `clusters`."""
+    names = [name for name in parameter_fields(form) if name not in _OWN | form.api_only]
     values = {name: value for name in names if (value := _clean(name, query.get(name, "")))}
-    ignored = []
+    ignored = [
+        _unknown(name, names) for name in query if name not in {*names, "cluster", *time_ranges.PARAMETERS}
+    ]
     if (asked := values.pop("cluster", "")) and asked not in clusters:
         ignored.append(f"cluster “{clip_value(asked)}” is not configured")
     for name in _wrong(form, values):
         ignored.append(_problem(form, name, values.pop(name)))
-    return form.model_validate({**values, "cluster": cluster, "ignored": ignored})
+    given = values | ({"cluster": cluster} if cluster and cluster == asked else {})
+    return form.model_validate({**values, "cluster": cluster, "ignored": ignored, "given": given})
+
+
+def _unknown(name: str, names: Sequence[str]) -> str:
+    near = difflib.get_close_matches(clip_value(name), names, n=1)
+    hint = f" (nearest: {near[0]})" if near else ""
+    return f"“{clip_value(name)}” is not a parameter of this list{hint}"
 
 
 def _clean(name: str, value: str) -> str:
-    # No name holds a NUL, and PostgreSQL takes none.
-    text = value.replace("\0", "")[:_LONGEST]
+    # No name contains a NUL, and PostgreSQL rejects it.
+    text = value.replace("\0", "")
     return text.strip() if name == "q" else text
 
 
 def _wrong(form: type[ListQuery], values: Mapping[str, str]) -> Sequence[str]:
-    """Names of the values that are not what their parameter takes."""
+    """Return the parameters with invalid values."""
     try:
         form.model_validate(values)
     except ValidationError as error:
-        names = dict.fromkeys(str(each["loc"][0]) for each in error.errors())
+        names = dict.fromkeys(str(detail["loc"][0]) for detail in error.errors())
         return [name for name in names if name in values]
     return []
 
@@ -139,6 +139,6 @@ def encode_place(at: Place | None) -> str:
 
 
 def clip_value(value: str) -> str:
-    """A value that somebody wrote into an address, fit for a sentence."""
+    """Return a value of an address, printable and short enough for a sentence."""
     shown = "".join(char if char.isprintable() else "�" for char in value)
     return shown if len(shown) <= 40 else f"{shown[:40]}…"

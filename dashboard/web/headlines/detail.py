@@ -1,4 +1,4 @@
-"""What a detail page starts with: a sentence of fact about its subject, and what that means. Pure."""
+"""The start of a detail page: a sentence of fact about its subject, and its explanation. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from fenceline.formatting import count_noun
-from fenceline.sentences import Sentence
+from fenceline.text.sentences import Sentence
 
 
 class DetailHeadline(NamedTuple):
@@ -17,17 +17,17 @@ class DetailHeadline(NamedTuple):
 
 
 class BlockedConsumer(NamedTuple):
-    """A group or a query that is blocked, and how many records it is behind; None where that is not known."""
+    """A blocked group or query, and the records that it is behind; None where that is not known."""
 
     name: str
     behind: int | None
 
 
 def blocked_words(consumers: Sequence[BlockedConsumer]) -> str:
-    """Return who is blocked, the one furthest behind by name: `billing is 1,465 records behind`."""
+    """Return the blocked consumers, the one furthest behind by name: `billing is 1,465 records behind`."""
     if not consumers:
         return "no known consumer is blocked"
-    first = max(consumers, key=lambda each: each.behind or 0)
+    first = max(consumers, key=lambda consumer: consumer.behind or 0)
     words = f"{first.name} is {behind_words(first.behind) or 'blocked'}"
     if others := len(consumers) - 1:
         verb = "is" if others == 1 else "are"
@@ -36,5 +36,5 @@ def blocked_words(consumers: Sequence[BlockedConsumer]) -> str:
 
 
 def behind_words(number: int | None, *, at_least: bool = False) -> str:
-    """Return `1,465 records behind`; "" for none and for what is not known."""
+    """Return `1,465 records behind`; "" for none and for an unknown number."""
     return f"{'at least ' if at_least else ''}{count_noun(number, 'record')} behind" if number else ""

@@ -10,14 +10,14 @@ from dashboard.models import Group, GroupOffset
 from dashboard.web.headlines.detail import DetailHeadline, behind_words
 from fenceline.formatting import count_noun, list_names
 from fenceline.kafka.groups import GroupStatus, Waiting, note_of
-from fenceline.sentences import Age, Sentence
+from fenceline.text.sentences import Age, Sentence
 
 _NAMED = 2
 _AT_LSO = (
     "It has consumed everything up to the last stable offset. Kafka does not report its isolation level: "
     "a read_committed consumer gets no more records until that transaction ends."
 )
-#: KIP-447: a member that joins asks for stable offsets.
+#: KIP-447: a joining member asks for stable offsets.
 _PENDING = "Until that transaction ends, a member that fetches its position gets UNSTABLE_OFFSET_COMMIT."
 _PAST = (
     "It committed past a blocked LSO, which only a read_uncommitted consumer can do: "
@@ -28,8 +28,7 @@ _PAST = (
 def group_headline(
     row: Group, stuck: Sequence[GroupOffset], blockers: Sequence[BlockingTransaction]
 ) -> DetailHeadline:
-    """Return what is true of a group now.
-
+    """Return the current state of a group in words.
     `stuck` are its offsets at a blocked LSO, past one, or pending (`groups.queries.blocked_offsets`), and
     `blockers` the transactions that they wait for.
     """
@@ -42,17 +41,17 @@ def _found(
     row: Group, stuck: Sequence[GroupOffset], blockers: Sequence[BlockingTransaction]
 ) -> DetailHeadline:
     if row.blocked:
-        sentence = _blocked(row, [each for each in stuck if each.waiting == Waiting.PROBABLY], blockers)
+        sentence = _blocked(row, [offset for offset in stuck if offset.waiting == Waiting.PROBABLY], blockers)
         members = " It has no members." if row.members == 0 else ""
         return DetailHeadline(sentence, (f"{_AT_LSO}{members}",))
     if row.unstable:
-        where = _where([str(each) for each in stuck if each.unstable], row.unstable)
-        certain = all(each.certain for each in blockers)
+        where = _where([str(offset) for offset in stuck if offset.unstable], row.unstable)
+        certain = all(blocker.certain for blocker in blockers)
         whose = _by(blockers, " in " if certain else ", possibly in ")
         return DetailHeadline(
             (f"Its transactional commit for {where} is pending{whose}", *_behind(row)), (_PENDING,)
         )
-    if any(each.waiting == Waiting.READS_PAST for each in stuck):
+    if any(offset.waiting == Waiting.READS_PAST for offset in stuck):
         return DetailHeadline(("It reads uncommitted", *_behind(row)), (_PAST,))
     if row.error:
         return DetailHeadline(("Not all of it could be read.",))
@@ -62,8 +61,8 @@ def _found(
 
 
 def _blocked(row: Group, waiting: Sequence[GroupOffset], blockers: Sequence[BlockingTransaction]) -> Sentence:
-    where = _where([str(each) for each in waiting], row.blocked)
-    instants = [each.waiting_ms for each in waiting if each.waiting_ms is not None]
+    where = _where([str(offset) for offset in waiting], row.blocked)
+    instants = [offset.waiting_ms for offset in waiting if offset.waiting_ms is not None]
     blocked_by = (_by(blockers, " by "), *_behind(row))
     if not instants:
         return (f"It is likely blocked at {where}", *blocked_by)
@@ -76,7 +75,7 @@ def _where(names: Sequence[str], number: int) -> str:
 
 
 def _by(blockers: Sequence[BlockingTransaction], preposition: str) -> str:
-    names = [each.transactional_id or f"producer {each.producer_id}" for each in blockers]
+    names = [blocker.transactional_id or f"producer {blocker.producer_id}" for blocker in blockers]
     return f"{preposition}{list_names(names, _NAMED)}" if names else ""
 
 

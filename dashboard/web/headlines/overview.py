@@ -12,9 +12,9 @@ from fenceline.facts import Severity
 from fenceline.formatting import count_noun, format_clock
 from fenceline.incidents.sentences import IncidentFacts, worst_fact
 from fenceline.kafka.reconcile import format_agreement
-from fenceline.sentences import Sentence
+from fenceline.text.sentences import Sentence
 
-#: A subject of 32 kB makes no headline.
+#: Longer parts of a sentence are clipped: a subject may have 32 kB.
 _LONGEST = 140
 
 
@@ -28,7 +28,7 @@ class Headline:
 
 
 class OverviewFigures(NamedTuple):
-    """What the first page is about."""
+    """Clusters and numbers of the first page."""
 
     clusters: Sequence[str]
     ids: int
@@ -46,9 +46,8 @@ def overview_headline(
     *,
     now_ms: int,
 ) -> Headline:
-    """Return the verdict: the first open incident decides, and nothing is called fine that was not seen.
-
-    `problems` are the first of `number`, by damage and deadline: how bad each is, and its facts.
+    """Return the verdict: the first open incident decides, and nothing unread is called fine.
+    `problems` are the first of `number`, by damage and deadline: the severity and the facts of each.
     """
     if not figures.clusters:
         return Headline("unknown", ("No cluster is configured.",), _HOW_TO_CONFIGURE)
@@ -68,7 +67,7 @@ def overview_headline(
 
 
 def range_headline(number: int, most: int) -> Headline:
-    """Return how many incidents a range that has ended had; of more than `most` there is no count."""
+    """Return the number of incidents in a past range; above `most` they are not counted."""
     if not number:
         return Headline("ok", ("No incident was open in this range.",), ())
     words = f"More than {most} incidents" if number > most else count_noun(number, "incident")
@@ -95,7 +94,7 @@ def _blind(blind: Sequence[Blind], clusters: Sequence[str]) -> str:
 
 
 def _figures(figures: OverviewFigures, freshness: Freshness, now_ms: int) -> list[str]:
-    """Return the figures behind the verdict: the numbers of things, and how far they were read."""
+    """Return the figures behind the verdict: numbers, and the progress of their reading."""
     several = [count_noun(len(figures.clusters), "cluster")] if len(figures.clusters) > 1 else []
     seen = [count_noun(figures.ids, "transactional id"), f"{figures.open_now:,} open"]
     blocked = {"partition": figures.blocked_partitions, "group": figures.blocked_groups}
@@ -128,10 +127,10 @@ def _unseen(blind: Sequence[Blind]) -> Sequence[str]:
 
 
 def _agreement(freshness: Freshness) -> Sequence[str]:
-    """Return how far what was read agrees with the coordinators' own lists, where these were compared."""
+    """Return how far the rows agree with the coordinators' own lists, where these were compared."""
     details = [row.detail for row in freshness.collectors if row.name == RECONCILE]
-    compared = sum(each.get("compared", 0) for each in details)
-    agreed = sum(each.get("agreed", 0) for each in details)
+    compared = sum(detail.get("compared", 0) for detail in details)
+    agreed = sum(detail.get("agreed", 0) for detail in details)
     return [f"{format_agreement(agreed, compared)} agreement with coordinators"] if compared else []
 
 

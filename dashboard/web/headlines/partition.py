@@ -8,13 +8,13 @@ from dashboard.models import PartitionRecord, PinRecord
 from dashboard.partitions.queries import unstable_offsets
 from dashboard.web.headlines.detail import BlockedConsumer, DetailHeadline, blocked_words
 from fenceline.formatting import count_noun
-from fenceline.sentences import Age, Sentence
+from fenceline.text.sentences import Age, Sentence
 
 
 def partition_headline(
     row: PartitionRecord, pins: Sequence[PinRecord], consumers: Sequence[BlockedConsumer]
 ) -> DetailHeadline:
-    """Return what is true of a partition now; `pins` are open in it, `consumers` are blocked there."""
+    """Return the current state of a partition in words; `consumers` are blocked there by some of `pins`."""
     if row.error:
         changed: Sentence = ("Data below last changed ", Age(row.seen_ms), " ago.") if row.seen_ms else ()
         return DetailHeadline((f"It is unavailable: {row.error.rstrip('.')}.",), changed)

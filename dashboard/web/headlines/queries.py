@@ -1,4 +1,4 @@
-"""All streaming queries in one sentence, the worst first. Pure but for its one question to the database."""
+"""All streaming queries in one sentence, the worst first. Pure except for one database query."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fenceline.facts import Severity
 from fenceline.spark.records import QueryState
 from fenceline.spark.safe_to_restart import prepared_headline
 
-#: So many queries with a prepared batch are searched for the one that is lost first.
+#: Maximum queries with a prepared batch that are searched for the one whose batch is lost first.
 _MOST_STUCK = 200
 _LONGEST = 120
 
@@ -31,13 +31,13 @@ class QueryHeadline:
 
 
 def stuck_queries(cluster: str, now_ms: int) -> Sequence[Query]:
-    """Return the queries whose prepared batch has waited past its limit, the one that is lost first first."""
+    """Return the queries whose prepared batch has waited past its limit, by the deadline of its loss."""
     prepared = streaming_queries.SortedQueries(cluster=cluster, state=PREPARED)
     page = streaming_queries.query_page(prepared, page=1, size=_MOST_STUCK)
     late = {
-        each.query_id
-        for each in streaming_batches.open_decisions(page.items)
-        if is_overdue(each.query, each, now_ms) or driver_of(each.query, now_ms).alive is False
+        decision.query_id
+        for decision in streaming_batches.open_decisions(page.items)
+        if is_overdue(decision.query, decision, now_ms) or driver_of(decision.query, now_ms).alive is False
     }
     return [row for row in page.items if row.pk in late]
 

@@ -10,9 +10,9 @@ from dashboard.streaming.lag import PartitionLag, QueryLag
 from dashboard.web.headlines.detail import DetailHeadline, behind_words
 from fenceline.formatting import list_names
 from fenceline.kafka.groups import Waiting
-from fenceline.sentences import Age, Sentence
 from fenceline.spark.batch_chain import ChainLink, first_broken_link
 from fenceline.spark.drivers import Driver, DriverStatus
+from fenceline.text.sentences import Age, Sentence
 
 _NAMED = 2
 
@@ -27,16 +27,17 @@ def query_headline(
     parts: Sequence[PartitionLag],
     lag: QueryLag,
 ) -> DetailHeadline:
-    """Return what is true of a query now.
-
-    `prepared` is the sentence about a prepared batch that nobody commits, "" where there is none; `links` are
-    the steps of batch `batch_id`, and `parts` the partitions that the query reads.
+    """Return the current state of a query in words.
+    `prepared` is the sentence about a prepared, uncommitted batch, "" without one; `links` are the steps of
+    batch `batch_id`, and `parts` the partitions that the query reads.
     """
     batch = _batch(links, batch_id)
     worst = _worst(row, driver, prepared, batch if first_broken_link(links) else "")
     sentence = worst or _blocked(parts, lag) or _progress(row, driver, batch, lag)
     after = f"{batch}." if worst and batch and sentence != (f"{batch}.",) else ""
-    return DetailHeadline(sentence, tuple(_explanations(row, after)))
+    return DetailHeadline(
+        sentence, tuple(_explanations(row, after, restart="" if prepared else row.restart_words))
+    )
 
 
 def _worst(row: Query, driver: Driver, prepared: str, broken: str) -> Sentence:
@@ -71,7 +72,7 @@ def _blocked(parts: Sequence[PartitionLag], lag: QueryLag) -> Sentence:
 
 
 def _blocked_ms(part: PartitionLag) -> int:
-    """Return since when a query is at a blocked LSO: blocked, and read up to there."""
+    """Return since when a query is at a blocked LSO: the later of the block and its arrival."""
     pinned_ms = part.seen.pinned_ms if part.seen else None
     return max(pinned_ms or 0, part.reached_ms or 0)
 
@@ -84,7 +85,7 @@ def _progress(row: Query, driver: Driver, batch: str, lag: QueryLag) -> Sentence
 
 
 def _batch(links: Sequence[ChainLink], batch_id: int | None) -> str:
-    """Return how a batch is, without a full stop; "" without one."""
+    """Return the state of a batch without a full stop; "" without a batch."""
     if batch_id is None:
         return ""
     look = chain_label(links)
@@ -98,12 +99,14 @@ def _behind(lag: QueryLag) -> str:
     return f"; it is {words}." if words else "."
 
 
-def _explanations(row: Query, batch: str) -> Sequence[str]:
-    """Return what follows the sentence; `batch` is the state of its batch where the sentence lacks it."""
+def _explanations(row: Query, batch: str, *, restart: str) -> Sequence[str]:
+    """Return what follows the sentence; `batch` is its batch's state where the sentence lacks it.
+    `restart` is the effect of a restart, "" where the sentence has it.
+    """
     words = [
         f"{row.error} Data below is outdated." if row.error else "",
         batch,
-        f"On restart: {row.restart_words}." if row.restart_words else "",
+        f"On restart: {restart}." if restart else "",
         SINK_MEANS.get(row.sink, ""),
     ]
-    return [f"{each} " for each in words if each]
+    return [f"{sentence} " for sentence in words if sentence]

@@ -1,4 +1,4 @@
-"""The page of a transaction in a sentence: what it blocks and since when, else how its state is. Pure."""
+"""The page of a transaction in a sentence: what it blocks and since when, else its state. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dashboard.web.transaction_steps import Deadline, timeout_deadline
 from fenceline.facts import TransactionState
 from fenceline.formatting import format_duration, list_names
 from fenceline.kafka.partitions import PartitionVerdict
-from fenceline.sentences import Age, Instant, Sentence
+from fenceline.text.sentences import Age, Instant, Sentence
 
 _NAMED = 2
 _DECIDED = {TransactionState.PREPARE_COMMIT: "commit", TransactionState.PREPARE_ABORT: "abort"}
@@ -27,10 +27,9 @@ def transaction_headline(
     fenced_by: str = "",
     now_ms: int,
 ) -> DetailHeadline:
-    """Return what is true of a transactional id now.
-
-    `median_ms` is how long its own transactions usually are open; `fenced_by` is who fenced it by an action,
-    "" where nobody did or its producer came back.
+    """Return the current state of a transactional id in words.
+    `median_ms` is how long its transactions usually are open; `fenced_by` is who fenced it by an action, ""
+    where nobody did or its producer came back.
     """
     ended = _explanation(row, waits, now_ms)
     if blocked := [place for place in places if place.blocked_ms is not None]:
@@ -50,26 +49,26 @@ def transaction_headline(
 
 
 def expired_headline(expired_ms: int | None) -> DetailHeadline:
-    """Return what is true of an id that its coordinator has forgotten; None where it is unknown when."""
+    """Return the headline of an id that its coordinator has expired; None where the time is unknown."""
     when: Sentence = (".",) if expired_ms is None else (" ", Age(expired_ms), " ago.")
     why = "Kafka expires an id that was idle for 7 days (transactional.id.expiration.ms); "
     return DetailHeadline(("Its coordinator expired it", *when), (f"{why}its recorded history is below.",))
 
 
 def _blocks(blocked: Sequence[NamedPartition], waits: Waits) -> Sentence:
-    names = list_names([f"{each.topic}-{each.partition}" for each in blocked], _NAMED)
-    since_ms = min(each.blocked_ms for each in blocked if each.blocked_ms is not None)
+    names = list_names([f"{place.topic}-{place.partition}" for place in blocked], _NAMED)
+    since_ms = min(place.blocked_ms for place in blocked if place.blocked_ms is not None)
     return (f"It has blocked {names} for ", Age(since_ms), f"; {blocked_words(_consumers(waits))}.")
 
 
 def _consumers(waits: Waits) -> Sequence[BlockedConsumer]:
-    """Return the groups and queries at its LSOs, each with the sum of what it is behind there."""
+    """Return the groups and queries at its LSOs, each with the sum of its lags there."""
     behind: dict[str, list[int]] = defaultdict(list)
-    for each in waits.waiting:
-        if not each.pending:
-            behind[each.group] += [] if each.behind is None else [each.behind]
+    for wait in waits.waiting:
+        if not wait.pending:
+            behind[wait.group] += [] if wait.behind is None else [wait.behind]
     groups = [BlockedConsumer(name, sum(known) if known else None) for name, known in behind.items()]
-    names = dict.fromkeys(each.name for each in waits.queries)
+    names = dict.fromkeys(query.name for query in waits.queries)
     return [*groups, *(BlockedConsumer(name, None) for name in names)]
 
 
@@ -95,7 +94,7 @@ def _idle(row: Transaction, fenced_by: str) -> DetailHeadline:
 
 
 def _explanation(row: Transaction, waits: Waits, now_ms: int) -> Sentence:
-    """Return how it ends; nothing where it has ended."""
+    """Return how it will end; empty where it has ended."""
     if waits.verdict == PartitionVerdict.HANGING:
         return ("It is orphaned: its coordinator will not complete it. Abort markers end it.",)
     if decision := _DECIDED.get(TransactionState(row.state)):

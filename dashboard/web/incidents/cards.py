@@ -1,4 +1,4 @@
-"""What pages show of an open incident: its cause in words, impact, effects, and the one action to take."""
+"""Cards of open incidents: the cause in words, impact, effects, and the one action to take."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from django.http import HttpRequest
 
 from dashboard.actions import offers
 from dashboard.incidents import queries as incident_queries
+from dashboard.incidents.queries import Recurrence
+from dashboard.incidents.stored_facts import stored_facts
 from dashboard.models import FindingRecord, Incident
 from dashboard.system import owners
 from dashboard.web import action_buttons, addresses
 from dashboard.web.action_buttons import Button
-from dashboard.web.incidents.facts import FactsReader, OpenProblem
 from dashboard.web.per_request import now_ms
 from fenceline.facts import Severity
+from fenceline.incidents.facts import facts_of_finding
 from fenceline.incidents.primary_action import action_candidates
 from fenceline.incidents.sentences import (
     DeadlineKind,
@@ -27,19 +29,40 @@ from fenceline.incidents.sentences import (
 )
 from fenceline.owners import Owner
 from fenceline.plans.plan import Act
-from fenceline.sentences import Sentence
+from fenceline.text.sentences import Sentence
 
-#: Findings of an incident whose actions are looked up.
+#: Maximum findings of an incident whose actions are looked up.
 _ACTIONABLE = 10
-#: Effects that a card names.
+#: Maximum effects on a card.
 _EFFECTS = 20
 _ORDER = [severity.value for severity in Severity]
 _OF_BATCHES = ("batch_prepared", "batch_lost", "query_failed")
 
 
 @dataclass(frozen=True, slots=True)
+class OpenProblem:
+    """An open incident with its open findings, or a finding without an incident.
+    The first of `findings` is the cause, or the worst remaining effect once the cause is over.
+    """
+
+    incident: Incident | None
+    findings: Sequence[FindingRecord]
+
+    @property
+    def severity(self) -> str:
+        """Return the incident's severity, or that of the finding."""
+        return (self.incident or self.findings[0]).severity
+
+    @property
+    def facts(self) -> IncidentFacts:
+        """Return the facts for its sentences."""
+        known = stored_facts(self.incident) if self.incident else None
+        return known or facts_of_finding(self.findings[0], self.findings[0].since_ms)
+
+
+@dataclass(frozen=True, slots=True)
 class PrimaryAction:
-    """The one action of an incident: a button that makes a plan, or where none helps a link to the cause."""
+    """The one action of an incident: a button that makes a plan, else a link to the cause."""
 
     buttons: Sequence[Button]
     url: str
@@ -48,7 +71,7 @@ class PrimaryAction:
 
 @dataclass(frozen=True, slots=True)
 class EffectLine:
-    """An effect, and the numbers of the other incidents that it is in."""
+    """An effect, and the numbers of the other incidents that it belongs to."""
 
     finding: FindingRecord
     others: Sequence[int]
@@ -71,18 +94,21 @@ class IncidentCard:
     others: Sequence[int]
     #: Words and numbers of what it affects.
     figures: Sequence[tuple[str, int]]
-    #: When time is up, and what happens then; None where no instant is known.
+    #: The deadline, and what happens then; None where no instant is known.
     deadline_ms: int | None
     deadline_kind: DeadlineKind | None
+    #: When its damage began.
+    since_ms: int
+    recurrence: Recurrence | None
 
 
 def open_problems(cluster: str, findings: Sequence[FindingRecord]) -> Sequence[OpenProblem]:
-    """Return the open incidents and those of the open findings that are in none, by damage and deadline."""
+    """Return the open incidents and the open findings without one, by damage and deadline."""
     rows = incident_queries.open_incidents(cluster)
     members = incident_queries.open_findings_of(rows, findings)
-    # Findings of one may end between the two queries.
+    # Findings of an incident may end between the two queries.
     grouped = [OpenProblem(row, members[row.pk]) for row in rows if row.pk in members]
-    known = {each.pk for found in members.values() for each in found}
+    known = {finding.pk for findings_of_row in members.values() for finding in findings_of_row}
     alone = [OpenProblem(None, [row]) for row in findings if row.pk not in known]
     return sorted([*grouped, *alone], key=_urgency)
 
@@ -93,26 +119,27 @@ def incident_cards(
     facts: Sequence[IncidentFacts],
     shared: Mapping[int, Sequence[int]],
 ) -> Sequence[IncidentCard]:
-    """Return problems as cards, with owners and the actions to take; `shared` of `shared_effects`."""
-    candidates = [row for each in problems for row in _actionable(each.findings)]
+    """Return problems as cards, with owners and actions; `shared` comes from `shared_effects`."""
+    candidates = [row for problem in problems for row in _actionable(problem.findings)]
     action_buttons.prefetch_offers(request, candidates)
-    whose = owners.of_findings([each.findings[0] for each in problems])
+    whose = owners.of_findings([problem.findings[0] for problem in problems])
+    again = incident_queries.recurrences([problem.incident for problem in problems if problem.incident])
     return [
-        _card(request, each, known, whose[each.findings[0].pk], shared)
-        for each, known in zip(problems, facts, strict=True)
+        _card(
+            request,
+            problem,
+            known,
+            whose[problem.findings[0].pk],
+            shared,
+            again.get(problem.incident.pk) if problem.incident else None,
+        )
+        for problem, known in zip(problems, facts, strict=True)
     ]
-
-
-def read_facts(request: HttpRequest, problems: Sequence[OpenProblem]) -> Sequence[IncidentFacts]:
-    """Return what the sentences about some problems are made of, in their order."""
-    reader = FactsReader(problems, now_ms=now_ms(request))
-    return [reader.facts_of(each) for each in problems]
 
 
 def primary_action(request: HttpRequest, findings: Sequence[FindingRecord]) -> PrimaryAction:
     """Return the one action of an incident by its open findings, the cause first.
-
-    What the planner refuses is not offered at all, nor what may lose records.
+    Acts that the planner refuses or that may lose records are not offered.
     """
     rows = _actionable(findings)
     action_buttons.prefetch_offers(request, rows)
@@ -125,18 +152,18 @@ def primary_action(request: HttpRequest, findings: Sequence[FindingRecord]) -> P
 
 
 def shared_effects(problems: Iterable[OpenProblem]) -> Mapping[int, Sequence[int]]:
-    """Return the numbers of the incidents that findings are in, by finding, where these are several."""
-    found: dict[int, list[int]] = defaultdict(list)
-    for each in problems:
-        for row in each.findings if each.incident else ():
-            found[row.pk].append(each.incident.pk if each.incident else 0)
-    return {finding: sorted(numbers) for finding, numbers in found.items() if len(numbers) > 1}
+    """Return the numbers of the incidents of each finding that belongs to several."""
+    numbers_by_finding: dict[int, list[int]] = defaultdict(list)
+    for problem in problems:
+        for row in problem.findings if problem.incident else ():
+            numbers_by_finding[row.pk].append(problem.incident.pk if problem.incident else 0)
+    return {finding: sorted(numbers) for finding, numbers in numbers_by_finding.items() if len(numbers) > 1}
 
 
 def impact_words(row: Incident) -> Sequence[tuple[str, int]]:
-    """Return the figures of an incident's impact that are known and not zero."""
+    """Return the figures of an incident's impact that are not zero: for a closed one the largest."""
     is_batch = row.rule in _OF_BATCHES
-    # Records that are missing, or there again, block nobody.
+    # Missing or recovered records block nobody.
     blocked = "" if row.rule == "audit_violated" else " blocked"
     words = {
         "transactions": "transactions prepared" if is_batch else "transactions",
@@ -146,8 +173,7 @@ def impact_words(row: Incident) -> Sequence[tuple[str, int]]:
         "queries": f"queries{blocked}",
         "records_lost": "records at risk",
     }
-    # A query that is the cause is not blocked by itself.
-    impact = row.impact | {"queries": row.impact.get("queries", 0) - row.subject.startswith("query:")}
+    impact = row.impact if row.closed_ms is None else row.peak
     return [(text, impact[key]) for key, text in words.items() if impact.get(key)]
 
 
@@ -156,7 +182,7 @@ def _actionable(findings: Sequence[FindingRecord]) -> Sequence[FindingRecord]:
 
 
 def _urgency(problem: OpenProblem) -> tuple[int, float, int, int]:
-    """Order by severity; then by when records are lost, how many readers are blocked, and age."""
+    """Order by severity; then by deadline of a loss, number of blocked readers, and age."""
     row, rank = problem.incident, _ORDER.index(problem.severity)
     if row is None:
         return rank, inf, 0, problem.findings[0].since_ms
@@ -172,10 +198,11 @@ def _card(
     facts: IncidentFacts,
     owner: Owner | None,
     shared: Mapping[int, Sequence[int]],
+    recurrence: Recurrence | None,
 ) -> IncidentCard:
     row, (shown, *effects) = problem.incident, problem.findings
     own = row.pk if row else 0
-    lines = [EffectLine(each, [n for n in shared.get(each.pk, ()) if n != own]) for each in effects]
+    lines = [EffectLine(effect, [n for n in shared.get(effect.pk, ()) if n != own]) for effect in effects]
     return IncidentCard(
         incident=row,
         finding=shown,
@@ -190,6 +217,8 @@ def _card(
         figures=impact_words(row) if row else (),
         deadline_ms=facts.deadline_ms,
         deadline_kind=facts.deadline_kind,
+        since_ms=facts.since_ms,
+        recurrence=recurrence,
     )
 
 

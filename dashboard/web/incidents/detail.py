@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from django.http import HttpRequest
 
 from dashboard.actions.preview import preview_plan
 from dashboard.alerts import queries as alert_queries
+from dashboard.engines.queries import producer_connector
 from dashboard.evaluation import finding_queries
 from dashboard.flow.queries import flow_around
 from dashboard.incidents import operators
@@ -25,7 +27,6 @@ from dashboard.models import (
 )
 from dashboard.streaming import batches as streaming_batches
 from dashboard.streaming.batch_state import chain_of
-from dashboard.streaming.engines import producer_connector
 from dashboard.streaming.registry import driver_of
 from dashboard.system import access
 from dashboard.system.access import actor_of
@@ -36,8 +37,7 @@ from dashboard.web.charts.figures import Figure
 from dashboard.web.charts.incident_figure import incident_figure
 from dashboard.web.flow.picture import FlowPicture, flow_picture
 from dashboard.web.incidents import cards, timeline
-from dashboard.web.incidents.facts import FactsReader, OpenProblem
-from dashboard.web.incidents.lines import newest_cause, summary_of
+from dashboard.web.incidents.lines import headline_of, newest_cause
 from dashboard.web.incidents.timeline import IncidentHistory
 from dashboard.web.per_request import now_ms
 from fenceline.alerts.matchers import matchers_text
@@ -55,16 +55,16 @@ from fenceline.incidents.evidence import (
 from fenceline.incidents.findings import FindingKey, IncidentEventKind
 from fenceline.incidents.impact import affected_things
 from fenceline.incidents.outcomes import OutcomeRow, acted_words, nothing_words, outcome_rows
-from fenceline.incidents.sentences import IncidentFacts, incident_consequence, incident_title
-from fenceline.sentences import Sentence
+from fenceline.incidents.sentences import IncidentFacts, incident_consequence
+from fenceline.text.sentences import Sentence
 
-#: Findings and events of an incident that are read at once, and deliveries that are listed.
+#: Maximum findings and events of an incident in one read, and maximum listed deliveries.
 MOST, _DELIVERIES = 200, 50
-#: Events before an incident was opened, and after it was closed, are shown with it.
+#: Events before an incident was opened, and after it was closed, are shown within this time.
 _AROUND_MS = 300_000
-#: A message that all is over is made so long after it, at most.
+#: The message about a closed incident is made within this time.
 _RESOLVED_MS = 900_000
-#: Queries of an incident whose batches are drawn.
+#: Maximum queries of an incident whose batches are drawn.
 _QUERIES = 3
 
 
@@ -75,7 +75,7 @@ class FindingLine:
     of: IncidentFinding
     kept: FindingRecord | None
     url: str
-    #: Numbers of the other incidents that it is in now.
+    #: Numbers of the other open incidents that it belongs to.
     others: Sequence[int]
 
     @property
@@ -86,10 +86,10 @@ class FindingLine:
 
 @dataclass(frozen=True, slots=True)
 class IncidentStory:
-    """What there is to show of one incident, for its page and for files."""
+    """One incident as its page and its files show it."""
 
     history: IncidentHistory
-    #: Title and consequence of an open one, summary and length of a closed one.
+    #: Title and consequence of an open incident; what a closed one was, its length and outcome.
     headline: Sentence
     facts: IncidentFacts | None
     #: Its open findings, the cause first.
@@ -103,11 +103,11 @@ class IncidentStory:
 
 
 def read_story(row: Incident, *, now_ms: int) -> IncidentStory:
-    """Return what there is to show of an incident, open or closed."""
+    """Return an incident, open or closed, with all that its page shows."""
     members = incident_queries.incident_findings(row, MOST)
-    kept = incident_queries.finding_rows({each.finding for each in members})
-    found = finding_queries.open_findings(row.cluster.name) if row.closed_ms is None else ()
-    findings = incident_queries.open_findings_of([row], found).get(row.pk, ())
+    kept = incident_queries.finding_rows({member.finding for member in members})
+    open_findings = finding_queries.open_findings(row.cluster.name) if row.closed_ms is None else ()
+    findings = incident_queries.open_findings_of([row], open_findings).get(row.pk, ())
     history = IncidentHistory(
         row,
         members,
@@ -116,22 +116,21 @@ def read_story(row: Incident, *, now_ms: int) -> IncidentStory:
         _deliveries(row, kept),
         _queries(row, members, now_ms),
     )
-    facts = None
-    if findings:
-        problem = OpenProblem(row, findings)
-        facts = FactsReader([problem], now_ms=now_ms).facts_of(problem)
-    headline = _headline(row, facts, members, kept, now_ms)
+    facts = cards.OpenProblem(row, findings).facts if findings else None
+    headline = headline_of(row)
+    if facts is not None:
+        headline = (*headline, ". ", *incident_consequence(facts, now_ms=now_ms))
     return IncidentStory(history, headline, facts, findings, _evidence(history, now_ms))
 
 
 def story_figure(story: IncidentStory, *, now_ms: int) -> tuple[Figure, str]:
-    """Return the timeline of an incident, and what it shows in words."""
+    """Return the timeline of an incident, and its description in words."""
     span, lanes = timeline.lanes_of(story.history, now_ms=now_ms)
     return incident_figure(lanes, from_ms=span.from_ms, to_ms=span.to_ms), timeline.timeline_words(lanes)
 
 
 def incident_context(request: HttpRequest, row: Incident, note: str) -> Mapping[str, Any]:
-    """Return what the page of an incident shows; `note` is what could not be done a moment ago."""
+    """Return the context of an incident's page; `note` is the refusal of the last request."""
     at_ms = now_ms(request)
     story = read_story(row, now_ms=at_ms)
     history = story.history
@@ -148,11 +147,13 @@ def incident_context(request: HttpRequest, row: Incident, note: str) -> Mapping[
         "past": [line for line in lines if line.of.until_ms is not None],
         "others": sorted({number for line in now for number in line.others}),
         "figures": cards.impact_words(row),
+        "recurrence": incident_queries.recurrences([row]).get(row.pk),
+        "times": _times(row),
         "picture": _flow(story, at_ms),
         "chart": figure,
         "chart_words": words,
-        "events": list(reversed(history.events)),
-        "notes": [each for each in reversed(history.events) if each.kind == IncidentEventKind.NOTE],
+        "events": fold_events(history.events)[::-1],
+        "notes": [event for event in reversed(history.events) if event.kind == IncidentEventKind.NOTE],
         "deliveries": history.deliveries,
         "notified": _notified(history.deliveries),
         "longest_note": operators.LONGEST_NOTE,
@@ -162,24 +163,22 @@ def incident_context(request: HttpRequest, row: Incident, note: str) -> Mapping[
     }
 
 
-def _headline(
-    row: Incident,
-    facts: IncidentFacts | None,
-    members: Sequence[IncidentFinding],
-    kept: Mapping[int, FindingRecord],
-    now_ms: int,
-) -> Sentence:
-    if facts is not None:
-        return (*incident_title(facts), ". ", *incident_consequence(facts, now_ms=now_ms))
-    summary = summary_of(row, newest_cause(members), kept).rstrip(".")
-    if row.closed_ms is None:
-        return (f"{summary}.",)
-    lasted_ms = row.closed_ms - (row.opened_ms if row.reopened_ms is None else row.reopened_ms)
-    return (f"{summary}. It lasted {format_duration(lasted_ms // 1_000 * 1_000)}.",)
+def _times(row: Incident) -> Sequence[str]:
+    """Return how long noticing, acknowledging and ending took, for those that are over."""
+    spans = {
+        "noticed after": (row.since_ms, row.opened_ms),
+        "acknowledged after": (row.opened_ms, row.acknowledged_ms),
+        "ended after": (row.since_ms, row.closed_ms),
+    }
+    return [
+        f"{words} {format_duration(max(0, end_ms - start_ms) // 1_000 * 1_000)}"
+        for words, (start_ms, end_ms) in spans.items()
+        if end_ms is not None
+    ]
 
 
 def _flow(story: IncidentStory, at_ms: int) -> FlowPicture | None:
-    """Return the flow of the last hour around what an open incident affects, None where none is known."""
+    """Return the flow of the last hour around an open incident's effects, None where none is known."""
     if not story.findings:
         return None
     row = story.history.row
@@ -201,12 +200,14 @@ def _links(request: HttpRequest, row: Incident) -> Mapping[str, Any]:
 
 
 def _actions(request: HttpRequest, story: IncidentStory, at_ms: int) -> Mapping[str, Any]:
-    """Return the one action of an open incident, and what becomes of it with and without."""
+    """Return the one action of an open incident, and the outcomes with and without it."""
     facts = story.facts
     if facts is None:
         return {"action": None, "outcomes": ()}
     action = cards.primary_action(request, story.findings)
-    plans = [preview_plan(each.act, each.cluster, each.subject, now_ms=at_ms) for each in action.buttons]
+    plans = [
+        preview_plan(button.act, button.cluster, button.subject, now_ms=at_ms) for button in action.buttons
+    ]
     plan = next(iter(plans), None)
     outcomes: Sequence[OutcomeRow] = outcome_rows(facts, plan, now_ms=at_ms)
     return {
@@ -223,50 +224,53 @@ def _finding_lines(history: IncidentHistory) -> Sequence[FindingLine]:
     others = incident_queries.also_blocked_by(history.row, history.members)
     return [
         FindingLine(
-            each,
-            history.kept.get(each.finding),
-            addresses.subject_url(history.row.cluster.name, each.subject),
-            others.get(each.finding, ()),
+            member,
+            history.kept.get(member.finding),
+            addresses.subject_url(history.row.cluster.name, member.subject),
+            others.get(member.finding, ()),
         )
-        for each in history.members
+        for member in history.members
     ]
 
 
 def _deliveries(row: Incident, kept: Mapping[int, FindingRecord]) -> Sequence[Delivery]:
     until_ms = None if row.closed_ms is None else row.closed_ms + _RESOLVED_MS
-    marks = {bytes(each.fingerprint) for each in kept.values()}
+    marks = {bytes(finding.fingerprint) for finding in kept.values()}
     return alert_queries.deliveries_of_findings(
         row.cluster_id, marks, from_ms=row.opened_ms, to_ms=until_ms, limit=_DELIVERIES
     )
 
 
 def _notified(deliveries: Sequence[Delivery]) -> int:
-    """Return how many channels took a message about an incident."""
+    """Return the number of channels that took a message about an incident."""
     return len({row.channel_id for row in deliveries if row.state == Delivery.State.DELIVERED})
 
 
 def _queries(row: Incident, members: Sequence[IncidentFinding], now_ms: int) -> Sequence[tuple[Query, Any]]:
-    """Return the streaming queries that are its cause, or in it, with their drivers."""
-    subjects = [row.subject, *(each.subject for each in members)]
-    idents = dict.fromkeys(each.removeprefix("query:") for each in subjects if each.startswith("query:"))
-    found = {
-        each.ident: each for each in Query.objects.filter(cluster=row.cluster_id, ident__in=list(idents))
+    """Return the streaming queries among an incident's subjects, with their drivers."""
+    subjects = [row.subject, *(member.subject for member in members)]
+    idents = dict.fromkeys(
+        subject.removeprefix("query:") for subject in subjects if subject.startswith("query:")
+    )
+    queries = {
+        query.ident: query for query in Query.objects.filter(cluster=row.cluster_id, ident__in=list(idents))
     }
-    shown = [found[ident] for ident in idents if ident in found][:_QUERIES]
+    shown = [queries[ident] for ident in idents if ident in queries][:_QUERIES]
     return [(query, driver_of(query, now_ms)) for query in shown]
 
 
 def _evidence(history: IncidentHistory, now_ms: int) -> Sequence[EvidenceLine]:
-    """Return the facts in time order: each finding, and what a batch or a transaction went through before."""
+    """Return the cause, then facts by time: findings, and earlier steps of a batch or a transaction."""
     row = history.row
+    cause = newest_cause(history.members)
     lines = [
         finding_evidence(
-            each.rule,
-            (history.kept.get(each.finding) or each).summary,
-            history.since_ms(each),
-            is_cause=each.role == IncidentFinding.Role.CAUSE and each.until_ms is None,
+            member.rule,
+            (history.kept.get(member.finding) or member).summary,
+            history.since_ms(member),
+            is_cause=member is cause,
         )
-        for each in history.members
+        for member in history.members
     ]
     for query, driver in history.queries:
         if f"query:{query.ident}" == row.subject:
@@ -277,24 +281,27 @@ def _evidence(history: IncidentHistory, now_ms: int) -> Sequence[EvidenceLine]:
 
 def _batch_lines(query: Query, now_ms: int) -> Sequence[EvidenceLine]:
     """Return the steps of the oldest batch that is prepared and not committed."""
-    found: list[EvidenceLine] = []
+    lines: list[EvidenceLine] = []
     for decision in streaming_batches.open_decisions([query])[:1]:
         entry = streaming_batches.find_entry(query, decision.batch_id)
         links = chain_of(query, entry.batch, now_ms=now_ms) if entry else ()
-        found += batch_evidence(decision.batch_id, decision.round, links)
-    return found
+        lines += batch_evidence(decision.batch_id, decision.round, links)
+    return lines
 
 
 def _transaction_lines(row: Incident) -> Iterator[EvidenceLine]:
-    """Yield who uses the transactional id that is the cause, and of an open incident when it began."""
+    """Yield the producer of the causing transactional id, and when an open incident's transaction began."""
     kind, _, name = row.subject.partition(":")
-    found = transaction_queries.find_transaction(row.cluster.name, name) if kind == "transaction" else None
-    if found is None:
+    transaction = (
+        transaction_queries.find_transaction(row.cluster.name, name) if kind == "transaction" else None
+    )
+    if transaction is None:
         return
-    yield from _producer_lines(found, row.opened_ms)
-    if found.started_ms is not None and row.closed_ms is None:
-        words = f"{name} began its transaction: producer id {found.producer_id}, epoch {found.producer_epoch}"
-        yield EvidenceLine(found.started_ms, words, f"__transaction_state-{found.log_partition}")
+    yield from _producer_lines(transaction, row.opened_ms)
+    if transaction.started_ms is not None and row.closed_ms is None:
+        producer = f"producer id {transaction.producer_id}, epoch {transaction.producer_epoch}"
+        words = f"{name} began its transaction: {producer}"
+        yield EvidenceLine(transaction.started_ms, words, f"__transaction_state-{transaction.log_partition}")
 
 
 def _producer_lines(row: Transaction, at_ms: int) -> Iterator[EvidenceLine]:
@@ -307,9 +314,24 @@ def _producer_lines(row: Transaction, at_ms: int) -> Iterator[EvidenceLine]:
         yield connector_evidence(of.name, of.state, connector.task, of.seen_ms, of.url)
 
 
-def event_words(each: IncidentEvent) -> str:
-    """Return a line of an incident's history."""
-    about = f"{each.rule.replace('_', ' ')} of {each.subject}" if each.rule else ""
-    by = f"by {each.actor}" if each.actor else ""
-    parts = (f"{each.kind.replace('_', ' ')} {by}".strip(), about, each.text)
-    return ": ".join(part for part in parts if part)
+@dataclass(frozen=True, slots=True)
+class HistoryLine:
+    """A line of an incident's history; `times` consecutive events of one kind and rule are one line."""
+
+    of: IncidentEvent
+    times: int
+
+    @property
+    def text(self) -> str:
+        """Return the line in words."""
+        about = f"{self.of.rule.replace('_', ' ')} of {self.of.subject}" if self.of.rule else ""
+        about += f" and {self.times - 1:,} more" if self.times > 1 else ""
+        by = f"by {self.of.actor}" if self.of.actor else ""
+        parts = (f"{self.of.kind.replace('_', ' ')} {by}".strip(), about, self.of.text)
+        return ": ".join(part for part in parts if part)
+
+
+def fold_events(events: Sequence[IncidentEvent]) -> Sequence[HistoryLine]:
+    """Return the events of a history as lines, in their order."""
+    runs = [list(run) for _, run in groupby(events, key=lambda event: (event.kind, event.rule, event.text))]
+    return [HistoryLine(run[0], len(run)) for run in runs]

@@ -1,4 +1,4 @@
-"""The lanes of one incident: its queries' batches, findings by subject, deliveries, what operators did."""
+"""The lanes of one incident: batches of its queries, findings by subject, deliveries, operators' acts."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from dashboard.models import (
 )
 from dashboard.web.charts.incident_figure import IncidentLane, LaneBar, LanePoint
 from fenceline.facts import Severity
+from fenceline.findings.severity import worst_severity
 from fenceline.formatting import count_noun
 from fenceline.incidents.findings import IncidentEventKind
-from fenceline.severity import worst_severity
 from fenceline.spark.drivers import Driver
 
-#: Subjects of one kind that have a lane each; more share one.
+#: Subjects of one kind have a lane each up to this number; more share one.
 _LANES_EACH = 2
-#: Batches of a query, and actions, that are drawn.
+#: Maximum drawn batches of a query, and maximum drawn actions.
 _BATCHES, _ACTIONS = 60, 20
-#: What is shown before the incident, at least and as a share of its length; and after it.
+#: The time shown before the incident, at least and as a share of its length; and after it.
 _BEFORE_MS, _BEFORE, _AFTER = 60_000, 0.5, 0.04
 #: From cause to effect.
 _KINDS = (
@@ -44,7 +44,7 @@ _KINDS = (
     "pipeline",
 )
 _PLURALS = {"query": "queries", "coordinators": "coordinators"}
-#: What a bar is called, where the rule's own name is of a limit.
+#: The labels of bars where the rule's own name is that of a limit.
 _BAR_LABELS = {
     "open_too_long": "open",
     "coordinator_overdue": "overdue at its coordinator",
@@ -53,6 +53,7 @@ _BAR_LABELS = {
     "group_stalled": "blocked at the LSO",
     "query_blocked": "blocked at the LSO",
     "offsets_unstable": "commits pending",
+    "aborted_under_commit": "committed, records lost",
     "batch_prepared": "prepared, not committed",
     "batch_lost": "lost in part",
     "flink_commit_pending": "decided, not committed",
@@ -65,7 +66,7 @@ _DELIVERY_TONES = {Delivery.State.DELIVERED: "info", Delivery.State.FAILED: "cri
 
 @dataclass(frozen=True, slots=True)
 class TimelineSpan:
-    """What an incident's timeline shows, in ms since 1970."""
+    """The range of an incident's timeline, in ms since 1970."""
 
     from_ms: int
     to_ms: int
@@ -73,20 +74,21 @@ class TimelineSpan:
 
 @dataclass(frozen=True, slots=True)
 class IncidentHistory:
-    """What is drawn of an incident: its findings, with those of their rows that are kept, and events."""
+    """The drawn parts of an incident: its findings, with those of their rows that are kept, and events."""
 
     row: Incident
     members: Sequence[IncidentFinding]
     kept: Mapping[int, FindingRecord]
     events: Sequence[IncidentEvent]
     deliveries: Sequence[Delivery]
-    #: Its streaming queries, with what is known of their drivers.
+    #: Its streaming queries with their drivers.
     queries: Sequence[tuple[Query, Driver]]
 
     def since_ms(self, member: IncidentFinding) -> int:
-        """Return since when a finding holds: it may have begun before it was found."""
-        found = self.kept.get(member.finding)
-        return member.since_ms if found is None else min(found.since_ms, member.since_ms)
+        """Return since when a finding holds: perhaps before it was seen, but not before the incident."""
+        finding = self.kept.get(member.finding)
+        since_ms = member.since_ms if finding is None else min(finding.since_ms, member.since_ms)
+        return max(since_ms, self.row.since_ms)
 
 
 def span_of(history: IncidentHistory, *, now_ms: int) -> TimelineSpan:
@@ -99,7 +101,7 @@ def span_of(history: IncidentHistory, *, now_ms: int) -> TimelineSpan:
 
 
 def lanes_of(history: IncidentHistory, *, now_ms: int) -> tuple[TimelineSpan, Sequence[IncidentLane]]:
-    """Return the range and the lanes, from cause to effect; those without anything are left out."""
+    """Return the range and the lanes, from cause to effect, without empty lanes."""
     span = span_of(history, now_ms=now_ms)
     end_ms = now_ms if history.row.closed_ms is None else history.row.closed_ms
     lanes = [
@@ -117,7 +119,7 @@ def _batch_lane(query: Query, driver: Driver, span: TimelineSpan) -> IncidentLan
     gone_ms = driver.ended_ms or driver.silent_since_ms
     points = [LanePoint(gone_ms, "critical", "driver stopped reporting")] if gone_ms else []
     return IncidentLane(
-        str(query), bars, [each for each in points if span.from_ms <= each.at_ms < span.to_ms]
+        str(query), bars, [point for point in points if span.from_ms <= point.at_ms < span.to_ms]
     )
 
 
@@ -130,26 +132,26 @@ def _batch_bar(row: Batch) -> LaneBar:
 
 
 def _finding_lanes(history: IncidentHistory, end_ms: int) -> Iterator[IncidentLane]:
-    members = sorted(history.members, key=lambda each: _kind_order(each.subject))
-    for kind, group in groupby(members, key=lambda each: each.subject.partition(":")[0]):
+    members = sorted(history.members, key=lambda member: _kind_order(member.subject))
+    for kind, group in groupby(members, key=lambda member: member.subject.partition(":")[0]):
         by_subject: dict[str, list[IncidentFinding]] = {}
-        for each in group:
-            by_subject.setdefault(each.subject, []).append(each)
+        for member in group:
+            by_subject.setdefault(member.subject, []).append(member)
         if len(by_subject) <= _LANES_EACH:
-            for subject, found in by_subject.items():
+            for subject, lane_members in by_subject.items():
                 yield IncidentLane(
-                    _lane_name(subject, history), _merged(_finding_bars(history, found, end_ms))
+                    _lane_name(subject, history), _merged(_finding_bars(history, lane_members, end_ms))
                 )
         else:
             noun = f"{len(by_subject):,} {_PLURALS.get(kind, f'{kind}s')}"
-            found = [each for some in by_subject.values() for each in some]
-            yield IncidentLane(noun, _merged(_finding_bars(history, found, end_ms)))
+            lane_members = [member for subject_members in by_subject.values() for member in subject_members]
+            yield IncidentLane(noun, _merged(_finding_bars(history, lane_members, end_ms)))
 
 
 def _lane_name(subject: str, history: IncidentHistory) -> str:
     kind, _, name = subject.partition(":")
     if kind == "query":
-        # Its batches have a lane of that name already.
+        # Its batches already have a lane of that name.
         names = {query.ident: str(query) for query, _ in history.queries}
         return f"{names.get(name, name)}: findings"
     return name or kind
@@ -158,29 +160,29 @@ def _lane_name(subject: str, history: IncidentHistory) -> str:
 def _finding_bars(
     history: IncidentHistory, members: Iterable[IncidentFinding], end_ms: int
 ) -> Sequence[LaneBar]:
-    found = []
-    for each in members:
-        row = history.kept.get(each.finding)
-        words = row.summary if row else each.summary
-        until_ms = end_ms if each.until_ms is None else each.until_ms
-        tone = row.severity if row else each.severity
-        since_ms = history.since_ms(each)
-        label = _BAR_LABELS.get(each.rule, rule_label(each.rule))
-        found.append(LaneBar(since_ms, max(until_ms, since_ms), tone, label, words))
-    return sorted(found, key=lambda bar: (bar.from_ms, bar.to_ms))
+    bars = []
+    for member in members:
+        row = history.kept.get(member.finding)
+        words = row.summary if row else member.summary
+        until_ms = end_ms if member.until_ms is None else member.until_ms
+        tone = row.severity if row else member.severity
+        since_ms = history.since_ms(member)
+        label = _BAR_LABELS.get(member.rule, rule_label(member.rule))
+        bars.append(LaneBar(since_ms, max(until_ms, since_ms), tone, label, words))
+    return sorted(bars, key=lambda bar: (bar.from_ms, bar.to_ms))
 
 
 def _merged(bars: Sequence[LaneBar]) -> Sequence[LaneBar]:
-    """Return bars of many subjects as one wherever they overlap: as bad as the worst of them."""
-    found: list[LaneBar] = []
+    """Merge overlapping bars of many subjects into one with the worst severity."""
+    merged: list[LaneBar] = []
     for bar in bars:
-        last = found[-1] if found else None
+        last = merged[-1] if merged else None
         if last is None or bar.from_ms > last.to_ms:
-            found.append(bar)
+            merged.append(bar)
         else:
             tone = worst_severity([Severity(last.tone), Severity(bar.tone)])
-            found[-1] = last._replace(to_ms=max(last.to_ms, bar.to_ms), tone=tone)
-    return found
+            merged[-1] = last._replace(to_ms=max(last.to_ms, bar.to_ms), tone=tone)
+    return merged
 
 
 def _delivery_lane(deliveries: Sequence[Delivery]) -> IncidentLane:
@@ -195,9 +197,9 @@ def _delivery_lane(deliveries: Sequence[Delivery]) -> IncidentLane:
 
 def _operator_lane(history: IncidentHistory, span: TimelineSpan) -> IncidentLane:
     points = [
-        LanePoint(each.at_ms, "info", f"{_BY_PEOPLE[IncidentEventKind(each.kind)]} by {each.actor}")
-        for each in history.events
-        if each.kind in _BY_PEOPLE
+        LanePoint(event.at_ms, "info", f"{_BY_PEOPLE[IncidentEventKind(event.kind)]} by {event.actor}")
+        for event in history.events
+        if event.kind in _BY_PEOPLE
     ]
     points += [
         LanePoint(row.started_ms or 0, "info", f"{ACTS[row.act].noun} by {row.executed_by}")
@@ -207,13 +209,13 @@ def _operator_lane(history: IncidentHistory, span: TimelineSpan) -> IncidentLane
 
 
 def actions_of(history: IncidentHistory, span: TimelineSpan) -> Sequence[Action]:
-    """Return what operators did to an incident's subjects in its time, the newest first."""
-    subjects = {each.subject for each in history.members}
+    """Return operators' acts on an incident's subjects in its time, the newest first."""
+    subjects = {member.subject for member in history.members}
     rows = Action.objects.filter(
         cluster=history.row.cluster_id, started_ms__gte=span.from_ms, started_ms__lt=span.to_ms
     )
-    found = rows.select_related("cluster").order_by("-started_ms")[:_ACTIONS]
-    return [row for row in found if not subjects.isdisjoint(row.subjects.splitlines())]
+    actions = rows.select_related("cluster").order_by("-started_ms")[:_ACTIONS]
+    return [row for row in actions if not subjects.isdisjoint(row.subjects.splitlines())]
 
 
 def _kind_order(subject: str) -> tuple[int, str]:
@@ -222,7 +224,7 @@ def _kind_order(subject: str) -> tuple[int, str]:
 
 
 def timeline_words(lanes: Sequence[IncidentLane]) -> str:
-    """Return what a timeline shows, for who does not see it."""
+    """Return a timeline in words, for readers who do not see it."""
     bars, points = sum(len(lane.bars) for lane in lanes), sum(len(lane.points) for lane in lanes)
     counts = (count_noun(len(lanes), "lane"), count_noun(bars, "span"), count_noun(points, "event"))
     return f"Timeline: {', '.join(counts)}."

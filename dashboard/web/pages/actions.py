@@ -1,8 +1,8 @@
-"""Actions in the browser: a plan is made, shown, confirmed by typing, and is its own audit entry."""
+"""Actions in the browser: show a plan, have it confirmed by typing, and keep it as the audit entry."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,14 +18,18 @@ from dashboard.actions import store as action_store
 from dashboard.actions.audit import ActionStatus
 from dashboard.labels import action as action_labels
 from dashboard.models import Action
+from dashboard.runtime.collector_names import ACTIONS
 from dashboard.system import access
-from dashboard.web import action_buttons, page_context
+from dashboard.web import action_buttons, addresses, page_context
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
+from dashboard.web.forms.chips import Filters, plain_labels
+from dashboard.web.list_pages import list_view
 from dashboard.web.per_request import now_ms
 from dashboard.web.plan_context import Again, plan_page
 from dashboard.web.rendering import action_view as posting
 from dashboard.web.rendering import refusal_of, render_page, signed_in
+from dashboard.web.routes import MOST_HITS, Hit, PageRoute, asked_number
 from fenceline.plans.plan import MOST_SUBJECTS, Act
 
 _ROWS = 50
@@ -41,7 +45,7 @@ class ActionLine:
 
     @property
     def look(self) -> action_labels.ActStyle:
-        """Return its act in words."""
+        """Return the words and the tone of its act."""
         return action_labels.ACTS[self.of.act]
 
 
@@ -49,22 +53,13 @@ class ActionListQuery(list_forms.ListByRow, action_store.ActionCriteria):
     """The query string of the list."""
 
 
-@signed_in
-def action_list(request: HttpRequest) -> HttpResponse:
-    """Show the audit log: the newest actions that the query string asks for."""
-    wanted = list_forms.read_request(request, ActionListQuery)
-    # Plans expire without any change.
-    passing = now_ms(request) // 5_000
-    may_audit = not access.missing_role(action_buttons.request_actor(request), access.AUDIT)
-    shown = (passing, may_audit)
-    return render_page(
-        request, "actions/list", lambda: {**_list(request, wanted), "may_audit": may_audit}, depends_on=shown
-    )
+def _may_audit(request: HttpRequest) -> bool:
+    return not access.missing_role(action_buttons.request_actor(request), access.AUDIT)
 
 
 @posting
 def make_plan(request: HttpRequest) -> HttpResponse:
-    """Make a plan of what a form asks for and go to its page, or say why there is none."""
+    """Make the plan that a form asks for and redirect to its page, or say why there is none."""
     asked = request.POST
     try:
         act = Act(asked.get("act", ""))
@@ -86,7 +81,7 @@ def make_plan(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def one_action(request: HttpRequest, number: int) -> HttpResponse:
-    """Show a plan and what came of it; a POST confirms it."""
+    """Show a plan and its result; a POST confirms the plan."""
     if request.method != "POST":
         return _show(request, number)
     refused = refusal_of(request, request.path)
@@ -121,12 +116,12 @@ def _confirm(request: HttpRequest, number: int) -> HttpResponse:
 
 
 def _known(request: HttpRequest, number: int) -> Action:
-    found = action_store.find_action(number) if number < 2**63 else None
-    if found is None or not any(
-        row.pk == found.cluster_id for row in page_context.chrome_of(request).clusters
+    action = action_store.find_action(number) if number < 2**63 else None
+    if action is None or not any(
+        row.pk == action.cluster_id for row in page_context.chrome_of(request).clusters
     ):
         raise Http404("Unknown action.")
-    return found
+    return action
 
 
 def _again(asked: QueryDict, act: Act) -> Again:
@@ -137,7 +132,7 @@ def _again(asked: QueryDict, act: Act) -> Again:
 
 
 def _no_plan(request: HttpRequest, status: int, words: str, act: Act | None = None) -> HttpResponse:
-    """Say why there is no plan, and what to do; nothing was sent."""
+    """Say why no plan was made and what to do next; nothing was sent."""
     asked = request.POST
     shown = {
         "words": words,
@@ -148,28 +143,37 @@ def _no_plan(request: HttpRequest, status: int, words: str, act: Act | None = No
     return render(request, "actions/unplanned.html", shown, status=status)
 
 
-def _list(request: HttpRequest, wanted: ActionListQuery) -> Mapping[str, Any]:
+# Plans expire without any change.
+@list_view(
+    "actions/list",
+    ActionListQuery,
+    depends_on=lambda request, _: (now_ms(request) // 5_000, _may_audit(request)),
+    collected=False,
+)
+def action_list(request: HttpRequest, wanted: ActionListQuery) -> Mapping[str, Any]:
+    """Show the newest actions that the query string asks for."""
     frame, at_ms = page_context.chrome_of(request), now_ms(request)
-    found, more = action_store.newest_actions(wanted, before=wanted.before, limit=_ROWS)
+    filters = Filters(request.GET, wanted)
+    nouns = {act: style.noun for act, style in action_labels.ACTS.items()}
+    actions, more = action_store.newest_actions(wanted, before=wanted.before, limit=_ROWS)
     summary = action_audit.action_summary(frame.cluster, since_ms=at_ms - _DAY_MS, now_ms=at_ms)
-    empty = "past" if wanted.before else "unmatched" if wanted.narrowed else "none"
     return {
-        "wanted": wanted,
-        "lines": [ActionLine(each, action_audit.action_status(each, now_ms=at_ms)) for each in found],
+        "rows": [ActionLine(action, action_audit.action_status(action, now_ms=at_ms)) for action in actions],
         "next": more,
-        "acts": action_labels.ACTS.items(),
-        "states": tuple(Action.State),
-        "headline": _headline(frame, summary, len(found), more=more is not None),
+        "filters": [
+            filters.row("act", list(nouns), plain_labels(nouns), every="any action", words="action"),
+            filters.row("state", list(Action.State), action_labels.STATES, every="any state"),
+        ],
+        "headline": _headline(frame, summary, len(actions), more=more is not None),
         "summary": summary,
-        "several": len(frame.clusters) > 1 and not frame.cluster,
-        "empty": "" if found else empty,
+        "may_audit": _may_audit(request),
     }
 
 
 def _headline(
     frame: page_context.Chrome, summary: action_audit.ActionSummary, number: int, *, more: bool
 ) -> str:
-    """Return whether something runs or waits, and whether the rest went well; of a range how much it has."""
+    """Return whether actions run or wait and how the others went; for a past range, the number of actions."""
     if not frame.clusters:
         return "No cluster is configured."
     if not frame.time_range.is_live:
@@ -191,3 +195,32 @@ def _headline(
     if summary.executed:
         return "All actions in the last 24 h were done."
     return "No actions in the last 24 h."
+
+
+def _search(cluster: str, asked: str) -> Iterable[Hit]:
+    number = asked_number(asked)
+    one = None if number is None else action_store.find_action(number)
+    rows, _ = action_store.newest_actions(
+        action_store.ActionCriteria(cluster=cluster, q=asked), before=None, limit=MOST_HITS
+    )
+    for row in {candidate.pk: candidate for candidate in [*([one] if one else []), *rows]}.values():
+        yield Hit(f"#{row.pk}", addresses.action_url(row), f"{row.act.replace('_', ' ')} · {row.state}")
+
+
+ROUTES = (
+    PageRoute(
+        "actions",
+        "actions",
+        action_list,
+        search=_search,
+        plural="actions",
+        key="a",
+        heading="Respond",
+        shows=ACTIONS,
+        searched="subjects",
+        has_files=True,
+        is_ranged=True,
+    ),
+    PageRoute("action-plan", "actions/plan", make_plan, parent="actions"),
+    PageRoute("action", "actions/<int:number>", one_action, parent="actions"),
+)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse
 
 from dashboard.models import AuditEntry
@@ -15,8 +16,12 @@ from dashboard.web import action_buttons, page_context
 from dashboard.web.errors import forbidden_page
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
-from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.forms.chips import Filters
+from dashboard.web.list_pages import list_view
+from dashboard.web.markdown import plain_number
+from dashboard.web.per_request import derive_once, now_ms
+from dashboard.web.rendering import signed_in
+from dashboard.web.routes import PageRoute
 from fenceline.alerts.redact import HIDDEN
 from fenceline.formatting import count_noun
 
@@ -49,26 +54,35 @@ class AuditListQuery(list_forms.ListByRow, audit_queries.AuditCriteria):
 
 @signed_in
 def entry_list(request: HttpRequest) -> HttpResponse:
-    """Show the newest audit rows that the query string asks for."""
-    if refused := access.missing_role(action_buttons.request_actor(request), access.AUDIT):
-        return forbidden_page(request, refused)
-    wanted = list_forms.read_request(request, AuditListQuery)
-    found, more = audit_queries.newest_entries(wanted, before=wanted.before, limit=_ROWS)
-    moves = [(row.pk, row.count) for row in found]
-    return render_page(request, "audit/list", lambda: _list(request, wanted, found, more), depends_on=moves)
+    """Show the newest audit rows that the query string asks for, to administrators."""
+    refused = access.missing_role(action_buttons.request_actor(request), access.AUDIT)
+    return forbidden_page(request, refused) if refused else _entry_list(request)
 
 
-def _list(
-    request: HttpRequest, wanted: AuditListQuery, found: Sequence[AuditEntry], more: int | None
-) -> Mapping[str, Any]:
+def _entries(request: HttpRequest, wanted: AuditListQuery) -> tuple[Sequence[AuditEntry], int | None]:
+    return derive_once(
+        request,
+        "audit entries",
+        lambda: audit_queries.newest_entries(wanted, before=wanted.before, limit=_ROWS),
+    )
+
+
+def _moves(request: HttpRequest, wanted: AuditListQuery) -> object:
+    return [(entry.pk, entry.count) for entry in _entries(request, wanted)[0]]
+
+
+@list_view("audit/list", AuditListQuery, depends_on=_moves, collected=False)
+def _entry_list(request: HttpRequest, wanted: AuditListQuery) -> Mapping[str, Any]:
+    entries, more = _entries(request, wanted)
+    filters = Filters(request.GET, wanted)
+    words = {event.value: str(event.label) for event in AuditEntry.Event}
+    families = list(audit_queries.FAMILIES)
     return {
-        "wanted": wanted,
-        "lines": [_line(row) for row in found],
+        "rows": [_line(entry) for entry in entries],
         "next": more,
-        "families": list(audit_queries.FAMILIES),
-        "events": list(AuditEntry.Event),
-        "event_words": dict(AuditEntry.Event.choices).get(wanted.event or "", ""),
-        "headline": _headline(request, len(found), more=more is not None),
+        "filters": [filters.row("event", families, every="any event", menus=[filters.menu("event", words)])],
+        "headline": _headline(request, len(entries), more=more is not None),
+        "sign_ins_d": plain_number(settings.FENCELINE.retention.sign_ins_d),
     }
 
 
@@ -88,7 +102,7 @@ def _line(row: AuditEntry) -> Line:
 
 
 def _changes(changes: Mapping[str, Sequence[Any]], *, is_new: bool) -> Iterator[Change]:
-    """Yield changed fields; of a list of names those that were added and removed, of a secret no value."""
+    """Yield changed fields: added and removed names of a list, no value of a secret."""
     for field, (before, after) in changes.items():
         words = field.replace("_", " ")
         if HIDDEN in (before, after):
@@ -101,10 +115,10 @@ def _changes(changes: Mapping[str, Sequence[Any]], *, is_new: bool) -> Iterator[
 
 def _moved(before: Sequence[Any], after: Sequence[Any]) -> str:
     parts = {
-        "added": [str(each) for each in after if each not in before],
-        "removed": [str(each) for each in before if each not in after],
+        "added": [str(value) for value in after if value not in before],
+        "removed": [str(value) for value in before if value not in after],
     }
-    return "; ".join(f"{words} {', '.join(each)}" for words, each in parts.items() if each)
+    return "; ".join(f"{words} {', '.join(names)}" for words, names in parts.items() if names)
 
 
 def _text(value: Any) -> str:
@@ -113,3 +127,17 @@ def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+ROUTES = (
+    PageRoute(
+        "audit",
+        "audit",
+        entry_list,
+        parent="actions",
+        searched="names and addresses",
+        has_files=True,
+        is_ranged=True,
+        plural="changes and sign-ins",
+    ),
+)

@@ -1,5 +1,5 @@
-"""What happened in a range of time: lanes on one axis, sums by kind and application, and every event with
-the link to its evidence."""
+"""Events of a time range: lanes on one axis, sums by kind and application, and a list with links to
+evidence."""
 
 from __future__ import annotations
 
@@ -17,28 +17,31 @@ from dashboard.history.buckets import Bucket
 from dashboard.history.queries import ByApplication
 from dashboard.labels.event import event_label
 from dashboard.labels.status import StatusLabel
-from dashboard.labels.transition import NOTABLE
+from dashboard.labels.transition import KIND_LABELS, NOTABLE
+from dashboard.runtime.collector_names import EVERYTHING
 from dashboard.web import addresses, page_context
-from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
+from dashboard.web.forms.chips import ChipRow, Filters, marked_labels, plain_labels
 from dashboard.web.forms.lists import RowNumber, split_place
+from dashboard.web.list_pages import list_view, read_query
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.routes import PageRoute
 from dashboard.web.series.timeline import step_seconds, timeline_context
 from fenceline.facts import ABORTS, Confidence, TransitionKind
-from fenceline.time_range import TimeRange
-from fenceline.timeline import EventPlace, EventSource, TimelineEvent
+from fenceline.history.time_range import TimeRange
+from fenceline.history.timeline import EventPlace, EventSource, TimelineEvent
 
 _ROWS = 50
-#: Events that the lanes show at most.
-_MARKS = 200
-#: A range that ends now moves with the clock, in such steps.
+#: Maximum events in the lanes.
+_MARKS = 60
+#: A live range moves with the clock in steps of this length.
 _STEP_MS = 5_000
-#: How many applications the page adds up, those with the most first, and of how long a range also their
-#: commits: of a month of hours that takes longer than the rest of the page.
+#: Maximum applications in the sums, those with the most notable transitions first. Commits are summed for
+#: ranges up to `_LONGEST_SHARE_MS` only: longer ones take too long.
 _APPLICATIONS, _LONGEST_SHARE_MS = 10, 7 * 86_400_000
-#: Steps of an application's bars.
+#: Maximum bars of an application.
 _APPLICATION_STEPS = 60
 
 
@@ -58,82 +61,86 @@ class EventLine:
 
     @property
     def subject(self) -> str:
-        """Return the name of what it is about, without its kind."""
+        """Return the name of the event's subject without its kind."""
         return self.event.subject.partition(":")[2]
 
 
 @dataclass(frozen=True, slots=True)
 class ApplicationLine:
-    """What happened to an application: how often each notable kind, the worst first, and its commits."""
+    """An application's notable transitions by kind, the worst first, and its commits."""
 
     name: str
     counts: Sequence[tuple[TransitionKind, int]]
-    #: How many notable transitions in each step of the range.
+    #: Notable transitions in each step of the range.
     steps: Sequence[int]
     commits: int
-    #: How many of its transactions ended without their records, in percent; None where none ended.
+    #: Percentage of its transactions that were aborted; None where no transaction ended.
     aborted: float | None
 
 
 @signed_in
-def event_list(request: HttpRequest) -> HttpResponse:
-    """Show what happened in the range that the query string names, the newest first."""
-    wanted = list_forms.read_request(request, EventListQuery)
-    shown = page_context.chrome_of(request).time_range.window()
-    return render_page(
-        request, "events/list", lambda: _read(request, wanted, shown), depends_on=_moved(request, shown)
-    )
-
-
-@signed_in
 def event_timeline(request: HttpRequest) -> HttpResponse:
-    """Show the lanes of a range, as a part of a page: nobody waits for it to read what is open."""
-    wanted = list_forms.read_request(request, EventListQuery)
+    """Show the lanes of a range as a fragment: the page loads without waiting for them."""
+    wanted = read_query(request, EventListQuery)
     frame = page_context.chrome_of(request)
     shown = frame.time_range.window()
 
     def read() -> Mapping[str, Any]:
-        found = event_queries.newest_events(wanted, shown, limit=_MARKS)
-        return timeline_context(frame.cluster, wanted.application, shown, found, now_ms(request))
+        events = event_queries.newest_marks(wanted, shown, limit=_MARKS)
+        return timeline_context(frame.cluster, wanted.application, shown, events, now_ms(request))
 
-    return render_page(request, "events/timeline", read, depends_on=_moved(request, shown))
+    return render_page(request, "events/timeline", read, depends_on=_moved(request))
 
 
-def _moved(request: HttpRequest, shown: TimeRange) -> int:
-    """Return what a range that ends now moves with."""
+def _moved(request: HttpRequest, *_: object) -> int:
+    """Return the clock's step for a range that ends now, 0 for a past range."""
+    shown = page_context.chrome_of(request).time_range.window()
     return now_ms(request) // _STEP_MS if shown.live else 0
 
 
-def _read(request: HttpRequest, wanted: EventListQuery, shown: TimeRange) -> Mapping[str, Any]:
+@list_view("events/list", EventListQuery, depends_on=_moved)
+def event_list(request: HttpRequest, wanted: EventListQuery) -> Mapping[str, Any]:
+    """Show the events of the range in the query string, the newest first."""
     frame = page_context.chrome_of(request)
+    shown = frame.time_range.window()
     place = None if wanted.before is None else EventPlace(*wanted.before)
-    found = event_queries.newest_events(wanted, shown, before=place, limit=_ROWS)
-    lines = [EventLine(event, event_label(event), addresses.event_url(event)) for event in found.items]
+    events = event_queries.newest_events(wanted, shown, before=place, limit=_ROWS)
+    sums = _sums(wanted, shown)
+    lines = [EventLine(event, event_label(event), addresses.event_url(event)) for event in events.items]
     return {
-        "wanted": wanted,
         "shown": shown,
-        "lines": lines,
-        "next": "" if found.next is None else "-".join(map(str, found.next)),
-        "searched_to_ms": found.searched_to_ms,
-        "sources": list(EventSource),
-        "confidences": list(Confidence),
-        **_sums(wanted, shown),
-        "headline": _headline(frame, len(lines), more=found.next is not None),
+        "rows": lines,
+        "next": "" if events.next is None else "-".join(map(str, events.next)),
+        "searched_to_ms": events.searched_to_ms,
+        **sums,
+        "filters": _filters(request, wanted, sums["kinds"]),
+        "headline": _headline(frame, len(lines), more=events.next is not None),
         "gaps": event_queries.gaps_within(frame.cluster, shown),
         "cut": _cut(shown, now_ms(request)),
-        "several": len(frame.clusters) > 1 and not frame.cluster,
-        "empty": "" if lines else ("past" if place else why_empty(frame, narrowed=wanted.narrowed)),
     }
 
 
+def _filters(request: HttpRequest, wanted: EventListQuery, kinds: Mapping[str, int]) -> Sequence[ChipRow]:
+    """Return the chips of sources, kinds of transitions, confidences and routine events."""
+    filters = Filters(request.GET, wanted)
+    rows = [filters.row("source", list(EventSource), drops=("kind", "confidence"))]
+    if kinds:
+        rows.append(filters.row("kind", kinds, KIND_LABELS, every="", words="kind"))
+    if wanted.source == EventSource.TRANSITION or wanted.kind or wanted.confidence:
+        marks = marked_labels(Confidence)
+        rows.append(filters.row("confidence", list(Confidence), marks, every="any confidence"))
+    words = plain_labels({"true": "routine events one by one"})
+    return [*rows, filters.row("unfolded", ["true"], words, every="")]
+
+
 def _cut(shown: TimeRange, at_ms: int) -> Sequence[tuple[int, Sequence[str]]]:
-    """Return since when events are kept that the range wants more of, and of which sources."""
-    found: dict[int, list[str]] = {}
+    """Return since when events are kept where the range begins earlier, with the sources concerned."""
+    sources_by_start: dict[int, list[str]] = {}
     for source, since_ms in event_queries.sources_cut(
         shown, settings.FENCELINE.retention, now_ms=at_ms
     ).items():
-        found.setdefault(since_ms, []).append(source.value)
-    return list(found.items())
+        sources_by_start.setdefault(since_ms, []).append(source.value)
+    return list(sources_by_start.items())
 
 
 def _headline(frame: page_context.Chrome, number: int, *, more: bool) -> str:
@@ -143,9 +150,9 @@ def _headline(frame: page_context.Chrome, number: int, *, more: bool) -> str:
 
 
 def _sums(wanted: EventListQuery, shown: TimeRange) -> Mapping[str, Any]:
-    """Return how many transitions of a range are of each kind, and of the applications that have most."""
+    """Return the number of transitions by kind, and the sums of the applications with the most."""
     if not wanted.wants(EventSource.TRANSITION):
-        return {"kinds": (), "applications": ()}
+        return {"kinds": {}, "applications": ()}
     criteria = history_queries.HistoryCriteria(
         cluster=wanted.cluster,
         confidence=wanted.confidence,
@@ -153,29 +160,31 @@ def _sums(wanted: EventListQuery, shown: TimeRange) -> Mapping[str, Any]:
         q=wanted.q,
         since_ms=shown.from_ms,
     )
-    found = history_queries.by_application(
+    transitions = history_queries.by_application(
         criteria,
         until_ms=shown.to_ms,
         step_s=step_seconds(shown, _APPLICATION_STEPS),
         most=_APPLICATIONS,
     )
-    counted = [kind for kind in NOTABLE if found.kinds.get(kind) or kind == wanted.kind]
-    kinds = [(kind, found.kinds.get(kind, 0)) for kind in counted]
-    return {"kinds": kinds, **_applications(criteria.cluster, found, shown)}
+    counted = [kind for kind in NOTABLE if transitions.kinds.get(kind) or kind == wanted.kind]
+    kinds = {kind.value: transitions.kinds.get(kind, 0) for kind in counted}
+    return {"kinds": kinds, **_applications(criteria.cluster, transitions, shown)}
 
 
-def _applications(cluster: str, found: ByApplication, shown: TimeRange) -> Mapping[str, Any]:
+def _applications(cluster: str, transitions: ByApplication, shown: TimeRange) -> Mapping[str, Any]:
     shares = shown.length_ms <= _LONGEST_SHARE_MS
     ended = history_queries.transition_counts(
         cluster,
         since_ms=shown.from_ms,
         until_ms=shown.to_ms,
-        applications=list(found.each) if shares else [],
+        applications=list(transitions.steps) if shares else [],
     )
     return {
-        "applications": [_application(name, each, ended.get(name, {})) for name, each in found.each.items()],
-        "more_applications": found.number - len(found.each),
-        "sums_since_ms": found.searched_to_ms,
+        "applications": [
+            _application(name, steps, ended.get(name, {})) for name, steps in transitions.steps.items()
+        ],
+        "more_applications": transitions.number - len(transitions.steps),
+        "sums_since_ms": transitions.searched_to_ms,
         "shares": shares,
     }
 
@@ -190,3 +199,19 @@ def _application(name: str, steps: Sequence[Bucket], ended: Mapping[TransitionKi
         commits,
         100 * aborts / (commits + aborts) if commits + aborts > 0 else None,
     )
+
+
+ROUTES = (
+    PageRoute(
+        "events",
+        "events",
+        event_list,
+        plural="events",
+        key="e",
+        heading="Monitor",
+        shows=EVERYTHING,
+        searched="subjects",
+        has_files=True,
+    ),
+    PageRoute("timeline", "timeline", event_timeline),
+)

@@ -11,6 +11,7 @@ from django.urls import reverse
 from dashboard.web import finder, page_context
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import signed_in
+from dashboard.web.routes import PageRoute
 
 
 @signed_in
@@ -28,3 +29,6 @@ def find_page(request: HttpRequest) -> HttpResponse:
             "search_url": f"{reverse('transactions')}?{urlencode({**kept, 'q': text})}",
         },
     )
+
+
+ROUTES = (PageRoute("find", "find", find_page),)

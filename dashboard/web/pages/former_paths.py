@@ -1,4 +1,4 @@
-"""Former paths of pages: each redirects to the page that took its place, in the words of that one."""
+"""Paths that are no page: those of former pages, and the root of the API. Each redirects."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.views.decorators.csrf import csrf_exempt
+from django.views.decorators.http import require_safe
 
 from dashboard.web.forms import time_ranges
 from dashboard.web.rendering import signed_in
-from fenceline.timeline import ROUTINE, EventSource
+from fenceline.history.timeline import ROUTINE, EventSource
 
-#: The range of the former page of fences.
+#: The default range of the former page of fences.
 _FENCING_LAST = "24h"
 
 
@@ -26,8 +28,7 @@ def feed(request: HttpRequest) -> HttpResponse:
 @signed_in
 def fencing(request: HttpRequest) -> HttpResponse:
     """Redirect the list of fences and aborts to the transitions among the events.
-
-    It listed each, but re-initialisations only where they were asked for.
+    The former list hid re-initialisations unless they were asked for.
     """
     kept = {name: value for name, value in request.GET.dict().items() if name not in ("kind", "before")}
     kind = request.GET.get("kind", "")
@@ -39,12 +40,19 @@ def fencing(request: HttpRequest) -> HttpResponse:
 
 @signed_in
 def history(request: HttpRequest) -> HttpResponse:
-    """Redirect the reports of the history job."""
+    """Redirect the former page of the history job to the reports."""
     return _moved("reports", _with_range(request.GET.dict(), ""))
 
 
+@csrf_exempt
+@require_safe
+def api_docs(request: HttpRequest) -> HttpResponse:
+    """Redirect the root of the API to its description, which needs no sign-in."""
+    return redirect("api-1:openapi-view")
+
+
 def _with_range(asked: Mapping[str, str], last: str) -> Mapping[str, str]:
-    """Return parameters with a range of time in the place of `since`, which named one that ends now."""
+    """Return parameters with a time range in place of `since`, which named a range that ends now."""
     rest = {name: value for name, value in asked.items() if name != "since"}
     if any(name in asked for name in time_ranges.PARAMETERS):
         return rest

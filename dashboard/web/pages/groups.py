@@ -1,52 +1,53 @@
-"""Every consumer group: the list, families folded, and each group's own page."""
+"""Consumer groups: the list with folded families, and each group's own page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 
 from dashboard.evaluation import finding_queries
 from dashboard.groups import queries as group_queries
-from dashboard.labels.status import trend_word
+from dashboard.labels.status import STATUS_LABELS, StatusLabel, trend_word
 from dashboard.models import FindingRecord, GroupOffset
+from dashboard.runtime.collector_names import GROUPS
 from dashboard.system import owners
-from dashboard.web import action_buttons, page_context
-from dashboard.web.empty_state import why_empty
+from dashboard.web import action_buttons, addresses, page_context
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.forms.columns import Heading, table_columns
+from dashboard.web.forms.chips import Filters
+from dashboard.web.forms.columns import Heading
 from dashboard.web.headlines.group import group_headline
+from dashboard.web.list_pages import CLUSTER, OWNER, list_view, of_known_cluster, unknown_row
 from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.routes import MOST_HITS, Hit, PageRoute
 from dashboard.web.series.context import series_context
 from dashboard.web.subject_history import subject_history
-from fenceline.decode import text
 from fenceline.facts import Severity
 from fenceline.kafka.families import family_of
 from fenceline.kafka.groups import Waiting
 from fenceline.owners import Owner
 from fenceline.series.points import GROUP
 
-#: How many partitions of a group its page shows at a time.
+#: Maximum partitions of a group on one page.
 _PARTITIONS = 100
-_LONGEST_ASKED = 200
-_CLUSTER, _OWNER = "Cluster", "Owner"
 _HEADINGS: Sequence[Heading] = (
     ("Group", "name", "col-name", "asc"),
     ("Status", "worst", "col-status", "asc"),
     ("Finding", "", "col-finding", ""),
-    (_CLUSTER, "", "col-cluster", ""),
+    (CLUSTER, "", "col-cluster", ""),
     ("Lag to LSO", "unread", "col-unread number", "desc"),
     ("Lag to end", "lag", "col-lag number", "desc"),
     ("Behind", "behind", "col-behind number", "desc"),
     ("Trend", "", "col-trend", ""),
     ("Blocked by", "", "col-blocker", ""),
     ("Application", "", "col-application", ""),
-    (_OWNER, "", "col-owner", ""),
+    (OWNER, "", "col-owner", ""),
     ("State", "", "col-group-state", ""),
     ("Members", "", "col-members number", ""),
 )
+_STATUS_LABELS = {**STATUS_LABELS, group_queries.PENDING: StatusLabel("commit pending", "", "")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +60,7 @@ class LagTrendLine:
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """One family, or a group of its own, and its trend."""
+    """One family of groups, or a single group, and its trend."""
 
     of: group_queries.GroupFamily
     trend: LagTrendLine
@@ -68,7 +69,7 @@ class GroupRow:
 
     @property
     def application(self) -> str:
-        """Return the family of its group, the name without what is random in it."""
+        """Return the family of its group: the name without random parts."""
         return self.of.group.family if self.of.group else self.of.name
 
 
@@ -79,6 +80,8 @@ class CommittedPartition:
     of: GroupOffset
     lag_lso: int | None
     lag_hw: int | None
+    #: Offsets up to the LSO that hold markers or aborted records only.
+    markers: int
     trend: LagTrendLine
     blockers: Sequence[group_queries.BlockingTransaction]
 
@@ -88,60 +91,44 @@ class GroupListQuery(list_forms.NumberedList, group_queries.SortedGroups):
 
 
 @signed_in
-def group_list(request: HttpRequest) -> HttpResponse:
-    """Show one page of the groups that the query string asks for."""
-    wanted = list_forms.read_request(request, GroupListQuery)
-    return render_page(request, "groups/list", lambda: _list(request, wanted))
-
-
-@signed_in
+@of_known_cluster
 def group_detail(request: HttpRequest, cluster: str, group_id: str) -> HttpResponse:
-    """Show how one group does in each of its partitions, or that it is not known."""
-    if not any(row.name == cluster for row in page_context.chrome_of(request).clusters):
-        raise Http404(f"No cluster “{cluster}” is configured.")
+    """Show one group in each of its partitions, or a 404 page."""
     return render_page(request, "groups/detail", lambda: _detail(request, cluster, group_id))
 
 
-def _list(request: HttpRequest, wanted: GroupListQuery) -> Mapping[str, Any]:
+@list_view("groups/list", GroupListQuery, _HEADINGS)
+def group_list(request: HttpRequest, wanted: GroupListQuery) -> Mapping[str, Any]:
+    """Show one page of the groups that match the query string."""
     frame = page_context.chrome_of(request)
-    several = len(frame.clusters) > 1 and not frame.cluster
     page = group_queries.group_page(wanted, page=wanted.page, size=wanted.size)
     statuses = group_queries.status_counts(frame.cluster)
-    shown = {_CLUSTER: several, _OWNER: frame.has_owners}
-    headings = [each for each in _HEADINGS if shown.get(each[0], True)]
     findings = frame.worst_findings("group")
     return {
-        "wanted": wanted,
-        "narrowed": wanted.narrowed,
         "page": page,
-        "rows": [_row(each, findings) for each in page.items],
+        "rows": [_row(family, findings) for family in page.items],
         "explanation": _explanation(page.items) if wanted.family else "",
-        "columns": table_columns(headings, wanted.sort, descending=wanted.descending),
-        "statuses": statuses.items(),
+        "filters": [Filters(request.GET, wanted).row("status", statuses, _STATUS_LABELS)],
         "number": sum(n for status, n in statuses.items() if status != group_queries.PENDING),
-        "sizes": list_forms.SIZES,
-        "several": several,
-        "empty": "" if page.items else why_empty(frame, narrowed=wanted.narrowed),
     }
 
 
-def _row(of: group_queries.GroupFamily, findings: Mapping[tuple[int, str], FindingRecord]) -> GroupRow:
-    group = of.group
+def _row(family: group_queries.GroupFamily, findings: Mapping[tuple[int, str], FindingRecord]) -> GroupRow:
+    group = family.group
     return GroupRow(
-        of,
+        family,
         _trend(group.trend if group else "", 2),
         findings.get((group.cluster_id, group.group_id)) if group else None,
-        owners.find_owner(of.name, group.family if group else ""),
+        owners.find_owner(family.name, group.family if group else ""),
     )
 
 
 def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, Any]:
     row = group_queries.find_group(cluster, group_id)
     if row is None:
-        shown = group_id if len(group_id) <= _LONGEST_ASKED else f"{group_id[:_LONGEST_ASKED]}…"
-        return {"row": None, "cluster": cluster, "asked": text.escape_bytes(shown.encode()), "status": 404}
+        return unknown_row(cluster, group_id)
     page = group_queries.offset_page(row, page=request.GET.get("page"), size=_PARTITIONS)
-    found = finding_queries.open_findings(cluster, f"group:{row.group_id}")
+    findings = finding_queries.open_findings(cluster, f"group:{row.group_id}")
     stuck = group_queries.blocked_offsets(row, most=_PARTITIONS)
     blockers = _waits_for(stuck)
     return {
@@ -150,9 +137,9 @@ def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, A
         "headline": group_headline(row, stuck, blockers),
         "happened": subject_history(request, cluster, f"group:{row.group_id}"),
         "page": page,
-        "parts": [_part(each) for each in page.items],
-        "findings": action_buttons.finding_cards(request, found),
-        "tone": next((each.severity for each in found if each.severity != Severity.INFO), ""),
+        "parts": [_part(offset) for offset in page.items],
+        "findings": action_buttons.finding_cards(request, findings),
+        "tone": next((finding.severity for finding in findings if finding.severity != Severity.INFO), ""),
         "owner": owners.find_owner(row.group_id, row.family),
         "trend": _trend(row.trend, 2),
         "unread": _trend(row.trend, 1),
@@ -162,18 +149,20 @@ def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, A
     }
 
 
-def _explanation(found: Sequence[group_queries.GroupFamily]) -> str:
-    """Return why groups of one family are folded together."""
-    return next((family_of(each.name).explanation for each in found), "")
+def _explanation(families: Sequence[group_queries.GroupFamily]) -> str:
+    """Return why groups of one family are folded into one row."""
+    return next((family_of(family.name).explanation for family in families), "")
 
 
 def _part(row: GroupOffset) -> CommittedPartition:
-    lag_lso, lag_hw = (
-        group_queries.offset_lag(row, row.lso),
-        group_queries.offset_lag(row, row.high_watermark),
-    )
+    markers = (row.lso or 0) - (row.offset or 0) if row.only_markers else 0
     return CommittedPartition(
-        row, lag_lso, lag_hw, _trend(row.points, 2), group_queries.blocking_transactions(row)
+        row,
+        row.lag_lso,
+        row.lag_hw,
+        markers,
+        _trend(row.points, 2),
+        group_queries.blocking_transactions(row),
     )
 
 
@@ -183,8 +172,40 @@ def _trend(kept: str, which: int) -> LagTrendLine:
 
 
 def _waits_for(rows: Sequence[GroupOffset]) -> Sequence[group_queries.BlockingTransaction]:
-    """Return the transactions that the group waits for in any of some partitions, each once."""
+    """Return the distinct transactions that the group waits for in these partitions."""
     waiting = [row for row in rows if row.unstable or row.waiting == Waiting.PROBABLY]
     return group_queries.distinct_blockers(
-        each for row in waiting for each in group_queries.blocking_transactions(row)
+        blocker for row in waiting for blocker in group_queries.blocking_transactions(row)
     )
+
+
+def _search(cluster: str, asked: str) -> Iterable[Hit]:
+    rows = group_queries.groups_after(
+        group_queries.GroupCriteria(cluster=cluster, q=asked), place=0, limit=MOST_HITS
+    )
+    for row in rows:
+        yield Hit(row.group_id, addresses.group_url(row.cluster.name, row.group_id), row.cluster.name)
+
+
+ROUTES = (
+    PageRoute(
+        "groups",
+        "groups",
+        group_list,
+        search=_search,
+        plural="consumer groups",
+        key="g",
+        heading="Monitor",
+        shows=GROUPS,
+        searched="groups",
+        has_files=True,
+        as_of_now="The history of lag and status is not kept.",
+    ),
+    PageRoute(
+        "group",
+        "groups/<str:cluster>/<text:group_id>",
+        group_detail,
+        parent="groups",
+        as_of_now="Its lag over time is of the range that you chose.",
+    ),
+)

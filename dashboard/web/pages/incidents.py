@@ -2,47 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
+from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from pydantic import Field
 
 from dashboard.incidents import operators
 from dashboard.incidents import queries as incident_queries
+from dashboard.labels.rule import rule_label
 from dashboard.models import Incident
+from dashboard.runtime import visibility
 from dashboard.runtime.criteria import parameter_choices
 from dashboard.system import access
 from dashboard.system.access import actor_of
-from dashboard.web import page_context
-from dashboard.web.empty_state import why_empty
+from dashboard.web import addresses
 from dashboard.web.errors import error_note, flash_refusal, forbidden_page
 from dashboard.web.forms import lists as list_forms
+from dashboard.web.forms.chips import Filters, marked_labels
 from dashboard.web.incidents import detail, lines, report
+from dashboard.web.list_pages import list_view
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import action_view, render_page, signed_in
+from dashboard.web.routes import MOST_HITS, Hit, PageRoute, asked_number
 from fenceline.incidents.markdown import incident_markdown
 
 _ROWS = 50
-#: The timeline of an open incident moves with the clock, in such steps.
+#: The timeline of an open incident moves with the clock in steps of this length.
 _STEP_MS = 5_000
 
 
 class IncidentListQuery(list_forms.ListByRow, incident_queries.IncidentCriteria):
     """The query string of the list."""
 
-    #: Of a range those that were open in it are asked for, most of which are closed by now.
+    #: A range defaults to "all": most incidents that were open in it are closed by now.
     state: Literal["open", "closed", "all"] = Field(
         default_factory=lambda data: "open" if data["from_ms"] is None and data["to_ms"] is None else "all"
     )
-
-
-@signed_in
-def incident_list(request: HttpRequest) -> HttpResponse:
-    """Show the incidents that the query string asks for, the newest first."""
-    wanted = list_forms.read_request(request, IncidentListQuery)
-    return render_page(request, "incidents/list", lambda: _list(request, wanted))
 
 
 @signed_in
@@ -78,7 +76,7 @@ def incident_offsets_file(request: HttpRequest, number: int) -> HttpResponse:
 
 @action_view
 def acknowledge(request: HttpRequest, number: int) -> HttpResponse:
-    """Note that whoever asks takes care of it; one that is closed needs nobody."""
+    """Mark an incident as acknowledged by this user; a closed one is refused."""
     actor, row = actor_of(request, "page"), _found(number)
     if refused := access.permission_refusal(actor, access.INCIDENTS):
         return forbidden_page(request, refused)
@@ -104,10 +102,10 @@ def add_note(request: HttpRequest, number: int) -> HttpResponse:
 
 
 def _found(number: int) -> Incident:
-    found = incident_queries.incident_by_number(number) if number < 2**63 else None
-    if found is None:
+    incident = incident_queries.incident_by_number(number) if number < 2**63 else None
+    if incident is None:
         raise Http404("Unknown incident.")
-    return found
+    return incident
 
 
 def _file(text: str, content_type: str, name: str) -> HttpResponse:
@@ -116,16 +114,55 @@ def _file(text: str, content_type: str, name: str) -> HttpResponse:
     return response
 
 
-def _list(request: HttpRequest, wanted: IncidentListQuery) -> Mapping[str, Any]:
-    frame = page_context.chrome_of(request)
-    found = incident_queries.incidents_before(wanted.before, wanted, limit=_ROWS + 1)
-    rows = found[:_ROWS]
+@list_view("incidents/list", IncidentListQuery)
+def incident_list(request: HttpRequest, wanted: IncidentListQuery) -> Mapping[str, Any]:
+    """Show the incidents that the query string asks for, the newest first."""
+    incidents = incident_queries.incidents_before(wanted.before, wanted, limit=_ROWS + 1)
+    rows, filters = incidents[:_ROWS], Filters(request.GET, wanted)
+    severities = parameter_choices(IncidentListQuery, "severity")
     return {
-        "wanted": wanted,
-        "lines": lines.incident_lines(rows),
-        "next": rows[-1].pk if len(found) > _ROWS else None,
-        "states": parameter_choices(IncidentListQuery, "state"),
-        "severities": parameter_choices(IncidentListQuery, "severity"),
-        "several": len(frame.clusters) > 1 and not frame.cluster,
-        "empty": "" if rows else why_empty(frame, narrowed=bool(wanted.severity)),
+        "narrowed": bool(wanted.severity),
+        "rows": lines.incident_lines(rows, wanted.to_ms),
+        "next": rows[-1].pk if len(incidents) > _ROWS else None,
+        "filters": [
+            filters.row("state", parameter_choices(IncidentListQuery, "state"), every=""),
+            filters.row("severity", severities, marked_labels(severities), every="any severity"),
+        ],
     }
+
+
+def _search(cluster: str, asked: str) -> Iterable[Hit]:
+    rows = Incident.objects.filter(cluster__configured=True).select_related("cluster")
+    wanted = Q(subject__icontains=asked) | Q(rule__icontains=asked.replace(" ", "_"))
+    if (number := asked_number(asked)) is not None:
+        wanted |= Q(pk=number)
+    newest = visibility.rows_of_cluster(rows, cluster).filter(wanted).order_by("-pk")[:MOST_HITS]
+    return [
+        Hit(
+            f"#{row.pk}",
+            addresses.incident_url(row),
+            f"{'open' if row.closed_ms is None else 'closed'} · {rule_label(row.rule)} · {row.subject}",
+        )
+        for row in newest
+    ]
+
+
+ROUTES = (
+    PageRoute(
+        "incidents",
+        "incidents",
+        incident_list,
+        search=_search,
+        parent="overview",
+        has_files=True,
+        is_ranged=True,
+        lists_open=True,
+        plural="incidents",
+    ),
+    PageRoute("incident", "incidents/<int:number>", incident_detail, parent="overview"),
+    PageRoute("incident-markdown", "incidents/<int:number>.md", incident_markdown_file),
+    PageRoute("incident-html", "incidents/<int:number>.html", incident_html_file),
+    PageRoute("incident-offsets", "incidents/<int:number>.csv", incident_offsets_file),
+    PageRoute("incident-acknowledge", "incidents/<int:number>/acknowledge", acknowledge),
+    PageRoute("incident-note", "incidents/<int:number>/notes", add_note),
+)

@@ -1,4 +1,4 @@
-"""The first page: the open incidents, or those of a range, and each Spark query in a line."""
+"""The overview: the open incidents, or those of a range, and the queries that need attention."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from django.http import HttpRequest, HttpResponse
 
 from dashboard.alerts import queries as alert_queries
 from dashboard.groups import queries as group_queries
+from dashboard.history.interruptions import recent_interruptions
 from dashboard.incidents import queries as incident_queries
 from dashboard.partitions import queries as partition_queries
+from dashboard.runtime.collector_names import EVERYTHING
 from dashboard.streaming import queries as streaming_queries
 from dashboard.transactions import queries as transaction_queries
 from dashboard.web import page_context
@@ -19,22 +21,25 @@ from dashboard.web.incidents import cards, lines
 from dashboard.web.pages.queries import query_rows as query_rows
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.routes import PageRoute
 from fenceline.kafka.groups import GroupStatus
 
-#: How many of the queries that need somebody most it lists.
+#: Maximum listed queries, those that need attention most first.
 _MOST_QUERIES = 6
-#: How many incidents it lists.
+#: Takeovers, fences and timeouts are named for this long.
+_RECENT_MS = 600_000
+#: Maximum listed incidents.
 _CARDS = 15
 
 
 @signed_in
 def overview_page(request: HttpRequest) -> HttpResponse:
-    """Show the verdict, the open incidents and what they happen in."""
+    """Show the verdict, the open incidents and their context."""
     return render_page(request, "overview/page", lambda: _read(request), depends_on=collector_states(request))
 
 
 def collector_states(request: HttpRequest) -> object:
-    """Return what collectors report of themselves: it changes without a new revision."""
+    """Return what collectors report of themselves; it changes without a new revision."""
     rows = page_context.chrome_of(request).freshness.collectors
     return [(row.pk, row.token, row.seen_through_ms, row.behind, row.alive) for row in rows]
 
@@ -46,12 +51,12 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
 
 
 def _past(frame: page_context.Chrome) -> Mapping[str, Any]:
-    """Return what was open at any time of a range that has ended."""
+    """Return the incidents that were open at any time of a range that has ended."""
     shown = frame.time_range.window()
     rows = incident_queries.incidents_within(frame.cluster, shown.from_ms, shown.to_ms, limit=_CARDS + 1)
     return {
         "verdict": range_headline(len(rows), _CARDS),
-        "lines": lines.incident_lines(rows[:_CARDS]),
+        "rows": lines.incident_lines(rows[:_CARDS], shown.to_ms),
         "several": len(frame.clusters) > 1 and not frame.cluster,
     }
 
@@ -61,18 +66,18 @@ def _now(request: HttpRequest, frame: page_context.Chrome) -> Mapping[str, Any]:
     at_ms = now_ms(request)
     problems = cards.open_problems(frame.cluster, frame.all_findings)
     shown = problems[:_CARDS]
-    facts = cards.read_facts(request, shown)
+    facts = [problem.facts for problem in shown]
     states = transaction_queries.state_counts(frame.cluster)
     figures = OverviewFigures(
         clusters=[frame.cluster] if frame.cluster else [row.name for row in frame.clusters],
         ids=sum(states.values()),
         open_now=sum(states[state] for state in transaction_queries.OPEN),
-        blocked_partitions=partition_queries.blocked_count(frame.cluster),
+        blocked_partitions=partition_queries.blocked_count(frame.cluster, at_ms),
         blocked_groups=group_queries.status_counts(frame.cluster)[GroupStatus.BLOCKED],
     )
     return {
         "verdict": overview_headline(
-            [(each.severity, known) for each, known in zip(shown, facts, strict=True)],
+            [(problem.severity, known) for problem, known in zip(shown, facts, strict=True)],
             len(problems),
             frame.freshness,
             figures,
@@ -83,11 +88,15 @@ def _now(request: HttpRequest, frame: page_context.Chrome) -> Mapping[str, Any]:
         "quiet": alert_queries.unnotified_counts(frame.cluster)[1],
         "open": figures.open_now,
         "several": len(figures.clusters) > 1,
+        "recently": recent_interruptions(frame.cluster, since_ms=at_ms - _RECENT_MS),
     }
 
 
 def _queries(request: HttpRequest, cluster: str) -> Mapping[str, Any]:
-    """Return the streaming queries that need somebody most, and how many there are."""
+    """Return the streaming queries that need attention most, and the number of all."""
     worst = streaming_queries.worst_queries(cluster, _MOST_QUERIES)
     number = len(worst) if len(worst) < _MOST_QUERIES else streaming_queries.query_count(cluster)
     return {"query_number": number, "queries": query_rows(worst, now_ms(request))}
+
+
+ROUTES = (PageRoute("overview", "", overview_page, plural="incidents", key="i", shows=EVERYTHING),)

@@ -1,36 +1,40 @@
-"""Every watched partition: the list, each one's own page, and the question to all of its replicas."""
+"""Watched partitions: the list, each one's own page, and asking all of its replicas."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.db.models import Q
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from kombu.exceptions import OperationalError
 
 from dashboard.celery import app
 from dashboard.evaluation import finding_queries
 from dashboard.groups import queries as group_queries
-from dashboard.labels.status import NEXT_STEPS
+from dashboard.labels.status import NEXT_STEPS, VERDICT_LABELS
 from dashboard.models import FindingRecord, GroupOffset, PartitionRecord, PinRecord, Query, ReplicaLook
 from dashboard.partitions import queries as partition_queries
+from dashboard.runtime import visibility
+from dashboard.runtime.collector_names import PARTITIONS
 from dashboard.streaming import lag
 from dashboard.streaming.lag import PartitionLag
 from dashboard.system import access, owners
 from dashboard.web import action_buttons, addresses, page_context
 from dashboard.web.action_buttons import Button
-from dashboard.web.empty_state import why_empty
 from dashboard.web.errors import forbidden_page
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.forms.columns import Heading, table_columns
+from dashboard.web.forms.chips import ChipRow, Filters, plain_labels
+from dashboard.web.forms.columns import Heading
 from dashboard.web.headlines.detail import BlockedConsumer
 from dashboard.web.headlines.partition import partition_headline
+from dashboard.web.list_pages import CLUSTER, OWNER, list_view, of_known_cluster
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import action_view, render_page, signed_in
+from dashboard.web.routes import MOST_HITS, Hit, PageRoute
 from dashboard.web.series.context import series_context
 from dashboard.web.subject_history import subject_history
-from fenceline.explanations import verdict_reason
 from fenceline.facts import Severity
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.groups import Waiting
@@ -38,22 +42,22 @@ from fenceline.kafka.partitions import WORST_VERDICTS, PartitionVerdict, Verdict
 from fenceline.owners import Owner
 from fenceline.plans.plan import Act
 from fenceline.series.points import PARTITION
+from fenceline.text.explanations import verdict_reason
 
-#: How many groups of a partition its page shows, those that wait first.
+#: Maximum groups on a partition's page, waiting groups first.
 _MOST_READERS = 100
-#: After so long without an answer a page warns that no worker seems to run.
+#: A page warns that no worker seems to run after this long without an answer.
 _UNANSWERED_MS = 15_000
-#: A question that nobody took up by then is not asked any more.
+#: A request to the replicas expires after this long.
 _ASK_WITHIN_S = 30
 _LARGEST = 2**31
-#: Words of the filter by verdict, in the order of its chips.
-_VERDICTS = (partition_queries.PINNED, *(verdict.value for verdict in WORST_VERDICTS))
-_CLUSTER, _OWNER = "Cluster", "Owner"
+#: Values of the filter by verdict, in the order of its chips.
+_VERDICTS = tuple(verdict.value for verdict in WORST_VERDICTS)
 _HEADINGS: Sequence[Heading] = (
     ("Partition", "name", "col-name", "asc"),
     ("Verdict", "worst", "col-verdict", "asc"),
     ("Finding", "", "col-finding", ""),
-    (_CLUSTER, "", "col-cluster", ""),
+    (CLUSTER, "", "col-cluster", ""),
     ("Log start", "", "col-start number", ""),
     ("LSO", "", "col-lso number", ""),
     ("High watermark", "", "col-high number", ""),
@@ -61,34 +65,36 @@ _HEADINGS: Sequence[Heading] = (
     ("Blocked for", "age", "col-age number", "asc"),
     ("Blocked by", "", "col-blocker", ""),
     ("Application", "", "col-application", ""),
-    (_OWNER, "", "col-owner", ""),
+    (OWNER, "", "col-owner", ""),
     ("Leader", "", "col-leader number", ""),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionRow:
-    """One partition, and the transactions open in it, the one at the LSO first."""
+    """One partition and its open transactions, the one at the LSO first."""
 
     of: PartitionRecord
     pins: Sequence[PinRecord]
-    #: Offsets behind its LSO, None where they were not seen.
+    #: Offsets from its LSO to the end, None where they were not read.
     unstable: int | None
     finding: FindingRecord | None
     owner: Owner | None
-    #: Whether an abort marker for what hangs in it may be planned.
+    #: Whether the user may plan an abort marker for its hanging transaction.
     can_select: bool
+    #: `verdict_label` of its verdict, or of "blocked".
+    verdict: str
 
     @property
     def application(self) -> str:
-        """Return whose transaction blocks it, "" where none does or it is not known."""
+        """Return the application that blocks it, "" where none does or its name is not known."""
         name = self.pins[0].transactional_id if self.pins else ""
         return application_of(name).application if name else ""
 
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """One open transaction: whose it is, why this verdict, and what to do."""
+    """One open transaction: its owner, the reason for the verdict, and what to do."""
 
     pin: PinRecord
     why: str
@@ -102,18 +108,10 @@ class PartitionListQuery(list_forms.NumberedList, partition_queries.SortedPartit
 
 
 @signed_in
-def partition_list(request: HttpRequest) -> HttpResponse:
-    """Show one page of the partitions that the query string asks for."""
-    wanted = list_forms.read_request(request, PartitionListQuery)
-    return render_page(request, "partitions/list", lambda: _list(request, wanted))
-
-
-@signed_in
+@of_known_cluster
 def partition_detail(request: HttpRequest, cluster: str, topic: str, partition: int) -> HttpResponse:
     """Show what blocks one partition, its consumers and its producers."""
-    if not any(row.name == cluster for row in page_context.chrome_of(request).clusters):
-        raise Http404(f"No cluster “{cluster}” is configured.")
-    # Whether an answer is late changes without any revision, and so do answers of replicas.
+    # A late answer, and the answers of replicas, change the page without a new revision.
     moving = now_ms(request) // 1_000 if "asked" in request.GET else 0
     return render_page(
         request, "partitions/detail", lambda: _detail(request, cluster, topic, partition), depends_on=moving
@@ -121,13 +119,12 @@ def partition_detail(request: HttpRequest, cluster: str, topic: str, partition: 
 
 
 @action_view
+@of_known_cluster
 def ask_replicas(request: HttpRequest, cluster: str, topic: str, partition: int) -> HttpResponse:
-    """Have every replica of a partition asked for its producers, and show its page again."""
+    """Ask every replica of a partition for its producers, then show its page again."""
     if refused := access.permission_refusal(access.actor_of(request, "page"), access.ASK_REPLICAS):
         return forbidden_page(request, refused)
-    if partition_queries.find_partition(cluster, topic, partition) is None or not any(
-        row.name == cluster for row in page_context.chrome_of(request).clusters
-    ):
+    if partition_queries.find_partition(cluster, topic, partition) is None:
         raise Http404("Unknown partition.")
     asked = str(now_ms(request))
     try:
@@ -144,43 +141,57 @@ def ask_replicas(request: HttpRequest, cluster: str, topic: str, partition: int)
     return HttpResponseRedirect(f"{where}?asked={asked}#replicas", status=303)
 
 
-def _list(request: HttpRequest, wanted: PartitionListQuery) -> Mapping[str, Any]:
+@list_view("partitions/list", PartitionListQuery, _HEADINGS)
+def partition_list(request: HttpRequest, wanted: PartitionListQuery) -> Mapping[str, Any]:
+    """Show one page of the partitions that match the query string."""
     frame = page_context.chrome_of(request)
-    several = len(frame.clusters) > 1 and not frame.cluster
     page = partition_queries.partition_page(wanted, page=wanted.page, size=wanted.size)
     counts = partition_queries.verdict_counts(frame.cluster)
     open_in = partition_queries.partition_pins(
         (row.cluster_id, row.topic, row.partition) for row in page.items
     )
-    shown = {_CLUSTER: several, _OWNER: frame.has_owners}
-    headings = [each for each in _HEADINGS if shown.get(each[0], True)]
     findings = frame.worst_findings("partition")
     select = action_buttons.row_selection(request, Act.ABORT_MARKER, "Abort hanging transactions…")
+    hidden = 0 if wanted.internal else counts.hidden_count("")
+    numbers = {verdict: counts.count_of(verdict, internal=wanted.internal) for verdict in _VERDICTS}
     rows = [
-        _row(row, open_in.get((row.cluster_id, row.topic, row.partition), ()), findings, select is not None)
+        _row(
+            row,
+            open_in.get((row.cluster_id, row.topic, row.partition), ()),
+            findings,
+            may_act=select is not None,
+            at_ms=now_ms(request),
+        )
         for row in page.items
     ]
     return {
-        "wanted": wanted,
-        "narrowed": wanted.narrowed,
         "page": page,
         "rows": rows,
         "select": select if any(row.can_select for row in rows) else None,
-        "columns": table_columns(headings, wanted.sort, descending=wanted.descending),
-        "verdicts": [(each, counts.count_of(each, internal=wanted.internal)) for each in _VERDICTS],
-        "hidden": 0 if wanted.internal else counts.hidden_count(""),
-        "hidden_pinned": 0 if wanted.internal else counts.hidden_count("pinned"),
-        "sizes": list_forms.SIZES,
-        "several": several,
-        "empty": "" if page.items else why_empty(frame, narrowed=wanted.narrowed),
+        "filters": _filters(
+            request, wanted, {partition_queries.BLOCKED: frame.blocked_number, **numbers}, hidden
+        ),
     }
+
+
+def _filters(
+    request: HttpRequest, wanted: PartitionListQuery, verdicts: Mapping[str, int], hidden: int
+) -> Sequence[ChipRow]:
+    """Return the chips of verdicts, and the one that shows internal topics, or hides them."""
+    filters = Filters(request.GET, wanted)
+    words = "internal topics" if wanted.internal else f"show {hidden:,} internal"
+    internal = filters.row("internal", ["true"], plain_labels({"true": words}), every="")
+    rows = [filters.row("verdict", verdicts, VERDICT_LABELS)]
+    return [*rows, internal] if wanted.internal or hidden else rows
 
 
 def _row(
     row: PartitionRecord,
     pins: Sequence[PinRecord],
     findings: Mapping[tuple[int, str], FindingRecord],
+    *,
     may_act: bool,
+    at_ms: int,
 ) -> PartitionRow:
     return PartitionRow(
         row,
@@ -189,16 +200,23 @@ def _row(
         findings.get((row.cluster_id, str(row))),
         owners.find_owner(str(row), row.topic),
         may_act and row.verdict == PartitionVerdict.HANGING,
+        _shown_verdict(row, at_ms),
     )
+
+
+def _shown_verdict(row: PartitionRecord, at_ms: int) -> str:
+    """Return its verdict, or "blocked" where a transaction within its limit blocks it."""
+    is_open = row.verdict == PartitionVerdict.OPEN and partition_queries.is_blocked(row, at_ms)
+    return partition_queries.BLOCKED if is_open else row.verdict
 
 
 def _detail(request: HttpRequest, cluster: str, topic: str, number: int) -> Mapping[str, Any]:
     row = partition_queries.find_partition(cluster, topic, number) if number < _LARGEST else None
-    shown = topic if len(topic) <= 249 else f"{topic[:249]}…"
+    clipped = topic if len(topic) <= 249 else f"{topic[:249]}…"
     if row is None:
-        return {"row": None, "cluster": cluster, "name": f"{shown}-{number}", "status": 404}
+        return {"row": None, "cluster": cluster, "name": f"{clipped}-{number}", "status": 404}
     name = (row.cluster_id, row.topic, row.partition)
-    found = finding_queries.open_findings(cluster, f"partition:{row}")
+    findings = finding_queries.open_findings(cluster, f"partition:{row}")
     readers = group_queries.partition_readers(row.cluster_id, topic, number, most=_MOST_READERS + 1)
     queries = lag.partition_readers(row, most=_MOST_READERS)
     pins = partition_queries.partition_pins([name]).get(name, ())
@@ -206,17 +224,18 @@ def _detail(request: HttpRequest, cluster: str, topic: str, number: int) -> Mapp
         "row": row,
         "cluster": cluster,
         "name": str(row),
+        "verdict": _shown_verdict(row, now_ms(request)),
         "headline": partition_headline(row, pins, _blocked_consumers(readers, queries)),
         "happened": subject_history(request, cluster, f"partition:{row}"),
-        "findings": action_buttons.finding_cards(request, found),
-        "tone": next((each.severity for each in found if each.severity != Severity.INFO), ""),
+        "findings": action_buttons.finding_cards(request, findings),
+        "tone": next((finding.severity for finding in findings if finding.severity != Severity.INFO), ""),
         "open": [_open(request, cluster, pin) for pin in pins],
         "owner": owners.find_owner(str(row), row.topic),
         "readers": readers[:_MOST_READERS],
         "more_readers": len(readers) > _MOST_READERS,
         "queries": queries,
         "unstable": partition_queries.unstable_offsets(row),
-        "waiting": sum(each.waiting == Waiting.PROBABLY for each in readers),
+        "waiting": sum(reader.waiting == Waiting.PROBABLY for reader in readers),
         **series_context(request, row.cluster_id, PARTITION, str(row)),
         **_replicas(request, row),
     }
@@ -227,9 +246,9 @@ def _blocked_consumers(
 ) -> Sequence[BlockedConsumer]:
     """Return the groups and queries that are at a blocked LSO."""
     groups = [
-        BlockedConsumer(each.group.group_id, group_queries.offset_lag(each, each.high_watermark))
-        for each in readers
-        if each.waiting == Waiting.PROBABLY
+        BlockedConsumer(reader.group.group_id, reader.lag_hw)
+        for reader in readers
+        if reader.waiting == Waiting.PROBABLY
     ]
     streams = [
         BlockedConsumer(str(query), part.lag_hw)
@@ -256,7 +275,7 @@ def _replicas(request: HttpRequest, row: PartitionRecord) -> Mapping[str, Any]:
     value = request.GET.get("asked", "")
     at_ms = int(value) if value.isascii() and value.isdigit() and len(value) <= 15 else 0
     passed_ms = now_ms(request) - at_ms
-    answered = {each.broker for each in answers if each.seen_ms >= at_ms}
+    answered = {answer.broker for answer in answers if answer.seen_ms >= at_ms}
     waiting = at_ms > 0 and not (answered and answered >= set(row.replicas))
     return {
         "answers": answers,
@@ -267,17 +286,53 @@ def _replicas(request: HttpRequest, row: PartitionRecord) -> Mapping[str, Any]:
 
 
 def _stands(waiting: bool, passed_ms: int) -> str:
-    """Return the status of a request: "asking", "unanswered", or "" where nothing is waited for."""
+    """Return the status of a request: "asking", "unanswered", or "" where no answer is awaited."""
     if not waiting:
         return ""
     return "asking" if passed_ms <= _UNANSWERED_MS else "unanswered"
 
 
 def _differ(answers: Sequence[ReplicaLook]) -> bool:
-    """Return whether replicas name different open transactions: a follower may lag behind its leader."""
-    found = {
-        frozenset((each["producer_id"], each["start_offset"]) for each in answer.producers)
+    """Return whether replicas report different open transactions: a follower may lag behind its leader."""
+    open_sets = {
+        frozenset((producer["producer_id"], producer["start_offset"]) for producer in answer.producers)
         for answer in answers
         if not answer.error
     }
-    return len(found) > 1
+    return len(open_sets) > 1
+
+
+def _search(cluster: str, asked: str) -> Iterable[Hit]:
+    topic, dash, number = asked.rpartition("-")
+    wanted = Q(topic__icontains=asked)
+    if dash and number.isascii() and number.isdecimal() and len(number) < 9:
+        wanted |= Q(topic__iexact=topic, partition=int(number))
+    rows = PartitionRecord.objects.filter(wanted, cluster__configured=True)
+    rows = visibility.rows_of_cluster(rows, cluster).order_by("topic", "partition")
+    for name, of, index in rows.values_list("topic", "cluster__name", "partition")[:MOST_HITS]:
+        yield Hit(f"{name}-{index}", addresses.partition_url(of, name, index), of)
+
+
+ROUTES = (
+    PageRoute(
+        "partitions",
+        "partitions",
+        partition_list,
+        search=_search,
+        plural="partitions",
+        key="p",
+        heading="Monitor",
+        shows=PARTITIONS,
+        searched="topics",
+        has_files=True,
+        as_of_now="The history of offsets and verdicts is not kept.",
+    ),
+    PageRoute(
+        "partition",
+        "partitions/<str:cluster>/<str:topic>/<int:partition>",
+        partition_detail,
+        parent="partitions",
+        as_of_now="Its offsets over time are of the range that you chose.",
+    ),
+    PageRoute("ask-replicas", "partitions/<str:cluster>/<str:topic>/<int:partition>/replicas", ask_replicas),
+)

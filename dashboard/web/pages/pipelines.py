@@ -1,4 +1,4 @@
-"""The flow of data: from applications through topics to groups and queries, and the pipelines in it."""
+"""Data flow: from applications through topics to groups and queries, and the pipelines in it."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
 from dashboard.flow import queries as flow_queries
 from dashboard.flow.queries import ClusterFlow
 from dashboard.history.audits import read_audits
-from dashboard.runtime.criteria import Name
+from dashboard.runtime.collector_names import EVERYTHING
+from dashboard.runtime.criteria import Name, Search
 from dashboard.web import page_context
-from dashboard.web.empty_state import why_empty
 from dashboard.web.flow.picture import FlowPicture, PipelineRow, flow_picture, path_name, pipeline_rows
 from dashboard.web.flow.proof import ProofPart, proof_part, proofs_line
 from dashboard.web.forms import lists as list_forms
+from dashboard.web.forms.chips import Filters
+from dashboard.web.list_pages import read_query, why_empty
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.routes import PageRoute
 from fenceline.flow.graph import Flow, FlowGap, FlowHealth
 from fenceline.flow.pipelines import Pipeline, find_pipelines
 from fenceline.flow.proof import PipelineProof, pipeline_proofs, proof_document
 from fenceline.flow.view import MOST_UNFOLDED, flow_around_nodes, fold_flow, search_flow
 from fenceline.formatting import count_noun, format_duration
-from fenceline.time_range import TimeRange
+from fenceline.history.time_range import TimeRange
 
 _MOST_GAPS = 50
 
@@ -34,11 +37,11 @@ class PipelinesQuery(list_forms.ListQuery):
     """The query string of the page."""
 
     cluster: Name = ""
-    #: A part of the name of a node, or of a group.
-    q: Name = ""
-    #: A node, as `topic:orders`: what leads to it, and what it leads to.
+    #: Part of the name of a node or of a group.
+    q: Search = ""
+    #: A node, as `topic:orders`: the page shows what it reads from and what reads from it.
     focus: Name = ""
-    #: Whether nodes of one prefix are folded where there are many.
+    #: Whether nodes with one prefix are folded where there are many.
     fold: Literal["", "no"] = ""
 
 
@@ -59,7 +62,7 @@ class ClusterPart:
     more_pipelines: int
     gaps: Sequence[FlowGap]
     more_gaps: int
-    #: How many nodes were folded into fewer, 0 where none were.
+    #: Number of nodes before folding, 0 where none were folded.
     folded: int
     edges: int
     proofs: Sequence[PipelineProof]
@@ -68,8 +71,8 @@ class ClusterPart:
 
 @signed_in
 def pipelines_page(request: HttpRequest) -> HttpResponse:
-    """Show how data flows in the range that the query string names."""
-    wanted = list_forms.read_request(request, PipelinesQuery)
+    """Show how data flows in the range of the query string."""
+    wanted = read_query(request, PipelinesQuery)
     shown = page_context.chrome_of(request).time_range.window()
     moved = now_ms(request) // flow_queries.STEP_MS if shown.live else 0
     return render_page(request, "pipelines/page", lambda: _read(request, wanted, shown), depends_on=moved)
@@ -77,15 +80,17 @@ def pipelines_page(request: HttpRequest) -> HttpResponse:
 
 @signed_in
 def pipeline_proof_file(request: HttpRequest) -> HttpResponse:
-    """Answer with what is proved of one pipeline as a JSON file."""
-    wanted = list_forms.read_request(request, ProofQuery)
+    """Answer with the proof of one pipeline as a JSON file."""
+    wanted = read_query(request, ProofQuery)
     if wanted.ignored:
         raise Http404("Unknown pipeline.")
     shown = page_context.chrome_of(request).time_range.window()
-    for each in flow_queries.read_flows(wanted.cluster, shown, now_ms=now_ms(request)):
-        for proof in _proofs(each, each.pipelines):
+    for cluster_flow in flow_queries.read_flows(wanted.cluster, shown, now_ms=now_ms(request)):
+        for proof in _proofs(cluster_flow, cluster_flow.pipelines):
             if str(proof.pipeline.end.id) == wanted.end:
-                return _file(proof_document(each.cluster, proof), f"proof-{each.cluster}.json")
+                return _file(
+                    proof_document(cluster_flow.cluster, proof), f"proof-{cluster_flow.cluster}.json"
+                )
     raise Http404("Unknown pipeline.")
 
 
@@ -95,31 +100,31 @@ def _file(document: Mapping[str, Any], name: str) -> HttpResponse:
     return answer
 
 
-def _proofs(of: ClusterFlow, found: Sequence[Pipeline]) -> Sequence[PipelineProof]:
-    audits = read_audits(settings.FENCELINE.audit_url, of.cluster)
-    return pipeline_proofs(found, of.observed, audits.manifests)
+def _proofs(flow: ClusterFlow, pipelines: Sequence[Pipeline]) -> Sequence[PipelineProof]:
+    audits = read_audits(settings.FENCELINE.audit_url, flow.cluster)
+    return pipeline_proofs(pipelines, flow.observed, audits.manifests)
 
 
 def _read(request: HttpRequest, wanted: PipelinesQuery, shown: TimeRange) -> Mapping[str, Any]:
     frame = page_context.chrome_of(request)
     flows = flow_queries.read_flows(frame.cluster, shown, now_ms=now_ms(request))
-    whole = [each.pipelines for each in flows]
+    whole = [flow.pipelines for flow in flows]
     problems = list(wanted.ignored)
-    if wanted.focus and not any(_has(each.flow, wanted.focus) for each in flows):
+    if wanted.focus and not any(_has(flow.flow, wanted.focus) for flow in flows):
         problems.append(f"focus “{list_forms.clip_value(wanted.focus)}” is no node of this flow")
         wanted = wanted.model_copy(update={"focus": ""})
     parts = [
-        _part(each, wanted, number, found)
-        for number, (each, found) in enumerate(zip(flows, whole, strict=True))
+        _part(flow, wanted, number, pipelines)
+        for number, (flow, pipelines) in enumerate(zip(flows, whole, strict=True))
     ]
     shown_any = any(part.picture for part in parts)
     return {
         "wanted": wanted,
-        "narrowed": bool(wanted.q or wanted.focus),
+        "clears": Filters(request.GET, wanted).clears(),
         "problems": problems,
         "shown": shown,
-        "headline": pipelines_headline([each for some in whole for each in some]),
-        "proofs_line": proofs_line([each for part in parts for each in part.proofs]),
+        "headline": pipelines_headline([pipeline for pipelines in whole for pipeline in pipelines]),
+        "proofs_line": proofs_line([proof for part in parts for proof in part.proofs]),
         "parts": parts,
         "several": len(parts) > 1,
         "limit": MOST_UNFOLDED,
@@ -137,16 +142,16 @@ def _part(of: ClusterFlow, wanted: PipelinesQuery, number: int, whole: Sequence[
         flow = flow_around_nodes(flow, [node for node in flow.nodes if str(node) == wanted.focus])
     if wanted.q:
         flow = search_flow(flow, wanted.q)
-    found = whole if flow is of.flow else find_pipelines(flow)
+    pipelines = whole if flow is of.flow else find_pipelines(flow)
     drawn = flow if wanted.fold == "no" else fold_flow(flow)
-    rows = pipeline_rows(of.cluster, found)
-    proofs = _proofs(of, found)
+    rows = pipeline_rows(of.cluster, pipelines)
+    proofs = _proofs(of, pipelines)
     audits = read_audits(settings.FENCELINE.audit_url, of.cluster)
     return ClusterPart(
         of,
         flow_picture(of.cluster, drawn, f"flow-{number}") if drawn.nodes else None,
         rows,
-        len(found) - len(rows),
+        len(pipelines) - len(rows),
         flow.gaps[:_MOST_GAPS],
         len(flow.gaps[_MOST_GAPS:]),
         len(flow.nodes) if len(drawn.nodes) < len(flow.nodes) else 0,
@@ -156,22 +161,37 @@ def _part(of: ClusterFlow, wanted: PipelinesQuery, number: int, whole: Sequence[
     )
 
 
-def pipelines_headline(found: Sequence[Pipeline]) -> str:
-    """Return how the pipelines are in one sentence: the worst one decides."""
-    if not found:
+def pipelines_headline(pipelines: Sequence[Pipeline]) -> str:
+    """Return the state of the pipelines in one sentence; the worst one decides."""
+    if not pipelines:
         return "No data flow was observed."
-    number = count_noun(len(found), "pipeline")
-    blocked = [each for each in found if each.health is FlowHealth.BLOCKED]
+    number = count_noun(len(pipelines), "pipeline")
+    blocked = [pipeline for pipeline in pipelines if pipeline.health is FlowHealth.BLOCKED]
     if blocked:
         more = f" and {len(blocked) - 1:,} more" if len(blocked) > 1 else ""
         return (
             f"{len(blocked):,} of {number} blocked, at {blocked[0].weakest}: {path_name(blocked[0])}{more}."
         )
-    unwell = [each for each in found if each.health is FlowHealth.WARNING]
+    unwell = [pipeline for pipeline in pipelines if pipeline.health is FlowHealth.WARNING]
     if unwell:
         return f"{number}, none blocked; {len(unwell):,} with a warning, at {unwell[0].weakest}."
-    slowest = max(found, key=lambda each: each.latency.p95_ms or 0.0)
+    slowest = max(pipelines, key=lambda pipeline: pipeline.latency.p95_ms or 0.0)
     known = slowest.latency.p95_ms
     words = f"; the slowest takes {format_duration(round(known))} end to end (p95)" if known else ""
-    unknown = sum(each.health is FlowHealth.UNKNOWN for each in found)
+    unknown = sum(pipeline.health is FlowHealth.UNKNOWN for pipeline in pipelines)
     return f"{number}, none blocked{f', {unknown:,} unknown' if unknown else ''}{words}."
+
+
+ROUTES = (
+    PageRoute(
+        "pipelines",
+        "pipelines",
+        pipelines_page,
+        plural="pipelines",
+        key="f",
+        heading="Monitor",
+        shows=EVERYTHING,
+        searched="applications, topics, groups, queries",
+    ),
+    PageRoute("pipeline-proof", "pipelines/proof.json", pipeline_proof_file),
+)

@@ -1,49 +1,47 @@
-"""Every streaming query: the list, and each query's own page."""
+"""Streaming queries: the list, and each query's own page."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from django.conf import settings
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 
-from dashboard.labels.query import state_label
+from dashboard.labels.query import STATE_LABELS, sink_words, state_label
 from dashboard.labels.status import StatusLabel
 from dashboard.models import Batch, FindingRecord, Query
+from dashboard.runtime.collector_names import QUERIES
 from dashboard.streaming import lag as reading
 from dashboard.streaming import queries as streaming_queries
 from dashboard.streaming.batch_state import chains_of, restart_safety_by_query
 from dashboard.streaming.registry import driver_of, state_now
-from dashboard.system import access, owners
-from dashboard.web import page_context
+from dashboard.system import owners
+from dashboard.web import addresses, page_context
 from dashboard.web import query_detail as one_query
-from dashboard.web.action_buttons import request_actor
-from dashboard.web.checkpoint_context import state_keys_context
-from dashboard.web.empty_state import why_empty
-from dashboard.web.errors import forbidden_page
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.forms.columns import Heading, table_columns
+from dashboard.web.forms.chips import Filters, plain_labels
+from dashboard.web.forms.columns import Heading
 from dashboard.web.headlines.queries import queries_headline, stuck_queries
+from dashboard.web.list_pages import CLUSTER, OWNER, clock_steps, list_view, of_known_cluster
 from dashboard.web.onboarding import attach_lines
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.routes import MOST_HITS, Hit, PageRoute
 from fenceline.owners import Owner
 from fenceline.spark.batch_chain import ChainLink
 from fenceline.spark.safe_to_restart import RestartSafety
 
-#: Countdowns end, and heartbeats fall due, without any change: a page is made anew so often.
-_PASSING_MS = 2_000
-#: How many of the queries that have a finding come first.
+#: Countdowns end and heartbeats fall due without a new revision, so a page is made anew this often.
+_passing = clock_steps(2_000)
+#: Maximum queries with a finding that are sorted first.
 _MOST_FIRST = 200
-_CLUSTER, _OWNER = "Cluster", "Owner"
 _HEADINGS: Sequence[Heading] = (
     ("Query", "name", "col-name", "asc"),
     ("State", "worst", "col-status", "asc"),
     ("Finding", "", "col-finding", ""),
-    (_CLUSTER, "", "col-cluster", ""),
+    (CLUSTER, "", "col-cluster", ""),
     ("Batch", "batch", "col-batch number", "desc"),
     ("Planned to checkpointed", "", "col-chain", ""),
     ("Last commit", "age", "col-age number", "asc"),
@@ -51,7 +49,7 @@ _HEADINGS: Sequence[Heading] = (
     ("Lag to LSO", "", "col-unread number", ""),
     ("Lag to end", "", "col-lag number", ""),
     ("Application", "", "col-application", ""),
-    (_OWNER, "", "col-owner", ""),
+    (OWNER, "", "col-owner", ""),
     ("On restart", "", "col-restart", ""),
     ("Safe to restart", "", "col-stop", ""),
 )
@@ -67,7 +65,7 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class QueryRow:
-    """One query: its newest batch and that one's chain, how fast and how far behind it is."""
+    """One query: its newest batch with that batch's chain, its rate and its lag."""
 
     of: Query
     newest: int | None
@@ -85,65 +83,42 @@ class QueryListQuery(list_forms.NumberedList, streaming_queries.SortedQueries):
 
 
 @signed_in
-def query_list(request: HttpRequest) -> HttpResponse:
-    """Show one page of the streaming queries that the query string asks for."""
-    wanted = list_forms.read_request(request, QueryListQuery)
-    passing = now_ms(request) // _PASSING_MS
-    return render_page(request, "queries/list", lambda: _list(request, wanted), depends_on=passing)
-
-
-@signed_in
+@of_known_cluster
 def query_detail(request: HttpRequest, cluster: str, ident: str) -> HttpResponse:
-    """Show how one query does from its offset log to the brokers, or that it is not known."""
-    if not any(row.name == cluster for row in page_context.chrome_of(request).clusters):
-        raise Http404(f"No cluster “{cluster}” is configured.")
-    passing = now_ms(request) // _PASSING_MS
+    """Show one query from its offset log to the brokers, or a 404 page."""
     return render_page(
         request,
         "queries/detail",
         lambda: one_query.query_context(request, cluster, ident),
-        depends_on=passing,
-    )
-
-
-@signed_in
-def query_state_keys(request: HttpRequest, cluster: str, ident: str) -> HttpResponse:
-    """Show the keys of a query's state that the job has read, to whoever may see them."""
-    if refused := access.missing_role(request_actor(request), access.STATE_KEYS):
-        return forbidden_page(request, refused)
-    row = streaming_queries.find_query(cluster, ident)
-    if row is None or not settings.FENCELINE.state_keys_url:
-        raise Http404("No state keys are configured for such a query.")
-    return render_page(
-        request, "queries/state_keys", lambda: state_keys_context(row), depends_on=now_ms(request)
+        depends_on=_passing(request),
     )
 
 
 def query_rows(
-    found: Sequence[Query],
+    queries: Sequence[Query],
     at_ms: int,
     findings: Mapping[tuple[int, str], FindingRecord] = MappingProxyType({}),
     lags: Mapping[int, reading.QueryLag] = MappingProxyType({}),
 ) -> Sequence[QueryRow]:
-    """Return queries as lists show them, each with its newest batch: in a dozen questions for all of them.
+    """Return queries as lists show them, each with its newest batch, in a dozen SQL queries for all.
 
     `findings` are by cluster's key and a query's id, `lags` by a query's key.
     """
-    lately = streaming_queries.recent_batches(found)
-    chains, safe = chains_of(found, now_ms=at_ms), restart_safety_by_query(found, at_ms)
+    lately = streaming_queries.recent_batches(queries)
+    chains, safe = chains_of(queries, now_ms=at_ms), restart_safety_by_query(queries, at_ms)
     return [
         QueryRow(
-            of=each,
-            newest=next((batch.batch_id for batch in reversed(lately.get(each.pk, ()))), None),
-            chain=chains.get(each.pk, ()),
-            rate=_rate(lately.get(each.pk, ())),
-            safe=safe[each.pk],
-            look=state_label(state_now(each, at_ms), driver_of(each, at_ms)),
-            lag=lags.get(each.pk),
-            owner=owners.of_query(each),
-            finding=findings.get((each.cluster_id, each.ident)),
+            of=query,
+            newest=next((batch.batch_id for batch in reversed(lately.get(query.pk, ()))), None),
+            chain=chains.get(query.pk, ()),
+            rate=_rate(lately.get(query.pk, ())),
+            safe=safe[query.pk],
+            look=state_label(state_now(query, at_ms), driver_of(query, at_ms)),
+            lag=lags.get(query.pk),
+            owner=owners.of_query(query),
+            finding=findings.get((query.cluster_id, query.ident)),
         )
-        for each in found
+        for query in queries
     ]
 
 
@@ -153,9 +128,10 @@ def _rate(lately: Sequence[Batch]) -> Rate:
     return Rate(points, rated[-1].processed_rate if rated else None)
 
 
-def _list(request: HttpRequest, wanted: QueryListQuery) -> Mapping[str, Any]:
+@list_view("queries/list", QueryListQuery, _HEADINGS, _passing)
+def query_list(request: HttpRequest, wanted: QueryListQuery) -> Mapping[str, Any]:
+    """Show one page of the streaming queries that match the query string."""
     frame = page_context.chrome_of(request)
-    several = len(frame.clusters) > 1 and not frame.cluster
     worst = frame.worst_findings("query")
     page = streaming_queries.query_page(
         wanted, page=wanted.page, size=wanted.size, first=list(worst)[:_MOST_FIRST]
@@ -164,30 +140,60 @@ def _list(request: HttpRequest, wanted: QueryListQuery) -> Mapping[str, Any]:
         streaming_queries.state_counts(frame.cluster),
         streaming_queries.sink_counts(frame.cluster),
     )
-    number = sum(sinks.values())
-    shown = {_CLUSTER: several, _OWNER: frame.has_owners}
-    headings = [each for each in _HEADINGS if shown.get(each[0], True)]
-    found = [row for row in frame.all_findings if row.subject.startswith("query:")]
-    lags = {pk: reading.query_lag(of) for pk, of in reading.query_sources(page.items).items()}
+    number, filters = sum(sinks.values()), Filters(request.GET, wanted)
+    used = {sink: number for sink, number in sinks.items() if number or sink == wanted.sink}
+    findings = [row for row in frame.all_findings if row.subject.startswith("query:")]
+    lags = {pk: reading.query_lag(source) for pk, source in reading.query_sources(page.items).items()}
     return {
-        "wanted": wanted,
-        "narrowed": wanted.narrowed,
         "page": page,
         "rows": query_rows(page.items, now_ms(request), worst, lags),
-        "columns": table_columns(headings, wanted.sort, descending=wanted.descending),
-        "states": states.items(),
-        "sinks": [(sink, n) for sink, n in sinks.items() if n or sink == wanted.sink],
+        "filters": [
+            filters.row("state", states, STATE_LABELS),
+            filters.row(
+                "sink", used, plain_labels({sink: sink_words(sink) for sink in used}), every="", words="sink"
+            ),
+        ]
+        if number or wanted.narrowed
+        else [],
         "number": number,
         "headline": queries_headline(
             number,
             states,
             stuck_queries(frame.cluster, now_ms(request)),
-            found,
+            findings,
             now_ms(request),
         ),
-        "sizes": list_forms.SIZES,
-        "several": several,
-        "empty": "" if page.items else ("none" if not number and not wanted.narrowed else "unmatched"),
-        "blind": why_empty(frame, narrowed=False) if not number else "",
         "how": attach_lines(request),
     }
+
+
+def _search(cluster: str, asked: str) -> Iterable[Hit]:
+    rows = streaming_queries.queries_after(
+        streaming_queries.QueryCriteria(cluster=cluster, q=asked), place=0, limit=MOST_HITS
+    )
+    for row in rows:
+        yield Hit(row.name or row.ident, addresses.query_of(row), f"{row.ident} · {row.cluster.name}")
+
+
+ROUTES = (
+    PageRoute(
+        "queries",
+        "queries",
+        query_list,
+        search=_search,
+        plural="Spark queries",
+        key="q",
+        heading="Monitor",
+        shows=QUERIES,
+        searched="queries",
+        has_files=True,
+        as_of_now="The history of states and lag is not kept.",
+    ),
+    PageRoute(
+        "query",
+        "queries/<str:cluster>/<text:ident>",
+        query_detail,
+        parent="queries",
+        as_of_now="Its batches are of the range that you chose.",
+    ),
+)

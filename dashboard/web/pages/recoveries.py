@@ -1,49 +1,52 @@
-"""Episodes: what was ended against its producer's wish, who waited, what was lost, when work went on."""
+"""Recoveries: aborted transactions with who waited, what was lost, and when work resumed."""
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from io import StringIO
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 
 from dashboard.actions import audit as action_audit
-from dashboard.labels.transition import TRANSITION_STYLES
+from dashboard.labels.status import OUTCOME_LABELS
+from dashboard.labels.transition import KIND_LABELS, TRANSITION_STYLES
 from dashboard.models import Recovery
 from dashboard.recoveries import queries as recovery_queries
+from dashboard.runtime.collector_names import RECOVERIES
 from dashboard.runtime.criteria import parameter_choices
+from dashboard.runtime.csv_text import csv_text
 from dashboard.system import owners
 from dashboard.web import page_context
-from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
+from dashboard.web.forms.chips import Filters
+from dashboard.web.list_pages import clock_steps, list_view, of_known_cluster
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.routes import PageRoute
 from dashboard.web.transaction_steps import TransactionStep
 from fenceline.facts import TransitionKind
 from fenceline.formatting import count_noun, format_duration
-from fenceline.recoveries import LostRecords, RecoveryOutcome
+from fenceline.losses.recoveries import LostRecords, RecoveryOutcome
 
 _ROWS = 50
 _DAY_MS = 86_400_000
-#: How many of those who waited a line of the list names.
+#: Maximum waiting groups that a row of the list names.
 _NAMED = 2
 _COLUMNS = ("topic", "partition", "first_offset", "last_offset", "records", "sure", "note")
 
 
 @dataclass(frozen=True, slots=True)
 class RecoveryRow:
-    """One episode; how long until readers were released and until somebody committed again."""
+    """One recovery with the time until readers were released and until a producer committed again."""
 
     of: Recovery
     release_ms: int | None
     resume_ms: int | None
-    #: Each group that waited, once.
+    #: The distinct groups that waited.
     waited: Sequence[str]
-    #: Aborted records; None where that is not known, and then why.
+    #: Aborted records; None where that is not known, with the reason in `lost_unknown`.
     lost: int | None
     #: "at least", "at most" or "".
     lost_bound: str
@@ -51,12 +54,12 @@ class RecoveryRow:
 
     @property
     def listed_names(self) -> Sequence[str]:
-        """Return the names that fit a line."""
+        """Return the names that fit a row."""
         return self.waited[:_NAMED]
 
     @property
     def more_names(self) -> int:
-        """Return how many more there are."""
+        """Return the number of names that do not fit a row."""
         return len(self.waited) - len(self.listed_names)
 
 
@@ -65,64 +68,61 @@ class RecoveryListQuery(list_forms.ListByInstant, recovery_queries.RecoveryCrite
 
 
 @signed_in
-def recovery_list(request: HttpRequest) -> HttpResponse:
-    """Show the newest episodes that the query string asks for."""
-    wanted = list_forms.read_request(request, RecoveryListQuery)
-    # What "in 24 h" means moves with the clock.
-    return render_page(
-        request, "recoveries/list", lambda: _list(request, wanted), depends_on=now_ms(request) // 60_000
-    )
-
-
-@signed_in
+@of_known_cluster
 def recovery_detail(request: HttpRequest, cluster: str, number: int) -> HttpResponse:
-    """Show one episode, or what it lost as CSV (`?format=csv`)."""
-    frame = page_context.chrome_of(request)
-    found = recovery_queries.find_recovery(cluster, number) if number < 2**63 else None
-    if found is None or not any(row.name == cluster for row in frame.clusters):
+    """Show one recovery, or its lost records as CSV (`?format=csv`)."""
+    recovery = recovery_queries.find_recovery(cluster, number) if number < 2**63 else None
+    if recovery is None:
         raise Http404("Unknown recovery.")
     if request.GET.get("format") == "csv":
-        return _csv(found)
-    return render_page(request, "recoveries/detail", lambda: _detail(found))
+        return _csv(recovery)
+    return render_page(request, "recoveries/detail", lambda: _detail(recovery))
 
 
-def row_of(found: Recovery) -> RecoveryRow:
-    """Return an episode as a line of a list."""
-    lost, bound = recovery_queries.lost_records(found)
+def row_of(recovery: Recovery) -> RecoveryRow:
+    """Return a recovery as a row of a list."""
+    lost, bound = recovery_queries.lost_records(recovery)
     return RecoveryRow(
-        found,
-        None if found.released_ms is None else max(0, found.released_ms - found.opened_ms),
-        None if found.resumed_ms is None else max(0, found.resumed_ms - found.opened_ms),
-        list(dict.fromkeys(wait.group for wait in recovery_queries.recovery_waits(found))),
+        recovery,
+        None if recovery.released_ms is None else max(0, recovery.released_ms - recovery.opened_ms),
+        None if recovery.resumed_ms is None else max(0, recovery.resumed_ms - recovery.opened_ms),
+        list(dict.fromkeys(wait.group for wait in recovery_queries.recovery_waits(recovery))),
         lost,
         bound,
-        "not known: see its page" if found.lost_complete else "the log is still being read",
+        "not known: see its page" if recovery.lost_complete else "the log is still being read",
     )
 
 
-def _list(request: HttpRequest, wanted: RecoveryListQuery) -> Mapping[str, Any]:
-    frame = page_context.chrome_of(request)
-    found, more = recovery_queries.newest_recoveries(wanted, before=wanted.before, limit=_ROWS)
+# "In 24 h" moves with the clock.
+@list_view("recoveries/list", RecoveryListQuery, depends_on=clock_steps(60_000))
+def recovery_list(request: HttpRequest, wanted: RecoveryListQuery) -> Mapping[str, Any]:
+    """Show the newest episodes that the query string asks for."""
+    frame, filters = page_context.chrome_of(request), Filters(request.GET, wanted)
+    recoveries, more = recovery_queries.newest_recoveries(wanted, before=wanted.before, limit=_ROWS)
     summary = recovery_queries.recovery_summary(frame.cluster, since_ms=now_ms(request) - _DAY_MS)
-    empty = "past" if wanted.before else why_empty(frame, narrowed=wanted.narrowed)
     return {
-        "wanted": wanted,
-        "narrowed": wanted.narrowed,
-        "rows": [row_of(each) for each in found],
+        "rows": [row_of(recovery) for recovery in recoveries],
         "next": list_forms.encode_place(more),
-        "outcomes": parameter_choices(RecoveryListQuery, "outcome"),
-        "causes": parameter_choices(RecoveryListQuery, "cause"),
-        "headline": _headline(frame, summary, len(found), more=more is not None),
+        "filters": [
+            filters.row(
+                "outcome",
+                parameter_choices(RecoveryListQuery, "outcome"),
+                OUTCOME_LABELS,
+                every="any outcome",
+            ),
+            filters.row(
+                "cause", parameter_choices(RecoveryListQuery, "cause"), KIND_LABELS, every="any cause"
+            ),
+        ],
+        "headline": _headline(frame, summary, len(recoveries), more=more is not None),
         "summary": summary,
-        "several": len(frame.clusters) > 1 and not frame.cluster,
-        "empty": "" if found else empty,
     }
 
 
 def _headline(
     frame: page_context.Chrome, summary: recovery_queries.RecoverySummary, number: int, *, more: bool
 ) -> str:
-    """Return what is still to be recovered, and how the rest went; of a range how much it has."""
+    """Return the open recoveries and the result of the others; for a past range, the number of recoveries."""
     if not frame.clusters:
         return "No cluster is configured."
     if frame.freshness.unseen:
@@ -140,86 +140,110 @@ def _headline(
     return "No recoveries in the last 24 h."
 
 
-def _detail(found: Recovery) -> Mapping[str, Any]:
-    lost = recovery_queries.written_records(found)
+def _detail(recovery: Recovery) -> Mapping[str, Any]:
+    lost = recovery_queries.written_records(recovery)
     return {
-        "row": row_of(found),
-        "cluster": found.cluster.name,
-        "steps": list(_steps(found)),
-        "waited": recovery_queries.recovery_waits(found),
-        "lost": [(each, recovery_queries.at_most(each)) for each in lost],
+        "row": row_of(recovery),
+        "cluster": recovery.cluster.name,
+        "steps": list(_steps(recovery)),
+        "waited": recovery_queries.recovery_waits(recovery),
+        "lost": [(records, recovery_queries.at_most(records)) for records in lost],
         "text": _text(lost),
-        "owner": owners.of_transaction(found.transactional_id),
-        "action": action_audit.cause_of(found),
-        "closed_after_ms": None if found.closed_ms is None else found.closed_ms - found.opened_ms,
+        "owner": owners.of_transaction(recovery.transactional_id),
+        "action": action_audit.cause_of(recovery),
+        "closed_after_ms": None if recovery.closed_ms is None else recovery.closed_ms - recovery.opened_ms,
     }
 
 
-def _steps(found: Recovery) -> Iterator[TransactionStep]:
-    """Yield the way of an episode: what was done, and what is still waited for."""
-    style = TRANSITION_STYLES[TransitionKind(found.cause)]
-    if found.begun_ms is not None:
-        yield TransactionStep("done", "Begun", f"producer id {found.producer_id}", at_ms=found.begun_ms)
-    cause = f"{style.means}; the verdict is {found.confidence}"
-    yield TransactionStep("done", f"Aborted: {style.words}", cause, at_ms=found.opened_ms)
-    if found.completed_ms is not None:
-        yield TransactionStep("done", "Abort markers sent", at_ms=found.completed_ms)
-    yield _released(found)
-    yield _resumed(found)
+def _steps(recovery: Recovery) -> Iterator[TransactionStep]:
+    """Yield the steps of a recovery: those done, and those still awaited."""
+    style = TRANSITION_STYLES[TransitionKind(recovery.cause)]
+    if recovery.begun_ms is not None:
+        yield TransactionStep("done", "Begun", f"producer id {recovery.producer_id}", at_ms=recovery.begun_ms)
+    cause = f"{style.means}; the verdict is {recovery.confidence}"
+    yield TransactionStep("done", f"Aborted: {style.words}", cause, at_ms=recovery.opened_ms)
+    if recovery.completed_ms is not None:
+        yield TransactionStep("done", "Abort markers sent", at_ms=recovery.completed_ms)
+    yield _released(recovery)
+    yield _resumed(recovery)
 
 
-def _released(found: Recovery) -> TransactionStep:
-    if found.released_ms is None:
-        if found.outcome == RecoveryOutcome.UNSEEN:
+def _released(recovery: Recovery) -> TransactionStep:
+    if recovery.released_ms is None:
+        if recovery.outcome == RecoveryOutcome.UNSEEN:
             return TransactionStep("ahead", "Whether consumers were unblocked was not seen")
-        if found.outcome == RecoveryOutcome.TOPIC_DELETED:
-            return TransactionStep("done", "Topic deleted", "its records are gone", at_ms=found.closed_ms)
-        return TransactionStep("waiting", "Waiting for the LSO to pass everywhere", since_ms=found.opened_ms)
-    took = format_duration(max(0, found.released_ms - found.opened_ms))
-    records = found.records_released
+        if recovery.outcome == RecoveryOutcome.TOPIC_DELETED:
+            return TransactionStep("done", "Topic deleted", "its records are gone", at_ms=recovery.closed_ms)
+        return TransactionStep(
+            "waiting", "Waiting for the LSO to pass everywhere", since_ms=recovery.opened_ms
+        )
+    took = format_duration(max(0, recovery.released_ms - recovery.opened_ms))
+    records = recovery.records_released
     which = f", {count_noun(records, 'offset')} became readable" if records is not None else ""
-    if found.release_noticed:
+    if recovery.release_noticed:
         noticed = f"noticed {took} after the abort{which}"
-        return TransactionStep("done", "Consumers unblocked by", noticed, at_ms=found.released_ms)
+        return TransactionStep("done", "Consumers unblocked by", noticed, at_ms=recovery.released_ms)
     return TransactionStep(
-        "done", "Consumers unblocked", f"{took} after the abort{which}", at_ms=found.released_ms
+        "done", "Consumers unblocked", f"{took} after the abort{which}", at_ms=recovery.released_ms
     )
 
 
-def _resumed(found: Recovery) -> TransactionStep:
-    if found.resumed_ms is not None:
-        by = found.resumed_by if len(found.resumed_by) <= 80 else f"{found.resumed_by[:80]}…"
-        took = format_duration(max(0, found.resumed_ms - found.opened_ms))
+def _resumed(recovery: Recovery) -> TransactionStep:
+    if recovery.resumed_ms is not None:
+        by = recovery.resumed_by if len(recovery.resumed_by) <= 80 else f"{recovery.resumed_by[:80]}…"
+        took = format_duration(max(0, recovery.resumed_ms - recovery.opened_ms))
         return TransactionStep(
-            "done", "Committed again", f"{took} after the abort, by {by}", at_ms=found.resumed_ms
+            "done", "Committed again", f"{took} after the abort, by {by}", at_ms=recovery.resumed_ms
         )
-    if found.outcome == RecoveryOutcome.OPEN:
+    if recovery.outcome == RecoveryOutcome.OPEN:
         return TransactionStep(
             "waiting", "Waiting for the id, or its application, to commit again", "for at most 10 min"
         )
-    if found.outcome == RecoveryOutcome.TOPIC_DELETED:
+    if recovery.outcome == RecoveryOutcome.TOPIC_DELETED:
         return TransactionStep("ahead", "Not followed: the topic was deleted")
     return TransactionStep("ahead", "No commit observed")
 
 
 def _text(lost: Sequence[LostRecords]) -> str:
-    """Ranges that can be read again, as lines to copy: `topic partition first last`."""
+    """Return the ranges that can be read again, one per line: `topic partition first last`."""
     return "\n".join(
-        f"{each.topic} {each.partition} {each.first} {each.last}"
-        for each in lost
-        if each.last is not None and not each.deleted
+        f"{records.topic} {records.partition} {records.first} {records.last}"
+        for records in lost
+        if records.last is not None and not records.deleted
     )
 
 
-def _csv(found: Recovery) -> HttpResponse:
-    """Return what was lost for a program: no topic holds what a spreadsheet would calculate with."""
-    out = StringIO()
-    lines = csv.writer(out, lineterminator="\r\n")
-    lines.writerow(_COLUMNS)
-    for each in recovery_queries.written_records(found):
-        sure = "true" if each.sure else "false"
-        lines.writerow([each.topic, each.partition, each.first, each.last, each.records, sure, each.note])
-    response = HttpResponse(out.getvalue(), content_type="text/csv; charset=utf-8")
-    response.headers["Content-Disposition"] = f'attachment; filename="lost-{found.pk}.csv"'
+def _csv(recovery: Recovery) -> HttpResponse:
+    """Return the lost records as CSV."""
+    rows = [
+        (
+            records.topic,
+            records.partition,
+            records.first,
+            records.last,
+            records.records,
+            records.sure,
+            records.note,
+        )
+        for records in recovery_queries.written_records(recovery)
+    ]
+    response = HttpResponse(csv_text([_COLUMNS, *rows]), content_type="text/csv; charset=utf-8")
+    response.headers["Content-Disposition"] = f'attachment; filename="lost-{recovery.pk}.csv"'
     response.headers["Cache-Control"] = "no-store"
     return response
+
+
+ROUTES = (
+    PageRoute(
+        "recoveries",
+        "recoveries",
+        recovery_list,
+        parent="events",
+        shows=RECOVERIES,
+        searched="transactional ids",
+        has_files=True,
+        is_ranged=True,
+        plural="recoveries",
+    ),
+    PageRoute("recovery", "recoveries/<str:cluster>/<int:number>", recovery_detail, parent="recoveries"),
+)

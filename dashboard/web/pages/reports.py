@@ -19,20 +19,23 @@ from dashboard.runtime.criteria import Name
 from dashboard.web import page_context
 from dashboard.web.charts import figures as charts
 from dashboard.web.forms import lists as list_forms
+from dashboard.web.forms.chips import Filters
 from dashboard.web.forms.time_ranges import PageRange
+from dashboard.web.list_pages import read_query
 from dashboard.web.rendering import render_page, signed_in
-from fenceline import histograms
+from dashboard.web.routes import PageRoute
 from fenceline.facts import ABORTS, TransitionKind
 from fenceline.formatting import count_noun
-from fenceline.reports import Manifest, ReportFigures, sum_figures
+from fenceline.history.reports import Manifest, ReportFigures, sum_figures
+from fenceline.series import histograms
 
-#: How many days a page shows that is Live: the newest of which there are reports.
+#: A Live page shows the newest days with reports, at most this many.
 _LIVE_DAYS = 30
-#: What ids are ranked by, with its words.
+#: Figures that rank the ids, with their words.
 RANKS = {"commits": "commits", "aborts": "aborts", "epochs": "epochs used"}
 _APPLICATIONS, _IDS = 50, 20
 _DAY_MS = 86_400_000
-#: The connector that goes with the Spark which this version is tested with.
+#: The connector for the Spark version that this release is tested with.
 _CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0"
 _CAUSES = tuple(kind for kind in NOTABLE if kind in ABORTS)
 
@@ -56,29 +59,29 @@ class ReportRow:
 
     @property
     def abort_causes(self) -> Sequence[tuple[TransitionKind, int]]:
-        """Return how often each cause of an abort, the worst first."""
+        """Return the number of aborts by cause, the worst first."""
         return [(kind, n) for kind in _CAUSES if (n := self.figures.counts.get(kind, 0)) > 0]
 
     @property
     def aborted_percent(self) -> float | None:
-        """Return how many of its transactions ended without their records, in percent."""
+        """Return the percentage of its transactions that were aborted, None where no transaction ended."""
         ended = self.figures.commits + self.figures.aborts
         return 100 * self.figures.aborts / ended if ended > 0 else None
 
     @property
     def open_times(self) -> Sequence[float | None]:
-        """Return p50, p95 and p99 of begin to decision."""
+        """Return p50, p95 and p99 of the time from begin to decision."""
         return [histograms.quantile(self.figures.open_times, q) for q in (0.5, 0.95, 0.99)]
 
     @property
     def marker_times(self) -> Sequence[float | None]:
-        """Return p50 and p99 of decision to the last marker."""
+        """Return p50 and p99 of the time from decision to the last marker."""
         return [histograms.quantile(self.figures.marker_times, q) for q in (0.5, 0.99)]
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What the reports hold of a range of days."""
+class RangeReport:
+    """The figures of a range of days, or why they could not be read."""
 
     days: Sequence[Day] = ()
     busiest: Busiest = field(default_factory=Busiest)
@@ -87,7 +90,7 @@ class Found:
 
 @signed_in
 def report_page(request: HttpRequest) -> HttpResponse:
-    """Show what the job has found of one cluster, or exactly how to run it."""
+    """Show the reports of one cluster, or the command that makes them."""
     cluster = page_cluster(request)
     standing = (
         parquet.report_status(settings.FENCELINE.history_url, cluster) if is_configured() else ReportStatus()
@@ -107,7 +110,7 @@ def is_configured() -> bool:
 
 
 def page_cluster(request: HttpRequest) -> str:
-    """Return the cluster of the page: reports are of one each. "" where none is configured."""
+    """Return the cluster of the page: a report is of one cluster. "" where none is configured."""
     frame = page_context.chrome_of(request)
     return frame.cluster or (frame.clusters[0].name if frame.clusters else "")
 
@@ -128,55 +131,56 @@ def _day(at_ms: int) -> date:
 
 
 def _shown(request: HttpRequest, cluster: str, standing: ReportStatus) -> Mapping[str, Any]:
-    wanted, manifest = list_forms.read_request(request, ReportQuery), standing.manifest
-    found, first, last = Found(trouble=standing.trouble), "", ""
+    wanted, manifest = read_query(request, ReportQuery), standing.manifest
+    ranged, first, last = RangeReport(trouble=standing.trouble), "", ""
     if manifest is not None:
         first, last = day_range(manifest, page_context.chrome_of(request).time_range)
-        found = _find(manifest, first, last, wanted)
-    rows = _rows(found.days, first, last)
-    whole = sum_figures(each.figures for each in found.days)
+        ranged = _find(manifest, first, last, wanted)
+    rows = _rows(ranged.days, first, last)
+    whole = sum_figures(day.figures for day in ranged.days)
     shown: dict[str, Any] = {
         "wanted": wanted,
+        "clears": Filters(request.GET, wanted).clears(),
         "ranks": RANKS,
         "rank_words": RANKS[wanted.by],
         "of_cluster": cluster,
         "manifest": manifest,
         "configured": is_configured(),
-        "trouble": found.trouble,
-        "headline": _headline(found, manifest, whole, wanted, cluster, f"from {first} to {last}"),
+        "trouble": ranged.trouble,
+        "headline": _headline(ranged, manifest, whole, wanted, cluster, f"from {first} to {last}"),
         "newest": parquet.last_day(manifest) if manifest else "",
         "whole": ReportRow("", "", whole),
         "rows": rows[:_APPLICATIONS],
         "more": len(rows) - _APPLICATIONS,
         "busiest": [
-            ReportRow(each.transactional_id, each.application, each.figures) for each in found.busiest.items
+            ReportRow(busy.transactional_id, busy.application, busy.figures) for busy in ranged.busiest.items
         ],
-        "ids": found.busiest,
+        "ids": ranged.busiest,
         "first": first,
         "last": last,
         "strange": _strange(manifest),
     }
-    return {**shown, **_chart(found.days, first, last), **_how(cluster)}
+    return {**shown, **_chart(ranged.days, first, last), **_how(cluster)}
 
 
-def _find(manifest: Manifest, first: str, last: str, wanted: ReportQuery) -> Found:
+def _find(manifest: Manifest, first: str, last: str, wanted: ReportQuery) -> RangeReport:
     url = settings.FENCELINE.history_url
     days = parquet.application_days(url, manifest, first, last)
     if isinstance(days, ReportTrouble):
-        return Found(trouble=days)
+        return RangeReport(trouble=days)
     if wanted.application:
-        days = [each for each in days if each.application == wanted.application]
+        days = [day for day in days if day.application == wanted.application]
     busiest = parquet.busiest_ids(
         url, manifest, first, last, application=wanted.application, by=wanted.by, most=_IDS
     )
-    return Found(trouble=busiest) if isinstance(busiest, ReportTrouble) else Found(days, busiest)
+    return RangeReport(trouble=busiest) if isinstance(busiest, ReportTrouble) else RangeReport(days, busiest)
 
 
 def _rows(days: Sequence[Day], first: str, last: str) -> Sequence[ReportRow]:
     """Return each application with its sums, those with the most ended transactions first."""
     by_name: dict[str, list[Day]] = {}
-    for each in days:
-        by_name.setdefault(each.application, []).append(each)
+    for day in days:
+        by_name.setdefault(day.application, []).append(day)
     rows = [
         ReportRow(name, name, sum_figures(day.figures for day in mine), _steps(mine, first, last))
         for name, mine in by_name.items()
@@ -185,7 +189,7 @@ def _rows(days: Sequence[Day], first: str, last: str) -> Sequence[ReportRow]:
 
 
 def _steps(days: Sequence[Day], first: str, last: str) -> Sequence[int]:
-    ended = {each.day: each.figures.commits + each.figures.aborts for each in days}
+    ended = {day.day: day.figures.commits + day.figures.aborts for day in days}
     return [ended.get(day, 0) for day in _between(first, last)]
 
 
@@ -195,18 +199,18 @@ def _between(first: str, last: str) -> Sequence[str]:
 
 
 def _chart(days: Sequence[Day], first: str, last: str) -> Mapping[str, Any]:
-    """Return commits and aborts by day, as a figure, in words and as a table."""
+    """Return commits and aborts by day as a figure, in words and as a table."""
     if not days:
         return {"chart": None}
     by_day: dict[str, list[ReportFigures]] = {}
-    for each in days:
-        by_day.setdefault(each.day, []).append(each.figures)
+    for day in days:
+        by_day.setdefault(day.day, []).append(day.figures)
     sums = [(day, sum_figures(by_day.get(day, ()))) for day in _between(first, last)]
-    figure = charts.activity_strip([Bucket(_start_ms(day), _DAY_MS, each.counts) for day, each in sums])
+    figure = charts.activity_strip([Bucket(_start_ms(day), _DAY_MS, figures.counts) for day, figures in sums])
     figure["layout"]["xaxis"]["hoverformat"] = "%b %d"
-    whole = sum_figures(each for _, each in sums)
+    whole = sum_figures(figures for _, figures in sums)
     words = f"By day: {count_noun(whole.commits, 'commit')}, {count_noun(whole.aborts, 'abort')}."
-    lines = [ReportRow(day, "", each) for day, each in reversed(sums) if each.counts]
+    lines = [ReportRow(day, "", figures) for day, figures in reversed(sums) if figures.counts]
     return {"chart": figure, "chart_words": words, "lines": lines}
 
 
@@ -215,7 +219,7 @@ def _start_ms(day: str) -> int:
 
 
 def _headline(
-    found: Found,
+    ranged: RangeReport,
     manifest: Manifest | None,
     whole: ReportFigures,
     wanted: ReportQuery,
@@ -224,8 +228,8 @@ def _headline(
 ) -> str:
     if not cluster:
         return "No cluster is configured."
-    if found.trouble is not None:
-        return f"{found.trouble.what}."
+    if ranged.trouble is not None:
+        return f"{ranged.trouble.what}."
     if manifest is None:
         return "Reports are not configured."
     ended = whole.commits + whole.aborts
@@ -238,14 +242,14 @@ def _headline(
 
 
 def _strange(manifest: Manifest | None) -> Sequence[tuple[str, int, int, int, str]]:
-    """Return what could not be decoded: reason, how many, where the first lies, what is wrong with it."""
+    """Return what could not be decoded: reason, number, partition and offset of the first, its problem."""
     if manifest is None:
         return ()
     return [(reason, n, *manifest.strange[reason]) for reason, n in sorted(manifest.undecoded.items())]
 
 
 def _how(cluster: str) -> Mapping[str, Any]:
-    """Return the command that makes these reports, whole, for this cluster."""
+    """Return the whole command that makes this cluster's reports."""
     config = settings.FENCELINE
     properties = config.clusters[cluster].properties if cluster in config.clusters else {}
     url = config.history_url.rstrip("/") or "s3a://bucket/fenceline-history"
@@ -258,8 +262,8 @@ def _how(cluster: str) -> Mapping[str, Any]:
         f"  --output {url}",
         f"  --checkpoint {url}-checkpoint",
     ]
-    if any(each.application for each in config.owners):
-        names = (shlex.quote(f"{each.match}={each.application}") for each in config.owners)
+    if any(owner.application for owner in config.owners):
+        names = (shlex.quote(f"{owner.match}={owner.application}") for owner in config.owners)
         lines += [f"  --application {name}" for name in names]
     if secured != "PLAINTEXT":
         lines.append(f"  --kafka security.protocol={secured} @secret.args")
@@ -270,3 +274,6 @@ def _how(cluster: str) -> Mapping[str, Any]:
         "history_url": config.history_url,
         "suggested_url": url,
     }
+
+
+ROUTES = (PageRoute("reports", "reports", report_page, plural="reports", key="r", heading="Admin"),)

@@ -1,4 +1,4 @@
-"""Play a failure: every scene of the sandbox, and how the last one went. Elsewhere there is no such page."""
+"""Play a failure: every scene of the sandbox, and the result of the last one. No other place has the page."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from dashboard.system.access import actor_of
 from dashboard.system.scenes import SceneBoard
 from dashboard.web.errors import error_note, flash_refusal, forbidden_page
 from dashboard.web.rendering import action_view, render_page, signed_in
+from dashboard.web.routes import PageRoute
 
 
 @signed_in
 def scene_list(request: HttpRequest) -> HttpResponse:
-    """Show every scene, and how the one that was asked for last is going."""
+    """Show every scene and the progress of the newest run."""
     board, problem = _board(), error_note(request)
     # The clusters' revision does not count runs.
     moves = (board.model_dump_json(), problem)
@@ -26,7 +27,7 @@ def scene_list(request: HttpRequest) -> HttpResponse:
 
 @action_view
 def play_scene(request: HttpRequest) -> HttpResponse:
-    """Have a scene played and show the page, with the reason if it was refused."""
+    """Request a scene and show the page, with the reason if it was refused."""
     board, actor = _board(), actor_of(request, "page")
     if refused := access.permission_refusal(actor, access.SCENES):
         return forbidden_page(request, refused)
@@ -52,3 +53,15 @@ def _list(request: HttpRequest, board: SceneBoard, problem: str) -> Mapping[str,
         "cannot_play": access.permission_refusal(actor_of(request, "page"), access.SCENES),
         "problem": problem,
     }
+
+
+ROUTES = (
+    PageRoute(
+        "scenes",
+        "scenes",
+        scene_list,
+        parent="system",
+        as_of_now="Which scenes were played is in the audit log.",
+    ),
+    PageRoute("scene-play", "scenes/play", play_scene),
+)

@@ -1,4 +1,4 @@
-"""The sign-in page, for the admin as well; what is locked is answered with how long and what to do."""
+"""The sign-in page, also for the admin; a locked sign-in is told for how long and what to do."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SignIn(LoginView):
     template_name = "sign_in/login.html"
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Check the password when it is its turn; 429 where too many wait."""
+        """Check one password at a time; answer 429 where too many wait."""
         try:
             with sign_in_limits.password_turn(sign_in_limits.axes_address(request)):
                 return super().post(request, *args, **kwargs)
@@ -36,14 +36,14 @@ class SignIn(LoginView):
             return _refused(request, words, _BUSY_S)
 
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
-        """Add who is signed in already and may not open what they asked for."""
+        """Add whether a signed-in user asked for the admin and may not open it."""
         context = super().get_context_data(**kwargs)
         asked_admin = context["next"].startswith(reverse("admin:index"))
         return context | {"not_allowed": asked_admin and self.request.user.is_authenticated}
 
 
 def admin_sign_in(request: HttpRequest) -> HttpResponse:
-    """Lead to the sign-in page, whatever was sent: the admin checks no password by itself."""
+    """Redirect to the sign-in page: the admin checks no password by itself."""
     return redirect_to_login(request.GET.get("next") or reverse("admin:index"))
 
 

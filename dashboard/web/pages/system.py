@@ -1,4 +1,4 @@
-"""What Fenceline itself sees and does: clusters, collectors, leases, positions, gaps, versions."""
+"""Fenceline's own state: clusters, collectors, leases, positions, gaps, versions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import connection
@@ -17,16 +17,18 @@ from django.http import HttpRequest, HttpResponse
 
 from dashboard.models import Collector, GapRecord, Position
 from dashboard.runtime import visibility
-from dashboard.runtime.collector_names import RECONCILE
+from dashboard.runtime.collector_names import CHECKPOINTS, RECONCILE
 from dashboard.system import access
 from dashboard.system.metrics import own_version
 from dashboard.web import action_buttons, page_context
 from dashboard.web.pages.overview import collector_states
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.routes import PageRoute
+from fenceline.formatting import count_noun
 from fenceline.kafka.reconcile import format_agreement
 
-#: Libraries whose version decides how brokers, pages or jobs behave.
+#: Libraries whose version affects brokers, pages or jobs.
 _LIBRARIES = (
     "django",
     "channels",
@@ -41,7 +43,7 @@ _LIBRARIES = (
 
 @dataclass(frozen=True, slots=True)
 class TopicProgress:
-    """How far one internal topic of a cluster was read."""
+    """Read progress of one internal topic of a cluster."""
 
     cluster: str
     name: str
@@ -49,13 +51,13 @@ class TopicProgress:
 
     @property
     def records_behind(self) -> int:
-        """Return the records between the positions and the end, as far as is known."""
+        """Return the records between the positions and the end, where both are known."""
         return sum(max(0, row.end_offset - row.next_offset) for row in self.partitions)
 
 
 @dataclass(frozen=True, slots=True)
 class ReconciliationCheck:
-    """How far one cluster's rows agree with its coordinators' lists, and what polling costs it."""
+    """Agreement of one cluster's rows with its coordinators' lists, and the cost of polling it."""
 
     cluster: str
     words: str
@@ -67,9 +69,18 @@ class ReconciliationCheck:
     unseen: Sequence[str]
 
 
+class CheckpointRootView(NamedTuple):
+    """A root of checkpoints, and the folders below it that are not searched."""
+
+    cluster: str
+    root: str
+    #: "" where all folders are searched.
+    skipped: str
+
+
 @signed_in
 def system_page(request: HttpRequest) -> HttpResponse:
-    """Show what is watched, who watches it, and what could not be seen."""
+    """Show the watched clusters, their collectors, and what could not be read."""
     return render_page(request, "system/page", lambda: _read(request), depends_on=collector_states(request))
 
 
@@ -85,6 +96,7 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
         "limits": settings.FENCELINE.limits.as_mapping(),
         "retention": settings.FENCELINE.retention.as_mapping(),
         "checks": list(_checks(names, frame.freshness.collectors, now_ms(request))),
+        "roots": list(_roots(names, frame.freshness.collectors)),
         "topics": _topics(visibility.topic_positions(frame.cluster)),
         "gaps": [*visibility.noun_visibility(frame.cluster).gaps, *_closed(frame.cluster)],
         "versions": component_versions(),
@@ -93,10 +105,27 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
     }
 
 
+def _roots(names: Sequence[str], collectors: Sequence[Collector]) -> Iterator[CheckpointRootView]:
+    """Yield the configured roots of checkpoints, with the folders that their last search skipped."""
+    details = {row.cluster.name: row.detail for row in collectors if row.name == CHECKPOINTS}
+    for configured in settings.FENCELINE.checkpoints:
+        if configured.cluster in names:
+            skipped = details.get(configured.cluster, {}).get("skipped", {})
+            # The collector reports a root without its last slash.
+            folders = skipped.get(configured.root.rstrip("/") or configured.root, ())
+            yield CheckpointRootView(
+                configured.cluster, configured.root, "; ".join(_skipped(*folder) for folder in folders)
+            )
+
+
+def _skipped(name: str, number: int, example: str) -> str:
+    return f"{count_noun(number, 'folder')} {name}, as {example}"
+
+
 def _checks(
     names: Sequence[str], collectors: Sequence[Collector], now_ms: int
 ) -> Iterator[ReconciliationCheck]:
-    """Yield, for each cluster, how its rows hold against its coordinators and what all collectors cost it."""
+    """Yield, for each cluster, how far rows and coordinators agree and what all collectors cost it."""
     for name in names:
         rows = [row for row in collectors if row.cluster.name == name]
         if rows:
@@ -115,7 +144,7 @@ def _checks(
 
 
 def _agreement(detail: Mapping[str, Any]) -> str:
-    """Return how far the tail and the coordinators agree, in words; from the full list where there is one."""
+    """Return how far tail and coordinators agree, in words; from the full list where there is one."""
     if detail.get("alone"):
         return "known from lists alone"
     for which in ("", "open_"):
@@ -125,9 +154,9 @@ def _agreement(detail: Mapping[str, Any]) -> str:
 
 
 def _cost(rows: Sequence[Collector], minute: int) -> tuple[int, int]:
-    """Return the requests, and the milliseconds of waiting for them, of all collectors in one minute."""
-    found = [cost for row in rows for cost in row.costs if cost[0] == minute]
-    return sum(cost[1] for cost in found), sum(cost[2] for cost in found)
+    """Return the requests of all collectors in one minute, and the milliseconds of waiting for them."""
+    costs = [cost for row in rows for cost in row.costs if cost[0] == minute]
+    return sum(cost[1] for cost in costs), sum(cost[2] for cost in costs)
 
 
 def _closed(cluster: str) -> Sequence[GapRecord]:
@@ -141,9 +170,9 @@ def _topics(rows: Sequence[Position]) -> Sequence[TopicProgress]:
 
 @cache
 def component_versions() -> Sequence[tuple[str, str]]:
-    """Return name and version of Fenceline, of what it runs on, and of the libraries that decide its ways."""
-    found = [("Fenceline", own_version()), ("Python", platform.python_version()), _database()]
-    return [*found, *((name, _version(name)) for name in _LIBRARIES)]
+    """Return name and version of Fenceline, of its runtime, and of the libraries that affect it."""
+    versions = [("Fenceline", own_version()), ("Python", platform.python_version()), _database()]
+    return [*versions, *((name, _version(name)) for name in _LIBRARIES)]
 
 
 def _database() -> tuple[str, str]:
@@ -159,3 +188,16 @@ def _version(name: str) -> str:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return "not installed"
+
+
+ROUTES = (
+    PageRoute(
+        "system",
+        "system",
+        system_page,
+        plural="system",
+        key="s",
+        heading="Admin",
+        as_of_now="Events name the blind spots of the range that you chose.",
+    ),
+)

@@ -1,70 +1,80 @@
-"""Every transactional id: the list, and each one's own page."""
+"""Transactional ids: the list, and each one's own page."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 
+from dashboard.engines.flink_jobs import decision_of
+from dashboard.engines.queries import producer_connector
 from dashboard.evaluation import blocking, finding_queries
 from dashboard.history import queries as history_queries
 from dashboard.models import Action, FindingRecord, Transaction, TransitionRecord
+from dashboard.models.transactions import NAME
 from dashboard.recoveries import queries as recovery_queries
 from dashboard.runtime import visibility
+from dashboard.runtime.collector_names import TRANSACTIONS
 from dashboard.runtime.criteria import parameter_choices
 from dashboard.streaming import batches as streaming_batches
-from dashboard.streaming.engines import producer_connector
-from dashboard.streaming.flink_jobs import decision_of
 from dashboard.system import owners
 from dashboard.transactions import attributions
 from dashboard.transactions import queries as transaction_queries
 from dashboard.transactions.added_offsets import transaction_offsets
 from dashboard.transactions.producers import observed_application, producer_identity
-from dashboard.web import action_buttons, page_context, state_diagram, transaction_steps, transaction_timeline
+from dashboard.web import (
+    action_buttons,
+    addresses,
+    page_context,
+    state_diagram,
+    transaction_steps,
+    transaction_timeline,
+)
 from dashboard.web.charts import figures as charts
-from dashboard.web.empty_state import why_empty
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.forms.columns import table_columns
+from dashboard.web.forms.chips import Filters, marked_labels
 from dashboard.web.headlines.detail import DetailHeadline
 from dashboard.web.headlines.transaction import expired_headline, transaction_headline
+from dashboard.web.list_pages import CLUSTER, OWNER, list_view, of_known_cluster, unknown_row
 from dashboard.web.pages.recoveries import row_of
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.routes import MOST_HITS, Hit, PageRoute
 from dashboard.web.subject_history import events_url
-from fenceline.connect.debezium import topics_of_heartbeat
 from fenceline.decode import text
-from fenceline.explanations import explain_transition
+from fenceline.engines.connect.debezium import topics_of_heartbeat
 from fenceline.facts import Severity, TransactionState, Transition, TransitionReason
 from fenceline.kafka.commits import TOPIC as OFFSETS
 from fenceline.owners import Owner
 from fenceline.plans.plan import Act
+from fenceline.text.explanations import explain_transition
 
-#: How often a page checks whether a timeout has passed meanwhile.
+_ABOVE = "\U0010ffff"
+#: A page checks this often whether a timeout has passed.
 _PASSING_MS = 15_000
-_LONGEST_ASKED = 200
-#: How many episodes of an id its page shows.
+#: Maximum recoveries on the page of an id.
 _EPISODES = 10
-#: Over which time an application's usual durations are taken.
+#: The period for an application's usual durations.
 _DAY_MS = 86_400_000
-#: How many partitions of a transaction its page shows one by one.
+#: Maximum partitions on the page of a transaction.
 _MOST_PLACES = 50
-#: How many notable transitions of an id its page shows.
+#: Maximum notable transitions on the page of an id.
 _NOTABLE_SHOWN = 20
-#: How many of the ids that have a finding come first.
+#: Maximum ids with a finding that are sorted first.
 _MOST_FIRST = 200
-_CLUSTER, _OWNER, _WAITING = "Cluster", "Owner", "Waiting"
-#: Words, sort key, class, and the direction that puts the interesting end first.
+_WAITING = "Waiting"
+#: Words, sort key, class, and the first direction of sorting.
 _COLUMNS = (
     ("State", "state", "col-state", "asc"),
     ("Transactional id", "id", "col-name", "asc"),
     ("Finding", "attention", "col-finding", "asc"),
-    (_CLUSTER, "", "col-cluster", ""),
+    (CLUSTER, "", "col-cluster", ""),
     ("Open for", "started", "col-age number", "asc"),
     ("Application", "", "col-application", ""),
-    (_OWNER, "", "col-owner", ""),
+    (OWNER, "", "col-owner", ""),
     ("Producer id", "producer", "col-producer number", "asc"),
     ("Epoch", "epoch", "col-epoch number", "desc"),
     (_WAITING, "", "col-waiting number", ""),
@@ -76,7 +86,7 @@ _COLUMNS = (
 
 @dataclass(frozen=True, slots=True)
 class TransactionLine:
-    """One id of the list: its worst finding, its owner, and whether a fence of it may be planned."""
+    """One id of the list: its worst finding, its owner, and whether the user may plan a fence."""
 
     of: Transaction
     finding: FindingRecord | None
@@ -86,11 +96,11 @@ class TransactionLine:
 
 @dataclass(frozen=True, slots=True)
 class RecentTransition:
-    """One of the last transitions of an id, and the evidence for it."""
+    """One recent transition of an id, and the evidence for it."""
 
     transition: Transition
     evidence: str
-    #: Our action that caused it, None for every other.
+    #: The Fenceline action that caused it, None for every other cause.
     action: Action | None
 
 
@@ -106,21 +116,16 @@ class TransactionListQuery(list_forms.NumberedList, transaction_queries.SortedTr
     """The query string of the list."""
 
 
-@signed_in
-def transaction_list(request: HttpRequest) -> HttpResponse:
-    """Show one page of the transactional ids that the query string asks for."""
-    wanted = list_forms.read_request(request, TransactionListQuery)
-    # A filter by age lets rows in as time passes, without any change.
-    ageing = now_ms(request) if wanted.min_age_s is not None else 0
-    return render_page(request, "transactions/list", lambda: _list(request, wanted), depends_on=ageing)
+def _ageing(request: HttpRequest, wanted: TransactionListQuery) -> int:
+    """Return the clock where a filter by age lets rows in as time passes, else 0."""
+    return now_ms(request) if wanted.min_age_s is not None else 0
 
 
 @signed_in
+@of_known_cluster
 def transaction_detail(request: HttpRequest, cluster: str, transactional_id: str) -> HttpResponse:
-    """Show what is known of one transactional id, or that it is not known."""
-    if not any(row.name == cluster for row in page_context.chrome_of(request).clusters):
-        raise Http404(f"No cluster “{cluster}” is configured.")
-    # A timeout passes without any change.
+    """Show one transactional id, or a 404 page."""
+    # A timeout passes without a new revision.
     passing = now_ms(request) // _PASSING_MS
     return render_page(
         request,
@@ -130,45 +135,37 @@ def transaction_detail(request: HttpRequest, cluster: str, transactional_id: str
     )
 
 
-def _list(request: HttpRequest, wanted: TransactionListQuery) -> Mapping[str, Any]:
-    frame = page_context.chrome_of(request)
-    several = len(frame.clusters) > 1 and not frame.cluster
-    # Who waits is asked for open transactions alone: of a page of them in three queries.
+@list_view("transactions/list", TransactionListQuery, _COLUMNS, _ageing)
+def transaction_list(request: HttpRequest, wanted: TransactionListQuery) -> Mapping[str, Any]:
+    """Show one page of the transactional ids that match the query string."""
+    # Waiting readers are read for open transactions only: three SQL queries for a page.
     waiting = wanted.only_open
-    shown = {_CLUSTER: several, _OWNER: frame.has_owners, _WAITING: waiting}
-    headings = [each for each in _COLUMNS if shown.get(each[0], True)]
-    found = frame.worst_findings("transaction")
+    findings = page_context.chrome_of(request).worst_findings("transaction")
     page = transaction_queries.transaction_page(
-        wanted, now_ms=now_ms(request), page=wanted.page, size=wanted.size, first=list(found)[:_MOST_FIRST]
+        wanted, now_ms=now_ms(request), page=wanted.page, size=wanted.size, first=list(findings)[:_MOST_FIRST]
     )
     select = action_buttons.row_selection(request, Act.FENCE, "Fence producers…")
-    lines = [_line(row, found, can_select=select is not None) for row in page.items]
-    last = (page.number - 1) * page.size + len(page.items)
+    lines = [_line(row, findings, can_select=select is not None) for row in page.items]
+    states = parameter_choices(TransactionListQuery, "state")
+    marks = marked_labels(state for state in states if state != "open")
     return {
-        "wanted": wanted,
         "page": page,
-        "lines": lines,
+        "rows": lines,
         "select": select if any(line.can_select for line in lines) else None,
-        "ends_early": page.number == page.pages and last < page.total,
         "unsorted": "" if page.sorted else wanted.sort,
-        "first": (page.number - 1) * page.size + 1,
-        "last": last,
-        "columns": table_columns(headings, wanted.sort, descending=wanted.descending),
-        "states": parameter_choices(TransactionListQuery, "state"),
-        "sizes": list_forms.SIZES,
-        "several": several,
+        "without": () if waiting else (_WAITING,),
+        "filters": [Filters(request.GET, wanted).row("state", states, marks)],
         "waiting": waiting,
         "waits": blocking.waits_of(page.items) if waiting else {},
-        "empty": "" if page.items else why_empty(frame, narrowed=wanted.narrowed),
     }
 
 
 def _line(
-    row: Transaction, found: Mapping[tuple[int, str], FindingRecord], *, can_select: bool
+    row: Transaction, findings: Mapping[tuple[int, str], FindingRecord], *, can_select: bool
 ) -> TransactionLine:
     return TransactionLine(
         row,
-        found.get((row.cluster_id, row.transactional_id)),
+        findings.get((row.cluster_id, row.transactional_id)),
         owners.of_transaction(row.transactional_id),
         can_select and row.state == TransactionState.ONGOING,
     )
@@ -185,11 +182,7 @@ def _detail(request: HttpRequest, cluster: str, transactional_id: str) -> Mappin
     if gone is not None:
         headline = expired_headline(gone.life.expired_ms)
         return {"row": None, "kept": gone, "headline": headline, **_lived(request, cluster, gone, None)}
-    # No name longer than a line belongs into a sentence.
-    shown = transactional_id
-    if len(shown) > _LONGEST_ASKED:
-        shown = f"{shown[:_LONGEST_ASKED]}…"
-    return {"cluster": cluster, "asked": text.escape_bytes(shown.encode()), "status": 404}
+    return unknown_row(cluster, transactional_id)
 
 
 def _headline(
@@ -210,24 +203,24 @@ def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
     """Return the contents of the newest record of an id."""
     partitions = transaction_queries.partitions_of(row)
     findings = finding_queries.open_findings(row.cluster.name, f"transaction:{row.transactional_id}")
-    found = blocking.waits_of([row])[row.pk]
+    waits = blocking.waits_of([row])[row.pk]
     owner = owners.of_transaction(row.transactional_id)
     behind = {**_producer(row), "flink": decision_of(row, now_ms=now_ms(request))}
     is_plain = not behind["producer"] and not behind["flink"]
-    places = blocking.transaction_partitions(row, found, most=_MOST_PLACES + 1)
+    places = blocking.transaction_partitions(row, waits, most=_MOST_PLACES + 1)
     return {
-        "waits": found,
+        "waits": waits,
         "places": places[:_MOST_PLACES],
         "more_places": len(places) > _MOST_PLACES,
-        "candidates": blocking.candidate_groups(row, found),
-        "offsets_wait": [each for each in found.waiting if each.pending],
+        "candidates": blocking.candidate_groups(row, waits),
+        "offsets_wait": [offsets for offsets in waits.waiting if offsets.pending],
         "owner": owner,
         "named": observed_application(row, owner) if is_plain else None,
         "written_for": streaming_batches.written_for(row.cluster_id, row.transactional_id),
         **behind,
         "findings": action_buttons.finding_cards(request, findings),
-        "offers": action_buttons.of_transaction(request, row, found.pins),
-        "tone": next((found.severity for found in findings if found.severity != Severity.INFO), ""),
+        "offers": action_buttons.of_transaction(request, row, waits.pins),
+        "tone": next((finding.severity for finding in findings if finding.severity != Severity.INFO), ""),
         "machine": state_diagram.draw_diagrams(row.state),
         "partitions": [part for part in partitions if part.topic != OFFSETS],
         "offsets": [part for part in partitions if part.topic == OFFSETS],
@@ -236,20 +229,20 @@ def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
 
 
 def _producer(row: Transaction) -> Mapping[str, Any]:
-    """Return who is behind an id, and of a Connect task what a worker reports of its connector."""
+    """Return the producer of an id, and for a Connect task what a worker reports of its connector."""
     producer = producer_identity(row.cluster_id, row.transactional_id)
     if producer is None or "connector" not in dict(producer.parts):
         return {"producer": producer}
-    found = producer_connector(row.cluster_id, producer)
-    topics = found.debezium if found else None
+    connector = producer_connector(row.cluster_id, producer)
+    topics = connector.debezium if connector else None
     topics = topics or topics_of_heartbeat(part.topic for part in transaction_queries.partitions_of(row))
-    return {"producer": producer, "connector": found, "debezium": topics}
+    return {"producer": producer, "connector": connector, "debezium": topics}
 
 
 def _lived(
     request: HttpRequest, cluster: str, kept: history_queries.TransactionHistory, row: Transaction | None
 ) -> Mapping[str, Any]:
-    """Return what happened to an id so far, and how long that usually takes."""
+    """Return the history of an id, and the usual durations."""
     now, recent = now_ms(request), kept.life.recent
     asked = page_context.chrome_of(request).time_range
     shown = None if asked.is_live else asked.window()
@@ -271,10 +264,10 @@ def _lived(
     )
     broker = None if row is None else blocking.coordinator_brokers([row]).get(row.pk)
     newest = transaction_timeline.newest_transaction(
-        recent, [history_queries.transition_of(each) for each in notable]
+        recent, [history_queries.transition_of(record) for record in notable]
     )
     lines = _recent(cluster, kept)
-    actions = {each.transition.offset: attributions.action_words(each.action) for each in lines}
+    actions = {line.transition.offset: attributions.action_words(line.action) for line in lines}
     return {
         "broker": broker,
         "steps": _steps(row, newest, broker, actions) if row is not None else (),
@@ -283,13 +276,13 @@ def _lived(
         "chart_words": transaction_timeline.timeline_summary(bars, marks),
         "recent": lines,
         "usual": usual,
-        "own": next((each for each in usual if each.whose == transaction_timeline.THIS), None),
-        "notable": [TransitionRow(each, history_queries.verdict_evidence(each)) for each in events],
+        "own": next((durations for durations in usual if durations.whose == transaction_timeline.THIS), None),
+        "notable": [TransitionRow(record, history_queries.verdict_evidence(record)) for record in events],
         "ranged": shown is not None,
         "events_url": events_url(cluster, kept.transactional_id),
         "episodes": [
-            row_of(each)
-            for each in recovery_queries.of_id(cluster, kept.key, limit=_EPISODES, time_range=shown)
+            row_of(recovery)
+            for recovery in recovery_queries.of_id(cluster, kept.key, limit=_EPISODES, time_range=shown)
         ],
     }
 
@@ -299,13 +292,15 @@ def _recent(cluster: str, kept: history_queries.TransactionHistory) -> Sequence[
     actions = attributions.of_transitions(cluster, kept.key, recent)
     pairs = zip(recent, actions, strict=True)
     return [
-        RecentTransition(each, explain_transition(each, attributions.action_words(action)), action)
-        for each, action in pairs
+        RecentTransition(
+            transition, explain_transition(transition, attributions.action_words(action)), action
+        )
+        for transition, action in pairs
     ]
 
 
 def _last_fence(row: Transaction | None, recent: Sequence[RecentTransition]) -> Action | None:
-    """The fence of ours after which no producer has come back, None where that is not so."""
+    """Return our fence after which no producer has come back, None where that does not apply."""
     last = recent[0] if recent else None
     if row is None or row.state != TransactionState.EMPTY or last is None:
         return None
@@ -348,3 +343,35 @@ def _raw(row: Transaction, partitions: Sequence[Any]) -> dict[str, Any]:
     facts["partitions"] = {part.topic: list(part.partitions) for part in partitions}
     facts["transactional_id_bytes"] = len(text.unescape_text(row.transactional_id))
     return facts
+
+
+def _search(cluster: str, asked: str) -> Iterable[Hit]:
+    for of in visibility.clusters_named(cluster):
+        rows = Transaction.objects.filter(cluster=of).alias(name=NAME)
+        rows = rows.filter(name__gte=asked, name__lt=asked + _ABOVE).order_by("name")
+        for name, state in rows.values_list("transactional_id", "state")[:MOST_HITS]:
+            yield Hit(name, addresses.transaction_url(of.name, name), f"{state} · {of.name}")
+
+
+ROUTES = (
+    PageRoute(
+        "transactions",
+        "transactions",
+        transaction_list,
+        search=_search,
+        plural="transactions",
+        key="t",
+        heading="Monitor",
+        shows=TRANSACTIONS,
+        searched="transactional ids",
+        has_files=True,
+        as_of_now="The history of transactional ids' states is not kept.",
+    ),
+    PageRoute(
+        "transaction",
+        "transactions/<str:cluster>/<text:transactional_id>",
+        transaction_detail,
+        parent="transactions",
+        as_of_now="Its event history is of the range that you chose.",
+    ),
+)

@@ -1,4 +1,4 @@
-"""Figures over time of one subject: the chart, its table twin, and what is not known, for its page."""
+"""Figures over time of one subject, for its page: the chart, its table, and the holes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fenceline.formatting import format_duration
 from fenceline.series.points import GROUP, PARTITION, Extent, SeriesKind
 from fenceline.series.reading import HoleReason, SeriesReading, SeriesStep
 
-#: So many rows the table twin of a chart has, and so many holes are named.
+#: Maximum rows of a chart's table, and maximum named holes.
 _ROWS, _HOLES = 60, 5
 #: Gaps that the page itself explains; they are not in the list of gaps.
 _BEGINS = (HoleReason.NOT_RECORDED, HoleReason.NOT_KEPT)
@@ -27,15 +27,15 @@ _BEGINS = (HoleReason.NOT_RECORDED, HoleReason.NOT_KEPT)
 
 @dataclass(frozen=True, slots=True)
 class SeriesView:
-    """What a page shows of a series."""
+    """A series on a page."""
 
     figure: Figure | None
     words: str
     headings: Sequence[str]
-    #: Newest first: the begin of a step, and its cells.
+    #: Newest first: the start of a step, and its cells.
     rows: Sequence[tuple[int, Sequence[str]]]
     step: str
-    #: Since when there is history, where the range begins before; None where all of it is.
+    #: The start of history, where the range begins before it; else None.
     kept_since_ms: int | None
     holes: Sequence[ExplainedHole]
     more_holes: int
@@ -52,7 +52,7 @@ class _Look:
 
 
 def series_context(request: HttpRequest, cluster_id: int, kind: SeriesKind, name: str) -> Mapping[str, Any]:
-    """Return what the page of a subject shows of its figures over the page's range."""
+    """Return the context of a subject's figures over the page's range."""
     shown = page_context.chrome_of(request).time_range.window()
     subject = series_queries.read_series(cluster_id, kind, name, shown, now_ms=now_ms(request))
     return {"series": _view(cluster_id, subject), "shown": shown}
@@ -62,7 +62,7 @@ def _view(cluster_id: int, subject: SubjectReading) -> SeriesView:
     reading, look = subject.reading, _LOOKS[subject.kind]
     steps = reading.steps
     rows = [(step.at_ms, look.cells(step)) for step in reversed(reading.rows(_ROWS))]
-    holes = [each for each in explained_holes(cluster_id, subject) if each.why not in _BEGINS]
+    holes = [hole for hole in explained_holes(cluster_id, subject) if hole.why not in _BEGINS]
     begins = [hole for hole in reading.holes if hole.reason in _BEGINS]
     return SeriesView(
         figure=look.figure(reading) if steps else None,

@@ -10,7 +10,7 @@ from dashboard.history import event_lanes
 from dashboard.history import queries as history_queries
 from dashboard.history.buckets import Bucket
 from dashboard.history.event_lanes import ClusterReading, TimelineLanes
-from dashboard.history.events import EventPage
+from dashboard.history.events import EventMarks
 from dashboard.incidents import queries as incident_queries
 from dashboard.labels.event import event_label
 from dashboard.labels.rule import rule_label
@@ -21,13 +21,13 @@ from dashboard.web.charts.event_figure import BatchBar, LaneMark, LaneSpan, Pane
 from dashboard.web.forms.lists import clip_value
 from fenceline.facts import TransitionKind
 from fenceline.formatting import count_noun, format_duration
+from fenceline.history.time_range import TimeRange
+from fenceline.history.timeline import EventSource, TimelineEvent
 from fenceline.series.points import APPLICATION, GROUP
 from fenceline.series.reading import HoleReason
-from fenceline.time_range import TimeRange
-from fenceline.timeline import EventSource, TimelineEvent
 
 _SPANS = 40
-#: Lengths of a chart's steps in seconds: the first that makes at most so many of a range.
+#: Lengths of a chart's steps in seconds: the first with few enough steps in the range is used.
 _STEPS_S = (60, 300, 900, 3_600, 7_200, 21_600, 86_400, 604_800)
 _MOST_STEPS, _MOST_ROWS = 180, 48
 _FENCES = frozenset({TransitionKind.TAKEOVER, TransitionKind.ADMIN_FENCE})
@@ -38,13 +38,13 @@ _LANES = {
     EventSource.ACTION: "actions",
     EventSource.RECOVERY: "recoveries",
 }
-#: A chart of so many lanes is high, of so many very high.
+#: From this number of lanes on a chart is high, or very high.
 _HIGH, _VERY_HIGH = 9, 14
 
 
 @dataclass(frozen=True, slots=True)
 class FigureColumn:
-    """A column of the table: what it is, where that has a page, and a figure for each row."""
+    """A column of the table: its heading, its page, and a figure for each row."""
 
     heading: str
     url: str
@@ -60,10 +60,10 @@ class FigureTable:
 
 
 def timeline_context(
-    cluster: str, application: str, shown: TimeRange, found: EventPage, at_ms: int
+    cluster: str, application: str, shown: TimeRange, events: EventMarks, at_ms: int
 ) -> Mapping[str, Any]:
-    """Return the lanes of the whole range: a page of the list of events is a part of it."""
-    marks = [mark for event in found.items if (mark := _mark(event))]
+    """Return the lanes of the whole range: marks are the newest of each lane."""
+    marks = [mark for event in events.items if (mark := _mark(event))]
     lanes = event_lanes.read_lanes(cluster, application, shown, now_ms=at_ms)
     spans = [*_incidents(cluster, shown, at_ms), *_open(lanes, shown, at_ms)]
     commits = _commits(cluster, application, shown)
@@ -74,7 +74,7 @@ def timeline_context(
     return {
         "chart": drawn.figure,
         "chart_words": _words(lanes, spans, marks),
-        "chart_cut": found.items[-1].at_ms if found.next and found.items else None,
+        "chart_cut": events.complete_since_ms,
         "chart_height": "very-high" if drawn.height > _VERY_HIGH else "high" if drawn.height > _HIGH else "",
         "chart_table": _table(lanes, commits, shown),
         "chart_kept_since_ms": _kept_since(lanes),
@@ -111,7 +111,7 @@ def _open(lanes: TimelineLanes, shown: TimeRange, at_ms: int) -> Sequence[LaneSp
 
 
 def _mark(event: TimelineEvent) -> LaneMark | None:
-    """Return an event's mark; folded ones have none, nor have incidents, which are bars."""
+    """Return an event's mark; folded events and incidents, which are bars, have none."""
     if event.source is EventSource.INCIDENT or event.count:
         return None
     look = event_label(event)
@@ -139,30 +139,30 @@ def _commits(cluster: str, application: str, shown: TimeRange) -> Sequence[Bucke
 
 
 def step_seconds(shown: TimeRange, most: int) -> int:
-    """Return the length of the steps of a range in seconds, of which there are at most so many."""
+    """Return the length in seconds of a range's steps, up to a maximum of steps."""
     length_s = shown.length_ms // 1_000
     return next((step for step in _STEPS_S if length_s <= step * most), _STEPS_S[-1])
 
 
 def _panels(lanes: TimelineLanes, commits: Sequence[Bucket], shown: TimeRange) -> Sequence[Panel]:
-    """Return the figures of which there are any."""
+    """Return the figures that have data."""
     several = len(lanes.backlog) > 1
-    found = []
-    if any(each.subject.reading.runs for each in lanes.backlog):
-        named = [(each.cluster if several else "", each.subject.reading) for each in lanes.backlog]
-        found.append(event_figure.backlog_panel(named))
+    panels = []
+    if any(line.subject.reading.runs for line in lanes.backlog):
+        named = [(line.cluster if several else "", line.subject.reading) for line in lanes.backlog]
+        panels.append(event_figure.backlog_panel(named))
     if lanes.lag:
-        found.append(
+        panels.append(
             event_figure.lag_panel(
-                [(clip_value(each.subject.name), each.subject.reading) for each in lanes.lag]
+                [(clip_value(line.subject.name), line.subject.reading) for line in lanes.lag]
             )
         )
     if lanes.batches.batches:
-        bars = [BatchBar(each, _batch_words(each), _batch_url(each)) for each in lanes.batches.batches]
-        found.append(event_figure.batch_panel(bars, from_ms=shown.from_ms, to_ms=shown.to_ms))
+        bars = [BatchBar(batch, _batch_words(batch), _batch_url(batch)) for batch in lanes.batches.batches]
+        panels.append(event_figure.batch_panel(bars, from_ms=shown.from_ms, to_ms=shown.to_ms))
     if any(bucket.counts for bucket in commits):
-        found.append(event_figure.commit_panel(commits))
-    return found
+        panels.append(event_figure.commit_panel(commits))
+    return panels
 
 
 def _batch_words(batch: Batch) -> str:
@@ -174,13 +174,13 @@ def _batch_url(batch: Batch) -> str:
 
 
 def _words(lanes: TimelineLanes, spans: Sequence[LaneSpan], marks: Sequence[LaneMark]) -> str:
-    """Return the lanes in a sentence, for who does not see them."""
+    """Return the lanes in a sentence, for those who cannot see them."""
     opened = len(lanes.open_too_long)
     numbers = {"incident": len(spans) - opened, "long transaction": opened, "event": len(marks)}
     words = [count_noun(number, noun) for noun, number in numbers.items() if number]
-    if worst := max((each.subject.worst for each in lanes.backlog), default=0):
+    if worst := max((line.subject.worst for line in lanes.backlog), default=0):
         words.append(f"at most {worst:,} blocked offsets")
-    words += [f"{clip_value(each.subject.name)} at most {each.subject.worst:,} behind" for each in lanes.lag]
+    words += [f"{clip_value(line.subject.name)} at most {line.subject.worst:,} behind" for line in lanes.lag]
     if lanes.batches.batches:
         slowest = max(batch.duration_ms or 0 for batch in lanes.batches.batches)
         words.append(f"the slowest batch took {format_duration(slowest)}")
@@ -188,12 +188,12 @@ def _words(lanes: TimelineLanes, spans: Sequence[LaneSpan], marks: Sequence[Lane
 
 
 def _kept_since(lanes: TimelineLanes) -> int | None:
-    """Return since when there are figures, where the range begins before."""
+    """Return the start of the figures, where the range begins before it."""
     begins = [
         hole.to_ms
-        for each in lanes.backlog
-        if each.subject.kept_since_ms is not None
-        for hole in each.subject.reading.holes
+        for line in lanes.backlog
+        if line.subject.kept_since_ms is not None
+        for hole in line.subject.reading.holes
         if hole.reason in (HoleReason.NOT_RECORDED, HoleReason.NOT_KEPT)
     ]
     return max(begins, default=None)
@@ -205,16 +205,16 @@ def _table(lanes: TimelineLanes, commits: Sequence[Bucket], shown: TimeRange) ->
     step_ms = span_ms * -(-len(commits) // _MOST_ROWS)
     starts = range(commits[0].start_ms, shown.to_ms, step_ms)
     columns = [
-        *(_series_column("Blocked backlog", "", each, APPLICATION.lead, starts) for each in lanes.backlog),
+        *(_series_column("Blocked backlog", "", line, APPLICATION.lead, starts) for line in lanes.backlog),
         *(
             _series_column(
-                f"Lag of {clip_value(each.subject.name)}",
-                addresses.group_url(each.cluster, each.subject.name),
-                each,
+                f"Lag of {clip_value(line.subject.name)}",
+                addresses.group_url(line.cluster, line.subject.name),
+                line,
                 GROUP.lead,
                 starts,
             )
-            for each in lanes.lag
+            for line in lanes.lag
         ),
         FigureColumn("Slowest batch", "", _slowest(lanes.batches.batches, starts)),
         FigureColumn("Commits", "", _commit_counts(commits, starts)),
@@ -223,24 +223,24 @@ def _table(lanes: TimelineLanes, commits: Sequence[Bucket], shown: TimeRange) ->
     return FigureTable(columns, rows)
 
 
-def _series_column(heading: str, url: str, each: ClusterReading, column: int, starts: range) -> FigureColumn:
-    highs = each.subject.reading.highs(column, starts)
+def _series_column(heading: str, url: str, line: ClusterReading, column: int, starts: range) -> FigureColumn:
+    highs = line.subject.reading.highs(column, starts)
     return FigureColumn(heading, url, ["—" if high is None else f"{high:,}" for high in highs])
 
 
 def _slowest(batches: Sequence[Batch], starts: range) -> Sequence[str]:
-    found = [0] * len(starts)
+    longest = [0] * len(starts)
     for batch in batches:
         n = ((batch.started_ms or 0) - starts.start) // starts.step
-        if 0 <= n < len(found):
-            found[n] = max(found[n], batch.duration_ms or 0)
-    return [format_duration(ms) if ms else "—" for ms in found]
+        if 0 <= n < len(longest):
+            longest[n] = max(longest[n], batch.duration_ms or 0)
+    return [format_duration(ms) if ms else "—" for ms in longest]
 
 
 def _commit_counts(commits: Sequence[Bucket], starts: range) -> Sequence[str]:
-    found = [0] * len(starts)
+    counts = [0] * len(starts)
     for bucket in commits:
         n = (bucket.start_ms - starts.start) // starts.step
-        if 0 <= n < len(found):
-            found[n] += bucket.counts.get(TransitionKind.COMMIT, 0)
-    return [f"{number:,}" for number in found]
+        if 0 <= n < len(counts):
+            counts[n] += bucket.counts.get(TransitionKind.COMMIT, 0)
+    return [f"{number:,}" for number in counts]

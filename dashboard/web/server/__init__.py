@@ -1,1 +1,1 @@
-"""What requests and sockets pass before any page: limits, hosts, headers, origins."""
+"""Middleware and protocols in front of every page: limits, hosts, headers, origins."""

@@ -1,7 +1,7 @@
-"""How much of a request's body is taken, and for how long it is waited for, before Django sees the request.
+"""Limits of size and time for the body of a request, before Django sees the request.
 
-Django reads a body whole before any view runs, whoever sent it. Here it is bounded by path: what listeners
-post may be large, and only with a token that may post; all else is small. Refusals are problems (RFC 9457).
+Django reads a whole body before any view runs, whoever sent it. Limits depend on the path: posts of listeners
+may be large, with a token that may post; all others are small. Refusals are problems (RFC 9457).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any, TypeAlias
 
 from dashboard.runtime.problems import PROBLEM_TYPE, problem_body
 
-#: Until a whole body has to be there. Listeners give up after 10 s.
+#: Maximum time until a body is complete. Listeners give up after 10 s.
 BODY_S = 30.0
-#: For how long what still comes of a refused body is read and dropped, so that its sender gets the answer.
+#: The rest of a refused body is read and dropped for this long, so that its sender gets the answer.
 LINGER_S = 2.0
-#: Bodies up to this size are always taken: signing in works while others fill the lanes.
+#: Bodies up to this size are always accepted: users can sign in while the lanes are full.
 SMALL_BYTES = 64 * 2**10
 RETRY_AFTER_S = 5
 
@@ -31,7 +31,7 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class _RefusedBody(Exception):
-    """A body is not taken: the status, and why in words for whoever sends it."""
+    """A body was refused: the status and the reason for its sender."""
 
     def __init__(self, status: HTTPStatus, why: str) -> None:
         super().__init__(why)
@@ -53,14 +53,14 @@ class Lane:
 
 @dataclass(slots=True)
 class _Body:
-    """What has been read of one body, and what of it counts in its lane."""
+    """The bytes read of one body, and those that count in its lane."""
 
     lane: Lane
     size: int = 0
     counted: int = 0
 
     def grow(self, more: int) -> None:
-        """Count what has arrived; raises `_RefusedBody` for too much of it, or too much beside the others."""
+        """Count received bytes; raises `_RefusedBody` when the body or its lane exceeds its limit."""
         self.size += more
         _fit(self.size, self.lane)
         if self.size > SMALL_BYTES:
@@ -77,10 +77,10 @@ class _Body:
 
 
 class BodyLimits:
-    """An ASGI application around another: reads the bodies of its HTTP requests, within bounds.
+    """ASGI middleware that reads the bodies of HTTP requests within limits.
 
-    `may_post` takes an Authorization header and decides whether a body of the ingest lane is read at all;
-    who may not gets the answer of the application to an empty body.
+    `may_post` decides by the Authorization header whether a body of the ingest lane is read. Without
+    permission the application answers as to an empty body.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class BodyLimits:
         self._app, self._small, self._ingest, self._may_post = app, small, ingest, may_post
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, or refuse its body."""
+        """Answer a request or refuse its body."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -111,7 +111,7 @@ class BodyLimits:
 
 
 async def _read(body: _Body, receive: Receive) -> deque[bytes]:
-    """Return a body's chunks; raises `_RefusedBody` when it is too large or too slow, `_Gone`."""
+    """Return the chunks of a body; raises `_RefusedBody` for a large or slow one, `_Gone`."""
     chunks: deque[bytes] = deque()
     try:
         async with asyncio.timeout(BODY_S):
@@ -130,7 +130,7 @@ async def _read(body: _Body, receive: Receive) -> deque[bytes]:
 
 
 def _replay(chunks: deque[bytes], receive: Receive) -> Receive:
-    """Return what an application receives: the chunks, each given away once, then what comes after them."""
+    """Return the `receive` of an application: first the chunks, then later messages."""
 
     async def replayed() -> Message:
         if not chunks:
@@ -142,7 +142,7 @@ def _replay(chunks: deque[bytes], receive: Receive) -> Receive:
 
 
 async def _disconnect(receive: Receive) -> Message:
-    """Wait until the client goes away; drop what it still sends of a body that nobody reads."""
+    """Wait until the client disconnects; drop the rest of an unread body."""
     message = await receive()
     while message["type"] == "http.request":
         message = await receive()
@@ -150,7 +150,7 @@ async def _disconnect(receive: Receive) -> Message:
 
 
 async def _refuse(refused: _RefusedBody, receive: Receive, send: Send) -> None:
-    """Send a problem, and close the connection when the client has had the time to read it."""
+    """Send a problem, and close the connection after the client had time to read it."""
     status, body = refused.status, problem_body(refused.status, str(refused))
     headers = [
         (b"content-type", PROBLEM_TYPE.encode()),

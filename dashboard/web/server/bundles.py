@@ -1,7 +1,7 @@
-"""Scripts, styles and icons as browsers load them: one file per kind of page, compressed, kept for ever.
+"""Bundles of scripts, styles and icons: one file per kind of page, compressed, cached for ever.
 
-A bundle is files of `dashboard/static` one after another, so that the sources stay small and nothing is
-built before a start. Its address names a digest of its content: what is at that address never changes.
+A bundle concatenates files of `dashboard/static` at the first request, so that no build step is needed. Its
+address contains a digest of its content: the content of an address never changes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from django.urls import reverse
 from django.utils.cache import patch_vary_headers
 from django.views.decorators.http import require_safe
 
-#: Name -> files, in the order in which a browser must read them.
+#: Files by bundle, in the order of execution.
 BUNDLES = {
     "app.css": tuple(
         f"css/{name}.css"
@@ -29,7 +29,7 @@ BUNDLES = {
             "print",
         )
     ),
-    # Runs before the first paint, and is all that may hold it up.
+    # Runs before the first paint; no other script delays it.
     "theme.js": ("js/theme.js",),
     "app.js": (
         "vendor/htmx-2.0.11.min.js",
@@ -61,7 +61,7 @@ _FOR_EVER = "public, max-age=31536000, immutable"
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """What is sent: as it is, and as gzip."""
+    """The content of a bundle, plain and as gzip."""
 
     content: bytes
     compressed: bytes
@@ -76,7 +76,7 @@ def bundle_url(name: str) -> str:
 
 @cache
 def bundle_of(name: str) -> Bundle:
-    """Return a bundle as its files were at the first call; raises KeyError for an unknown name."""
+    """Return a bundle with the content of the first call; raises KeyError for an unknown name."""
     suffix = name.rpartition(".")[2]
     content = _BETWEEN[suffix].join(_read(BUNDLES[name]))
     return Bundle(
@@ -89,7 +89,7 @@ def bundle_of(name: str) -> Bundle:
 
 @require_safe
 def serve_bundle(request: HttpRequest, name: str) -> HttpResponse:
-    """Answer with a bundle. Only the address of this very content may be kept."""
+    """Answer with a bundle. Only the address with its digest may be cached."""
     if name not in BUNDLES:
         raise Http404("Unknown file.")
     bundle = bundle_of(name)
@@ -106,7 +106,7 @@ def serve_bundle(request: HttpRequest, name: str) -> HttpResponse:
 
 
 def _read(files: Sequence[str]) -> Sequence[bytes]:
-    found = {name: finders.find(name) for name in files}
-    if missing := [name for name, path in found.items() if path is None]:
+    paths = {name: finders.find(name) for name in files}
+    if missing := [name for name, path in paths.items() if path is None]:
         raise FileNotFoundError(f"no static file {missing[0]}")
-    return [Path(str(path)).read_bytes() for path in found.values()]
+    return [Path(str(path)).read_bytes() for path in paths.values()]

@@ -1,7 +1,7 @@
 """uvicorn's HTTP protocol with limits that it has no options for: `--http
 dashboard.web.server.http_protocol:Protocol`.
 
-A connection that sends no whole header, or does not read its answer, would else stay for ever and count in
+Otherwise a connection with an incomplete header or an unread answer stays for ever and counts in
 `--limit-concurrency`. Bodies have their own limits (`dashboard.web.server.body_limits`).
 """
 
@@ -15,9 +15,9 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from dashboard.runtime.problems import PROBLEM_TYPE, problem_body
 
-#: Until a header has to be there whole, from when its connection was made or its first byte came.
+#: Maximum time for a complete header, from the connection or the first byte of the header.
 HEADER_S = 10.0
-#: Until a client has to have read an answer that is larger than the connection's buffers.
+#: Maximum time to read an answer that is larger than the buffers of the connection.
 ANSWER_S = 60.0
 #: Connections beyond `--limit-concurrency` that are still answered, with 503; the others are closed at once.
 MOST_REFUSED = 100
@@ -31,7 +31,7 @@ class Protocol(H11Protocol):
     _is_websocket = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for a header, or close the connection where there are far too many."""
+        """Begin to wait for a header, or close the connection beyond the limit."""
         super().connection_made(transport)
         limit = self.limit_concurrency
         if limit is not None and len(self.connections) > limit + MOST_REFUSED:
@@ -40,7 +40,7 @@ class Protocol(H11Protocol):
         self._header_timer = self.loop.call_later(HEADER_S, self._header_is_late)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Wait for nothing more."""
+        """Stop all waiting."""
         self._stop_waiting()
         super().connection_lost(exc)
 
@@ -62,7 +62,7 @@ class Protocol(H11Protocol):
         self._wait_for_reader()
 
     def on_response_complete(self) -> None:
-        """Wait until the client has read the answer, and for the rest of a body that nobody reads."""
+        """Wait until the client has read the answer, and for the rest of an unread body."""
         super().on_response_complete()
         self._wait_for_reader()
         self._wait_for_header()
@@ -72,7 +72,7 @@ class Protocol(H11Protocol):
             self._answer_timer = self.loop.call_later(ANSWER_S, self._answer_is_late, self.cycle)
 
     def _answer_is_late(self, cycle: object) -> None:
-        """Drop what is not read, unless it is an answer that began later."""
+        """Close a connection with an unread answer, unless a later answer has begun."""
         self._answer_timer = None
         if self.cycle is not cycle:
             self._wait_for_reader()
@@ -87,7 +87,7 @@ class Protocol(H11Protocol):
             self._header_timer = self.loop.call_later(HEADER_S, self._header_is_late)
 
     def _header_is_late(self) -> None:
-        """Answer 408 where a part of a header came, and close."""
+        """Answer 408 to an incomplete header, and close."""
         self._header_timer = None
         if self.transport.is_closing():
             return
@@ -108,7 +108,7 @@ class Protocol(H11Protocol):
 
 
 def _late(connection: h11.Connection) -> bytes:
-    """Return the answer to a header that is not complete in time, as it goes over the wire."""
+    """Return the bytes of the answer to an incomplete header."""
     status = HTTPStatus.REQUEST_TIMEOUT
     body = problem_body(
         status, f"The header of this request was not there after {HEADER_S:g} s: send it at once."

@@ -1,4 +1,4 @@
-"""The live socket: forwards doorbells to signed-in pages, and does nothing else."""
+"""The live socket: forwards notifications of changes to signed-in pages."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from dashboard.runtime.database_errors import log_line
 from dashboard.runtime.notify import GROUP, Bell, SessionCheck, session_name
 from dashboard.system import access, live_sessions
 
-#: Seconds between two checks that the session still holds; what ends one is reported besides.
+#: Seconds between two checks of the session; ends of sessions are also reported at once.
 RECHECK_S = 60.0
-#: Our close code: the page answers it by going to the sign-in.
+#: Our close code: the page opens the sign-in.
 SIGNED_OUT = 4401
 
 log = logging.getLogger(__name__)
 
 
 class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
-    """One open page. What a client sends is ignored."""
+    """One open page. Messages of the client are ignored."""
 
     groups: list[str] = []
     _checks: asyncio.Task[None] | None = None
 
     async def connect(self) -> None:
-        """Accept a user with a role; turn anyone else away before the socket opens."""
+        """Accept a user with a role; reject all others before the socket opens."""
         user = self.scope["user"]
         if not await database_sync_to_async(access.may_view)(user):
             await self.close()
@@ -50,14 +50,14 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
     async def receive(
         self, text_data: str | None = None, bytes_data: bytes | None = None, **kwargs: Any
     ) -> None:
-        """Ignore messages of clients: all their requests go over HTTP."""
+        """Ignore messages of clients: their requests use HTTP."""
 
     async def bell(self, bell: Bell) -> None:
         """Forward a bell."""
         await self.send_json({key: value for key, value in bell.items() if key != "type"})
 
     async def session_check(self, check: SessionCheck) -> None:
-        """Close the socket if this check is about it and its session has ended."""
+        """Close the socket if its session has ended."""
         is_mine = check["user"] in (None, self.user_id)
         if check["session"] == self.session or (not check["session"] and is_mine):
             await self._close_if_ended()
@@ -74,6 +74,6 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
             log.warning("a live socket stays open, its session cannot be checked: %s", log_line(error))
             return
         if not may_stay:
-            # It is closed already where two checks find the same.
+            # Two checks at once may both find the end of the session.
             with suppress(RuntimeError):
                 await self.close(code=SIGNED_OUT)

@@ -1,4 +1,4 @@
-"""What every answer passes: known hosts, headers for browsers, problems of the API, database outages."""
+"""Middleware of every answer: known hosts, limits, headers, problems of the API, database outages."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from django.http import FileResponse, HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 from django.utils.log import log_response
 
+from dashboard.runtime.criteria import LONGEST_SEARCH
 from dashboard.runtime.database_errors import explain_error, log_line
 from dashboard.runtime.problems import as_problem
 from dashboard.system.client_address import client_address
@@ -22,23 +23,24 @@ log = logging.getLogger(__name__)
 Handler = Callable[[HttpRequest], HttpResponse]
 
 
-def content_security_policy(get_response: Handler) -> Handler:
-    """Put `settings.SECURE_CSP` on every response, errors and static files included.
+def browser_policies(get_response: Handler) -> Handler:
+    """Add the browser policies of `settings` to every response, also to errors and static files.
 
-    Django 6.0 brings its own middleware for this setting; delete ours then.
+    Django 6.0 has a middleware for SECURE_CSP, which will replace that part.
     """
     policy = "; ".join(f"{name} {' '.join(sources)}" for name, sources in settings.SECURE_CSP.items())
 
     def handle(request: HttpRequest) -> HttpResponse:
         response = get_response(request)
         response.headers["Content-Security-Policy"] = policy
+        response.headers["Permissions-Policy"] = settings.PERMISSIONS_POLICY
         return response
 
     return handle
 
 
 def no_store(get_response: Handler) -> Handler:
-    """Let no browser and no proxy keep a response, but for those that name their own time: static files."""
+    """Forbid caching of every response without a cache time of its own, which static files have."""
 
     def handle(request: HttpRequest) -> HttpResponse:
         response = get_response(request)
@@ -49,7 +51,7 @@ def no_store(get_response: Handler) -> Handler:
 
 
 def known_hosts(get_response: Handler) -> Handler:
-    """Answer 400 to a host that ALLOWED_HOSTS does not name, with one log line a minute for all of them."""
+    """Answer 400 to a host that ALLOWED_HOSTS lacks, with one log line a minute for all of them."""
 
     def handle(request: HttpRequest) -> HttpResponse:
         try:
@@ -72,13 +74,37 @@ def _unknown_host(request: HttpRequest) -> HttpResponse:
     response = HttpResponse(render_to_string("400.html"), status=400)
     if _is_of_api(request):
         response = as_problem(request, response)
-    # Django writes a line for each response with an error that has none yet.
+    # Otherwise Django logs a line for each response with an error.
     log_response("", response=response, request=request, level="debug")
     return response
 
 
+#: Maximum characters of a page's parameter; parameters of the API have their own limits.
+_LONGEST = 1_000
+#: Parameters with other limits: matchers are free text, `next` is an address.
+_BOUNDS = {"q": LONGEST_SEARCH, "matchers": 50_000, "next": 50_000}
+
+
+def short_parameters(get_response: Handler) -> Handler:
+    """Answer 422 to a parameter of a page that is too long, without repeating its value."""
+
+    def handle(request: HttpRequest) -> HttpResponse:
+        if not _is_of_api(request):
+            for name, value in request.GET.items():
+                if len(value) > (most := _BOUNDS.get(name, _LONGEST)):
+                    return _overlong(name[:40], len(value), most)
+        return get_response(request)
+
+    return handle
+
+
+def _overlong(name: str, length: int, most: int) -> HttpResponse:
+    page = render_to_string("422.html", {"name": name, "length": length, "most": most})
+    return HttpResponse(page, status=422)
+
+
 def api_problems(get_response: Handler) -> Handler:
-    """Answer every error of the API as a problem, also those that Django answers before or after it."""
+    """Answer every error of the API as a problem, also errors that Django answers outside of it."""
 
     def handle(request: HttpRequest) -> HttpResponse:
         response = get_response(request)
@@ -95,7 +121,7 @@ def _is_of_api(request: HttpRequest) -> bool:
 
 
 def streamed_files(get_response: Handler) -> Handler:
-    """Send static files piece by piece: under ASGI Django else reads each whole for each client."""
+    """Send static files in chunks: under ASGI Django reads each file whole for each client."""
 
     def handle(request: HttpRequest) -> HttpResponse:
         response = get_response(request)
@@ -107,23 +133,23 @@ def streamed_files(get_response: Handler) -> Handler:
 
 
 async def _pieces(content: Iterable[bytes]) -> AsyncIterator[bytes]:
-    # Files of this machine: a piece of them is read at once.
+    # Local files: reading a chunk does not block for long.
     for piece in content:
         yield piece
 
 
 class DatabaseGone:
-    """Answer 503 in plain words, and log one line, when a page cannot use its database for now."""
+    """Answer 503 in plain words and log one line while the database is unavailable."""
 
     def __init__(self, get_response: Handler) -> None:
         self._get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Pass everything on."""
+        """Pass the request on."""
         return self._get_response(request)
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        """Take database errors that pass, leave the others to Django."""
+        """Handle temporary database errors; Django handles the others."""
         if not isinstance(exception, DatabaseError):
             return None
         explanation = explain_error(exception)

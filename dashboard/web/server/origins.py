@@ -1,4 +1,4 @@
-"""Which pages may open a socket: those of this Fenceline, by the same rule that Django has for forms."""
+"""The origins that may open a socket, by the rule that Django has for forms."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Application: TypeAlias = Callable[[Scope, Any, Any], Awaitable[None]]
 
 
 def same_origin_only(application: Application) -> Application:
-    """Deny a socket whose Origin is neither this server, port included, nor in CSRF_TRUSTED_ORIGINS."""
+    """Reject a socket whose Origin is neither this server with its port nor in CSRF_TRUSTED_ORIGINS."""
 
     async def validated(scope: Scope, receive: Any, send: Any) -> None:
         answer = application if _is_allowed(scope) else WebsocketDenier()
@@ -39,7 +39,7 @@ def _is_allowed(scope: Scope) -> bool:
 
 
 def _matches(origin: str, trusted: str) -> bool:
-    """Whether an origin is a trusted one; `https://*.example` names all subdomains."""
+    """Return whether an origin is trusted; `https://*.example` names all subdomains."""
     try:
         parts, pattern = urlsplit(origin), urlsplit(trusted)
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a server does before its first request, so that no user waits for it."""
+"""Work of a server before its first request."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from dashboard.web.server import bundles
 
 
 def warm_up() -> None:
-    """Import every view, compile every template, make every bundle, and leave all out of garbage collections.
+    """Import every view, compile every template, make every bundle, and exclude them from garbage collection.
 
-    A full collection goes through all that was imported, and stops a request for 0.15 s.
+    A full collection of all imported objects would delay a request by 0.15 s.
     """
     _ = get_resolver().url_patterns
     for name in bundles.BUNDLES:

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from django import template
 
 from dashboard.labels import alert as alert_labels
-from dashboard.labels.status import StatusLabel
 from dashboard.web import addresses
 from fenceline.alerts import matchers, redact
 
@@ -35,24 +34,6 @@ register.simple_tag(addresses.action_url, name="action_url")
 def tabs(here: str) -> Mapping[str, object]:
     """Show the links between alerts, channels, deliveries, silences and rules."""
     return {"tabs": _TABS, "tab": here}
-
-
-@register.filter
-def alert_state(state: str) -> StatusLabel:
-    """Return the label and style of an alert's state."""
-    return alert_labels.ALERT_STATES[state]
-
-
-@register.filter
-def delivery_label(state: str) -> StatusLabel:
-    """Return the label and style of a delivery's state."""
-    return alert_labels.DELIVERY_STATES[state]
-
-
-@register.filter
-def silence_label(state: str) -> StatusLabel:
-    """Return the label and style of a silence's state."""
-    return alert_labels.SILENCE_STATES[state]
 
 
 @register.filter

@@ -11,13 +11,15 @@ from django import template
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
+from dashboard.labels import LABELS
 from dashboard.labels.rule import rule_label
+from dashboard.labels.status import StatusLabel
 from dashboard.labels.transition import TRANSITION_STYLES, TransitionStyle
 from dashboard.web import addresses
 from dashboard.web.server import bundles
 from fenceline.facts import NOT_REPORTED, TWO_PHASE_COMMIT_TIMEOUT_MS, TransitionKind
 from fenceline.formatting import format_duration as in_words
-from fenceline.sentences import Age, Instant, Sentence
+from fenceline.text.sentences import Age, Instant, Sentence
 
 register = template.Library()
 T = TypeVar("T")
@@ -106,9 +108,9 @@ def _clipped(words: str, longest: int) -> str:
 
 
 @register.filter
-def of_key(found: Mapping[int, T], key: int) -> T | None:
+def of_key(mapping: Mapping[int, T], key: int) -> T | None:
     """Return the value of a key, None where there is none."""
-    return found.get(key)
+    return mapping.get(key)
 
 
 @register.simple_tag(takes_context=True)
@@ -154,6 +156,12 @@ def _part_of_sentence(context: dict[str, Any], part: str | Instant | Age) -> Saf
     if isinstance(part, Instant):
         return instant(context, part.at_ms)
     return age(context, part.since_ms) if isinstance(part, Age) else _clipped(part, _LONGEST_IN_SENTENCE)
+
+
+@register.filter
+def label(state: str, kind: str) -> StatusLabel:
+    """Return the label and style of a state of a kind (`dashboard.labels.LABELS`)."""
+    return LABELS[kind][state]
 
 
 @register.filter

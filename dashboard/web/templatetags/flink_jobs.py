@@ -6,26 +6,12 @@ from django import template
 
 from dashboard.labels import engines as engine_labels
 from dashboard.labels import flink as flink_labels
-from dashboard.labels.status import StatusLabel
 from dashboard.web import addresses
-from fenceline.flink.restore import CommitFate, Lingering
 
 register = template.Library()
 register.filter("engine_state", engine_labels.engine_state)
 register.simple_tag(addresses.flink_job_of, name="flink_job_url")
 register.simple_tag(addresses.flink_job_url, name="flink_job_address")
-
-
-@register.filter
-def fate_label(fate: CommitFate) -> StatusLabel:
-    """Return the label and style of what became of a pending commit."""
-    return flink_labels.FATE_LABELS[fate]
-
-
-@register.filter
-def lingering_label(kind: Lingering) -> StatusLabel:
-    """Return the label and style of an open transaction that no checkpoint holds."""
-    return flink_labels.LINGERING_LABELS[kind]
 
 
 @register.filter

@@ -10,10 +10,9 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from dashboard.labels import status as status_labels
-from dashboard.labels.status import StatusLabel
 from dashboard.web import addresses
 from dashboard.web.templatetags.fenceline import clip
-from fenceline.connect import debezium
+from fenceline.engines.connect import debezium
 from fenceline.kafka import producer_identity
 from fenceline.kafka.producer_identity import Engine, ProducerIdentity
 from fenceline.owners import Owner
@@ -40,12 +39,6 @@ class LinkedTransaction(Protocol):
 
 
 @register.filter
-def verdict_label(verdict: str) -> StatusLabel:
-    """Return the label and style of a partition's verdict."""
-    return status_labels.VERDICT_LABELS[verdict]
-
-
-@register.filter
 def streams_topic(topic: str, producer: ProducerIdentity) -> str:
     """Return what an application of Kafka Streams writes to a topic for, "" for any other engine."""
     is_streams = producer.engine is Engine.KAFKA_STREAMS
@@ -59,27 +52,9 @@ def debezium_topic(topic: str, topics: debezium.DebeziumTopics) -> str:
 
 
 @register.filter
-def status_label(status: str) -> StatusLabel:
-    """Return the label and style of a group's status."""
-    return status_labels.STATUS_LABELS[status]
-
-
-@register.filter
 def transaction_state_tone(state: str) -> str:
     """Return the class of the badge of a transaction's state, "" for a state without a tone."""
     return status_labels.TRANSACTION_STATE_TONES.get(state, "")
-
-
-@register.filter
-def waiting_label(waiting: str) -> StatusLabel:
-    """Return the label and style of a group's position at a blocked LSO."""
-    return status_labels.WAITING_LABELS[waiting]
-
-
-@register.filter
-def outcome_label(outcome: str) -> StatusLabel:
-    """Return the label and style of a recovery's outcome."""
-    return status_labels.OUTCOME_LABELS[outcome]
 
 
 @register.simple_tag

@@ -17,29 +17,12 @@ from fenceline.spark.batch_chain import ChainLink
 from fenceline.spark.safe_to_restart import RestartSafety
 
 register = template.Library()
+register.filter("sink_words", query_labels.sink_words)
 register.filter("chain_label", query_labels.chain_label)
 register.filter("guarantee_label", query_labels.guarantee_label)
 register.simple_tag(query_labels.restart_label)
 register.simple_tag(addresses.query_of, name="query_url")
 register.simple_tag(addresses.batch_of, name="batch_url")
-
-
-@register.filter
-def query_state_label(state: str) -> StatusLabel:
-    """Return the label and style of a query's or a run's state."""
-    return query_labels.STATE_LABELS[state]
-
-
-@register.filter
-def decision_label(standing: str) -> StatusLabel:
-    """Return the label and style of a batch's decision."""
-    return query_labels.DECISION_LABELS[standing]
-
-
-@register.filter
-def sink_words(sink: str) -> str:
-    """Return what kind of sink a query has."""
-    return query_labels.SINK_WORDS.get("" if sink == "unknown" else sink, sink)
 
 
 @register.filter

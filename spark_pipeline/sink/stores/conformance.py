@@ -40,7 +40,7 @@ def check_store(open_folder: Open) -> Iterator[StoreProof]:
     name = f"fenceline-check-{uuid.uuid4().hex}"
     try:
         folder = open_folder()
-        one, other = (each.subfolder(name) for each in (folder, open_folder()))
+        one, other = (root.subfolder(name) for root in (folder, open_folder()))
     except Exception as error:  # A store's client raises what it likes.
         yield StoreProof("the store is opened", error_line(error))
         return

@@ -66,12 +66,12 @@ class HadoopStorage:
     def file_names(self) -> list[str]:
         """Return the names of the files in it; none when there is no such folder."""
         try:
-            found = self._context.util().listStatus(self._hadoop.Path(self._folder))
+            statuses = self._context.util().listStatus(self._hadoop.Path(self._folder))
         except Py4JJavaError as error:
             if _is(error, "FileNotFoundException"):
                 return []
             raise _as_os_error(error) from error
-        names = (str(each.getPath().getName()) for each in found)
+        names = (str(status.getPath().getName()) for status in statuses)
         return [name for name in names if not name.startswith(HIDDEN)]
 
     def remove(self, name: str) -> None:

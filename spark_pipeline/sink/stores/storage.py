@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
 from fenceline.formatting import error_line
-from fenceline.paths import scheme_of, to_url
+from fenceline.spark.paths import scheme_of, to_url
 from spark_pipeline.sink.errors import Refused
 
 #: Temporary files and probes begin with it; `names` leaves them out.
@@ -126,10 +126,10 @@ class FsspecStorage:
         # Another driver writes there: what this process has seen before is no answer.
         self._filesystem.invalidate_cache(self._folder)
         try:
-            found = self._filesystem.ls(self._folder, detail=False)
+            paths = self._filesystem.ls(self._folder, detail=False)
         except FileNotFoundError:
             return []
-        names = (str(each).rstrip("/").rsplit("/", 1)[-1] for each in found)
+        names = (str(path).rstrip("/").rsplit("/", 1)[-1] for path in paths)
         return [name for name in names if not name.startswith(HIDDEN)]
 
     def remove(self, name: str) -> None:

@@ -42,7 +42,7 @@ _EACH = (_RKT, _PARTITION, _VALUE, _KEY, _TIMESTAMP, _MSGFLAGS)
 #: The producer picks the timestamp.
 _NOW = 0
 _ONE_BY_ONE = {"partition", "timestamp", "headers"}
-#: What an empty value points to: a null pointer would make it a null value.
+#: The address of empty values: a null pointer would make a null value.
 _EMPTY = ctypes.create_string_buffer(1)
 
 
@@ -189,7 +189,7 @@ def _nulls(rows: int) -> _Bytes:
 
 
 def _addresses(column: Union[pa.StringArray, pa.BinaryArray]) -> _Bytes:
-    """Return where a column's values are. Text is UTF-8 in Arrow as in Kafka: it is not decoded."""
+    """Return the addresses of a column's values. Text is UTF-8 in Arrow and Kafka, so it is not decoded."""
     kind = "i8" if pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type) else "i4"
     _, offsets, data = column.buffers()
     if not len(column):

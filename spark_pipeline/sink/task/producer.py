@@ -8,6 +8,7 @@ together, by their addresses in Arrow's buffers, and only those that were not de
 from __future__ import annotations
 
 import ctypes
+import sys
 import time
 from collections.abc import Callable, Mapping
 from ctypes import c_char_p, c_int, c_int32, c_int64, c_size_t, c_void_p
@@ -33,6 +34,7 @@ def _function(name: str, result: Any, *arguments: Any) -> Callable[..., Any]:
 
 _DELIVERY = ctypes.CFUNCTYPE(None, c_void_p, c_void_p, c_void_p)
 _REFRESH = ctypes.CFUNCTYPE(None, c_void_p, c_char_p, c_void_p)
+_LOG = ctypes.CFUNCTYPE(None, c_void_p, c_int, c_char_p, c_char_p)
 _TEXT = (c_char_p, c_size_t)
 
 _conf_new = _function("conf_new", c_void_p)
@@ -40,6 +42,7 @@ _conf_destroy = _function("conf_destroy", None, c_void_p)
 _conf_set = _function("conf_set", c_int, c_void_p, c_char_p, c_char_p, *_TEXT)
 _on_delivery = _function("conf_set_dr_msg_cb", None, c_void_p, _DELIVERY)
 _on_refresh = _function("conf_set_oauthbearer_token_refresh_cb", None, c_void_p, _REFRESH)
+_on_log = _function("conf_set_log_cb", None, c_void_p, _LOG)
 _enable_sasl_queue = _function("conf_enable_sasl_queue", None, c_void_p, c_int)
 _refresh_in_background = _function("sasl_background_callbacks_enable", c_void_p, c_void_p)
 _set_token = _function(
@@ -76,6 +79,8 @@ COPY = 0x2
 #: RD_KAFKA_PARTITION_UA: the partitioner picks.
 ANY_PARTITION = -1
 _TEXT_BYTES = 512
+#: What librdkafka logs of a producer whose transaction somebody else has ended.
+_ENDED = (b"Fatal error", b"fenced", b"old epoch")
 #: Calls return this often, so that Python's signals are handled.
 _SLICE_S = 0.5
 
@@ -116,8 +121,10 @@ class TransactionalProducer:
         """
         self._topics: dict[str, int] = {}
         self.undelivered: list[Undelivered] = []
+        #: What librdkafka has logged about its end: whoever knows the cause prints it, or does not.
+        self.last_lines: list[str] = []
         # librdkafka has their addresses: they are kept as long as it lives.
-        self._callbacks = [_DELIVERY(_note(self.undelivered))]
+        self._callbacks = [_DELIVERY(_note(self.undelivered)), _LOG(_hold_fatal(self.last_lines))]
         tokens = settings.get("oauth_cb")
         if tokens:
             self._callbacks.append(_REFRESH(_refresh(tokens)))
@@ -138,8 +145,9 @@ class TransactionalProducer:
                 _conf_destroy(configuration)
                 raise ProducerError(KafkaError._INVALID_ARG, problem.value.decode())
         _on_delivery(configuration, self._callbacks[0])
-        if len(self._callbacks) > 1:
-            _on_refresh(configuration, self._callbacks[1])
+        _on_log(configuration, self._callbacks[1])
+        if len(self._callbacks) > 2:
+            _on_refresh(configuration, self._callbacks[2])
             _enable_sasl_queue(configuration, 1)
         handle: int | None = _new(_PRODUCER, configuration, problem, _TEXT_BYTES)
         if not handle:
@@ -226,8 +234,21 @@ def _note(undelivered: list[Undelivered]) -> Callable[..., None]:
     return note
 
 
+def _hold_fatal(held: list[str]) -> Callable[..., None]:
+    """Return librdkafka's log callback: it keeps the lines of a fatal error, and prints all others."""
+
+    def log(_: int, level: int, facility: bytes, text: bytes) -> None:
+        line = f"%{level}|{time.time():.3f}|{facility.decode()}|{text.decode(errors='replace')}"
+        if facility == b"TXNERR" or any(words in text for words in _ENDED):
+            held.append(line)
+        else:
+            sys.stderr.write(f"{line}\n")
+
+    return log
+
+
 def _refresh(tokens: Callable[[str], tuple[str, float, str, Mapping[str, str]]]) -> Callable[..., None]:
-    """Return librdkafka's callback, which runs in a thread of librdkafka's own."""
+    """Return librdkafka's token callback, which runs in a thread of librdkafka."""
 
     def refresh(handle: int, configuration: bytes, _: int | None) -> None:
         problem = ctypes.create_string_buffer(_TEXT_BYTES)
@@ -252,7 +273,7 @@ def error_of(code: int) -> ProducerError:
 
 
 def _raise(error: int | None) -> None:
-    """Raise what an rd_kafka_error_t reports, and free it."""
+    """Raise the error of an rd_kafka_error_t, and free it."""
     if not error:
         return
     raised = ProducerError(

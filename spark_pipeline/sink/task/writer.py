@@ -7,6 +7,7 @@ producer is dropped and ends nothing: what it leaves open is what the driver is 
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
@@ -40,6 +41,8 @@ _ANSWER_S, _ABORT_S = 30.0, 15.0
 _INITIALISED_WITHIN_S = 3.0
 #: How long until a full queue is tried again, in seconds: librdkafka has sent some of it by then.
 _POLL_S = 0.005
+#: How long a task whose batch was rolled back waits for Spark to end it, and for the answer whether it was.
+_STOPPED_S, _LEASE_S = 5.0, 2.0
 #: The errors of a producer that cannot go on, for its records and for a new one.
 _DEAD = (KafkaError._FATAL, KafkaError._FENCED, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 
@@ -98,6 +101,7 @@ class _Open:
     def __init__(self, plan: TaskPlan, task: Task) -> None:
         self._plan, self._task = plan, task
         self._records = 0
+        self._begun_s = time.monotonic()
         self._admin = admin_for(plan.properties.connection, plan.patience_s)
         self._id, self._producer = self._begun()
 
@@ -185,11 +189,16 @@ class _Open:
             self._producer.abort_transaction(_ABORT_S)
 
     def drop(self) -> None:
-        """Let the producer go, with its threads and connections; its transaction stays as it is."""
+        """Let the producer go, with its threads and connections; its transaction stays as it is.
+
+        What it has logged of a fatal error is printed, unless its own driver has caused that.
+        """
         self._producer.destroy()
+        if self._producer.last_lines and not self._was_rolled_back():
+            sys.stderr.write("\n".join([*self._producer.last_lines, ""]))
 
     def _check(self) -> None:
-        """Raise where the producer can go on no more, or a record was not taken."""
+        """Raise where the producer cannot continue, or a record was refused."""
         fatal, undelivered = self._producer.fatal_error(), self._producer.undelivered
         if fatal:
             raise self._dead(fatal)
@@ -198,7 +207,7 @@ class _Open:
             raise self._dead_or(f"a record for {topic}-{partition} was not taken: {reason}", code)
 
     def _refused(self, topic: str, refused: RowRefused) -> SinkError:
-        # What was not delivered is the reason why the producer takes no more.
+        # An undelivered record is the reason why the producer takes no more.
         self._producer.poll(0)
         self._check()
         where = topic if refused.partition < 0 else f"{topic}-{refused.partition}"
@@ -210,11 +219,32 @@ class _Open:
         return SinkError(f"partition {self._task.partition}: {text}")
 
     def _dead(self, reason: str) -> SinkError:
+        where = f"partition {self._task.partition}: the producer of {self._id} can go on no more: {reason}. "
+        if self._was_rolled_back():
+            # Spark ends the task of a query that was stopped: an error of its own would say less.
+            time.sleep(_STOPPED_S)
+            return SinkError(
+                f"{where}Its own driver has rolled the batch back, as the query was stopped or another task "
+                "had failed, or somebody has fenced the id. The batch runs again"
+            )
         return SinkError(
-            f"partition {self._task.partition}: the producer of {self._id} can go on no more: {reason}. "
-            "Its transaction ended before its records were there: by its timeout of "
+            f"{where}Its transaction ended before its records were there: by its timeout of "
             f"{self._plan.timeout_ms} ms, or by whoever took its id over. The batch runs again; if batches "
             "take that long, raise transaction_timeout_ms"
+        )
+
+    def _was_rolled_back(self) -> bool:
+        """Whether the transaction ended before its timeout while its driver still has the lease."""
+        if self._plan.lease is None or (time.monotonic() - self._begun_s) * 1_000 >= self._plan.timeout_ms:
+            return False
+        lease = names.lease_id(self._plan.stem)
+        try:
+            described = describe_ids(self._admin, [lease], _LEASE_S)[lease]
+        except SinkError:
+            return False
+        return (
+            isinstance(described, Described)
+            and (described.producer_id, described.producer_epoch) == self._plan.lease
         )
 
 
@@ -262,7 +292,7 @@ _ENDING = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
 def _free_id(plan: TaskPlan, task: Task, admin: TransactionAdmin) -> str:
-    """Return an id that no other attempt has open: initialising it would abort that one's transaction."""
+    """Return an id that no other attempt has open: initialising one would abort the other's transaction."""
     ids = names.task_ids(plan.stem, task.partition, plan.generation, task.attempt)
     for name in ids:
         described = _ended(admin, plan, name)
@@ -279,7 +309,7 @@ def _free_id(plan: TaskPlan, task: Task, admin: TransactionAdmin) -> str:
 
 
 def _ended(admin: TransactionAdmin, plan: TaskPlan, name: str) -> Described | NotDescribed:
-    """Return what the coordinator reports of an id once it is not about to end its transaction.
+    """Return the coordinator's report of an id once its transaction is not about to end.
 
     Raises `SinkError` where another driver has taken over.
     """
@@ -297,7 +327,7 @@ def _ended(admin: TransactionAdmin, plan: TaskPlan, name: str) -> Described | No
 
 
 def _refuse_taken_over(plan: TaskPlan, lease: Described | NotDescribed) -> None:
-    """Raise where the lease is not our driver's. One that has expired was not taken by any other since."""
+    """Raise where the lease is not our driver's. Nobody has taken over an expired lease."""
     if plan.lease is None or not isinstance(lease, Described):
         return
     if (lease.producer_id, lease.producer_epoch) != plan.lease:

@@ -22,10 +22,10 @@ from dashboard.models import (
     Transaction,
     TransitionRecord,
 )
-from fenceline import histograms
 from fenceline.facts import Confidence, Transition, TransitionKind, TransitionReason
 from fenceline.kafka import transition_ring
 from fenceline.kafka.transactional_ids import key_of
+from fenceline.series import histograms
 from tests.db.conftest import NOW_MS
 
 ALL_COLLECTORS = ("transaction_state", "partitions", "groups", "reconcile")

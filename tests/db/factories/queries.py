@@ -147,6 +147,5 @@ def batch(of: Query, number: int = 3, **columns: Any) -> Batch:
 def decision_row(of: Query, decision: Decision, ended: Done | None = None) -> SinkDecision:
     """Return the row of a decision."""
     ledger = ledger_state([decision], [] if ended is None else [ended])
-    (row,) = decision_rows(of, ledger, [(decision.batch_id, decision.round)])
-    row.save()
-    return row
+    (columns,) = decision_rows(of, ledger, [(decision.batch_id, decision.round)])
+    return SinkDecision.objects.create(**columns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collectors.kafka.partitions import ObservedPartitions
+from dashboard.engines import store as engines_store
 from dashboard.groups import commit_store
 from dashboard.groups import store as group_store
 from dashboard.models import (
@@ -23,12 +23,12 @@ from dashboard.models import (
 from dashboard.partitions import replica_store
 from dashboard.partitions import store as partition_store
 from dashboard.runtime import collector_store, leases, retention
-from dashboard.streaming import engines_store
-from fenceline.collecting import EngineAnswer
-from fenceline.connect.connectors import ConnectorStatus
+from fenceline.engines.answers import EngineAnswer
+from fenceline.engines.connect.connectors import ConnectorStatus
 from fenceline.facts import PositionMove, RawRecord, TailBatch, TopicPartition
 from fenceline.kafka.partitions import (
     KnownPartition,
+    ObservedPartitions,
     PartitionPlace,
     PartitionVerdict,
     Pin,

@@ -4,6 +4,7 @@ another ledger has open is left alone."""
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from fenceline.facts import TransactionState
 from spark_pipeline.sink.coordinator import Attempt
 from spark_pipeline.sink.errors import SinkError
+from spark_pipeline.sink.task import writer
 from tests.spark.sink.queries import FakeQuery, open_ids, read, states, values_of
 from tests.waiting import wait_for
 
@@ -54,7 +56,10 @@ class PausedTask:
         return str(refusal.value)
 
 
-def test_a_running_copy_of_a_task_is_fenced_when_its_transaction_is_ended(query: FakeQuery) -> None:
+def test_a_running_copy_of_a_task_is_fenced_when_its_transaction_is_ended(
+    query: FakeQuery, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writer, "_STOPPED_S", 0.0)
     driver = query.driver(0)
     attempt = query.begin(driver, 0)
     copy = PausedTask(query, attempt)
@@ -66,12 +71,43 @@ def test_a_running_copy_of_a_task_is_fenced_when_its_transaction_is_ended(query:
     assert query.committed() == values_of(0, 0)
 
 
-def test_a_task_that_outlasts_its_transaction_fails_with_the_reason(query: FakeQuery) -> None:
+def test_a_task_whose_query_was_stopped_waits_for_its_end_and_logs_nothing(
+    query: FakeQuery, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(writer, "_STOPPED_S", 0.2)
+    driver = query.driver(0)
+    attempt = query.begin(driver, 0)
+    task = PausedTask(query, attempt)
+    capfd.readouterr()
+    driver.abort(attempt, [], "the query was stopped")
+    began = time.monotonic()
+    text = task.refused()
+    assert time.monotonic() - began >= 0.2
+    assert "Its own driver has rolled the batch back" in text
+    assert "transaction_timeout_ms" not in text
+    assert capfd.readouterr().err == ""
+    assert query.committed() == []
+
+
+def test_a_task_whose_driver_was_taken_over_logs_why_it_cannot_go_on(
+    query: FakeQuery, capfd: pytest.CaptureFixture[str]
+) -> None:
+    task = PausedTask(query, query.begin(query.driver(0), 0))
+    query.driver(0)
+    text = task.refused()
+    assert "by whoever took its id over" in text
+    assert "TXNERR" in capfd.readouterr().err
+
+
+def test_a_task_that_outlasts_its_transaction_fails_with_the_reason(
+    query: FakeQuery, capfd: pytest.CaptureFixture[str]
+) -> None:
     driver = query.driver(0, timeout_ms=2_000)
     attempt = query.begin(driver, 0)
     task = PausedTask(query, attempt)
     wait_for(lambda: not open_ids(query), "its timeout has aborted it")
     text = task.refused()
+    assert "TXNERR" in capfd.readouterr().err
     assert "partition 0" in text
     assert "raise transaction_timeout_ms" in text
     driver.abort(attempt, [], text)

@@ -171,7 +171,7 @@ def test_a_slow_driver_leaves_alone_what_its_successor_has_open(query: FakeQuery
     attempt = query.begin(driver, 0)
     written = query.run_tasks(attempt)
     transactions = Transactions(admin_for(translate_options(query.options).connection))
-    assert transactions.fence_leftovers(attempt.stem, lambda _: True, lambda: False) == 0
+    assert transactions.fence_leftovers(attempt.stem, lambda _: True, lambda: False) == []
     assert len(open_ids(query)) == 2
     driver.commit(attempt, written)
 

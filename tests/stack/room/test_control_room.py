@@ -7,8 +7,10 @@ library of Standard Webhooks. What Kafka's own reader of committed records reads
 
 from __future__ import annotations
 
+import random
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from urllib.parse import quote
 
@@ -23,8 +25,11 @@ from tests.kafka.group_commits import commit_offsets, write_records
 from tests.kafka.producers import LibrdkafkaProducer
 from tests.kafka.stray_records import identity_of, verification_disabled, write_stray_records
 from tests.receivers import Receiver
+from tests.seeds import SEED
 from tests.spark.sink.queries import read
 from tests.stack.room.conftest import CLUSTER
+from tests.stack.room.played_scenes import play_scenes
+from tests.stack.room.watched_pages import WatchedPages
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.browser]
@@ -120,8 +125,30 @@ def control_room(stack: Stack, page: Page) -> Iterator[ControlRoom]:
         yield ControlRoom(stack, page, receiver)
 
 
+@pytest.fixture
+def watched(stack: Stack, broker: Broker) -> Iterator[WatchedPages]:
+    """The pages of the cluster, read each second while the sandbox's scenes are played beside the test."""
+    with WatchedPages(stack, CLUSTER) as pages, ThreadPoolExecutor(1) as pool:
+        scenes = pool.submit(play_scenes, pages, broker, random.Random(SEED))
+        yield pages
+        scenes.result()
+    pages.check()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("number", range(20))
+def test_pages_agree_while_scenes_are_played_and_show_them_later(
+    stack: Stack, broker: Broker, number: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with WatchedPages(stack, CLUSTER) as pages:
+        play_scenes(pages, broker, random.Random(SEED + number))
+    figures = pages.check()
+    with capsys.disabled():
+        print(f"\nFENCELINE_SEED={SEED}, run {number}: {figures}")
+
+
 def test_an_abandoned_transaction_is_fenced_and_notified_as_resolved(
-    broker: Broker, control_room: ControlRoom
+    broker: Broker, control_room: ControlRoom, watched: WatchedPages
 ) -> None:
     topic, group = f"{control_room.name}-orders", f"{control_room.name}-billing"
     create_topics(broker.bootstrap, topic, partitions=1)

@@ -31,9 +31,9 @@ def remove(folder: str, path: str) -> None:
     files.rm(inside, recursive=True)
 
 
-def plan_batches(folder: str, *batches: int, version: int = 1) -> None:
+def plan_batches(folder: str, *batches: int, version: int = 1, from_ms: int = NOW_MS) -> None:
     for batch in batches:
-        meta = {"batchWatermarkMs": 0, "batchTimestampMs": NOW_MS + batch, "conf": {"a": "b"}}
+        meta = {"batchWatermarkMs": 0, "batchTimestampMs": from_ms + batch, "conf": {"a": "b"}}
         write_file(
             folder, f"offsets/{batch}", f'v{version}\n{json.dumps(meta)}\n{{"t":{{"0":{batch * 10}}}}}'
         )

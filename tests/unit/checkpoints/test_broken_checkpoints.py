@@ -226,6 +226,8 @@ def test_foreign_files_are_listed_and_change_no_verdict() -> None:
     folder = make_checkpoint(f"{ROOT}/orders")
     for path in ("_SUCCESS", "notes.txt", "offsets/notes.txt", "offsets/.3.tmp", "commits/.2.crc", "x/y"):
         write_file(folder, path, "x")
+    for path in ("__tmp_path_dir/x", "commits_$folder$", "offsets/__tmp_path_dir/x", "sources/0_$folder$"):
+        write_file(folder, path, "x")
     write_file(folder, "offsets/7/strange", "a folder that is called like a batch")
     looked = poll(collector())
     checkpoint = polled_checkpoints(looked)[folder]
@@ -246,13 +248,25 @@ def test_a_newer_format_is_reported_and_affects_no_other_checkpoint() -> None:
     _is_unharmed(looked)
 
 
-def test_a_batch_file_without_end_is_broken_and_is_not_read() -> None:
+def test_a_large_log_of_a_file_source_is_healthy_and_is_not_read() -> None:
+    folder = make_checkpoint(f"{ROOT}/orders")
+    line = '\n{"path":"s3a://b/in/%09d.json","timestamp":1700000000000,"batchId":0}'
+    write_file(folder, "sources/0/0", "v1" + "".join(line % number for number in range(260_000)))
+    write_file(folder, "sources/1/0", '\x00v1\n{"t":{"0":7}}')
+    checkpoint = polled_checkpoints(poll(collector()))[folder]
+    assert (checkpoint.broken, list(checkpoint.initial)) == ((), ["1"])
+    assert predict_restart(checkpoint, alive=None).verdict is RestartVerdict.CLEAN
+    assert not any(path.endswith("/sources/0/0") for path in FaultyFileSystem.reads)
+
+
+def test_a_batch_file_without_end_is_unreadable_and_is_not_read() -> None:
     folder = make_checkpoint(f"{ROOT}/orders")
     write_file(folder, "offsets/3", "x" * (LARGEST + 1))
     make_checkpoint(f"{ROOT}/unharmed")
     looked = poll(collector())
     last = polled_checkpoints(looked)[folder].last_offsets
     assert isinstance(last, Broken)
+    assert last.damage is Damage.DENIED, "how much of it there is says nothing about what is in it"
     assert "16,000,001 bytes" in last.detail
     assert not any(path.endswith("/offsets/3") for path in FaultyFileSystem.reads)
     _is_unharmed(looked)

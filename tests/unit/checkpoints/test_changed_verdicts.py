@@ -177,9 +177,9 @@ def test_a_decision_that_the_sink_purges_is_not_open(monkeypatch: pytest.MonkeyP
     write_decision(FOLDER, 1)
     entries = CheckpointStore.list_folder
 
-    def purged(self: CheckpointStore, folder: str) -> dict[str, FileEntry]:
+    def purged(self: CheckpointStore, folder: str, **options: bool) -> dict[str, FileEntry]:
         """The listing read the decision before it was purged, and came to its done file after that."""
-        found = dict(entries(self, folder))
+        found = dict(entries(self, folder, **options))
         if folder.endswith(ledgers.FOLDER) and ledgers.completion_name(Round(1, 0)) in found:
             for name in (ledgers.decision_name(Round(1, 0)), ledgers.completion_name(Round(1, 0))):
                 remove(FOLDER, f"{ledgers.FOLDER}/{name}")

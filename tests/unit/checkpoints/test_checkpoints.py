@@ -70,13 +70,38 @@ def test_checkpoints_are_found_at_any_depth_and_not_inside_of_each_other(root: s
     make_checkpoint(f"{root}/orders")
     make_checkpoint(f"{root}/team/deep/er/payments")
     make_checkpoint(f"{root}/orders/state/0/strange")
-    make_checkpoint(f"{root}/.hidden/orders")
-    make_checkpoint(f"{root}/table/day=2026-11-22/orders")
     write_file(f"{root}/team", "README.md", "nothing")
     assert set(polled_checkpoints(poll(collector(root)))) == {
         f"{root}/orders",
         f"{root}/team/deep/er/payments",
     }
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["lake/events/_checkpoints/etl", "lake/sales/_checkpoint", "lake/.checkpoints/etl", "_tmp/etl", "__x"],
+)
+def test_checkpoints_are_found_in_folders_of_any_other_name(root: str, path: str) -> None:
+    make_checkpoint(f"{root}/{path}")
+    looked = poll(collector(root))
+    assert set(polled_checkpoints(looked)) == {f"{root}/{path}"}
+    assert looked.skipped == {}
+
+
+def test_folders_that_are_not_searched_are_counted_and_one_is_named(root: str) -> None:
+    logs = "a/_delta_log", "b/_delta_log", "a/_spark_metadata", "a/.hoodie", "a/_temporary"
+    for path in (*logs, "a/day=1", "a/day=2"):
+        make_checkpoint(f"{root}/{path}/orders")
+    looked = poll(collector(root))
+    assert looked.observations == []
+    (skipped,) = looked.skipped.values()
+    assert [(each.name, each.number) for each in skipped] == [
+        (".hoodie", 1), ("_delta_log", 2), ("_spark_metadata", 1), ("_temporary", 1), ("day=…", 2),
+    ]  # fmt: skip
+    assert skipped[1].example.endswith("/a/_delta_log")
+    named = poll(collector(root, f"{root}/a/_delta_log"))
+    assert set(polled_checkpoints(named)) == {f"{root}/a/_delta_log/orders"}
+    assert named.skipped[root][1] == ("_delta_log", 1, f"{root}/b/_delta_log")
 
 
 def test_a_root_may_be_a_checkpoint_itself(root: str) -> None:
@@ -234,9 +259,9 @@ def test_a_slow_store_is_polled_for_a_twentieth_of_the_time(monkeypatch: pytest.
     make_checkpoint(f"{ROOT}/orders")
     listed = CheckpointStore.list_folder
 
-    def list_slowly(self: CheckpointStore, folder: str) -> Any:
+    def list_slowly(self: CheckpointStore, folder: str, **options: Any) -> Any:
         self.spent_s += 10
-        return listed(self, folder)
+        return listed(self, folder, **options)
 
     monkeypatch.setattr(checkpoint_collector, "_PACE", 20)
     watch = collector()
@@ -250,3 +275,43 @@ def test_a_slow_store_is_polled_for_a_twentieth_of_the_time(monkeypatch: pytest.
 
 
 # The ledger of the sink.
+
+
+def test_a_commit_whose_file_a_copy_wrote_anew_is_no_later_than_the_next_plan(tmp_path: Path) -> None:
+    folder = make_checkpoint(f"{tmp_path}/orders")
+    for batch, at_ms in ((0, NOW_MS + 0.5), (1, NOW_MS + 90_000_000), (2, NOW_MS + 90_000_000)):
+        os.utime(f"{folder}/commits/{batch}", ns=(0, int(at_ms * 1_000_000)))
+    (found,) = poll(collector(str(tmp_path))).observations
+    assert found.committed_ms == {0: NOW_MS, 1: NOW_MS + 2, 2: NOW_MS + 90_000_000}
+
+
+@pytest.mark.parametrize("at", ["", "/offsets", "/commits"])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_a_checkpoint_made_anew_amid_a_poll_is_never_filed_under_the_id_before(
+    at: str, is_known: bool
+) -> None:
+    folder = make_checkpoint(f"{ROOT}/orders", 6)
+    watch = collector()
+    if is_known:
+        poll(watch)
+        watch.mark_saved()
+    another = "0b6e0c33-6f3f-4f5c-b5a1-2f7d3a3f6c11"
+
+    def make_anew() -> None:
+        del FaultyFileSystem.on_list[listed]
+        remove(ROOT, "orders")
+        make_checkpoint(folder, 1, another)
+        plan_batches(folder, 0, 1, from_ms=NOW_MS + 90_000)
+
+    listed = FaultyFileSystem._strip_protocol(folder + at)
+    FaultyFileSystem.on_list[listed] = make_anew
+    for _ in range(4):
+        for found in poll(watch).observations:
+            planned = {entry.planned_ms for entry in found.planned}
+            anew = {NOW_MS + 90_000, NOW_MS + 90_001}
+            assert planned <= (
+                anew if found.checkpoint.query_id == another else set(range(NOW_MS, NOW_MS + 7))
+            )
+    assert not FaultyFileSystem.on_list
+    assert found.checkpoint.query_id == another
+    assert planned == anew

@@ -8,7 +8,6 @@ import pytest
 
 from collectors.checkpoints import state_files
 from collectors.checkpoints.collector import CheckpointsCollector
-from fenceline.decode.state_files import StateFile, decode_state_file
 from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
 from fenceline.spark.state_chains import (
     OperatorState,
@@ -19,6 +18,7 @@ from fenceline.spark.state_chains import (
     store_id,
     unpack_chains,
 )
+from fenceline.spark.state_files import StateFile, decode_state_file
 from tests.unit.checkpoints import factories
 
 FOLDER = "memory://state/one"

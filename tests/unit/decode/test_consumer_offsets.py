@@ -51,6 +51,7 @@ V3 = bytes.fromhex("0003000000000000002a0000000500000000018bcfe56800")
 ID = uuid.UUID("b81f9869-6326-4e23-b911-ce626616200d")
 ID_TEXT = "uB-YaWMmTiO5Ec5iZhYgDQ"
 MemberKey, MemberValue = codec("ConsumerGroupMemberMetadataKey"), codec("ConsumerGroupMemberMetadataValue")
+ShareKey, ShareValue = codec("ShareGroupMemberMetadataKey"), codec("ShareGroupMemberMetadataValue")
 
 
 @pytest.mark.parametrize(
@@ -99,11 +100,31 @@ def test_it_reads_members_of_consumer_groups(
         escaped_name(client),
         escaped_name(host),
         None if instance is None else escaped_name(instance),
+        tuple(map(escaped_name, topics)) or None,
     )
     assert decode_record(key, bytes(value.encode(version=0))) == GroupMember(
         escaped_name(group), escaped_name(member_id), member
     )
+    value.subscribed_topic_regex = "t.*"
+    by_pattern = decode_record(key, bytes(value.encode(version=0)))
+    assert by_pattern == GroupMember(
+        escaped_name(group), escaped_name(member_id), member._replace(topics=None)
+    )
     assert decode_record(key, None) == GroupMember(escaped_name(group), escaped_name(member_id), None)
+
+
+@given(texts, texts, texts, texts, nullable, st.lists(texts, max_size=3))
+def test_it_reads_members_of_share_groups(
+    group: str, member_id: str, client: str, host: str, rack: str | None, topics: list[str]
+) -> None:
+    key = encoded_key(10, ShareKey(group_id=group, member_id=member_id))
+    value = ShareValue(
+        version=0, rack_id=rack, client_id=client, client_host=host, subscribed_topic_names=topics
+    )
+    names = [escaped_name(each) for each in (group, member_id, client, host)]
+    member = Member(*names[1:], None, tuple(map(escaped_name, topics)) or None)
+    assert decode_record(key, bytes(value.encode(version=0))) == GroupMember(*names[:2], member)
+    assert decode_record(key, None) == GroupMember(*names[:2], None)
 
 
 FOLDER = Path(__file__).parents[2] / "data" / "consumer_offsets"
@@ -119,7 +140,10 @@ def record_printed_by_kafka(row: dict[str, Any]) -> Record:
     if key["type"] == 2:
         head = said["protocolType"], said["generation"], said["protocol"], said["leader"]
         members = tuple(
-            Member(each["memberId"], each["clientId"], each["clientHost"], each["groupInstanceId"])
+            # It prints the subscription as bytes; each of these members subscribes to one topic.
+            Member(
+                each["memberId"], each["clientId"], each["clientHost"], each["groupInstanceId"], ("orders",)
+            )
             for each in said["members"]
         )
         return GroupMetadata(group, *head, said["currentStateTimestamp"], members, value["version"])
@@ -196,7 +220,7 @@ def test_a_member_of_a_streams_group_is_read() -> None:
     assert decode_record(key, None) == GroupMember("new-app", member.member_id, None)
 
 
-@pytest.mark.parametrize("kind", sorted(NEWER_TYPES - {5, 19}))
+@pytest.mark.parametrize("kind", sorted(NEWER_TYPES - {5, 10, 19}))
 @pytest.mark.parametrize("value", [None, b"", b"\x00\x00\x01\x00"])
 def test_newer_records_are_counted_by_type_and_raise_no_error(kind: int, value: bytes | None) -> None:
     """Burrow warns about each record of KIP-848, kafbat throws at key types from 3 on, Console refuses."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from fenceline.audit.manifest import AuditMode
@@ -14,6 +13,7 @@ from fenceline.facts import (
     TransactionState,
     VisibilityGap,
 )
+from fenceline.findings.visibility import EVERYWHERE, Sense
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import PartitionVerdict, Pin, VerdictReason
 from fenceline.limits import Limits
@@ -28,7 +28,6 @@ from fenceline.snapshot import (
     Snapshot,
 )
 from fenceline.spark.queries import QueryStatus, SinkBatch, SourcePosition
-from fenceline.visibility import EVERYWHERE, Sense
 
 NOW_MS = 1_795_000_000_000
 LIMITS = Limits()
@@ -81,14 +80,6 @@ def finding_severities(rule: str, limits: Limits = LIMITS, **facts: Any) -> list
 
 def gap(source: str, scope: str = EVERYWHERE, *, since_s_ago: float = 1) -> VisibilityGap:
     return VisibilityGap("prod", source, scope, ago(since_s_ago), None, f"{source} cannot see {scope}")
-
-
-def with_stale_collector(name: str) -> tuple[CollectorStatus, ...]:
-    """Return all collectors, one of which has polled nothing for ten minutes."""
-    late = ago(600)
-    return tuple(
-        replace(each, seen_through_ms=late) if each.name == name else each for each in ALL_COLLECTORS
-    )
 
 
 def transaction(

@@ -11,7 +11,7 @@ from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditMode, Audi
 from fenceline.audit.violations import find_violation
 from fenceline.facts import Finding, Severity
 from tests.audit_manifests import audit_manifest, proved_batch
-from tests.unit.rules.factories import NOW_MS, ago, findings_of, gap, violation, with_stale_collector
+from tests.unit.rules.factories import ago, findings_of, violation
 
 LOSS, AGAIN = AuditedRange("orders", 3, 5, 8), AuditedRange("enriched", 0, 9, 10)
 REPLAY = "spark_pipeline/replay.py"
@@ -82,32 +82,6 @@ def test_the_next_step_is_of_what_was_found(
     step = finding(**facts).next_step
     found = REPLAY in step, "--mode keys" in step, "See which producers write to enriched" in step
     assert found == (replay, keys, producers), f"case {number}: {why}"
-
-
-@pytest.mark.parametrize(
-    ("number", "scope", "is_found", "why"),
-    [
-        (1, "cluster", False, "the store cannot be read"),
-        (2, "pipeline:orders_enrich", False, "its manifests cannot"),
-        (3, "pipeline:billing", True, "another one's cannot"),
-        (4, "pipeline:z and 3 more", True, "some are too many to be read"),
-    ],
-)
-def test_it_is_suppressed_by_gaps_in_what_it_needs(number: int, scope: str, is_found: bool, why: str) -> None:
-    facts = {"audits": (violation(losses=(LOSS,)),), "gaps": (gap("audits", scope),)}
-    assert bool(findings_of("audit_violated", **facts)) is is_found, f"case {number}: {why}"
-
-
-def test_a_late_collector_suppresses_it_and_no_other_one_does() -> None:
-    for name, is_found in (("audits", False), ("checkpoints", True), ("partitions", True)):
-        found = findings_of("audit_violated", audits=(violation(),), collectors=with_stale_collector(name))
-        assert bool(found) is is_found, name
-
-
-def test_its_texts_do_not_change_while_time_passes() -> None:
-    audits = (violation(losses=(LOSS,), duplicates=(AGAIN,), duplicated=1),)
-    first, later = (findings_of("audit_violated", audits=audits, now_ms=NOW_MS + ms) for ms in (0, 20_000))
-    assert first == later
 
 
 def batch(number: int, at_ms: int | None, *losses: AuditedRange) -> AuditedBatch:

@@ -7,17 +7,14 @@ from typing import Any
 
 import pytest
 
+from fenceline.engines.flink.commits import DecidedTransaction, FlinkJobFacts
+from fenceline.engines.flink.restore import CommitFate
 from fenceline.facts import Severity
-from fenceline.flink.commits import DecidedTransaction, FlinkJobFacts
-from fenceline.flink.restore import CommitFate
 from fenceline.formatting import format_clock
 from tests.unit.rules.factories import (
-    NOW_MS,
     ago,
     finding_severities,
     findings_of,
-    gap,
-    with_stale_collector,
 )
 
 PENDING, LOST = "flink_commit_pending", "flink_commit_lost"
@@ -87,41 +84,3 @@ def test_a_lost_commit_names_the_checkpoint_and_the_instant() -> None:
     assert found.since_ms == ago(90)
     assert found.deadline_ms is None
     assert format_clock(ago(90)) in found.evidence
-
-
-@pytest.mark.parametrize(
-    ("number", "source", "scope", "is_found", "why"),
-    [
-        (1, "flink", "cluster", False, "no root can be read"),
-        (2, "flink", "flink_job:job@1", False, "this job cannot"),
-        (3, "flink", "checkpoint:/flink/other", True, "another folder cannot"),
-        (4, "flink", "checkpoint:/flink/job", False, "its folder cannot"),
-        (5, "transaction_state", "cluster", False, "whether they are open is not known"),
-        (6, "checkpoints", "cluster", True, "Spark's checkpoints are no matter of it"),
-    ],
-)
-@pytest.mark.parametrize("rule", [PENDING, LOST])
-def test_a_rule_is_suppressed_by_gaps_in_what_it_needs(
-    number: int, source: str, scope: str, is_found: bool, why: str, rule: str
-) -> None:
-    facts = {
-        "flink_jobs": (job(open_commit(), lost_commit()),),
-        "gaps": (gap(source, scope),),
-        "places": {"flink_job:job@1": frozenset({"checkpoint:/flink/job"})},
-    }
-    assert bool(findings_of(rule, **facts)) is is_found, f"case {number}: {why}"
-
-
-@pytest.mark.parametrize("rule", [PENDING, LOST])
-def test_a_late_collector_suppresses_it_and_no_other_one_does(rule: str) -> None:
-    for name, is_found in (("flink", False), ("transaction_state", False), ("checkpoints", True)):
-        facts = {"flink_jobs": (job(open_commit(), lost_commit()),)}
-        found = findings_of(rule, collectors=with_stale_collector(name), **facts)
-        assert bool(found) is is_found, name
-
-
-@pytest.mark.parametrize("rule", [PENDING, LOST])
-def test_its_texts_do_not_change_while_time_passes(rule: str) -> None:
-    facts = (job(open_commit(), lost_commit()),)
-    first, later = (findings_of(rule, flink_jobs=facts, now_ms=NOW_MS + ms) for ms in (0, 4_000))
-    assert first == later

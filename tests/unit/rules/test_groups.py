@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from fenceline.kafka.groups import Waiting
-from fenceline.snapshot import BlockedOffset, Blocker
+from fenceline.snapshot import BlockedOffset, Blocker, DeletedRead
 from tests.unit.rules.factories import (
     BLOCKER,
     ago,
@@ -17,10 +17,8 @@ from tests.unit.rules.factories import (
     blocked_offset,
     finding_severities,
     findings_of,
-    gap,
     pending_offset,
     transaction,
-    with_stale_collector,
 )
 
 
@@ -124,56 +122,17 @@ def test_a_blocked_group_without_a_pending_commit_is_not_unstable() -> None:
     )
 
 
-STALLED = {"groups": (blocked_group(blocked_offset(90)),)}
-UNSTABLE = {"groups": (blocked_group(pending_offset(), log_pinned_s_ago=90),)}
-
-
 @pytest.mark.parametrize(
-    ("number", "rule", "facts", "source", "scope", "is_told", "why"),
+    ("number", "unread", "ago_s", "evidence"),
     [
-        (1, "group_stalled", STALLED, "groups", "cluster", False, "it may have gone on"),
-        (2, "group_stalled", STALLED, "groups", "group:billing", False, "this one is hidden"),
-        (3, "group_stalled", STALLED, "groups", "group:audit", True, "another one is"),
-        (4, "group_stalled", STALLED, "groups", "broker:2", False, "its coordinator did not answer"),
-        (5, "group_stalled", STALLED, "groups", "broker:1", True, "another one did not"),
-        (6, "group_stalled", STALLED, "groups", "__consumer_offsets-7", False, "its part of the log"),
-        (7, "group_stalled", STALLED, "groups", "__consumer_offsets-8", True, "another part"),
-        (8, "group_stalled", STALLED, "partitions", "partition:payments-0", False, "the LSO may have moved"),
-        (9, "group_stalled", STALLED, "partitions", "partition:payments-1", True, "not where it waits"),
-        (
-            10,
-            "group_stalled",
-            STALLED,
-            "consumer_offsets",
-            "__consumer_offsets-7",
-            True,
-            "it was asked itself",
-        ),
-        (
-            11,
-            "group_stalled",
-            STALLED,
-            "transaction_state",
-            "cluster",
-            True,
-            "who waits is seen all the same",
-        ),
-        (12, "offsets_unstable", UNSTABLE, "groups", "group:billing", False, "this one is hidden"),
-        (13, "offsets_unstable", UNSTABLE, "partitions", "cluster", True, "its coordinator says so itself"),
+        (1, (16, 4), 60, "orders-0 and orders-1 had 20 unread records for this group"),
+        (2, (16, None), 60, "orders-0 and orders-1 had at least 16 unread records for this group"),
+        (3, (1, 0), 86_400, "orders-0 and orders-1 had 1 unread record for this group"),
+        (4, (16, 4), 86_401, ""),
     ],
 )
-def test_a_rule_is_suppressed_by_gaps_in_what_it_needs(
-    number: int, rule: str, facts: dict[str, object], source: str, scope: str, is_told: bool, why: str
-) -> None:
-    places = {
-        "group:billing": frozenset({"broker:2", "__consumer_offsets-7"}),
-        "partition:payments-0": frozenset({"broker:3"}),
-    }
-    told = findings_of(rule, **facts, gaps=(gap(source, scope),), places=places)
-    assert bool(told) is is_told, f"case {number}: {why}"
-
-
-@pytest.mark.parametrize(("rule", "facts"), [("group_stalled", STALLED), ("offsets_unstable", UNSTABLE)])
-def test_a_late_collector_suppresses_findings_like_a_gap(rule: str, facts: dict[str, object]) -> None:
-    assert findings_of(rule, **facts)
-    assert not findings_of(rule, **facts, collectors=with_stale_collector("groups"))
+def test_unread_deleted(number: int, unread: tuple[int | None, ...], ago_s: int, evidence: str) -> None:
+    reads = tuple(DeletedRead("billing", "orders", n, left, ago(ago_s)) for n, left in enumerate(unread))
+    told = findings_of("unread_deleted", deleted_reads=reads)
+    assert [each.evidence for each in told] == [evidence] * bool(evidence), f"case {number}"
+    assert {each.subject for each in told} <= {"group:billing"}

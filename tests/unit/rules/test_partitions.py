@@ -8,11 +8,9 @@ from typing import Any
 
 import pytest
 
-from fenceline.baselines import UsualCommit
-from fenceline.facts import TransactionState
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
-from fenceline.snapshot import PinnedPartition
+from fenceline.snapshot import PinnedPartition, UsualCommit
 from tests.unit.rules.factories import (
     HANGS,
     HIDDEN,
@@ -23,12 +21,10 @@ from tests.unit.rules.factories import (
     blocked_partition,
     finding_severities,
     findings_of,
-    gap,
     lso_blocker,
     query,
     source_position,
     transaction,
-    with_stale_collector,
 )
 
 LATE = (PartitionVerdict.LATE, VerdictReason.PAST_TIMEOUT)
@@ -237,45 +233,3 @@ def test_texts_do_not_change_while_records_arrive() -> None:
         for end in (6_000, 6_500)
     ]
     assert told[0] == told[1]
-
-
-HANGING = {"partitions": (blocked_partition(lso_blocker(*HANGS)),)}
-
-
-@pytest.mark.parametrize(
-    ("number", "hidden", "told", "why"),
-    [
-        (1, "partitions", set(), "offsets and producers may be others by now"),
-        (2, "transaction_state", {"lso_pinned"}, "it may be owned by an id that was not seen"),
-        (3, "groups", {"hanging", "lso_pinned"}, "partitions do not depend on groups"),
-        (4, "reconcile", {"hanging", "lso_pinned"}, "the log is read all the same"),
-    ],
-)
-def test_a_rule_is_suppressed_by_gaps_in_what_it_needs(
-    number: int, hidden: str, told: set[str], why: str
-) -> None:
-    """A gap and a collector that is late hide alike."""
-    for sight in ({"gaps": (gap(hidden),)}, {"collectors": with_stale_collector(hidden)}):
-        rules = {rule for rule in ("hanging", "lso_pinned") if findings_of(rule, **HANGING, **sight)}
-        assert rules == told, f"case {number}: {why}"
-
-
-def test_a_gap_in_one_partition_suppresses_that_partition_only() -> None:
-    assert not findings_of("lso_pinned", **HANGING, gaps=(gap("partitions", "partition:payments-0"),))
-    assert findings_of("lso_pinned", **HANGING, gaps=(gap("partitions", "partition:payments-1"),))
-
-
-def test_a_gap_of_a_broker_suppresses_the_partitions_it_leads() -> None:
-    places = {"partition:payments-0": frozenset({"broker:2"})}
-    assert not findings_of("lso_pinned", **HANGING, places=places, gaps=(gap("partitions", "broker:2"),))
-    assert findings_of("lso_pinned", **HANGING, places=places, gaps=(gap("partitions", "broker:1"),))
-    assert not findings_of("lso_pinned", **HANGING, gaps=(gap("partitions", "broker:1"),)), (
-        "it may lie anywhere"
-    )
-
-
-def test_open_too_long_is_found_while_its_partition_is_unavailable() -> None:
-    """The transaction's own record names its partitions: no poll of the partition is needed."""
-    open_one = transaction(120, state=TransactionState.ONGOING)
-    hidden = gap("partitions", "partition:payments-0")
-    assert findings_of("open_too_long", transactions=(open_one,), gaps=(hidden,))

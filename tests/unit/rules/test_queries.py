@@ -11,7 +11,7 @@ import pytest
 from fenceline.facts import Severity
 from fenceline.limits import Limits
 from fenceline.snapshot import BlockedQueryFacts
-from fenceline.spark.queries import QueryStatus, SinkBatch, SourcePosition, Stall, UnusableFile
+from fenceline.spark.queries import Absence, QueryStatus, SinkBatch, SourcePosition, Stall, UnusableFile
 from fenceline.spark.records import Damage, QueryState
 from tests.unit.rules.factories import (
     NOW_MS,
@@ -20,13 +20,11 @@ from tests.unit.rules.factories import (
     blocked_partition,
     finding_severities,
     findings_of,
-    gap,
     lso_blocker,
     query,
     sink_batch,
     source_position,
     transaction,
-    with_stale_collector,
 )
 
 WEEK_S = 7 * 86_400
@@ -197,6 +195,15 @@ def test_topic_recreated(number: int, position: SourcePosition, is_told: bool, w
     )
 
 
+def test_a_deleted_topic_gives_what_was_read_of_it_and_since_when() -> None:
+    places = [source_position(812, partition=n, absence=Absence(ago(60 + n), 0, 900)) for n in (0, 1)]
+    (finding,) = findings_of("topic_deleted", queries=(query(positions=tuple(places)),))
+    assert (finding.subject, finding.severity, finding.since_ms) == ("query:q-1", "critical", ago(61))
+    assert finding.summary == "orders: payments was deleted with 176 unread records"
+    assert finding.evidence == "it has read payments-0 up to 812 of 900 and payments-1 up to 812 of 900"
+    assert finding.affected == ("partition:payments-0", "partition:payments-1")
+
+
 HELD = blocked_partition(lso_blocker(*OWNED, name="payments-7"))
 
 
@@ -292,9 +299,6 @@ def test_batch_slow(number: int, facts: dict[str, Any], is_told: bool, why: str)
         (8, "checkpoint_unreadable", {"error": "the folder is gone", **GONE}, []),
         (9, "checkpoint_unreadable", {"unusable": (UnusableFile("a", Damage.NEWER, "v9"),)}, ["warning"]),
         (10, "checkpoint_unreadable", {"unusable": (UnusableFile("a", Damage.TORN, "cut"),)}, []),
-        (11, "progress_dropped", {"dropped": 12, "dropped_ms": ago(5)}, ["info"]),
-        (12, "progress_dropped", {"dropped": 12, "dropped_ms": ago(86_401)}, []),
-        (13, "progress_dropped", {"dropped": 0, "dropped_ms": ago(5)}, []),
     ],
 )
 def test_others(number: int, rule: str, facts: dict[str, Any], severity: list[str]) -> None:
@@ -310,39 +314,6 @@ def test_a_failed_query_gives_the_first_line_of_its_exception() -> None:
 
 
 LATE_BATCH = {"queries": (query(sink_batches=(OPEN_ONLY,)),)}
-LOSING = {"queries": (query(positions=(source_position(811, log_start=812),)),)}
-FAILED = {"queries": (query(state=QueryState.FAILED, alive=False),)}
-
-
-@pytest.mark.parametrize(
-    ("number", "rule", "facts", "source", "scope", "is_told", "why"),
-    [
-        (1, "batch_prepared", LATE_BATCH, "checkpoints", "cluster", False, "it may be done since"),
-        (2, "batch_prepared", LATE_BATCH, "checkpoints", "query:q-1", False, "this one is hidden"),
-        (3, "batch_prepared", LATE_BATCH, "checkpoints", "query:q-2", True, "another one is"),
-        (4, "batch_prepared", LATE_BATCH, "checkpoints", "root:file:///other", True, "not where it lies"),
-        (5, "batch_prepared", LATE_BATCH, "partitions", "cluster", True, "the ledger says so"),
-        (6, "data_loss_risk", LOSING, "partitions", "partition:payments-0", False, "its start is hidden"),
-        (7, "data_loss_risk", LOSING, "partitions", "partition:payments-1", True, "another's is"),
-        (8, "data_loss_risk", LOSING, "checkpoints", "query:q-1", False, "its position is hidden"),
-        (9, "query_failed", FAILED, "checkpoints", "cluster", True, "its listener has told"),
-    ],
-)
-def test_a_rule_is_suppressed_by_gaps_in_what_it_needs(
-    number: int, rule: str, facts: dict[str, Any], source: str, scope: str, is_told: bool, why: str
-) -> None:
-    places = {
-        "query:q-1": frozenset({"checkpoint:file:///checkpoints/orders"}),
-        "partition:payments-0": frozenset({"broker:3"}),
-    }
-    assert bool(findings_of(rule, **facts, gaps=(gap(source, scope),), places=places)) is is_told, (
-        f"{number}: {why}"
-    )
-
-
-def test_a_late_collector_suppresses_findings_like_a_gap() -> None:
-    assert findings_of("batch_prepared", **LATE_BATCH)
-    assert not findings_of("batch_prepared", **LATE_BATCH, collectors=with_stale_collector("checkpoints"))
 
 
 def test_limits_come_from_the_configuration() -> None:

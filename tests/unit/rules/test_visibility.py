@@ -8,10 +8,10 @@ import pytest
 
 from fenceline import rules
 from fenceline.facts import VisibilityGap
+from fenceline.findings.visibility import Sense, Visibility, expected_ms, stale_gap
 from fenceline.limits import Limits
 from fenceline.rules import MOST_FINDINGS, RULES, evaluate_rules
 from fenceline.snapshot import CollectorStatus
-from fenceline.visibility import Sense, Visibility, expected_ms, stale_gap
 from tests.unit.rules.factories import (
     ALL_COLLECTORS,
     AUDITS,
@@ -126,7 +126,7 @@ def test_partial_lists_are_current_and_what_depends_on_them_is_unavailable() -> 
 def test_findings_of_a_removed_rule_can_close() -> None:
     everything = Visibility({sense: frozenset({"cluster"}) for sense in Sense})
     assert rules.covers_finding(everything, "a_rule_of_another_version", "transaction:t", ())
-    assert rules.covers_finding(everything, "collector_behind", "collector:partitions", ())
+    assert rules.covers_finding(everything, "collector_gap", "collector:partitions", ())
     assert not rules.covers_finding(everything, "coordinator_overdue", "transaction:t", ())
 
 

@@ -8,7 +8,6 @@ from tests.web.factories.actions import (
     NOT_PREPARED,
     PREPARE,
     RELEASED,
-    action_collector,
     action_follow_up,
     action_result,
     batch_subject,
@@ -24,7 +23,6 @@ from tests.web.factories.alerts import (
     TOKEN,
     alert,
     alert_change,
-    alert_collector,
     channel,
     delivery,
     silence,
@@ -36,21 +34,22 @@ from tests.web.factories.clusters import (
     MINUTE_MS,
     cluster,
     collector,
+    collectors,
     config_with_owners,
     gap,
     now_ms,
     owner,
+    partition_collectors,
     raise_revision,
     tail_collectors,
 )
-from tests.web.factories.findings import finding, incident, incident_of
+from tests.web.factories.findings import facts_of, finding, incident, incident_of
 from tests.web.factories.flink import (
     FLINK_IDENT,
     FLINK_JOB_ID,
     committable,
     connector,
     flink_checkpoint,
-    flink_collector,
     flink_job,
     flink_run,
 )
@@ -69,7 +68,6 @@ from tests.web.factories.histories import (
 from tests.web.factories.partitions import (
     lso_blocker,
     partition,
-    partition_collectors,
     replica,
     replica_producer,
 )
@@ -79,7 +77,6 @@ from tests.web.factories.queries import (
     RUN_ID,
     batch,
     batches,
-    checkpoint_collector,
     checkpoint_detail,
     coordinator_transactions,
     operator_state,

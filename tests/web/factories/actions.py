@@ -8,10 +8,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dashboard.actions import store as action_store
-from dashboard.models import Action, Cluster
+from dashboard.models import Action
 from dashboard.system.access import ROLES, Actor
 from fenceline.plans.plan import Act, Bound, Effect, Plan, PlanStep, Refusal, RefusalReason, SubjectPlan
-from tests.web.factories.clusters import collector, now_ms
+from tests.web.factories.clusters import now_ms
 
 ADA = Actor("ada", "page", ROLES["admin"])
 HEALTHY = Refusal(
@@ -153,9 +153,3 @@ def action_follow_up(now_ms: int) -> Sequence[dict[str, Any]]:
         {"words": "LSO of payments-0 moved 48,211 → 49,981", "at_ms": now_ms - 2_700, "kind": "lso"},
         {"words": "group billing resumed after 1.3 s", "at_ms": now_ms - 1_700, "kind": "group"},
     ]
-
-
-def action_collector(of: Cluster) -> None:
-    """Make the collector of actions, up to date, unless it exists."""
-    if not of.collector_set.filter(name="actions").exists():
-        collector(of, "actions", behind=None, records=0, rate=0)

@@ -7,16 +7,11 @@ import json
 from datetime import UTC, datetime, timedelta
 
 from dashboard.models import Alert, AlertChange, Channel, Cluster, Delivery, Silence
-from tests.web.factories.clusters import MINUTE_MS, collector, now_ms
+from tests.web.factories.clusters import MINUTE_MS, now_ms
 
 #: The beginning of a secret that no page or answer may ever show.
 SECRET = "whsec_aGVsbG8gd29ybGQgaGVsbG8gd29ybGQgaGVsbG8="
 TOKEN = "T0123456789abcdefghijkl"
-
-
-def alert_collector(of: Cluster) -> None:
-    """Make the collector of alerts, up to date."""
-    collector(of, "alerts", behind=None, records=0, rate=0)
 
 
 def alert(

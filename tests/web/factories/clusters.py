@@ -62,6 +62,23 @@ def collector(of: Cluster, name: str = "transaction_state", **fields: object) ->
     return Collector.objects.create(cluster=of, name=name, **(defaults | fields))
 
 
+#: Collectors of nouns, each called like what it reads or does.
+POLLERS = ("partitions", "groups", "recoveries", "checkpoints", "flink", "engines", "alerts", "actions")
+
+
+def collectors(of: Cluster, *names: str) -> None:
+    """Make some collectors, or all of POLLERS, up to date, unless they exist."""
+    known = set(of.collector_set.values_list("name", flat=True))
+    for name in names or POLLERS:
+        if name not in known:
+            collector(of, name, behind=None, records=0, rate=0)
+
+
+def partition_collectors(of: Cluster) -> None:
+    """Make the collectors of partitions, groups and recoveries."""
+    collectors(of, "partitions", "groups", "recoveries")
+
+
 def tail_collectors(of: Cluster) -> None:
     """Make the tail's collector and the evaluator's, both up to date."""
     collector(of)

@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dashboard.models import Cluster, ConnectorRecord, FlinkCheckpointRecord, FlinkJob, FlinkRunRecord
-from fenceline.flink.records import Committable, TransactionOwnership
-from tests.web.factories.clusters import collector, now_ms
+from fenceline.engines.flink.records import Committable, TransactionOwnership
+from tests.web.factories.clusters import now_ms
 
 FLINK_JOB_ID = "5d1c0f1e8f954d1c8a1b9e3f7a6c2b10"
 FLINK_IDENT = f"{FLINK_JOB_ID}@0a1b2c3d"
-
-
-def flink_collector(of: Cluster) -> None:
-    """Make the collector of Flink's jobs, up to date, unless it exists."""
-    if not of.collector_set.filter(name="flink").exists():
-        collector(of, "flink", behind=None)
 
 
 def committable(name: str, producer_id: int = 2051, epoch: int = 17, checkpoint_id: int = 41) -> Committable:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dashboard.models import Cluster, TopicTally
 from dashboard.transactions.topic_tallies import LONG_S, SHORT_S
-from fenceline.histograms import bucket_of, pack_histogram
+from fenceline.series.histograms import bucket_of, pack_histogram
 from tests.web.factories.clusters import now_ms
 
 

@@ -6,14 +6,7 @@ import json
 from collections.abc import Sequence
 
 from dashboard.models import Cluster, PartitionRecord, PinRecord, ReplicaLook
-from tests.web.factories.clusters import MINUTE_MS, collector, now_ms
-
-
-def partition_collectors(of: Cluster) -> None:
-    """Make the collectors of partitions, groups and recoveries, up to date, unless they exist."""
-    for name in ("partitions", "groups", "recoveries"):
-        if not of.collector_set.filter(name=name).exists():
-            collector(of, name, behind=None)
+from tests.web.factories.clusters import MINUTE_MS, now_ms
 
 
 def partition(of: Cluster, topic: str = "payments", number: int = 0, **fields: object) -> PartitionRecord:

@@ -11,18 +11,12 @@ from dashboard.models import Batch, Cluster, Query, Run, SinkDecision
 from dashboard.streaming import operator_state as operator_state_rows
 from fenceline.facts import TransactionState
 from fenceline.spark.state_chains import OperatorState, StateChain
-from tests.web.factories.clusters import collector, now_ms
+from tests.web.factories.clusters import now_ms
 from tests.web.factories.transactions import transaction
 
 LEDGER_ID = "3f9c11d2-7a54-4e0b-9a61-0c1d2e3f4a5b"
 QUERY_ID = "6f1d2a3b-4c5d-4e6f-8a9b-0c1d2e3f4a5b"
 RUN_ID = "0a1b2c3d-4e5f-4a6b-8c7d-8e9f0a1b2c3d"
-
-
-def checkpoint_collector(of: Cluster) -> None:
-    """Make the collector of checkpoints, up to date, unless it exists."""
-    if not of.collector_set.filter(name="checkpoints").exists():
-        collector(of, "checkpoints", behind=None)
 
 
 def query(of: Cluster, name: str = "orders_enrich", ident: str = QUERY_ID, **fields: object) -> Query:

@@ -11,7 +11,7 @@ from tests.web import factories
 
 def busy_actions(of: Cluster) -> None:
     """Fill a cluster with actions of every kind and state."""
-    factories.action_collector(of)
+    factories.collectors(of, "actions")
     expired = factories.now_ms() - LIVES_MS - 60_000
     factories.executed_action(factories.plan(factories.marker_subject(), act=Act.ABORT_MARKER))
     factories.executed_action(

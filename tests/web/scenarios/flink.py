@@ -9,7 +9,7 @@ from tests.web import factories
 
 def flink_job_of_every_fate(of: Cluster) -> FlinkJob:
     """Return a job whose checkpoint decided four commits: open, committed, aborted, of an unknown id."""
-    factories.flink_collector(of)
+    factories.collectors(of, "flink")
     committed, aborted = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
     factories.transaction(of, "copy-0-41", age_ms=100_000, timeout_ms=600_000)
     factories.transaction(of, "copy-1-41", committed, producer_epoch=18)

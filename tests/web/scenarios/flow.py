@@ -60,4 +60,4 @@ def _collectors(of: Cluster) -> None:
     if not of.collector_set.exists():
         factories.tail_collectors(of)
     factories.partition_collectors(of)
-    factories.checkpoint_collector(of)
+    factories.collectors(of, "checkpoints")

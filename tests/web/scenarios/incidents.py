@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.incidents import store
 from dashboard.incidents.store import GroupingFacts
 from dashboard.models import (
@@ -17,6 +18,7 @@ from dashboard.models import (
 )
 from fenceline.facts import TransactionState
 from fenceline.incidents.impact import ImpactFigures
+from fenceline.limits import Limits
 from tests.web import factories
 from tests.web.scenarios.queries import abandoned_query
 from tests.web.scenarios.transactions import day_of_history
@@ -26,14 +28,16 @@ OUT = "orders_enriched"
 
 def open_incidents(of: Cluster) -> Sequence[Incident]:
     """Make two open incidents, grouped as the evaluation groups them; the worse one first."""
-    for make in (factories.tail_collectors, factories.partition_collectors, factories.checkpoint_collector):
-        make(of)
+    factories.tail_collectors(of)
+    factories.collectors(of, "partitions", "groups", "recoveries", "checkpoints")
     day_of_history(of)
     query = abandoned_query(of)
     found = [*_crash(of, query), *_abandoned(of)]
     backlog = {f"partition:{OUT}-{number}": 4_501 for number in range(4)}
     figures = ImpactFigures(backlog | {"partition:stock-1": 240}, {f"query:{query.ident}": 18_004})
-    store.save_incidents(of.pk, found, GroupingFacts(figures=figures), now_ms=factories.now_ms() - 45_000)
+    snapshot = SnapshotReader(of.name).read(now_ms=factories.now_ms(), limits=Limits())
+    facts = GroupingFacts(figures=figures, snapshot=snapshot)
+    store.save_incidents(of.pk, found, facts, now_ms=factories.now_ms() - 45_000)
     rows = list(Incident.objects.filter(cluster=of).order_by("pk"))
     for row in rows:
         cause = FindingRecord.objects.get(rule=row.rule, subject=row.subject)

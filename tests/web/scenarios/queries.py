@@ -11,7 +11,7 @@ from tests.web import factories
 
 def busy_queries(of: Cluster) -> None:
     """Fill a cluster with queries of every kind, after `busy_partitions`."""
-    factories.checkpoint_collector(of)
+    factories.collectors(of, "checkpoints")
     source_partitions(of)
     abandoned_query(of)
     for fill in (

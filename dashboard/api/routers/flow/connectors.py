@@ -7,9 +7,8 @@ from ninja import Query, Router
 
 from dashboard.api import cursors, schemas
 from dashboard.api.engine_schemas import ConnectorOut
-from dashboard.runtime import visibility
+from dashboard.engines.queries import ConnectorCriteria, connectors_after
 from dashboard.runtime.collector_names import ENGINES
-from dashboard.streaming.engines import ConnectorCriteria, connectors_after
 
 router = Router(tags=["connectors"])
 
@@ -28,12 +27,7 @@ def list_connectors(request: HttpRequest, wanted: Query[ConnectorFilters]) -> di
 
     An API that does not answer is a gap with the scope `api:URL`, too.
     """
-    schemas.refuse_range(request, "connectors")
     place = cursors.read_number(wanted.cursor, "connectors") or 0
-    found = connectors_after(wanted, place=place, limit=wanted.limit + 1)
-    page, following = cursors.cut_page("connectors", found, wanted.limit, lambda each: (each.row.pk,))
-    return {
-        "items": [ConnectorOut.from_connector(each) for each in page],
-        "next": following,
-        **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster, ENGINES)),
-    }
+    connectors = connectors_after(wanted, place=place, limit=wanted.limit + 1)
+    page = cursors.cut_page("connectors", connectors, wanted.limit, lambda connector: (connector.row.pk,))
+    return schemas.list_answer(*page, wanted.cluster, ENGINES)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
+from pydantic import Field
 
 from dashboard.api import cursors, schemas
 from dashboard.api.common_schemas import OwnerOut
 from dashboard.api.engine_schemas import EngineApiErrorOut, FlinkRunOut
+from dashboard.engines import flink_jobs as flink_queries
+from dashboard.engines import queries as engines
 from dashboard.models import FlinkCheckpointRecord, FlinkJob
-from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import FLINK
-from dashboard.streaming import engines
-from dashboard.streaming import flink_jobs as flink_queries
 from dashboard.system import owners
+from fenceline.engines.flink.restore import CommitFate, Lingering
 from fenceline.facts import TransactionState
-from fenceline.flink.restore import CommitFate, Lingering
 
 router = Router(tags=["flink"])
 
@@ -32,16 +30,16 @@ class FlinkJobOut(Schema):
     is by the store's clock. `prefixes` are those of transactional ids of its Kafka sinks.
     """
 
-    cluster: str
-    id: str
+    cluster: str = Field(validation_alias="cluster.name")
+    id: str = Field(validation_alias="ident")
     path: str
     job_id: str
     prefixes: list[str]
     checkpoint_id: int | None
-    completed_at: str | None
+    completed_at: schemas.Instant | None = Field(validation_alias="completed_ms")
     is_savepoint: bool | None
     pending: int
-    seen_at: str | None
+    seen_at: schemas.Instant | None = Field(validation_alias="seen_ms")
     error: str
     rev: int
 
@@ -54,24 +52,32 @@ class CheckpointedCommitOut(Schema):
     coordinator aborts it. `checkpoint_id` is null where an older format does not record it.
     """
 
-    transactional_id: str
-    producer_id: int
-    producer_epoch: int
-    checkpoint_id: int | None
+    transactional_id: str = Field(validation_alias="committable.transactional_id")
+    producer_id: int = Field(validation_alias="committable.producer_id")
+    producer_epoch: int = Field(validation_alias="committable.producer_epoch")
+    checkpoint_id: int | None = Field(validation_alias="committable.checkpoint_id")
     fate: CommitFate
     state: TransactionState | None
     state_epoch: int | None
-    expires_at: str | None
+    expires_at: schemas.Instant | None = Field(validation_alias="expires_ms")
+
+    @staticmethod
+    def resolve_state(commit: flink_queries.CheckpointedCommit) -> str | None:
+        return commit.row.state if commit.row else None
+
+    @staticmethod
+    def resolve_state_epoch(commit: flink_queries.CheckpointedCommit) -> int | None:
+        return commit.row.producer_epoch if commit.row else None
 
 
 class LingeringTransactionOut(Schema):
     """An open transaction of the job's prefixes that its newest checkpoint does not hold."""
 
-    transactional_id: str
+    transactional_id: str = Field(validation_alias="row.transactional_id")
     kind: Lingering
-    producer_id: int
-    producer_epoch: int
-    started_at: str | None
+    producer_id: int = Field(validation_alias="row.producer_id")
+    producer_epoch: int = Field(validation_alias="row.producer_epoch")
+    started_at: schemas.Instant | None = Field(validation_alias="row.started_ms")
 
 
 class FlinkCheckpointOut(Schema):
@@ -81,10 +87,14 @@ class FlinkCheckpointOut(Schema):
     checkpoint_id: int | None
     version: int | None
     is_savepoint: bool | None
-    completed_at: str | None
+    completed_at: schemas.Instant | None = Field(validation_alias="completed_ms")
     pending: int
     other_entries: int
     error: str
+
+    @staticmethod
+    def resolve_pending(row: FlinkCheckpointRecord) -> int:
+        return len(row.committables)
 
 
 class FlinkJobDetail(FlinkJobOut):
@@ -101,6 +111,10 @@ class FlinkJobDetail(FlinkJobOut):
     run: FlinkRunOut | None
     api_errors: list[EngineApiErrorOut]
 
+    @staticmethod
+    def resolve_owner(row: FlinkJob) -> object:
+        return owners.find_owner(*row.prefixes, row.ident)
+
 
 class FlinkJobList(schemas.Listing):
     items: list[FlinkJobOut]
@@ -113,88 +127,25 @@ class FlinkJobFilters(schemas.ListFilters, flink_queries.FlinkJobCriteria):
 @router.get("", response=FlinkJobList, summary="List Flink jobs")
 def list_flink_jobs(request: HttpRequest, wanted: Query[FlinkJobFilters]) -> dict[str, object]:
     """Every job whose checkpoints are read, as it was first seen."""
-    schemas.refuse_range(request, "Flink jobs")
     place = cursors.read_number(wanted.cursor, "flink-jobs") or 0
-    found = flink_queries.jobs_after(wanted, place=place, limit=wanted.limit + 1)
-    page, following = cursors.cut_page("flink-jobs", found, wanted.limit, cursors.by_key)
-    return {
-        "items": [FlinkJobOut(**_fields(row)) for row in page],
-        "next": following,
-        **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster, FLINK)),
-    }
+    rows = flink_queries.jobs_after(wanted, place=place, limit=wanted.limit + 1)
+    return schemas.list_answer(*cursors.cut_page("flink-jobs", rows, wanted.limit), wanted.cluster, FLINK)
 
 
 @router.get("/{cluster}/{text:job}", response=FlinkJobDetail, summary="One Flink job")
-def get_flink_job(request: HttpRequest, cluster: schemas.Name, job: schemas.Name) -> FlinkJobDetail:
+def get_flink_job(request: HttpRequest, cluster: schemas.Name, job: schemas.Name) -> FlinkJob:
     """One job by its `id`."""
     row = flink_queries.find_job(cluster, job)
     if row is None:
         raise Http404(f"No Flink job '{job}' is known on cluster '{cluster}'.")
     checkpoints = flink_queries.checkpoints_of(row)
     newest = flink_queries.newest_checkpoint(checkpoints)
-    commits = flink_queries.pending_commits(row, newest)[:_MOST_COMMITS]
-    others = flink_queries.other_open_transactions(row, checkpoints)
     run, troubles = engines.job_report(row)
-    return FlinkJobDetail(
-        **_fields(row),
-        owner=OwnerOut.from_owner(owners.find_owner(*row.prefixes, row.ident)),
-        checkpoints=[_checkpoint(each) for each in checkpoints],
-        commits=[_commit(each) for each in commits],
-        other_open=[_other(each) for each in others],
-        run=FlinkRunOut.from_run(run),
-        api_errors=[error for each in troubles if (error := EngineApiErrorOut.from_trouble(each))],
-    )
-
-
-def _fields(row: FlinkJob) -> dict[str, Any]:
-    return {
-        "cluster": row.cluster.name,
-        "id": row.ident,
-        "path": row.path,
-        "job_id": row.job_id,
-        "prefixes": row.prefixes,
-        "checkpoint_id": row.checkpoint_id,
-        "completed_at": schemas.format_iso(row.completed_ms),
-        "is_savepoint": row.is_savepoint,
-        "pending": row.pending,
-        "seen_at": schemas.format_iso(row.seen_ms),
-        "error": row.error,
-        "rev": row.rev,
-    }
-
-
-def _checkpoint(row: FlinkCheckpointRecord) -> FlinkCheckpointOut:
-    return FlinkCheckpointOut(
-        name=row.name,
-        checkpoint_id=row.checkpoint_id,
-        version=row.version,
-        is_savepoint=row.is_savepoint,
-        completed_at=schemas.format_iso(row.completed_ms),
-        pending=len(row.committables),
-        other_entries=row.other_entries,
-        error=row.error,
-    )
-
-
-def _commit(each: flink_queries.CheckpointedCommit) -> CheckpointedCommitOut:
-    held, now = each.committable, each.row
-    return CheckpointedCommitOut(
-        transactional_id=held.transactional_id,
-        producer_id=held.producer_id,
-        producer_epoch=held.producer_epoch,
-        checkpoint_id=held.checkpoint_id,
-        fate=each.fate,
-        state=TransactionState(now.state) if now else None,
-        state_epoch=now.producer_epoch if now else None,
-        expires_at=schemas.format_iso(each.expires_ms),
-    )
-
-
-def _other(each: flink_queries.LingeringTransaction) -> LingeringTransactionOut:
-    return LingeringTransactionOut(
-        transactional_id=each.row.transactional_id,
-        kind=each.kind,
-        producer_id=each.row.producer_id,
-        producer_epoch=each.row.producer_epoch,
-        started_at=schemas.format_iso(each.row.started_ms),
+    return schemas.add_fields(
+        row,
+        checkpoints=checkpoints,
+        commits=flink_queries.pending_commits(row, newest)[:_MOST_COMMITS],
+        other_open=flink_queries.other_open_transactions(row, checkpoints),
+        run=run,
+        api_errors=troubles,
     )

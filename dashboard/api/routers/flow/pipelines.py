@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import NamedTuple
 
 from django.conf import settings
 from django.http import HttpRequest
@@ -19,14 +20,14 @@ from dashboard.flow.queries import ClusterFlow
 from dashboard.history.audits import read_audits
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import EVERYTHING
-from dashboard.runtime.criteria import Criteria, Name
+from dashboard.runtime.criteria import Criteria, Name, Search
 from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditMode, AuditObstacle, AuditVerdict
-from fenceline.flow.graph import Flow, FlowEdge, FlowHealth, FlowNode, LinkKind, NodeKind, RateUnit
+from fenceline.flow.graph import FlowEdge, FlowHealth, FlowNode, LinkKind, NodeKind, RateUnit
 from fenceline.flow.guarantee import Guarantee
 from fenceline.flow.pipelines import Pipeline
 from fenceline.flow.proof import pipeline_proofs, proof_document
 from fenceline.flow.view import flow_around_nodes, search_flow
-from fenceline.time_range import InvalidTimeRange, TimeRange, read_time_range
+from fenceline.history.time_range import InvalidTimeRange, TimeRange, read_time_range
 
 router = Router(tags=["pipelines"])
 
@@ -34,18 +35,27 @@ router = Router(tags=["pipelines"])
 class FlowNodeOut(Schema):
     """A node of the flow: `name` is a query's id, `label` what it is called."""
 
-    kind: NodeKind
-    name: str
+    kind: NodeKind = Field(validation_alias="id.kind")
+    name: str = Field(validation_alias="id.name")
     label: str
     health: FlowHealth
     detail: str
 
-    @classmethod
-    def from_node(cls, node: FlowNode) -> FlowNodeOut:
-        """Return a node as the API shows it."""
-        return cls(
-            kind=node.id.kind, name=node.id.name, label=node.label, health=node.health, detail=node.detail
-        )
+
+class ClusterEdge(NamedTuple):
+    """An edge with the nodes that it joins."""
+
+    cluster: str
+    edge: FlowEdge
+    source: FlowNode
+    target: FlowNode
+
+
+class ClusterPipeline(NamedTuple):
+    """A pipeline of a cluster."""
+
+    cluster: str
+    pipeline: Pipeline
 
 
 class FlowEdgeOut(Schema):
@@ -60,33 +70,15 @@ class FlowEdgeOut(Schema):
     cluster: str
     source: FlowNodeOut
     target: FlowNodeOut
-    kind: LinkKind
-    group: str
-    health: FlowHealth
-    reason: str
-    rate: float | None
-    rate_unit: RateUnit
-    p50_ms: float | None
-    p95_ms: float | None
-    last_seen_at: str | None
-
-    @classmethod
-    def from_edge(cls, cluster: str, edge: FlowEdge, flow: Flow) -> FlowEdgeOut:
-        """Return an edge as the API shows it."""
-        return cls(
-            cluster=cluster,
-            source=FlowNodeOut.from_node(flow.nodes[edge.source]),
-            target=FlowNodeOut.from_node(flow.nodes[edge.target]),
-            kind=edge.kind,
-            group=edge.group,
-            health=edge.health,
-            reason=edge.reason,
-            rate=edge.rate,
-            rate_unit=edge.rate_unit,
-            p50_ms=edge.latency.p50_ms,
-            p95_ms=edge.latency.p95_ms,
-            last_seen_at=schemas.format_iso(edge.last_ms),
-        )
+    kind: LinkKind = Field(validation_alias="edge.kind")
+    group: str = Field(validation_alias="edge.group")
+    health: FlowHealth = Field(validation_alias="edge.health")
+    reason: str = Field(validation_alias="edge.reason")
+    rate: float | None = Field(validation_alias="edge.rate")
+    rate_unit: RateUnit = Field(validation_alias="edge.rate_unit")
+    p50_ms: float | None = Field(validation_alias="edge.latency.p50_ms")
+    p95_ms: float | None = Field(validation_alias="edge.latency.p95_ms")
+    last_seen_at: schemas.Instant | None = Field(validation_alias="edge.last_ms")
 
 
 class FlowGapOut(Schema):
@@ -105,27 +97,13 @@ class PipelineOut(Schema):
     """
 
     cluster: str
-    path: list[FlowNodeOut]
-    health: FlowHealth
-    weakest: str
-    starts: int
-    p50_ms: float | None
-    p95_ms: float | None
-    missing: list[str]
-
-    @classmethod
-    def from_pipeline(cls, cluster: str, of: Pipeline) -> PipelineOut:
-        """Return a pipeline as the API shows it."""
-        return cls(
-            cluster=cluster,
-            path=[FlowNodeOut.from_node(node) for node in of.path],
-            health=of.health,
-            weakest=of.weakest,
-            starts=of.starts,
-            p50_ms=of.latency.p50_ms,
-            p95_ms=of.latency.p95_ms,
-            missing=list(of.missing),
-        )
+    path: list[FlowNodeOut] = Field(validation_alias="pipeline.path")
+    health: FlowHealth = Field(validation_alias="pipeline.health")
+    weakest: str = Field(validation_alias="pipeline.weakest")
+    starts: int = Field(validation_alias="pipeline.starts")
+    p50_ms: float | None = Field(validation_alias="pipeline.latency.p50_ms")
+    p95_ms: float | None = Field(validation_alias="pipeline.latency.p95_ms")
+    missing: list[str] = Field(validation_alias="pipeline.missing")
 
 
 class LinkGuaranteeOut(Schema):
@@ -189,10 +167,10 @@ class PipelineProofOut(Schema):
 
 
 class _FlowListing(schemas.Listing):
-    range_from: str | None = Field(serialization_alias="from")
-    range_to: str | None = Field(serialization_alias="to")
+    range_from: schemas.Instant | None = Field(serialization_alias="from")
+    range_to: schemas.Instant | None = Field(serialization_alias="to")
     #: By cluster, where the range begins before it.
-    kept_since: dict[str, str | None]
+    kept_since: dict[str, schemas.Instant | None]
     not_observed: list[FlowGapOut]
 
 
@@ -225,7 +203,7 @@ class FlowFilters(schemas.ListFilters, Criteria):
     """The query string: `q` is a part of a node's name, `focus` a node as `topic:orders`."""
 
     cluster: Name = ""
-    q: Name = ""
+    q: Search = ""
     focus: Name = ""
     start: Name = Field("", alias="from")
     end: Name = Field("", alias="to")
@@ -240,22 +218,22 @@ def list_pipelines(request: HttpRequest, wanted: Query[FlowFilters]) -> dict[str
     of `last` moves, and so does the order.
     """
     shown, flows = _read(wanted)
-    found = [(each.cluster, pipeline) for each in flows for pipeline in each.pipelines]
-    items, following = _cut("pipelines", found, wanted)
-    return {"items": [PipelineOut.from_pipeline(*each) for each in items], "next": following} | _around(
-        wanted, shown, flows
-    )
+    pipelines = [ClusterPipeline(flow.cluster, pipeline) for flow in flows for pipeline in flow.pipelines]
+    items, following = _cut("pipelines", pipelines, wanted)
+    return {"items": items, "next": following, **_around(wanted, shown, flows)}
 
 
 @router.get("/edges", response=FlowEdgeList, by_alias=True, summary="List edges of the flow")
 def list_flow_edges(request: HttpRequest, wanted: Query[FlowFilters]) -> dict[str, object]:
     """Every edge that was observed in the range: who writes which topic, and who reads it."""
     shown, flows = _read(wanted)
-    found = [(each.cluster, edge, each.flow) for each in flows for edge in each.flow.edges]
-    items, following = _cut("flow_edges", found, wanted)
-    return {"items": [FlowEdgeOut.from_edge(*each) for each in items], "next": following} | _around(
-        wanted, shown, flows
-    )
+    edges = [
+        ClusterEdge(of.cluster, edge, of.flow.nodes[edge.source], of.flow.nodes[edge.target])
+        for of in flows
+        for edge in of.flow.edges
+    ]
+    items, following = _cut("flow_edges", edges, wanted)
+    return {"items": items, "next": following, **_around(wanted, shown, flows)}
 
 
 @router.get("/proof", response=PipelineProofOut, summary="Get the proof of a pipeline")
@@ -263,12 +241,12 @@ def get_pipeline_proof(request: HttpRequest, wanted: Query[ProofFilters]) -> dic
     """What is proved of the pipeline that leads to one end: its guarantee link by link, and its audits."""
     now_ms = time.time_ns() // 1_000_000
     shown = _range(wanted.start, wanted.until, wanted.last, now_ms)
-    for each in flow_queries.read_flows(wanted.cluster, shown, now_ms=now_ms):
-        audits = read_audits(settings.FENCELINE.audit_url, each.cluster)
-        found = [one for one in each.pipelines if str(one.end.id) == wanted.end]
-        for proof in pipeline_proofs(found, each.observed, audits.manifests):
+    for flow in flow_queries.read_flows(wanted.cluster, shown, now_ms=now_ms):
+        audits = read_audits(settings.FENCELINE.audit_url, flow.cluster)
+        pipelines = [pipeline for pipeline in flow.pipelines if str(pipeline.end.id) == wanted.end]
+        for proof in pipeline_proofs(pipelines, flow.observed, audits.manifests):
             troubles = [f"{trouble.what}. {trouble.why} {trouble.remedy}" for trouble in audits.troubles]
-            return proof_document(each.cluster, proof) | {"troubles": troubles}
+            return proof_document(flow.cluster, proof) | {"troubles": troubles}
     raise HttpError(404, "No pipeline of this cluster leads there.")
 
 
@@ -283,7 +261,7 @@ def _read(wanted: FlowFilters) -> tuple[TimeRange, Sequence[ClusterFlow]]:
     now_ms = time.time_ns() // 1_000_000
     shown = _range(wanted.start, wanted.end, wanted.last, now_ms)
     flows = flow_queries.read_flows(wanted.cluster, shown, now_ms=now_ms)
-    return shown, [_narrowed(each, wanted) for each in flows]
+    return shown, [_narrowed(flow, wanted) for flow in flows]
 
 
 def _narrowed(of: ClusterFlow, wanted: FlowFilters) -> ClusterFlow:
@@ -295,27 +273,19 @@ def _narrowed(of: ClusterFlow, wanted: FlowFilters) -> ClusterFlow:
     return of if flow is of.flow else replace(of, flow=flow)
 
 
-def _cut(of: str, found: Sequence[cursors.Row], wanted: FlowFilters) -> tuple[list[cursors.Row], str | None]:
+def _cut(of: str, rows: Sequence[cursors.Row], wanted: FlowFilters) -> tuple[list[cursors.Row], str | None]:
     """Return the items behind a cursor's place in the list, and a cursor where there are more."""
     start = cursors.read_number(wanted.cursor, of) or 0
-    items = list(islice(found, start, start + wanted.limit))
+    items = list(islice(rows, start, start + wanted.limit))
     end = start + len(items)
-    return items, cursors.encode_cursor(of, end) if end < len(found) else None
+    return items, cursors.encode_cursor(of, end) if end < len(rows) else None
 
 
 def _around(wanted: FlowFilters, shown: TimeRange, flows: Sequence[ClusterFlow]) -> dict[str, object]:
     return {
-        "range_from": schemas.format_iso(shown.from_ms),
-        "range_to": schemas.format_iso(shown.to_ms),
-        "kept_since": {
-            each.cluster: schemas.format_iso(each.kept_since_ms)
-            for each in flows
-            if each.kept_since_ms is not None
-        },
-        "not_observed": [
-            FlowGapOut(cluster=each.cluster, subject=gap.subject, reason=gap.reason)
-            for each in flows
-            for gap in each.flow.gaps
-        ],
+        "range_from": shown.from_ms,
+        "range_to": shown.to_ms,
+        "kept_since": {of.cluster: of.kept_since_ms for of in flows if of.kept_since_ms is not None},
+        "not_observed": [{"cluster": of.cluster, **gap._asdict()} for of in flows for gap in of.flow.gaps],
         **schemas.visibility_fields(visibility.noun_visibility(wanted.cluster, EVERYTHING)),
     }

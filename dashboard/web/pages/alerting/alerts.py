@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -11,18 +11,24 @@ from typing import Any, Literal
 from django.http import Http404, HttpRequest, HttpResponse
 
 from dashboard.alerts import queries as alert_queries
+from dashboard.labels.alert import ALERT_STATES, VOICES
+from dashboard.labels.rule import rule_label
 from dashboard.models import Alert
+from dashboard.runtime import loop
+from dashboard.runtime.collector_names import ALERTS
 from dashboard.runtime.criteria import parameter_choices
 from dashboard.system import access
 from dashboard.system.access import actor_of
-from dashboard.web import notification_reasons, page_context
-from dashboard.web.empty_state import why_empty
+from dashboard.web import addresses, notification_reasons, page_context
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
+from dashboard.web.forms.chips import ChipRow, Filters, marked_labels, plain_labels
+from dashboard.web.list_pages import list_view
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.routes import MOST_HITS, Hit, PageRoute, asked_number
 
-#: How many changes, and acts, the page of one alert shows.
+#: Maximum changes, and actions, on the page of one alert.
 _CHANGES = 50
 _ACTIONS = 5
 
@@ -37,7 +43,7 @@ class AlertLine:
 
 @dataclass(frozen=True, slots=True)
 class AlertSection:
-    """Alerts of one state, as far as this page shows them, and how many there are in all."""
+    """Alerts of one state on this page, and the number of all alerts in that state."""
 
     state: str
     lines: Sequence[AlertLine]
@@ -51,27 +57,22 @@ class AlertListQuery(list_forms.NumberedList, alert_queries.AlertCriteria):
 
 
 @signed_in
-def alert_list(request: HttpRequest) -> HttpResponse:
-    """Show one page of the alerts that the query string asks for."""
-    wanted = list_forms.read_request(request, AlertListQuery)
-    # Whether something is "recently" resolved moves with the clock, and deliveries have no revision.
-    return render_page(request, "alerts/list", lambda: _list(request, wanted), depends_on=_moves(request))
-
-
-@signed_in
 def alert_detail(request: HttpRequest, number: int) -> HttpResponse:
-    """Show one alert: its labels, its changes, and what came of each for every channel."""
-    found = alert_queries.find_alert(number)
-    if found is None:
+    """Show one alert: its labels, its changes, and the notifications of each change by channel."""
+    alert = alert_queries.find_alert(number)
+    if alert is None:
         raise Http404("Unknown alert.")
-    return render_page(request, "alerts/detail", lambda: _detail(request, found), depends_on=_moves(request))
+    return render_page(request, "alerts/detail", lambda: _detail(request, alert), depends_on=_moves(request))
 
 
-def _moves(request: HttpRequest) -> object:
+def _moves(request: HttpRequest, *_: object) -> object:
+    # "Recently" resolved moves with the clock, and deliveries have no revision.
     return (now_ms(request) // 60_000, alert_queries.notification_revision())
 
 
-def _list(request: HttpRequest, wanted: AlertListQuery) -> Mapping[str, Any]:
+@list_view("alerts/list", AlertListQuery, depends_on=_moves)
+def alert_list(request: HttpRequest, wanted: AlertListQuery) -> Mapping[str, Any]:
+    """Show one page of the alerts that the query string asks for."""
     frame, now = page_context.chrome_of(request), now_ms(request)
     page = alert_queries.alert_page(wanted, page=wanted.page, size=wanted.size, now_ms=now)
     whole = alert_queries.AlertCriteria.between(wanted.from_ms, wanted.to_ms, cluster=frame.cluster)
@@ -84,30 +85,39 @@ def _list(request: HttpRequest, wanted: AlertListQuery) -> Mapping[str, Any]:
     ]
     channels = alert_queries.list_channels()
     return {
-        "wanted": wanted,
         "page": page,
         "parts": [
             AlertSection(state, list(rows), shown[state])
             for state, rows in groupby(lines, attrgetter("of.state"))
         ],
+        "rows": page.items,
         "counts": counts.items(),
-        "severities": parameter_choices(AlertListQuery, "severity"),
-        "voices": parameter_choices(AlertListQuery, "voice"),
-        "rules": alert_queries.alert_rules(frame.cluster),
-        "teams": alert_queries.alert_teams(frame.cluster),
+        "filters": _filters(request, wanted, counts),
         "headline": _headline(frame, counts, page.total),
         "silences": alert_queries.list_silences("active", now_ms=now).count(),
         "channels": channels,
         "disabled": [row for row in channels if not row.enabled],
-        "several": len(frame.clusters) > 1 and not frame.cluster,
-        "sizes": list_forms.SIZES,
         "cannot_silence": access.permission_refusal(actor_of(request, "page"), access.SILENCE),
-        "empty": "" if page.items else why_empty(frame, narrowed=wanted.narrowed),
     }
 
 
+def _filters(request: HttpRequest, wanted: AlertListQuery, counts: Mapping[str, int]) -> Sequence[ChipRow]:
+    """Return the chips of states, of whether alerts were notified, and of severities, with two menus."""
+    filters, cluster = Filters(request.GET, wanted), page_context.chrome_of(request).cluster
+    severities = parameter_choices(AlertListQuery, "severity")
+    rules = {name: rule_label(name) for name in alert_queries.alert_rules(cluster)}
+    teams = {name: name for name in alert_queries.alert_teams(cluster)}
+    menus = [filters.menu(name, words) for name, words in (("rule", rules), ("team", teams)) if words]
+    marks = marked_labels(severities)
+    return [
+        filters.row("state", counts, ALERT_STATES),
+        filters.row("voice", parameter_choices(AlertListQuery, "voice"), plain_labels(VOICES), every=""),
+        filters.row("severity", severities, marks, every="any severity", menus=menus),
+    ]
+
+
 def _headline(frame: page_context.Chrome, counts: Mapping[str, int], number: int) -> str:
-    """Return whether anything fires and anybody is notified; of a range how many alerts it has."""
+    """Return whether alerts fire and are notified; for a past range, the number of alerts."""
     if not frame.clusters:
         return "No cluster is configured."
     if frame.freshness.unseen:
@@ -131,7 +141,7 @@ def _missed(cluster: str, of: int) -> Sequence[str]:
 
 
 def _some(number: int, of: int, what: str) -> str:
-    """Return `2 not notified`, or `none notified` of several, "" for none."""
+    """Return `2 not notified`, `none notified` where that is all of several, "" for none."""
     if not number:
         return ""
     if number == of and what == "not notified":
@@ -139,17 +149,47 @@ def _some(number: int, of: int, what: str) -> str:
     return f"{number:,} {what}" if of > 1 else what
 
 
-def _detail(request: HttpRequest, found: Alert) -> Mapping[str, Any]:
-    changes = alert_queries.alert_changes(found, limit=_CHANGES)
+def _detail(request: HttpRequest, alert: Alert) -> Mapping[str, Any]:
+    changes = alert_queries.alert_changes(alert, limit=_CHANGES)
     return {
-        "row": found,
-        "cluster": found.cluster.name,
+        "row": alert,
+        "cluster": alert.cluster.name,
         "reasons": notification_reasons.alert_reasons(
-            found, changes[0] if changes else None, alert_queries.last_notifications([found])[found.pk]
+            alert, changes[0] if changes else None, alert_queries.last_notifications([alert])[alert.pk]
         ),
         "changes": [(change, notification_reasons.change_reasons(change)) for change in changes],
-        "labels": sorted(found.labels.items()),
-        "annotations": sorted(found.annotations.items()),
-        "actions": alert_queries.actions_of(found, limit=_ACTIONS),
+        "labels": sorted(alert.labels.items()),
+        "annotations": sorted(alert.annotations.items()),
+        "actions": alert_queries.actions_of(alert, limit=_ACTIONS),
         "cannot_silence": access.permission_refusal(actor_of(request, "page"), access.SILENCE),
     }
+
+
+def _search(cluster: str, asked: str) -> Iterable[Hit]:
+    number = asked_number(asked)
+    one = None if number is None else alert_queries.find_alert(number)
+    criteria = alert_queries.AlertCriteria(cluster=cluster, state="all", q=asked)
+    rows = alert_queries.alerts_before(None, criteria, limit=MOST_HITS, now_ms=loop.now_ms())
+    for row in {candidate.pk: candidate for candidate in [*([one] if one else []), *rows]}.values():
+        yield Hit(
+            f"#{row.pk}", addresses.alert_url(row.pk), f"{row.state} · {rule_label(row.rule)} · {row.subject}"
+        )
+
+
+ROUTES = (
+    PageRoute(
+        "alerts",
+        "alerts",
+        alert_list,
+        search=_search,
+        plural="alerts",
+        key="l",
+        heading="Respond",
+        shows=ALERTS,
+        searched="alerts",
+        has_files=True,
+        is_ranged=True,
+        lists_open=True,
+    ),
+    PageRoute("alert", "alerts/<int:number>", alert_detail, parent="alerts"),
+)

@@ -1,4 +1,4 @@
-"""Channels: receivers and what they get; adding, changing, testing, disabling and deleting them."""
+"""Channels: receivers and their messages; adding, changing, testing, disabling and deleting them."""
 
 from __future__ import annotations
 
@@ -11,17 +11,18 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 
-from dashboard.alerts import channels, deliver, demo_channel, validation
+from dashboard.alerts import channels, deliver, demo_receiver, validation
 from dashboard.alerts import queries as alert_queries
 from dashboard.models import Channel, Delivery
 from dashboard.system import access
 from dashboard.system.access import Actor, actor_of
 from dashboard.web.errors import error_note, flash_refusal, forbidden_page
 from dashboard.web.rendering import action_view, render_page, signed_in
+from dashboard.web.routes import PageRoute
 from fenceline.alerts import matchers, redact
 
 _DELIVERIES = 10
-#: Channels whose secret this session may see, once: it made them, or rotated it.
+#: Channels whose secret this session may see once, because it made or rotated the secret.
 _UNSEEN = "unseen_secrets"
 
 
@@ -36,15 +37,21 @@ def channel_list(request: HttpRequest) -> HttpResponse:
 
 @signed_in
 def channel_detail(request: HttpRequest, number: int) -> HttpResponse:
-    """Show one channel: how it does, its settings, its last test, its last deliveries."""
-    found, problem = _found(number), error_note(request)
-    test = alert_queries.last_deliveries([found], origin=Delivery.Origin.TEST).get(found.pk)
+    """Show one channel: its state, its settings, its last test, its last deliveries."""
+    channel, problem = _found(number), error_note(request)
+    test = alert_queries.last_deliveries([channel], origin=Delivery.Origin.TEST).get(channel.pk)
     last = alert_queries.list_deliveries(
-        alert_queries.DeliveryCriteria(channel=found.pk), before=None, limit=_DELIVERIES
+        alert_queries.DeliveryCriteria(channel=channel.pk), before=None, limit=_DELIVERIES
     )
-    moves = (found.failures, found.enabled, found.old_secret == "", problem, [_moves(row) for row in last])
+    moves = (
+        channel.failures,
+        channel.enabled,
+        channel.old_secret == "",
+        problem,
+        [_moves(row) for row in last],
+    )
     return render_page(
-        request, "channels/detail", lambda: _detail(request, found, test, last, problem), depends_on=moves
+        request, "channels/detail", lambda: _detail(request, channel, test, last, problem), depends_on=moves
     )
 
 
@@ -61,7 +68,7 @@ _ON = {"send_resolved": "on"}
 
 @action_view
 def add(request: HttpRequest) -> HttpResponse:
-    """Keep a new channel and show its secret, or the form again with what is wrong."""
+    """Store a new channel and show its secret, or the form again with what is wrong."""
     actor = actor_of(request, "page")
     if refused := access.permission_refusal(actor, access.CHANNELS):
         return forbidden_page(request, refused)
@@ -75,70 +82,70 @@ def add(request: HttpRequest) -> HttpResponse:
 @signed_in
 def edit(request: HttpRequest, number: int) -> HttpResponse:
     """Show a form with a channel's settings; its address stays hidden."""
-    found = _found(number)
+    channel = _found(number)
     if refused := _refusal(request):
         return forbidden_page(request, refused)
-    return _form(request, found, _written(found), {})
+    return _form(request, channel, _written(channel), {})
 
 
 @action_view
 def change(request: HttpRequest, number: int) -> HttpResponse:
     """Change a channel, or show the form again with what is wrong."""
-    found = _found(number)
+    channel = _found(number)
     if refused := _refusal(request):
         return forbidden_page(request, refused)
     try:
-        channels.change(found, _draft(request.POST, kind=found.kind))
+        channels.change(channel, _draft(request.POST, kind=channel.kind))
     except validation.Unfit as error:
         return _form(request, _found(number), request.POST.dict(), error.fields)
-    return _at(found)
+    return _at(channel)
 
 
 @signed_in
 def show_secret(request: HttpRequest, number: int) -> HttpResponse:
-    """Show a channel's secret to who has just made it, once."""
-    found = _found(number)
+    """Show a channel's secret once, to the session that made it."""
+    channel = _found(number)
     unseen = request.session.get(_UNSEEN, [])
-    if found.pk not in unseen or _refusal(request):
-        return _private(render(request, "channels/secret.html", {"row": found, "secret": ""}))
-    request.session[_UNSEEN] = [each for each in unseen if each != found.pk]
-    return _private(render(request, "channels/secret.html", {"row": found, "secret": found.secret}))
+    if channel.pk not in unseen or _refusal(request):
+        return _private(render(request, "channels/secret.html", {"row": channel, "secret": ""}))
+    request.session[_UNSEEN] = [key for key in unseen if key != channel.pk]
+    return _private(render(request, "channels/secret.html", {"row": channel, "secret": channel.secret}))
 
 
 @signed_in
 def confirm_delete(request: HttpRequest, number: int) -> HttpResponse:
-    """Name what deleting a channel takes with it."""
-    found = _found(number)
+    """Show the number of deliveries that are deleted with a channel."""
+    channel = _found(number)
     if refused := _refusal(request):
         return forbidden_page(request, refused)
     return render(
-        request, "channels/delete.html", {"row": found, "number": alert_queries.deliveries_of(found)}
+        request, "channels/delete.html", {"row": channel, "number": alert_queries.deliveries_of(channel)}
     )
 
 
 @action_view
 def delete(request: HttpRequest, number: int) -> HttpResponse:
     """Delete a channel and its deliveries."""
-    found = _found(number)
+    channel = _found(number)
     if refused := _refusal(request):
         return forbidden_page(request, refused)
-    channels.delete(found)
+    channels.delete(channel)
     return HttpResponseRedirect(reverse("channels"), status=303)
 
 
 def _act(permission: str, do: Callable[[HttpRequest, Channel, Actor], None]) -> Callable[..., HttpResponse]:
-    """Return a view that does something to a channel and shows it again, or why it cannot be done."""
+    """Return a view that acts on a channel and shows it again, or shows why the act is refused."""
 
     def view(request: HttpRequest, number: int) -> HttpResponse:
-        actor, found = actor_of(request, "page"), _found(number)
+        actor, channel = actor_of(request, "page"), _found(number)
         if refused := access.permission_refusal(actor, permission):
             return forbidden_page(request, refused)
         try:
-            do(request, found, actor)
+            do(request, channel, actor)
         except (validation.Unfit, deliver.CannotSend) as error:
             flash_refusal(request, reverse("channel", args=[number]), str(error))
-            return _at(found)
-        return _shown(request, found) if do is _rotate else _at(found)
+            return _at(channel)
+        return _shown(request, channel) if do is _rotate else _at(channel)
 
     return action_view(view)
 
@@ -159,10 +166,10 @@ test = _act(access.SEND, _test)
 
 
 def _found(number: int) -> Channel:
-    found = alert_queries.find_channel(number)
-    if found is None:
+    channel = alert_queries.find_channel(number)
+    if channel is None:
         raise Http404("Unknown channel.")
-    return found
+    return channel
 
 
 def _refusal(request: HttpRequest) -> str:
@@ -205,7 +212,7 @@ def _detail(
         "row": row,
         "test": test,
         "deliveries": last,
-        "retried": any(each.state == Delivery.State.PENDING and each.attempts for each in last),
+        "retried": any(delivery.state == Delivery.State.PENDING and delivery.attempts for delivery in last),
         "number": alert_queries.deliveries_of(row),
         "group_by": row.group_by or limits.group_by,
         "waits": [
@@ -213,7 +220,7 @@ def _detail(
         ],
         "disable_after": limits.disable_after,
         "problem": problem,
-        "receiver": settings.DEMO_RECEIVER if demo_channel.is_demo(row, settings.DEMO_RECEIVER) else "",
+        "receiver": settings.DEMO_RECEIVER if demo_receiver.is_demo_receiver(row.url) else "",
         "cannot_change": _refusal(request),
         "cannot_send": access.permission_refusal(actor_of(request, "page"), access.SEND),
     }
@@ -241,7 +248,7 @@ def _form(
 
 
 def _written(row: Channel) -> dict[str, Any]:
-    """Return a channel as its form has it."""
+    """Return a channel as its form shows it."""
     return {
         "name": row.name,
         "kind": row.kind,
@@ -268,3 +275,28 @@ def _draft(asked: QueryDict, *, kind: str = "") -> channels.ChannelDraft:
         waits={name: asked.get(name, "").strip() for name, *_ in channels.WAITS},
         send_resolved=bool(asked.get("send_resolved")),
     )
+
+
+ROUTES = (
+    PageRoute(
+        "channels",
+        "channels",
+        channel_list,
+        parent="alerts",
+        has_files=True,
+        as_of_now="Changes of channels are in the audit log.",
+    ),
+    PageRoute("channel-new", "channels/new", new_form, parent="channels"),
+    PageRoute("channel-add", "channels/add", add),
+    PageRoute("channel", "channels/<int:number>", channel_detail, parent="channels"),
+    PageRoute("channel-edit", "channels/<int:number>/edit", edit, parent="channels"),
+    PageRoute("channel-change", "channels/<int:number>/change", change),
+    PageRoute("channel-secret", "channels/<int:number>/secret", show_secret, parent="channels"),
+    PageRoute("channel-rotate", "channels/<int:number>/rotate", rotate),
+    PageRoute("channel-end-old", "channels/<int:number>/end-old", end_old),
+    PageRoute("channel-enable", "channels/<int:number>/enable", enable),
+    PageRoute("channel-disable", "channels/<int:number>/disable", disable),
+    PageRoute("channel-test", "channels/<int:number>/test", test),
+    PageRoute("channel-delete", "channels/<int:number>/delete", confirm_delete, parent="channels"),
+    PageRoute("channel-delete-now", "channels/<int:number>/delete-now", delete),
+)

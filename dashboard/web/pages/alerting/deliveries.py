@@ -1,4 +1,4 @@
-"""Deliveries: every message, each try with what was answered, and sending it again."""
+"""Deliveries: every message, each try with its answer, and sending it again."""
 
 from __future__ import annotations
 
@@ -13,23 +13,28 @@ from django.urls import reverse
 from dashboard.alerts import deliver
 from dashboard.alerts import queries as alert_queries
 from dashboard.alerts.notify import notify_pages
+from dashboard.labels.alert import DELIVERY_STATES, ORIGINS
 from dashboard.models import Alert, Delivery
 from dashboard.runtime.criteria import parameter_choices
 from dashboard.system import access
 from dashboard.system.access import actor_of
 from dashboard.web.errors import error_note, flash_refusal, forbidden_page
 from dashboard.web.forms import lists as list_forms
+from dashboard.web.forms.chips import Filters, plain_labels
+from dashboard.web.list_pages import list_view
+from dashboard.web.per_request import derive_once
 from dashboard.web.rendering import action_view, render_page, signed_in
+from dashboard.web.routes import PageRoute
 
 _ROWS = 50
-#: Alerts of a message that its page names, and characters of its body that it shows.
+#: Maximum alerts of a message on its page, and characters of its body.
 _NAMED = 50
 _LONGEST_BODY = 200_000
 
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One try: what was sent, what was answered; None and "" where there was nothing."""
+    """One try: the request and its answer; None and "" where there was none."""
 
     number: int
     tone: str
@@ -47,34 +52,55 @@ class DeliveryListQuery(list_forms.ListByRow, alert_queries.DeliveryCriteria):
     """The query string of the list."""
 
 
-@signed_in
-def delivery_list(request: HttpRequest) -> HttpResponse:
+def _deliveries(request: HttpRequest, wanted: DeliveryListQuery) -> Sequence[Delivery]:
+    return derive_once(
+        request,
+        "deliveries",
+        lambda: alert_queries.list_deliveries(wanted, before=wanted.before, limit=_ROWS + 1),
+    )
+
+
+def _moves(request: HttpRequest, wanted: DeliveryListQuery) -> object:
+    return [(row.pk, row.state, row.attempts, row.next_at) for row in _deliveries(request, wanted)]
+
+
+@list_view("deliveries/list", DeliveryListQuery, depends_on=_moves, collected=False)
+def delivery_list(request: HttpRequest, wanted: DeliveryListQuery) -> Mapping[str, Any]:
     """Show the newest deliveries that the query string asks for."""
-    wanted = list_forms.read_request(request, DeliveryListQuery)
-    found = alert_queries.list_deliveries(wanted, before=wanted.before, limit=_ROWS + 1)
-    moves = [(row.pk, row.state, row.attempts, row.next_at) for row in found]
-    return render_page(request, "deliveries/list", lambda: _list(wanted, found), depends_on=moves)
+    deliveries = _deliveries(request, wanted)
+    channels = {str(row.pk): row.name for row in alert_queries.list_channels()}
+    filters = Filters(request.GET, wanted)
+    menus = [filters.menu("channel", channels)] if channels else []
+    origins = parameter_choices(DeliveryListQuery, "origin")
+    return {
+        "rows": deliveries[:_ROWS],
+        "next": deliveries[_ROWS - 1].pk if len(deliveries) > _ROWS else None,
+        "filters": [
+            filters.row("state", list(DELIVERY_STATES), DELIVERY_STATES, every="any state"),
+            filters.row("origin", origins, plain_labels(ORIGINS), every="any origin", menus=menus),
+        ],
+    }
 
 
 @signed_in
 def delivery_detail(request: HttpRequest, number: int) -> HttpResponse:
     """Show one delivery: its tries, its alerts, its body."""
-    found = _found(number)
+    delivery = _found(number)
     problem = error_note(request)
-    moves = (found.state, found.attempts, found.next_at, problem)
+    moves = (delivery.state, delivery.attempts, delivery.next_at, problem)
     return render_page(
-        request, "deliveries/detail", lambda: _detail(request, found, problem), depends_on=moves
+        request, "deliveries/detail", lambda: _detail(request, delivery, problem), depends_on=moves
     )
 
 
 @action_view
 def send_again(request: HttpRequest, number: int) -> HttpResponse:
-    """Have a message sent once more, and show the new delivery."""
+    """Send a message once more, and show the new delivery."""
     if refused := access.permission_refusal(actor_of(request, "page"), access.SEND):
         return forbidden_page(request, refused)
-    found, here = _found(number), reverse("delivery", args=[number])
+    delivery, here = _found(number), reverse("delivery", args=[number])
     try:
-        here = reverse("delivery", args=[deliver.send_again(found).pk])
+        here = reverse("delivery", args=[deliver.send_again(delivery).pk])
     except deliver.CannotSend as error:
         flash_refusal(request, here, str(error))
     else:
@@ -83,36 +109,23 @@ def send_again(request: HttpRequest, number: int) -> HttpResponse:
 
 
 def _found(number: int) -> Delivery:
-    found = alert_queries.find_delivery(number)
-    if found is None:
+    delivery = alert_queries.find_delivery(number)
+    if delivery is None:
         raise Http404("No such delivery is known: the list of deliveries has all that are kept.")
-    return found
+    return delivery
 
 
-def _list(wanted: DeliveryListQuery, found: Sequence[Delivery]) -> Mapping[str, Any]:
-    channels = alert_queries.list_channels()
+def _detail(request: HttpRequest, delivery: Delivery, problem: str) -> Mapping[str, Any]:
+    firing, resolved = (_held(delivery, state) for state in ("firing", "resolved"))
+    held = sum(len(fingerprints) for fingerprints in delivery.held.values())
+    again_of, agains = alert_queries.related_deliveries(delivery)
     return {
-        "wanted": wanted,
-        "rows": found[:_ROWS],
-        "next": found[_ROWS - 1].pk if len(found) > _ROWS else None,
-        "states": parameter_choices(DeliveryListQuery, "state"),
-        "origins": parameter_choices(DeliveryListQuery, "origin"),
-        "channels": channels,
-        "channel": next((row for row in channels if row.pk == wanted.channel), None),
-    }
-
-
-def _detail(request: HttpRequest, found: Delivery, problem: str) -> Mapping[str, Any]:
-    firing, resolved = (_held(found, state) for state in ("firing", "resolved"))
-    held = sum(len(each) for each in found.held.values())
-    again_of, agains = alert_queries.related_deliveries(found)
-    return {
-        "row": found,
-        "tries": list(_tries(found)),
+        "row": delivery,
+        "tries": list(_tries(delivery)),
         "firing": firing,
         "resolved": resolved,
         "more": held - len(firing) - len(resolved),
-        "body": _body(found),
+        "body": _body(delivery),
         "again_of": again_of,
         "agains": agains,
         "problem": problem,
@@ -120,36 +133,51 @@ def _detail(request: HttpRequest, found: Delivery, problem: str) -> Mapping[str,
     }
 
 
-def _held(found: Delivery, state: str) -> Sequence[Alert]:
-    return alert_queries.alerts_by_fingerprint(found.held.get(state, ())[:_NAMED])
+def _held(delivery: Delivery, state: str) -> Sequence[Alert]:
+    return alert_queries.alerts_by_fingerprint(delivery.held.get(state, ())[:_NAMED])
 
 
-def _body(found: Delivery) -> str:
-    body = json.dumps(found.payload, indent=2, ensure_ascii=False)
+def _body(delivery: Delivery) -> str:
+    body = json.dumps(delivery.payload, indent=2, ensure_ascii=False)
     return body if len(body) <= _LONGEST_BODY else f"{body[:_LONGEST_BODY]}\n…"
 
 
-def _tries(found: Delivery) -> Iterable[Try]:
-    """Yield the tries that are kept, the newest first."""
-    first = found.attempts - len(found.tries) + 1
-    for number, each in reversed(list(enumerate(found.tries, max(1, first)))):
-        status = each.get("status")
-        taken = not each.get("error")
+def _tries(delivery: Delivery) -> Iterable[Try]:
+    """Yield the stored tries, the newest first."""
+    first = delivery.attempts - len(delivery.tries) + 1
+    for number, attempt in reversed(list(enumerate(delivery.tries, max(1, first)))):
+        status = attempt.get("status")
+        taken = not attempt.get("error")
         yield Try(
             number=number,
             tone="ok" if taken else "critical",
             word=str(status) if status else ("taken" if taken else "no answer"),
-            at_ms=each.get("at_ms"),
-            ms=each.get("ms"),
-            address=each.get("address") or "",
-            error=each.get("error") or "",
-            body=each.get("body") or "",
-            request=_request(each.get("request") or {}),
-            headers=sorted((each.get("headers") or {}).items()),
+            at_ms=attempt.get("at_ms"),
+            ms=attempt.get("ms"),
+            address=attempt.get("address") or "",
+            error=attempt.get("error") or "",
+            body=attempt.get("body") or "",
+            request=_request(attempt.get("request") or {}),
+            headers=sorted((attempt.get("headers") or {}).items()),
         )
 
 
 def _request(request: Mapping[str, Any]) -> Sequence[tuple[str, str]]:
-    """Return where a request went, and its headers."""
+    """Return the URL of a request, and its headers."""
     to = [("POST", str(request["url"]))] if request.get("url") else []
     return [*to, *sorted((request.get("headers") or {}).items())]
+
+
+ROUTES = (
+    PageRoute(
+        "deliveries",
+        "deliveries",
+        delivery_list,
+        parent="alerts",
+        has_files=True,
+        is_ranged=True,
+        plural="deliveries",
+    ),
+    PageRoute("delivery", "deliveries/<int:number>", delivery_detail, parent="deliveries"),
+    PageRoute("delivery-again", "deliveries/<int:number>/again", send_again),
+)

@@ -1,25 +1,28 @@
-"""The rules: what each means, why it finds something, what to do. Pages of the documentation."""
+"""The rules: the meaning of each, its causes, what to do. Pages of the documentation."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponsePermanentRedirect
 
+from dashboard.labels.rule import rule_label
 from dashboard.web import action_buttons, addresses, markdown, page_context
 from dashboard.web.rendering import render_page, signed_in
-from fenceline.rule_names import current_name
+from dashboard.web.routes import Hit, PageRoute
+from fenceline.findings.rule_names import current_name, removed_rule
+from fenceline.rules import RULES
 
-#: How many findings a rule's page lists.
+#: Maximum findings on a rule's page.
 _FINDINGS = 20
 
 
 @signed_in
 def rule_list(request: HttpRequest) -> HttpResponse:
-    """Show every rule, and how much each finds now."""
+    """Show every rule with the number of its findings."""
 
     def read() -> Mapping[str, Any]:
         active = Counter(row.rule for row in page_context.chrome_of(request).all_findings)
@@ -30,7 +33,7 @@ def rule_list(request: HttpRequest) -> HttpResponse:
 
 @signed_in
 def rule_page(request: HttpRequest, name: str) -> HttpResponse:
-    """Show a rule's page with the limits in effect, and what it finds now; a former name leads to it."""
+    """Show a rule's page with the limits in effect and its findings; a former name redirects."""
     if current_name(name) != name:
         asked = request.META.get("QUERY_STRING", "")
         return HttpResponsePermanentRedirect(
@@ -38,11 +41,37 @@ def rule_page(request: HttpRequest, name: str) -> HttpResponse:
         )
     body = markdown.render_rule(name, settings.FENCELINE.limits) if name.islower() else None
     if body is None:
-        raise Http404(f"No rule is called “{name}”.")
+        raise Http404(removed_rule(name) or f"No rule is called “{name}”.")
 
     def read() -> Mapping[str, Any]:
-        found = [row for row in page_context.chrome_of(request).all_findings if row.rule == name]
-        cards = action_buttons.finding_cards(request, found[:_FINDINGS], linked=True)
-        return {"name": name, "body": body, "found": found, "cards": cards}
+        findings = [row for row in page_context.chrome_of(request).all_findings if row.rule == name]
+        cards = action_buttons.finding_cards(request, findings[:_FINDINGS], linked=True)
+        return {"name": name, "body": body, "found": findings, "cards": cards}
 
     return render_page(request, "rules/detail", read)
+
+
+def _search(_: str, asked: str) -> Iterable[Hit]:
+    small = asked.casefold()
+    names = [name for name in RULES if small in name or small in rule_label(name).casefold()]
+    return [Hit(rule_label(name), addresses.rule_url(name)) for name in names]
+
+
+ROUTES = (
+    PageRoute(
+        "rules",
+        "rules",
+        rule_list,
+        search=_search,
+        parent="alerts",
+        plural="rules",
+        as_of_now="Findings of the range that you chose are among the events.",
+    ),
+    PageRoute(
+        "rule",
+        "rules/<slug:name>",
+        rule_page,
+        parent="rules",
+        as_of_now="Findings of the range that you chose are among the events.",
+    ),
+)

@@ -1,4 +1,4 @@
-"""Silences: who keeps what quiet until when; making one with a preview, and ending it."""
+"""Silences: who silences which alerts until when; making one with a preview, and ending it."""
 
 from __future__ import annotations
 
@@ -19,16 +19,17 @@ from dashboard.system.access import actor_of
 from dashboard.web.errors import forbidden_page
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import action_view, render_page, signed_in
+from dashboard.web.routes import PageRoute
 from fenceline.alerts import matchers as matching
 from fenceline.formatting import format_duration
 
 _EXPIRED = 50
-#: For how long, as the form offers it, in seconds.
+#: Durations that the form offers, in seconds.
 _LASTS = tuple(
     (str(s), format_duration(s * 1_000)) for s in (900, 3_600, 7_200, 14_400, 28_800, 86_400, 604_800)
 )
 _USUAL = "7200"
-#: Labels by which one alert is silenced and no other.
+#: Labels that identify one alert.
 _ONE = ("alertname", "cluster", "subject", "query_name")
 
 
@@ -44,10 +45,10 @@ def silence_list(request: HttpRequest) -> HttpResponse:
 
 @signed_in
 def silence_detail(request: HttpRequest, number: int) -> HttpResponse:
-    """Show one silence and what it keeps quiet now."""
-    found, now = _found(number), now_ms(request)
-    state = alert_queries.state_of(found, now_ms=now)
-    return render_page(request, "silences/detail", lambda: _detail(request, found, state), depends_on=state)
+    """Show one silence and the alerts that it silences now."""
+    silence, now = _found(number), now_ms(request)
+    state = alert_queries.state_of(silence, now_ms=now)
+    return render_page(request, "silences/detail", lambda: _detail(request, silence, state), depends_on=state)
 
 
 @signed_in
@@ -67,7 +68,7 @@ def new_form(request: HttpRequest) -> HttpResponse:
 
 @signed_in
 def preview_silence(request: HttpRequest) -> HttpResponse:
-    """Show which alerts some matchers would keep quiet now, or what is wrong with them."""
+    """Show which alerts the matchers would silence now, or what is wrong with them."""
     shown = _previewed(request.GET.get("matchers", ""))
     response = render(request, "silences/_preview.html", shown)
     response.headers["Cache-Control"] = "no-store"
@@ -90,18 +91,18 @@ def make_silence(request: HttpRequest) -> HttpResponse:
 @action_view
 def end_silence(request: HttpRequest, number: int) -> HttpResponse:
     """End a silence now."""
-    actor, found = actor_of(request, "page"), _found(number)
+    actor, silence = actor_of(request, "page"), _found(number)
     if refused := access.permission_refusal(actor, access.SILENCE):
         return forbidden_page(request, refused)
-    silences.end_silence(found, by=actor.name, now_ms=now_ms(request))
+    silences.end_silence(silence, by=actor.name, now_ms=now_ms(request))
     return HttpResponseRedirect(reverse("silence", args=[number]), status=303)
 
 
 def _found(number: int) -> Silence:
-    found = alert_queries.find_silence(number)
-    if found is None:
+    silence = alert_queries.find_silence(number)
+    if silence is None:
         raise Http404("Unknown silence.")
-    return found
+    return silence
 
 
 def _refusal(request: HttpRequest) -> str:
@@ -135,7 +136,7 @@ def _detail(request: HttpRequest, row: Silence, state: str) -> Mapping[str, Any]
 
 
 def _previewed(text: str) -> Mapping[str, Any]:
-    """Return the alerts that matchers match, or what is wrong with them, for the preview."""
+    """Return the alerts that the matchers match, or what is wrong with the matchers, for the preview."""
     if not text.strip():
         return {"wrong": "Enter matchers to see the alerts that match now.", "found": ()}
     try:
@@ -169,7 +170,7 @@ def _draft(asked: QueryDict) -> silences.SilenceDraft:
 
 
 def _instant(text: str, what: str) -> int | None:
-    """Return an instant in milliseconds, None for none; raises ValueError for what is none."""
+    """Return an instant in milliseconds, None for ""; raises ValueError for text that is not a date."""
     if not text.strip():
         return None
     try:
@@ -178,3 +179,20 @@ def _instant(text: str, what: str) -> int | None:
         raise ValueError(f"The {what} “{validation.clip_text(text)}” is no date and time.") from error
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return int(aware.timestamp() * 1_000)
+
+
+ROUTES = (
+    PageRoute(
+        "silences",
+        "silences",
+        silence_list,
+        parent="alerts",
+        has_files=True,
+        as_of_now="Changes of silences are in the audit log.",
+    ),
+    PageRoute("silence-new", "silences/new", new_form, parent="silences"),
+    PageRoute("silence-preview", "silences/preview", preview_silence),
+    PageRoute("silence-make", "silences/make", make_silence),
+    PageRoute("silence", "silences/<int:number>", silence_detail, parent="silences"),
+    PageRoute("silence-end", "silences/<int:number>/end", end_silence),
+)

@@ -1,0 +1,142 @@
+"""Tries every right on a cluster and names what is missing, with the `kafka-acls` line that grants it.
+
+What only an action would show is not tried: brokers are asked for the operations that they allow.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator, Sequence
+
+from collectors.doctor.checks import CheckStatus, DoctorCheck, Patient
+from fenceline.formatting import count_noun, list_names
+from fenceline.kafka.acls import EVERY, TO_END, TO_LOOK, TO_WRITE_MARKERS, Resource, Right
+from transaction_admin.acl_probe import Trials, TrialVerdict
+from transaction_admin.api import CONSUMER_OFFSETS, TRANSACTION_STATE, Unseen, grant_command
+
+#: How many topics are tried by name.
+_MOST_TOPICS = 1_000
+_LEFT_OUT = "brokers leave out the others without an error"
+#: The right to read ACLs.
+_CLUSTER = next(right for right in TO_LOOK if right.resource is Resource.CLUSTER)
+
+
+def check_read_rights(patient: Patient, trials: Trials) -> Iterator[DoctorCheck]:
+    """Yield a check of each right that reading takes, in their order."""
+    for right in TO_LOOK:
+        tried = trials.try_right(right)
+        what = str(right)
+        if tried.verdict is TrialVerdict.GRANTED:
+            yield from _granted(patient, trials, right)
+        elif tried.verdict is TrialVerdict.INCONCLUSIVE:
+            yield DoctorCheck(CheckStatus.WARN, what, f"the trial is inconclusive: {tried.reason}")
+        else:
+            yield _refused(patient, trials, right)
+
+
+def _granted(patient: Patient, trials: Trials, right: Right) -> Iterator[DoctorCheck]:
+    what = str(right)
+    if right.name in (TRANSACTION_STATE, CONSUMER_OFFSETS) and not trials.topic_exists(right.name):
+        yield DoctorCheck(
+            CheckStatus.OK, what, "granted; the topic does not exist yet, and asking has not made it"
+        )
+    elif right.resource is Resource.TRANSACTIONAL_ID:
+        yield _hidden_ids(patient, trials, what)
+    elif right.operation == "READ" and right.name == EVERY:
+        yield _read_of_all(patient, trials, right)
+    else:
+        yield DoctorCheck(CheckStatus.OK, what, "granted")
+
+
+def _hidden_ids(patient: Patient, trials: Trials, what: str) -> DoctorCheck:
+    """Check whether an ACL could hide an id: brokers omit hidden ids from lists without an error."""
+    denials = trials.hiding_acls()
+    if isinstance(denials, Unseen):
+        if patient.sees_all_ids:
+            return DoctorCheck(
+                CheckStatus.OK, what, "granted; the configuration declares that no id is hidden"
+            )
+        detail = "granted, but that no single id is denied cannot be proved without DESCRIBE on the cluster"
+        return DoctorCheck(CheckStatus.WARN, what, detail, _remedies(patient, _CLUSTER))
+    us = (patient.principal, "User:*")
+    ours = {denial.name for denial in denials if "User:…" in us or denial.principal in us}
+    if not ours:
+        return DoctorCheck(CheckStatus.OK, what, "granted, and no ACL hides an id")
+    detail = f"granted, but ACLs hide {list_names(sorted(ours))}: nothing can be called hanging"
+    return DoctorCheck(CheckStatus.WARN, what, detail, _listed(patient, "--transactional-id", sorted(ours)))
+
+
+def _read_of_all(patient: Patient, trials: Trials, right: Right) -> DoctorCheck:
+    topics = trials.list_topics()[:_MOST_TOPICS]
+    denied = trials.unreadable_topics(topics) if topics else []
+    if not denied:
+        return DoctorCheck(
+            CheckStatus.OK, str(right), f"granted; {count_noun(len(topics), 'topic')} tried by name"
+        )
+    detail = f"granted, but an ACL denies {list_names(denied)}"
+    return DoctorCheck(CheckStatus.FAIL, str(right), detail, _listed(patient, "--topic", denied))
+
+
+def _refused(patient: Patient, trials: Trials, right: Right) -> DoctorCheck:
+    detail, partly = f"missing. Without it: {right.dark}", ""
+    if right.name == EVERY:
+        partly = _seen(trials, right)
+    if right.resource is Resource.TRANSACTIONAL_ID and patient.sees_all_ids:
+        partly += ". The configuration declares sees_all_transactional_ids: make sure of it"
+    soft = partly or not right.needed
+    status = CheckStatus.WARN if soft else CheckStatus.FAIL
+    return DoctorCheck(status, str(right), detail + partly, _remedies(patient, right))
+
+
+def _seen(trials: Trials, right: Right) -> str:
+    """Return what narrower grants still show us; "" for nothing."""
+    if right.operation == "READ":
+        topics = trials.list_topics()[:_MOST_TOPICS]
+        denied = trials.unreadable_topics(topics) if topics else []
+        able = len(topics) - len(denied)
+        but = f", not of {list_names(denied)}" if denied else ""
+        return f". Granted on {count_noun(able, 'topic')} by name{but}" if able else ""
+    see = {
+        Resource.TOPIC: (trials.list_topics, "topic"),
+        Resource.GROUP: (trials.list_groups, "group"),
+        Resource.TRANSACTIONAL_ID: (trials.transactional_ids, "transactional id"),
+    }
+    ask, noun = see[right.resource]
+    number = len(ask())
+    return f". {count_noun(number, noun)} can be seen by narrower grants; {_LEFT_OUT}" if number else ""
+
+
+def check_action_rights(patient: Patient, trials: Trials) -> Iterator[DoctorCheck]:
+    """Yield a check of each right that ending a transaction needs; none of them is tried."""
+    operations = trials.cluster_operations()
+    what = f"act: {TO_WRITE_MARKERS} (or CLUSTER_ACTION)"
+    lines = _remedies(patient, TO_WRITE_MARKERS)
+    optional = f"optional. Without it: {TO_WRITE_MARKERS.dark}"
+    if isinstance(operations, Unseen):
+        yield DoctorCheck(
+            CheckStatus.SKIP, what, f"not tried, a trial would act ({operations.reason}); {optional}", lines
+        )
+    elif {"ALTER", "CLUSTER_ACTION"}.isdisjoint(operations):
+        yield DoctorCheck(CheckStatus.SKIP, what, f"missing, by the broker's answer; {optional}", lines)
+    else:
+        yield DoctorCheck(
+            CheckStatus.OK, what, "granted, by the broker's own word; not tried, a trial would act"
+        )
+    detail = f"not tried, a trial would act; optional. Without it: {TO_END.dark}"
+    yield DoctorCheck(CheckStatus.SKIP, f"act: {TO_END}", detail, _remedies(patient, TO_END))
+
+
+def _remedies(patient: Patient, right: Right) -> tuple[str, ...]:
+    principal = shlex.quote(patient.principal)
+    return (
+        f"{grant_command(principal, right.operation_name, right.resource_option)} {patient.bootstrap_option}",
+    )
+
+
+def _listed(patient: Patient, option: str, names: Sequence[str]) -> tuple[str, ...]:
+    """Return commands that list the ACLs on some resources: an operator must remove a DENY."""
+    return tuple(
+        f"kafka-acls --list {option} {shlex.quote(name)} --resource-pattern-type match "
+        f"{patient.bootstrap_option}"
+        for name in names[:3]
+    )

@@ -1,0 +1,59 @@
+"""Reads the log of a committed transaction for an abort marker that somebody else wrote under it.
+
+It uses neither the database nor Celery. Its driver passes the places to search, and stores the result.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from fenceline.decode.record_batches import RecordBatch
+from fenceline.facts import TopicPartition
+from fenceline.losses.aborted_commits import CommittedTransaction, lost_before_commit
+from fenceline.losses.recoveries import LostRecords
+from transaction_admin.api import Unseen
+from transaction_admin.reads import ClusterReads
+
+#: Bytes of one request. A transaction under suspicion is worth this many requests per partition.
+_BYTES_AT_ONCE = 256 * 1024
+MOST_REQUESTS = 64
+
+
+class CommitSearch(NamedTuple):
+    """Where to search the log of one partition for what a committed transaction wrote."""
+
+    where: TopicPartition
+    transaction: CommittedTransaction
+    #: Nothing of the transaction lies before this offset.
+    floor: int
+    #: A record of it, where one was seen open.
+    first_offset: int | None = None
+
+
+def find_lost_before_commit(
+    reads: ClusterReads, search: CommitSearch, *, requests: int = MOST_REQUESTS
+) -> LostRecords | None:
+    """Return what was lost in a partition; None where the log does not show the commit marker within bounds.
+
+    Where too much was written since the floor, the search goes on from the record that was seen open.
+    Raises `AdminUnavailable`.
+    """
+    lost = _search(reads, search, search.floor, requests)
+    if lost is None and search.first_offset is not None and search.first_offset > search.floor:
+        lost = _search(reads, search, search.first_offset, requests)
+    return lost
+
+
+def _search(reads: ClusterReads, search: CommitSearch, start: int, requests: int) -> LostRecords | None:
+    batches: list[RecordBatch] = []
+    at = start
+    for _ in range(requests):
+        answer = reads.batch_headers(search.where, at, most_bytes=_BYTES_AT_ONCE)
+        if isinstance(answer, Unseen):
+            return None
+        batches += (batch for batch in answer.batches if batch.producer_id == search.transaction.producer_id)
+        lost = lost_before_commit(search.where, batches, search.transaction, search.first_offset)
+        if lost is not None or answer.next <= at:
+            return lost
+        at = answer.next
+    return None

@@ -1,0 +1,1 @@
+"""Alerts, channels, deliveries and silences."""

@@ -1,0 +1,225 @@
+"""`/api/v1/channels`: receivers of notifications. A secret is returned once: when it is made."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from django.http import Http404, HttpRequest
+from ninja import Query, Router, Schema, Status
+from ninja.errors import HttpError
+from pydantic import Field
+
+from dashboard.alerts import channels, deliver, validation
+from dashboard.alerts import queries as alert_queries
+from dashboard.api import cursors, schemas
+from dashboard.api.known_names import Body
+from dashboard.api.permissions import (
+    KeptMatchers,
+    Matchers,
+    Text,
+    invalid_fields,
+    read_matchers,
+    require_permission,
+)
+from dashboard.api.routers.alerting.deliveries import DeliveryDetail
+from dashboard.models import Channel, Delivery
+from dashboard.runtime.collector_names import ALERTS
+from dashboard.system import access
+from fenceline.alerts import redact
+
+router = Router(tags=["channels"])
+
+
+class ChannelOut(Schema):
+    """A channel; `url` is without its secrets, and waits are null where `[alerts]` decides.
+
+    `signs`: its messages are signed as Standard Webhooks; `two_secrets`: with the old secret as well.
+    `failures` counts messages in a row that were not taken; `disabled_why` is "" while it is enabled.
+    """
+
+    id: int
+    name: str
+    kind: str
+    url: str
+    signs: bool
+    two_secrets: bool
+    min_severity: str
+    matchers: KeptMatchers
+    group_by: list[str]
+    group_wait_s: float | None
+    group_interval_s: float | None
+    repeat_interval_s: float | None
+    send_resolved: bool
+    enabled: bool
+    failures: int
+    disabled_at: schemas.Instant | None
+    disabled_why: str
+    created_by: str
+    created_at: schemas.Instant | None
+
+    @staticmethod
+    def resolve_url(row: Channel) -> str:
+        return redact.redact_url(row.url)
+
+    @staticmethod
+    def resolve_signs(row: Channel) -> bool:
+        return bool(row.secret)
+
+    @staticmethod
+    def resolve_two_secrets(row: Channel) -> bool:
+        return bool(row.old_secret)
+
+
+class ChannelMade(ChannelOut):
+    """A new channel with its secret, which is returned only here; "" where its kind signs nothing."""
+
+    secret: str
+
+
+class SecretOut(Schema):
+    """A new secret, returned only here; the old one signs as well until it is ended."""
+
+    secret: str
+
+
+class ChannelPatch(Body):
+    """What is to be otherwise; what is not sent stays as it is. `enabled` enables or disables it."""
+
+    name: Text | None = None
+    url: Text | None = None
+    min_severity: Text | None = None
+    matchers: Matchers | None = None
+    group_by: list[str] | None = Field(None, max_length=100)
+    group_wait_s: float | None = None
+    group_interval_s: float | None = None
+    repeat_interval_s: float | None = None
+    send_resolved: bool | None = None
+    enabled: bool | None = None
+
+
+class ChannelIn(ChannelPatch):
+    """A new channel; `kind` is webhook, alertmanager or apprise."""
+
+    name: Text
+    kind: Text
+    url: Text
+
+
+class ChannelList(schemas.Listing):
+    items: list[ChannelOut]
+
+
+@router.get("", response=ChannelList, summary="List channels")
+def list_channels(request: HttpRequest, wanted: Query[schemas.ShortListFilters]) -> dict[str, object]:
+    """Every channel, by name."""
+    (place,) = cursors.decode_cursor(wanted.cursor, "channels", (str,)) or ("",)
+    # By code point: a cursor must not depend on how a database sorts.
+    every = sorted(alert_queries.list_channels(), key=lambda row: row.name)
+    rows = [row for row in every if row.name > str(place)]
+    page = cursors.cut_page("channels", rows, wanted.limit, lambda row: (row.name,))
+    return schemas.list_answer(*page, noun=ALERTS)
+
+
+@router.post("", response={201: ChannelMade}, summary="Add a channel")
+def add_channel(request: HttpRequest, asked: ChannelIn) -> Status[Channel]:
+    """Add a channel; the answer has its secret, which is not returned again. Needs the role admin."""
+    actor = require_permission(request, access.CHANNELS)
+    try:
+        row = channels.add(_draft(asked, kind=asked.kind), by=actor.name, enabled=asked.enabled is not False)
+    except validation.Unfit as error:
+        raise invalid_fields(error) from error
+    return Status(201, row)
+
+
+@router.get("/{int:number}", response=ChannelOut, summary="One channel")
+def get_channel(request: HttpRequest, number: int) -> Channel:
+    """One channel by its id."""
+    return _known(number)
+
+
+@router.patch("/{int:number}", response=ChannelOut, summary="Change a channel")
+def change_channel(request: HttpRequest, number: int, asked: ChannelPatch) -> Channel:
+    """Change what is sent, and nothing else; needs the role admin."""
+    actor, row = require_permission(request, access.CHANNELS), _known(number)
+    if asked.model_fields_set - {"enabled"}:
+        try:
+            channels.change(row, _draft(asked, row=row, kind=row.kind))
+        except validation.Unfit as error:
+            raise invalid_fields(error) from error
+    if asked.enabled is not None and asked.enabled != row.enabled:
+        channels.enable(row) if asked.enabled else channels.disable(row, by=actor.name)
+    return _known(number)
+
+
+@router.delete("/{int:number}", response={204: None}, summary="Delete a channel")
+def delete_channel(request: HttpRequest, number: int) -> Status[None]:
+    """Delete a channel and its deliveries; needs the role admin."""
+    require_permission(request, access.CHANNELS)
+    channels.delete(_known(number))
+    return Status(204, None)
+
+
+@router.post("/{int:number}/secret", response={201: SecretOut}, summary="Make a new secret")
+def rotate_secret(request: HttpRequest, number: int) -> Status[SecretOut]:
+    """Sign with a new secret, and with the old one until it is ended; needs the role admin."""
+    require_permission(request, access.CHANNELS)
+    try:
+        return Status(201, SecretOut(secret=channels.rotate_secret(_known(number))))
+    except validation.Unfit as error:
+        raise HttpError(409, str(error)) from error
+
+
+@router.delete("/{int:number}/secret/old", response=ChannelOut, summary="End the old secret")
+def end_old_secret(request: HttpRequest, number: int) -> Channel:
+    """Sign with the newest secret alone; needs the role admin."""
+    require_permission(request, access.CHANNELS)
+    channels.end_old(_known(number))
+    return _known(number)
+
+
+@router.post("/{int:number}/test", response=DeliveryDetail, summary="Send a test")
+def send_test(request: HttpRequest, number: int) -> Delivery:
+    """Send a message with a sample alert, now and once, and return the outcome.
+
+    Also to a disabled channel. Takes up to `[alerts] timeout_s`; needs the role operator.
+    """
+    require_permission(request, access.SEND)
+    try:
+        return deliver.send_test(_known(number))
+    except deliver.CannotSend as error:
+        raise HttpError(409, str(error)) from error
+
+
+def _known(number: int) -> Channel:
+    row = alert_queries.find_channel(number)
+    if row is None:
+        raise Http404(f"No channel {number} is known.")
+    return row
+
+
+def _draft(asked: ChannelPatch, *, kind: str, row: Channel | None = None) -> channels.ChannelDraft:
+    """Return the draft in a request; fields that were not sent keep their value, or have the default."""
+    known = row or Channel(min_severity="warning")
+    sent = asked.model_fields_set
+
+    def setting(name: str) -> Any:
+        value = getattr(asked, name)
+        return getattr(known, name) if name not in sent or (value is None and name not in _WAITS) else value
+
+    matchers = (
+        partial(read_matchers, asked.matchers) if asked.matchers is not None else lambda: known.matchers
+    )
+    return channels.ChannelDraft(
+        name=setting("name"),
+        kind=kind,
+        url=asked.url or "",
+        min_severity=setting("min_severity"),
+        matchers=matchers,
+        group_by=setting("group_by"),
+        waits={name: setting(name) for name in _WAITS},
+        send_resolved=setting("send_resolved"),
+    )
+
+
+_WAITS = tuple(name for name, *_ in channels.WAITS)

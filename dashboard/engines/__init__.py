@@ -1,0 +1,1 @@
+"""Flink's jobs and Kafka Connect's connectors: what checkpoints and REST APIs bring."""

@@ -1,0 +1,334 @@
+"""Flink's jobs for pages, API and plans: their checkpoints, and the fates of the decided transactions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
+
+from django.db.models import F, Q, QuerySet
+from django.db.models.expressions import OrderBy
+
+from dashboard.models import IS_OPEN, FlinkCheckpointRecord, FlinkJob, Transaction
+from dashboard.runtime import visibility
+from dashboard.runtime.criteria import Criteria, Name, Search, Sorted
+from dashboard.runtime.paging import Number, Page, page_of
+from dashboard.runtime.sql import in_portions
+from fenceline.decode import text
+from fenceline.decode.typed import read_json
+from fenceline.engines.flink.records import Committable, TransactionOwnership, WriterState
+from fenceline.engines.flink.restore import (
+    CommitFate,
+    CoordinatorView,
+    Lingering,
+    OpenOfPrefix,
+    commit_fate,
+    decision_sentence,
+    is_of_prefix,
+    lingering_kind,
+)
+from fenceline.facts import TransactionState
+from fenceline.formatting import format_clock
+from fenceline.grouping import grouped
+from fenceline.kafka.transactional_ids import key_of
+from fenceline.plans.flink_commits import FlinkHold
+
+#: A job that was polled longer ago than this may have changed since.
+_OUTDATED_MS = 60_000
+#: Maximum shown open transactions of a job's prefixes.
+MOST_OPEN = 1_000
+
+
+class FlinkJobCriteria(Criteria):
+    """Which jobs a list is asked for."""
+
+    cluster: Name = ""
+    #: A part of a prefix, a job's id or its folder.
+    q: Search = ""
+
+
+class SortedFlinkJobs(Sorted, FlinkJobCriteria):
+    """Jobs in an order."""
+
+    sort: Literal["age", "name", "pending"] = "age"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointedCommit:
+    """A transaction that a checkpoint decided to commit, and its fate."""
+
+    committable: Committable
+    fate: CommitFate
+    #: The coordinator's newest state of its id; None where it is not known.
+    row: Transaction | None
+
+    @property
+    def expires_ms(self) -> int | None:
+        """Return when its coordinator aborts it; None where it is not open as decided."""
+        if self.fate is not CommitFate.PENDING or self.row is None or self.row.started_ms is None:
+            return None
+        return self.row.started_ms + self.row.timeout_ms
+
+
+@dataclass(frozen=True, slots=True)
+class LingeringTransaction:
+    """An open transaction of a job's prefix that its newest checkpoint does not hold."""
+
+    row: Transaction
+    kind: Lingering
+
+
+def job_page(wanted: SortedFlinkJobs, *, page: Number, size: int) -> Page[FlinkJob]:
+    """Return one page of the jobs that `wanted` describes."""
+    return page_of(_filtered(wanted).select_related("cluster").order_by(*_order(wanted)), page, size)
+
+
+def jobs_after(wanted: FlinkJobCriteria, *, place: int, limit: int) -> Sequence[FlinkJob]:
+    """Return the next jobs after a row's key, in the order in which they were first seen."""
+    return list(_filtered(wanted).filter(pk__gt=place).select_related("cluster").order_by("pk")[:limit])
+
+
+def job_count(cluster: str = "") -> int:
+    """Return the number of known jobs."""
+    return visibility.rows_in(FlinkJob, cluster).count()
+
+
+def find_job(cluster: str, ident: str) -> FlinkJob | None:
+    """Return one job by its identity, None where it is not known."""
+    return visibility.rows_in(FlinkJob, cluster).select_related("cluster").filter(ident=ident).first()
+
+
+def checkpoints_of(job: FlinkJob) -> Sequence[FlinkCheckpointRecord]:
+    """Return a job's checkpoints, the newest first."""
+    rows = FlinkCheckpointRecord.objects.filter(job=job)
+    return list(rows.order_by(OrderBy(F("completed_ms"), descending=True, nulls_last=True), "-checkpoint_id"))
+
+
+def newest_checkpoints(jobs: Sequence[FlinkJob]) -> Mapping[int, FlinkCheckpointRecord]:
+    """Return each job's newest readable checkpoint, by the job's key."""
+    rows = FlinkCheckpointRecord.objects.filter(job__in=[job.pk for job in jobs], error="")
+    newest: dict[int, FlinkCheckpointRecord] = {}
+    for row in rows.order_by(OrderBy(F("completed_ms"), nulls_first=True), "checkpoint_id"):
+        newest[row.job_id] = row
+    return newest
+
+
+def newest_checkpoint(checkpoints: Sequence[FlinkCheckpointRecord]) -> FlinkCheckpointRecord | None:
+    """Return a job's newest checkpoint; None where it cannot be read, even if an older one can."""
+    return checkpoints[0] if checkpoints and not checkpoints[0].error else None
+
+
+def committables_of(row: FlinkCheckpointRecord) -> Sequence[Committable]:
+    """Return the transactions that a checkpoint decided to commit."""
+    return [Committable(*packed) for packed in row.committables]
+
+
+def writers_of(row: FlinkCheckpointRecord) -> Sequence[WriterState]:
+    """Return the states of a checkpoint's writers."""
+    return read_json(tuple[WriterState, ...], row.writers)
+
+
+def pending_commits(job: FlinkJob, row: FlinkCheckpointRecord | None) -> Sequence[CheckpointedCommit]:
+    """Return the fates of the transactions in a job's checkpoint, the worst first."""
+    if row is None:
+        return ()
+    committables = committables_of(row)
+    known = _transactions(job.cluster_id, [committable.transactional_id for committable in committables])
+    rows = [known.get(committable.transactional_id) for committable in committables]
+    commits = [
+        CheckpointedCommit(committable, commit_fate(committable, _view(now)), now)
+        for committable, now in zip(committables, rows, strict=True)
+    ]
+    order = list(CommitFate)
+    return sorted(commits, key=lambda commit: (order.index(commit.fate), commit.committable.transactional_id))
+
+
+def fates_by_job(jobs: Sequence[FlinkJob]) -> Mapping[int, Sequence[CommitFate]]:
+    """Return the fates of the transactions in each job's newest checkpoint, by the job's key."""
+    newest = newest_checkpoints([job for job in jobs if job.checkpoint_id is not None])
+    held = {job.pk: committables_of(newest[job.pk]) if job.pk in newest else () for job in jobs}
+    fates: dict[int, Sequence[CommitFate]] = {job.pk: () for job in jobs}
+    for cluster_id in {job.cluster_id for job in jobs}:
+        mine = {job.pk: held[job.pk] for job in jobs if job.cluster_id == cluster_id}
+        names = {
+            committable.transactional_id for committables in mine.values() for committable in committables
+        }
+        known = _transactions(cluster_id, sorted(names))
+        for pk, committables in mine.items():
+            fates[pk] = [
+                commit_fate(committable, _view(known.get(committable.transactional_id)))
+                for committable in committables
+            ]
+    return fates
+
+
+def other_open_transactions(
+    job: FlinkJob, rows: Sequence[FlinkCheckpointRecord]
+) -> Sequence[LingeringTransaction]:
+    """Return open transactions of a job's prefixes that its newest checkpoint does not hold.
+
+    `rows` are its checkpoints, the newest first; none where the newest could not be read.
+    """
+    newest = newest_checkpoint(rows)
+    if newest is None:
+        return ()
+    held = {committable.transactional_id for committable in committables_of(newest)}
+    completed = [checkpoint.completed_ms for checkpoint in rows if checkpoint.completed_ms is not None]
+    lingering = []
+    for row, prefix in _open_of(job):
+        if row.transactional_id not in held:
+            opened = OpenOfPrefix(row.transactional_id, row.started_ms)
+            ownerships = _ownerships(newest, prefix)
+            kind = lingering_kind(opened, prefix, ownerships, newest.checkpoint_id or 0, completed)
+            lingering.append(LingeringTransaction(row, kind))
+    return lingering
+
+
+def holds_of(cluster_id: int, names: Collection[str], *, now_ms: int) -> Mapping[str, FlinkHold]:
+    """Return what checkpoints of Flink's jobs record about transactional ids (escaped text).
+    Of several jobs with an id's prefix, the one whose newest checkpoint holds the id counts, else the newest.
+    """
+    jobs = list(FlinkJob.objects.filter(cluster_id=cluster_id).exclude(prefixes=[]))
+    of_name = {
+        name: matching
+        for name in names
+        if (matching := [job for job in jobs if is_of_prefix(name, job.prefixes)])
+    }
+    wanted = {job.pk: job for matching in of_name.values() for job in matching}
+    newest = newest_checkpoints(list(wanted.values()))
+    held = {
+        pk: {committable.transactional_id: committable for committable in committables_of(row)}
+        for pk, row in newest.items()
+    }
+    completions = _completions(list(wanted.values()))
+    return {
+        name: _hold(name, matching, newest, held, completions, now_ms) for name, matching in of_name.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class FlinkDecision:
+    """What the checkpoints of a transactional id's job record about it."""
+
+    hold: FlinkHold
+    #: Its fate; None where the newest checkpoint holds no transaction of the id.
+    fate: CommitFate | None
+
+    @property
+    def sentence(self) -> str:
+        """Return the decision in words."""
+        if self.hold.trouble:
+            return f"What its checkpoints decided is not known: {self.hold.trouble}."
+        return decision_sentence(self.hold.checkpoint, self.fate)
+
+
+def decision_of(row: Transaction, *, now_ms: int) -> FlinkDecision | None:
+    """Return a Flink job's decision about an id's transaction; None for an id of no job."""
+    hold = holds_of(row.cluster_id, [row.transactional_id], now_ms=now_ms).get(row.transactional_id)
+    if hold is None:
+        return None
+    return FlinkDecision(
+        hold, None if hold.committable is None else commit_fate(hold.committable, _view(row))
+    )
+
+
+def _hold(
+    name: str,
+    jobs: Sequence[FlinkJob],
+    newest: Mapping[int, FlinkCheckpointRecord],
+    held: Mapping[int, Mapping[str, Committable]],
+    completions: Mapping[int, Sequence[int]],
+    now_ms: int,
+) -> FlinkHold:
+    by_age = sorted(jobs, key=lambda job: job.completed_ms or 0, reverse=True)
+    job = next((job for job in by_age if name in held.get(job.pk, ())), by_age[0])
+    checkpoint = newest.get(job.pk)
+    prefix = next(candidate for candidate in job.prefixes if is_of_prefix(name, [candidate]))
+    later = [
+        other
+        for other in by_age
+        if other.pk != job.pk
+        and not other.is_savepoint
+        and (other.completed_ms or 0) > (job.completed_ms or 0)
+    ]
+    return FlinkHold(
+        job.ident,
+        str(job),
+        (checkpoint.name or job.ident) if checkpoint else job.ident,
+        checkpoint.checkpoint_id if checkpoint else None,
+        checkpoint.completed_ms if checkpoint else None,
+        checkpoint.is_savepoint if checkpoint else None,
+        held.get(job.pk, {}).get(name),
+        _trouble(job, now_ms),
+        later[0].ident if later else "",
+        prefix,
+        _ownerships(checkpoint, prefix) if checkpoint else frozenset(),
+        tuple(completions.get(job.pk, ())),
+    )
+
+
+def _ownerships(row: FlinkCheckpointRecord, prefix: str) -> frozenset[TransactionOwnership]:
+    return frozenset(writer.ownership for writer in writers_of(row) if writer.prefix == prefix)
+
+
+def _completions(jobs: Sequence[FlinkJob]) -> Mapping[int, Sequence[int]]:
+    """Return when each job's checkpoints were completed, the newest first, by the job's key."""
+    rows = FlinkCheckpointRecord.objects.filter(job__in=[job.pk for job in jobs], completed_ms__isnull=False)
+    return grouped(
+        (pk, completed_ms or 0)
+        for pk, completed_ms in rows.order_by("-completed_ms").values_list("job_id", "completed_ms")
+    )
+
+
+def _trouble(job: FlinkJob, now_ms: int) -> str:
+    """Return why the stored state of a job may be outdated, as a clause."""
+    if job.error:
+        return job.error
+    if now_ms - job.seen_ms > _OUTDATED_MS:
+        return (
+            f"its checkpoints were polled last at {format_clock(job.seen_ms)}; see System for the collector"
+        )
+    return ""
+
+
+def _open_of(job: FlinkJob) -> Iterator[tuple[Transaction, str]]:
+    """Yield open transactions of a job's prefixes, each with its prefix."""
+    for prefix in job.prefixes:
+        rows = Transaction.objects.filter(
+            IS_OPEN, cluster_id=job.cluster_id, transactional_id__startswith=f"{prefix}-"
+        ).select_related("cluster")
+        matching = (
+            row for row in rows.order_by("transactional_id") if is_of_prefix(row.transactional_id, [prefix])
+        )
+        for row in islice(matching, MOST_OPEN):
+            yield row, prefix
+
+
+def _transactions(cluster_id: int, names: Sequence[str]) -> Mapping[str, Transaction]:
+    keys = {key_of(text.unescape_text(name)): name for name in names}
+    ids = Transaction.objects.filter(cluster_id=cluster_id).select_related("cluster")
+    return {keys[bytes(row.key)]: row for rows in in_portions(ids, "key", keys) for row in rows}
+
+
+def _view(row: Transaction | None) -> CoordinatorView | None:
+    if row is None:
+        return None
+    return CoordinatorView(TransactionState(row.state), row.producer_id, row.producer_epoch)
+
+
+def _filtered(wanted: FlinkJobCriteria) -> QuerySet[FlinkJob]:
+    rows = visibility.rows_in(FlinkJob, wanted.cluster)
+    if not wanted.q:
+        return rows
+    return rows.filter(
+        Q(path__icontains=wanted.q) | Q(ident__icontains=wanted.q) | Q(prefixes__icontains=wanted.q)
+    )
+
+
+def _order(wanted: SortedFlinkJobs) -> Sequence[OrderBy]:
+    chosen = {"age": "completed_ms", "name": "path", "pending": "pending"}[wanted.sort]
+    # The youngest checkpoint was completed last.
+    descending = wanted.descending != (wanted.sort == "age")
+    first = OrderBy(F(chosen), descending=descending, nulls_last=True)
+    return [first, OrderBy(F("ident")), OrderBy(F("cluster_id"))]

@@ -1,0 +1,109 @@
+"""The rules' input about Flink's jobs: decided transactions that are not committed. Read each second.
+A checkpoint's decision is unpacked once. A job whose newest checkpoint has nothing open or lost is not read
+again before its next one: a committed transaction stays committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from dashboard.engines.flink_jobs import CheckpointedCommit, newest_checkpoints, pending_commits
+from dashboard.models import FlinkJob, Transaction
+from fenceline.engines.flink.commits import DecidedTransaction, FlinkJobFacts
+from fenceline.engines.flink.restore import CommitFate
+from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS
+from fenceline.kafka.clock_skew import start_ms
+
+#: By partition of `__transaction_state`: how far our clock is ahead of its coordinator's.
+Clocks = Mapping[int, int | None]
+_SETTLED = (CommitFate.COMMITTED, CommitFate.ENDED)
+#: A coordinator has forgotten an id that is still unknown this long after its checkpoint.
+_FORGOTTEN_MS = 86_400_000
+_REPORTED = (CommitFate.PENDING, CommitFate.LOST)
+
+
+class FlinkCommits:
+    """Reads the jobs of one cluster, and keeps which of them are settled."""
+
+    def __init__(self, cluster_id: int) -> None:
+        self._cluster_id = cluster_id
+        #: Jobs whose newest checkpoint is carried out, with the revision for which that holds.
+        self._settled: dict[int, int] = {}
+
+    def read_jobs(self, clocks: Clocks, *, now_ms: int) -> tuple[FlinkJobFacts, ...]:
+        """Return the jobs with decided transactions that are pending or lost, by identity.
+
+        A savepoint decides only for a job that is restored from it (FLIP-203), so savepoints are left out.
+        """
+        jobs = list(FlinkJob.objects.filter(cluster_id=self._cluster_id).order_by("ident"))
+        self._settled = {job.pk: job.rev for job in jobs if self._settled.get(job.pk) == job.rev}
+        wanted = [
+            job
+            for job in jobs
+            if job.pending and not job.error and not job.is_savepoint and job.pk not in self._settled
+        ]
+        newest = newest_checkpoints(wanted) if wanted else {}
+        facts = []
+        for job in wanted:
+            row = newest.get(job.pk)
+            commits = pending_commits(job, row)
+            if _is_settled(job, commits, now_ms):
+                self._settled[job.pk] = job.rev
+            decided = tuple(_decided(commits, job.completed_ms, clocks, now_ms))
+            if row is not None and decided:
+                facts.append(
+                    FlinkJobFacts(
+                        job.ident,
+                        str(job),
+                        row.name or job.ident,
+                        job.completed_ms,
+                        tuple(job.prefixes),
+                        decided,
+                        _newer_job(job, jobs),
+                    )
+                )
+        return tuple(facts)
+
+
+def _is_settled(job: FlinkJob, commits: Sequence[CheckpointedCommit], now_ms: int) -> bool:
+    is_old = job.completed_ms is not None and now_ms - job.completed_ms > _FORGOTTEN_MS
+    fates = (*_SETTLED, CommitFate.UNKNOWN) if is_old else _SETTLED
+    return all(commit.fate in fates for commit in commits)
+
+
+def _decided(
+    commits: Sequence[CheckpointedCommit], completed_ms: int | None, clocks: Clocks, now_ms: int
+) -> Iterator[DecidedTransaction]:
+    for commit in sorted(commits, key=lambda commit: commit.committable.transactional_id):
+        if commit.row is None or commit.fate not in _REPORTED or _began_later(commit.row, completed_ms):
+            continue
+        expires_ms = _expires_ms(commit.row, clocks, now_ms) if commit.fate is CommitFate.PENDING else None
+        aborted_ms = commit.row.updated_ms if commit.fate is CommitFate.LOST else None
+        yield DecidedTransaction(commit.committable.transactional_id, commit.fate, expires_ms, aborted_ms)
+
+
+def _began_later(row: Transaction, completed_ms: int | None) -> bool:
+    """Return whether an id is used again: without KIP-890 its epoch stays the same."""
+    return row.started_ms is not None and completed_ms is not None and row.started_ms > completed_ms
+
+
+def _expires_ms(row: Transaction, clocks: Clocks, now_ms: int) -> int | None:
+    if row.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
+        return None
+    ahead_ms = clocks.get(row.log_partition)
+    began_ms = start_ms(row.started_ms, now_ms=now_ms, ahead_ms=ahead_ms, since_ms=None)
+    return None if began_ms is None else began_ms + row.timeout_ms
+
+
+def _newer_job(job: FlinkJob, jobs: Sequence[FlinkJob]) -> str:
+    """Return a job with a common prefix that has completed a checkpoint since; "" for none."""
+    own = set(job.prefixes)
+    later = (
+        other.ident
+        for other in jobs
+        if other.pk != job.pk
+        and not other.is_savepoint
+        and (other.completed_ms or 0) > (job.completed_ms or 0)
+        and own.intersection(other.prefixes)
+    )
+    return next(later, "")

@@ -1,0 +1,241 @@
+"""Watches open transactions until their coordinators commit them, to search for lost records.
+An abort marker under a live transaction shows while it is open: a partition that its coordinator names no
+longer has an open transaction of its producer, or has one that begins later. Only the log proves it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dashboard.models import IS_OPEN, PartitionRecord, PinRecord, Recent, Transaction
+from dashboard.recoveries import evidence as recovery_evidence
+from fenceline.facts import TopicPartition, TransactionState, Transition, TransitionKind
+from fenceline.kafka import transition_ring
+from fenceline.kafka.partitions import PartitionVerdict
+from fenceline.losses.aborted_commits import CommittedTransaction, end_of
+
+#: Maximum watched transactions, the oldest first; the others are not watched.
+_MOST_WATCHED = 1_000
+#: Suspicion takes a transaction of this age, and a partition without it in polls this far apart.
+_OLD_MS, _LACKING_MS = 3_000, 1_500
+#: A transaction whose end was not seen for this long is dropped.
+_FORGOTTEN_MS = 600_000
+#: Maximum ended transactions that wait for a search.
+_MOST_WAITING = 500
+_COLUMNS = (
+    "key", "transactional_id", "application", "producer_id", "producer_epoch", "started_ms", "client_version",
+    "log_partition", "partitions",
+)  # fmt: skip
+
+#: A transaction: its producer id, and its start as its coordinator stamped it.
+TransactionKey = tuple[int, int]
+
+
+@dataclass(slots=True)
+class WatchedTransaction:
+    """An open transaction, and where its records were seen."""
+
+    key: bytes
+    transactional_id: str
+    application: str
+    producer_id: int
+    producer_epoch: int
+    started_ms: int
+    client_version: int
+    log_partition: int
+    #: When we noticed it, by our clock.
+    noticed_ms: int
+    seen_ms: int = 0
+    #: The users' partitions that its coordinator names -> an offset before all of its records.
+    floors: dict[TopicPartition, int] = field(default_factory=dict)
+    #: Where it was seen open: its first record there, and the end of the partition since.
+    first_offsets: dict[TopicPartition, int] = field(default_factory=dict)
+    ends: dict[TopicPartition, int] = field(default_factory=dict)
+    #: Ids of these topics by name.
+    topic_ids: dict[str, str] = field(default_factory=dict)
+    #: Since when partitions lack it.
+    lacking: dict[TopicPartition, int] = field(default_factory=dict)
+    #: Partitions where a marker may have ended it.
+    suspected: set[TopicPartition] = field(default_factory=set)
+    #: Topics deleted while it was open: the reason, and when we knew, by our clock.
+    deleted: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class EndedCommit:
+    """A watched transaction that its coordinator has committed, all markers written."""
+
+    watched: WatchedTransaction
+    transaction: CommittedTransaction
+    #: By our clock.
+    committed_ms: int
+
+
+class CommitWatch:
+    """Follows the open transactions of one cluster; what it remembers is lost with its process."""
+
+    def __init__(self) -> None:
+        self._watched: dict[TransactionKey, WatchedTransaction] = {}
+        #: Those to search because of a suspicion, and the others.
+        self.suspected: deque[EndedCommit] = deque(maxlen=_MOST_WAITING)
+        self.others: deque[EndedCommit] = deque(maxlen=_MOST_WAITING)
+
+    def follow(self, cluster_id: int, now_ms: int) -> None:
+        """Add the transactions that are open now, and queue those committed since the last call."""
+        clocks = recovery_evidence.clock_offsets(cluster_id)
+        rows = Transaction.objects.filter(
+            IS_OPEN, cluster_id=cluster_id, state=TransactionState.ONGOING.value, started_ms__isnull=False
+        )
+        for values in rows.order_by("started_ms").values_list(*_COLUMNS)[:_MOST_WATCHED]:
+            self._take(values, now_ms)
+        self._note_partitions(cluster_id, clocks)
+        self._note_open(cluster_id, now_ms)
+        self._queue_ended(cluster_id, clocks, now_ms)
+
+    def changed_topics(self, now_ms: int) -> dict[str, list[WatchedTransaction]]:
+        """Return, by name, topics that open transactions wrote to and that are gone or have another id."""
+        changed: dict[str, list[WatchedTransaction]] = {}
+        for watched in self._open_now(now_ms):
+            lacking = {where.topic for where in watched.lacking if where in watched.first_offsets}
+            for topic in lacking - watched.deleted.keys():
+                changed.setdefault(topic, []).append(watched)
+        return changed
+
+    def _open_now(self, now_ms: int) -> list[WatchedTransaction]:
+        return [watched for watched in self._watched.values() if watched.seen_ms == now_ms]
+
+    def _take(self, columns: Sequence[Any], now_ms: int) -> None:
+        *values, packed = columns
+        made = WatchedTransaction(**dict(zip(_COLUMNS, values, strict=False)), noticed_ms=now_ms)
+        made.key = bytes(made.key)
+        watched = self._watched.setdefault((made.producer_id, made.started_ms), made)
+        watched.seen_ms = now_ms
+        for topic, numbers in json.loads(packed or "[]"):
+            for number in numbers if not topic.startswith("__") else ():
+                watched.floors.setdefault(TopicPartition(topic, number), -1)
+
+    def is_idle(self) -> bool:
+        """Return whether nothing is open, and nothing waits for a search."""
+        return not (self._watched or self.suspected or self.others)
+
+    def _note_partitions(self, cluster_id: int, clocks: Mapping[int, int]) -> None:
+        """Record an offset before each transaction in each partition that is new to it."""
+        new = [
+            (watched, where)
+            for watched in self._watched.values()
+            for where, at in watched.floors.items()
+            if at < 0
+        ]
+        rows = recovery_evidence.partition_rows(cluster_id, (where for _, where in new))
+        for watched, where in new:
+            if where in rows:
+                begun_ms = watched.started_ms + clocks.get(watched.log_partition, 0)
+                watched.floors[where] = recovery_evidence.end_before(rows[where], begun_ms)
+
+    def _note_open(self, cluster_id: int, now_ms: int) -> None:
+        """Record where the transactions are open, by the leaders, and where they no longer are."""
+        watched = self._open_now(now_ms)
+        starts = _starts(cluster_id, {transaction.producer_id for transaction in watched})
+        named = {where for transaction in watched for where in transaction.floors}
+        places = _places(cluster_id, named)
+        ahead = recovery_evidence.clocks_ahead(cluster_id)
+        for transaction in watched:
+            # It had begun by then: an earlier observation may be of an earlier one with the same epoch.
+            known_ms = min(
+                transaction.noticed_ms,
+                transaction.started_ms + ahead.get(transaction.log_partition, transaction.noticed_ms),
+            )
+            for where in transaction.floors:
+                opened = starts.get((transaction.producer_id, transaction.producer_epoch, where))
+                start = opened[0] if opened and opened[1] >= known_ms else None
+                _note_place(transaction, where, start, places.get(where), now_ms)
+
+    def _queue_ended(self, cluster_id: int, clocks: Mapping[int, int], now_ms: int) -> None:
+        gone = [watched for watched in self._watched.values() if watched.seen_ms != now_ms]
+        rings = _rings(cluster_id, gone)
+        for watched in gone:
+            end = end_of(rings.get(watched.key, ()), watched.started_ms)
+            is_commit = end is not None and end.kind is TransitionKind.COMMIT
+            is_over = end is not None and not (is_commit and end.completed_ms is None)
+            if is_over or now_ms - watched.seen_ms > _FORGOTTEN_MS:
+                del self._watched[watched.producer_id, watched.started_ms]
+            if is_over and is_commit and end is not None:
+                committed_ms = min(now_ms, end.at_ms + clocks.get(watched.log_partition, 0))
+                queue = self.suspected if watched.suspected or watched.deleted else self.others
+                queue.append(EndedCommit(watched, _committed(watched, end.at_ms), committed_ms))
+
+
+def _rings(cluster_id: int, gone: Sequence[WatchedTransaction]) -> dict[bytes, Sequence[Transition]]:
+    """Return the last transitions of ids, by key."""
+    partitions = {watched.key: watched.log_partition for watched in gone[:_MOST_WATCHED]}
+    rows = Recent.objects.filter(cluster_id=cluster_id, key__in=list(partitions))
+    packed = {bytes(key): bytes(entries) for key, entries in rows.values_list("key", "packed")}
+    return {key: transition_ring.unpack_ring(entries, partitions[key]) for key, entries in packed.items()}
+
+
+def _committed(watched: WatchedTransaction, committed_ms: int) -> CommittedTransaction:
+    producer = watched.producer_id, watched.producer_epoch
+    # Protocol 2 gives every transaction an epoch of its own.
+    own_epoch = watched.client_version == 2
+    return CommittedTransaction(*producer, watched.started_ms, committed_ms, own_epoch)
+
+
+def _note_place(
+    watched: WatchedTransaction,
+    where: TopicPartition,
+    start: int | None,
+    place: tuple[str, int | None] | None,
+    now_ms: int,
+) -> None:
+    """Record a transaction's first record in a partition by its leader, and the topic's id and end."""
+    known = watched.first_offsets.get(where)
+    same = place is not None and watched.topic_ids.get(where.topic, place[0]) == place[0]
+    if start is None or not same:
+        since_ms = watched.lacking.setdefault(where, now_ms)
+        is_old = now_ms - watched.noticed_ms >= _OLD_MS
+        if is_old and now_ms - since_ms >= _LACKING_MS:
+            watched.suspected.add(where)
+        return
+    watched.lacking.pop(where, None)
+    if known is not None and start > known:
+        watched.suspected.add(where)
+    watched.first_offsets[where] = start if known is None else min(known, start)
+    if place is not None:
+        watched.topic_ids[where.topic] = place[0]
+        watched.ends[where] = max(place[1] or 0, start + 1, watched.ends.get(where, 0))
+
+
+def _starts(
+    cluster_id: int, producer_ids: Iterable[int]
+) -> dict[tuple[int, int, TopicPartition], tuple[int, int]]:
+    """Return start and first sighting of open transactions, by producer id, epoch and partition."""
+    rows = PinRecord.objects.filter(cluster_id=cluster_id, producer_id__in=list(producer_ids))
+    rows = rows.exclude(verdict=PartitionVerdict.HANGING.value)
+    columns = (
+        "producer_id", "producer_epoch", "topic", "partition", "start_offset", "first_seen_ms",
+    )  # fmt: skip
+    return {
+        (producer_id, epoch, TopicPartition(topic, number)): (start, first_seen_ms)
+        for producer_id, epoch, topic, number, start, first_seen_ms in rows.values_list(*columns)
+    }
+
+
+def _places(cluster_id: int, named: Iterable[TopicPartition]) -> dict[TopicPartition, tuple[str, int | None]]:
+    """Return topic id and end of partitions with an open transaction."""
+    rows = PartitionRecord.objects.filter(cluster_id=cluster_id, topic__in={where.topic for where in named})
+    rows = rows.exclude(verdict=PartitionVerdict.CLEAR.value)
+    columns = rows.values_list("topic", "partition", "topic_id", "high_watermark")
+    return {
+        TopicPartition(topic, number): (topic_id, end) for topic, number, topic_id, end in columns.iterator()
+    }
+
+
+def searches(ended: EndedCommit) -> Iterator[tuple[TopicPartition, int, int | None]]:
+    """Yield the partitions to search for lost records: an offset before them, and a record of them."""
+    for where, floor in sorted(ended.watched.floors.items()):
+        if floor >= 0 and where.topic not in ended.watched.deleted:
+            yield where, floor, ended.watched.first_offsets.get(where)

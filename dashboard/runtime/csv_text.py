@@ -1,0 +1,29 @@
+"""Rows as CSV without text that spreadsheets would run as formulas."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable
+
+#: A text that begins with one of these is a formula to spreadsheets (OWASP, CSV injection).
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def csv_text(rows: Iterable[Iterable[object]]) -> str:
+    """Return rows as lines of CSV (RFC 4180).
+
+    Texts that a spreadsheet would take for a formula begin with an apostrophe; what is neither a text nor a
+    number is written as JSON, None as nothing.
+    """
+    lines = io.StringIO()
+    csv.writer(lines).writerows(map(_cell, row) for row in rows)
+    return lines.getvalue()
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, str):
+        return f"'{value}" if value.startswith(_FORMULA) else value
+    is_plain = isinstance(value, int | float | None) and not isinstance(value, bool)
+    return value if is_plain else json.dumps(value)

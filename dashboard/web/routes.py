@@ -1,0 +1,90 @@
+"""The table of pages: the address, the view and the place of each. Its noun's module declares a page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import NamedTuple
+
+from django.http import HttpResponse
+
+#: Begins the parent paths of a page: a list, and the cluster below it.
+_CLUSTER = "<str:cluster>"
+
+
+class Hit(NamedTuple):
+    """One hit of a search: its name, its address, and more about it in a few words."""
+
+    name: str
+    url: str
+    detail: str = ""
+
+
+#: Maximum hits of one kind.
+MOST_HITS = 6
+#: Finds the rows of a cluster, "" for all, by a text.
+Search = Callable[[str, str], Iterable[Hit]]
+
+
+@dataclass(frozen=True, slots=True)
+class PageRoute:
+    """A page, a part of one, or a form that is posted: the two others have no place in the navigation."""
+
+    name: str
+    path: str
+    view: Callable[..., HttpResponse]
+    _: KW_ONLY
+    #: The route of the parent page; "" under the sidebar.
+    parent: str = ""
+    #: The rows of a list, or the entry of the sidebar, in words: "consumer groups".
+    plural: str = ""
+    #: In the sidebar: the key after `g`, and the heading above it.
+    key: str = ""
+    heading: str = ""
+    #: The noun whose collectors it depends on (`collector_names`); "" for that of its parent.
+    shows: str = ""
+    #: The subject of its list's text filter; "" without one.
+    searched: str = ""
+    #: Finds its rows for Ctrl K and `/find`.
+    search: Search | None = None
+    #: Whether the API has the same list, so that it can be downloaded.
+    has_files: bool = False
+    #: Whether its rows have an instant: a Live page lists all stored rows, else the range.
+    is_ranged: bool = False
+    #: Whether the API lists only open ones by default.
+    lists_open: bool = False
+    #: The note about a past range on a page of the present; "" where the page follows the range.
+    as_of_now: str = ""
+
+    @property
+    def title(self) -> str:
+        """Return what it is called where it stands alone."""
+        return self.plural[:1].upper() + self.plural[1:]
+
+    @property
+    def parent_paths(self) -> Sequence[str]:
+        """Return the paths between its list and itself: whoever shortens an address lands on the list."""
+        parts = self.path.split("/")
+        return ["/".join(parts[:n]) for n in range(2, len(parts)) if parts[1] == _CLUSTER]
+
+
+#: By name, in the order of the sidebar; `dashboard.web.pages` fills it.
+ROUTES: dict[str, PageRoute] = {}
+
+
+def sidebar_routes() -> Sequence[PageRoute]:
+    """Return the pages of the sidebar, in its order."""
+    return [route for route in ROUTES.values() if route.key]
+
+
+def route_trail(name: str) -> Iterator[PageRoute]:
+    """Yield the route of a name and its parents, up to one of the sidebar; none for unknown names."""
+    while route := ROUTES.get(name):
+        yield route
+        name = route.parent
+
+
+def asked_number(asked: str) -> int | None:
+    """Return the number in a text, as “#117” or “117”, None for any other text."""
+    digits = asked.removeprefix("#")
+    return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 19 else None

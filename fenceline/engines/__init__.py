@@ -1,0 +1,1 @@
+"""Flink and Kafka Connect: what their checkpoints and REST APIs contain."""

@@ -1,0 +1,163 @@
+"""What has become of the transactions that a checkpoint decided to commit, and what a restore would do. Pure.
+
+A restore from a checkpoint commits each of its pending transactions under the producer id and epoch that it
+recorded (`KafkaCommitter`). One that is committed already is no error. One that its coordinator has aborted,
+or whose id another producer has, is lost: Flink logs it and goes on. Every other open transaction of the
+sink's prefix is aborted (`TransactionAbortStrategy`), and its records are read from the source again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from enum import StrEnum
+from typing import NamedTuple
+
+from fenceline.engines.flink.records import Committable, TransactionOwnership
+from fenceline.facts import TransactionState
+from fenceline.formatting import count_noun
+
+_COMMITTED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+_ABORTED = (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
+
+
+class CommitFate(StrEnum):
+    """What has become of a transaction that a checkpoint decided to commit, worst first."""
+
+    #: Aborted: its records are lost, whatever is restored.
+    LOST = "lost"
+    #: Open as it was pre-committed: a restore commits it.
+    PENDING = "pending"
+    #: Its coordinator was not seen, or its id is not known.
+    UNKNOWN = "unknown"
+    #: Its id has gone on: it ended before, how is in the history of the id.
+    ENDED = "ended"
+    COMMITTED = "committed"
+
+
+class CoordinatorView(NamedTuple):
+    """A transactional id as its coordinator has it."""
+
+    state: TransactionState
+    producer_id: int
+    producer_epoch: int
+
+
+def commit_fate(committable: Committable, now: CoordinatorView | None) -> CommitFate:
+    """Return what has become of a transaction; `now` is None where its id is not known."""
+    if now is None:
+        return CommitFate.UNKNOWN
+    raised = now.producer_epoch - committable.producer_epoch
+    if now.producer_id != committable.producer_id or raised not in (0, 1):
+        # An abort that a fence or a timeout begins raises the epoch by one, the next producer's start again.
+        return CommitFate.ENDED
+    if now.state in _COMMITTED:
+        # Transaction version 2 raises the epoch with each end (KIP-890).
+        return CommitFate.COMMITTED
+    if now.state in _ABORTED:
+        return CommitFate.LOST
+    if raised:
+        return CommitFate.ENDED
+    return CommitFate.PENDING if now.state is TransactionState.ONGOING else CommitFate.UNKNOWN
+
+
+class OpenOfPrefix(NamedTuple):
+    """An open transaction whose id begins with the prefix of a job's sink."""
+
+    transactional_id: str
+    started_ms: int | None
+
+
+class Lingering(StrEnum):
+    """What an open transaction of a sink's prefix is that the newest checkpoint does not hold."""
+
+    #: It writes for a later checkpoint.
+    WRITING = "writing"
+    #: No checkpoint holds it: left by an earlier run, and no running job writes it.
+    LEFT = "left"
+    #: Neither the id nor its start shows which: a run that has no checkpoint yet may write it.
+    UNDECIDED = "undecided"
+
+
+def subtask_and_number(transactional_id: str, prefix: str) -> tuple[int, int] | None:
+    """Return S and N of `prefix-S-N` (`TransactionalIdFactory`), None for any other id."""
+    if not transactional_id.startswith(f"{prefix}-"):
+        return None
+    subtask, dash, number = transactional_id[len(prefix) + 1 :].partition("-")
+    if not dash or not (subtask + number).isascii() or not (subtask.isdecimal() and number.isdecimal()):
+        return None
+    return int(subtask), int(number)
+
+
+def is_of_prefix(transactional_id: str, prefixes: Collection[str]) -> bool:
+    """Return whether an id is one that a sink with one of these prefixes makes."""
+    return any(subtask_and_number(transactional_id, prefix) is not None for prefix in prefixes)
+
+
+def lingering_kind(
+    transaction: OpenOfPrefix,
+    prefix: str,
+    ownerships: Collection[TransactionOwnership],
+    checkpoint_id: int,
+    completed_ms: Sequence[int],
+) -> Lingering:
+    """Return what an open transaction is that the newest checkpoint does not name.
+
+    `completed_ms`: of the job's checkpoints, the newest first. An id that counts checkpoints has its own in
+    its name, and a job that was started anew counts from 1 again; of a pool only its start shows, against the
+    checkpoint before the newest.
+    """
+    found = subtask_and_number(transaction.transactional_id, prefix)
+    if found is not None and set(ownerships) == {TransactionOwnership.IMPLICIT_BY_SUBTASK_ID}:
+        if found[1] > checkpoint_id:
+            return Lingering.WRITING
+        is_later = _is_after(transaction.started_ms, completed_ms)
+        return Lingering.UNDECIDED if is_later else Lingering.LEFT
+    if transaction.started_ms is None or not completed_ms:
+        return Lingering.UNDECIDED
+    if transaction.started_ms >= completed_ms[0]:
+        return Lingering.WRITING
+    if len(completed_ms) > 1 and transaction.started_ms < completed_ms[1]:
+        return Lingering.LEFT
+    return Lingering.UNDECIDED
+
+
+def _is_after(started_ms: int | None, completed_ms: Sequence[int]) -> bool:
+    return started_ms is not None and bool(completed_ms) and started_ms >= completed_ms[0]
+
+
+def restore_sentence(checkpoint: str, fates: Collection[CommitFate]) -> str:
+    """Return what a restore from a checkpoint does with what it decided to commit, as a sentence."""
+    if not fates:
+        return f"A restore from {checkpoint} has nothing to commit."
+    number = {fate: list(fates).count(fate) for fate in CommitFate}
+    parts = [
+        words.format(count_noun(number[fate], "transaction"))
+        for fate, words in _RESTORES.items()
+        if number[fate]
+    ]
+    return f"A restore from {checkpoint} {'; '.join(parts)}."
+
+
+_RESTORES = {
+    CommitFate.LOST: "loses the records of {}, aborted before",
+    CommitFate.PENDING: "commits {}",
+    CommitFate.UNKNOWN: "commits {} if still open, which is not known",
+    CommitFate.ENDED: "finds {} ended, under ids that have gone on",
+    CommitFate.COMMITTED: "finds {} committed",
+}
+
+
+def decision_sentence(checkpoint: str, fate: CommitFate | None) -> str:
+    """Return what a checkpoint decided about an id and what became of it; None where it holds none."""
+    if fate is None:
+        return f"Its newest checkpoint, {checkpoint}, does not hold this transaction: nothing is decided."
+    return f"{checkpoint} decided to commit {_DECIDED[fate]}."
+
+
+_DECIDED = {
+    CommitFate.LOST: "its transaction, which was aborted: the records are lost",
+    CommitFate.PENDING: "this transaction, and nobody has yet: a restore commits it, a fence loses it",
+    CommitFate.UNKNOWN: "its transaction; what became of it is not known",
+    CommitFate.ENDED: "an earlier transaction of this id, which has ended",
+    CommitFate.COMMITTED: "its transaction, and it is committed",
+}

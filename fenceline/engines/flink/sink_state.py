@@ -1,0 +1,195 @@
+"""Decodes what a two-phase committing sink keeps in a checkpoint, as far as it is Kafka's.
+
+A list has an entry for each subtask: its length, then version, length and bytes
+(`SimpleVersionedListState`). The committer's are those of `CommittableCollectorSerializer` (1 of Sink V1, 2
+of today), around `KafkaCommittableSerializer` 1; the writer's those of `KafkaWriterStateSerializer` (1 of
+connector 3, 2 from 4.0 on). Other sinks use the same lists: an entry that is not exactly Kafka's is counted
+as another's, and never half read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from fenceline.decode.text import escape_bytes
+from fenceline.engines.flink.data_input import DataInput, MalformedState
+from fenceline.engines.flink.metadata import COMMITTER_STATE, CheckpointMetadata, OperatorMetadata
+from fenceline.engines.flink.records import UNKNOWN_SUBTASK, Committable, TransactionOwnership, WriterState
+from fenceline.engines.flink.snappy import read_compressed_entry
+from fenceline.engines.flink.state_handles import FlinkStateFile, ListState
+from fenceline.facts import Undecoded
+
+_COLLECTOR_MAGIC = 0xB91F252C
+_SINK_V1, _SINK_V2 = 1, 2
+#: `KafkaCommittableSerializer`, and the versions of `KafkaWriterStateSerializer`.
+_COMMITTABLE_VERSION, _WRITER_V1, _WRITER_V2 = 1, 1, 2
+#: `CheckpointSimpleVersionedSerializer` 0 and 1, `SubtaskSimpleVersionedSerializer` 0 to 2: from 1 on each
+#: begins with a number, and `RequestSimpleVersionedSerializer` 0.
+_CHECKPOINT_VERSIONS, _SUBTASK_VERSIONS, _REQUEST_VERSIONS = range(2), range(3), range(1)
+#: The version of an operator's state from which on it records whether its lists are compressed
+#: (`OperatorBackendSerializationProxy`), and the newest one known.
+_RECORDS_COMPRESSION, _NEWEST_BACKEND = 6, 7
+_OWNERSHIPS = tuple(TransactionOwnership)
+
+
+class _AnotherSink(Exception):
+    """An entry is whole, and not of Kafka's sink."""
+
+
+class SinkStates(NamedTuple):
+    """What Kafka's sinks have in one checkpoint."""
+
+    committables: tuple[Committable, ...]
+    writers: tuple[WriterState, ...]
+    #: Entries of other sinks.
+    other_entries: int
+
+
+def decode_sink_states(
+    metadata: CheckpointMetadata, files: Mapping[FlinkStateFile, bytes]
+) -> SinkStates | Undecoded:
+    """Decode the state of all sinks; `files` has what `metadata.state_files` names. Never raises.
+
+    A committable that two subtasks name after a rescaling is returned once.
+    """
+    records: list[Committable | WriterState] = []
+    others = 0
+    try:
+        states = ((operator, state) for operator in metadata.operators for state in operator.states)
+        for operator, state in states:
+            for version, data in _entries(state, files):
+                try:
+                    records += _decode_entry(operator, state.name, version, data)
+                except _AnotherSink:
+                    others += 1
+    except MalformedState as wrong:
+        return Undecoded(wrong.reason, wrong.detail)
+    committables = dict.fromkeys(record for record in records if isinstance(record, Committable))
+    writers = tuple(record for record in records if isinstance(record, WriterState))
+    return SinkStates(tuple(committables), writers, others)
+
+
+def _entries(state: ListState, files: Mapping[FlinkStateFile, bytes]) -> Iterator[tuple[int, bytes]]:
+    """Yield version and bytes of each entry of a list."""
+    if state.stored is None or not state.offsets:
+        return
+    raw = state.stored if isinstance(state.stored, bytes) else files[state.stored]
+    if isinstance(state.stored, FlinkStateFile) and len(raw) != state.stored.size:
+        raise MalformedState(
+            "truncated", f"{state.stored.path} has {len(raw):,} of {state.stored.size:,} bytes"
+        )
+    compressed = _is_compressed(raw)
+    for offset in state.offsets:
+        inside = read_compressed_entry(raw, offset) if compressed else DataInput(raw, offset).read_bytes()
+        entry = DataInput(inside)
+        yield entry.read_int(), entry.read_bytes()
+
+
+def _is_compressed(raw: bytes) -> bool:
+    """Return whether the lists of an operator's state are compressed."""
+    source = DataInput(raw)
+    version = source.read_int()
+    if not 1 <= version <= _NEWEST_BACKEND:
+        raise MalformedState("state_version", f"{version}; 1 to {_NEWEST_BACKEND} are known here")
+    return version >= _RECORDS_COMPRESSION and source.read_byte() != 0
+
+
+def _decode_entry(
+    operator: OperatorMetadata, name: str, version: int, data: bytes
+) -> list[Committable] | list[WriterState]:
+    mine = operator.uid or operator.operator_id
+    if name == COMMITTER_STATE:
+        return list(_committables(mine, version, data))
+    return [_writer(mine, version, data)]
+
+
+def _committables(operator: str, version: int, data: bytes) -> Iterator[Committable]:
+    source = DataInput(data)
+    if version == _SINK_V1:
+        committable_version = source.read_int()
+        for _ in range(source.read_count()):
+            yield _committable(operator, None, committable_version, source.read_bytes())
+    elif version == _SINK_V2:
+        magic = source.read_int() & 0xFFFFFFFF
+        if magic != _COLLECTOR_MAGIC:
+            raise MalformedState("committer", f"its state begins with {magic:08x}")
+        for checkpoint_version, checkpoint in _listed(source, _CHECKPOINT_VERSIONS, "checkpoint"):
+            yield from _of_checkpoint(operator, checkpoint_version, checkpoint)
+    else:
+        raise MalformedState("committer", f"version {version} of its state; 1 and 2 are known here")
+    source.end()
+
+
+def _of_checkpoint(operator: str, version: int, source: DataInput) -> Iterator[Committable]:
+    checkpoint_id = source.read_long()
+    if version:
+        source.read_int()
+    for subtask_version, subtask in _listed(source, _SUBTASK_VERSIONS, "subtask"):
+        if subtask_version:
+            subtask.read_int()
+        for _, request in _listed(subtask, _REQUEST_VERSIONS, "request"):
+            committable_version = request.read_int()
+            yield _committable(operator, checkpoint_id, committable_version, request.read_bytes())
+
+
+def _listed(source: DataInput, versions: range, what: str) -> Iterator[tuple[int, DataInput]]:
+    """Read a list of `SimpleVersionedSerialization`; yield each entry with its version."""
+    version = source.read_int()
+    if version not in versions:
+        raise MalformedState(
+            "committer", f"version {version} of a {what}; up to {versions[-1]} are known here"
+        )
+    for _ in range(source.read_count()):
+        yield version, DataInput(source.read_bytes())
+
+
+def _committable(operator: str, checkpoint_id: int | None, version: int, data: bytes) -> Committable:
+    if version != _COMMITTABLE_VERSION:
+        raise _AnotherSink
+    with _kafkas():
+        source = DataInput(data)
+        epoch, producer_id, name = source.read_short(), source.read_long(), _name(source)
+        source.end()
+    if epoch < 0 or producer_id < 0 or not name:
+        raise _AnotherSink
+    return Committable(name, producer_id, epoch, checkpoint_id, operator)
+
+
+def _writer(operator: str, version: int, data: bytes) -> WriterState:
+    if version not in (_WRITER_V1, _WRITER_V2):
+        raise _AnotherSink
+    with _kafkas():
+        source = DataInput(data)
+        prefix = _name(source)
+        subtask = subtasks = UNKNOWN_SUBTASK
+        ownership = 0
+        precommitted: tuple[str, ...] = ()
+        if version == _WRITER_V2:
+            subtask, subtasks, ownership = source.read_int(), source.read_int(), source.read_int()
+            precommitted = tuple(_precommitted(source))
+        source.end()
+    if ownership not in range(len(_OWNERSHIPS)):
+        raise _AnotherSink
+    return WriterState(prefix, subtask, subtasks, _OWNERSHIPS[ownership], precommitted, operator)
+
+
+def _precommitted(source: DataInput) -> Iterator[str]:
+    for _ in range(source.read_count()):
+        yield _name(source)
+        # The checkpoint that pre-committed it.
+        source.read_long()
+
+
+def _name(source: DataInput) -> str:
+    return escape_bytes(source.read_text().encode(errors="surrogatepass"))
+
+
+@contextmanager
+def _kafkas() -> Iterator[None]:
+    """Whatever cannot be read as an entry of Kafka's sink is another sink's."""
+    try:
+        yield
+    except MalformedState:
+        raise _AnotherSink from None

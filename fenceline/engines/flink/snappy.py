@@ -1,0 +1,82 @@
+"""Reads compressed lists of operators' state: frames of Snappy, one or more for each entry.
+
+With `execution.checkpointing.snapshot-compression` Flink writes each list through `SnappyFramedOutputStream`
+and flushes it before an entry, so that an entry's offset is where its first frame begins
+(`CompressibleFSDataOutputStream.getPos`). Formats: framing_format.txt and format_description.txt of Snappy.
+"""
+
+from __future__ import annotations
+
+from fenceline.engines.flink.data_input import DataInput, MalformedState
+
+_COMPRESSED, _UNCOMPRESSED, _STREAM_BEGINS = 0x00, 0x01, 0xFF
+#: The most that one frame holds.
+_LARGEST = 65_536
+_CHECKSUM = 4
+
+
+def read_compressed_entry(raw: bytes, offset: int) -> bytes:
+    """Return the bytes of the entry whose frames begin at `offset`, its length before them left out."""
+    source, output = DataInput(raw, offset), bytearray()
+    while len(output) < (needed := _needed(output)):
+        kind, size = source.take(1)[0], int.from_bytes(source.take(3), "little")
+        frame = source.take(size)
+        if kind == _COMPRESSED:
+            output += _decompressed(frame[_CHECKSUM:])
+        elif kind == _UNCOMPRESSED:
+            output += frame[_CHECKSUM:]
+        elif kind != _STREAM_BEGINS:
+            raise MalformedState("compressed", f"frame {kind:#04x} at byte {offset:,}")
+    return bytes(output[4:needed])
+
+
+def _needed(output: bytearray) -> int:
+    """Return how many bytes the length and the entry have, as far as that is read."""
+    if len(output) < 4:
+        return 4
+    size = int.from_bytes(output[:4], "big", signed=True)
+    if size < 0:
+        raise MalformedState("compressed", f"an entry of {size:,} bytes")
+    return 4 + size
+
+
+def _decompressed(block: bytes) -> bytearray:
+    """Return what a block of Snappy holds."""
+    source, output = DataInput(block), bytearray()
+    size = _varint(source)
+    if size > _LARGEST:
+        raise MalformedState("compressed", f"a frame of {size:,} bytes")
+    while source.left and len(output) <= size:
+        _decompress_element(source, output)
+    if len(output) != size:
+        raise MalformedState("compressed", f"{len(output):,} of {size:,} bytes in a frame")
+    return output
+
+
+def _decompress_element(source: DataInput, output: bytearray) -> None:
+    """Append a literal, or a copy of what was found before."""
+    tag = source.take(1)[0]
+    kind, rest = tag & 3, tag >> 2
+    if kind == 0:
+        more = max(0, rest - 59)
+        output += source.take((int.from_bytes(source.take(more), "little") if more else rest) + 1)
+        return
+    if kind == 1:
+        length, back = (rest & 7) + 4, (tag >> 5) << 8 | source.take(1)[0]
+    else:
+        length, back = rest + 1, int.from_bytes(source.take(2 if kind == 2 else 4), "little")
+    if not 0 < back <= len(output):
+        raise MalformedState("compressed", f"a copy from {back:,} bytes before, of {len(output):,}")
+    # It may reach into what it appends itself.
+    pattern = bytes(output[-back:][:length])
+    output += (pattern * (length // len(pattern) + 1))[:length]
+
+
+def _varint(source: DataInput) -> int:
+    value = 0
+    for shift in range(0, 35, 7):
+        byte = source.take(1)[0]
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value
+    raise MalformedState("compressed", "a length of more than five bytes")

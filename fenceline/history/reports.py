@@ -1,0 +1,156 @@
+"""The output of the history job: the manifest, which lists the valid files, and the figures in these.
+
+The job (`spark_pipeline.history`) writes below its output, for each cluster:
+
+    cluster=NAME/log/000000000012.json           a manifest for each micro-batch; the newest one counts
+    cluster=NAME/parts/part=000000000012-1f3a…/table=TABLE/day=2026-11-22/*.parquet
+
+A part is what one micro-batch found, or several merged. Only parts that the newest manifest names count: the
+others are of attempts that failed, or were merged. Rows of `transitions` with the same partition and offset
+are the same transition, and that with the largest `known_to` is how it reads now. Rows of `ids` and
+`applications` with the same day and name are to be added up; counts below zero take back a revised verdict.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from typing import NamedTuple
+
+from fenceline.compat import SLOTS
+from fenceline.decode.typed import read_versioned
+from fenceline.facts import ABORTS, TransitionKind
+from fenceline.series.histograms import Histogram, merge_histograms
+
+#: The layout's format; a newer Fenceline has a larger number.
+FORMAT = 1
+TRANSITIONS, IDS, APPLICATIONS, STATE = "transitions", "ids", "applications", "state"
+#: What a micro-batch reports to its own driver: how far each partition was read, and what was not decoded.
+PROGRESS, STRANGE = "progress", "strange"
+_DIGITS = 12
+
+
+class NotAManifest(Exception):
+    """A file that is no manifest, or one that cannot be read; the text is the reason."""
+
+
+class NewerFormat(NotAManifest):
+    """A manifest that a newer Fenceline wrote."""
+
+
+class ReportPart(NamedTuple):
+    """A folder of Parquet files; `part_folder` is its path."""
+
+    name: str
+    #: How often its rows were merged: 0 for one micro-batch.
+    level: int
+    #: The first and the last day of its rows, `2026-11-22`; "" where it has none.
+    first_day: str
+    last_day: str
+
+
+@dataclass(frozen=True, **SLOTS)
+class Manifest:
+    """What the job had found after one micro-batch, all of it."""
+
+    cluster: str
+    topic: str
+    #: The streaming query's own id, from its checkpoint.
+    query: str
+    batch: int
+    #: When that was, by the driver's clock.
+    at_ms: int
+    #: Next offset by partition.
+    positions: Mapping[int, int] = field(default_factory=dict)
+    #: By partition, the first offset after the last stretch that compaction had removed.
+    holes: Mapping[int, int] = field(default_factory=dict)
+    records: int = 0
+    #: How many records could not be decoded, by reason; for each the first: partition, offset, what is wrong.
+    undecoded: Mapping[str, int] = field(default_factory=dict)
+    strange: Mapping[str, tuple[int, int, str]] = field(default_factory=dict)
+    parts: tuple[ReportPart, ...] = ()
+    #: The parts whose rows of `state` count.
+    state: tuple[str, ...] = ()
+    #: Parts that were merged and are deleted at the next merge: a reader may still be in them.
+    retired: tuple[str, ...] = ()
+
+
+def folder_of(cluster: str) -> str:
+    """Return the folder of a cluster below the job's output."""
+    return f"cluster={cluster}"
+
+
+def manifest_name(number: int) -> str:
+    """Return the file name of a micro-batch's or a run's manifest; names sort as numbers do."""
+    return f"{number:0{_DIGITS}}.json"
+
+
+def part_name(number: int, run: str) -> str:
+    """Return the name of a part of a micro-batch or a run; `run` distinguishes attempts at the same one."""
+    return f"{number:0{_DIGITS}}-{run}"
+
+
+def part_folder(name: str) -> str:
+    """Return the folder of a part below `parts/`; spelled as Hive does, so that Spark reads many at once."""
+    return f"part={name}"
+
+
+def manifest_number(name: str) -> int | None:
+    """Return the number in a manifest's file name, None for every other file."""
+    stem, dot, ending = name.partition(".")
+    return int(stem) if dot and ending == "json" and len(stem) >= _DIGITS and stem.isdecimal() else None
+
+
+def write_manifest(manifest: Manifest) -> str:
+    """Return a manifest as text."""
+    return json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1)
+
+
+def read_manifest(text: str) -> Manifest:
+    """Return the manifest in a text. Raises NotAManifest, and NewerFormat for one of a later layout."""
+    return read_versioned(
+        text,
+        Manifest,
+        known=FORMAT,
+        what="manifest of the history job",
+        torn=NotAManifest,
+        newer=NewerFormat,
+    )
+
+
+@dataclass(**SLOTS)
+class ReportFigures:
+    """What happened to an id or an application, in a day or in several."""
+
+    counts: dict[TransitionKind, int] = field(default_factory=dict)
+    #: How many epochs were used up; a producer id has 32,767.
+    epochs: int = 0
+    #: Begin to decision, and decision to the last marker, of commits.
+    open_times: Histogram = field(default_factory=dict)
+    marker_times: Histogram = field(default_factory=dict)
+
+    @property
+    def commits(self) -> int:
+        """Return how many transactions were committed."""
+        return self.counts.get(TransitionKind.COMMIT, 0)
+
+    @property
+    def aborts(self) -> int:
+        """Return how many transactions ended without their records, whatever the cause."""
+        return sum(self.counts.get(kind, 0) for kind in ABORTS)
+
+
+def sum_figures(parts: Iterable[ReportFigures]) -> ReportFigures:
+    """Return the sum of figures; what comes to nothing is left out."""
+    held = list(parts)
+    counts: dict[TransitionKind, int] = {}
+    for part in held:
+        for kind, n in part.counts.items():
+            counts[kind] = counts.get(kind, 0) + n
+    return ReportFigures(
+        {kind: n for kind, n in counts.items() if n},
+        sum(part.epochs for part in held),
+        merge_histograms(part.open_times for part in held),
+        merge_histograms(part.marker_times for part in held),
+    )

@@ -1,0 +1,97 @@
+"""What happened, from every source on one time axis: events, and the folding of routine ones. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import groupby
+from typing import NamedTuple
+
+from fenceline.facts import TransitionKind
+
+#: Transitions of which an application may have thousands in a minute with nothing wrong.
+ROUTINE = (TransitionKind.CLIENT_ABORT, TransitionKind.EMPTY_ABORT, TransitionKind.REINIT)
+_MINUTE_MS = 60_000
+
+
+class EventSource(StrEnum):
+    """What an event is one of."""
+
+    TRANSITION = "transition"
+    FINDING = "finding"
+    INCIDENT = "incident"
+    ALERT = "alert"
+    DELIVERY = "delivery"
+    ACTION = "action"
+    RECOVERY = "recovery"
+
+
+class EventPlace(NamedTuple):
+    """The place of an event among all: instant in µs since 1970, number of its stream, and of its row."""
+
+    at_us: int
+    stream: int
+    row: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimelineEvent:
+    """One thing that happened.
+
+    `what` is a word of its source: the kind of a transition, the change of a finding. `subject` is
+    `kind:name`, "" for none. `number` is the key of what it is about where that has a page. A folded
+    event counts what it stands for, and stands at the begin of its minute; others have a `count` of 0.
+    """
+
+    place: EventPlace
+    source: EventSource
+    what: str
+    cluster: str
+    subject: str
+    text: str
+    number: int = 0
+    application: str = ""
+    severity: str = ""
+    #: How sure the verdict on a transition is, "" of other sources and of folded ones.
+    confidence: str = ""
+    count: int = 0
+
+    @property
+    def at_ms(self) -> int:
+        """Return its instant in ms since 1970."""
+        return self.place.at_us // 1_000
+
+
+class RoutineCount(NamedTuple):
+    """How many routine transitions of one kind an application had in the minute from `at_ms` on."""
+
+    at_ms: int
+    cluster: str
+    application: str
+    kind: TransitionKind
+    number: int
+
+
+def fold_routine(counts: Iterable[RoutineCount], *, from_ms: int, stream: int) -> Sequence[TimelineEvent]:
+    """Return one event for each count, the newest first; none is before `from_ms`."""
+    clipped = sorted(count._replace(at_ms=max(count.at_ms, from_ms)) for count in counts)
+    return [
+        TimelineEvent(
+            EventPlace(at_ms * 1_000, stream, row),
+            EventSource.TRANSITION,
+            count.kind,
+            count.cluster,
+            f"application:{count.application}",
+            "",
+            application=count.application,
+            count=count.number,
+        )
+        for at_ms, of_minute in groupby(clipped, key=lambda count: count.at_ms)
+        for row, count in enumerate(of_minute, 1)
+    ][::-1]
+
+
+def minute_of(at_ms: int) -> int:
+    """Return when the minute of an instant began, in ms since 1970."""
+    return at_ms - at_ms % _MINUTE_MS

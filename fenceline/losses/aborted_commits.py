@@ -1,0 +1,123 @@
+"""Records that an abort marker took out of a transaction before its owner committed it.
+
+An administrator may write an abort marker under a live transaction (`Admin.abortTransaction`,
+`kafka-transactions.sh abort`). Its coordinator does not know: the owner goes on, commits, and gets no error.
+What it wrote before the marker is invisible to read_committed readers for ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from fenceline.decode.record_batches import RecordBatch
+from fenceline.facts import ABORTS, TopicPartition, Transition, TransitionKind
+from fenceline.formatting import count_noun
+from fenceline.losses.recoveries import LostRecords
+
+_ENDS = ABORTS | {TransitionKind.COMMIT}
+
+
+class CommittedTransaction(NamedTuple):
+    """A transaction that its coordinator decided to commit. Instants are by that coordinator's clock."""
+
+    producer_id: int
+    #: The epoch of its records.
+    producer_epoch: int
+    begun_ms: int
+    committed_ms: int
+    #: Whether no other transaction has its epoch (KIP-890).
+    own_epoch: bool = False
+
+
+def end_of(ring: Iterable[Transition], begun_ms: int) -> Transition | None:
+    """Return the end of the transaction that began at an instant; None while it has none."""
+    for transition in ring:
+        if (
+            transition.kind in _ENDS
+            and transition.open_ms is not None
+            and transition.at_ms - transition.open_ms == begun_ms
+        ):
+            return transition
+    return None
+
+
+class _Aborted(NamedTuple):
+    """Batches that an abort marker ended."""
+
+    batches: Sequence[RecordBatch]
+    marker: RecordBatch
+
+
+def lost_before_commit(
+    where: TopicPartition,
+    batches: Iterable[RecordBatch],
+    transaction: CommittedTransaction,
+    first_offset: int | None = None,
+) -> LostRecords | None:
+    """Return what a transaction lost to abort markers before its commit marker; None without that marker.
+
+    `first_offset`: a record of it, where one was seen open. Markers behind it are of this transaction.
+    """
+    written: list[RecordBatch] = []
+    aborted: list[_Aborted] = []
+    for batch in batches:
+        if batch.producer_id != transaction.producer_id or not batch.transactional:
+            continue
+        is_known = first_offset is not None and batch.first > first_offset
+        if not batch.marker:
+            written += [batch] if batch.producer_epoch == transaction.producer_epoch else []
+        elif batch.marker == "abort":
+            aborted += [_Aborted(written, batch)] if written else []
+            written = []
+        elif is_known or _is_its_commit(batch, transaction):
+            return _lost(where, [*_its_own(aborted, batch, transaction, first_offset)])
+        else:
+            written, aborted = [], []
+    return None
+
+
+def _its_own(
+    aborted: Iterable[_Aborted],
+    commit: RecordBatch,
+    transaction: CommittedTransaction,
+    first_offset: int | None,
+) -> Iterator[_Aborted]:
+    """Yield what was aborted within the transaction, not before it by its own coordinator.
+
+    An earlier transaction of the same epoch leaves the same markers. The commit marker shows how far the
+    leader's clock is ahead of the coordinator's, at most: what is stamped later than the beginning by that
+    clock was written after it.
+    """
+    ahead_ms = commit.max_timestamp_ms - transaction.committed_ms
+    for candidate in aborted:
+        is_known = first_offset is not None and candidate.marker.first > first_offset
+        is_later = candidate.marker.max_timestamp_ms > transaction.begun_ms + ahead_ms
+        if transaction.own_epoch or is_known or is_later:
+            yield candidate
+
+
+def _is_its_commit(marker: RecordBatch, transaction: CommittedTransaction) -> bool:
+    """Whether a commit marker is nearer to this commit than to the beginning: the one before is older."""
+    return marker.max_timestamp_ms > (transaction.begun_ms + transaction.committed_ms) // 2
+
+
+def _lost(where: TopicPartition, aborted: Sequence[_Aborted]) -> LostRecords:
+    lost = [batch for transaction in aborted for batch in transaction.batches]
+    if not lost:
+        return LostRecords(*where, None, None, 0, True)
+    records, marker = sum(batch.records for batch in lost), aborted[-1].marker
+    return LostRecords(*where, lost[0].first, lost[-1].last, records, True, marker_ms=marker.max_timestamp_ms)
+
+
+def lost_words(lost: Collection[LostRecords]) -> str:
+    """Return how many records were lost: at most, where only offsets are known."""
+    exact = [records.records for records in lost if records.records is not None]
+    if len(exact) == len(lost):
+        return count_noun(sum(exact), "record")
+    bounds = (
+        records.last - records.first + 1
+        for records in lost
+        if records.first is not None and records.last is not None
+    )
+    return f"at most {count_noun(sum(bounds), 'record')}"

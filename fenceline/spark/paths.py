@@ -1,0 +1,78 @@
+"""How Spark spells a path, and how fsspec does.
+
+Spark takes Hadoop's paths: `s3a://bucket/x`, `file:/x`, `/x` and `x` against `fs.defaultFS`. fsspec opens
+URLs: `s3://bucket/x`, `file:///x`. Prefixes that are spelled otherwise where the dashboard runs are mapped
+(`[[checkpoints]] map`).
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Mapping
+
+#: Hadoop's names of stores, and fsspec's where they differ.
+_SCHEMES = {"s3a": "s3", "s3n": "s3"}
+#: A scheme as RFC 3986 has it; one letter would be a drive.
+_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):(.*)", re.DOTALL)
+
+
+def to_url(path: str, *, default: str = "", mapped: Mapping[str, str] | None = None) -> str:
+    """Return the URL that fsspec opens for a path as Spark spells it, without a slash at its end.
+
+    `default` is where relative paths begin, any spelling; a path with a root and no scheme takes its store.
+    Without it the store is the local one, and relative paths begin at its root. The longest of `mapped`'s
+    prefixes that fits is replaced first; it ends at a slash, or where the path does.
+    """
+    spelled = _mapped(path, mapped or {})
+    scheme, authority, rest = _split(spelled)
+    if not scheme:
+        scheme, authority, base = _split(default) if default else ("file", "", "/")
+        scheme, rest = scheme or "file", posixpath.join(base or "/", spelled)
+    # As Hadoop's Path does: no double slashes, no dots.
+    folder = posixpath.normpath("/" + rest.lstrip("/"))
+    return f"{_SCHEMES.get(scheme, scheme)}://{authority}{folder if folder != '/' or not authority else ''}"
+
+
+def scheme_of(path: str) -> str:
+    """Return the scheme that a path as Spark spells it begins with, in lower case; "" where it has none."""
+    return _split(path)[0]
+
+
+def join_path(folder: str, *names: str) -> str:
+    """Return the path of something below a folder, in the folder's own spelling."""
+    if not names:
+        return folder
+    head = folder if folder.endswith("/") else f"{folder}/"
+    return head + "/".join(names)
+
+
+def both_spellings(spelled: str, url: str) -> str:
+    """Return a path for people: as it is configured and, where that differs, as it is opened."""
+    known = url.rstrip("/"), url.removeprefix("file://").rstrip("/")
+    return spelled if spelled.rstrip("/") in known else f"{spelled} (opened as {url})"
+
+
+def _split(path: str) -> tuple[str, str, str]:
+    """Return scheme, authority and the path below it; the first two are "" where there are none."""
+    match = _SCHEME.fullmatch(path)
+    if match is None or "/" in match[1]:
+        return "", "", path
+    scheme, rest = match[1].lower(), match[2]
+    if not rest.startswith("//"):
+        return scheme, "", rest
+    authority, slash, below = rest[2:].partition("/")
+    return scheme, authority, slash + below
+
+
+def _mapped(path: str, mapped: Mapping[str, str]) -> str:
+    fitting = [prefix for prefix in mapped if prefix and _begins(path, prefix)]
+    if not fitting:
+        return path
+    longest = max(fitting, key=len)
+    rest = path[len(longest) :]
+    return join_path(mapped[longest], rest.lstrip("/")) if rest.strip("/") else mapped[longest]
+
+
+def _begins(path: str, prefix: str) -> bool:
+    return path.startswith(prefix) and (prefix.endswith("/") or path[len(prefix) :][:1] in ("", "/"))

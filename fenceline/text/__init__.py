@@ -1,0 +1,1 @@
+"""Sentences about a cluster, for pages and files."""

@@ -1,0 +1,201 @@
+"""Why a verdict is what it is, in words an operator understands: Transition -> text."""
+
+from __future__ import annotations
+
+from fenceline.facts import Confidence, Transition, TransitionKind, TransitionReason
+from fenceline.formatting import format_duration
+from fenceline.kafka.partitions import VerdictReason
+
+_WORDS: dict[TransitionReason, str] = {
+    TransitionReason.FIRST_SEEN: (
+        "The oldest record of this id that is still in the topic: what came before is not known."
+    ),
+    TransitionReason.NEW_ID: (
+        "The first record of this id, and no earlier record is missing from its partition."
+    ),
+    TransitionReason.REBORN_UNSEEN: (
+        "Producer id {producer_id} is new though epoch {before} was not used up: the coordinator had "
+        "forgotten the id in between, and the record of that was not observed."
+    ),
+    TransitionReason.PARTITION_ADDED: (
+        "The coordinator added a partition, or a group's offsets, at epoch {epoch}."
+    ),
+    TransitionReason.SAME_EPOCH: (
+        "Ended at epoch {epoch}, the one it was begun with, after {open}: its producer, or a process that "
+        "continues its session, ended it (EndTxn, transaction version 0 or 1)."
+    ),
+    TransitionReason.ROUTINE_BUMP: (
+        "Ended after {open}; the epoch rose from {before} to {epoch}, as it does at each end under "
+        "transaction version 2 (KIP-890). That is routine, not fencing."
+    ),
+    TransitionReason.BROKER_IN_TIME: (
+        "The epoch rose from {before} to {epoch}, as in the coordinator's own abort, after {open} of the "
+        "{timeout} allowed: consistent with an InitProducerId. The log does not record who sent it; the next "
+        "record may show it."
+    ),
+    TransitionReason.BROKER_LATE: (
+        "The epoch rose from {before} to {epoch}, as in the coordinator's own abort, after {open} where "
+        "{timeout} were allowed."
+    ),
+    TransitionReason.EITHER_IN_TIME: (
+        "Under transaction version 2 (KIP-890) a client's abort and the coordinator's leave the same record: "
+        "epoch {before} to {epoch}, after {open} of the {timeout} allowed. The next record of the id may "
+        "decide."
+    ),
+    TransitionReason.EITHER_LATE: (
+        "Open for {open} where {timeout} were allowed. Under transaction version 2 (KIP-890) a client's "
+        "abort and the coordinator's leave the same record, so a client's own abort shortly before the "
+        "coordinator's is not ruled out."
+    ),
+    TransitionReason.CLOCK_WENT_BACK: (
+        "Its end is stamped {back} before its start: two coordinators' clocks differ, so whether its time "
+        "was up is not known."
+    ),
+    TransitionReason.CLIENT_WENT_ON: (
+        "The next record continues with epoch {epoch}, which the coordinator returns to the client that "
+        "aborts. A foreign InitProducerId just before that client's abort leaves the same records."
+    ),
+    TransitionReason.CAME_BACK_SOON: (
+        "The id was initialised again {gap} after the abort was complete, within the time in which "
+        "clients retry."
+    ),
+    TransitionReason.CAME_BACK: (
+        "The id was initialised again {gap} after an abort was complete. Records cannot decide between the "
+        "client's own abort followed by a new initialisation and a takeover whose client retried after "
+        "CONCURRENT_TRANSACTIONS; clients retry after 20 ms to 2 s, which does not fit."
+    ),
+    TransitionReason.CAME_BACK_LATE: (
+        "The id was next initialised {gap} after the abort was complete. No known client waits that long "
+        "before it retries, so its own client most likely aborted; a takeover that was never retried leaves "
+        "the same records."
+    ),
+    TransitionReason.OWN_EPOCH: (
+        "Initialised again at epoch {epoch}, without a new one: the same producer recovered by itself "
+        "(KIP-360)."
+    ),
+    TransitionReason.INITIALISED: (
+        "Nothing was open, and the epoch rose from {before} to {epoch}: a restart, a takeover of the idle "
+        "id, a producer's own bump or a fence with a timeout of its own leave the same record."
+    ),
+    TransitionReason.DEFAULT_TIMEOUT: (
+        "Initialised again with a timeout of 30 s, which it had before and which is also what the Admin "
+        "client writes when it fences: a producer or an operator."
+    ),
+    TransitionReason.ADMIN_TIMEOUT: (
+        "The id's timeout became 30 s, which the Admin client writes when it fences, and nothing was begun "
+        "since: a fence, or a producer that is configured with 30 s and waits for work."
+    ),
+    TransitionReason.ADMIN_TIMEOUT_SOON: (
+        "The id was initialised again {gap} after the abort was complete, with a timeout of 30 s, which the "
+        "Admin client writes when it fences: a fence, or a producer that is configured with 30 s. Under "
+        "transaction version 2 (KIP-890) a client's own abort just before that is not ruled out."
+    ),
+    TransitionReason.WENT_ON_TO_BEGIN: (
+        "Whoever initialised it went on to begin a transaction, which an operator's fence never does."
+    ),
+    TransitionReason.EPOCH_USED_UP: (
+        "Epoch {before} was the last there is, so the coordinator went on with the new producer id "
+        "{producer_id}."
+    ),
+    TransitionReason.NOTHING_OPEN: (
+        "An abort with no transaction open and no partition: clients of transaction version 2 (KIP-890) "
+        "write it for an abort of an empty transaction, or after a failed send."
+    ),
+    TransitionReason.FORGOTTEN: (
+        "The coordinator wrote a tombstone: the id was idle for longer than transactional.id.expiration.ms."
+    ),
+    TransitionReason.NO_SUCH_STEP: (
+        "Kafka's state machine has no such step from the record before (epoch {before} to {epoch}): records"
+        " are missing."
+    ),
+    TransitionReason.CLIENT_AT_LAST_EPOCH: (
+        "Epoch {before} was the last one, and the abort went on under a new producer id, as only the end "
+        "that a client asks for does (EndTxn, transaction version 2)."
+    ),
+    TransitionReason.BROKER_AT_LAST_EPOCH: (
+        "Epoch {before} was the last one, and the abort kept producer id {producer_id}, as only the "
+        "coordinator's own abort does, after {open} of the {timeout} allowed: consistent with an "
+        "InitProducerId. A client's abort leaves the same only where its coordinator moved meanwhile."
+    ),
+    TransitionReason.LATE_AT_LAST_EPOCH: (
+        "Epoch {before} was the last one, and the abort kept producer id {producer_id}, as only the "
+        "coordinator's own abort does, after {open} where {timeout} were allowed."
+    ),
+    TransitionReason.FENCED_BY_ACTION: (
+        "Fenced by {action}: the coordinator answered its InitProducerId with this producer id and epoch."
+    ),
+    TransitionReason.ABORTED_BY_ACTION: (
+        "Aborted by {action}: its EndTxn was confirmed for this producer id and epoch. The producer's own "
+        "abort just before that would leave the same record."
+    ),
+    TransitionReason.COMMITTED_BY_ACTION: (
+        "Committed after {open} by {action}: its EndTxn was confirmed for this producer id and epoch."
+    ),
+}
+
+_GROUNDS: dict[VerdictReason, str] = {
+    VerdictReason.OWNED: "its coordinator has it open in this partition and will end it",
+    VerdictReason.TWO_PHASE: (
+        "its coordinator has it open; it takes part in a two-phase commit and never times out"
+    ),
+    VerdictReason.PAST_TIMEOUT: "its coordinator has it open, but should have aborted it by now",
+    VerdictReason.STUCK_IN_PREPARE: "it is decided, but its coordinator has not written its marker here",
+    VerdictReason.NOT_ITS_PARTITION: "the coordinator of its id knows nothing of an open transaction here",
+    VerdictReason.NO_SUCH_PRODUCER: (
+        "no transactional id has this producer id, and none can be hidden from us"
+    ),
+    VerdictReason.MAY_BE_HIDDEN: "no id that we may see has this producer id, but some may be hidden from us",
+    VerdictReason.UNSEEN: "a coordinator or the partition's leader could not be asked",
+    VerdictReason.SEEN_ONCE: "it was seen once only; the second poll is to come",
+}
+
+
+def verdict_reason(ground: VerdictReason) -> str:
+    """Return why a transaction has its verdict, as a part of a sentence."""
+    return _GROUNDS[ground]
+
+
+def explain_transition(transition: Transition, action: str = "") -> str:
+    """Return the evidence for a transition's kind and confidence, one or two sentences.
+
+    `action` names the action of Fenceline that caused it, "olga, action 12", "" where that is not known.
+    """
+    text = _WORDS[transition.reason].format(
+        action=action or "an action of Fenceline",
+        producer_id=transition.producer_id,
+        epoch=transition.producer_epoch,
+        before="unknown" if transition.previous_epoch is None else transition.previous_epoch,
+        timeout=format_duration(transition.timeout_ms),
+        open=_span(transition.open_ms),
+        back=_span(-(transition.open_ms or 0)),
+        gap=_span(transition.gap_ms),
+    )
+    return f"{text} {_alternative(transition)}".rstrip()
+
+
+def _alternative(transition: Transition) -> str:
+    """Return what else leaves the same records, where that depends on the verdict; "" elsewhere."""
+    match transition.reason, transition.kind, transition.confidence:
+        case TransitionReason.CAME_BACK_SOON, TransitionKind.TIMEOUT, _:
+            opened, allowed = _span(transition.open_ms), format_duration(transition.timeout_ms)
+            return (
+                f"It was open for {opened} where {allowed} were allowed: a timeout, or a takeover after it."
+            )
+        case TransitionReason.CAME_BACK_SOON, _, Confidence.AMBIGUOUS:
+            return (
+                "A takeover whose client retried after CONCURRENT_TRANSACTIONS, a fence with a timeout of "
+                "its own, or the client's own abort followed by a new initialisation: under transaction "
+                "version 2 (KIP-890) records cannot decide."
+            )
+        case TransitionReason.CAME_BACK_SOON, _, _:
+            return (
+                "Consistent with a client retrying after CONCURRENT_TRANSACTIONS; a fence with a timeout of "
+                "its own leaves the same records."
+            )
+        case TransitionReason.OWN_EPOCH, _, Confidence.PROBABLE:
+            return "An abort by another's InitProducerId just before that leaves the same records."
+    return ""
+
+
+def _span(ms: int | None) -> str:
+    return "an unknown time" if ms is None else format_duration(max(0, ms))

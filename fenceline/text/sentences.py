@@ -1,0 +1,44 @@
+"""Sentences with instants and ages in them, which a page keeps ticking and a file writes out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from fenceline.formatting import format_clock, format_duration
+
+
+class Instant(NamedTuple):
+    """An instant within a sentence, in ms since 1970: `02:27:50 UTC`."""
+
+    at_ms: int
+
+
+class Age(NamedTuple):
+    """How long ago an instant is: `12 min 2 s`."""
+
+    since_ms: int
+
+
+#: Parts of a sentence, in their order.
+Sentence = tuple[str | Instant | Age, ...]
+
+
+def plain_text(sentence: Sequence[str | Instant | Age], *, now_ms: int) -> str:
+    """Return a sentence as text, its ages as of an instant."""
+    return "".join(_plain(part, now_ms) for part in sentence)
+
+
+def as_of(sentence: Sequence[str | Instant | Age], at_ms: int) -> Sentence:
+    """Return a sentence whose ages do not go on, as of an instant."""
+    return tuple(_plain(part, at_ms) if isinstance(part, Age) else part for part in sentence)
+
+
+def _plain(part: str | Instant | Age, now_ms: int) -> str:
+    if isinstance(part, Instant):
+        return format_clock(part.at_ms)
+    if isinstance(part, Age):
+        # Parts of a second would only flicker.
+        age_ms = max(0, now_ms - part.since_ms)
+        return format_duration(age_ms // 1_000 * 1_000)
+    return part

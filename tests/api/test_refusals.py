@@ -1,0 +1,253 @@
+"""Proves that a wrong request is refused, and never partly used: for each operation, field and parameter of
+the API's description one unknown name, one misspelt name, one value that is far too long, and some of other
+types."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from django.test import Client
+
+from dashboard.models import Channel, Cluster
+from tests.api.client import Ask
+from tests.api.description import Answer, Operation, operations, resolved, words_of
+from tests.web import factories, roles
+
+pytestmark = pytest.mark.django_db
+
+UNKNOWN = "zzyzx"
+FAR_TOO_LONG = "x" * 140_000
+
+
+@pytest.fixture
+def admin(prod: Cluster) -> Client:
+    client = roles.client_with_role("admin")
+    client.raise_request_exception = False
+    return client
+
+
+EVERY = list(operations())
+WITH_BODY = [(each, each.body) for each in EVERY if each.body]
+
+
+def valid(schema: Mapping[str, Any]) -> Any:
+    """Return a value that fits a schema."""
+    found = resolved(schema)
+    for part in found.get("anyOf", ())[:1]:
+        return valid(part)
+    if "enum" in found:
+        return found["enum"][0]
+    if found.get("type") == "object":
+        return {name: valid(found["properties"][name]) for name in found.get("required", ())}
+    return {"string": "prod", "boolean": True, "array": ["prod"]}.get(found["type"], 1)
+
+
+def misspelt(name: str) -> str:
+    return f"{name[:-1]}{'q' if name[-1] != 'q' else 'k'}" if len(name) > 3 else f"{name}{name[-1]}"
+
+
+def wrong_values(schema: Mapping[str, Any]) -> Iterator[str]:
+    """Yield values that a parameter of a schema does not take."""
+    options = [resolved(option) for option in schema.get("anyOf", [schema])]
+    kinds = {option.get("type") for option in options}
+    if words_of(schema):
+        yield from (UNKNOWN, "open,closed")
+    elif kinds & {"integer", "number"}:
+        yield from ("many", "nan", "9" * 400)
+        (number,) = (option for option in options if option.get("type") != "null")
+        if "minimum" in number:
+            yield str(number["minimum"] - 1)
+            yield str(number.get("maximum", number.get("exclusiveMaximum")) + 1)
+    elif any(option.get("format") in ("date", "date-time") for option in options):
+        yield from ("yesterday", "2026-13-01", "9" * 40, "nan", "1e300")
+    elif "boolean" in kinds:
+        yield "perhaps"
+    elif any("maxLength" in option for option in options):
+        yield "a\0b"
+
+
+def assert_names(of: Operation, answer: Answer, name: str) -> None:
+    status, problem = answer
+    assert status == 422, (of, problem)
+    assert f".{name}:" in problem["detail"], of
+
+
+def assert_refused(of: Operation, answer: Answer) -> None:
+    assert 400 <= answer[0] < 500, (of, answer)
+    assert "x" * 1_000 not in json.dumps(answer[1]), of
+
+
+def test_there_are_operations() -> None:
+    assert len(EVERY) > 50
+    assert len(WITH_BODY) == 6
+    assert sum(len(each.parameters) for each in EVERY) > 150
+
+
+def test_an_unknown_parameter_is_refused_by_its_name(admin: Client) -> None:
+    for of in EVERY:
+        assert_names(of, of.ask(admin, {UNKNOWN: "1"}), UNKNOWN)
+
+
+def test_an_unknown_field_is_refused_by_its_name(admin: Client) -> None:
+    for of, body in WITH_BODY:
+        assert body["additionalProperties"] is False
+        assert_names(of, of.ask(admin, {}, {**valid(body), UNKNOWN: True}), UNKNOWN)
+
+
+def test_a_field_of_a_part_of_a_body_is_refused_as_well(admin: Client) -> None:
+    sent = {"matchers": [{"label": "team", "value": "a", "operater": "="}], "reason": "a", "duration_s": 60}
+    answer = admin.post("/api/v1/silences", sent, "application/json")
+    assert answer.status_code == 422
+    assert "did you mean 'operator'?" in answer.json()["detail"]
+
+
+def test_a_body_is_refused_where_none_is_taken(admin: Client) -> None:
+    for of in EVERY:
+        if of.method != "GET" and not of.body:
+            status, problem = of.ask(admin, {}, {"dry_run": True})
+            assert (status, problem["detail"].partition(":")[0]) == (422, "body"), of
+
+
+def test_a_misspelt_parameter_is_refused_with_the_nearest(admin: Client) -> None:
+    for of in EVERY:
+        for name in of.query:
+            answer = of.ask(admin, {misspelt(name): "1"})
+            assert_names(of, answer, misspelt(name))
+            assert f"'{name}'" in answer[1]["detail"], of
+
+
+def test_a_misspelt_field_is_refused_with_the_nearest(admin: Client) -> None:
+    for of, body in WITH_BODY:
+        for name in body["properties"]:
+            answer = of.ask(admin, {}, {**valid(body), misspelt(name): 1})
+            assert_names(of, answer, misspelt(name))
+            assert f"'{name}'" in answer[1]["detail"], of
+
+
+def test_a_parameter_that_is_far_too_long_is_refused(admin: Client) -> None:
+    for of in EVERY:
+        for one in of.parameters:
+            name, is_text = one["name"], one["schema"].get("type") == "string"
+            if one["in"] == "path":
+                value = FAR_TOO_LONG if is_text else "9" * 400
+                answer = of._replace(path=of.path.replace(f"{{{name}}}", value)).ask(admin, {})
+            else:
+                answer = of.ask(admin, {name: FAR_TOO_LONG})
+            assert_refused(of, answer)
+            if one["schema"].get("maxLength"):
+                assert_names(of, answer, name)
+
+
+def test_a_value_that_a_parameter_does_not_take_is_refused_by_its_name(admin: Client) -> None:
+    for of in EVERY:
+        for one in of.parameters:
+            for value in wrong_values(one["schema"]):
+                if one["in"] == "path":
+                    address = of.path.replace(f"{{{one['name']}}}", quote(value))
+                    answer = of._replace(path=address).ask(admin, {})
+                    assert answer[0] in (404, 422), (of, answer)
+                else:
+                    answer = of.ask(admin, {one["name"]: value})
+                    assert_names(of, answer, one["name"])
+                    assert all(f"'{word}'" in answer[1]["detail"] for word in words_of(one["schema"])), of
+
+
+@pytest.mark.parametrize(
+    "asked", [{"from": "2026-11-24T03:00:00Z", "to": "2026-11-24T02:00:00Z"}, {"to": "1969-07-20"}]
+)
+def test_a_range_that_cannot_be_is_refused_by_its_end(admin: Client, asked: dict[str, str]) -> None:
+    ranged = [of for of in EVERY if {"from", "to"} <= set(of.query) and "last" not in of.query]
+    assert len(ranged) > 7
+    for of in ranged:
+        assert_names(of, of.ask(admin, asked), "to")
+
+
+@pytest.mark.parametrize("asked", [{"from": "yesterday"}, {"to": "2026-11-24"}, {"last": "fortnight"}])
+def test_a_range_without_a_length_is_refused_in_words(
+    admin: Client, prod: Cluster, asked: dict[str, str]
+) -> None:
+    """tests/unit/test_time_range.py has all that is wrong with one."""
+    factories.partition(prod, "1", 1)
+    factories.group(prod, "1")
+    ranged = [of for of in EVERY if "last" in of.query and not of.path.endswith("proof")]
+    assert len(ranged) > 6
+    for of in ranged:
+        status, problem = of.ask(admin, asked)
+        assert (status, problem["detail"].partition(": ")[0] in ("from", *asked)) == (400, True), of
+
+
+def test_a_field_that_is_far_too_long_is_refused(admin: Client) -> None:
+    for of, body in WITH_BODY:
+        for name in body["properties"]:
+            for value in FAR_TOO_LONG, [FAR_TOO_LONG], [FAR_TOO_LONG[:10]] * 10_000, int("9" * 400):
+                assert_refused(of, of.ask(admin, {}, {**valid(body), name: value}))
+
+
+@pytest.mark.parametrize(
+    ("path", "near"),
+    [
+        ("transactions?stat=ongoing", "'state'"),
+        ("groups?stat=stable", "'status'"),
+        ("transactions?application=a", "'app'"),
+        ("exports/transactions.json?stat=ongoing", "'state'"),
+    ],
+)
+def test_a_misspelt_filter_lists_nothing(ask: Ask, prod: Cluster, path: str, near: str) -> None:
+    assert f"did you mean {near}?" in ask(path, 422)["detail"]
+
+
+def test_every_error_of_a_request_is_named_at_once(ask: Ask, prod: Cluster) -> None:
+    detail = ask("transactions?stat=ongoing&limit=0&lmit=3", 422)["detail"]
+    assert re.findall(r"query\.(\w+):", detail) == ["stat", "lmit", "limit"]
+
+
+def test_a_parameter_is_given_once(ask: Ask, prod: Cluster) -> None:
+    assert "cluster" in ask("transactions?cluster=prod&cluster=other", 422)["detail"]
+    assert "state" in ask("exports/transactions.csv?state=Empty&state=open", 422)["detail"]
+
+
+@pytest.mark.parametrize("name", ["from", "to"])
+def test_a_range_of_a_list_as_of_now_says_where_history_is(ask: Ask, prod: Cluster, name: str) -> None:
+    assert "/api/v1/events" in ask(f"partitions?{name}=2026-01-01", 422)["detail"]
+
+
+CLUSTER_FILTERS = [each.path for each in EVERY if "cluster" in each.query]
+
+
+@pytest.mark.parametrize("path", [*CLUSTER_FILTERS, "/api/v1/exports/transactions.csv"])
+def test_a_cluster_that_is_not_configured_is_not_found(ask: Ask, prod: Cluster, path: str) -> None:
+    factories.cluster("gone").delete()
+    for name in "nope", "gone":
+        wanted = path.replace("{query}", "1").removeprefix("/api/v1/")
+        assert ask(f"{wanted}?cluster={name}", 404)["detail"] == f"No cluster '{name}' is configured."
+
+
+def test_a_search_takes_200_letters(ask: Ask, prod: Cluster) -> None:
+    lists = [each for each in EVERY if "q" in each.query]
+    assert len(lists) > 10
+    for each in lists:
+        path = each.path.removeprefix("/api/v1/")
+        if path != "audit":
+            ask(f"{path}?q={'x' * 200}")
+            assert "200" in ask(f"{path}?q={'x' * 201}", 422)["detail"]
+
+
+def test_a_channel_is_added_disabled(admin: Client) -> None:
+    sent = {"name": "a", "kind": "webhook", "url": "https://hooks.example.org/a", "enabled": False}
+    answer = admin.post("/api/v1/channels", sent, "application/json")
+    assert answer.status_code == 201, answer.content
+    assert answer.json()["enabled"] is False
+    assert answer.json()["disabled_why"].startswith("Disabled by ")
+    assert not Channel.objects.get(name="a").enabled
+
+
+def test_a_plan_knows_no_dry_run(admin: Client) -> None:
+    sent = {"cluster": "prod", "act": "fence", "subjects": ["a"], "dry_run": True}
+    answer = admin.post("/api/v1/actions/plan", sent, "application/json")
+    assert answer.status_code == 422
+    assert "body.asked.dry_run" in answer.json()["detail"]

@@ -1,0 +1,158 @@
+"""Proves which committed transactions are searched for lost records, and what their incidents offer."""
+
+from __future__ import annotations
+
+import pytest
+
+from dashboard.incidents.affected_offsets import affected_offsets
+from dashboard.models import AbortedCommit, Incident, IncidentFinding, PinRecord, Transaction
+from dashboard.recoveries.aborted_commits import deleted_records, read_aborted_commits
+from dashboard.recoveries.commit_watch import CommitWatch, EndedCommit, searches
+from fenceline.facts import TopicPartition, TransitionKind
+from fenceline.kafka.transactional_ids import key_of
+from fenceline.losses.recoveries import DELETED, LostRecords
+from tests.db import factories
+from tests.db.conftest import NOW_MS
+from tests.db.factories import prod
+
+ORDERS_0 = TopicPartition("orders", 0)
+STARTED_MS = NOW_MS - 1_000
+#: Seconds at which the collector polls.
+POLLS = (0, 1, 2, 3, 4, 5, 6)
+
+
+@pytest.fixture
+def watch() -> CommitWatch:
+    factories.position(ahead_ms=0)
+    factories.partition()
+    factories.transaction(started_ms=STARTED_MS, client_version=0)
+    return CommitWatch()
+
+
+def follow(watch: CommitWatch, *polls_s: float) -> None:
+    for at_s in polls_s:
+        watch.follow(prod().pk, NOW_MS + int(at_s * 1_000))
+
+
+def open_at(offset: int, *, verdict: str = "open", first_seen_ms: int = NOW_MS) -> None:
+    """Let the leader name the transaction, with its first record."""
+    row = factories.lso_blocker(name="payments-7", verdict=verdict, ground="owner_open")
+    row.start_offset, row.first_seen_ms = offset, first_seen_ms
+    row.save()
+
+
+def end(kind: TransitionKind = TransitionKind.COMMIT) -> None:
+    Transaction.objects.update(state="CompleteCommit", started_ms=None)
+    factories.recent_end("payments-7", kind, producer_id=7, started_ms=STARTED_MS)
+
+
+def queued(watch: CommitWatch) -> tuple[list[EndedCommit], list[EndedCommit]]:
+    return list(watch.suspected), list(watch.others)
+
+
+def test_a_commit_of_what_was_open_everywhere_is_not_suspected(watch: CommitWatch) -> None:
+    open_at(800)
+    follow(watch, *POLLS)
+    end()
+    follow(watch, 7)
+    suspected, (other,) = queued(watch)
+    assert suspected == []
+    assert list(searches(other)) == [(ORDERS_0, 0, 800)]
+    assert other.committed_ms == STARTED_MS + 50
+
+
+@pytest.mark.parametrize(
+    ("number", "first", "then", "is_suspected", "why"),
+    [
+        (1, 800, None, True, "it is not open there any more"),
+        (2, 800, 805, True, "its first record there is another one"),
+        (3, None, None, True, "it never was"),
+        (4, None, 805, False, "it is now"),
+    ],
+)
+def test_what_is_suspected(
+    watch: CommitWatch, number: int, first: int | None, then: int | None, is_suspected: bool, why: str
+) -> None:
+    if first is not None:
+        open_at(first)
+    follow(watch, 0, 1)
+    PinRecord.objects.all().delete()
+    if then is not None:
+        open_at(then)
+    follow(watch, 2, 3, 4)
+    end()
+    follow(watch, 5)
+    assert bool(watch.suspected) is is_suspected, f"case {number}: {why}"
+
+
+@pytest.mark.parametrize(
+    ("verdict", "first_seen_ms", "first"),
+    [("hanging", NOW_MS, None), ("open", STARTED_MS - 1, None), ("open", STARTED_MS, 800)],
+)
+def test_what_hung_before_is_not_of_the_transaction(
+    watch: CommitWatch, verdict: str, first_seen_ms: int, first: int | None
+) -> None:
+    """Our own plan aborts such a one while the producer may begin anew under the same identity."""
+    open_at(800, verdict=verdict, first_seen_ms=first_seen_ms)
+    follow(watch, 0)
+    end()
+    follow(watch, 1)
+    assert [place[2] for place in searches(watch.others[0])] == [first]
+
+
+def test_an_aborted_transaction_is_not_searched(watch: CommitWatch) -> None:
+    open_at(800)
+    follow(watch, 0, 1)
+    PinRecord.objects.all().delete()
+    follow(watch, *POLLS[2:])
+    end(TransitionKind.CLIENT_ABORT)
+    follow(watch, 7)
+    assert watch.is_idle()
+
+
+def test_one_that_is_not_seen_to_end_is_given_up(watch: CommitWatch) -> None:
+    follow(watch, 0)
+    Transaction.objects.all().delete()
+    follow(watch, 60)
+    assert not watch.is_idle()
+    follow(watch, 601)
+    assert watch.is_idle()
+
+
+@pytest.mark.parametrize(("known_s", "is_lost"), [(-2, True), (2, False)])
+def test_only_a_topic_that_was_gone_before_the_commit_counts(
+    watch: CommitWatch, known_s: int, is_lost: bool
+) -> None:
+    open_at(800)
+    follow(watch, 0)
+    end()
+    follow(watch, 1)
+    (ended,) = watch.others
+    ended.watched.deleted["orders"] = DELETED, ended.committed_ms + known_s * 1_000
+    lost = LostRecords(*ORDERS_0, 800, 5_811, None, False, DELETED, deleted=True)
+    assert list(deleted_records(ended)) == ([lost] if is_lost else [])
+    assert list(searches(ended)) == []
+
+
+def test_an_incident_offers_the_offsets_that_its_commit_lost() -> None:
+    lost = LostRecords("orders", 0, 3, 9, 5, True)
+    for number, committed_ms in enumerate((NOW_MS, NOW_MS - 500_000)):
+        AbortedCommit.objects.create(
+            cluster=prod(), key=key_of(b"held-3"), transactional_id="held-3", producer_id=7,
+            started_ms=STARTED_MS - number, committed_ms=committed_ms,
+            lost=[list(lost if number == 0 else lost._replace(topic="earlier"))],
+        )  # fmt: skip
+    newest, earlier = read_aborted_commits(prod().pk, NOW_MS)
+    assert (newest.instance, newest.lost) == (f"7@{STARTED_MS}", (lost,))
+    assert earlier.lost[0].topic == "earlier"
+    assert list(read_aborted_commits(prod().pk, NOW_MS + 86_400_000)) == []
+    row = Incident.objects.create(
+        cluster=prod(), rule="aborted_under_commit", subject="transaction:held-3", instance=newest.instance,
+        severity="critical", opened_ms=NOW_MS + 1_000, closed_ms=NOW_MS + 2_000,
+    )  # fmt: skip
+    IncidentFinding.objects.create(
+        incident=row, finding=1, rule=row.rule, subject=row.subject, role="cause", severity="critical",
+        summary="", since_ms=NOW_MS,
+    )  # fmt: skip
+    (found,) = affected_offsets(row)
+    assert found == ("orders", 0, 3, 9, 5, "aborted", "held-3", True, "")
