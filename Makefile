@@ -9,7 +9,7 @@ LINT_ENV := SECRET_KEY=lint FENCELINE_CONFIG= DATABASE_URL=sqlite://:memory:
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help up test test-fast coverage durations screenshots bench soak test-matrix lint lock clean spark-zip wheel venv chromium postgresql kerberos
+.PHONY: help up url test test-fast coverage durations screenshots bench soak test-matrix lint lock clean spark-zip wheel venv venv-up chromium postgresql kerberos
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -17,8 +17,11 @@ help: ## list the commands
 	@echo 'make up takes PORT=8000 BOOTSTRAP=host:port CONFIG=fenceline.toml DEMO=1|lite|0 SHARDS=1 BROKERS=1 DATABASE_URL= REDIS_URL= REDIS_PORT='
 	@echo 'and FENCELINE_DATA=.data FENCELINE_ADMIN_PASSWORD= PYTHON='
 
-up: venv ## start a whole deployment and print its URL and a sign-in; Ctrl-C stops it
+up: venv-up ## start a whole deployment and print its URL and a sign-in; Ctrl-C stops it
 	@exec $(PYTHON_BIN) -m sandbox.up
+
+url: venv-up ## print the URL and the sign-in of the running stack again
+	@exec $(PYTHON_BIN) -m sandbox.address
 
 # Brokers and browsers make tests wait: four workers, each with brokers of its own, fill two cores.
 # With DATABASE_URL=postgres://… all of it runs on that server, in databases that are made for it and dropped.
@@ -81,6 +84,9 @@ clean: ## remove .venv and .data
 	rm -rf .venv .data
 
 venv:
+	@sandbox/bootstrap.sh dev
+
+venv-up:
 	@sandbox/bootstrap.sh
 
 # The headless shell is the same browser without windows: it takes half the time.

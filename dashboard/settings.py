@@ -98,6 +98,8 @@ READ_ONLY = _flag("READ_ONLY")
 
 #: The page of the demo's webhook receiver, which `make up` runs in its sandbox; "" elsewhere.
 DEMO_RECEIVER = ENVIRONMENT.get("FENCELINE_DEMO_RECEIVER", "")
+#: Until when the demo's Spark may still be starting, in epoch milliseconds; 0 without the demo.
+DEMO_SPARK_UNTIL_MS = int(ENVIRONMENT.get("FENCELINE_DEMO_SPARK_UNTIL_MS") or 0)
 
 SECRET_KEY = _secret_key()
 DEBUG = False

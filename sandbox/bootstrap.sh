@@ -1,5 +1,8 @@
 #!/bin/sh
-# Make .venv hold exactly what requirements.txt locks: nothing to do, and no network, when it already does.
+# Make .venv hold what requirements.txt locks: nothing to do, and no network, when it already does.
+#
+#     sandbox/bootstrap.sh       what `make up` needs
+#     sandbox/bootstrap.sh dev   with what tests, linters and locking need
 #
 # uv does the work, as pip needs minutes for it; uv itself comes by pip with the hash from the same file.
 # Both use the package index that pip is configured for, and trust the certificates that the system trusts.
@@ -65,9 +68,23 @@ configured() { # what pip is configured to use
     .venv/bin/python -m pip config get "global.$1" 2>/dev/null || true
 }
 
-wanted=$(checksum)
+with_progress() { # run a command, and print a line each five seconds until it has ended
+    "$@" &
+    work=$!
+    started=$(date +%s)
+    while sleep 1 && kill -0 $work 2>/dev/null; do
+        seconds=$(($(date +%s) - started))
+        [ $((seconds % 5)) -ne 0 ] || echo "setup: installing packages ($seconds s)"
+    done
+    wait $work
+}
+
+extras="dashboard msk pkcs12 s3 sandbox spark ${1:-}"
+sum=$(checksum)
+wanted="$sum ${1:-}"
 stamp=.venv/.locked
-if [ "$(cat $stamp 2>/dev/null)" = "$wanted" ] && .venv/bin/python -c '' 2>/dev/null; then
+installed=$(cat $stamp 2>/dev/null || true)
+if { [ "$installed" = "$wanted" ] || [ "$installed" = "$sum dev" ]; } && .venv/bin/python -c '' 2>/dev/null; then
     exit 0
 fi
 lock
@@ -97,7 +114,10 @@ if [ -z "${SSL_CERT_FILE:-}" ]; then
     [ -z "$certificates" ] || export SSL_CERT_FILE="$certificates"
 fi
 echo "setup: installing what requirements.txt locks (PySpark alone is 450 MB: some minutes the first time)"
-VIRTUAL_ENV="$(pwd)/.venv" .venv/bin/uv pip sync --require-hashes requirements.txt ||
+# As constraints, the lock gives each package its version and its hashes.
+# shellcheck disable=SC2046,SC2086 # Words, not one text.
+VIRTUAL_ENV="$(pwd)/.venv" with_progress .venv/bin/uv pip install --quiet --exact -r pyproject.toml -c requirements.txt \
+    $(printf ' --extra %s' $extras) ||
     stop "the packages could not all be installed: see the lines above; run it again to go on where it stopped"
 # Else each of a dozen processes that start together would compile the same modules. What cannot be compiled
 # is for another Python.

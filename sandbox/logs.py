@@ -1,4 +1,4 @@
-"""The output of a part: onto the terminal with its name in front, and into a file of bounded size."""
+"""The output of a part, in a file of bounded size; the terminal has the lines of `make up` alone."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 _terminal = threading.Lock()
 
 
-def print_line(line: str, name: str = "up") -> None:
-    """Print one line with its prefix. A terminal that went away ends nothing."""
+def print_line(line: str) -> None:
+    """Print one line. A terminal that went away ends nothing."""
     with _terminal, contextlib.suppress(OSError, ValueError):
-        print(f"{name:<14} | {line}", flush=True)
+        print(line, flush=True)
 
 
 class PartLog:
@@ -54,16 +54,14 @@ class PartLog:
         self.tail.append(line)
         if self._awaited and self._awaited in line:
             self.seen.set()
-        print_line(line, self.name)
         try:
             self._append(line)
             self._complained = False
         except OSError as error:
             if not self._complained:
-                print_line(
-                    f"cannot write {self.path}: {error.strerror}: its log is only here until that is repaired"
-                )
+                print_line(f"cannot write {self.path}: {error.strerror}: the log continues here until then")
             self._complained = True
+            print_line(f"{self.name}: {line}")
 
     def _append(self, line: str) -> None:
         with contextlib.suppress(FileNotFoundError):

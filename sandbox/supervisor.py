@@ -31,6 +31,8 @@ from sandbox.errors import SandboxError
 from sandbox.logs import PartLog, print_line
 from sandbox.processes import MARKER, ProcessGuard, end_all, session_processes, signal_all
 
+#: How long the terminal may stay without a line during the start, in seconds.
+REPORT_EVERY_S = 5.0
 FORGIVE_AFTER_S = 10.0
 WINDOW_S = 30.0
 LONGEST_PAUSE_S = 30.0
@@ -88,14 +90,15 @@ class Supervisor:
         parts: Sequence[Part],
         logs: Path,
         *,
-        on_ready: Callable[[], None] = lambda: None,
+        on_ready: Callable[[list[str]], None] = lambda waiting: None,
         on_change: Callable[[dict[str, int]], None] = lambda running: None,
         remove_after: Sequence[Path] = (),
         parent: int = 0,
     ) -> None:
         """`on_change` gets {part: pid} at each start and death; `remove_after` is unlinked at the end.
 
-        With `parent`, the process id of ours, it stops when that one is no more.
+        `on_ready` is called when all essential parts are ready, with the names of those that are not, and
+        once more when these are. With `parent`, the process id of ours, it stops when that one is no more.
         """
         self._marker = uuid.uuid4().hex
         self._keepers = {part.name: _Keeper(part, logs, self) for part in parts}
@@ -103,6 +106,7 @@ class Supervisor:
         self._remove_after = remove_after
         self._signals, self._parent = 0, parent
         self._changing = threading.Lock()
+        self._began_at = self._reported_at = 0.0
         self.stopping = threading.Event()
         self.failure = ""
 
@@ -112,6 +116,7 @@ class Supervisor:
         before = {
             n: signal.signal(n, self._signalled) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
         }
+        self._began_at = self._reported_at = time.monotonic()
         for keeper in self._keepers.values():
             keeper.thread.start()
         try:
@@ -146,6 +151,12 @@ class Supervisor:
         self._guard.watch(process.pid)
         self.report_parts()
 
+    def note_ready(self, name: str, verb: str, after_s: float) -> None:
+        """Print how many parts are ready, with the newest of them."""
+        self._reported_at = time.monotonic()
+        count = len(self._keepers) - len(self._waiting())
+        print_line(f"[{count:2}/{len(self._keepers)}] {name} is {verb} ({after_s:.1f} s)")
+
     def report_parts(self) -> None:
         """Tell the owner which parts run."""
         with self._changing:
@@ -157,13 +168,26 @@ class Supervisor:
         return session_processes({session}, f"{self._marker}/{part.name}")
 
     def _attend(self) -> None:
-        """Watch for readiness once, and for the end."""
-        essential = [keeper for keeper in self._keepers.values() if keeper.part.essential]
+        """Watch for readiness, and for the end."""
+        awaited = {keeper.part.name for keeper in self._keepers.values() if keeper.part.essential}
+        is_starting = True
         while not self._signals and not self.stopping.is_set() and self._parent in (0, os.getppid()):
-            if essential and all(keeper.is_ready.is_set() for keeper in essential):
-                essential = []
-                self._on_ready()
+            waiting = self._waiting()
+            if awaited and awaited.isdisjoint(waiting):
+                awaited, is_starting = set(waiting), False
+                self._on_ready(waiting)
+            elif is_starting:
+                self._report_waiting(waiting)
             time.sleep(0.05)
+
+    def _waiting(self) -> list[str]:
+        return [name for name, keeper in self._keepers.items() if not keeper.is_ready.is_set()]
+
+    def _report_waiting(self, waiting: list[str]) -> None:
+        now = time.monotonic()
+        if now > self._reported_at + REPORT_EVERY_S:
+            self._reported_at = now
+            print_line(f"starting {', '.join(waiting)} ({now - self._began_at:.0f} s)")
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
         # Only counted: setting an Event here could wait for a lock that the interrupted code holds.
@@ -273,7 +297,7 @@ class _Keeper:
             if self._looks_ready():
                 self._ready_at = time.monotonic()
                 self.is_ready.set()
-                print_line(f"{self.part.name} is ready ({self._ready_at - born:.1f} s)")
+                self._supervisor.note_ready(self.part.name, "ready", self._ready_at - born)
                 return
             if time.monotonic() - born > self.part.slow_after_s and not slow_said:
                 slow_said = True
@@ -295,7 +319,7 @@ class _Keeper:
         self._supervisor.report_parts()
         if self.part.once and status == 0:
             self.is_ready.set()
-            print_line(f"{self.part.name} is done ({time.monotonic() - born:.1f} s)")
+            self._supervisor.note_ready(self.part.name, "done", time.monotonic() - born)
             return True
         return self._died(status, born)
 

@@ -10,10 +10,10 @@ With BROKERS=3 the parts kafka-1 to kafka-3 are what kafka is otherwise.
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import sys
+import time
 import tomllib
 import urllib.error
 import urllib.request
@@ -21,7 +21,8 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from sandbox import cluster, folder, kafka, redis
+from sandbox import cluster, folder, kafka, redis, stack_config
+from sandbox.address import address_lines
 from sandbox.errors import SandboxError
 from sandbox.java import fetch_jars, find_java
 from sandbox.logs import print_line
@@ -30,7 +31,6 @@ from sandbox.ports import HOST, require_free
 from sandbox.prepared import spark_archive
 from sandbox.receiver.part import DemoReceiver
 from sandbox.scenes import player as scenes
-from sandbox.scenes.scene_context import flink_checkpoints
 from sandbox.supervisor import Part, Supervisor
 
 #: How uvicorn serves Fenceline, wherever it listens.
@@ -39,11 +39,10 @@ WEB_OPTIONS = (
     "--http", "dashboard.web.server.http_protocol:Protocol", "--limit-concurrency", "500",
     "--ws-max-size", "4096", "--no-access-log", "--log-level", "warning",
 )  # fmt: skip
+#: After this time an empty page no longer says that the demo's query is to come.
+SPARK_STARTS_WITHIN_S = 300
 #: Who started us; another one from the moment on when that process has died.
 _PARENT = os.getppid()
-#: In a sandbox nothing is meant to stay open: its scenes should show within seconds.
-SANDBOX_OPEN_TOO_LONG_S = 10
-SANDBOX_STUCK_IN_PREPARE_S = 1
 
 
 class Stack:
@@ -87,33 +86,13 @@ class Stack:
         }
 
     def _write_config(self) -> Path:
-        path = self.data / "fenceline.toml"
-        name = "sandbox" if self.options.has_own_kafka else "default"
-        text = f"# Written by make up at each start.\n[clusters.{name}]\n"
-        text += f'"bootstrap.servers" = "{self.bootstrap}"\n'
-        text += f'\n[alerts]\nexternal_url = "{self.url.rstrip("/")}"\n'
-        if self._receiver:
-            # Of this machine the receiver's port and no other.
-            text += f'allow_private = ["{HOST}:{self._receiver.port}"]\n'
-        if self.options.has_own_kafka:
-            text += f"\n[limits]\nopen_too_long_s = {SANDBOX_OPEN_TOO_LONG_S}\n"
-            text += f"stuck_in_prepare_s = {SANDBOX_STUCK_IN_PREPARE_S}\n"
-            # Spark makes its folder a minute later, and one that is not there is an error until then.
-            checkpoints = self.data / "spark" / "checkpoints"
-            with folder.plain_errors(checkpoints):
-                checkpoints.mkdir(parents=True, exist_ok=True)
-            text += f"\n[[checkpoints]]\nroot = {json.dumps(str(checkpoints))}\n"
-            # Of the scene flink-crash.
-            flink = flink_checkpoints(self.data)
-            with folder.plain_errors(flink):
-                flink.mkdir(parents=True, exist_ok=True)
-            text += f'\n[[checkpoints]]\nkind = "flink"\nroot = {json.dumps(str(flink))}\n'
-        if self.options.has_full_demo:
-            for job in ("audit", "history"):
-                text += f"\n[{job}]\nurl = {json.dumps(str(self._job_outputs))}\n"
-        with folder.plain_errors(path):
-            path.write_text(text)
-        return path
+        return stack_config.write_config(
+            self.options,
+            bootstrap=self.bootstrap,
+            external_url=self.url.rstrip("/"),
+            receiver=f"{HOST}:{self._receiver.port}" if self._receiver else "",
+            job_outputs=self._job_outputs,
+        )
 
     @property
     def _job_outputs(self) -> Path:
@@ -124,17 +103,22 @@ class Stack:
         """Write stack.json once all is up, and at every change; a full disk must not end what runs."""
         if not self.is_up:
             return
-        stack = {
+        try:
+            folder.write_stack(self.data, self.describe(), running)
+        except SandboxError as error:
+            print_line(str(error))
+
+    def describe(self) -> dict[str, str | None]:
+        """Return what stack.json says of the stack beside its parts."""
+        password = "the password in FENCELINE_ADMIN_PASSWORD" if self.options.password else self.password
+        return {
             "url": self.url,
             "kafka": self.bootstrap or None,
             "redis": self.redis_url,
             "database": self.database_url,
             "data_dir": str(self.data),
+            "sign_in": f"Sign in as admin with {password}, unless it was changed",
         }
-        try:
-            folder.write_stack(self.data, stack, running)
-        except SandboxError as error:
-            print_line(str(error))
 
     def list_parts(self) -> list[Part]:
         """Return all parts, in the order in which they are listed."""
@@ -234,11 +218,15 @@ class Stack:
         return Part(
             "web",
             command,
-            self.environment | self._receiver_environment() | proxies,
+            self.environment | self._receiver_environment() | self._spark_start() | proxies,
             ready=lambda: _is_ok(f"{self.url}readyz"),
             after=needs,
             stage=2,
         )
+
+    def _spark_start(self) -> dict[str, str]:
+        until_ms = round((time.time() + SPARK_STARTS_WITHIN_S) * 1000)
+        return {"FENCELINE_DEMO_SPARK_UNTIL_MS": str(until_ms)} if self.options.has_demo else {}
 
     def _demo(self) -> list[Part]:
         demo = [self.python, "-m", "sandbox.demo", self.bootstrap]
@@ -356,7 +344,7 @@ def run_stack(options: StackOptions) -> int:
         supervisor = Supervisor(
             parts,
             options.data / "logs",
-            on_ready=lambda: _announce(stack, supervisor),
+            on_ready=lambda waiting: _announce(stack, supervisor, waiting),
             on_change=stack.write_stack,
             remove_after=of_this_run,
             # When make is killed nobody is left to press Ctrl-C.
@@ -368,16 +356,17 @@ def run_stack(options: StackOptions) -> int:
     return status
 
 
-def _announce(stack: Stack, supervisor: Supervisor) -> None:
+def _announce(stack: Stack, supervisor: Supervisor, waiting: list[str]) -> None:
     stack.is_up = True
     supervisor.report_parts()
-    password = "the password in FENCELINE_ADMIN_PASSWORD" if stack.options.password else stack.password
     print_line("")
-    print_line(f"Fenceline is up: {stack.url}")
-    print_line(f"Sign in as admin with {password}, unless it was changed")
+    if waiting:
+        print_line(f"Still starting: {', '.join(waiting)}")
     if stack.options.has_own_kafka:
-        print_line(f"Failures to play: {stack.url}scenes, or .venv/bin/python manage.py scene")
-    print_line("Ctrl-C stops everything")
+        print_line(f"Failures to play: {stack.url}scenes")
+    print_line(f"Logs: {stack.data / 'logs'} · Ctrl-C stops everything · `make url` prints this again:")
+    for line in address_lines(stack.describe()):
+        print_line(line)
     print_line("")
 
 

@@ -8,6 +8,7 @@ from django.conf import settings
 from django.http import HttpRequest
 
 from dashboard.web import page_context
+from dashboard.web.per_request import now_ms
 
 
 def attach_lines(request: HttpRequest) -> Mapping[str, str]:
@@ -21,3 +22,9 @@ def attach_lines(request: HttpRequest) -> Mapping[str, str]:
         "root": "s3a://bucket/checkpoints",
         "file": path.name if path else "fenceline.toml",
     }
+
+
+def first_query(request: HttpRequest) -> str:
+    """Return when the demo's first query is to be expected; "" where none is."""
+    is_starting = now_ms(request) < settings.DEMO_SPARK_UNTIL_MS
+    return "The demo's Spark query appears about 2 min after the start." if is_starting else ""

@@ -26,6 +26,7 @@ from dashboard.web import action_buttons, page_context
 from dashboard.web.action_buttons import Button
 from dashboard.web.charts import query_figures
 from dashboard.web.checkpoint_context import checkpoint_details, operator_views
+from dashboard.web.forms.tabs import chosen_tab, detail_tabs
 from dashboard.web.forms.time_ranges import PageRange
 from dashboard.web.headlines.detail import DetailHeadline
 from dashboard.web.headlines.query import query_headline
@@ -37,7 +38,7 @@ from fenceline.history.time_range import TimeRange
 from fenceline.spark.batch_chain import first_broken_link, with_markers
 
 #: Maximum batches of the charts, and batches and partitions of a page.
-_CHARTED, _BATCHES, _PARTITIONS = 60, 25, 50
+_CHARTED, _BATCHES, _PARTITIONS = 60, 10, 50
 _LONGEST_ASKED = 200
 
 
@@ -49,13 +50,14 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
     at_ms = now_ms(request)
     safe, newest = safe_to_restart(row, at_ms), newest_batch(row)
     findings = finding_queries.open_findings(cluster, f"query:{row.ident}")
-    chain, reads = _chain(request, row, newest, at_ms), _reads(request, row, at_ms)
-    history = _history(request, row)
+    chain, sources = _chain(request, row, newest, at_ms), lag.query_sources([row])[row.pk]
+    recent = streaming_batches.recent_batches(row, _CHARTED)
+    page = _QueryPage(request, row, newest, recent, sources)
+    tab = chosen_tab(request.GET, _TABS)
     return {
         "row": row,
         "cluster": cluster,
-        "headline": _headline(row, safe.headline, chain, reads, at_ms),
-        "happened": subject_history(request, cluster, f"query:{row.ident}"),
+        "headline": _headline(row, safe.headline, chain, sources, at_ms),
         "safe": safe,
         # The first reason is in the sentence, unless the answer is yes.
         "safe_reasons": safe.reasons if safe.safe else safe.reasons[1:],
@@ -64,22 +66,29 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
         "tone": next((finding.severity for finding in findings if finding.severity != Severity.INFO), ""),
         "owner": owners.of_query(row),
         **chain,
-        **history,
-        "stores": operator_views(operator_states(row), history["operators"]),
-        **reads,
-        **checkpoint_details(row, newest),
-        "how": attach_lines(request),
-        "open_decisions": [
-            (decision, action_buttons.of_batch(request, row, decision.batch_id))
-            for decision in streaming_batches.open_decisions([row])
-        ],
-        "decided": streaming_batches.decision_counts(row),
-        "runs": streaming_queries.recent_runs(row),
+        "figures": _figures(recent),
+        "lag": lag.query_lag(sources),
+        "lost": sum(part.lost_offsets or 0 for source in sources for part in source.parts),
+        "tab": tab,
+        "tabs": detail_tabs(request.GET, _TABS),
+        "tab_template": f"queries/_{tab}.html",
+        **_TAB_CONTEXTS[tab](page),
     }
 
 
+class _QueryPage(NamedTuple):
+    """What the tabs of a page are made from."""
+
+    request: HttpRequest
+    row: Query
+    newest: Batch | None
+    #: The last reported batches.
+    recent: Sequence[Batch]
+    sources: Sequence[lag.Source]
+
+
 def _headline(
-    row: Query, prepared: str, chain: Mapping[str, Any], reads: Mapping[str, Any], at_ms: int
+    row: Query, prepared: str, chain: Mapping[str, Any], sources: Sequence[lag.Source], at_ms: int
 ) -> DetailHeadline:
     entry = chain["entry"]
     return query_headline(
@@ -88,8 +97,8 @@ def _headline(
         prepared=prepared,
         links=chain["links"],
         batch_id=entry.batch.batch_id if entry else None,
-        parts=[part for source in reads["sources"] for part in source.parts],
-        lag=reads["lag"],
+        parts=[part for source in sources for part in source.parts],
+        lag=lag.query_lag(sources),
     )
 
 
@@ -137,13 +146,18 @@ def _expires_ms(entry: BatchEntry | None) -> int | None:
     )
 
 
-def _history(request: HttpRequest, row: Query) -> Mapping[str, Any]:
-    """Return the batch table, and the charts of the batches that a listener reported."""
-    asked = page_context.chrome_of(request).time_range
+def _batches(page: _QueryPage) -> Mapping[str, Any]:
+    """Return the table of batches in the page's range."""
+    asked = page_context.chrome_of(page.request).time_range
     wanted = Ranged.between(asked.start_ms, asked.end_ms)
-    page = streaming_batches.batch_page(row, wanted, page=request.GET.get("page"), size=_BATCHES)
-    recent = streaming_batches.recent_batches(row, _CHARTED)
-    charted = _charted(asked, row, recent)
+    number = page.request.GET.get("page")
+    return {"page": streaming_batches.batch_page(page.row, wanted, page=number, size=_BATCHES)}
+
+
+def _charts(page: _QueryPage) -> Mapping[str, Any]:
+    """Return the charts of the batches that a listener reported, and their figures."""
+    row, asked = page.row, page_context.chrome_of(page.request).time_range
+    charted = _charted(asked, row, page.recent)
     lately, within = charted.batches, charted.within
     phases = query_figures.phases_of(lately)
     has_durations = bool(lately) and any(batch.durations for batch in lately)
@@ -151,8 +165,7 @@ def _history(request: HttpRequest, row: Query) -> Mapping[str, Any]:
         entry.batch.batch_id: entry.output_rows for entry in streaming_batches.batch_entries(row, lately)
     }
     return {
-        "page": page,
-        "listened": bool(recent),
+        "listened": bool(page.recent),
         "lately": lately,
         "lately_words": charted.words,
         "durations": query_figures.duration_figure(lately, within) if has_durations else None,
@@ -164,8 +177,6 @@ def _history(request: HttpRequest, row: Query) -> Mapping[str, Any]:
         "phase_rows": [
             (batch, [query_figures.phase_ms(batch, phase) for phase in phases]) for batch in reversed(lately)
         ],
-        "figures": _figures(recent),
-        "operators": recent[-1].operators if recent else [],
     }
 
 
@@ -227,14 +238,52 @@ def _rows_words(lately: Sequence[Batch]) -> str:
     return f"Rows of batches {lately[0].batch_id:,} to {lately[-1].batch_id:,} and rows per second: {span}."
 
 
-def _reads(request: HttpRequest, row: Query, at_ms: int) -> Mapping[str, Any]:
-    """Return its sources, and a page of their partitions, those that need attention first."""
-    sources = lag.query_sources([row])[row.pk]
-    parts = lag.worst_first(part for source in sources for part in source.parts)
-    page = page_of(parts, request.GET.get("parts"), _PARTITIONS)
+def _sources(page: _QueryPage) -> Mapping[str, Any]:
+    """Return a page of the partitions that it reads, those that need attention first."""
+    parts = lag.worst_first(part for source in page.sources for part in source.parts)
+    shown = page_of(parts, page.request.GET.get("parts"), _PARTITIONS)
+    unread = lag.add_unread_since(shown.items, page.row.cluster_id, now_ms(page.request))
+    return {"sources": page.sources, "parts": shown.with_items(unread)}
+
+
+def _state(page: _QueryPage) -> Mapping[str, Any]:
+    """Return the state of its operators: in their files, and as its listener reported it."""
+    operators = page.recent[-1].operators if page.recent else []
+    return {"operators": operators, "stores": operator_views(operator_states(page.row), operators)}
+
+
+def _events(page: _QueryPage) -> Mapping[str, Any]:
+    row = page.row
+    return {"happened": subject_history(page.request, row.cluster.name, f"query:{row.ident}")}
+
+
+def _facts(page: _QueryPage) -> Mapping[str, Any]:
+    """Return its checkpoint, its ledger and its runs."""
     return {
-        "sources": sources,
-        "lag": lag.query_lag(sources),
-        "parts": page.with_items(lag.add_unread_since(page.items, row.cluster_id, at_ms)),
-        "lost": sum(part.lost_offsets or 0 for part in parts),
+        **checkpoint_details(page.row, page.newest),
+        "open_decisions": [
+            (decision, action_buttons.of_batch(page.request, page.row, decision.batch_id))
+            for decision in streaming_batches.open_decisions([page.row])
+        ],
+        "decided": streaming_batches.decision_counts(page.row),
+        "runs": streaming_queries.recent_runs(page.row),
+        "how": attach_lines(page.request),
     }
+
+
+_TABS = {
+    "batches": "Batches",
+    "sources": "Sources",
+    "state": "State",
+    "charts": "Charts",
+    "events": "Event history",
+    "facts": "Raw facts",
+}
+_TAB_CONTEXTS = {
+    "batches": _batches,
+    "sources": _sources,
+    "state": _state,
+    "charts": _charts,
+    "events": _events,
+    "facts": _facts,
+}

@@ -113,14 +113,15 @@ def test_what_has_run_out_says_so(server: Server, opened: Opener) -> None:
 def test_a_batch_appears_by_its_bell_alone(server: Server, live: Opener) -> None:
     server("reset", "queries")
     listed = live("/queries?q=payments_ledger")
-    one = live("/queries/prod/7a2e3b4c-5d6e-4f7a-9b0c-1d2e3f4a5b6c")
+    batches = live("/queries/prod/7a2e3b4c-5d6e-4f7a-9b0c-1d2e3f4a5b6c")
+    one = live("/queries/prod/7a2e3b4c-5d6e-4f7a-9b0c-1d2e3f4a5b6c?tab=charts")
     one.locator("#durations-chart").scroll_into_view_if_needed()
     expect(one.locator("#durations-chart .point path").first).to_be_attached()
     one.evaluate("document.getElementById('durations-chart').stays = true")
     bars = one.evaluate("document.getElementById('durations-chart').data[0].x.length")
     server("commit_batch", "payments_ledger", 9_872)
     expect(listed.locator("tbody tr").first).to_contain_text("9,872")
-    expect(one.locator("#batches ~ table tbody tr").first).to_contain_text("batch 9,872")
+    expect(batches.locator("#batches ~ table tbody tr").first).to_contain_text("batch 9,872")
     one.wait_for_function(
         "(bars) => document.getElementById('durations-chart').data[0].x.length > bars", arg=bars
     )
@@ -130,7 +131,7 @@ def test_a_batch_appears_by_its_bell_alone(server: Server, live: Opener) -> None
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.matrix)])
 def test_charts_are_drawn_without_a_violation(server: Server, opened: Opener, scheme: str) -> None:
     server("reset", "queries")
-    page = opened(ONE, color_scheme=scheme, timezone_id="Asia/Kolkata")
+    page = opened(f"{ONE}?tab=charts", color_scheme=scheme, timezone_id="Asia/Kolkata")
     page.locator("#durations-chart").scroll_into_view_if_needed()
     for name in ("durations-chart", "rows-chart"):
         expect(page.locator(f"#{name} .point path").first).to_be_attached()

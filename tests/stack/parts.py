@@ -46,6 +46,8 @@ def parts(port: int, scenario: str) -> list[Part]:
         return [server, Part("broken", [*python, FAILING], ready=lambda: False, after=("server",))]
     if scenario == "no-program":
         return [Part("missing", ["/nonexistent/program"])]
+    if scenario == "slow":
+        return [server, Part("broken", [*python, PARENT], ready=lambda: False)]
     if scenario == "crash-loop":
         return [server, Part("broken", [*python, FAILING], ready=lambda: False, essential=False)]
     return [
@@ -65,7 +67,7 @@ def main(data: Path, port: int, scenario: str) -> int:
             supervisor = Supervisor(
                 parts(port, scenario),
                 data / "logs",
-                on_ready=lambda: print_line("all is ready"),
+                on_ready=lambda waiting: print_line("all is ready"),
                 on_change=lambda running: folder.write_stack(data, {}, running),
                 remove_after=[stack],
                 parent=os.getppid() if scenario == "with-parent" else 0,

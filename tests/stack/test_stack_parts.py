@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from sandbox import address
 from sandbox.options import read_options
-from sandbox.up import Stack
+from sandbox.up import SPARK_STARTS_WITHIN_S, Stack
 
 _DEMO = {"receiver", "demo", "spark"}
 
@@ -68,3 +70,24 @@ def test_only_the_full_demo_has_jobs_and_names_where_they_write(
     written = tomllib.loads((tmp_path / "fenceline.toml").read_text())
     assert {"audit", "history"} & written.keys() == jobs
     assert {written[job]["url"] for job in jobs} <= {str(tmp_path / "spark" / "outputs")}
+
+
+def test_make_url_prints_the_address_and_the_sign_in_while_the_stack_is_up(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = stack(tmp_path)
+    monkeypatch.setenv("FENCELINE_DATA", str(tmp_path))
+    assert address.main() == 1
+    assert f"no stack is up on {tmp_path}" in capsys.readouterr().err
+    made.is_up = True
+    made.write_stack({})
+    assert address.main() == 0
+    printed = capsys.readouterr().out
+    assert made.url in printed
+    assert made.password in printed
+
+
+def test_pages_expect_the_demo_s_query_for_minutes_after_the_start(tmp_path: Path) -> None:
+    (web,) = (part for part in stack(tmp_path).list_parts() if part.name == "web")
+    until_ms = int(web.environment["FENCELINE_DEMO_SPARK_UNTIL_MS"])
+    assert 0 < until_ms / 1000 - time.time() <= SPARK_STARTS_WITHIN_S

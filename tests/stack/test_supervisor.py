@@ -70,6 +70,11 @@ def test_it_backs_off_from_the_third_death_on(stack: Running) -> None:
     stack.wait_for("all is ready")
 
 
+def test_it_names_what_it_still_waits_for(stack: Running) -> None:
+    stack.start("slow").wait_for("starting broken (")
+    assert not stack.lines_with("all is ready")
+
+
 @pytest.mark.parametrize(
     ("deaths", "pauses"),
     [
@@ -138,7 +143,8 @@ def test_it_writes_each_parts_log(stack: Running) -> None:
     stack.start().wait_for("all is ready")
     stack.end(signal.SIGTERM)
     assert (stack.folder / "logs" / "worker.log").read_text() == "waiting\n"
-    assert stack.lines_with("worker         | waiting")
+    assert not stack.lines_with("waiting")
+    assert [line[:5] for line in stack.lines_with(" is ready (")] == ["[ 1/3", "[ 2/3", "[ 3/3"]
 
 
 def test_it_reports_how_a_process_ended() -> None:

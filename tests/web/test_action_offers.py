@@ -91,9 +91,11 @@ def test_an_id_of_our_sink_offers_its_batch_instead_of_a_fence(
     assert "Finish batch 1,204…" in shown
     assert f'name="subject" value="{row.ident}@1204"' in shown
     assert "Fence producer" not in shown
-    query = page_text(page, f"/queries/prod/{row.ident}")
-    assert query.count("Finish batch 1,204…") == 2  # In its chain, and in its ledger.
-    assert "Roll back" not in query
+    for tab in ("", "?tab=facts"):
+        text = page_text(page, f"/queries/prod/{row.ident}{tab}")
+        # Below its headline, and in its ledger.
+        assert text.count("Finish batch 1,204…") == 1 + bool(tab)
+        assert "Roll back" not in text
 
 
 def test_a_finding_carries_its_act(page: Client, operator: User, prod: Cluster) -> None:

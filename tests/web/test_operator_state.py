@@ -9,8 +9,7 @@ from django.test import Client
 
 from dashboard.models import Cluster
 from tests.web import factories
-from tests.web.query_fixtures import QUERY_PAGE
-from tests.web.roles import page_html
+from tests.web.query_fixtures import query_tab
 
 pytestmark = pytest.mark.django_db
 
@@ -31,7 +30,7 @@ def test_each_store_has_versions_files_and_what_a_restart_loads(page: Client, pr
     empty = factories.state_chain(1, store="left", base=0, snapshots=0, needed=3, oldest=1, newest=3)
     fresh = factories.state_chain(2, oldest=None, newest=None, needed=None, base=None)
     factories.operator_state(row, factories.state_chain(0), empty, fresh)
-    html = page_html(page, QUERY_PAGE)
+    html = query_tab(page, "state")
     first, second, third = stores(html)
     assert first[0] == "0"
     assert "1,100 to 1,204" in first[1]
@@ -47,7 +46,7 @@ def test_a_broken_chain_is_named_and_comes_first(page: Client, prod: Cluster) ->
     chains = [factories.state_chain(n) for n in range(12)]
     chains[11] = chains[11]._replace(missing=(1_200, 1_203), missing_count=2)
     factories.operator_state(row, *chains)
-    html = page_html(page, QUERY_PAGE)
+    html = query_tab(page, "state")
     (named,) = re.findall(r"data-broken-state>(.*?)</div>", html, re.S)
     assert "partition 11: versions 1,200, 1,203 are missing to load version 1,204" in text_of(named)
     listed = stores(html)
@@ -65,14 +64,14 @@ def test_rows_come_from_progress_where_one_operator_has_the_name(page: Client, p
         "memory_bytes": 431, "rows_dropped_by_watermark": 0, "commit_ms": 88, "custom": {},
     }  # fmt: skip
     factories.batch(row, 1_203, operators=[counted])
-    heading = re.search(r"State of stateStoreSave.*?</h2>", page_html(page, QUERY_PAGE), re.S)
+    heading = re.search(r"State of stateStoreSave.*?</h2>", query_tab(page, "state"), re.S)
     assert heading
     assert "1,204,311 rows" in text_of(heading[0])
 
 
 def test_what_was_not_listed_is_named(page: Client, prod: Cluster) -> None:
     factories.operator_state(factories.query(prod), unread="permission denied")
-    html = page_html(page, QUERY_PAGE)
+    html = query_tab(page, "state")
     (unread,) = re.findall(r"data-unread>(.*?)</p>", html, re.S)
     assert "permission denied" in unread
     assert not stores(html)
@@ -80,4 +79,4 @@ def test_what_was_not_listed_is_named(page: Client, prod: Cluster) -> None:
 
 def test_a_query_without_state_has_no_such_section(page: Client, prod: Cluster) -> None:
     factories.query(prod)
-    assert "data-operator-state" not in page_html(page, QUERY_PAGE)
+    assert "data-operator-state" not in query_tab(page, "state")

@@ -110,7 +110,8 @@ def test_a_range_that_begins_before_the_first_record_says_since_when(
     assert "data-kept-since" in read(page, url, last="24h")
     assert "data-kept-since" not in read(page, url, last="15m")
     now = factories.now_ms()
-    before = read(page, url, **{"from": iso(now - 9 * HOUR_MS), "to": iso(now - 8 * HOUR_MS)})
+    past = {"from": iso(now - 9 * HOUR_MS), "to": iso(now - 8 * HOUR_MS)}
+    before = read(page, url, tab="charts", **past)
     assert "data-kept-since" in before
     assert "series-chart" not in before
 
@@ -241,19 +242,20 @@ def test_too_many_batches_are_not_looked_through(
     monkeypatch.setattr(streaming_batches, "MOST_RANKED", 30)
     found = streaming_batches.slowest_batches([query], 0, factories.now_ms(), most=5)
     assert (found.batches, found.number, found.is_whole) == ((), 31, False)
-    assert "choose a shorter range" in read(page, f"/queries/prod/{query.ident}", last="1h")
+    assert "choose a shorter range" in read(page, f"/queries/prod/{query.ident}", last="1h", tab="charts")
 
 
 def test_a_query_s_charts_follow_the_range(page: Client, prod: Cluster) -> None:
     query = batches_of(prod, 300, 10_000)
     url = f"/queries/prod/{query.ident}"
-    latest = trace(read(page, url), "addBatch", "durations-chart")
+    latest = trace(read(page, url, tab="charts"), "addBatch", "durations-chart")
     assert latest["x"] == list(range(240, 300))
-    whole = read(page, url, last="1h")
+    whole = read(page, url, last="1h", tab="charts")
     shown = trace(whole, "addBatch", "durations-chart")
     assert len(shown["x"]) <= 61
     assert all(x > 10**12 for x in shown["x"]), "instants, not numbers"
     assert "of 300 batches" in whole
     now = factories.now_ms()
-    before = read(page, url, **{"from": iso(now - 9 * HOUR_MS), "to": iso(now - 8 * HOUR_MS)})
+    past = {"from": iso(now - 9 * HOUR_MS), "to": iso(now - 8 * HOUR_MS)}
+    before = read(page, url, tab="charts", **past)
     assert "No batch to show in this range" in before

@@ -20,7 +20,7 @@ from fenceline.spark.records import Broken, Damage, StateOperator, StateStore
 from tests.db.conftest import NOW_MS
 from tests.db.factories import LEDGER_ID, checkpoint_look, decision, decision_end, ledger_state
 from tests.web import factories, scenarios
-from tests.web.query_fixtures import QUERY_PAGE, headline
+from tests.web.query_fixtures import QUERY_PAGE, headline, query_tab
 from tests.web.roles import page_html
 
 pytestmark = pytest.mark.django_db
@@ -144,20 +144,21 @@ def test_without_a_root_a_query_is_known_from_its_listener_alone(page: Client, p
     )  # fmt: skip
     factories.batch(row, 1_203, planned_ms=None, committed_ms=None, offsets=[])
     factories.query_run(row)
-    text = page_html(page, QUERY_PAGE)
-    assert "No checkpoint known" in text
-    assert "No ledger" in text
-    assert "Its sink is not known" in text
-    assert "is safe to restart is not known: no configured root holds its checkpoint" in text
-    assert "order_events-0" in text  # Its progress says how far it has read.
+    facts, sources = query_tab(page, "facts"), query_tab(page, "sources")
+    assert "No checkpoint known" in facts
+    assert "No ledger" in facts
+    assert "Its sink is not known" in facts
+    assert "is safe to restart is not known: no configured root holds its checkpoint" in sources
+    assert "order_events-0" in sources  # Its progress says how far it has read.
 
 
 def test_files_alone_say_that_no_listener_is_attached(page: Client, prod: Cluster) -> None:
     row = factories.query(prod, state="unheard", heard_ms=None)
     factories.unfinished_batch(row, 1_203, committed_ms=factories.now_ms())
-    text = page_html(page, QUERY_PAGE)
-    assert text.count("No listener is attached") == 2
-    assert "Add a query" in text
+    assert "No listener is attached" in query_tab(page, "charts")
+    facts = query_tab(page, "facts")
+    assert "No listener is attached" in facts
+    assert "Add a query" in facts
 
 
 def test_the_overview_shows_those_that_need_somebody_first(page: Client, prod: Cluster) -> None:
@@ -166,6 +167,14 @@ def test_the_overview_shows_those_that_need_somebody_first(page: Client, prod: C
     text = page_html(page, "/")
     assert "7 known" in text
     assert text.index("<bdi>orders_enrich</bdi>") < text.index("<bdi>clicks_sessions</bdi>")
+
+
+@pytest.mark.parametrize("url", ["/", "/queries"])
+def test_the_demo_s_query_is_awaited_for_some_minutes(
+    page: Client, prod: Cluster, settings: Any, url: str
+) -> None:
+    for settings.DEMO_SPARK_UNTIL_MS, is_awaited in ((factories.now_ms() + 60_000, True), (0, False)):
+        assert ("about 2 min after the start" in page_html(page, url)) is is_awaited
 
 
 def test_what_the_collector_saves_is_what_the_page_reads(page: Client) -> None:
@@ -181,7 +190,8 @@ def test_what_the_collector_saves_is_what_the_page_reads(page: Client) -> None:
     for at_ms in (NOW_MS, NOW_MS + 11_000):
         checkpoint_store.save_checkpoints(lease, looks, (), gaps={}, now_ms=at_ms)
     row = Query.objects.get()
-    text = html.unescape(page_html(page, addresses.query_url("prod", row.ident)))
+    url = addresses.query_url("prod", row.ident)
+    text = html.unescape("".join(page_html(page, f"{url}?tab={tab}") for tab in ("facts", "sources")))
     for said in (
         "format v1, batches 0 to 3 kept", "commits/1", "_SUCCESS", "dedupe, default in 8 partitions",
         '{"orders":{"0":7}}', '{"orders":{"0":30}}', LEDGER_ID,

@@ -16,7 +16,7 @@ from fenceline.facts import TransactionState
 from fenceline.spark.records import QueryState
 from fenceline.spark.restart_prediction import RestartVerdict
 from tests.web import factories, scenarios
-from tests.web.query_fixtures import QUERY_PAGE, headline
+from tests.web.query_fixtures import QUERY_PAGE, headline, query_tab
 from tests.web.roles import page_html
 
 pytestmark = pytest.mark.django_db
@@ -151,7 +151,7 @@ def test_each_verdict_on_a_restart_is_said(page: Client, prod: Cluster, verdict:
     factories.query(prod, restart=verdict.value, restart_words="fails: so and so", detail=detail)
     text = page_html(page, QUERY_PAGE)
     assert "On restart: fails: so and so." in text
-    assert "First: do this." in text
+    assert "First: do this." in query_tab(page, "facts")
     assert f"{verdict.value.replace('_', ' ')}</span>" in page_html(page, "/queries")
 
 
@@ -164,7 +164,7 @@ def test_the_inspector_tells_broken_and_foreign_files(page: Client, prod: Cluste
             broken=broken, foreign=["_SUCCESS"], operators=operators, asynchronous=True
         ),
     )
-    text = page_html(page, QUERY_PAGE)
+    text = query_tab(page, "facts")
     for said in (
         "offsets/17", "line 2 ends too early", "_SUCCESS", "dedupe, default in 8 partitions",
         "tracked asynchronously", "batches 1,103 to 1,203 kept", "spark.sql.shuffle.partitions",
@@ -187,7 +187,7 @@ def test_sources_tell_position_lag_and_what_blocks_them(page: Client, prod: Clus
     factories.batch(
         row, 1_203, offsets=[["0", json.dumps({"payments": {"0": pin.start_offset, "1": 48_300}})]]
     )
-    text = page_html(page, QUERY_PAGE)
+    text = query_tab(page, "sources")
     assert "likely blocked" in text
     assert 'href="/transactions/prod/payments-7"' in text
     assert 'href="/partitions/prod/payments/0"' in text
@@ -201,7 +201,7 @@ def test_records_deleted_unread_come_first_and_are_counted(page: Client, prod: C
     factories.batch(
         factories.query(prod), 1_203, offsets=[["0", factories.source_offsets("order_events", 4, 13_120)]]
     )
-    text = page_html(page, QUERY_PAGE)
+    text = query_tab(page, "sources")
     assert "30 unread offsets were deleted." in text
     assert text.index("order_events-2</bdi>") < text.index("order_events-0</bdi>")
 
@@ -213,11 +213,11 @@ def test_a_position_past_the_end_is_shown_once_the_end_is_newer(page: Client, pr
     )
     cut = {"high_watermark": 9_000, "lso": 9_000, "log_start": 0}
     PartitionRecord.objects.update(**cut, seen_ms=batch.committed_ms)
-    assert page_html(page, QUERY_PAGE).count("past the end</span>") == 0, (
+    assert query_tab(page, "sources").count("past the end</span>") == 0, (
         "the query may be ahead of the last poll"
     )
     PartitionRecord.objects.update(seen_ms=batch.committed_ms + 11_000)
-    assert page_html(page, QUERY_PAGE).count("past the end</span>") == 4
+    assert query_tab(page, "sources").count("past the end</span>") == 4
     assert "past the end</span>" in page_html(page, "/partitions/prod/order_events/0")
 
 
@@ -227,7 +227,7 @@ def test_a_position_past_the_end_is_shown_once_the_end_is_newer(page: Client, pr
 def test_any_source_is_told_as_it_is(page: Client, prod: Cluster, raw: str | None) -> None:
     assert not lag.source_positions(raw)
     factories.batch(factories.query(prod), 1_203, offsets=[["0", raw]])
-    text = page_html(page, QUERY_PAGE)
+    text = query_tab(page, "sources")
     said = "nothing read yet" if raw is None else "not Kafka's; read up to"
     assert said in html.unescape(text)
 
@@ -239,8 +239,8 @@ def test_batches_are_paged_and_keep_our_own_history(page: Client, prod: Cluster)
     )
     text = page_html(page, QUERY_PAGE)
     assert "130 recorded; Spark keeps about 100" in text
-    assert "1–25 of 130" in text
-    assert "126–130 of 130" in page_html(page, f"{QUERY_PAGE}?page=6")
+    assert "1–10 of 130" in text
+    assert "121–130 of 130" in page_html(page, f"{QUERY_PAGE}?page=13")
 
 
 def test_charts_stack_the_phases_and_say_in_words_what_they_show(page: Client, prod: Cluster) -> None:
@@ -255,7 +255,7 @@ def test_charts_stack_the_phases_and_say_in_words_what_they_show(page: Client, p
         (trace["meta"]["tone"], trace["marker"].get("pattern", {}).get("shape")) for trace in drawn["data"]
     ]
     assert len(set(looks)) == len(looks)
-    text = page_html(page, QUERY_PAGE)
+    text = query_tab(page, "charts")
     assert "How long each phase of batches 1,200 to 1,203 took" in text
     assert 'id="rows-chart-figure"' in text
 
@@ -264,10 +264,10 @@ def test_rows_written_are_shown_from_the_ledger_in_table_and_chart(page: Client,
     row = factories.query(prod)
     factories.batches(row, range(1_200, 1_204))
     counted = sum(each["records"] for each in factories.sink_decision(row, 1_203).transactions)
-    cells = re.findall(r"<td[^>]* data-rows-written>(.*?)</td>", page_html(page, QUERY_PAGE), re.DOTALL)
-    assert len(cells) == 8, "four batches in the table and in the chart's own"
-    assert [f"{counted:,}" in cell for cell in cells] == [True, False, False, False] * 2
-    assert all("unknown: Spark does not count" in cell for cell in cells if f"{counted:,}" not in cell)
+    for tab in ("batches", "charts"):
+        cells = re.findall(r"<td[^>]* data-rows-written>(.*?)</td>", query_tab(page, tab), re.DOTALL)
+        assert [f"{counted:,}" in cell for cell in cells] == [True, False, False, False]
+        assert all("unknown: Spark does not count" in cell for cell in cells[1:])
     drawn = query_figures.row_figure(list(Batch.objects.order_by("batch_id")), {1_203: counted})
     by_name = {trace["name"]: trace["y"] for trace in drawn["data"]}
     assert by_name["rows written"] == [None, None, None, counted]
@@ -275,7 +275,7 @@ def test_rows_written_are_shown_from_the_ledger_in_table_and_chart(page: Client,
 
 def test_batches_whose_rows_nothing_counts_have_no_figure(page: Client, prod: Cluster) -> None:
     factories.batches(factories.query(prod, sink="other"), range(1_200, 1_204), input_rows=None)
-    text = page_html(page, QUERY_PAGE)
+    text = query_tab(page, "charts")
     assert "rows read are not reported" in text
     assert "0 to 0 rows" not in text
 
@@ -285,7 +285,7 @@ def test_runs_tell_what_their_listener_could_not(page: Client, prod: Cluster) ->
     factories.query_run(
         row, spooled=3, dropped=2, spool_age_ms=61_000, exception="java.lang.Error: boom", ended_ms=1
     )
-    text = page_html(page, QUERY_PAGE)
+    text = query_tab(page, "facts")
     assert "2 dropped" in text
     assert "3 spooled, oldest 1 min 1 s" in text
     assert "java.lang.Error: boom" in text
@@ -298,3 +298,13 @@ def test_a_transaction_names_the_query_and_batch_it_belongs_to(page: Client, pro
     assert f'<a href="{QUERY_PAGE}?batch=1204#chain">batch 1,204</a> is the last decided batch' in text
     factories.transaction(prod, "plain-1")
     assert "The sink of" not in page_html(page, "/transactions/prod/plain-1")
+
+
+def test_a_tab_is_a_link_and_keeps_the_batch(page: Client, prod: Cluster) -> None:
+    factories.batches(factories.query(prod), range(1_200, 1_204))
+    text = page_html(page, f"{QUERY_PAGE}?batch=1202&page=1")
+    assert re.findall(r'<a\s+class="tab"\s+href="([^"]*)"\s+data-tab="(\w+)"\s+aria-current', text) == [
+        ("?batch=1202#tabs", "batches")
+    ]
+    assert 'href="?batch=1202&amp;tab=charts#tabs"' in text
+    assert "batch 1,203" in page_html(page, f"{QUERY_PAGE}?tab=nonsense")

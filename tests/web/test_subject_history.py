@@ -37,7 +37,7 @@ def test_each_page_shows_what_was_found_about_it_alone(page: Client, prod: Clust
     pages = {
         "partition:payments-1": ("/partitions/prod/payments/1", "payments-1"),
         "group:billing": (GROUP_PAGE, "billing"),
-        f"query:{query.ident}": (f"/queries/prod/{query.ident}", query.ident),
+        f"query:{query.ident}": (f"/queries/prod/{query.ident}?tab=events", query.ident),
     }
     for subject in pages:
         found(prod, subject, f"over: {subject}", begun_ms=3 * HOUR_MS, ended_ms=2 * HOUR_MS)

@@ -18,6 +18,7 @@ from dashboard.transactions import queries as transaction_queries
 from dashboard.web import page_context
 from dashboard.web.headlines.overview import OverviewFigures, overview_headline, range_headline
 from dashboard.web.incidents import cards, lines
+from dashboard.web.onboarding import first_query
 from dashboard.web.pages.queries import query_rows as query_rows
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
@@ -96,7 +97,8 @@ def _queries(request: HttpRequest, cluster: str) -> Mapping[str, Any]:
     """Return the streaming queries that need attention most, and the number of all."""
     worst = streaming_queries.worst_queries(cluster, _MOST_QUERIES)
     number = len(worst) if len(worst) < _MOST_QUERIES else streaming_queries.query_count(cluster)
-    return {"query_number": number, "queries": query_rows(worst, now_ms(request))}
+    rows = query_rows(worst, now_ms(request))
+    return {"query_number": number, "queries": rows, "first_query": first_query(request)}
 
 
 ROUTES = (PageRoute("overview", "", overview_page, plural="incidents", key="i", shows=EVERYTHING),)

@@ -25,7 +25,7 @@ from dashboard.web.forms.chips import Filters, plain_labels
 from dashboard.web.forms.columns import Heading
 from dashboard.web.headlines.queries import queries_headline, stuck_queries
 from dashboard.web.list_pages import CLUSTER, OWNER, clock_steps, list_view, of_known_cluster
-from dashboard.web.onboarding import attach_lines
+from dashboard.web.onboarding import attach_lines, first_query
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute
@@ -164,6 +164,7 @@ def query_list(request: HttpRequest, wanted: QueryListQuery) -> Mapping[str, Any
             now_ms(request),
         ),
         "how": attach_lines(request),
+        "first_query": first_query(request),
     }
 
 

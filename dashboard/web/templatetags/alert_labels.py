@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from django import template
 
 from dashboard.labels import alert as alert_labels
@@ -11,13 +9,6 @@ from dashboard.web import addresses
 from fenceline.alerts import matchers, redact
 
 register = template.Library()
-_TABS = (
-    ("alerts", "Alerts"),
-    ("channels", "Channels"),
-    ("deliveries", "Deliveries"),
-    ("silences", "Silences"),
-    ("rules", "Rules"),
-)
 register.filter("channel_label", alert_labels.channel_label)
 register.filter("delivery_what", alert_labels.delivery_what)
 register.filter("alert_summary", alert_labels.alert_summary)
@@ -28,12 +19,6 @@ register.filter("matchers", matchers.matchers_text)
 register.filter("redacted", redact.redact_url)
 register.simple_tag(addresses.finding_url, name="subject_url")
 register.simple_tag(addresses.action_url, name="action_url")
-
-
-@register.inclusion_tag("components/alert_tabs.html")
-def tabs(here: str) -> Mapping[str, object]:
-    """Show the links between alerts, channels, deliveries, silences and rules."""
-    return {"tabs": _TABS, "tab": here}
 
 
 @register.filter

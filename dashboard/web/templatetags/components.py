@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from django import template
 from django.template.loader import render_to_string
+from django.urls import reverse
 from django.utils.safestring import SafeString
 
+from dashboard.web.forms.tabs import Tab
+
 register = template.Library()
+#: Pages that link to each other, by the name of their routes.
+_TABS = (
+    {
+        "alerts": "Alerts",
+        "channels": "Channels",
+        "deliveries": "Deliveries",
+        "silences": "Silences",
+        "rules": "Rules",
+    },
+    {"actions": "Actions", "audit": "Changes and sign-ins"},
+)
+
+
+@register.inclusion_tag("components/tabs.html")
+def tabs(here: str) -> Mapping[str, object]:
+    """Show the links between a page and those that belong to it."""
+    (words,) = (words for words in _TABS if here in words)
+    return {"tabs": [Tab(name, label, reverse(name), name == here) for name, label in words.items()]}
 
 
 @register.simple_block_tag
