@@ -40,6 +40,8 @@ _RARE_LANES = (
         and kind not in (TransitionKind.TAKEOVER, TransitionKind.ADMIN_FENCE, TransitionKind.TIMEOUT)
     ),
 )
+#: Sources that the lanes show as bars.
+_BARS = (EventSource.INCIDENT, EventSource.FINDING)
 _DAY_MS = 86_400_000
 _MOST_GAPS = 20
 #: The days that events of a source are kept: a field of `Retention`.
@@ -136,7 +138,7 @@ def newest_marks(wanted: EventCriteria, time_range: TimeRange, *, limit: int) ->
     reads = [
         stream.read(number, window)
         for number, stream in enumerate(STREAMS, _FIRST)
-        if wanted.wants(stream.source) and stream.source is not EventSource.INCIDENT
+        if wanted.wants(stream.source) and stream.source not in _BARS
     ]
     for kinds in _RARE_LANES if wanted.wants(EventSource.TRANSITION) else ():
         asked = [kind for kind in kinds if wanted.kind in ("", kind)]

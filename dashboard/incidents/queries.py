@@ -66,6 +66,12 @@ def incident_by_number(number: int) -> Incident | None:
     return Incident.objects.filter(pk=number, cluster__configured=True).select_related("cluster").first()
 
 
+def incidents_by_number(numbers: Iterable[int]) -> Sequence[Incident]:
+    """Return the incidents of configured clusters that have these numbers."""
+    rows = Incident.objects.filter(pk__in=set(numbers), cluster__configured=True)
+    return list(rows.select_related("cluster"))
+
+
 def incident_findings(row: Incident, limit: int) -> Sequence[IncidentFinding]:
     """Return the newest findings of an incident, current ones first; oldest first in both parts."""
     newest = list(row.findings.filter(until_ms=None).order_by("-pk")[:limit])

@@ -94,6 +94,14 @@ TRANSITION_STYLES: Mapping[TransitionKind, TransitionStyle] = {
 }
 #: The kinds that have rows of their own, in the order of chips, legends and columns: worst first.
 NOTABLE = tuple(kind for kind in TRANSITION_STYLES if kind not in EVERYDAY)
+
+
+def kind_words(kind: TransitionKind, number: int) -> str:
+    """Return a kind in the singular or in the plural."""
+    style = TRANSITION_STYLES[kind]
+    return style.words if number == 1 else style.plural
+
+
 #: The same as labels of a status: the kind is the mark's name, too.
 KIND_LABELS: Mapping[str, StatusLabel] = {
     kind.value: StatusLabel(style.words, kind.value, style.means) for kind, style in TRANSITION_STYLES.items()

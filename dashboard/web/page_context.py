@@ -26,6 +26,7 @@ from dashboard.web.freshness import CollectorState, Freshness, collector_state, 
 from dashboard.web.per_request import derive_once, now_ms
 from dashboard.web.routes import ROUTES, PageRoute, route_trail, sidebar_routes
 from fenceline.facts import Severity
+from fenceline.history.time_range import LAST, TimeRange
 
 if TYPE_CHECKING:
     from dashboard.runtime.stale_collectors import LiveCollector
@@ -36,6 +37,8 @@ _PART_OF_LIST = frozenset({"page", "size", "before", "sort", "dir", *time_ranges
 _OF_FILTER = frozenset({"q", "page", "before", "cluster", *time_ranges.PARAMETERS})
 #: The route of an error.
 _NO_PAGE = PageRoute("", "", lambda _: HttpResponse())
+#: The time before the oldest open incident that a Live timeline shows.
+_BEFORE_INCIDENT_MS = 300_000
 _NEEDS_SOMEBODY = (Severity.CRITICAL, Severity.WARNING)
 
 
@@ -79,6 +82,15 @@ class Chrome:
     def time_range(self) -> PageRange:
         """Return the requested range of time."""
         return time_ranges.read_page_range(self._request.GET, now_ms=now_ms(self._request))
+
+    @cached_property
+    def timeline_range(self) -> TimeRange:
+        """Return the range of the timeline; a Live one begins before the oldest open incident."""
+        if not self.time_range.is_live:
+            return self.time_range.window()
+        at_ms = now_ms(self._request)
+        begun = min((row.since_ms for row in self.findings), default=at_ms) - _BEFORE_INCIDENT_MS
+        return TimeRange(min(max(begun, at_ms - LAST["24h"]), at_ms - LAST["15m"]), at_ms, live=True)
 
     @property
     def frame_query(self) -> str:

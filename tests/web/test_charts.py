@@ -15,7 +15,7 @@ from dashboard.history.buckets import Bucket
 from dashboard.labels.transition import NOTABLE, TRANSITION_STYLES
 from dashboard.models import Batch
 from dashboard.web.charts import event_figure, figures, query_figures, series_figures
-from dashboard.web.charts.event_figure import BatchBar, LaneMark, LaneSpan
+from dashboard.web.charts.event_figure import LaneMark, LaneSpan
 from dashboard.web.charts.figures import Bar, Mark
 from fenceline.facts import ABORTS, EVERYDAY, TransitionKind
 from fenceline.history.time_range import TimeRange
@@ -78,21 +78,20 @@ def reading(*runs: tuple[int, list[int | None]], columns: int = 2, hole: bool = 
 
 BROKEN = reading((0, [1, 5, None]), (30, [7, 7]))
 LAG = reading((0, [1, 5_000, 90_000]), columns=4, hole=False)
-NAMED_BATCHES = [BatchBar(batch, "<b>orders & co</b>", "/queries/prod/q?batch=40") for batch in BATCHES]
 LANES = event_figure.event_figure(
     [
         event_figure.backlog_panel(
             [("", reading((0, [1, 2]), columns=3)), ("<i>", reading((9, [7]), columns=3))]
         ),
         event_figure.lag_panel([("<b>billing</b>", LAG), ("b", LAG), ("c", LAG)]),
-        event_figure.batch_panel(NAMED_BATCHES, from_ms=RANGE.from_ms, to_ms=RANGE.to_ms),
         event_figure.commit_panel(minutes(EVERYTHING, {})),
     ],
     [
         LaneSpan(NOW_MS, NOW_MS + 5, "critical", "#1", "/incidents/1"),
-        LaneSpan(NOW_MS, NOW_MS + 9, "warning", "a", "/transactions/a", event_figure.OPEN),
+        LaneSpan(NOW_MS, NOW_MS + 9, "warning", "a", "/transactions/a", event_figure.TRANSACTIONS),
+        LaneSpan(NOW_MS, NOW_MS + 4, "ok", "<b>orders & co</b>", "/queries/prod/q", event_figure.BATCHES),
     ],
-    [LaneMark(NOW_MS, lane, "info", "<b>x</b>", "/") for lane in event_figure.LANES],
+    [LaneMark(NOW_MS, kind, "info", "<b>x</b>", "/") for kind in event_figure.MARKS],
     from_ms=RANGE.from_ms,
     to_ms=RANGE.to_ms,
 )
@@ -100,8 +99,8 @@ FIGURES = {
     "offsets": series_figures.partition_figure(BROKEN),
     "lag": series_figures.group_figure(LAG),
     "nothing known": series_figures.partition_figure(reading()),
-    "lanes": LANES.figure,
-    "no lanes": event_figure.event_figure([], [], [], from_ms=NOW_MS, to_ms=NOW_MS + 1).figure,
+    "lanes": LANES,
+    "no lanes": event_figure.event_figure([], [], [], from_ms=NOW_MS, to_ms=NOW_MS + 1),
     "durations of a range": query_figures.duration_figure(BATCHES, RANGE),
     "rows of a range": query_figures.row_figure(BATCHES, {40: 0, 41: None, 42: 2}, RANGE),
     "strip": figures.activity_strip(minutes(EVERYTHING, {}, {TransitionKind.COMMIT: 12_000})),
@@ -205,16 +204,30 @@ def test_ages_have_the_unit_that_fits(greatest_ms: int, unit: str) -> None:
     assert series_figures.scale_of(reading((0, [greatest_ms]), columns=4), 2).name == unit
 
 
-def test_lanes_and_panels_share_the_height_without_overlap() -> None:
-    layout = LANES.figure["layout"]
-    domains = sorted(layout[name]["domain"] for name in layout if name.startswith("yaxis"))
-    assert len(domains) == 5
-    assert all(one[1] <= other[0] + 1e-9 for one, other in pairwise(domains))
-    assert layout["xaxis"]["anchor"] == "y5"
-    assert LANES.height > len(event_figure.LANES)
+def test_panels_are_side_by_side_below_the_lanes_and_zoom_with_them() -> None:
+    layout = LANES["layout"]
+    panels = [layout[f"xaxis{number}"] for number in (2, 3, 4)]
+    assert all(one["domain"][1] < other["domain"][0] for one, other in pairwise(panels))
+    assert {panel["matches"] for panel in panels} == {"x"}
+    assert all(layout[f"yaxis{number}"]["domain"][1] < layout["yaxis"]["domain"][0] for number in (2, 3, 4))
+    assert layout["yaxis"]["categoryarray"] == list(event_figure.LANES[::-1])
+
+
+def test_the_last_mark_of_a_rare_lane_is_labelled_towards_the_middle() -> None:
+    marks = [LaneMark(NOW_MS + n, "alert", "info", f"alert {n}", "/") for n in range(4)]
+    marks += [
+        LaneMark(NOW_MS + n, kind, "info", f"{kind} {n}", "/") for n, kind in ((1, "fence"), (9, "timeout"))
+    ]
+    drawn = event_figure.event_figure([], [], marks, from_ms=NOW_MS, to_ms=NOW_MS + 10)["data"]
+    labels = [
+        (text, side)
+        for trace in drawn
+        for text, side in zip(trace["text"], trace["textposition"], strict=True)
+    ]
+    assert [label for label in labels if label[0]] == [("timeout 9", "middle left")]
 
 
 def test_what_a_user_wrote_is_no_markup_in_a_label() -> None:
-    drawn = json.dumps(LANES.figure)
+    drawn = json.dumps(LANES)
     assert "<b>" not in drawn
     assert "<i>" not in drawn

@@ -176,19 +176,14 @@ def _iso(ms: int) -> str:
 
 
 def test_a_busy_lane_leaves_the_marks_of_a_rare_one(prod: Cluster) -> None:
-    """Findings by the hundred since a takeover: it is marked all the same."""
+    """Timeouts by the hundred since a takeover: it is marked all the same."""
     now = factories.now_ms()
-    for model in (TransitionRecord, FindingRecord):
-        model.objects.all().delete()
+    TransitionRecord.objects.all().delete()
     interruption(prod, TransitionKind.TAKEOVER, now - 20 * 60_000)
     for number in range(50):
-        since_ms = now - number * 1_000
-        factories.finding(
-            prod, "partition:p-0", since_ms=since_ms, closed_at=None, fingerprint=number.to_bytes(32)
-        )
+        interruption(prod, TransitionKind.TIMEOUT, now - number * 1_000)
     found = event_queries.newest_marks(EventCriteria(), whole(prod), limit=20)
-    counts = Counter(each.source.value for each in found.items)
-    assert counts == {"transition": 1, "finding": 20}
+    assert Counter(event.what for event in found.items) == {"takeover": 1, "timeout": 20}
     assert found.complete_since_ms == now - 19_000
     assert event_queries.newest_marks(EventCriteria(), whole(prod), limit=60).complete_since_ms is None
 
@@ -212,6 +207,41 @@ def test_interruptions_of_the_last_ten_minutes_are_on_the_first_page(page: Clien
     )
     TransitionRecord.objects.update(action=action)
     assert "data-recently" not in page.get("/").content.decode()
+
+
+def test_events_of_an_incident_are_one_row_at_the_place_of_the_newest(page: Client, prod: Cluster) -> None:
+    now = factories.now_ms()
+    cause = factories.finding(prod, "transaction:payments-7", since_ms=now - 60_000)
+    row = factories.incident_of(prod, cause)
+    IncidentEvent.objects.create(incident=row, at_ms=now - 50_000, kind="opened")
+    factories.alert_change(factories.alert(prod, finding=cause.pk, fingerprint=b"f" * 32))
+    AlertChange.objects.update(at_ms=now - 40_000)
+    held = {"firing": [(b"f" * 32).hex()], "resolved": []}
+    factories.delivery(factories.channel(), cluster=prod, held=held, ended_at=datetime.now(UTC))
+    factories.finding(prod, "transaction:other", since_ms=now - 45_000)
+    text = page.get("/events?last=15m").content.decode()
+    group = text.partition(f'data-group="{row.pk}"')[2].partition("</table>")[0]
+    assert re.findall(r'data-event="(\w+)"', group) == ["delivered", "firing", "opened", "opened"]
+    assert text.index(f'data-group="{row.pk}"') < text.index("other</bdi>")
+    # What an alert said before its present finding began is not of that incident.
+    AlertChange.objects.update(at_ms=now - 120_000)
+    group = page.get("/events?last=15m").content.decode().partition(f'data-group="{row.pk}"')[2]
+    assert "firing" not in re.findall(r'data-event="(\w+)"', group.partition("</table>")[0])
+
+
+def test_the_headline_counts_kinds(page: Client, prod: Cluster) -> None:
+    now = factories.now_ms()
+    TransitionRecord.objects.all().delete()
+    for age_ms, kind in (
+        (1_000, TransitionKind.TAKEOVER),
+        (2_000, TransitionKind.TAKEOVER),
+        (3_000, TransitionKind.TIMEOUT),
+    ):
+        interruption(prod, kind, now - age_ms)
+    text = page.get("/events?last=1h").content.decode()
+    headline = text.partition("data-headline>")[2].partition("</h1>")[0]
+    assert "2 takeovers" in headline
+    assert "1 timeout" in headline
 
 
 def interruption(

@@ -172,24 +172,28 @@ def test_transactions_that_were_open_for_long_are_bars(page: Client, prod: Clust
     factories.finding(prod, "partition:payments-0", rule="lso_pinned")
     assert {row.pk for row in lanes(prod).open_too_long} == {inside.pk, across.pk, still.pk}
     assert [row.pk for row in lanes(prod, "across").open_too_long] == [across.pk]
-    bars = [each for each in figure(read(page, "/timeline"), "events-chart")["data"] if each.get("base")]
+    bars = [
+        each
+        for each in figure(read(page, "/timeline", last="1h"), "events-chart")["data"]
+        if each.get("base")
+    ]
     drawn = [pair for each in bars for pair in zip(each["y"], each["customdata"], strict=True)]
-    assert {url for lane, (_, url) in drawn if lane == "open too long"} == {
+    assert {url for lane, (_, url) in drawn if lane == "transactions"} == {
         f"/transactions/prod/{name}" for name in ("inside", "across", "still")
     }
 
 
 def test_lanes_have_backlog_and_the_worst_groups_with_a_table_twin(page: Client, prod: Cluster) -> None:
     series.hour(prod)
-    text = read(page, "/timeline")
+    text = read(page, "/timeline", last="1h")
     names = {each["name"] for each in figure(text, "events-chart")["data"]}
     assert {"blocked", "billing", "orders-view"} <= names
     backlog = max(y for y in trace(text, "blocked", "events-chart")["y"] if y is not None)
     rows = table(text, "lanes-table")
     assert max(number(row[0]) for row in rows if row[0] != "—") == backlog
     assert rows[0][0] == "—", "nothing was recorded yet"
-    assert '<a href="/groups/prod/billing">' in text
-    of_one = figure(read(page, "/timeline", application="payments"), "events-chart")["data"]
+    assert '<a href="/groups/prod/billing?last=1h">' in text
+    of_one = figure(read(page, "/timeline", last="1h", application="payments"), "events-chart")["data"]
     assert "billing" not in {each["name"] for each in of_one}
     assert "blocked" in {each["name"] for each in of_one}
     assert "data-kept-since" in read(page, "/timeline", last="24h")
@@ -230,7 +234,8 @@ def test_of_many_batches_the_slowest_of_each_step_is_found(prod: Cluster, most: 
 
 def test_batches_are_a_lane_and_lead_to_their_chain(page: Client, prod: Cluster) -> None:
     query = batches_of(prod, 300, 10_000)
-    bars = trace(read(page, "/timeline"), "addBatch", "events-chart")
+    bars = trace(read(page, "/timeline", last="1h"), "ok", "events-chart")
+    assert set(bars["y"]) == {"batches"}
     assert len(bars["x"]) <= event_lanes.MOST_BATCHES + 1
     assert f"/queries/prod/{query.ident}?batch=150#chain" in [url for _, url in bars["customdata"]]
 

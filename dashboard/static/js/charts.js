@@ -73,8 +73,10 @@ window.fenceline = window.fenceline || {};
   };
 
   /** A drag over a chart, or its zoom, sets the range of the page. */
-  const setRange = ({ "xaxis.range[0]": from, "xaxis.range[1]": to }) => {
-    if (from === undefined) return;
+  const setRange = (changed) => {
+    const axis = Object.keys(changed).find((key) => key.endsWith(".range[0]") && key.startsWith("xaxis"));
+    if (!axis) return;
+    const [from, to] = [changed[axis], changed[axis.replace("[0]", "[1]")]];
     const [first, last] = [from, to].map((end) => instant(end) - fenceline.shift(instant(end)));
     fenceline.showRange(first, last);
   };

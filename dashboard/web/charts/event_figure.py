@@ -1,9 +1,8 @@
-"""The lanes of a range of time: events by source, incidents and transactions as bars, figures below. Pure."""
+"""The lanes of a range of time: what lasted as bars, events as marks, and a strip of figures below. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import accumulate
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
@@ -11,7 +10,6 @@ import plotly.graph_objects as go
 
 from dashboard.history.buckets import Bucket
 from dashboard.labels.transition import TRANSITION_STYLES
-from dashboard.models import Batch
 from dashboard.web.charts.figures import (
     Figure,
     bar_marker,
@@ -21,48 +19,57 @@ from dashboard.web.charts.figures import (
     plotly_figure,
     time_axis,
 )
-from dashboard.web.charts.query_figures import phase_ms, phases_of
 from dashboard.web.charts.series_figures import Curve, curve_trace, peak_line
 from fenceline.facts import TransitionKind
 from fenceline.series.points import APPLICATION, GROUP
 from fenceline.series.reading import SeriesReading
 
-#: Lanes of bars, from the top.
-INCIDENTS, OPEN = "incidents", "open too long"
-#: Lanes of events, below the bars, and the mark of each.
-LANES: Mapping[str, str] = MappingProxyType(
+#: The lanes, from the top. All of them are always there, so that none moves when another gets its first mark.
+INCIDENTS, TRANSACTIONS, FENCES = "incidents", "transactions", "fences, timeouts"
+ALERTS, ACTIONS, BATCHES = "alerts", "actions", "batches"
+LANES = (INCIDENTS, TRANSACTIONS, FENCES, ALERTS, ACTIONS, BATCHES)
+#: The kinds of marks, each with its lane and its symbol.
+MARKS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
-        "fences": "x",
-        "timeouts": "triangle-up",
-        "other transitions": "circle",
-        "findings": "diamond",
-        "alerts": "star",
-        "deliveries": "triangle-right",
-        "actions": "square",
-        "recoveries": "cross",
+        "fence": (FENCES, "x"),
+        "timeout": (FENCES, "triangle-up"),
+        "transition": (TRANSACTIONS, "circle"),
+        "recovery": (TRANSACTIONS, "cross"),
+        "alert": (ALERTS, "star"),
+        "delivery": (ALERTS, "triangle-right"),
+        "action": (ACTIONS, "square"),
     }
 )
 Item = TypeVar("Item")
 Key = TypeVar("Key")
-#: The height of a panel of figures in lanes, and the gap between two as a share of the height.
-_PANEL, _BETWEEN = 2.4, 0.03
+#: The share of the height below the lanes: room for the instants and titles, then the strip.
+_STRIP, _TITLES = 0.26, 0.2
+#: The gap between two panels of the strip, as a share of the width.
+_BETWEEN = 0.04
+#: A lane with at most so many marks is rare: its last one is labelled, with at most so many letters.
+_RARE, _LABEL = 3, 40
 #: The minimum width of a visible bar, as a share of the axis.
 _NARROWEST = 1 / 400
 _LAG_CURVES = (("critical", "solid"), ("warning", "dash"), ("info", "dot"))
 
 
 class LaneMark(NamedTuple):
-    """An event in a lane; `url` is the page of its evidence."""
+    """An event of one of MARKS; `url` is the page of its evidence."""
 
     at_ms: int
-    lane: str
+    kind: str
     tone: str
     words: str
     url: str
 
+    @property
+    def lane(self) -> str:
+        """Return the lane that shows it."""
+        return MARKS[self.kind][0]
+
 
 class LaneSpan(NamedTuple):
-    """An incident, or a transaction, while it was open within the range."""
+    """An incident, a transaction while it was open, or a batch, within the range."""
 
     from_ms: int
     to_ms: int
@@ -72,26 +79,11 @@ class LaneSpan(NamedTuple):
     lane: str = INCIDENTS
 
 
-class BatchBar(NamedTuple):
-    """A micro-batch, its label, and the address of its chain."""
-
-    batch: Batch
-    words: str
-    url: str
-
-
 class Panel(NamedTuple):
-    """Figures over time: their axis, and what is drawn on it."""
+    """Figures over time: their title, and what is drawn of them."""
 
-    axis: go.layout.YAxis
+    title: str
     traces: Sequence[go.Bar | go.Scatter]
-
-
-class EventFigure(NamedTuple):
-    """The figure and its height in lanes."""
-
-    figure: Figure
-    height: float
 
 
 def event_figure(
@@ -101,31 +93,48 @@ def event_figure(
     *,
     from_ms: int,
     to_ms: int,
-) -> EventFigure:
-    """Return the figure without empty lanes."""
-    used = {*(mark.lane for mark in marks), *(span.lane for span in spans)}
-    lanes = [lane for lane in (INCIDENTS, OPEN, *LANES) if lane in used]
-    height = len(lanes) + _PANEL * len(panels)
-    domains = _domains([len(lanes), *[_PANEL] * len(panels)])
-    last = f"y{len(panels) + 1}" if panels else "y"
+) -> Figure:
+    """Return the lanes, and below them the panels side by side on axes of the same range."""
+    bottom = _STRIP + _TITLES if panels else 0
     layout = go.Layout(
         barmode="overlay",
         hovermode="closest",
         showlegend=False,
         uirevision="kept",
-        margin={"l": 8, "r": 8, "t": 8, "b": 22},
-        xaxis=time_axis(from_ms, to_ms).update(anchor=last),
-        yaxis=lane_axis(lanes[::-1]).update(domain=domains[0], automargin=True),
+        margin={"l": 8, "r": 8, "t": 4, "b": 4 if panels else 22},
+        xaxis=time_axis(from_ms, to_ms).update(anchor="y"),
+        yaxis=lane_axis(LANES[::-1]).update(domain=[bottom, 1], automargin=True),
     )
-    for number, panel in enumerate(panels, 2):
-        layout[f"yaxis{number}"] = go.layout.YAxis(panel.axis, domain=domains[number - 1], automargin=True)
-    below = [
-        type(trace)(trace, yaxis=f"y{number}")
-        for number, panel in enumerate(panels, 2)
-        for trace in panel.traces
-    ]
+    below = _strip(layout, panels)
     narrowest_ms = round((to_ms - from_ms) * _NARROWEST)
-    return EventFigure(plotly_figure([*_spans(spans, narrowest_ms), *_marks(marks), *below], layout), height)
+    middle_ms = (from_ms + to_ms) // 2
+    return plotly_figure([*_spans(spans, narrowest_ms), *_marks(marks, middle_ms), *below], layout)
+
+
+def _strip(layout: go.Layout, panels: Sequence[Panel]) -> Sequence[go.Bar | go.Scatter]:
+    """Add the axes and titles of the panels to a layout, and return their traces."""
+    share = (1 - _BETWEEN * (len(panels) - 1)) / max(1, len(panels))
+    traces: list[go.Bar | go.Scatter] = []
+    for number, panel in enumerate(panels, 2):
+        left = (number - 2) * (share + _BETWEEN)
+        layout[f"xaxis{number}"] = {
+            "type": "date",
+            "matches": "x",
+            "domain": [left, left + share],
+            "anchor": f"y{number}",
+            "showticklabels": False,
+            "showgrid": False,
+            "hoverformat": layout.xaxis.hoverformat,
+        }
+        layout[f"yaxis{number}"] = count_axis(2).update(domain=[0, _STRIP], anchor=f"x{number}", side="right")
+        traces += [type(trace)(trace, xaxis=f"x{number}", yaxis=f"y{number}") for trace in panel.traces]
+    layout.annotations = [_title(number, panel.title) for number, panel in enumerate(panels, 2)]
+    return traces
+
+
+def _title(number: int, title: str) -> Mapping[str, object]:
+    place = {"xref": f"x{number} domain", "yref": f"y{number} domain", "x": 0, "y": 1}
+    return {**place, "text": title, "xanchor": "left", "yanchor": "bottom", "showarrow": False}
 
 
 def commit_panel(buckets: Sequence[Bucket]) -> Panel:
@@ -140,7 +149,7 @@ def commit_panel(buckets: Sequence[Bucket]) -> Panel:
         hovertemplate="%{y:,} commits<extra></extra>",
         meta={"tone": style.tone, "times": ["x"]},
     )
-    return Panel(count_axis(2).update(title="commits"), [bar])
+    return Panel("commits", [bar])
 
 
 def backlog_panel(readings: Sequence[tuple[str, SeriesReading]]) -> Panel:
@@ -153,7 +162,7 @@ def backlog_panel(readings: Sequence[tuple[str, SeriesReading]]) -> Panel:
         )
         for name, reading in readings
     ]
-    return Panel(count_axis(2).update(title="backlog"), traces)
+    return Panel("blocked offsets", traces)
 
 
 def lag_panel(readings: Sequence[tuple[str, SeriesReading]]) -> Panel:
@@ -164,42 +173,7 @@ def lag_panel(readings: Sequence[tuple[str, SeriesReading]]) -> Panel:
         )
         for (name, reading), (tone, dash) in zip(readings, _LAG_CURVES, strict=False)
     ]
-    return Panel(count_axis(2).update(title="lag"), traces)
-
-
-def batch_panel(bars: Sequence[BatchBar], *, from_ms: int, to_ms: int) -> Panel:
-    """Return bars of micro-batches at their start; the height is the duration by phase."""
-    batches = [bar.batch for bar in bars]
-    phases = phases_of(batches)
-    ends = [list(accumulate((phase_ms(batch, phase) for phase in phases), initial=0)) for batch in batches]
-    width_ms = max((to_ms - from_ms) // 200, 1)
-    traces = [
-        go.Bar(
-            name=phase.name,
-            x=[(batch.started_ms or 0) + width_ms // 2 for batch in batches],
-            base=[bounds[number] / 1_000 for bounds in ends],
-            y=[phase_ms(batch, phase) / 1_000 for batch in batches],
-            width=width_ms * 0.84,
-            marker=bar_marker(phase.pattern),
-            customdata=[[plain_label(bar.words), bar.url] for bar in bars],
-            hovertemplate=f"%{{customdata[0]}}<br>%{{y:.1f}} s {phase.name}<extra></extra>",
-            meta={"tone": phase.tone, "times": ["x"]},
-        )
-        for number, phase in enumerate(phases)
-    ]
-    return Panel(count_axis(2).update(title="batch time", ticksuffix=" s"), traces)
-
-
-def _domains(weights: Sequence[float]) -> Sequence[tuple[float, float]]:
-    """Return the domain of each row on the vertical axis, from the top; rows without weight get none."""
-    rows = [weight for weight in weights if weight]
-    whole, room = sum(rows) or 1, 1 - _BETWEEN * (len(rows) - 1)
-    domains, top = [], 1.0
-    for weight in weights:
-        share = room * weight / whole
-        domains.append((max(top - share, 0), top))
-        top -= share + (_BETWEEN if weight else 0)
-    return domains
+    return Panel("lag, records", traces)
 
 
 def _spans(spans: Sequence[LaneSpan], narrowest_ms: int) -> Sequence[go.Bar]:
@@ -219,20 +193,29 @@ def _spans(spans: Sequence[LaneSpan], narrowest_ms: int) -> Sequence[go.Bar]:
     ]
 
 
-def _marks(marks: Sequence[LaneMark]) -> Sequence[go.Scatter]:
+def _marks(marks: Sequence[LaneMark], middle_ms: int) -> Sequence[go.Scatter]:
+    labelled = _last_of_rare(marks)
     return [
         go.Scatter(
-            mode="markers",
-            name=lane,
+            mode="markers+text",
+            name=kind,
             x=[mark.at_ms for mark in shown],
-            y=[lane] * len(shown),
-            marker={"size": 10, "symbol": LANES[lane], "line": {"width": 1}},
+            y=[MARKS[kind][0]] * len(shown),
+            marker={"size": 10, "symbol": MARKS[kind][1], "line": {"width": 1}},
+            text=[plain_label(mark.words[:_LABEL]) if mark in labelled else "" for mark in shown],
+            textposition=[f"middle {'left' if mark.at_ms > middle_ms else 'right'}" for mark in shown],
             customdata=[[plain_label(mark.words), mark.url] for mark in shown],
             hovertemplate="%{x}<br>%{customdata[0]}<extra></extra>",
             meta={"tone": tone, "times": ["x"]},
         )
-        for (lane, tone), shown in _grouped(marks, key=lambda mark: (mark.lane, mark.tone)).items()
+        for (kind, tone), shown in _grouped(marks, key=lambda mark: (mark.kind, mark.tone)).items()
     ]
+
+
+def _last_of_rare(marks: Sequence[LaneMark]) -> Sequence[LaneMark]:
+    """Return the last mark of each lane that has few."""
+    lanes = _grouped(marks, key=lambda mark: mark.lane).values()
+    return [max(shown, key=lambda mark: mark.at_ms) for shown in lanes if len(shown) <= _RARE]
 
 
 def _grouped(items: Iterable[Item], *, key: Callable[[Item], Key]) -> Mapping[Key, Sequence[Item]]:

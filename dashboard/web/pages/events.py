@@ -14,28 +14,35 @@ from pydantic import BeforeValidator
 from dashboard.history import events as event_queries
 from dashboard.history import queries as history_queries
 from dashboard.history.buckets import Bucket
+from dashboard.history.event_incidents import incidents_of
 from dashboard.history.queries import ByApplication
+from dashboard.incidents.queries import incidents_by_number
 from dashboard.labels.event import event_label
 from dashboard.labels.status import StatusLabel
-from dashboard.labels.transition import KIND_LABELS, NOTABLE
+from dashboard.labels.transition import KIND_LABELS, NOTABLE, kind_words
 from dashboard.runtime.collector_names import EVERYTHING
 from dashboard.web import addresses, page_context
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
 from dashboard.web.forms.chips import ChipRow, Filters, marked_labels, plain_labels
 from dashboard.web.forms.lists import RowNumber, split_place
+from dashboard.web.incidents.lines import IncidentLine, incident_lines
 from dashboard.web.list_pages import list_view, read_query
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.routes import PageRoute
 from dashboard.web.series.timeline import step_seconds, timeline_context
 from fenceline.facts import ABORTS, Confidence, TransitionKind
+from fenceline.formatting import count_noun, list_names
 from fenceline.history.time_range import TimeRange
 from fenceline.history.timeline import EventPlace, EventSource, TimelineEvent
+from fenceline.text.sentences import Instant, Sentence
 
 _ROWS = 50
 #: Maximum events in the lanes.
 _MARKS = 60
+#: Maximum kinds of transitions in the headline.
+_KINDS_NAMED = 4
 #: A live range moves with the clock in steps of this length.
 _STEP_MS = 5_000
 #: Maximum applications in the sums, those with the most notable transitions first. Commits are summed for
@@ -66,6 +73,14 @@ class EventLine:
 
 
 @dataclass(frozen=True, slots=True)
+class EventGroup:
+    """The events of a page that are about one incident, or one other event."""
+
+    lines: Sequence[EventLine]
+    incident: IncidentLine | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ApplicationLine:
     """An application's notable transitions by kind, the worst first, and its commits."""
 
@@ -83,7 +98,7 @@ def event_timeline(request: HttpRequest) -> HttpResponse:
     """Show the lanes of a range as a fragment: the page loads without waiting for them."""
     wanted = read_query(request, EventListQuery)
     frame = page_context.chrome_of(request)
-    shown = frame.time_range.window()
+    shown = frame.timeline_range
 
     def read() -> Mapping[str, Any]:
         events = event_queries.newest_marks(wanted, shown, limit=_MARKS)
@@ -94,7 +109,7 @@ def event_timeline(request: HttpRequest) -> HttpResponse:
 
 def _moved(request: HttpRequest, *_: object) -> int:
     """Return the clock's step for a range that ends now, 0 for a past range."""
-    shown = page_context.chrome_of(request).time_range.window()
+    shown = page_context.chrome_of(request).timeline_range
     return now_ms(request) // _STEP_MS if shown.live else 0
 
 
@@ -102,19 +117,19 @@ def _moved(request: HttpRequest, *_: object) -> int:
 def event_list(request: HttpRequest, wanted: EventListQuery) -> Mapping[str, Any]:
     """Show the events of the range in the query string, the newest first."""
     frame = page_context.chrome_of(request)
-    shown = frame.time_range.window()
+    shown = frame.timeline_range
     place = None if wanted.before is None else EventPlace(*wanted.before)
     events = event_queries.newest_events(wanted, shown, before=place, limit=_ROWS)
     sums = _sums(wanted, shown)
     lines = [EventLine(event, event_label(event), addresses.event_url(event)) for event in events.items]
     return {
         "shown": shown,
-        "rows": lines,
+        "rows": _groups(lines),
         "next": "" if events.next is None else "-".join(map(str, events.next)),
         "searched_to_ms": events.searched_to_ms,
         **sums,
         "filters": _filters(request, wanted, sums["kinds"]),
-        "headline": _headline(frame, len(lines), more=events.next is not None),
+        "headline": _headline(frame, sums["kinds"], len(lines), more=events.next is not None),
         "gaps": event_queries.gaps_within(frame.cluster, shown),
         "cut": _cut(shown, now_ms(request)),
     }
@@ -143,10 +158,32 @@ def _cut(shown: TimeRange, at_ms: int) -> Sequence[tuple[int, Sequence[str]]]:
     return list(sources_by_start.items())
 
 
-def _headline(frame: page_context.Chrome, number: int, *, more: bool) -> str:
+def _groups(lines: Sequence[EventLine]) -> Sequence[EventGroup]:
+    """Return events in their order; those of one incident are together, at the place of the newest."""
+    numbers = incidents_of([line.event for line in lines])
+    keys = [numbers.get(line.event.place) or line.event.place for line in lines]
+    rows = {line.row.pk: line for line in incident_lines(incidents_by_number(numbers.values()))}
+    groups: dict[int | EventPlace, list[EventLine]] = {}
+    for key, line in zip(keys, lines, strict=True):
+        groups.setdefault(key, []).append(line)
+    return [
+        EventGroup(group, rows.get(key) if isinstance(key, int) else None) for key, group in groups.items()
+    ]
+
+
+def _headline(frame: page_context.Chrome, kinds: Mapping[str, int], number: int, *, more: bool) -> Sentence:
+    """Return the transitions of the range by kind, worst first; without any, the number of events."""
     if not frame.clusters:
-        return "No cluster is configured."
-    return time_ranges.range_headline(number, "event", frame.time_range, more=more)
+        return ("No cluster is configured.",)
+    counts = [f"{n:,} {kind_words(TransitionKind(kind), n)}" for kind, n in kinds.items() if n]
+    if frame.time_range.is_live:
+        words = list_names(counts, _KINDS_NAMED) or ("More than " if more else "") + count_noun(
+            number, "event"
+        )
+        return (f"{words} since ", Instant(frame.timeline_range.from_ms), ".")
+    if not counts:
+        return (time_ranges.range_headline(number, "event", frame.time_range, more=more),)
+    return (f"{list_names(counts, _KINDS_NAMED)} {frame.time_range.words()}.",)
 
 
 def _sums(wanted: EventListQuery, shown: TimeRange) -> Mapping[str, Any]:

@@ -17,7 +17,7 @@ from dashboard.labels.rule import rule_label
 from dashboard.models import Batch, Tally
 from dashboard.web import addresses
 from dashboard.web.charts import event_figure
-from dashboard.web.charts.event_figure import BatchBar, LaneMark, LaneSpan, Panel
+from dashboard.web.charts.event_figure import LaneMark, LaneSpan, Panel
 from dashboard.web.forms.lists import clip_value
 from fenceline.facts import TransitionKind
 from fenceline.formatting import count_noun, format_duration
@@ -30,16 +30,13 @@ _SPANS = 40
 #: Lengths of a chart's steps in seconds: the first with few enough steps in the range is used.
 _STEPS_S = (60, 300, 900, 3_600, 7_200, 21_600, 86_400, 604_800)
 _MOST_STEPS, _MOST_ROWS = 180, 48
-_FENCES = frozenset({TransitionKind.TAKEOVER, TransitionKind.ADMIN_FENCE})
-_LANES = {
-    EventSource.FINDING: "findings",
-    EventSource.ALERT: "alerts",
-    EventSource.DELIVERY: "deliveries",
-    EventSource.ACTION: "actions",
-    EventSource.RECOVERY: "recoveries",
+#: Events that bars show.
+_BARS = (EventSource.INCIDENT, EventSource.FINDING)
+_MARKS = {
+    TransitionKind.TAKEOVER: "fence",
+    TransitionKind.ADMIN_FENCE: "fence",
+    TransitionKind.TIMEOUT: "timeout",
 }
-#: From this number of lanes on a chart is high, or very high.
-_HIGH, _VERY_HIGH = 9, 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,17 +62,15 @@ def timeline_context(
     """Return the lanes of the whole range: marks are the newest of each lane."""
     marks = [mark for event in events.items if (mark := _mark(event))]
     lanes = event_lanes.read_lanes(cluster, application, shown, now_ms=at_ms)
-    spans = [*_incidents(cluster, shown, at_ms), *_open(lanes, shown, at_ms)]
+    spans = [*_incidents(cluster, shown, at_ms), *_open(lanes, shown, at_ms), *_batches(lanes, shown)]
     commits = _commits(cluster, application, shown)
-    panels = _panels(lanes, commits, shown)
+    panels = _panels(lanes, commits)
     if not (marks or spans or panels):
         return {"chart": None}
-    drawn = event_figure.event_figure(panels, spans, marks, from_ms=shown.from_ms, to_ms=shown.to_ms)
     return {
-        "chart": drawn.figure,
+        "chart": event_figure.event_figure(panels, spans, marks, from_ms=shown.from_ms, to_ms=shown.to_ms),
         "chart_words": _words(lanes, spans, marks),
         "chart_cut": events.complete_since_ms,
-        "chart_height": "very-high" if drawn.height > _VERY_HIGH else "high" if drawn.height > _HIGH else "",
         "chart_table": _table(lanes, commits, shown),
         "chart_kept_since_ms": _kept_since(lanes),
         "too_many_batches": lanes.batches.number if not lanes.batches.batches else 0,
@@ -104,28 +99,35 @@ def _open(lanes: TimelineLanes, shown: TimeRange, at_ms: int) -> Sequence[LaneSp
             row.severity,
             row.summary,
             addresses.subject_url(row.cluster.name, row.subject),
-            event_figure.OPEN,
+            event_figure.TRANSACTIONS,
         )
         for row in lanes.open_too_long
     ]
 
 
+def _batches(lanes: TimelineLanes, shown: TimeRange) -> Sequence[LaneSpan]:
+    return [
+        LaneSpan(
+            batch.started_ms or shown.from_ms,
+            min((batch.started_ms or shown.from_ms) + (batch.duration_ms or 0), shown.to_ms),
+            "ok",
+            f"{batch.query} batch {batch.batch_id:,}: {format_duration(batch.duration_ms or 0)}",
+            addresses.batch_of(batch.query, batch.batch_id),
+            event_figure.BATCHES,
+        )
+        for batch in lanes.batches.batches
+    ]
+
+
 def _mark(event: TimelineEvent) -> LaneMark | None:
-    """Return an event's mark; folded events and incidents, which are bars, have none."""
-    if event.source is EventSource.INCIDENT or event.count:
+    """Return an event's mark; folded events, and what has a bar, have none."""
+    if event.source in _BARS or event.count:
         return None
     look = event_label(event)
-    lane = _LANES.get(event.source) or _transition_lane(TransitionKind(event.what))
-    subject = event.subject.partition(":")[2]
-    return LaneMark(
-        event.at_ms, lane, look.tone, f"{look.words} {clip_value(subject)}", addresses.event_url(event)
-    )
-
-
-def _transition_lane(kind: TransitionKind) -> str:
-    if kind in _FENCES:
-        return "fences"
-    return "timeouts" if kind is TransitionKind.TIMEOUT else "other transitions"
+    of_transition = event.source is EventSource.TRANSITION
+    kind = _MARKS.get(TransitionKind(event.what), "transition") if of_transition else event.source.value
+    words = f"{look.words} {clip_value(event.subject.partition(':')[2])}"
+    return LaneMark(event.at_ms, kind, look.tone, words, addresses.event_url(event))
 
 
 def _commits(cluster: str, application: str, shown: TimeRange) -> Sequence[Bucket]:
@@ -144,7 +146,7 @@ def step_seconds(shown: TimeRange, most: int) -> int:
     return next((step for step in _STEPS_S if length_s <= step * most), _STEPS_S[-1])
 
 
-def _panels(lanes: TimelineLanes, commits: Sequence[Bucket], shown: TimeRange) -> Sequence[Panel]:
+def _panels(lanes: TimelineLanes, commits: Sequence[Bucket]) -> Sequence[Panel]:
     """Return the figures that have data."""
     several = len(lanes.backlog) > 1
     panels = []
@@ -157,26 +159,16 @@ def _panels(lanes: TimelineLanes, commits: Sequence[Bucket], shown: TimeRange) -
                 [(clip_value(line.subject.name), line.subject.reading) for line in lanes.lag]
             )
         )
-    if lanes.batches.batches:
-        bars = [BatchBar(batch, _batch_words(batch), _batch_url(batch)) for batch in lanes.batches.batches]
-        panels.append(event_figure.batch_panel(bars, from_ms=shown.from_ms, to_ms=shown.to_ms))
     if any(bucket.counts for bucket in commits):
         panels.append(event_figure.commit_panel(commits))
     return panels
 
 
-def _batch_words(batch: Batch) -> str:
-    return f"{batch.query} batch {batch.batch_id:,}: {format_duration(batch.duration_ms or 0)}"
-
-
-def _batch_url(batch: Batch) -> str:
-    return addresses.batch_of(batch.query, batch.batch_id)
-
-
 def _words(lanes: TimelineLanes, spans: Sequence[LaneSpan], marks: Sequence[LaneMark]) -> str:
     """Return the lanes in a sentence, for those who cannot see them."""
-    opened = len(lanes.open_too_long)
-    numbers = {"incident": len(spans) - opened, "long transaction": opened, "event": len(marks)}
+    opened, batches = len(lanes.open_too_long), len(lanes.batches.batches)
+    incidents = len(spans) - opened - batches
+    numbers = {"incident": incidents, "long transaction": opened, "event": len(marks)}
     words = [count_noun(number, noun) for noun, number in numbers.items() if number]
     if worst := max((line.subject.worst for line in lanes.backlog), default=0):
         words.append(f"at most {worst:,} blocked offsets")
