@@ -103,16 +103,10 @@ def _known_offers(request: HttpRequest) -> dict[int, Sequence[Offer]]:
     return derive_once(request, "offers_of_findings", dict[int, Sequence[Offer]])
 
 
-def finding_cards(
-    request: HttpRequest, rows: Sequence[FindingRecord], *, linked: bool = False
-) -> Sequence[FindingCard]:
-    """Return findings with their owners; `linked` ones, which stand outside of their subject's page, with
-    buttons."""
+def finding_cards(request: HttpRequest, rows: Sequence[FindingRecord]) -> Sequence[FindingCard]:
+    """Return findings with their owners and buttons."""
     whose = owners.of_findings(rows)
-    return [
-        FindingCard(finding, whose[finding.pk], of_finding(request, finding) if linked else ())
-        for finding in rows
-    ]
+    return [FindingCard(finding, whose[finding.pk], of_finding(request, finding)) for finding in rows]
 
 
 def action_buttons(request: HttpRequest, offered: Iterable[Offer]) -> Sequence[Button]:

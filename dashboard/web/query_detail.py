@@ -38,7 +38,7 @@ from fenceline.history.time_range import TimeRange
 from fenceline.spark.batch_chain import first_broken_link, with_markers
 
 #: Maximum batches of the charts, and batches and partitions of a page.
-_CHARTED, _BATCHES, _PARTITIONS = 60, 10, 50
+_CHARTED, _BATCHES, _PARTITIONS = 60, 8, 50
 _LONGEST_ASKED = 200
 
 
@@ -62,7 +62,7 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
         # The first reason is in the sentence, unless the answer is yes.
         "safe_reasons": safe.reasons if safe.safe else safe.reasons[1:],
         "state": query_labels.state_label(state_now(row, at_ms), driver_of(row, at_ms)),
-        "findings": action_buttons.finding_cards(request, findings),
+        "findings": findings,
         "tone": next((finding.severity for finding in findings if finding.severity != Severity.INFO), ""),
         "owner": owners.of_query(row),
         **chain,

@@ -344,7 +344,7 @@ def _recorded_loss(done: Done, whole: str) -> ChainLink:
 
 
 def _under_commit(batch: BatchFacts, open_ids: Sequence[str], ended: int, whole: str) -> ChainLink:
-    words = f"{ended} of {whole} committed" + (f", {list_names(open_ids)} still open" if open_ids else "")
+    words = f"{ended} of {whole} committed" + (f", {list_names(open_ids, 1)} still open" if open_ids else "")
     if batch.abandoned_reason and open_ids:
         abandoned = f"{words}, and {batch.abandoned_reason}"
         return ChainLink(BatchStep.COMMITTED, LinkState.BROKEN, None, abandoned, RECOVER_AND_COMMIT)

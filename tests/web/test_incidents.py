@@ -186,7 +186,7 @@ def test_the_headline_is_the_cause_of_now_whatever_was_held_for_it_before(
     )  # fmt: skip
     text = page_html(page, f"/incidents/{row.pk}")
     assert headline(text) == f"{cause.summary}."
-    assert "1 finding that ended or changed role" in text
+    assert "1 earlier effect" in text
 
 
 def test_the_list_shows_what_its_address_asks_for(page: Client, prod: Cluster) -> None:

@@ -68,7 +68,8 @@ def test_its_findings_are_on_its_page_and_no_others(page: Client) -> None:
     factories.finding(prod, "transaction:mine")
     factories.finding(prod, "transaction:other", summary="quite another one")
     text = read(page, row)
-    assert "mine has been open since 10:21:14" in text
+    assert re.findall(r'data-finding="(\w+)"', text) == ["open_too_long"]
+    assert "mine has been open since 10:21:14" not in text, "its headline states it"
     assert "quite another one" not in text
 
 

@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from dashboard.evaluation.blocking import NamedPartition, Waits
 from dashboard.models import Transaction
 from dashboard.web.headlines.detail import BlockedConsumer, DetailHeadline, blocked_words
 from dashboard.web.transaction_steps import Deadline, timeout_deadline
-from fenceline.facts import TransactionState
+from fenceline.facts import Confidence, TransactionState, Transition, TransitionKind
 from fenceline.formatting import format_duration, list_names
 from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.text.sentences import Age, Instant, Sentence
 
 _NAMED = 2
+#: How a transaction ended without a commit: the words before and after the instant.
+_CAUSES: Mapping[TransitionKind, tuple[str, str]] = {
+    TransitionKind.TAKEOVER: ("Its producer was fenced at ", " by another one with the same id"),
+    TransitionKind.ADMIN_FENCE: ("Its producer was fenced at ", " by an administrator"),
+    TransitionKind.ADMIN_ABORT: ("It was aborted at ", " by an action of Fenceline"),
+    TransitionKind.TIMEOUT: ("Its coordinator aborted it at ", " because its timeout had passed"),
+    TransitionKind.CLIENT_ABORT: ("Its producer aborted it at ", ""),
+    TransitionKind.ABORT: (
+        "It was aborted at ",
+        ", by its producer or its coordinator: records cannot decide",
+    ),
+}
 _DECIDED = {TransactionState.PREPARE_COMMIT: "commit", TransactionState.PREPARE_ABORT: "abort"}
 
 
@@ -25,13 +37,16 @@ def transaction_headline(
     *,
     median_ms: float | None = None,
     fenced_by: str = "",
+    recent: Sequence[Transition] = (),
     now_ms: int,
 ) -> DetailHeadline:
     """Return the current state of a transactional id in words.
     `median_ms` is how long its transactions usually are open; `fenced_by` is who fenced it by an action, ""
-    where nobody did or its producer came back.
+    where nobody did or its producer came back; `recent` are its last transitions, newest first.
     """
-    ended = _explanation(row, waits, now_ms)
+    ended, cause = _explanation(row, waits, now_ms), _last_cause(recent)
+    if cause and row.is_open:
+        ended = (*ended, " Before: ", *_lowered(cause))
     if blocked := [place for place in places if place.blocked_ms is not None]:
         return DetailHeadline(_blocks(blocked, waits), ended)
     if row.state == TransactionState.ONGOING:
@@ -44,8 +59,24 @@ def transaction_headline(
         return DetailHeadline(("It was committed ", Age(row.updated_ms), " ago."), ended or (readable,))
     if row.state == TransactionState.COMPLETE_ABORT:
         lost = "read_committed consumers do not get its records."
-        return DetailHeadline(("It was aborted ", Age(row.updated_ms), " ago."), ended or (lost,))
-    return _idle(row, fenced_by)
+        return DetailHeadline(cause or ("It was aborted ", Age(row.updated_ms), " ago."), ended or (lost,))
+    return _idle(row, fenced_by, cause)
+
+
+def _last_cause(recent: Sequence[Transition]) -> Sentence:
+    """Return how its last transaction ended; empty after a commit, and where that is unknown."""
+    ends = (move for move in recent if move.kind in _CAUSES or move.kind is TransitionKind.COMMIT)
+    last = next(ends, None)
+    if last is None or last.kind not in _CAUSES:
+        return ()
+    before, after = _CAUSES[last.kind]
+    doubt = "" if last.confidence is Confidence.CERTAIN else f" ({last.confidence})"
+    return (before, Instant(last.at_ms), f"{after}{doubt}.")
+
+
+def _lowered(sentence: Sentence) -> Sentence:
+    first = str(sentence[0])
+    return (f"{first[:1].lower()}{first[1:]}", *sentence[1:])
 
 
 def expired_headline(expired_ms: int | None) -> DetailHeadline:
@@ -85,12 +116,15 @@ def _before_end(row: Transaction) -> Sentence:
     return (" Until then read_committed consumers of its partitions stop at its first record.",)
 
 
-def _idle(row: Transaction, fenced_by: str) -> DetailHeadline:
+def _idle(row: Transaction, fenced_by: str, cause: Sentence) -> DetailHeadline:
     if fenced_by:
         sentence = (f"It is idle, fenced by {fenced_by} at ", Instant(row.updated_ms), ".")
         return DetailHeadline(sentence, ("No producer has initialised it since.",))
     since = " ago and has not begun a transaction since."
-    return DetailHeadline(("It is idle.",), ("Its producer initialised ", Age(row.updated_ms), since))
+    return DetailHeadline(
+        cause or ("It is idle.",),
+        ("It is idle. " if cause else "", "Its producer initialised ", Age(row.updated_ms), since),
+    )
 
 
 def _explanation(row: Transaction, waits: Waits, now_ms: int) -> Sentence:

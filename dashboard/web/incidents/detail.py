@@ -36,6 +36,7 @@ from dashboard.web import addresses
 from dashboard.web.charts.figures import Figure
 from dashboard.web.charts.incident_figure import incident_figure
 from dashboard.web.flow.picture import FlowPicture, flow_picture
+from dashboard.web.forms.tabs import chosen_tab, detail_tabs
 from dashboard.web.incidents import cards, timeline
 from dashboard.web.incidents.lines import headline_of, newest_cause
 from dashboard.web.incidents.timeline import IncidentHistory
@@ -137,7 +138,8 @@ def incident_context(request: HttpRequest, row: Incident, note: str) -> Mapping[
     lines = _finding_lines(history)
     now = [line for line in lines if line.of.until_ms is None]
     figure, words = story_figure(story, now_ms=at_ms)
-    cause = story.cause
+    tabs, cause = _tabs(history), story.cause
+    tab = chosen_tab(request.GET, tabs)
     return {
         "row": row,
         "cluster": row.cluster.name,
@@ -149,18 +151,35 @@ def incident_context(request: HttpRequest, row: Incident, note: str) -> Mapping[
         "figures": cards.impact_words(row),
         "recurrence": incident_queries.recurrences([row]).get(row.pk),
         "times": _times(row),
-        "picture": _flow(story, at_ms),
+        "picture": _flow(story, at_ms) if tab == "affected" else None,
         "chart": figure,
         "chart_words": words,
         "events": fold_events(history.events)[::-1],
-        "notes": [event for event in reversed(history.events) if event.kind == IncidentEventKind.NOTE],
+        "notes": _notes(history),
         "deliveries": history.deliveries,
         "notified": _notified(history.deliveries),
         "longest_note": operators.LONGEST_NOTE,
         "note": note,
+        "tabs": detail_tabs(request.GET, tabs),
+        "tab_template": f"incidents/_{tab}.html",
         **_links(request, row),
         **_actions(request, story, at_ms),
     }
+
+
+def _tabs(history: IncidentHistory) -> Mapping[str, str]:
+    """Return the tabs of a page, with the number of notes and messages."""
+    notes, messages = len(_notes(history)), len(history.deliveries)
+    return {
+        "affected": "Affected" if history.row.closed_ms is None else "Was affected",
+        "history": "History",
+        "notes": f"Notes ({notes})" if notes else "Notes",
+        "notifications": f"Notifications ({messages})" if messages else "Notifications",
+    }
+
+
+def _notes(history: IncidentHistory) -> Sequence[IncidentEvent]:
+    return [event for event in reversed(history.events) if event.kind == IncidentEventKind.NOTE]
 
 
 def _times(row: Incident) -> Sequence[str]:

@@ -18,7 +18,7 @@ from dashboard.evaluation import finding_queries
 from dashboard.models import FlinkJob
 from dashboard.runtime.collector_names import FLINK
 from dashboard.system import access, owners
-from dashboard.web import action_buttons, addresses
+from dashboard.web import addresses
 from dashboard.web.action_buttons import request_actor
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import Heading
@@ -108,7 +108,7 @@ def _detail(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]
         "expires_ms": min(
             (commit.expires_ms for commit in pending if commit.expires_ms is not None), default=None
         ),
-        "findings": action_buttons.finding_cards(request, findings),
+        "findings": findings,
         "commit": _commit_button(request, job, open_ids),
         "fence": _fence_button(request, others),
         "run": run,

@@ -14,7 +14,7 @@ from dashboard.labels.status import STATUS_LABELS, StatusLabel, trend_word
 from dashboard.models import FindingRecord, GroupOffset
 from dashboard.runtime.collector_names import GROUPS
 from dashboard.system import owners
-from dashboard.web import action_buttons, addresses, page_context
+from dashboard.web import addresses, page_context
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.chips import Filters
 from dashboard.web.forms.columns import Heading
@@ -138,7 +138,7 @@ def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, A
         "happened": subject_history(request, cluster, f"group:{row.group_id}"),
         "page": page,
         "parts": [_part(offset) for offset in page.items],
-        "findings": action_buttons.finding_cards(request, findings),
+        "findings": findings,
         "tone": next((finding.severity for finding in findings if finding.severity != Severity.INFO), ""),
         "owner": owners.find_owner(row.group_id, row.family),
         "trend": _trend(row.trend, 2),

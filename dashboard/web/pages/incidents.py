@@ -98,7 +98,7 @@ def add_note(request: HttpRequest, number: int) -> HttpResponse:
         operators.add_incident_note(row.pk, text, by=actor.name, now_ms=now_ms(request))
     except operators.UnfitNote as error:
         flash_refusal(request, reverse("incident", args=[number]), f"The note was not added: {error}.")
-    return HttpResponseRedirect(reverse("incident", args=[number]), status=303)
+    return HttpResponseRedirect(f"{reverse('incident', args=[number])}?tab=notes", status=303)
 
 
 def _found(number: int) -> Incident:

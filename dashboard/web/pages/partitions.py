@@ -227,7 +227,7 @@ def _detail(request: HttpRequest, cluster: str, topic: str, number: int) -> Mapp
         "verdict": _shown_verdict(row, now_ms(request)),
         "headline": partition_headline(row, pins, _blocked_consumers(readers, queries)),
         "happened": subject_history(request, cluster, f"partition:{row}"),
-        "findings": action_buttons.finding_cards(request, findings),
+        "findings": findings,
         "tone": next((finding.severity for finding in findings if finding.severity != Severity.INFO), ""),
         "open": [_open(request, cluster, pin) for pin in pins],
         "owner": owners.find_owner(str(row), row.topic),

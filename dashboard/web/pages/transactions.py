@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -61,8 +62,8 @@ _EPISODES = 10
 _DAY_MS = 86_400_000
 #: Maximum partitions on the page of a transaction.
 _MOST_PLACES = 50
-#: Maximum notable transitions on the page of an id.
-_NOTABLE_SHOWN = 20
+#: Maximum notable transitions that are read for the page of an id, and rows of equal ones.
+_NOTABLE_SHOWN, _ROWS = 20, 6
 #: Maximum ids with a finding that are sorted first.
 _MOST_FIRST = 200
 _WAITING = "Waiting"
@@ -106,10 +107,12 @@ class RecentTransition:
 
 @dataclass(frozen=True, slots=True)
 class TransitionRow:
-    """One notable transition of an id, and the evidence for it."""
+    """Notable transitions of one kind in a row: the newest with its evidence, their number, and the first."""
 
     transition: TransitionRecord
     evidence: str
+    times: int
+    first_ms: int
 
 
 class TransactionListQuery(list_forms.NumberedList, transaction_queries.SortedTransactions):
@@ -195,6 +198,7 @@ def _headline(
         known["places"],
         median_ms=own.p50 if own else None,
         fenced_by=fence.executed_by if fence else "",
+        recent=[line.transition for line in lived["recent"]],
         now_ms=now_ms(request),
     )
 
@@ -218,7 +222,7 @@ def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
         "named": observed_application(row, owner) if is_plain else None,
         "written_for": streaming_batches.written_for(row.cluster_id, row.transactional_id),
         **behind,
-        "findings": action_buttons.finding_cards(request, findings),
+        "findings": findings,
         "offers": action_buttons.of_transaction(request, row, waits.pins),
         "tone": next((finding.severity for finding in findings if finding.severity != Severity.INFO), ""),
         "machine": state_diagram.draw_diagrams(row.state),
@@ -277,7 +281,7 @@ def _lived(
         "recent": lines,
         "usual": usual,
         "own": next((durations for durations in usual if durations.whose == transaction_timeline.THIS), None),
-        "notable": [TransitionRow(record, history_queries.verdict_evidence(record)) for record in events],
+        "notable": _folded(events)[:_ROWS],
         "ranged": shown is not None,
         "events_url": events_url(cluster, kept.transactional_id),
         "episodes": [
@@ -285,6 +289,14 @@ def _lived(
             for recovery in recovery_queries.of_id(cluster, kept.key, limit=_EPISODES, time_range=shown)
         ],
     }
+
+
+def _folded(events: Sequence[TransitionRecord]) -> Sequence[TransitionRow]:
+    runs = groupby(events, key=lambda event: (event.kind, event.confidence, event.reason, event.revised_from))
+    return [
+        TransitionRow(run[0], history_queries.verdict_evidence(run[0]), len(run), run[-1].at_ms)
+        for run in (list(events) for _, events in runs)
+    ]
 
 
 def _recent(cluster: str, kept: history_queries.TransactionHistory) -> Sequence[RecentTransition]:

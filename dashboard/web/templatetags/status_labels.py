@@ -11,6 +11,7 @@ from django.utils.safestring import SafeString
 
 from dashboard.labels import status as status_labels
 from dashboard.web import addresses
+from dashboard.web.headlines.detail import STATED_RULES
 from dashboard.web.templatetags.fenceline import clip
 from fenceline.engines.connect import debezium
 from fenceline.kafka import producer_identity
@@ -27,6 +28,12 @@ register.simple_tag(addresses.rule_url, name="rule_url")
 _HEIGHT = 24
 #: Values at their instants, oldest first.
 Points = Sequence[tuple[int, int]]
+
+
+@register.filter
+def is_stated(rule: str) -> bool:
+    """Return whether the headline of its subject's page states a rule's finding."""
+    return rule in STATED_RULES
 
 
 class LinkedTransaction(Protocol):

@@ -45,7 +45,7 @@ def rule_page(request: HttpRequest, name: str) -> HttpResponse:
 
     def read() -> Mapping[str, Any]:
         findings = [row for row in page_context.chrome_of(request).all_findings if row.rule == name]
-        cards = action_buttons.finding_cards(request, findings[:_FINDINGS], linked=True)
+        cards = action_buttons.finding_cards(request, findings[:_FINDINGS])
         return {"name": name, "body": body, "found": findings, "cards": cards}
 
     return render_page(request, "rules/detail", read)
