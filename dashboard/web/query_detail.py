@@ -38,7 +38,7 @@ from fenceline.history.time_range import TimeRange
 from fenceline.spark.batch_chain import first_broken_link, with_markers
 
 #: Maximum batches of the charts, and batches and partitions of a page.
-_CHARTED, _BATCHES, _PARTITIONS = 60, 8, 50
+_CHARTED, _BATCHES, _PARTITIONS = 60, 6, 50
 _LONGEST_ASKED = 200
 
 

@@ -29,8 +29,10 @@ from fenceline.kafka.groups import GroupStatus
 _MOST_QUERIES = 6
 #: Takeovers, fences and timeouts are named for this long.
 _RECENT_MS = 600_000
-#: Maximum listed incidents.
-_CARDS = 15
+#: Maximum listed incidents. Up to `_ALL_CARDS` are cards; of more, the first `_CARDS`, and lines below them.
+_LISTED, _ALL_CARDS, _CARDS = 6, 3, 2
+#: Maximum incidents of a past range.
+_PAST = 15
 
 
 @signed_in
@@ -54,10 +56,10 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
 def _past(frame: page_context.Chrome) -> Mapping[str, Any]:
     """Return the incidents that were open at any time of a range that has ended."""
     shown = frame.time_range.window()
-    rows = incident_queries.incidents_within(frame.cluster, shown.from_ms, shown.to_ms, limit=_CARDS + 1)
+    rows = incident_queries.incidents_within(frame.cluster, shown.from_ms, shown.to_ms, limit=_PAST + 1)
     return {
-        "verdict": range_headline(len(rows), _CARDS),
-        "rows": lines.incident_lines(rows[:_CARDS], shown.to_ms),
+        "verdict": range_headline(len(rows), _PAST),
+        "rows": lines.incident_lines(rows[:_PAST], shown.to_ms),
         "several": len(frame.clusters) > 1 and not frame.cluster,
     }
 
@@ -66,7 +68,7 @@ def _now(request: HttpRequest, frame: page_context.Chrome) -> Mapping[str, Any]:
     """Return the verdict and the open incidents."""
     at_ms = now_ms(request)
     problems = cards.open_problems(frame.cluster, frame.all_findings)
-    shown = problems[:_CARDS]
+    shown = problems[:_LISTED]
     facts = [problem.facts for problem in shown]
     states = transaction_queries.state_counts(frame.cluster)
     figures = OverviewFigures(
@@ -76,6 +78,8 @@ def _now(request: HttpRequest, frame: page_context.Chrome) -> Mapping[str, Any]:
         blocked_partitions=partition_queries.blocked_count(frame.cluster, at_ms),
         blocked_groups=group_queries.status_counts(frame.cluster)[GroupStatus.BLOCKED],
     )
+    listed = cards.incident_cards(request, shown, facts, cards.shared_effects(problems))
+    cards_shown = _CARDS if len(problems) > _ALL_CARDS else _ALL_CARDS
     return {
         "verdict": overview_headline(
             [(problem.severity, known) for problem, known in zip(shown, facts, strict=True)],
@@ -84,7 +88,8 @@ def _now(request: HttpRequest, frame: page_context.Chrome) -> Mapping[str, Any]:
             figures,
             now_ms=at_ms,
         ),
-        "cards": cards.incident_cards(request, shown, facts, cards.shared_effects(problems)),
+        "cards": listed[:cards_shown],
+        "more_lines": listed[cards_shown:],
         "more_cards": len(problems) - len(shown),
         "quiet": alert_queries.unnotified_counts(frame.cluster)[1],
         "open": figures.open_now,
