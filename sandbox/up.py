@@ -21,8 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
-from sandbox import cluster, folder, kafka, redis, stack_config
-from sandbox.address import address_lines
+from sandbox import cluster, folder, kafka, redis
 from sandbox.errors import SandboxError
 from sandbox.java import fetch_jars, find_java
 from sandbox.logs import print_line
@@ -31,6 +30,8 @@ from sandbox.ports import HOST, require_free
 from sandbox.prepared import spark_archive
 from sandbox.receiver.part import DemoReceiver
 from sandbox.scenes import player as scenes
+from sandbox.stack import config
+from sandbox.stack.address import address_lines
 from sandbox.supervisor import Part, Supervisor
 
 #: How uvicorn serves Fenceline, wherever it listens.
@@ -86,7 +87,7 @@ class Stack:
         }
 
     def _write_config(self) -> Path:
-        return stack_config.write_config(
+        return config.write_config(
             self.options,
             bootstrap=self.bootstrap,
             external_url=self.url.rstrip("/"),

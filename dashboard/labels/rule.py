@@ -13,6 +13,15 @@ _LABELS: Mapping[str, str] = {
     "id_explosion": "transactional id churn",
 }
 
+#: Rules whose findings the headline of their subject's page states.
+STATED_RULES = frozenset(
+    {
+        "batch_prepared", "checkpoint_unreadable", "coordinator_overdue", "group_stalled", "hanging",
+        "lso_pinned", "offsets_unstable", "open_too_long", "query_blocked", "query_failed",
+        "stuck_in_prepare",
+    }
+)  # fmt: skip
+
 
 def rule_label(name: str) -> str:
     """Return a rule's name as words; of any other name its parts, too."""

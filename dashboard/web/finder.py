@@ -40,19 +40,19 @@ def find_anything(frame: Chrome, asked: str, *, now_ms: int) -> Sequence[HitGrou
         ("Applications", _applications(frame.cluster, asked, now_ms)),
         ("Pages", _pages(frame, asked)),
     ]
-    found = (HitGroup(kind, _best(hits, asked)) for kind, hits in groups)
-    return [group for group in found if group.hits]
+    found = [HitGroup(kind, _best(hits, asked)) for kind, hits in groups]
+    # A closed incident names many things: what begins with the text is more likely meant.
+    return sorted((group for group in found if group.hits), key=lambda group: _rank(group.hits[0], asked))
 
 
 def _best(hits: Iterable[Hit], asked: str) -> Sequence[Hit]:
     """Return the first hits: whole names before beginnings, and beginnings before other parts."""
-    small = asked.casefold()
+    return sorted(hits, key=lambda hit: _rank(hit, asked))[:MOST_HITS]
 
-    def rank(hit: Hit) -> tuple[bool, bool]:
-        name = hit.name.casefold().removeprefix("#")
-        return name != small.removeprefix("#"), not name.startswith(small)
 
-    return sorted(hits, key=rank)[:MOST_HITS]
+def _rank(hit: Hit, asked: str) -> tuple[bool, bool]:
+    name, small = hit.name.casefold().removeprefix("#"), asked.casefold().removeprefix("#")
+    return name != small, not name.startswith(small)
 
 
 def _pages(frame: Chrome, asked: str) -> Iterable[Hit]:

@@ -84,7 +84,7 @@ def test_the_fields_are_in_the_zone_of_the_page(opened: Opener, zone: str, start
     expect(page.locator("[data-time-range] time").first).to_have_text("2026-11-18 02:00:00")
     # The fields show the range that is asked for, also in the other zone.
     page.locator("#time-range summary").click()
-    expect(page.locator("#range-from")).to_have_value(re.compile("^2026-11-18T02:00"))
+    expect(page.locator("#range-from")).to_have_value(re.compile("^2026-11-18 02:00"))
 
 
 @pytest.mark.parametrize(("name", "path"), CHARTS)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sandbox import address
 from sandbox.options import read_options
+from sandbox.stack import address
 from sandbox.up import SPARK_STARTS_WITHIN_S, Stack
 
 _DEMO = {"receiver", "demo", "spark"}

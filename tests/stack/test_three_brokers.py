@@ -21,7 +21,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from collectors.kafka.internal_topics import PASSING
 from sandbox.kafka import Broker
-from sandbox.stack_config import SANDBOX_OPEN_TOO_LONG_S, SANDBOX_STUCK_IN_PREPARE_S
+from sandbox.stack.config import SANDBOX_OPEN_TOO_LONG_S, SANDBOX_STUCK_IN_PREPARE_S
 from tests.deployment import Stack
 from tests.transaction_load import Load
 from tests.waiting import wait_for

@@ -5,6 +5,8 @@
   const text = document.getElementById("find-text");
   const results = document.getElementById("find-results");
 
+  let entered = false; // Enter was pressed before the results of this text came.
+
   const hits = () => [...(results?.querySelectorAll("[role=option]") ?? [])];
   const active = () => results.querySelector("[aria-selected=true]");
 
@@ -37,10 +39,17 @@
     if (event.key === "ArrowDown" || event.key === "ArrowUp") {
       event.preventDefault();
       step(event.key === "ArrowDown" ? 1 : -1);
-    } else if (event.key === "Enter" && active()) {
+    } else if (event.key === "Enter" && text.value.trim()) {
       event.preventDefault();
-      active().click();
+      // What is shown may be of an earlier text: then the first result of this one is opened when it is there.
+      if (results.dataset.of === text.value) active()?.click();
+      else entered = true;
     }
   });
-  results?.addEventListener("htmx:afterSwap", () => select(hits()[0]));
+  text?.addEventListener("input", () => (entered = false));
+  results?.addEventListener("htmx:afterSwap", ({ detail }) => {
+    results.dataset.of = new URL(detail.xhr.responseURL).searchParams.get("q");
+    select(hits()[0]);
+    if (entered && results.dataset.of === text.value) active()?.click();
+  });
 }

@@ -38,19 +38,20 @@ window.fenceline = window.fenceline || {};
     return address(query);
   };
 
-  // --- The picker: its fields are in UTC as they come, and in the zone that the page shows ------------------------
-  const fields = [...(form?.querySelectorAll("input[type=datetime-local]") ?? [])];
-  const utc = new Map(fields.map((field) => [field, Date.parse(`${field.value}Z`)]));
-  const local = (ms) => new Date(ms + fenceline.shift(ms)).toISOString().slice(0, 19);
-  const showFields = () => fields.forEach((field) => (field.value = local(utc.get(field))));
+  // --- Fields of instants: as text, so that all browsers show 24 hours; in the zone that the page shows -----------
+  const fields = [...document.querySelectorAll("input[data-zoned]")];
+  const read = (field) => Date.parse(`${field.value.trim().replace(" ", "T").replace(/Z$/, "")}Z`);
+  const utc = new Map(fields.map((field) => [field, read(field)]));
+  const local = (ms) => new Date(ms + fenceline.shift(ms)).toISOString().slice(0, 19).replace("T", " ");
+  const known = () => fields.filter((field) => !Number.isNaN(utc.get(field)));
+  const showFields = () => known().forEach((field) => (field.value = local(utc.get(field))));
 
   for (const field of fields) {
-    field.addEventListener("change", () => {
-      const shown = Date.parse(`${field.value}Z`);
-      if (!Number.isNaN(shown)) utc.set(field, shown - fenceline.shift(shown));
-    });
+    field.addEventListener("change", () => utc.set(field, read(field) - fenceline.shift(read(field))));
   }
-  form?.addEventListener("formdata", ({ formData }) => fields.forEach((field) => formData.set(field.name, iso(utc.get(field)))));
+  document.addEventListener("formdata", ({ target, formData }) => {
+    for (const field of known()) if (field.form === target) formData.set(field.name, iso(utc.get(field)));
+  });
   new MutationObserver(showFields).observe(document.documentElement, { attributeFilter: ["data-zone"] });
   showFields();
 }

@@ -101,7 +101,7 @@ def event_figure(
         hovermode="closest",
         showlegend=False,
         uirevision="kept",
-        margin={"l": 8, "r": 8, "t": 4, "b": 4 if panels else 22},
+        margin={"l": 8, "r": 30, "t": 4, "b": 4 if panels else 22},
         xaxis=time_axis(from_ms, to_ms).update(anchor="y"),
         yaxis=lane_axis(LANES[::-1]).update(domain=[bottom, 1], automargin=True),
     )

@@ -135,5 +135,5 @@ def list_parameters(values: Mapping[str, str], asked: PageRange) -> dict[str, st
 
 
 def _field_value(at_s: int) -> str:
-    """Return an instant in seconds since 1970 as the value of a datetime-local field in UTC."""
-    return datetime.fromtimestamp(at_s, UTC).replace(tzinfo=None).isoformat()
+    """Return an instant in seconds since 1970 as the value of a field in UTC: `2026-11-24 02:00:00`."""
+    return datetime.fromtimestamp(at_s, UTC).replace(tzinfo=None).isoformat(" ")

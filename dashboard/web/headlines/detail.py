@@ -8,15 +8,6 @@ from typing import NamedTuple
 from fenceline.formatting import count_noun
 from fenceline.text.sentences import Sentence
 
-#: Rules whose findings the headline of their subject's page states.
-STATED_RULES = frozenset(
-    {
-        "batch_prepared", "checkpoint_unreadable", "coordinator_overdue", "group_stalled", "hanging",
-        "lso_pinned", "offsets_unstable", "open_too_long", "query_blocked", "query_failed",
-        "stuck_in_prepare",
-    }
-)  # fmt: skip
-
 
 class DetailHeadline(NamedTuple):
     """One sentence of fact, and the sentences that explain it."""

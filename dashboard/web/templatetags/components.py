@@ -9,8 +9,6 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils.safestring import SafeString
 
-from dashboard.web.forms.tabs import Tab
-
 register = template.Library()
 #: Pages that link to each other, by the name of their routes.
 _TABS = (
@@ -29,7 +27,12 @@ _TABS = (
 def tabs(here: str) -> Mapping[str, object]:
     """Show the links between a page and those that belong to it."""
     (words,) = (words for words in _TABS if here in words)
-    return {"tabs": [Tab(name, label, reverse(name), name == here) for name, label in words.items()]}
+    return {
+        "tabs": [
+            {"name": name, "words": label, "url": reverse(name), "is_current": name == here}
+            for name, label in words.items()
+        ]
+    }
 
 
 @register.simple_block_tag

@@ -10,8 +10,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from dashboard.labels import status as status_labels
+from dashboard.labels.rule import STATED_RULES
 from dashboard.web import addresses
-from dashboard.web.headlines.detail import STATED_RULES
 from dashboard.web.templatetags.fenceline import clip
 from fenceline.engines.connect import debezium
 from fenceline.kafka import producer_identity
