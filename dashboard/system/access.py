@@ -57,6 +57,14 @@ ROLES: Mapping[str, frozenset[str]] = {
 }
 
 
+class AccessRefused(ValueError):
+    """A change of a user or token is refused; `field` names the wrong input, "" for none."""
+
+    def __init__(self, text: str, field: str = "") -> None:
+        super().__init__(text)
+        self.field = field
+
+
 @dataclass(frozen=True, slots=True)
 class Actor:
     """The name of an actor, and the channel: "page", "admin" or "api"."""
