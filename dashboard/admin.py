@@ -195,7 +195,7 @@ _show(models.AuditViolationRecord, "pipeline cluster missing duplicated since_ms
 
 @admin.register(models.Token)
 class TokenAdmin(ReadOnlyAdmin):
-    """Tokens are made and revoked by commands; whoever has Django's own permission deletes them here."""
+    """Tokens are made and revoked elsewhere; whoever has Django's own permission deletes them here."""
 
     list_display = ["name", "role", "created_at", "expires_at", "revoked_at", "last_used_at"]
     list_filter = ["role"]

@@ -16,6 +16,7 @@ urlpatterns = [
     path("fencing", former_paths.fencing),
     path("history", former_paths.history),
     path("login/", sign_in.SignIn.as_view(), name="login"),
+    path("access/welcome/<str:uidb64>/<str:token>", sign_in.SetPassword.as_view(), name="welcome"),
     path("logout/", LogoutView.as_view(), name="logout"),
     path("static/bundles/<str:name>", bundles.serve_bundle, name="bundle"),
     path("favicon.ico", bundles.serve_bundle, {"name": "icon.svg"}, name="favicon"),

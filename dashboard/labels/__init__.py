@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from dashboard.labels import action, alert, flink, query, status
+from dashboard.labels import access, action, alert, flink, query, status
 from dashboard.labels.status import StatusLabel
 
 #: The labels of states by kind, for the template filter `label`.
 LABELS: Mapping[str, Mapping[Any, StatusLabel]] = {
+    "access": access.ACCESS_STATES,
     "action": action.STATES,
     "alert": alert.ALERT_STATES,
     "decision": query.DECISION_LABELS,

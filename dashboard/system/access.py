@@ -47,14 +47,27 @@ SEND = "dashboard.add_delivery"
 CHANNELS = "dashboard.change_channel"
 #: To see changes with their authors, and sign-ins with their addresses.
 AUDIT = "dashboard.view_auditentry"
+#: To administer users and tokens. Django's `auth.change_user` would let staff make superusers in its admin.
+USERS = "dashboard.change_token"
+
+#: Why nobody may change anything where READ_ONLY is set.
+READ_ONLY = "READ_ONLY is set: this Fenceline only shows; nothing can be done or changed from here."
 
 _OPERATOR = frozenset({VIEW, *OF_ACT.values(), ASK_REPLICAS, SILENCE, SEND, INCIDENTS})
 #: The permissions of each role; an ingest token has none.
 ROLES: Mapping[str, frozenset[str]] = {
     Token.Role.VIEWER: frozenset({VIEW}),
     Token.Role.OPERATOR: _OPERATOR,
-    Token.Role.ADMIN: _OPERATOR | {FORCE, CHANNELS, AUDIT},
+    Token.Role.ADMIN: _OPERATOR | {FORCE, CHANNELS, AUDIT, USERS},
 }
+
+
+class AccessRefused(ValueError):
+    """A change of a user or token is refused; `field` names the wrong input, "" for none."""
+
+    def __init__(self, text: str, field: str = "") -> None:
+        super().__init__(text)
+        self.field = field
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +99,7 @@ def may_view(user: AbstractBaseUser | AnonymousUser) -> bool:
 def no_role(user: AbstractBaseUser | AnonymousUser) -> str:
     """Explain why a signed-in user sees nothing."""
     roles = ", ".join(ROLES)
-    return f"{user} has no role: an admin adds one of the groups {roles} to this user in Django's admin."
+    return f"{user} has no role: an admin gives this user one of the roles {roles} under Users and access."
 
 
 def permission_refusal(actor: Actor, permission: str) -> str:
@@ -95,7 +108,7 @@ def permission_refusal(actor: Actor, permission: str) -> str:
     READ_ONLY forbids every act by page and API, those on alerting as well.
     """
     if settings.READ_ONLY:
-        return "READ_ONLY is set: this Fenceline only shows; nothing can be done or changed from here."
+        return READ_ONLY
     return missing_role(actor, permission)
 
 

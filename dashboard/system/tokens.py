@@ -1,21 +1,29 @@
-"""Tokens of the API: created by `manage.py create_token`, kept as digests."""
+"""Tokens of the API: created and revoked by page or command, kept as digests."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from datetime import datetime, timedelta
+import re
+import secrets
+from datetime import UTC, datetime, timedelta
 
-from django.db import DatabaseError
+from django.db import DatabaseError, IntegrityError, transaction
 from django.http import HttpRequest
 from django.utils import timezone
 
 from dashboard.models import Token
 from dashboard.runtime.database_errors import is_locked, log_line
-from dashboard.runtime.write_transactions import unwaiting_transaction
+from dashboard.runtime.write_transactions import lock_row, unwaiting_transaction
+from dashboard.system import audit
+from dashboard.system.access import AccessRefused
+from dashboard.system.audit import AuditedSubject, Event
 
 #: `last_used_at` is written again only after this time: reading with a token costs no write.
 _USE_NOTED_EVERY = timedelta(minutes=1)
+LONGEST_NAME = 64
+_UNITS = {"min": "minutes", "h": "hours", "d": "days"}
+_DURATION = re.compile(r"(\d{1,6})(min|h|d)", re.ASCII)
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +35,40 @@ class TokenRefused(Exception):
 def token_digest(token: str) -> str:
     """Return the stored digest of a token: its SHA-256, in hexadecimal."""
     return hashlib.sha256(token.encode()).hexdigest()
+
+
+def create_token(name: str, role: str, expires: str = "") -> str:
+    """Create a token and return it, once; it never expires for "". Raises `AccessRefused`."""
+    if not 1 <= len(name) <= LONGEST_NAME or not name.strip() or not name.isprintable():
+        raise AccessRefused(
+            f"The name is to have 1 to {LONGEST_NAME} printable characters: choose another name.", "name"
+        )
+    if role not in Token.Role.values:
+        raise AccessRefused(f"No such role: choose one of {', '.join(Token.Role.values)}.", "role")
+    expires_at = _expiry(expires, timezone.now()) if expires else None
+    token = secrets.token_urlsafe(32)
+    try:
+        with transaction.atomic():
+            Token.objects.create(name=name, role=role, digest=token_digest(token), expires_at=expires_at)
+    except IntegrityError as error:
+        raise AccessRefused(f"A token named '{name}' exists; choose another name.", "name") from error
+    return token
+
+
+def revoke_token(name: str) -> bool:
+    """Revoke a token and record it; False where none of this name may be used.
+
+    The row stays, so that whoever sends the token is given the reason.
+    """
+    with transaction.atomic():
+        row, now = lock_row(Token.objects.filter(name=name, revoked_at=None)), timezone.now()
+        if row is None:
+            return False
+        Token.objects.filter(pk=row.pk).update(revoked_at=now)
+        audit.record_change(
+            Event.TOKEN_REVOKED, AuditedSubject("token", row.pk, name), {"revoked_at": (None, now)}
+        )
+        return True
 
 
 def bearer_token(request: HttpRequest) -> Token:
@@ -60,6 +102,27 @@ def _note_use(row: Token, now: datetime) -> None:
         if is_locked(error):
             return
         log.warning("the last use of the token %s is not kept: %s", row.name, log_line(error))
+
+
+def _expiry(text: str, now: datetime) -> datetime:
+    """Return the instant that a duration or a date names; raises `AccessRefused` for none, or a past one."""
+    try:
+        ends = _instant(text.strip(), now)
+    except (ValueError, OverflowError):
+        ends = None
+    if ends is None or ends <= now:
+        raise AccessRefused(
+            f"{text[:40]!r} names no instant in the future: give 45min, 12h, 90d, or a date as 2027-01-31.",
+            "expires",
+        )
+    return ends
+
+
+def _instant(text: str, now: datetime) -> datetime:
+    if match := _DURATION.fullmatch(text):
+        return now + timedelta(**{_UNITS[match[2]]: int(match[1])})
+    moment = datetime.fromisoformat(text)
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _minute(moment: datetime) -> str:

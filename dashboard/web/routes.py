@@ -41,6 +41,8 @@ class PageRoute:
     #: In the sidebar: the key after `g`, and the heading above it.
     key: str = ""
     heading: str = ""
+    #: The permission of `dashboard.system.access` without which the sidebar leaves it out; "" for all roles.
+    permission: str = ""
     #: The noun whose collectors it depends on (`collector_names`); "" for that of its parent.
     shows: str = ""
     #: The subject of its list's text filter; "" without one.

@@ -19,7 +19,7 @@ PAGES = {
         "/scenes", "/events?last=24h", "/transactions/prod/inventory-sync-stuck-3",
     ),
     "queries": ("/queries", "/flink-jobs", f"/flink-jobs/prod/{FLINK_IDENT}"),
-    "alerts": ("/alerts", "/channels", "/deliveries", "/silences"),
+    "alerts": ("/alerts", "/channels", "/deliveries", "/silences", "/access"),
     "acting": ("/actions", "/audit", "/events"),
 }  # fmt: skip
 #: Of each table of the page: of each column its header and the class that names it; of each row the same,

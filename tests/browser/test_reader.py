@@ -16,6 +16,10 @@ PAGES = {
     "system": "/system",
     "scenes": "/scenes",
     "sign-in": "/login/",
+    "users": "/access",
+    "a user": "/access/1",
+    "new user": "/access/new",
+    "tokens": "/access/tokens",
 }
 FURTHER = {
     "complete": "/transactions/prod/orders-gateway-0",
@@ -23,7 +27,11 @@ FURTHER = {
     "transitions": "/events?last=24h&source=transition&unfolded=true",
     "events, no match": "/events?kind=rotation&confidence=ambiguous&q=nothing-like-it&last=1h&before=x",
 }
-UNKNOWN = {"unknown id": "/transactions/prod/never-seen", "not found": "/nowhere"}
+UNKNOWN = {
+    "unknown id": "/transactions/prod/never-seen",
+    "not found": "/nowhere",
+    "no link": "/access/welcome/MQ/never",
+}
 
 
 def there(pages: dict[str, str], kind: str) -> dict[str, str]:

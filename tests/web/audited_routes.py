@@ -23,6 +23,8 @@ class AuditedWrite:
     body: Mapping[str, Any] = field(default_factory=dict)
     #: Columns of the channel before.
     channel: Mapping[str, Any] = field(default_factory=dict)
+    #: Columns of the user before.
+    user: Mapping[str, Any] = field(default_factory=dict)
 
 
 _URL = "http://127.0.0.1:9/hook"
@@ -59,6 +61,13 @@ AUDITED_WRITES: Mapping[tuple[str, str], AuditedWrite] = {
     ("POST", "/scenes/play"): AuditedWrite(Event.SCENE_PLAYED, {"scene": "zombie"}),
     ("POST", "/api/v1/silences"): AuditedWrite(Event.SILENCE_CREATED, _SILENCE | {"duration_s": 60}),
     ("DELETE", "/api/v1/silences/{silence}"): AuditedWrite(Event.SILENCE_ENDED),
+    ("POST", "/access/add"): AuditedWrite(Event.USER_CREATED, {"username": "linus", "role": "viewer"}),
+    ("POST", "/access/{user}/role"): AuditedWrite(Event.USER_CHANGED, {"role": "operator"}),
+    ("POST", "/access/{user}/disable"): AuditedWrite(Event.USER_CHANGED),
+    ("POST", "/access/{user}/enable"): AuditedWrite(Event.USER_CHANGED, user={"is_active": False}),
+    ("POST", "/access/{user}/link"): AuditedWrite(Event.PASSWORD_CHANGED),
+    ("POST", "/access/tokens/add"): AuditedWrite(Event.TOKEN_CREATED, {"name": "new", "role": "viewer"}),
+    ("POST", "/access/tokens/revoke"): AuditedWrite(Event.TOKEN_REVOKED, {"name": "old"}),
 }
 _ACTION = "its own row is the audit entry: Action"
 _DELIVERY = "changes no setting: the delivery is kept"
@@ -74,6 +83,7 @@ EXCEPTED: Mapping[tuple[str, str], str] = {
     ("POST", "/api/v1/deliveries/{delivery}/again"): _DELIVERY,
     ("POST", "/partitions/prod/payments/0/replicas"): "asks replicas, changes nothing",
     ("POST", "/ingest/v1/progress"): "a listener's observations, nobody's setting",
+    ("POST", "/access/welcome/MQ/never"): "a link is needed: tests/web/test_access.py",
     ("POST", "/login/"): "a sign-in: tests/web/test_sign_in_rows.py",
 }
 #: What a superuser may do in Django's admin, by model: (add, change, delete).

@@ -42,6 +42,8 @@ OPERATE = Permission((SIGN_IN, FORBIDDEN, FORBIDDEN, IN, IN, *_STRANGERS), _NOBO
 ADMINISTER = Permission((SIGN_IN, FORBIDDEN, FORBIDDEN, FORBIDDEN, IN, *_STRANGERS), _NOBODY)
 #: A page for admins alone, to look at.
 AUDIT = Permission((SIGN_IN, *(FORBIDDEN,) * 3, IN, *_STRANGERS))
+#: A page without a session, which READ_ONLY closes.
+WELCOME = Permission((IN,) * 9, (FORBIDDEN,) * 9)
 #: The API: looking, and the same two.
 API_READ = Permission((UNKNOWN, FORBIDDEN, IN, IN, IN, IN, IN, IN, UNKNOWN))
 _NO_TOKEN = (UNKNOWN, *(FORBIDDEN,) * 7, UNKNOWN)
@@ -146,7 +148,22 @@ ROUTE_PERMISSIONS = (
     RoutePermission("GET", "/silences/new", OPERATE),
     RoutePermission("POST", "/silences/make", OPERATE, _SILENCE),
     RoutePermission("POST", "/silences/{silence}/end", OPERATE),
+    # Users and tokens.
+    RoutePermission("GET", "/access", AUDIT),
+    RoutePermission("GET", "/access/new", ADMINISTER),
+    RoutePermission("POST", "/access/add", ADMINISTER, {"username": "linus", "role": "viewer"}),
+    RoutePermission("GET", "/access/{user}", AUDIT),
+    RoutePermission("POST", "/access/{user}/role", ADMINISTER, {"role": "operator"}),
+    RoutePermission("POST", "/access/{user}/enable", ADMINISTER),
+    RoutePermission("POST", "/access/{user}/disable", ADMINISTER),
+    RoutePermission("POST", "/access/{user}/link", ADMINISTER),
+    RoutePermission("GET", "/access/tokens", AUDIT),
+    RoutePermission("GET", "/access/tokens/new", ADMINISTER),
+    RoutePermission("POST", "/access/tokens/add", ADMINISTER, {"name": "new", "role": "viewer"}),
+    RoutePermission("POST", "/access/tokens/revoke", ADMINISTER, {"name": "ci-ingest"}),
     # Without a role.
+    RoutePermission("GET", "/access/welcome/MQ/never", WELCOME, there=False),
+    RoutePermission("POST", "/access/welcome/MQ/never", WELCOME, there=False),
     RoutePermission("GET", "/login/", OPEN),
     RoutePermission("POST", "/login/", OPEN, {"username": "nobody", "password": "wrong"}),
     RoutePermission("GET", "/static/bundles/app.css", OPEN),

@@ -80,20 +80,25 @@ def test_a_door_leaves_one_row(method: str, path: str) -> None:
     channel = factories.channel(url="http://127.0.0.1:9/services/T0/a-token-that-is-secret")
     silence, incident = factories.silence(), factories.incident(factories.cluster())
     Channel.objects.update(**write.channel)
+    grace = User.objects.create_user("grace", password=PASSWORD, **write.user)
+    roles.give_role(grace, "viewer")
+    Token.objects.create(name="old", role="viewer", digest=token_digest("old"))
     client, actor, via = by_admin(path)
     forget()
     kind = {"content_type": "application/json"} if via == "api" else {}
-    where = path.format(channel=channel.pk, silence=silence.pk, incident=incident.pk)
+    where = path.format(channel=channel.pk, silence=silence.pk, incident=incident.pk, user=grace.pk)
     answer = getattr(client, method.lower())(where, dict(write.body), **kind)
     assert answer.status_code < 400, answer.content
     row = only()
     assert (row.event, row.actor, row.via, row.address) == (write.event, actor, via, HERE)
-    assert row.subject_kind == write.event.partition(".")[0]
+    assert row.subject_kind == write.event.partition(".")[0].replace("password", "user")
     assert row.subject_name
     said = json.dumps(row.changes)
     secrets = Channel.objects.values_list("secret", "old_secret")
     assert not [each for pair in secrets for each in pair if each and each in said]
     assert "a-token-that-is-secret" not in said
+    kept = (*User.objects.values_list("password", flat=True), *Token.objects.values_list("digest", flat=True))
+    assert not [each for each in kept if each and each in said]
 
 
 def test_no_model_of_the_admin_is_forgotten(root: Client) -> None:

@@ -32,6 +32,8 @@ from tests.web.roles import page_html, row_ids
 pytestmark = pytest.mark.django_db
 
 LISTS: dict[str, type[list_forms.ListQuery]] = {
+    "access": list_forms.NumberedList,
+    "access/tokens": list_forms.NumberedList,
     "actions": ActionListQuery,
     "alerts": AlertListQuery,
     "audit": AuditListQuery,

@@ -48,7 +48,7 @@ def test_the_entries_stand_below_their_headings(admin: Client, prod: Cluster) ->
     known = [each for each in words if each != "Pipelines"]
     assert known == [
         "Incidents", "MONITOR", "Transactions", "Partitions", "Consumer groups", "Spark queries", "Events",
-        "RESPOND", "Actions", "Alerts", "ADMIN", "Reports", "System",
+        "RESPOND", "Actions", "Alerts", "ADMIN", "Reports", "Users and access", "System",
     ]  # fmt: skip
 
 
@@ -82,6 +82,8 @@ def test_each_entry_has_a_key_of_its_own_that_the_sheet_names(admin: Client, pro
         ("/rules", "alerts"),
         ("/rules/open_too_long", "alerts"),
         ("/reports", "reports"),
+        ("/access/new", "access"),
+        ("/access/tokens", "access"),
         ("/system", "system"),
     ],
 )
@@ -101,7 +103,9 @@ def test_every_page_has_one_current_entry(admin: Client, prod: Cluster, url: str
         ("/queries", ("/flink-jobs",)),
         ("/flink-jobs", ("/queries",)),
         ("/recoveries", ("/events",)),
-        ("/system", ("/rules",)),
+        ("/access", ("/access/tokens", "/access/new")),
+        ("/access/tokens", ("/access", "/access/tokens/new")),
+        ("/system", ("/rules", "/access", "/audit")),
     ],
 )
 def test_pages_without_an_entry_are_reached_from_another(
@@ -119,6 +123,13 @@ def test_users_and_tokens_are_reached_from_system_by_who_may_see_them(admin: Cli
     for url in addresses:
         assert f'href="{url}"' in text
         assert admin.get(url).status_code == 200
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator"])
+def test_whoever_may_not_administer_users_is_shown_no_way_there(prod: Cluster, role: str) -> None:
+    client = roles.client_with_role(role)
+    assert 'href="/access' not in read(client, "/system")
+    assert 'href="/access' not in read(client, "/find?q=users")
 
 
 def test_another_cluster_is_chosen_on_the_list_of_what_a_page_is_about(admin: Client, prod: Cluster) -> None:

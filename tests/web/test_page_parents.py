@@ -9,7 +9,7 @@ from dashboard.api.routers.exports import LISTS
 from dashboard.urls import urlpatterns
 from dashboard.web.routes import ROUTES
 from sandbox.scenes.player import ScenePlayer
-from tests.web import factories
+from tests.web import factories, roles
 from tests.web.route_permissions import ADMINISTER, AUDIT, OPERATE, PAGE, ROUTE_PERMISSIONS
 
 pytestmark = pytest.mark.django_db
@@ -36,7 +36,8 @@ WITHOUT_PLACE = {
     "delivery-again", "favicon", "find", "healthz", "incident-acknowledge", "incident-html",
     "incident-markdown", "incident-note", "incident-offsets", "ingest", "login", "logout",
     "metrics", "pipeline-proof", "readyz", "scene-play", "silence-end", "silence-make",
-    "silence-preview", "timeline",
+    "silence-preview", "timeline", "token-add", "token-revoke", "user-add", "user-disable",
+    "user-enable", "user-link", "user-role", "welcome",
 }  # fmt: skip
 PARENTS = sorted({parent for path in page_paths() for parent in parents(path)})
 
@@ -60,7 +61,8 @@ def test_every_list_with_downloads_is_a_list_of_the_api() -> None:
     assert {name for name, route in ROUTES.items() if route.has_files} <= LISTS.keys()
 
 
-def test_a_parent_of_a_page_is_a_page(page: Client, sandbox: ScenePlayer) -> None:
+def test_a_parent_of_a_page_is_a_page(sandbox: ScenePlayer) -> None:
+    page = roles.client_with_role("admin")
     prod = factories.cluster()
     factories.tail_collectors(prod)
     factories.partition_collectors(prod)

@@ -28,7 +28,7 @@ LISTS = (
     "/", "/incidents", "/pipelines", "/transactions", "/partitions", "/groups", "/queries", "/flink-jobs",
     "/events",
     "/recoveries", "/actions", "/audit", "/alerts", "/channels", "/deliveries", "/silences", "/rules",
-    "/reports", "/system", "/scenes",
+    "/reports", "/access", "/access/tokens", "/system", "/scenes",
 )  # fmt: skip
 #: Pages of what is known as of now: an example of each in `ROUTES` with a note.
 NOW_ONLY = {
@@ -48,6 +48,7 @@ NOW_ONLY = {
     "silences": "/silences",
     "rules": "/rules",
     "rule": "/rules/open_too_long",
+    "access": "/access",
 }
 
 

@@ -88,6 +88,7 @@ def rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[Mapping[str,
             "channel": channel.pk,
             "delivery": factories.delivery(channel, "failed").pk,
             "silence": factories.silence().pk,
+            "user": User.objects.create_user("grace").pk,
         }
         transaction.set_rollback(True)
 

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import secrets
 from argparse import ArgumentParser
-from datetime import UTC, datetime, timedelta
 
 from django.core.management.base import BaseCommand, CommandError
-from django.db import IntegrityError
-from django.utils import timezone
 
 from dashboard.models import Token
-from dashboard.system.tokens import token_digest
-
-_LONGEST_NAME = 64
-_UNITS = {"min": "minutes", "h": "hours", "d": "days"}
-_DURATION = re.compile(r"(\d{1,6})(min|h|d)", re.ASCII)
+from dashboard.system import tokens
+from dashboard.system.access import AccessRefused
 
 
 class Command(BaseCommand):
@@ -38,35 +30,10 @@ class Command(BaseCommand):
         self, *args: object, name: str, role: str, expires: str | None = None, **options: object
     ) -> None:
         """Make the token; raises CommandError for a name that is taken or cannot be kept, and for no end."""
-        if not 1 <= len(name) <= _LONGEST_NAME or not name.strip() or not name.isprintable():
-            raise CommandError(
-                f"The name is to have 1 to {_LONGEST_NAME} printable characters: choose another name."
-            )
-        expires_at = None if expires is None else _expiry(expires, timezone.now())
-        token = secrets.token_urlsafe(32)
         try:
-            Token.objects.create(name=name, role=role, digest=token_digest(token), expires_at=expires_at)
-        except IntegrityError as error:
-            raise CommandError(f"A token named '{name}' exists; choose another name.") from error
+            # An empty WHEN is a mistake, as a variable that is not set.
+            token = tokens.create_token(name, role, "" if expires is None else expires or " ")
+        except AccessRefused as error:
+            option = "--expires " if error.field == "expires" else ""
+            raise CommandError(f"{option}{error}") from error
         self.stdout.write(token)
-
-
-def _expiry(text: str, now: datetime) -> datetime:
-    """Return the instant that a duration or a date names; raises CommandError for none, or a past one."""
-    try:
-        ends = _instant(text.strip(), now)
-    except (ValueError, OverflowError):
-        ends = None
-    if ends is None or ends <= now:
-        raise CommandError(
-            f"--expires {text[:40]!r} names no instant in the future: "
-            "give 45min, 12h, 90d, or a date as 2027-01-31."
-        )
-    return ends
-
-
-def _instant(text: str, now: datetime) -> datetime:
-    if match := _DURATION.fullmatch(text):
-        return now + timedelta(**{_UNITS[match[2]]: int(match[1])})
-    moment = datetime.fromisoformat(text)
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

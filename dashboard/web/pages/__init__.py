@@ -25,6 +25,7 @@ from dashboard.web.pages import (
     scenes,
     system,
     transactions,
+    users,
 )
 from dashboard.web.pages.alerting import alerts, channels, deliveries, rules, silences
 from dashboard.web.rendering import View, signed_in
@@ -50,6 +51,7 @@ _PAGES = (
     silences,
     rules,
     reports,
+    users,
     system,
     scenes,
     find,

@@ -1,21 +1,33 @@
-"""The sign-in page, also for the admin; a locked sign-in is told for how long and what to do."""
+"""The sign-in page, also for the admin; a locked sign-in is told for how long and what to do.
+
+A link of "Users and access" leads to the page that sets a password.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
-from django.contrib.auth.forms import AuthenticationForm
-from django.contrib.auth.views import LoginView, redirect_to_login
-from django.http import HttpRequest, HttpResponse
+from django.conf import settings
+from django.contrib.auth.forms import AuthenticationForm, SetPasswordForm
+from django.contrib.auth.models import User
+from django.contrib.auth.views import (
+    INTERNAL_RESET_SESSION_TOKEN,
+    LoginView,
+    PasswordResetConfirmView,
+    redirect_to_login,
+)
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import render
-from django.urls import reverse
+from django.urls import reverse, reverse_lazy
 from django.utils import timezone
 
-from dashboard.system import sign_in_limits
+from dashboard.system import access, sign_in_limits, users
 from dashboard.system.client_address import client_address
 from dashboard.system.sign_in_limits import Lock
+from dashboard.web.errors import forbidden_page
 from fenceline.formatting import count_noun
 
 _BUSY_S = 5
@@ -40,6 +52,44 @@ class SignIn(LoginView):
         context = super().get_context_data(**kwargs)
         asked_admin = context["next"].startswith(reverse("admin:index"))
         return context | {"not_allowed": asked_admin and self.request.user.is_authenticated}
+
+
+class SetPassword(PasswordResetConfirmView):
+    """Set a password by a link, once; a used, expired or wrong link, or that of a disabled user, is 404."""
+
+    template_name = "sign_in/set_password.html"
+    success_url = reverse_lazy("login")
+    http_method_names = ["get", "head", "post"]
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        """Refuse other methods, and all with READ_ONLY."""
+        if (request.method or "").lower() not in self.http_method_names:
+            return self.http_method_not_allowed(request)
+        if settings.READ_ONLY:
+            return forbidden_page(request, access.READ_ONLY)
+        return super().dispatch(request, *args, **kwargs)
+
+    def get_user(self, uidb64: str) -> User | None:
+        """Return the user of a link, None for one who is disabled."""
+        user = super().get_user(uidb64)
+        return user if user is not None and user.is_active else None
+
+    def form_valid(self, form: SetPasswordForm[User]) -> HttpResponse:
+        """Set the password; of two answers to one link at once, one is refused."""
+        token, password = (
+            self.request.session.pop(INTERNAL_RESET_SESSION_TOKEN),
+            form.cleaned_data["new_password1"],
+        )
+        may = partial(self.token_generator.check_token, token=token)
+        self.validlink = users.set_password(form.user.pk, password, still_may=may)
+        if self.validlink:
+            return HttpResponseRedirect(self.get_success_url())
+        return self.render_to_response(self.get_context_data())
+
+    def render_to_response(self, context: dict[str, Any], **kwargs: Any) -> HttpResponse:
+        """Answer 404 for a link that is not valid, 422 for a refused password."""
+        status = 404 if not self.validlink else 422 if context["form"].errors else 200
+        return super().render_to_response(context, status=status, **kwargs)
 
 
 def admin_sign_in(request: HttpRequest) -> HttpResponse:

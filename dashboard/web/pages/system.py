@@ -101,6 +101,7 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
         "gaps": [*visibility.noun_visibility(frame.cluster).gaps, *_closed(frame.cluster)],
         "versions": component_versions(),
         "is_staff": bool(getattr(request.user, "is_staff", False)),
+        "may_manage": not access.missing_role(action_buttons.request_actor(request), access.USERS),
         "may_audit": not access.missing_role(action_buttons.request_actor(request), access.AUDIT),
     }
 

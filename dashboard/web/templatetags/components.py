@@ -20,6 +20,7 @@ _TABS = (
         "rules": "Rules",
     },
     {"actions": "Actions", "audit": "Changes and sign-ins"},
+    {"access": "Users", "tokens": "API tokens"},
 )
 
 
