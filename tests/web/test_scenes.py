@@ -6,6 +6,7 @@ The sandbox's own part makes and reads the files that the page goes by; nothing 
 from __future__ import annotations
 
 import json
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -14,8 +15,8 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from dashboard.models import AuditEntry
-from dashboard.system import scenes
+from dashboard.models import AuditEntry, Cluster, Incident
+from dashboard.system import scenes, tour
 from sandbox.scenes.catalogue import SCENES
 from sandbox.scenes.player import ScenePlayer
 from tests.web import factories, roles
@@ -204,3 +205,35 @@ def test_the_open_page_is_fetched_anew_as_soon_as_a_run_moves(
     assert operator.get("/scenes", headers=again).status_code == 304
     board(player, data, state="playing")
     assert operator.get("/scenes", headers=again).status_code == 200
+
+
+def test_each_step_of_the_tour_is_done_once_its_trace_is_there(
+    operator: Client, data: Path, player: ScenePlayer
+) -> None:
+    def steps() -> str:
+        return "".join(re.findall(r'data-done="(y|n)', page_html(operator, "/scenes")))
+
+    now, cluster = factories.now_ms(), Cluster.objects.get()
+    run = {"scene": tour.SCENE, "by": "demo", "state": "done", "started_ms": now - 60_000, "ended_ms": now}
+    board = json.loads((data / "scenes.json").read_text())
+
+    def write(**fields: object) -> None:
+        runs = [run | {"lines": [], "error": ""} | fields]
+        (data / "scenes.json").write_text(json.dumps(board | {"runs": runs}))
+
+    write()
+    assert steps() == "nnnnn", "nobody asked for it"
+    write(by="ada")
+    assert steps() == "ynnnn"
+    named = {"subject": "transaction:demo-abandoned", "rule": "open_too_long"}
+    factories.incident(cluster, opened_ms=now - 90_000, closed_ms=now - 80_000, **named)
+    assert steps() == "ynnnn", "that one is of an earlier run"
+    row = factories.incident(cluster, opened_ms=now - 50_000, **named)
+    operator.post(f"/incidents/{row.pk}/acknowledge")
+    assert steps() == "yynnn"
+    factories.executed_action(factories.plan(factories.fence_subject("demo-abandoned")))
+    assert steps() == "yyynn"
+    Incident.objects.filter(pk=row.pk).update(closed_ms=now)
+    assert steps() == "yyyyn"
+    operator.post(f"/incidents/{row.pk}/notes", {"text": "its host was replaced"})
+    assert steps() == "yyyyy"

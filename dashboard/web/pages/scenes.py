@@ -8,7 +8,7 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
-from dashboard.system import access, scenes
+from dashboard.system import access, scenes, tour
 from dashboard.system.access import actor_of
 from dashboard.system.scenes import SceneBoard
 from dashboard.web.errors import error_note, flash_refusal, forbidden_page
@@ -52,6 +52,8 @@ def _list(request: HttpRequest, board: SceneBoard, problem: str) -> Mapping[str,
         "earlier": board.runs[1:],
         "cannot_play": access.permission_refusal(actor_of(request, "page"), access.SCENES),
         "problem": problem,
+        "tour": tour.tour_progress(board),
+        "tour_scene": tour.SCENE,
     }
 
 
