@@ -18,7 +18,7 @@ from itertools import product
 from django.db.models import CharField, Count, F, Func, Q, QuerySet
 
 from dashboard.history.buckets import Bucket
-from dashboard.models import Cluster, Recent, Tally, Transaction, TransitionRecord
+from dashboard.models import Cluster, Recent, Tally, TransitionRecord
 from dashboard.transactions import attributions
 from dashboard.transactions.sql import transition_of as transition_of
 from fenceline.facts import Transition, TransitionKind
@@ -183,6 +183,19 @@ def transition_buckets(
     return _row(starts, counted)
 
 
+def duration_buckets(
+    cluster: str, *, since_ms: int, until_ms: int, step_s: int, application: str
+) -> Sequence[Histogram]:
+    """Return how long an application's commits were open, in the steps of `transition_buckets`."""
+    starts = _starts(since_ms, until_ms, step_s)
+    span_s = HOUR_S if step_s % HOUR_S == 0 else MINUTE_S
+    rows = _tallies(cluster, span_s, starts[0], until_ms).filter(application=application)
+    opened: dict[int, list[Histogram]] = {start_ms: [] for start_ms in starts}
+    for start_ms, open_times in rows.values_list("start_ms", "open_times").iterator():
+        opened[start_ms - start_ms % starts.step].append(histograms.unpack_histogram(open_times))
+    return [histograms.merge_histograms(step) for step in opened.values()]
+
+
 def by_application(wanted: HistoryCriteria, *, until_ms: int, step_s: int, most: int) -> ByApplication:
     """Return the notable transitions of the applications that have the most, before `until_ms`."""
     candidates, floors = [], []
@@ -237,23 +250,6 @@ def application_figures(
         figure.open_times = histograms.merge_histograms(opened[application])
         figure.marker_times = histograms.merge_histograms(marked[application])
     return histories
-
-
-def application_names(cluster: str, *, after: str, limit: int) -> Sequence[str]:
-    """Return the names of the next applications of a cluster's ids, in order.
-
-    Each is found by one step into the index: reading all ids for their few names would take seconds.
-    """
-    rows = Transaction.objects.filter(cluster__name=cluster, cluster__configured=True)
-    names: list[str] = []
-    while len(names) < limit:
-        following = rows.filter(application__gt=after).order_by("application")
-        name = following.values_list("application", flat=True).first()
-        if name is None:
-            break
-        names.append(name)
-        after = name
-    return names
 
 
 def forgotten_transaction(cluster: str, name: str) -> TransactionHistory | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dashboard.labels.setting import setting_labels
 from fenceline.formatting import count_noun, error_line, format_clock, format_duration, shorten
 
 
@@ -56,3 +57,20 @@ def test_an_error_is_one_line_of_bounded_length() -> None:
 def test_a_long_name_is_cut_in_its_middle(name: str, most: int, short: str) -> None:
     assert shorten(name, most) == short
     assert len(short) <= most
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "label"),
+    [
+        ("open_too_long_s", 60.0, ("open too long", "1 min")),
+        ("minutes_d", 7.0, ("minutes", "7 d")),
+        ("reconcile_every_s", 0.0, ("reconcile every", "never")),
+        ("abort_percent", 20.0, ("abort", "20 %")),
+        ("batch_slow_factor", 5.0, ("batch slow", "5 times as long as usual")),
+        ("blocked_records", 10_000.0, ("blocked records", "10,000")),
+    ],
+)
+def test_numbers_of_the_configuration_have_words_and_units(
+    name: str, value: float, label: tuple[str, str]
+) -> None:
+    assert setting_labels({name: value}) == [(name, *label)]

@@ -13,9 +13,10 @@ import pytest
 from django.test import Client
 
 from dashboard.history import event_lanes
-from dashboard.models import Batch, Cluster, FindingRecord
+from dashboard.models import Batch, Cluster, FindingRecord, Tally
 from dashboard.streaming import batches as streaming_batches
 from fenceline.history.time_range import TimeRange
+from fenceline.series.histograms import bucket_of, pack_histogram
 from fenceline.series.points import GROUP, PARTITION
 from tests.web import factories, series
 from tests.web.series import HOUR_MS, MINUTE_MS
@@ -264,3 +265,18 @@ def test_a_query_s_charts_follow_the_range(page: Client, prod: Cluster) -> None:
     past = {"from": iso(now - 9 * HOUR_MS), "to": iso(now - 8 * HOUR_MS)}
     before = read(page, url, tab="charts", **past)
     assert "No batch to show in this range" in before
+
+
+def test_the_events_of_an_application_have_its_ends_and_durations(page: Client, prod: Cluster) -> None:
+    start_ms = factories.now_ms() // 60_000 * 60_000 - 120_000
+    for application, count in (("billing", 40), ("other", 7)):
+        Tally.objects.create(
+            cluster=prod, application=application, span_s=60, start_ms=start_ms, shard=0,
+            counts=json.dumps({"commit": count, "timeout": 2}), marker_times="{}",
+            open_times=pack_histogram({bucket_of(500): count}),
+        )  # fmt: skip
+    drawn = figure(read(page, "/events", last="1h", application="billing"), "ends-chart")
+    sums = {trace["name"]: sum(value or 0 for value in trace["y"]) for trace in drawn["data"]}
+    assert (sums["commits"], sums["aborts"]) == (40, 2)
+    assert sums["p50"] == pytest.approx(0.5, rel=0.07)
+    assert "ends-chart" not in read(page, "/events", last="1h")

@@ -15,6 +15,7 @@ from dashboard.api.common_schemas import Durations
 from dashboard.history import queries as history_queries
 from dashboard.runtime import visibility
 from dashboard.transactions import queries as ids
+from dashboard.transactions import queries as transaction_queries
 
 router = Router(tags=["applications"])
 
@@ -70,7 +71,7 @@ def _names(wanted: ApplicationFilters, most: int) -> Sequence[tuple[str, str]]:
         if cluster.name < str(at[0]) or (wanted.cluster and cluster.name != wanted.cluster):
             continue
         after = str(at[1]) if cluster.name == at[0] else ""
-        known = history_queries.application_names(cluster.name, after=after, limit=most - len(names))
+        known = transaction_queries.application_names(cluster.name, after=after, limit=most - len(names))
         names += [(cluster.name, name) for name in known]
     return names
 

@@ -22,6 +22,7 @@ from dashboard.labels.status import StatusLabel
 from dashboard.labels.transition import KIND_LABELS, NOTABLE, kind_words
 from dashboard.runtime.collector_names import EVERYTHING
 from dashboard.web import addresses, page_context
+from dashboard.web.charts import application_figure
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
 from dashboard.web.forms.chips import ChipRow, Filters, marked_labels, plain_labels
@@ -36,11 +37,14 @@ from fenceline.facts import ABORTS, Confidence, TransitionKind
 from fenceline.formatting import count_noun, list_names
 from fenceline.history.time_range import TimeRange
 from fenceline.history.timeline import EventPlace, EventSource, TimelineEvent
+from fenceline.series.histograms import merge_histograms, quantile
 from fenceline.text.sentences import Instant, Sentence
 
 _ROWS = 50
 #: Maximum events in the lanes.
 _MARKS = 60
+#: Maximum steps of an application's charts.
+_CHART_STEPS = 90
 #: Maximum kinds of transitions in the headline.
 _KINDS_NAMED = 4
 #: A live range moves with the clock in steps of this length.
@@ -132,6 +136,29 @@ def event_list(request: HttpRequest, wanted: EventListQuery) -> Mapping[str, Any
         "headline": _headline(frame, sums["kinds"], len(lines), more=events.next is not None),
         "gaps": event_queries.gaps_within(frame.cluster, shown),
         "cut": _cut(shown, now_ms(request)),
+        **(_charts(wanted, shown) if wanted.application else {}),
+    }
+
+
+def _charts(wanted: EventListQuery, shown: TimeRange) -> Mapping[str, Any]:
+    """Return how the transactions of one application ended, and how long its commits took, as charts."""
+    steps: Mapping[str, Any] = {
+        "since_ms": shown.from_ms,
+        "until_ms": shown.to_ms,
+        "step_s": step_seconds(shown, _CHART_STEPS),
+        "application": wanted.application,
+    }
+    buckets = history_queries.transition_buckets(wanted.cluster, **steps)
+    durations = history_queries.duration_buckets(wanted.cluster, **steps)
+    whole = merge_histograms(durations)
+    ends = [sum(bucket.count_of(kinds) for bucket in buckets) for kinds in ([TransitionKind.COMMIT], ABORTS)]
+    if not sum(ends):
+        return {}
+    return {
+        "ends": application_figure.ends_figure(buckets, durations),
+        "ends_words": f"{count_noun(ends[0], 'commit')}, {count_noun(ends[1], 'abort')}.",
+        "histogram": application_figure.duration_histogram(whole) if whole else None,
+        "quantiles": [(f"p{share}", quantile(whole, share / 100)) for share in (50, 95, 99)],
     }
 
 

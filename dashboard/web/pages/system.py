@@ -15,6 +15,7 @@ from django.conf import settings
 from django.db import connection
 from django.http import HttpRequest, HttpResponse
 
+from dashboard.labels.setting import setting_labels
 from dashboard.models import Collector, GapRecord, Position
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import CHECKPOINTS, RECONCILE
@@ -93,8 +94,8 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
             (name, shown[name].redacted_properties() if name in shown else None) for name in names
         ],
         "config_path": settings.FENCELINE.path,
-        "limits": settings.FENCELINE.limits.as_mapping(),
-        "retention": settings.FENCELINE.retention.as_mapping(),
+        "limits": setting_labels(settings.FENCELINE.limits.as_mapping()),
+        "retention": setting_labels(settings.FENCELINE.retention.as_mapping()),
         "checks": list(_checks(names, frame.freshness.collectors, now_ms(request))),
         "roots": list(_roots(names, frame.freshness.collectors)),
         "topics": _topics(visibility.topic_positions(frame.cluster)),
