@@ -382,8 +382,7 @@ def _coordinators(names: Sequence[str]) -> str:
 
 def _roll_back_effects(batch: SinkBatchFacts, reach: Reach) -> Iterator[Effect]:
     if reach.own:
-        number, words = own_words(reach.own)
-        words = f"What was written of it is aborted, {words}."
+        number, words = own_words(reach.own, "aborted")
         yield Effect("records_aborted", number, words, Bound.AT_LEAST)
     yield from reach.effects
     words = f"Nothing is lost: {batch.name} runs batch {batch.batch_id} again when it starts."

@@ -277,10 +277,8 @@ def _step(described: Described, hold: FlinkHold) -> PlanStep:
 
 def _effects(hold: FlinkHold, own: Sequence[Own]) -> Iterator[Effect]:
     if own:
-        number, words = own_words(own)
-        yield Effect(
-            "records_committed", number, f"What it has written is committed, {words}.", Bound.AT_LEAST
-        )
+        number, words = own_words(own, "committed")
+        yield Effect("records_committed", number, words, Bound.AT_LEAST)
     words = (
         f"Nothing is lost: a restore of {hold.name} from checkpoint {hold.checkpoint_id} finds it committed "
         "and goes on behind its records."

@@ -171,8 +171,8 @@ def compute_reach(
     )
 
 
-def own_words(own: Sequence[Own]) -> tuple[int | None, str]:
-    """Return the least number of records written, and where: `at least 300 records: …`.
+def own_words(own: Sequence[Own], end: str) -> tuple[int | None, str]:
+    """Return the least number of records written, and a sentence: `At least 300 records it wrote are END: …`.
 
     The number is None if no partition was counted.
     """
@@ -182,11 +182,13 @@ def own_words(own: Sequence[Own]) -> tuple[int | None, str]:
     parts = []
     if counted:
         ranges = [f"{held.where} from offset {held.first:,} to {held.last:,}" for held in counted]
-        parts.append(f"at least {count_noun(number, 'record')}: {list_names(ranges, _NAMED)}")
+        verb = "is" if number == 1 else "are"
+        counted_words = f"At least {count_noun(number, 'record')} it wrote {verb} {end}"
+        parts.append(f"{counted_words}: {list_names(ranges, _NAMED)}.")
     if others:
         where = list_names([f"{held.where} from offset {held.first:,} on" for held in others], _NAMED)
-        parts.append(f"records that were not counted: {where}")
-    return (number if counted else None), "; ".join(parts)
+        parts.append(f"Records that were not counted are {end}: {where}.")
+    return (number if counted else None), " ".join(parts)
 
 
 def _may_move(log: HeldLog, mine: AbstractSet[int], ended: AbstractSet[int]) -> bool:

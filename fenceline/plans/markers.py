@@ -102,8 +102,7 @@ def _aborted(marked: Marked, pin: Pin, ended: AbstractSet[int]) -> SubjectPlan:
 def _effects(pin: Pin, reach: Reach) -> Iterator[Effect]:
     yield from reach.effects
     if reach.own:
-        number, words = own_words(reach.own)
-        words = f"What {_who(pin)} has written there is aborted, {words}."
+        number, words = own_words(reach.own, "aborted")
         yield Effect("records_lost", number, words, Bound.AT_LEAST)
 
 

@@ -189,8 +189,8 @@ def _hanging_in(producer: Producer) -> list[str]:
 def _effects(producer: Producer, described: Described, reach: Reach, now_ms: int) -> Iterator[Effect]:
     yield from reach.effects
     if reach.own:
-        number, words = own_words(reach.own)
-        yield Effect("records_lost", number, f"What it has written is aborted, {words}.", Bound.AT_LEAST)
+        number, words = own_words(reach.own, "aborted")
+        yield Effect("records_lost", number, words, Bound.AT_LEAST)
     if producer.committing:
         verb = "reads" if len(producer.committing) == 1 else "read"
         words = (

@@ -227,7 +227,7 @@ def _prepared(batch: BatchFacts, decision: Decision) -> tuple[ChainLink, ...]:
             BatchStep.PREPARED,
             LinkState.DONE,
             decision.at_ms,
-            f"round {decision.round} is decided by the {decision.by}: it will be committed",
+            f"{decision.by} decided to commit (round {decision.round})",
         ),
         committed,
         recorded,

@@ -113,10 +113,10 @@ def test_execution_gives_at_least_what_the_plan_promised(
         assert at_least <= partition.lso
         assert promised.get("offsets_released", 0) <= partition.lso - lso
         assert promised.get("records_released", 0) <= partition.readable(lso, partition.lso)
-    number, words = own_words(plan.own)
+    number, words = own_words(plan.own, "aborted")
     assert (number or 0) <= lost
     assert counted == (number is not None)
-    assert words.startswith("at least " if counted else "records that were not counted: ")
+    assert words.startswith("At least " if counted else "Records that were not counted are aborted: ")
 
 
 def test_the_measured_case_is_a_lower_bound() -> None:

@@ -99,16 +99,16 @@ def test_the_records_of_a_transaction_are_counted() -> None:
 
 def test_texts_give_lower_bounds_and_name_what_was_not_counted() -> None:
     # Its producer may go on writing until it is ended, so a count is a lower bound.
-    assert own_words([Own(WHERE, 2, 1_000, 1_001)]) == (
+    assert own_words([Own(WHERE, 2, 1_000, 1_001)], "aborted") == (
         2,
-        "at least 2 records: payments-0 from offset 1,000 to 1,001",
+        "At least 2 records it wrote are aborted: payments-0 from offset 1,000 to 1,001.",
     )
-    assert own_words([Own(WHERE, None, 10, 14), Own(TopicPartition(TOPIC, 1), 1, 3, 3)]) == (
+    assert own_words([Own(WHERE, None, 10, 14), Own(TopicPartition(TOPIC, 1), 1, 3, 3)], "aborted") == (
         1,
-        "at least 1 record: payments-1 from offset 3 to 3; records that were not counted: payments-0 "
-        "from offset 10 on",
+        "At least 1 record it wrote is aborted: payments-1 from offset 3 to 3. "
+        "Records that were not counted are aborted: payments-0 from offset 10 on.",
     )
-    assert own_words([Own(WHERE, None, 10, 14)])[0] is None
+    assert own_words([Own(WHERE, None, 10, 14)], "aborted")[0] is None
 
 
 def effects_of(*logs: HeldLog, ended: Sequence[int] = ()) -> dict[str, tuple[int | None, str]]:

@@ -88,7 +88,7 @@ def test_without_anything_prepared_failed_ones_are_counted(page: Client, prod: C
 def test_a_batch_that_is_just_being_committed_is_no_trouble(page: Client, prod: Cluster) -> None:
     row = factories.query(prod, prepared=1, expires_ms=factories.now_ms() + 60_000)
     factories.sink_decision(row, 1_204, outcome="", decided_ms=factories.now_ms() - 50)
-    assert headline(page, "/queries") == "1 query; nothing waits for a commit."
+    assert headline(page, "/queries") == "1 query, no uncommitted batch."
 
 
 def test_the_worst_finding_is_the_verdict_where_nothing_is_prepared(page: Client, prod: Cluster) -> None:

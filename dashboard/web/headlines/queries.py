@@ -69,7 +69,7 @@ def queries_headline(
     silent = states[QueryState.UNHEARD]
     if silent == number:
         return QueryHeadline("unknown", f"{queries}; no heartbeat from any driver.", figures)
-    return QueryHeadline("ok", f"{queries}; nothing waits for a commit.", figures)
+    return QueryHeadline("ok", f"{queries}, no uncommitted batch.", figures)
 
 
 def _waits(queries: str, waiting: Sequence[Query], figures: Sequence[str], now_ms: int) -> QueryHeadline:

@@ -30,7 +30,7 @@ RELEASED = "At least 1,707 records behind the LSO of payments-0 become readable.
 
 def fence_subject(name: str = "payments-7", **fields: Any) -> SubjectPlan:
     """Return what fencing an abandoned transaction would do, but for `fields`."""
-    lost = "What it has written is aborted, at least 63 records: payments-0 from offset 48,211 to 48,273."
+    lost = "At least 63 records it wrote are aborted: payments-0 from offset 48,211 to 48,273."
     plan = SubjectPlan(
         f"transaction:{name}",
         name,
