@@ -224,6 +224,19 @@ def test_clusters_have_a_flow_each(page: Client, prod: Cluster) -> None:
     assert NODE.findall(page_html(page, "/pipelines?cluster=staging")) == ["application:app", "topic:topic-b"]
 
 
+def test_clusters_share_one_list_and_a_row_opens_that_of_its_cluster(page: Client, prod: Cluster) -> None:
+    staging = factories.cluster("staging")
+    factories.tail_collectors(staging)
+    for of, application in ((prod, "here"), (staging, "there")):
+        factories.topic_tally(of, application, "orders")
+    text = page_html(page, "/pipelines")
+    assert PIPELINE.findall(text) == ["topic:orders"] * 2
+    assert text.count('data-list="pipelines"') == 1
+    text = page_html(page, "/pipelines?cluster=staging&pipeline=topic:orders")
+    assert "?cluster=staging&amp;pipeline=topic%3Aorders#pipeline" in page_html(page, "/pipelines")
+    assert LINK.findall(text) == ["there orders"]
+
+
 def test_the_flow_around_subjects_has_what_leads_to_them_and_from_them(prod: Cluster) -> None:
     scenarios.busy_flow(prod)
     now = factories.now_ms()

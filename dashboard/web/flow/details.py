@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from django.urls import reverse
 from django.utils.http import urlencode
@@ -44,6 +45,14 @@ class RangeLink:
     url: str
 
 
+class RecordCount(NamedTuple):
+    """A cell of a batch: its heading on phones, the records, and the ranges where these are."""
+
+    words: str
+    number: int | None
+    ranges: Sequence[RangeLink] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class BatchRow:
     """A row of the table of an audit's batches."""
@@ -51,8 +60,7 @@ class BatchRow:
     of: AuditedBatch
     look: StatusLabel
     url: str
-    duplicates: Sequence[RangeLink]
-    losses: Sequence[RangeLink]
+    counts: Sequence[RecordCount]
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,8 +215,15 @@ def _batch_row(cluster: str, batch: AuditedBatch, ident: str) -> BatchRow:
         batch,
         AUDIT_LABELS[batch.verdict],
         addresses.batch_url(cluster, ident, batch.batch_id) if ident else "",
-        list(_range_links(cluster, batch.duplicates)),
-        list(_range_links(cluster, batch.losses)),
+        [
+            RecordCount("input", batch.input),
+            RecordCount("dropped", batch.dropped),
+            RecordCount("written", batch.written),
+            RecordCount("committed", batch.committed),
+            RecordCount("readable", batch.readable),
+            RecordCount("duplicates", batch.duplicated, list(_range_links(cluster, batch.duplicates))),
+            RecordCount("missing", batch.missing, list(_range_links(cluster, batch.losses))),
+        ],
     )
 
 

@@ -247,8 +247,9 @@ def pipelines_headline(pipelines: Sequence[Pipeline]) -> str:
     blocked = [pipeline for pipeline in pipelines if pipeline.health is FlowHealth.BLOCKED]
     if blocked:
         more = f", and {len(blocked) - 1:,} more" if len(blocked) > 1 else ""
-        worst = f"{blocked[0].end.label} at {blocked[0].weakest}"
-        return f"{len(blocked):,} of {number} blocked: {worst}{more}."
+        end, weakest = blocked[0].end, blocked[0].weakest
+        at = "" if weakest == end.words else f" at {weakest}"
+        return f"{len(blocked):,} of {number} blocked: {end.label}{at}{more}."
     unwell = [pipeline for pipeline in pipelines if pipeline.health is FlowHealth.WARNING]
     if unwell:
         return f"{number}, none blocked; {len(unwell):,} with a warning, at {unwell[0].weakest}."
