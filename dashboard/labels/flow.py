@@ -1,4 +1,4 @@
-"""Labels of the health of the flow's nodes and edges, and of the kinds of its edges. Pure."""
+"""Labels of the flow: health of nodes and edges, guarantees of links, and what audits prove. Pure."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from dashboard.labels.status import StatusLabel
 from fenceline.audit.manifest import AuditVerdict
 from fenceline.flow.graph import FlowHealth, LinkKind
 from fenceline.flow.guarantee import Guarantee
-from fenceline.flow.proof import GUARANTEE_WORDS
+from fenceline.flow.proof import GUARANTEE_WORDS, PipelineProof
+from fenceline.formatting import count_noun
 
 HEALTH_LABELS: Mapping[FlowHealth, StatusLabel] = {
     FlowHealth.BLOCKED: StatusLabel("blocked", "critical", "records do not get through"),
     FlowHealth.WARNING: StatusLabel("warning", "warning", "something about it needs attention"),
     FlowHealth.UNKNOWN: StatusLabel("unknown", "unknown", "too little is known"),
-    FlowHealth.OK: StatusLabel("ok", "ok", "nothing holds it up"),
+    FlowHealth.OK: StatusLabel("ok", "ok", "records get through"),
 }
 #: How an edge was observed.
 LINK_WORDS: Mapping[LinkKind, str] = {
@@ -33,7 +34,6 @@ GUARANTEE_LABELS: Mapping[Guarantee, StatusLabel] = {
         (Guarantee.UNKNOWN, "unknown", "too little was observed"),
     )
 }
-PROVED_IN_PART = StatusLabel("proved in part", "unknown", "another link of the pipeline is not known")
 AUDIT_LABELS: Mapping[AuditVerdict, StatusLabel] = {
     AuditVerdict.PROVED: StatusLabel(
         "proved", "ok", "every input record is readable once, or was dropped by the query"
@@ -42,3 +42,42 @@ AUDIT_LABELS: Mapping[AuditVerdict, StatusLabel] = {
     AuditVerdict.UNPROVED: StatusLabel("not proved", "unknown", "something could not be observed"),
     AuditVerdict.VIOLATED: StatusLabel("violated", "critical", "records are missing or duplicated"),
 }
+_TONES = "ok", "unknown", "warning", "critical"
+
+
+def proof_label(proof: PipelineProof) -> StatusLabel:
+    """Return what a pipeline guarantees and what is proved of it; the worse of both is its tone."""
+    if proof.verdict is AuditVerdict.VIOLATED:
+        return StatusLabel(_violated_words(proof), "critical", AUDIT_LABELS[AuditVerdict.VIOLATED].means)
+    guarantee = GUARANTEE_LABELS[proof.guarantee.guarantee]
+    proved = AUDIT_LABELS[proof.verdict or AuditVerdict.UNPROVED]
+    tone = max(guarantee.tone, proved.tone, key=_TONES.index)
+    words = f"{_guarantee_words(proof)} · {_proved_words(proof, proved.words)}"
+    return StatusLabel(words, tone, f"{guarantee.means}; {proved.means}")
+
+
+def _guarantee_words(proof: PipelineProof) -> str:
+    weakest = proof.guarantee.guarantee
+    if weakest is Guarantee.UNKNOWN:
+        return f"{count_noun(proof.guarantee.unknown, 'link')} unknown"
+    return f"{'' if weakest is Guarantee.EXACTLY_ONCE else 'weakest link '}{GUARANTEE_WORDS[weakest]}"
+
+
+def _proved_words(proof: PipelineProof, verdict: str) -> str:
+    """Return `proved through batch 16`: of several audits, the one that has proved least.
+
+    A proof of a part proves nothing of a pipeline with a weaker link.
+    """
+    is_proved = proof.verdict is AuditVerdict.PROVED
+    if proof.is_partial or (is_proved and proof.guarantee.guarantee is not Guarantee.EXACTLY_ONCE):
+        return "proved in part"
+    through = [audit.proved_through for audit in proof.audits if audit.proved_through is not None]
+    return f"proved through batch {min(through):,}" if is_proved and through else verdict
+
+
+def _violated_words(proof: PipelineProof) -> str:
+    counts = {
+        "missing": sum(audit.missing for audit in proof.audits),
+        "duplicated": sum(audit.duplicated for audit in proof.audits),
+    }
+    return ", ".join(f"{count_noun(number, 'record')} {word}" for word, number in counts.items() if number)

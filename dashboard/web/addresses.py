@@ -121,7 +121,7 @@ def subject_url(cluster: str, about: str) -> str:
     if kind == "partition" and (at := split_partition(name)):
         return partition_url(cluster, *at)
     if kind == "pipeline":
-        return f"{reverse('pipelines')}?{urlencode({'cluster': cluster})}#audit-{cluster}-{_part(name)}"
+        return f"{reverse('pipelines')}?{urlencode({'cluster': cluster, 'pipeline': name})}#pipeline"
     if kind == "application":
         return f"{reverse('events')}?{urlencode({'application': name, 'cluster': cluster})}"
     if kind == "collector":

@@ -113,7 +113,7 @@ def pipeline_guarantee(pipeline: Pipeline, facts: GuaranteeFacts) -> PipelineGua
     links = list(_into(pipeline.path[0], facts, starts=True))
     for edge in pipeline.edges:
         source, target = nodes[edge.source], nodes[edge.target]
-        links.append(LinkGuarantee(source.label, target.label, *_of_edge(edge, facts)))
+        links.append(LinkGuarantee(source.label, target.label, *edge_guarantee(edge, facts)))
         links += _into(target, facts)
     if pipeline.end.id.kind is NodeKind.QUERY:
         written = _written(facts.queries[pipeline.end.id.name])
@@ -133,7 +133,8 @@ def _into(node: FlowNode, facts: GuaranteeFacts, *, starts: bool = False) -> Ite
         yield LinkGuarantee("producers", node.label, Guarantee.UNKNOWN, PRODUCERS_UNKNOWN)
 
 
-def _of_edge(edge: FlowEdge, facts: GuaranteeFacts) -> Reasoned:
+def edge_guarantee(edge: FlowEdge, facts: GuaranteeFacts) -> Reasoned:
+    """Return what one edge guarantees, and why."""
     if edge.kind is LinkKind.PRODUCES:
         return Guarantee.EXACTLY_ONCE, TRANSACTIONAL
     if edge.kind is LinkKind.READS:

@@ -72,16 +72,21 @@ class PipelineProof:
         return f"{words} Not known: {self.guarantee.unknown} of {links}." if self.guarantee.unknown else words
 
 
-def pipeline_proofs(
-    pipelines: Iterable[Pipeline], observed: FlowObservations, audits: Sequence[AuditManifest]
-) -> Sequence[PipelineProof]:
-    """Return what is proved of each pipeline, in their order."""
+def guarantee_facts(observed: FlowObservations, audits: Iterable[AuditManifest]) -> GuaranteeFacts:
+    """Return what guarantees are derived from: observations, and the batches that audits prove."""
     proved = {
         audit.query_id: audit.proved_through
         for audit in audits
         if audit.query_id and audit.verdict is AuditVerdict.PROVED and audit.proved_through is not None
     }
-    facts = GuaranteeFacts(observed, proved)
+    return GuaranteeFacts(observed, proved)
+
+
+def pipeline_proofs(
+    pipelines: Iterable[Pipeline], observed: FlowObservations, audits: Sequence[AuditManifest]
+) -> Sequence[PipelineProof]:
+    """Return what is proved of each pipeline, in their order."""
+    facts = guarantee_facts(observed, audits)
     return [
         PipelineProof(pipeline, pipeline_guarantee(pipeline, facts), audits_of(pipeline, audits))
         for pipeline in pipelines

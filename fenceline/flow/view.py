@@ -1,10 +1,11 @@
-"""Select the shown part of a flow: around nodes, by a search, or with nodes of one prefix folded."""
+"""Select the shown part of a flow: around nodes, by a search, folded by prefix, or the worst nodes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import islice
 
 from fenceline.flow.graph import (
     UNKNOWN_LATENCY,
@@ -26,8 +27,9 @@ from fenceline.grouping import grouped
 
 #: A flow of more nodes is folded unless it is asked for whole.
 MOST_UNFOLDED = 60
-#: Maximum blocked nodes that stay separate in a folded flow.
+#: Maximum nodes that stay separate in a folded flow: blocked ones first.
 _MOST_APART = 30
+_WARNING = health_rank(FlowHealth.WARNING)
 _SEPARATORS = "-_.:/"
 _PREFIX = re.compile(rf"[^{re.escape(_SEPARATORS)}]+[{re.escape(_SEPARATORS)}]")
 
@@ -44,10 +46,15 @@ def flow_around_nodes(flow: Flow, wanted: Iterable[NodeId]) -> Flow:
     return flow.restricted_to(up | down)
 
 
+def matching_nodes(flow: Flow, text: str) -> set[NodeId]:
+    """Return the nodes whose name contains a text."""
+    small = text.casefold()
+    return {at for at, node in flow.nodes.items() if small in node.label.casefold() or small in at.name}
+
+
 def search_flow(flow: Flow, text: str) -> Flow:
     """Return the nodes whose name, or whose group, contains a text, with their neighbours."""
-    small = text.casefold()
-    matches = {at for at, node in flow.nodes.items() if small in node.label.casefold() or small in at.name}
+    small, matches = text.casefold(), matching_nodes(flow, text)
     beside = {
         end
         for edge in flow.edges
@@ -57,17 +64,22 @@ def search_flow(flow: Flow, text: str) -> Flow:
     return flow.restricted_to(matches | beside)
 
 
-def fold_flow(flow: Flow, most: int = MOST_UNFOLDED) -> Flow:
+def fold_flow(
+    flow: Flow, most: int = MOST_UNFOLDED, *, apart: Collection[NodeId] = (), beyond: str = ""
+) -> Flow:
     """Return a flow in which nodes of one kind and prefix are one node, if there are more than `most`.
 
-    Blocked nodes stay separate, up to a limit. A folded edge has the worst health, the sum of the rates, and
-    the times of the slowest edge.
+    Nodes `apart`, blocked ones and those with a warning stay separate, up to a limit. `beyond` is a searched
+    part of names: prefixes are longer. A folded edge has the worst health, the sum of the rates, and the
+    times of the slowest edge.
     """
     if len(flow.nodes) <= most:
         return flow
-    blocked = [at for at, node in flow.nodes.items() if node.health is FlowHealth.BLOCKED]
-    apart = set(blocked[:_MOST_APART])
-    groups = grouped((at if at in apart else _folded_id(node), node) for at, node in flow.nodes.items())
+    separate = set(_unwell(flow, apart)[:_MOST_APART])
+    groups = grouped(
+        (at if at in separate else _folded_id(node, beyond.casefold()), node)
+        for at, node in flow.nodes.items()
+    )
     into = {node.id: at for at, nodes in groups.items() for node in nodes}
     names = {at: (nodes[0].id if len(nodes) == 1 else at) for at, nodes in groups.items()}
     nodes = {names[at]: _folded_node(names[at], nodes) for at, nodes in groups.items()}
@@ -75,9 +87,41 @@ def fold_flow(flow: Flow, most: int = MOST_UNFOLDED) -> Flow:
     return Flow(dict(sorted(nodes.items())), edges, flow.gaps)
 
 
-def _folded_id(node: FlowNode) -> NodeId:
-    prefix = _PREFIX.match(node.label) or _NUMBERED.match(node.label)
-    return NodeId(node.id.kind, f"{prefix[0]}*") if prefix else node.id
+def cut_flow(flow: Flow, most: int, *, first: Collection[NodeId] = ()) -> Flow:
+    """Return at most `most` nodes: `first`, blocked ones, those with a warning, then what is next to them."""
+    if len(flow.nodes) <= most:
+        return flow
+    return flow.restricted_to(set(islice(_from_worst(flow, first), most)))
+
+
+def _from_worst(flow: Flow, first: Collection[NodeId]) -> Iterator[NodeId]:
+    """Yield all nodes: `first`, the ends of unwell parts, then nodes by their distance from these."""
+    unwell = [edge for edge in flow.edges if health_rank(edge.health) >= _WARNING]
+    ends = sorted(unwell, key=lambda edge: -health_rank(edge.health))
+    starts = [*_unwell(flow, first), *(end for edge in ends for end in edge.ends)]
+    beside = grouped(pair for edge in flow.edges for pair in (edge.ends, edge.ends[::-1]))
+    seen: set[NodeId] = set()
+    for some in (starts, *([node] for node in sorted(flow.nodes))):
+        waiting = [node for node in dict.fromkeys(some) if node not in seen]
+        seen.update(waiting)
+        for node in waiting:
+            yield node
+            fresh = [other for other in dict.fromkeys(beside.get(node, ())) if other not in seen]
+            seen.update(fresh)
+            waiting += fresh
+
+
+def _unwell(flow: Flow, first: Collection[NodeId]) -> Sequence[NodeId]:
+    """Return the nodes `first`, then the blocked ones, then those with a warning."""
+    ranks = {at: (at not in first, -health_rank(node.health)) for at, node in flow.nodes.items()}
+    wanted = (at for at, (is_other, rank) in ranks.items() if not is_other or -rank >= _WARNING)
+    return sorted(wanted, key=lambda at: (ranks[at], at))
+
+
+def _folded_id(node: FlowNode, beyond: str) -> NodeId:
+    start = len(beyond) if node.label.casefold().startswith(beyond) else 0
+    prefix = _PREFIX.match(node.label, start) or _NUMBERED.match(node.label, start)
+    return NodeId(node.id.kind, f"{node.label[: prefix.end()]}*") if prefix else node.id
 
 
 def _folded_node(at: NodeId, nodes: Sequence[FlowNode]) -> FlowNode:

@@ -1,5 +1,5 @@
-"""Proves the picture of the flow in Chromium: axe and every width, small and of 500 nodes; nodes are reached
-and opened with the keyboard; a wide drawing scrolls in its own frame, never the page."""
+"""Proves the page of pipelines in Chromium: axe and every width, small and of 500 nodes; nodes and rows open
+by the keyboard; it fits a screen; a wide drawing shrinks, or scrolls in its own frame, never the page."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from tests.waiting import wait_for
 from tests.web.factories import QUERY_ID
 
 PAGES = {"pipelines": "/pipelines"}
+OPEN = "/pipelines?pipeline=group:warehouse"
 FURTHER = {
+    "open": OPEN,
+    "single": "/pipelines?fold=no&zoom=actual",
     "focus": "/pipelines?focus=topic:payments",
     "no match": "/pipelines?q=nothing-like-it",
     "past": "/pipelines?from=2026-01-01T00:00:00Z&to=2026-01-01T01:00:00Z",
@@ -40,15 +43,16 @@ def test_a_page_with_proofs_passes_axe_and_fits_every_width(
     try:
         page = opened("/")
         wait_for(lambda: proved_rows(page) == 4, "the server reads the folder again", 30)
-        assert problems_of_pages(page, {"proofs": "/pipelines"}) == {}
+        obstacle = "/pipelines?pipeline=group:reports"
+        assert problems_of_pages(page, {"obstacle": obstacle, "proofs": OPEN}) == {}
         expect(page.get_by_role("link", name="order_events-3: 5–7")).to_be_visible()
     finally:
         shutil.rmtree(server.audits)
 
 
 def proved_rows(page: Page) -> int:
-    """Open the page, and return how many rows the table of proved batches has, with its head."""
-    page.goto("/pipelines")
+    """Unfold the pipeline, and return how many rows the table of its batches has, with its head."""
+    page.goto(OPEN)
     table = page.get_by_role("region", name="Batches of order_events → orders_enrich → orders_enriched")
     return table.get_by_role("row").count()
 
@@ -78,13 +82,55 @@ def test_a_node_is_reached_and_opened_with_the_keyboard(server: Server, opened: 
     node.focus()
     expect(node).to_be_focused()
     page.keyboard.press("Enter")
+    page.wait_for_url("**/pipelines?*focus=group%3Abilling*")
+    node.focus()
+    page.keyboard.press("Enter")
     page.wait_for_url("**/groups/prod/billing*")
+
+
+def test_a_row_is_unfolded_and_folded_with_the_keyboard(server: Server, opened: Opener) -> None:
+    server("reset", "flow")
+    page = opened("/pipelines")
+    row = page.locator('[data-pipeline="group:warehouse"] [data-row]')
+    links = page.get_by_role("list", name="Links", exact=True).get_by_role("listitem")
+    for number, expanded in ((4, "true"), (0, "false")):
+        row.focus()
+        page.keyboard.press("Enter")
+        expect(row).to_have_attribute("aria-expanded", expanded)
+        expect(links).to_have_count(number)
+
+
+def test_an_unfolded_row_is_below_the_head_of_its_table(server: Server, opened: Opener) -> None:
+    server("reset", "large flow")
+    page = opened("/pipelines?pipeline=group:crm-03-sink#pipeline")
+    row = page.locator("#pipeline [data-row]")
+    expect(row).to_be_in_viewport()
+    row.click(trial=True)
+
+
+def test_the_folded_page_fits_a_screen(server: Server, opened: Opener) -> None:
+    server("reset", "flow")
+    page = opened("/pipelines", viewport={"width": 1440, "height": 900})
+    assert page.evaluate("document.documentElement.scrollHeight") <= 1_200
+
+
+def test_zoom_shrinks_a_drawing_to_its_frame_or_shows_it_in_full(server: Server, opened: Opener) -> None:
+    server("reset", "flow")
+    page = opened("/pipelines?zoom=fit", viewport={"width": 600, "height": 900})
+    assert overflow(page) == 0
+    page.get_by_role("link", name="actual size").click()
+    page.wait_for_url("**zoom=actual*")
+    assert overflow(page) > 400
+
+
+def overflow(page: Page) -> int:
+    """Return how much wider the drawing is than its frame, in pixels."""
+    frame = page.get_by_role("region", name="Data flow of prod")
+    return int(frame.evaluate("(frame) => frame.scrollWidth - frame.clientWidth"))
 
 
 def test_a_wide_drawing_scrolls_in_its_own_frame(server: Server, opened: Opener) -> None:
     server("reset", "large flow")
     page = opened("/pipelines?fold=no", viewport={"width": 390, "height": 844})
-    frame = page.get_by_role("region", name="Data flow of prod")
-    widths = frame.evaluate("(each) => [each.scrollWidth, each.clientWidth]")
-    assert widths[0] > widths[1]
+    assert overflow(page) > 0
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

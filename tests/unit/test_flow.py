@@ -34,7 +34,7 @@ from fenceline.flow.observations import (
     TopicWrites,
 )
 from fenceline.flow.pipelines import find_pipelines
-from fenceline.flow.view import flow_around_nodes, fold_flow, search_flow
+from fenceline.flow.view import cut_flow, flow_around_nodes, fold_flow, search_flow
 from fenceline.kafka.groups import GroupStatus
 from fenceline.spark.records import QueryState
 from tests.unit.flow_topologies import topology
@@ -242,6 +242,39 @@ def test_many_nodes_are_folded_by_prefix_and_what_is_blocked_stays_apart() -> No
     }
     assert sorted(edge.rate or 0 for edge in folded.edges) == [1, 39]
     assert fold_flow(flow, most=80) is flow
+
+
+def test_a_searched_prefix_is_folded_by_what_follows_it_and_the_node_in_focus_stays_apart() -> None:
+    writes = [TopicWrites("gateway", f"shop-{number % 4}-{number}", 60) for number in range(80)]
+    flow = derive_flow(FlowObservations(60, writes=writes))
+    focus = NodeId(NodeKind.TOPIC, "shop-1-5")
+    numbers = {
+        at.name: node.number for at, node in fold_flow(flow, apart=[focus], beyond="Shop-").nodes.items()
+    }
+    assert numbers == {
+        "gateway": 1,
+        "shop-1-5": 1,
+        "shop-0-*": 20,
+        "shop-1-*": 19,
+        "shop-2-*": 20,
+        "shop-3-*": 20,
+    }
+
+
+def test_a_cut_flow_has_what_was_asked_for_and_the_worst_nodes_with_their_neighbours() -> None:
+    names = [f"{number:03}" for number in range(300)]
+    writes = [TopicWrites(f"app{name}", f"topic{name}", 60) for name in names]
+    topics = {f"topic{name}": TopicPartitionCounts(1, blocked=int(name in ("150", "299"))) for name in names}
+    flow = derive_flow(FlowObservations(60, writes=writes, topics=topics))
+    first = NodeId(NodeKind.APPLICATION, "app042")
+    assert set(cut_flow(flow, 3, first=[first]).nodes) == {
+        first, NodeId(NodeKind.TOPIC, "topic150"), NodeId(NodeKind.TOPIC, "topic299")
+    }  # fmt: skip
+    cut = cut_flow(flow, 6, first=[first])
+    assert {at.name[-3:] for at in cut.nodes} == {"042", "150", "299"}
+    assert len(cut.edges) == 3
+    assert len(cut_flow(flow, 599).nodes) == 599
+    assert cut_flow(flow, 600) is flow
 
 
 def test_nodes_that_only_a_number_tells_apart_are_folded() -> None:

@@ -29,7 +29,7 @@ LOST = AuditedBatch(
     (AuditedRange("order_events", 3, 5, 8),), (AuditedRange("orders_enriched", 0, 9, 10),),
 )  # fmt: skip
 SUMMARY = "3 records are missing and 1 record is duplicated in orders_enriched, compared with order_events"
-PAGE = "/pipelines?cluster=prod#audit-prod-orders_enrich"
+PAGE = "/pipelines?cluster=prod&amp;pipeline=orders_enrich#pipeline"
 
 
 @pytest.fixture
@@ -71,7 +71,8 @@ def test_the_first_page_has_its_figures_and_leads_to_the_audit(page: Client, inc
     assert "mark-critical" in card
     assert "blocked" not in plain(card)
     assert re.findall(r'href="([^"]+)" data-primary>([^<]+)<', card) == [(PAGE, "Open pipeline")]
-    assert 'id="audit-prod-orders_enrich"' in page_html(page, "/pipelines?cluster=prod")
+    text = page_html(page, "/pipelines?cluster=prod&pipeline=orders_enrich")
+    assert 'data-audit="orders_enrich"' in text.partition('id="pipeline"')[2]
 
 
 def test_its_page_has_evidence_next_step_and_links(page: Client, incident: Incident) -> None:

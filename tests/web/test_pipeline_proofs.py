@@ -1,5 +1,5 @@
-"""Proves what the page of pipelines shows below the flow: the guarantee of each link, the proof of each batch
-by real manifests in a folder, why there is none, and the proof as a file."""
+"""Proves what an unfolded pipeline shows: the guarantee of each link, below it the proof of each batch by
+real manifests in a folder, why there is none, and the proof as a file."""
 
 from __future__ import annotations
 
@@ -33,6 +33,7 @@ from tests.web.roles import page_html
 LINK = re.compile(r'data-link="([^"]+)" data-guarantee="([^"]+)"')
 BATCH = re.compile(r'data-batch="([^"]+)" data-verdict="([^"]+)"')
 TROUBLE = re.compile(r"data-audit-trouble.*?<b>([^<]+)\.</b>")
+OPEN = "/pipelines?pipeline=group:warehouse"
 ENRICHED = {"query_id": factories.QUERY_ID, "sources": ("order_events",)}
 
 
@@ -46,22 +47,30 @@ def place(tmp_path: Path, settings: Any, prod: Cluster) -> Path:
 
 
 def statement_of(text: str, end: str) -> str:
-    card = text.split(f'data-statement="{end}"')[1].split("</article>")[0]
-    return " ".join(re.sub("<[^>]+>", " ", card).split())
+    words = text.split(f'data-statement="{end}"')[1].split("<ol")[0]
+    return " ".join(re.sub("<[^>]+>", " ", words).split())
 
 
-def links_of(text: str) -> dict[str, str]:
-    return dict(LINK.findall(" ".join(text.split())))
+def badge_of(text: str, end: str) -> str:
+    cell = text.split(f'data-pipeline="{end}"')[1].split("data-proof>")[1].split("</td>")[0]
+    return re.sub("<[^>]+>", "", cell).strip()
+
+
+def links_of(page: Client) -> dict[str, str]:
+    """Return the links of all pipelines, each unfolded."""
+    ends = "group:warehouse", "group:reports", "group:billing"
+    texts = [page_html(page, f"/pipelines?pipeline={end}") for end in ends]
+    return {link: guarantee for text in texts for link, guarantee in LINK.findall(" ".join(text.split()))}
 
 
 def test_each_link_has_a_guarantee_with_its_reason(page: Client, place: Path) -> None:
-    text = page_html(page, "/pipelines")
-    found = links_of(text)
+    found = links_of(page)
     assert found["orders-gateway order_events"] == "exactly_once"
     assert found["order_events orders_enrich"] == "unknown"
     assert found["orders_enrich orders_enriched"] == "exactly_once"
     assert found["orders_enriched warehouse"] == "at_least_once"
     assert found["payments ledger-writer"] == "unknown"
+    text = page_html(page, OPEN)
     for reason in ("transactional sink, ledger complete", "isolation of its readers is not known"):
         assert reason in text
 
@@ -73,7 +82,7 @@ def test_what_rows_say_of_links_changes_them(page: Client, prod: Cluster, place:
     factories.sink_decision(query, 1_200, "lost")
     factories.replica(prod, "order_events", 0, 1, [factories.replica_producer(7)])
     prod.group_set.get(group_id="ledger").groupoffset_set.update(waiting="reads_past")
-    found = links_of(page_html(page, "/pipelines"))
+    found = links_of(page)
     assert found["order_events orders_enrich"] == "at_least_once"
     assert found["orders_enrich orders_enriched"] == "at_most_once"
     assert found["other producers order_events"] == "at_least_once"
@@ -93,27 +102,63 @@ def test_a_transactional_producer_of_a_replica_is_not_outside(
 ) -> None:
     producers = [factories.replica_producer(7, 1_200), factories.replica_producer(8, None, "payments-7")]
     factories.replica(prod, "order_events", 0, 1, producers)
-    assert "other producers order_events" not in links_of(page_html(page, "/pipelines"))
+    assert "other producers order_events" not in links_of(page)
 
 
 def test_a_proved_pipeline_has_its_batches_and_its_statement(page: Client, place: Path) -> None:
     prepared = AuditedBatch(1_204, AuditVerdict.PREPARED, None, 18_004, 0, 18_004, 0, 0)
     batches = prepared, proved_batch(1_203), proved_batch(1_202)
     leave_audit(place, audit_manifest(**ENRICHED, batches=batches))
-    text = page_html(page, "/pipelines")
-    assert BATCH.findall(" ".join(text.split())) == [
-        ("1204", "prepared"),
-        ("1203", "proved"),
-        ("1202", "proved"),
-    ]
+    text = page_html(page, OPEN)
+    proved = text.split('data-link="orders_enrich orders_enriched"')[1].split("data-link")[0]
+    assert (
+        BATCH.findall(" ".join(proved.split()))
+        == BATCH.findall(" ".join(text.split()))
+        == [
+            ("1204", "prepared"),
+            ("1203", "proved"),
+            ("1202", "proved"),
+        ]
+    )
     words = statement_of(text, "group:warehouse")
     assert "Each record of order_events appears exactly once in orders_enriched" in words
     assert "21,640,112 input records since batch 0 · 0 duplicated · 0 missing" in words
     assert "Weakest link: orders_enriched → warehouse (at least once)." in words
-    assert links_of(text)["order_events orders_enrich"] == "exactly_once"
+    assert links_of(page)["order_events orders_enrich"] == "exactly_once"
     assert f"/queries/prod/{factories.QUERY_ID}?batch=1203#chain" in text
-    assert "1 of 4 audited and proved exactly once" in text
+    assert badge_of(text, "group:warehouse") == "weakest link at least once · proved in part"
+    assert badge_of(text, "group:billing") == "weakest link at least once · not proved"
+    assert "0 of 4 audited and proved exactly once" in text
     assert not TROUBLE.findall(text)
+
+
+def test_a_pipeline_is_proved_where_each_link_is_exactly_once(
+    page: Client, prod: Cluster, place: Path
+) -> None:
+    leave_audit(place, audit_manifest(**ENRICHED))
+    prod.group_set.filter(group_id="warehouse").delete()
+    text = page_html(page, "/pipelines")
+    assert badge_of(text, "topic:orders_enriched") == "exactly once · proved through batch 1,203"
+    assert "1 of 4 audited and proved exactly once" in text
+
+
+def test_older_batches_are_on_further_pages(page: Client, place: Path) -> None:
+    batches = tuple(proved_batch(number) for number in range(1_203, 1_180, -1))
+    leave_audit(place, audit_manifest(**ENRICHED, batches=batches))
+    shown = [BATCH.findall(" ".join(page_html(page, f"{OPEN}&batches={at}").split())) for at in (1, 2, 3)]
+    assert [int(batch) for rows in shown for batch, _ in rows] == list(range(1_203, 1_180, -1))
+    assert f"{OPEN.partition('/pipelines')[2]}&amp;batches=2#pipeline".replace(":", "%3A") in page_html(
+        page, OPEN
+    )
+
+
+def test_an_audit_of_no_pipeline_is_a_row_of_its_own(page: Client, place: Path) -> None:
+    leave_audit(place, audit_manifest("old", sources=("was",), targets=("gone",), missing=2))
+    text = page_html(page, "/pipelines")
+    assert badge_of(text, "old") == "violated"
+    assert 'data-pipeline="old"' in text.split('data-pipeline="group:warehouse"')[1]
+    assert 'data-audit="old"' in page_html(page, "/pipelines?pipeline=old")
+    assert 'data-pipeline="old"' not in page_html(page, "/pipelines?q=warehouse")
 
 
 def test_losses_and_duplicates_lead_to_their_partitions(page: Client, place: Path) -> None:
@@ -122,7 +167,8 @@ def test_losses_and_duplicates_lead_to_their_partitions(page: Client, place: Pat
         (AuditedRange("order_events", 3, 5, 8),), (AuditedRange("orders_enriched", 0, 9, 10),),
     )  # fmt: skip
     leave_audit(place, audit_manifest(**ENRICHED, batches=(batch,), missing=3, duplicated=1))
-    text = page_html(page, "/pipelines")
+    text = page_html(page, OPEN)
+    assert badge_of(text, "group:warehouse") == "3 records missing, 1 record duplicated"
     assert 'href="/partitions/prod/order_events/3">order_events-3: 5–7</a>' in text
     assert 'href="/partitions/prod/orders_enriched/0">orders_enriched-0: 9</a>' in text
     assert "3 records missing and 1 record duplicated of order_events" in statement_of(
@@ -134,7 +180,7 @@ def test_losses_and_duplicates_lead_to_their_partitions(page: Client, place: Pat
 def test_an_obstacle_is_named_with_its_consequence(page: Client, place: Path) -> None:
     gone = AuditObstacle(ObstacleKind.COMPACTED, "orders_enriched", "it is compacted", "nothing is proved")
     leave_audit(place, audit_manifest(**ENRICHED, obstacles=(gone,)))
-    text = page_html(page, "/pipelines")
+    text = page_html(page, OPEN)
     obstacle = " ".join(text.split('data-obstacle="compacted"')[1].split("</li>")[0].split())
     assert obstacle.endswith("orders_enriched</bdi></b>: it is compacted; nothing is proved")
     assert "exactly once in" not in statement_of(text, "group:warehouse")
@@ -144,7 +190,7 @@ def test_the_newest_run_counts_and_one_before_a_torn_one(page: Client, place: Pa
     leave_audit(place, audit_manifest(**ENRICHED, run=9, proved_through=900))
     leave_audit(place, audit_manifest(**ENRICHED, run=10, proved_through=1_000))
     leave_audit(place, audit_manifest(run=11)).write_text('{"format": 1')
-    assert "through batch 1,000." in page_html(page, "/pipelines")
+    assert "through batch 1,000." in page_html(page, OPEN)
 
 
 def _torn(place: Path) -> None:
@@ -177,7 +223,7 @@ def _no_manifest(place: Path) -> None:
 )
 def test_why_there_is_no_proof_is_named(page: Client, place: Path, make: Any, trouble: str) -> None:
     make(place)
-    text = " ".join(page_html(page, "/pipelines").split())
+    text = " ".join(page_html(page, OPEN).split())
     assert TROUBLE.findall(text) == [trouble]
     assert "Not proved: no audit of it was read." in text
 
@@ -222,7 +268,7 @@ def test_a_store_that_hangs_holds_up_one_request_for_a_moment(
 
 def test_the_proof_is_a_json_file(page: Client, place: Path) -> None:
     leave_audit(place, audit_manifest(**ENRICHED))
-    text = page_html(page, "/pipelines")
+    text = page_html(page, OPEN)
     assert re.search(r'href="/pipelines/proof\.json\?cluster=prod&amp;end=group%3Awarehouse[^"]*"', text)
     answer = page.get("/pipelines/proof.json?cluster=prod&end=group:warehouse")
     assert answer.headers["Content-Disposition"] == 'attachment; filename="proof-prod.json"'
@@ -241,6 +287,6 @@ def test_names_that_break_pages_are_escaped(page: Client, place: Path) -> None:
     evil = "<script>alert(1)</script>"
     gone = AuditObstacle(ObstacleKind.UNREADABLE, evil, evil, evil)
     leave_audit(place, audit_manifest("x", sources=(evil,), targets=(evil,), obstacles=(gone,)))
-    text = page_html(page, "/pipelines")
+    text = page_html(page, "/pipelines?pipeline=x")
     assert 'data-audit="x"' in text
     assert "<script>alert" not in text

@@ -1,4 +1,4 @@
-"""Proves the page of pipelines: its sentence, the drawing with its links, tables, search, focus, folding,
+"""Proves the page of pipelines: sentence, drawing, list and unfolded row, search, focus, zoom, 1,000 nodes,
 ranges, and what it says of what was not observed; and the part of the flow around some subjects."""
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from tests.web.roles import page_html
 
 EDGE = re.compile(r'data-edge="([^"]+)"')
 NODE = re.compile(r'data-node="([^"]+)"')
+DETAILS = re.compile(r'data-details="([^"]+)"')
+LINK = re.compile(r'data-link="([^"]+)"')
+NOTE = re.compile(r"<span data-note>([^<]*)</span>")
 PIPELINE = re.compile(r'data-pipeline="([^"]+)"')
 
 
@@ -43,7 +46,7 @@ def test_an_empty_flow_says_in_words_why(page: Client, prod: Cluster) -> None:
     assert 'class="empty"' in text
 
 
-def test_nodes_and_edges_are_drawn_with_their_health_and_lead_to_their_pages(
+def test_nodes_and_edges_are_drawn_with_their_health_and_lead_to_the_flow_around_them(
     page: Client, prod: Cluster
 ) -> None:
     scenarios.busy_flow(prod)
@@ -51,8 +54,7 @@ def test_nodes_and_edges_are_drawn_with_their_health_and_lead_to_their_pages(
     assert set(EDGE.findall(text)) == {f"{edge.source} {edge.target}" for edge in flow_of(prod).edges}
     assert 'data-node="topic:payments" data-health="blocked"' in text
     assert 'data-node="topic:order_events" data-health="ok"' in text
-    assert f"/queries/prod/{factories.QUERY_ID}" in text
-    assert "/groups/prod/billing" in text
+    assert "focus=group%3Abilling" in text
     assert "style=" not in text.split('<svg class="flow')[1].split("</svg>")[0]
 
 
@@ -61,7 +63,8 @@ def test_what_is_blocked_comes_first_and_is_the_headline(page: Client, prod: Clu
     text = page_html(page, "/pipelines")
     assert PIPELINE.findall(text)[0] in ("group:billing", "group:shipping")
     headline = text.split("data-headline>")[1].split("<")[0]
-    assert headline.startswith("3 of 4 pipelines blocked, at application payments: payments → payments → ")
+    assert headline.startswith("3 of 4 pipelines blocked: ")
+    assert headline.endswith(" at application payments, and 2 more.")
 
 
 def test_focus_shows_what_leads_to_a_node_and_from_it(page: Client, prod: Cluster) -> None:
@@ -73,6 +76,57 @@ def test_focus_shows_what_leads_to_a_node_and_from_it(page: Client, prod: Cluste
     }  # fmt: skip
 
 
+def test_the_node_in_focus_is_named_and_leads_to_its_page(page: Client, prod: Cluster) -> None:
+    scenarios.busy_flow(prod)
+    text = page_html(page, f"/pipelines?focus=query:{factories.QUERY_ID}")
+    (chip,) = re.findall(r'<a class="chip chip-clear" href="([^"]*)".*?</a>', text)
+    assert "focus" not in chip
+    assert "only around Spark query orders_enrich" in text
+    drawn = text.split('<svg class="flow')[1].split("</svg>")[0]
+    assert f'href="/queries/prod/{factories.QUERY_ID}"' in drawn
+    assert drawn.count('href="/pipelines?') == len(NODE.findall(drawn)) - 1
+
+
+def test_a_row_unfolds_by_its_address_to_its_links_and_those_beside_them(page: Client, prod: Cluster) -> None:
+    scenarios.busy_flow(prod)
+    factories.topic_tally(prod, "backfill", "payments", 3)
+    text = page_html(page, "/pipelines")
+    assert "data-details" not in text
+    rows = text.split("<tbody>")[1].split("</tbody>")[0]
+    assert rows.count('aria-expanded="false"') == len(PIPELINE.findall(rows)) == 4
+    text = page_html(page, "/pipelines?pipeline=group:billing")
+    assert DETAILS.findall(text) == ["group:billing"]
+    way, beside = text.split("data-details")[1].split("</ol>")
+    assert LINK.findall(way) == ["payments payments", "payments billing"]
+    assert LINK.findall(beside) == ["backfill payments"]
+    for link in ("/groups/prod/billing", "/partitions?cluster=prod&amp;q=payments"):
+        assert link in way
+    assert "p95 7 min" in way
+    assert text.count('aria-expanded="true" data-row') == 1
+
+
+def test_the_list_has_pages_and_opens_the_one_with_the_unfolded_row(page: Client, prod: Cluster) -> None:
+    scenarios.large_flow(prod, 45)
+    pages = [PIPELINE.findall(page_html(page, f"/pipelines?page={number}")) for number in (1, 2, 3)]
+    assert [len(rows) for rows in pages] == [20, 20, 5]
+    assert len({row for rows in pages for row in rows}) == 45
+    text = page_html(page, f"/pipelines?pipeline={pages[2][1]}")
+    assert PIPELINE.findall(text) == pages[2]
+    assert DETAILS.findall(text) == [pages[2][1]]
+    text = page_html(page, f"/pipelines?pipeline={pages[2][1]}&page=1")
+    assert PIPELINE.findall(text) == pages[0]
+    assert not DETAILS.findall(text)
+
+
+@pytest.mark.parametrize(("zoom", "shown"), [("", "auto"), ("fit", "fit"), ("actual", "actual")])
+def test_zoom_is_in_the_address(page: Client, prod: Cluster, zoom: str, shown: str) -> None:
+    scenarios.busy_flow(prod)
+    text = page_html(page, f"/pipelines?zoom={zoom}")
+    assert f'<svg class="flow flow-{shown}" data-columns="5"' in text
+    for other in {"fit", "actual"} - {zoom}:
+        assert f'href="?zoom={other}"' in text
+
+
 def test_a_search_shows_matches_with_their_neighbours(page: Client, prod: Cluster) -> None:
     scenarios.busy_flow(prod)
     text = page_html(page, "/pipelines?q=WAREhouse")
@@ -80,14 +134,25 @@ def test_a_search_shows_matches_with_their_neighbours(page: Client, prod: Cluste
 
 
 @pytest.mark.parametrize(
-    "query", ["focus=topic:never-seen", "focus=x" + "y" * 900, "fold=maybe", "from=tomorrow", "last=3w"]
+    "query",
+    [
+        "focus=topic:never-seen",
+        "focus=x" + "y" * 900,
+        "fold=maybe",
+        "from=tomorrow",
+        "last=3w",
+        "pipeline=group:nobody",
+        "zoom=2",
+        "page=0",
+        "batches=x",
+    ],
 )
 def test_what_cannot_be_used_is_named_and_the_whole_flow_shown(
     page: Client, prod: Cluster, query: str
 ) -> None:
     scenarios.busy_flow(prod)
     text = page_html(page, f"/pipelines?{query}")
-    assert "data-ignored" in text
+    assert re.search(r'id="ignored-1"|data-ignored', text)
     assert "topic:payments" in NODE.findall(text)
 
 
@@ -105,6 +170,24 @@ def test_many_nodes_are_folded_until_each_one_is_asked_for(page: Client, prod: C
     assert len(folded) <= 60
     whole = NODE.findall(page_html(page, "/pipelines?fold=no"))
     assert len(whole) == 40 * 5
+
+
+def test_of_1000_nodes_a_bounded_number_is_drawn_and_a_search_finds_each(page: Client, prod: Cluster) -> None:
+    scenarios.large_flow(prod, 200)
+    for path in ("/pipelines", "/pipelines?q=shop", "/pipelines?q=shop-1", "/pipelines?focus=topic:shop-*"):
+        assert 0 < len(NODE.findall(page_html(page, path))) <= 60, path
+    single = page_html(page, "/pipelines?fold=no")
+    drawn = NODE.findall(single)
+    assert NOTE.findall(single) == [
+        "200 of 1,000 nodes shown, the worst first: search or select one to see its neighbours"
+    ]
+    assert len(drawn) == 200
+    assert "group:ship-04-sink" in drawn, "it is blocked"
+    assert "topic:shop-19-events" not in drawn
+    for path in ("/pipelines?q=shop-19-events", "/pipelines?q=shop-19-events&fold=no"):
+        assert set(NODE.findall(page_html(page, path))) == {
+            "application:shop-19-gateway", "topic:shop-19-events", "application:shop-19-enricher",
+        }, path  # fmt: skip
 
 
 def test_a_range_before_anything_was_kept_says_since_when_there_is_history(
@@ -139,6 +222,19 @@ def test_clusters_have_a_flow_each(page: Client, prod: Cluster) -> None:
     text = page_html(page, "/pipelines")
     assert re.findall(r'data-cluster-flow="([^"]+)"', text) == ["prod", "staging"]
     assert NODE.findall(page_html(page, "/pipelines?cluster=staging")) == ["application:app", "topic:topic-b"]
+
+
+def test_clusters_share_one_list_and_a_row_opens_that_of_its_cluster(page: Client, prod: Cluster) -> None:
+    staging = factories.cluster("staging")
+    factories.tail_collectors(staging)
+    for of, application in ((prod, "here"), (staging, "there")):
+        factories.topic_tally(of, application, "orders")
+    text = page_html(page, "/pipelines")
+    assert PIPELINE.findall(text) == ["topic:orders"] * 2
+    assert text.count('data-list="pipelines"') == 1
+    text = page_html(page, "/pipelines?cluster=staging&pipeline=topic:orders")
+    assert "?cluster=staging&amp;pipeline=topic%3Aorders#pipeline" in page_html(page, "/pipelines")
+    assert LINK.findall(text) == ["there orders"]
 
 
 def test_the_flow_around_subjects_has_what_leads_to_them_and_from_them(prod: Cluster) -> None:

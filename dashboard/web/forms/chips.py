@@ -19,7 +19,6 @@ _TYPED = (
     ("application", "application", "application"),
     ("actor", "who", "who"),
     ("family", "family", "family"),
-    ("focus", "focus", "only around"),
     ("min_age_s", "min_age_s", "open for at least"),
     ("q", "q", "search"),
 )

@@ -2,35 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse, JsonResponse
+from pydantic import Field
 
 from dashboard.flow import queries as flow_queries
 from dashboard.flow.queries import ClusterFlow
-from dashboard.history.audits import read_audits
+from dashboard.history.audits import AuditStatus, read_audits
+from dashboard.labels.status import StatusLabel
 from dashboard.runtime.collector_names import EVERYTHING
 from dashboard.runtime.criteria import Name, Search
 from dashboard.web import page_context
-from dashboard.web.flow.picture import FlowPicture, PipelineRow, flow_picture, path_name, pipeline_rows
-from dashboard.web.flow.proof import ProofPart, proof_part, proofs_line
+from dashboard.web.flow.details import pipeline_details
+from dashboard.web.flow.picture import FlowPicture, flow_picture, focus_url, node_url
+from dashboard.web.flow.rows import (
+    ClusterPipelines,
+    find_listed,
+    list_pipelines,
+    pipeline_page,
+    proofs_line,
+)
 from dashboard.web.forms import lists as list_forms
-from dashboard.web.forms.chips import Filters
+from dashboard.web.forms.chips import Chip, Filters
 from dashboard.web.list_pages import read_query, why_empty
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.routes import PageRoute
-from fenceline.flow.graph import Flow, FlowGap, FlowHealth
+from fenceline.flow.graph import Flow, FlowGap, FlowHealth, FlowNode, NodeId
 from fenceline.flow.pipelines import Pipeline, find_pipelines
-from fenceline.flow.proof import PipelineProof, pipeline_proofs, proof_document
-from fenceline.flow.view import MOST_UNFOLDED, flow_around_nodes, fold_flow, search_flow
+from fenceline.flow.proof import guarantee_facts, pipeline_proofs, proof_document
+from fenceline.flow.view import (
+    MOST_UNFOLDED,
+    cut_flow,
+    flow_around_nodes,
+    fold_flow,
+    matching_nodes,
+    search_flow,
+)
 from fenceline.formatting import count_noun, format_duration
 from fenceline.history.time_range import TimeRange
 
-_MOST_GAPS = 50
+#: Maximum gaps of a cluster, and drawn nodes where they are not folded.
+_MOST_GAPS, _MOST_SINGLE = 50, 200
+_PageNumber = int | None
 
 
 class PipelinesQuery(list_forms.ListQuery):
@@ -43,6 +61,13 @@ class PipelinesQuery(list_forms.ListQuery):
     focus: Name = ""
     #: Whether nodes with one prefix are folded where there are many.
     fold: Literal["", "no"] = ""
+    #: Whether a wide drawing shrinks to the page: as far as it can be read, unless it is named.
+    zoom: Literal["", "fit", "actual"] = ""
+    #: The unfolded row: the end of a pipeline, as `group:billing`, or the name of an audit.
+    pipeline: Name = ""
+    page: _PageNumber = Field(None, ge=1, lt=10**8)
+    #: The page of the audited batches.
+    batches: _PageNumber = Field(None, ge=1, lt=10**8)
 
 
 class ProofQuery(list_forms.ListQuery):
@@ -54,19 +79,15 @@ class ProofQuery(list_forms.ListQuery):
 
 @dataclass(frozen=True, slots=True)
 class ClusterPart:
-    """What the page shows of one cluster."""
+    """What the page draws of one cluster; `note` says which nodes are shown."""
 
     of: ClusterFlow
     picture: FlowPicture | None
-    pipelines: Sequence[PipelineRow]
-    more_pipelines: int
+    note: str
+    #: Whether nodes of one prefix are one node.
+    is_folded: bool
     gaps: Sequence[FlowGap]
     more_gaps: int
-    #: Number of nodes before folding, 0 where none were folded.
-    folded: int
-    edges: int
-    proofs: Sequence[PipelineProof]
-    proof: ProofPart
 
 
 @signed_in
@@ -86,7 +107,9 @@ def pipeline_proof_file(request: HttpRequest) -> HttpResponse:
         raise Http404("Unknown pipeline.")
     shown = page_context.chrome_of(request).time_range.window()
     for cluster_flow in flow_queries.read_flows(wanted.cluster, shown, now_ms=now_ms(request)):
-        for proof in _proofs(cluster_flow, cluster_flow.pipelines):
+        for proof in pipeline_proofs(
+            cluster_flow.pipelines, cluster_flow.observed, _audits(cluster_flow.cluster).manifests
+        ):
             if str(proof.pipeline.end.id) == wanted.end:
                 return _file(
                     proof_document(cluster_flow.cluster, proof), f"proof-{cluster_flow.cluster}.json"
@@ -100,65 +123,120 @@ def _file(document: Mapping[str, Any], name: str) -> HttpResponse:
     return answer
 
 
-def _proofs(flow: ClusterFlow, pipelines: Sequence[Pipeline]) -> Sequence[PipelineProof]:
-    audits = read_audits(settings.FENCELINE.audit_url, flow.cluster)
-    return pipeline_proofs(pipelines, flow.observed, audits.manifests)
+def _audits(cluster: str) -> AuditStatus:
+    return read_audits(settings.FENCELINE.audit_url, cluster)
 
 
 def _read(request: HttpRequest, wanted: PipelinesQuery, shown: TimeRange) -> Mapping[str, Any]:
     frame = page_context.chrome_of(request)
     flows = flow_queries.read_flows(frame.cluster, shown, now_ms=now_ms(request))
-    whole = [flow.pipelines for flow in flows]
-    problems = list(wanted.ignored)
-    if wanted.focus and not any(_has(flow.flow, wanted.focus) for flow in flows):
-        problems.append(f"focus “{list_forms.clip_value(wanted.focus)}” is no node of this flow")
-        wanted = wanted.model_copy(update={"focus": ""})
-    parts = [
-        _part(flow, wanted, number, pipelines)
-        for number, (flow, pipelines) in enumerate(zip(flows, whole, strict=True))
-    ]
+    focus = next((node for flow in flows for node in flow.flow.nodes.values() if _is(node, wanted)), None)
+    if wanted.focus and focus is None:
+        wanted = _ignored(wanted, "focus", "is no node of this flow")
+    narrowed = [_narrowed(flow.flow, wanted) for flow in flows]
+    audits = [_audits(flow.cluster) for flow in flows]
+    listed = list_pipelines(map(_pipelines, flows, narrowed, audits))
+    chosen = find_listed(listed, wanted.pipeline) if wanted.pipeline else None
+    if wanted.pipeline and chosen is None:
+        wanted = _ignored(wanted, "pipeline", "is not in this list")
+    parts = [_part(*pair, wanted, number) for number, pair in enumerate(zip(flows, narrowed, strict=True))]
     shown_any = any(part.picture for part in parts)
     return {
         "wanted": wanted,
-        "clears": Filters(request.GET, wanted).clears(),
-        "problems": problems,
+        "clears": [*_focus_chip(request, wanted, focus), *Filters(request.GET, wanted).clears()],
         "shown": shown,
-        "headline": pipelines_headline([pipeline for pipelines in whole for pipeline in pipelines]),
-        "proofs_line": proofs_line([proof for part in parts for proof in part.proofs]),
+        "headline": pipelines_headline([pipeline for flow in flows for pipeline in flow.pipelines]),
+        "proofs_line": proofs_line([row.proof for row in listed if row.proof]),
         "parts": parts,
+        "page": pipeline_page(listed, wanted.page, chosen) if shown_any else None,
+        "chosen": chosen,
+        "details": pipeline_details(chosen, wanted.batches) if chosen else None,
+        "troubles": [trouble for status in audits for trouble in status.troubles] if listed else (),
         "several": len(parts) > 1,
-        "limit": MOST_UNFOLDED,
         "empty": "" if shown_any else why_empty(frame, narrowed=wanted.narrowed),
     }
 
 
-def _has(flow: Flow, subject: str) -> bool:
-    return any(str(node) == subject for node in flow.nodes)
+def _is(node: FlowNode, wanted: PipelinesQuery) -> bool:
+    return str(node.id) == wanted.focus
 
 
-def _part(of: ClusterFlow, wanted: PipelinesQuery, number: int, whole: Sequence[Pipeline]) -> ClusterPart:
-    flow = of.flow
+def _ignored(wanted: PipelinesQuery, name: str, why: str) -> PipelinesQuery:
+    """Return the query string without a parameter that names nothing, and with the reason."""
+    problem = f"{name} “{list_forms.clip_value(getattr(wanted, name))}” {why}"
+    return wanted.model_copy(update={name: "", "ignored": (*wanted.ignored, problem)})
+
+
+def _focus_chip(request: HttpRequest, wanted: PipelinesQuery, focus: FlowNode | None) -> Sequence[Chip]:
+    if focus is None:
+        return ()
+    look = StatusLabel(f"only around {focus.words}", "", "")
+    return Filters(request.GET, wanted).chips("focus", [wanted.focus], {wanted.focus: look}, every="")
+
+
+def _narrowed(flow: Flow, wanted: PipelinesQuery) -> Flow:
     if wanted.focus:
-        flow = flow_around_nodes(flow, [node for node in flow.nodes if str(node) == wanted.focus])
-    if wanted.q:
-        flow = search_flow(flow, wanted.q)
-    pipelines = whole if flow is of.flow else find_pipelines(flow)
-    drawn = flow if wanted.fold == "no" else fold_flow(flow)
-    rows = pipeline_rows(of.cluster, pipelines)
-    proofs = _proofs(of, pipelines)
-    audits = read_audits(settings.FENCELINE.audit_url, of.cluster)
+        flow = flow_around_nodes(flow, _focus(flow, wanted))
+    return search_flow(flow, wanted.q) if wanted.q else flow
+
+
+def _focus(flow: Flow, wanted: PipelinesQuery) -> Sequence[NodeId]:
+    return [node.id for node in flow.nodes.values() if _is(node, wanted)]
+
+
+def _pipelines(of: ClusterFlow, flow: Flow, audits: AuditStatus) -> ClusterPipelines:
+    """Return the pipelines of a flow; audits of no pipeline only where the whole flow is shown."""
+    pipelines = of.pipelines if flow is of.flow else find_pipelines(flow)
+    proofs = pipeline_proofs(pipelines, of.observed, audits.manifests)
+    known = {audit.pipeline for proof in proofs for audit in proof.audits}
+    others = [audit for audit in audits.manifests if audit.pipeline not in known and flow is of.flow]
+    return ClusterPipelines(of.cluster, flow, guarantee_facts(of.observed, audits.manifests), proofs, others)
+
+
+def _part(of: ClusterFlow, flow: Flow, wanted: PipelinesQuery, number: int) -> ClusterPart:
+    drawn = _bounded(flow, wanted)
+    picture = flow_picture(of.cluster, drawn, f"flow-{number}", _focusing(wanted.focus))
+    is_folded = any(node.number > 1 for node in drawn.nodes.values())
     return ClusterPart(
         of,
-        flow_picture(of.cluster, drawn, f"flow-{number}") if drawn.nodes else None,
-        rows,
-        len(pipelines) - len(rows),
+        picture if drawn.nodes else None,
+        _note(flow, drawn, wanted.focus),
+        is_folded,
         flow.gaps[:_MOST_GAPS],
         len(flow.gaps[_MOST_GAPS:]),
-        len(flow.nodes) if len(drawn.nodes) < len(flow.nodes) else 0,
-        len(drawn.edges),
-        proofs,
-        proof_part(of.cluster, of.flow, proofs, audits, narrowed=wanted.narrowed),
     )
+
+
+def _bounded(flow: Flow, wanted: PipelinesQuery) -> Flow:
+    """Return the drawn part of a flow: folded by prefix, and cut to what can be read."""
+    focus = _focus(flow, wanted)
+    first = {*focus, *(matching_nodes(flow, wanted.q) if wanted.q else ())}
+    if wanted.fold == "no":
+        return cut_flow(flow, _MOST_SINGLE, first=first)
+    return cut_flow(fold_flow(flow, apart=focus, beyond=wanted.q), MOST_UNFOLDED, first=first)
+
+
+def _focusing(focus: str) -> Callable[[str, FlowNode], str]:
+    """Return the addresses of nodes: the flow around a node; its page where that is shown already."""
+
+    def url_of(cluster: str, node: FlowNode) -> str:
+        is_single = node.number == 1 and str(node.id) != focus
+        return focus_url(cluster, node.id) if is_single else node_url(cluster, node)
+
+    return url_of
+
+
+def _note(flow: Flow, drawn: Flow, focus: str) -> str:
+    """Return in words which nodes are drawn, and what selecting one does."""
+    number = sum(node.number for node in drawn.nodes.values())
+    if number < len(flow.nodes):
+        shown = f"{number:,} of {len(flow.nodes):,} nodes shown, the worst first"
+        return f"{shown}: search or select one to see its neighbours"
+    if len(drawn.nodes) < len(flow.nodes):
+        return f"{number:,} nodes, grouped by prefix; blocked nodes and warnings are single"
+    if focus:
+        return "select the node again to open its page"
+    return "select a node to see what leads to it and from it"
 
 
 def pipelines_headline(pipelines: Sequence[Pipeline]) -> str:
@@ -168,10 +246,10 @@ def pipelines_headline(pipelines: Sequence[Pipeline]) -> str:
     number = count_noun(len(pipelines), "pipeline")
     blocked = [pipeline for pipeline in pipelines if pipeline.health is FlowHealth.BLOCKED]
     if blocked:
-        more = f" and {len(blocked) - 1:,} more" if len(blocked) > 1 else ""
-        return (
-            f"{len(blocked):,} of {number} blocked, at {blocked[0].weakest}: {path_name(blocked[0])}{more}."
-        )
+        more = f", and {len(blocked) - 1:,} more" if len(blocked) > 1 else ""
+        end, weakest = blocked[0].end, blocked[0].weakest
+        at = "" if weakest == end.words else f" at {weakest}"
+        return f"{len(blocked):,} of {number} blocked: {end.label}{at}{more}."
     unwell = [pipeline for pipeline in pipelines if pipeline.health is FlowHealth.WARNING]
     if unwell:
         return f"{number}, none blocked; {len(unwell):,} with a warning, at {unwell[0].weakest}."
