@@ -66,6 +66,13 @@ def test_a_name_is_found_first(
     assert found(page, asked)[kind][0] == (name, url)
 
 
+def test_what_begins_with_the_text_comes_before_what_mentions_it(page: Client, prod: Cluster) -> None:
+    factories.incident(prod, subject="group:billing-nightly", closed_ms=factories.now_ms())
+    factories.group(prod, "billing-nightly")
+    kinds = [kind for kind in found(page, "billing-night") if kind not in ("More", "Nothing found")]
+    assert kinds.index("Consumer groups") < kinds.index("Incidents")
+
+
 def test_numbers_are_those_of_incidents_alerts_and_actions(page: Client, prod: Cluster) -> None:
     row = factories.incident_of(prod, factories.finding(prod, "partition:payments-3"))
     alert, action = factories.alert(prod, "transaction:later"), factories.planned_action()

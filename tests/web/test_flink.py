@@ -246,7 +246,9 @@ def test_an_empty_list_names_the_configuration_that_is_missing(
     assert 'kind = "flink"' in page_html(page, "/flink-jobs").replace("&quot;", '"')
     root = CheckpointRoot("s3://checkpoints", "prod")
     settings.FENCELINE = replace(settings.FENCELINE, flink_checkpoints=[root])
-    assert "No completed checkpoint is below a configured root" in page_html(page, "/flink-jobs?cluster=prod")
+    assert "No completed checkpoint was found below the configured folders" in page_html(
+        page, "/flink-jobs?cluster=prod"
+    )
 
 
 def test_a_page_costs_a_bounded_number_of_queries(

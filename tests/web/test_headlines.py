@@ -14,7 +14,15 @@ from dashboard.web.headlines.group import group_headline
 from dashboard.web.headlines.partition import partition_headline
 from dashboard.web.headlines.query import query_headline
 from dashboard.web.headlines.transaction import expired_headline, transaction_headline
-from fenceline.facts import NOT_REPORTED, TWO_PHASE_COMMIT_TIMEOUT_MS, TransactionState
+from fenceline.facts import (
+    NOT_REPORTED,
+    TWO_PHASE_COMMIT_TIMEOUT_MS,
+    Confidence,
+    TransactionState,
+    Transition,
+    TransitionKind,
+    TransitionReason,
+)
 from fenceline.kafka.groups import SHARE
 from fenceline.spark.batch_chain import BatchStep, ChainLink, LinkState
 from fenceline.spark.drivers import Driver, DriverStatus
@@ -127,6 +135,38 @@ class TestTransaction:
         row = transaction(TransactionState.EMPTY)
         sentence, _ = words(transaction_headline(row, Waits(), [], fenced_by="ada", now_ms=NOW))
         assert sentence == "It is idle, fenced by ada at 10:33:00 UTC."
+
+    @pytest.mark.parametrize(
+        ("moves", "said"),
+        [
+            (
+                [("takeover", "probable")],
+                "Its producer was fenced at 10:39:00 UTC by another one with the same id (probable).",
+            ),
+            (
+                [("timeout", "certain")],
+                "Its coordinator aborted it at 10:39:00 UTC because its timeout had passed.",
+            ),
+            ([("begin", "certain"), ("client_abort", "certain")], "Its producer aborted it at 10:39:00 UTC."),
+            ([("reinit", "certain"), ("commit", "certain"), ("takeover", "certain")], ""),
+            ([("reinit", "certain")], ""),
+        ],
+    )
+    def test_says_first_how_its_last_transaction_ended(self, moves: list[tuple[str, str]], said: str) -> None:
+        recent = [
+            Transition(
+                TransitionKind(kind), Confidence(confidence), TransitionReason.NEW_ID, NOW - MINUTE,
+                7, 1, 0, 60_000, None, None, None, 0, 0,
+            )
+            for kind, confidence in moves
+        ]  # fmt: skip
+        idle, aborted, still = (
+            words(transaction_headline(transaction(state), Waits(), [], recent=recent, now_ms=NOW))
+            for state in (TransactionState.EMPTY, TransactionState.COMPLETE_ABORT, TransactionState.ONGOING)
+        )
+        assert idle[0] == (said or "It is idle.")
+        assert aborted[0] == (said or "It was aborted 7 min ago.")
+        assert (said[1:] in still[1]) if said else ("Before:" not in still[1])
 
     def test_states_that_an_id_expired(self) -> None:
         assert words(expired_headline(NOW - MINUTE))[0] == "Its coordinator expired it 1 min ago."

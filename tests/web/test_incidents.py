@@ -154,7 +154,7 @@ def test_an_effect_of_two_causes_names_the_other_incident(page: Client, prod: Cl
         assert f'href="/incidents/{other.pk}"' in card(text, cause).partition(f'data-effect="{effect.pk}"')[2]
     one = page_html(page, f"/incidents/{first.pk}")
     assert f'also in <a href="/incidents/{second.pk}">' in one
-    assert "all of these causes must end" in one
+    assert "All of them must end" in one
 
 
 def test_a_range_that_has_ended_has_the_incidents_that_were_open_in_it(page: Client, prod: Cluster) -> None:
