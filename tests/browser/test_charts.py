@@ -101,7 +101,7 @@ def test_a_chart_stays_and_follows_what_happens(busy: Server, live: Opener) -> N
 
 
 _MARKS = (
-    "document.getElementById('events-chart').data?.filter((trace) => trace.mode === 'markers')"
+    "document.getElementById('events-chart').data?.filter((trace) => trace.mode === 'markers+text')"
     ".flatMap((trace) => trace.x).length"
 )
 

@@ -29,7 +29,7 @@ def test_the_page_passes_axe_and_fits_every_width(
 
 def test_a_click_on_a_mark_opens_its_evidence(server: Server, opened: Opener) -> None:
     server("reset", "held")
-    page = opened("/events?last=24h&source=finding")
+    page = opened("/events?last=24h&source=transition")
     evidence = page.locator("a[data-row]").evaluate_all("links => links.map(link => link.pathname)")
     page.locator(f"{LANES} .scatterlayer .point").first.wait_for()
     with page.expect_navigation():

@@ -40,10 +40,12 @@ def test_an_operator_opens_an_incident_acknowledges_it_and_adds_a_note(
     page.locator("[data-incident] h3 a").first.click()
     page.get_by_role("button", name="Acknowledge").click()
     expect(page.get_by_role("button", name="Acknowledge")).to_have_count(0)
+    page.get_by_role("link", name="Add note").click()
     page.get_by_role("textbox", name="Note").fill("ticket 4711")
     page.get_by_role("button", name="Add note").click()
-    expect(page.get_by_role("row").filter(has_text="ticket 4711")).to_be_visible()
     expect(page.locator(".note-list")).to_contain_text("ticket 4711")
+    page.get_by_role("link", name="History").click()
+    expect(page.get_by_role("row").filter(has_text="ticket 4711")).to_be_visible()
 
 
 def test_its_html_file_is_complete_without_a_network(

@@ -119,7 +119,7 @@ def test_the_copied_link_names_the_range_absolutely(opened: Opener) -> None:
     page.goto(link)
     assert length_ms(page) == 6 * HOUR_MS
     expect(page.locator("[data-ignored]")).to_have_count(0)
-    expect(page.locator("[data-event]").first).to_be_visible()
+    expect(page.locator("[data-group], [data-event]").first).to_be_visible()
     assert copied(page) == page.url
     # Lists of all that is kept have no begin.
     page.goto("/recoveries?outcome=open")

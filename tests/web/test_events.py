@@ -220,13 +220,13 @@ def test_events_of_an_incident_are_one_row_at_the_place_of_the_newest(page: Clie
     factories.delivery(factories.channel(), cluster=prod, held=held, ended_at=datetime.now(UTC))
     factories.finding(prod, "transaction:other", since_ms=now - 45_000)
     text = page.get("/events?last=15m").content.decode()
-    group = text.partition(f'data-group="{row.pk}"')[2].partition("</table>")[0]
+    group = text.partition(f'data-group="{row.pk}"')[2].partition("</ul>")[0]
     assert re.findall(r'data-event="(\w+)"', group) == ["delivered", "firing", "opened", "opened"]
     assert text.index(f'data-group="{row.pk}"') < text.index("other</bdi>")
     # What an alert said before its present finding began is not of that incident.
     AlertChange.objects.update(at_ms=now - 120_000)
     group = page.get("/events?last=15m").content.decode().partition(f'data-group="{row.pk}"')[2]
-    assert "firing" not in re.findall(r'data-event="(\w+)"', group.partition("</table>")[0])
+    assert "firing" not in re.findall(r'data-event="(\w+)"', group.partition("</ul>")[0])
 
 
 def test_the_headline_counts_kinds(page: Client, prod: Cluster) -> None:
