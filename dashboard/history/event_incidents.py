@@ -4,32 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from dashboard.models import Alert, Delivery, IncidentFinding
+from dashboard.models import Alert, Delivery, FindingRecord, IncidentFinding
 from fenceline.history.timeline import EventPlace, EventSource, TimelineEvent
 
 
 def incidents_of(events: Sequence[TimelineEvent]) -> Mapping[EventPlace, int]:
     """Return the number of the incident of each event that is about one; of several, the newest."""
     findings = {event.place: event.place.row for event in events if event.source is EventSource.FINDING}
-    findings |= _findings_of_alerts(events) | _findings_of_deliveries(events)
+    findings |= _begun(_findings_of_alerts(events) | _findings_of_deliveries(events))
     incidents = _incidents_by_finding(findings.values())
-    of_findings = {
-        place: incident
-        for place, pk in findings.items()
-        for since_ms, incident in [incidents.get(pk, (0, 0))]
-        # An alert that fired before follows another finding by now.
-        if incident and since_ms <= place.at_us // 1_000
-    }
+    of_findings = {place: incidents[pk] for place, pk in findings.items() if pk in incidents}
     return of_findings | {
         event.place: event.number for event in events if event.source is EventSource.INCIDENT
     }
 
 
-def _incidents_by_finding(findings: Iterable[int]) -> Mapping[int, tuple[int, int]]:
-    """Return the start of each finding in ms since 1970, and the incident that it belongs to."""
+def _incidents_by_finding(findings: Iterable[int]) -> Mapping[int, int]:
     members = IncidentFinding.objects.filter(finding__in=set(findings)).order_by("pk")
-    rows = members.values_list("finding", "since_ms", "incident_id")
-    return {finding: (since_ms, incident) for finding, since_ms, incident in rows}
+    return dict(members.values_list("finding", "incident_id"))
+
+
+def _begun(findings: Mapping[EventPlace, int]) -> dict[EventPlace, int]:
+    """Return the findings that had begun at their events: an alert of before follows another one by now."""
+    rows = FindingRecord.objects.filter(pk__in=set(findings.values())).values_list("pk", "since_ms")
+    since_ms = dict(rows)
+    return {
+        place: pk for place, pk in findings.items() if pk in since_ms and since_ms[pk] <= place.at_us // 1_000
+    }
 
 
 def _findings_of_alerts(events: Sequence[TimelineEvent]) -> dict[EventPlace, int]:
@@ -40,16 +41,13 @@ def _findings_of_alerts(events: Sequence[TimelineEvent]) -> dict[EventPlace, int
 
 def _findings_of_deliveries(events: Sequence[TimelineEvent]) -> dict[EventPlace, int]:
     """Return the finding of the first alert that each delivery reported."""
-    rows = {event.number: event.place for event in events if event.source is EventSource.DELIVERY}
+    places = {event.number: event.place for event in events if event.source is EventSource.DELIVERY}
+    rows = Delivery.objects.filter(pk__in=places).values_list("pk", "held__firing", "held__resolved")
     first = {
-        rows[pk]: bytes.fromhex(held[0])
-        for pk, firing, resolved in Delivery.objects.filter(pk__in=rows).values_list(
-            "pk", "held__firing", "held__resolved"
-        )
+        places[pk]: bytes.fromhex(held[0])
+        for pk, firing, resolved in rows
         if (held := [*(firing or ()), *(resolved or ())])
     }
     alerts = Alert.objects.filter(fingerprint__in=set(first.values())).order_by("pk")
-    findings = {
-        bytes(fingerprint): finding for fingerprint, finding in alerts.values_list("fingerprint", "finding")
-    }
-    return {place: findings[fingerprint] for place, fingerprint in first.items() if fingerprint in findings}
+    findings = {bytes(alert.fingerprint): alert.finding for alert in alerts.only("fingerprint", "finding")}
+    return {place: findings[mark] for place, mark in first.items() if mark in findings}

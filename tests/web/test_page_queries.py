@@ -30,7 +30,7 @@ def prod(rows_of_module: None) -> Cluster:
         ("/", 40),
         ("/transactions", 18),
         # Each source by itself.
-        ("/events", 41),
+        ("/events", 42),
         # Each source by itself, what lasted, and figures.
         ("/timeline", 46),
         # What applications write, groups read, queries read and write, and what blocks them.

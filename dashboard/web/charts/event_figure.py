@@ -101,7 +101,7 @@ def event_figure(
         hovermode="closest",
         showlegend=False,
         uirevision="kept",
-        margin={"l": 8, "r": 30, "t": 4, "b": 4 if panels else 22},
+        margin={"l": 8, "r": 8, "t": 4, "b": 4 if panels else 22},
         xaxis=time_axis(from_ms, to_ms).update(anchor="y"),
         yaxis=lane_axis(LANES[::-1]).update(domain=[bottom, 1], automargin=True),
     )
@@ -126,7 +126,9 @@ def _strip(layout: go.Layout, panels: Sequence[Panel]) -> Sequence[go.Bar | go.S
             "showgrid": False,
             "hoverformat": layout.xaxis.hoverformat,
         }
-        layout[f"yaxis{number}"] = count_axis(2).update(domain=[0, _STRIP], anchor=f"x{number}", side="right")
+        layout[f"yaxis{number}"] = count_axis(2).update(
+            domain=[0, _STRIP], anchor=f"x{number}", side="right", ticklabelposition="inside top"
+        )
         traces += [type(trace)(trace, xaxis=f"x{number}", yaxis=f"y{number}") for trace in panel.traces]
     layout.annotations = [_title(number, panel.title) for number, panel in enumerate(panels, 2)]
     return traces
@@ -162,7 +164,7 @@ def backlog_panel(readings: Sequence[tuple[str, SeriesReading]]) -> Panel:
         )
         for name, reading in readings
     ]
-    return Panel("blocked offsets", traces)
+    return Panel("blocked", traces)
 
 
 def lag_panel(readings: Sequence[tuple[str, SeriesReading]]) -> Panel:
@@ -173,7 +175,7 @@ def lag_panel(readings: Sequence[tuple[str, SeriesReading]]) -> Panel:
         )
         for (name, reading), (tone, dash) in zip(readings, _LAG_CURVES, strict=False)
     ]
-    return Panel("lag, records", traces)
+    return Panel("lag", traces)
 
 
 def _spans(spans: Sequence[LaneSpan], narrowest_ms: int) -> Sequence[go.Bar]:
