@@ -158,7 +158,7 @@ class Plan:
     #: An admin asked for it although it is refused; the forced refusals are in `overridden`.
     forced: bool = False
     overridden: tuple[Refusal, ...] = ()
-    #: What holds for all of it, as sentences: "It kills a live producer: …".
+    #: What holds for all of it, as sentences: "It fences a producer that may still be running: …".
     warnings: tuple[str, ...] = ()
 
     @property

@@ -115,7 +115,8 @@ def fencing_warnings(producers: Sequence[Producer], *, now_ms: int) -> Iterator[
     live = [producer.transactional_id for producer in opened if is_lively(producer, now_ms) is not False]
     if live:
         yield (
-            f"It kills a live producer: {list_names(live)} may have been written to within the last minute. "
+            f"It fences a producer that may still be running: {list_names(live)} may have been written to "
+            "within the last minute. "
             "Its next send or commit fails as fenced, and it must be started again."
         )
     for producer in opened:

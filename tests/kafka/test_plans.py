@@ -190,7 +190,7 @@ def test_a_healthy_transaction_is_only_ended_by_force(planner_42: PlanningCluste
     assert refusal_reasons(forced) == [[]]
     assert forced.forced
     assert [each.ground for each in forced.overridden] == [RefusalReason.HEALTHY]
-    assert forced.warnings[0].startswith(f"It kills a live producer: {name}")
+    assert forced.warnings[0].startswith(f"It fences a producer that may still be running: {name}")
     assert forced.digest != found.digest
     # Within a limit of an hour it is healthy for as long as it writes, by our own sight of that.
     planner_42.limits = Limits(open_too_long_s=3_600)

@@ -249,7 +249,9 @@ def test_fencing_a_producer_that_may_still_run_is_a_warning() -> None:
         plan_producer(silent_since_ms=None),
     ):
         (words,) = warnings_of(lively)
-        assert words.startswith("It kills a live producer: payments-7 may have been written to")
+        assert words.startswith(
+            "It fences a producer that may still be running: payments-7 may have been written to"
+        )
 
 
 def test_hanging_transactions_in_other_partitions_are_not_ended_by_a_fence() -> None:

@@ -42,7 +42,7 @@ def busy_actions(of: Cluster) -> None:
     factories.planned_action(
         factories.plan(
             factories.refused_subject("orders-gateway-5", factories.HEALTHY),
-            warnings=("It kills a live producer.",),
+            warnings=("It fences a producer that may still be running.",),
         )
     )
     factories.planned_action(
@@ -51,7 +51,7 @@ def busy_actions(of: Cluster) -> None:
     factories.planned_action(
         factories.plan(
             factories.fence_subject(),
-            warnings=("It kills a live producer: it wrote 4 s ago.",),
+            warnings=("It fences a producer that may still be running: it wrote 4 s ago.",),
             forced=True,
             overridden=(factories.HEALTHY,),
         )
