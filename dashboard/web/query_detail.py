@@ -40,6 +40,8 @@ from fenceline.spark.batch_chain import first_broken_link, with_markers
 #: Maximum batches of the charts, and batches and partitions of a page.
 _CHARTED, _BATCHES, _PARTITIONS = 60, 6, 50
 _LONGEST_ASKED = 200
+#: A prepared batch waits from this age on: a healthy one is committed before.
+_WAITS_FROM_MS = 5_000
 
 
 def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]:
@@ -117,7 +119,7 @@ def _chain(request: HttpRequest, row: Query, newest: Batch | None, at_ms: int) -
         "broken": first_broken_link(links),
         "batch_offers": _batch_offers(request, row, entry) if first_broken_link(links) else (),
         "sent": streaming_batches.sent_transactions(row, decision),
-        "expires_ms": _expires_ms(entry),
+        "expires_ms": _expires_ms(entry, at_ms),
     }
 
 
@@ -135,10 +137,12 @@ def _entry(row: Query, number: int | None, newest: Batch | None) -> BatchEntry |
     return None if wanted is None else streaming_batches.find_entry(row, wanted)
 
 
-def _expires_ms(entry: BatchEntry | None) -> int | None:
+def _expires_ms(entry: BatchEntry | None, at_ms: int) -> int | None:
     """Return when the first transaction of a batch times out, None unless it is prepared and waits."""
     decision = entry.decision if entry else None
     if decision is None or decision.outcome or decision.decided != "prepared":
+        return None
+    if at_ms < decision.decided_ms + _WAITS_FROM_MS:
         return None
     return min(
         (transaction["started_ms"] + transaction["timeout_ms"] for transaction in decision.transactions),

@@ -284,7 +284,9 @@ def _all_complete(decision: Decision) -> str:
         firsts[name] = min(records.first_offset, firsts.get(name, records.first_offset))
     if not firsts:
         return words
-    return f"{words}; records from offsets {list_names([f'{name}: {at}' for name, at in firsts.items()])}"
+    return (
+        f"{words}; records from offsets {list_names([f'{name}: {at:,}' for name, at in firsts.items()], 2)}"
+    )
 
 
 def with_markers(links: Iterable[ChainLink], markers: Mapping[str, int]) -> tuple[ChainLink, ...]:
