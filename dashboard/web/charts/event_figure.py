@@ -127,7 +127,7 @@ def _strip(layout: go.Layout, panels: Sequence[Panel]) -> Sequence[go.Bar | go.S
             "hoverformat": layout.xaxis.hoverformat,
         }
         layout[f"yaxis{number}"] = count_axis(2).update(
-            domain=[0, _STRIP], anchor=f"x{number}", side="right", ticklabelposition="inside top"
+            domain=[0, _STRIP], anchor=f"x{number}", side="right", ticklabelposition="inside bottom"
         )
         traces += [type(trace)(trace, xaxis=f"x{number}", yaxis=f"y{number}") for trace in panel.traces]
     layout.annotations = [_title(number, panel.title) for number, panel in enumerate(panels, 2)]
