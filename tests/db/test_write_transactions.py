@@ -34,7 +34,10 @@ ATOMIC = {
     },
     ("dashboard/alerts/silences.py", "create_silence"): "it inserts rows that refer to no other",
     ("dashboard/alerts/silences.py", "end_silence"): "it locks one silence's row alone",
-    ("dashboard/management/commands/revoke_token.py", "_revoke"): "it locks one token's row alone",
+    ("dashboard/system/tokens.py", "create_token"): "it inserts one token's row",
+    ("dashboard/system/tokens.py", "revoke_token"): "it locks one token's row alone",
+    ("dashboard/system/users.py", "invite_user"): "it inserts one user's row",
+    ("dashboard/system/users.py", "set_password"): "it locks one user's row alone",
     ("dashboard/management/commands/unlock_sign_in.py", "_unlock"): "others lock one such row alone",
     ("dashboard/system/scenes.py", "request_scene"): "it inserts one audit row alone",
     ("dashboard/system/sign_in_log.py", "_record"): "it locks one audit row alone",
@@ -46,7 +49,11 @@ REPEATED_BY_CALLER = {
 OPENS = {"write_transaction", "cluster_transaction", "guarded_transaction"}
 #: What only the helper does, and who else may.
 OURS: dict[str, set[Place]] = {
-    "select_for_update": {("dashboard/runtime/retention.py", "prune")},
+    "select_for_update": {
+        ("dashboard/runtime/retention.py", "prune"),
+        # It locks a user together with all admins, so that two cannot take each other's role at once.
+        ("dashboard/system/users.py", "_locked_user"),
+    },
     # They notify sockets of what was changed by Django's own views, and write nothing.
     "on_commit": {
         ("dashboard/system/live_sessions.py", "_session_ended"),
