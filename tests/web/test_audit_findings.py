@@ -82,7 +82,7 @@ def test_its_page_has_evidence_next_step_and_links(page: Client, incident: Incid
     assert "spark_pipeline/replay.py" in words
     assert "See which producers write to orders_enriched" in words
     assert "stay blocked" not in words
-    assert f"{SUMMARY} audit batch 1,203" in words, "where it was read, then its evidence"
+    assert f"{SUMMARY} audit" in words, "where it was read"
     for link in (PAGE, f"/queries/prod/{factories.QUERY_ID}", "/partitions?cluster=prod&amp;q=order_events"):
         assert f'href="{link}"' in text, link
 
