@@ -336,7 +336,7 @@ _MEANINGS: tuple[tuple[type[Exception], str], ...] = (
     ),
     (
         errors.IncompatibleBrokerVersion,
-        "it is older than Kafka 3.0, the first release that lists transactions",
+        "it does not list transactions: Kafka does from 3.0 on, and compatible brokers may not",
     ),
     (errors.RequestTimedOutError, "no answer in time"),
     (errors.KafkaTimeoutError, "no answer in time"),

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from django.db import connection
 
-from dashboard.models import Collector, CommitRecord, GroupRecord, Position
+from dashboard.models import Collector, CommitRecord, GroupOffset, GroupRecord, Position
 from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import OFFSETS as NAME
 from dashboard.runtime.leases import Lease, collector_row
@@ -23,12 +23,12 @@ from fenceline.decode import text
 from fenceline.facts import TailBatch
 from fenceline.kafka import commits
 from fenceline.kafka.commits import TOPIC, CommitBatch, CommitKey, Gone, Joined, KeptCommits
-from fenceline.kafka.groups import Commit
+from fenceline.kafka.groups import SHARE, Commit
 from fenceline.kafka.transactional_ids import key_of
 
 log = logging.getLogger(__name__)
 
-__all__ = ["NAME", "forget_topic", "save_commits"]
+__all__ = ["NAME", "absence_reason", "forget_topic", "save_commits"]
 
 _COMMIT_KEY = ("cluster_id", "key", "topic", "partition")
 _COMMIT = (
@@ -59,6 +59,13 @@ _HELD = (
 
 #: The key of a commit's row: its group's key, topic and partition.
 _Row = tuple[bytes, str, int]
+
+
+def absence_reason(cluster_id: int) -> str:
+    """Return why a missing topic is a blind spot; "" where no group has committed to it."""
+    committed = GroupOffset.objects.filter(group__cluster_id=cluster_id, offset__isnull=False)
+    is_used = committed.exclude(group__kind=SHARE).exists()
+    return f"this broker keeps no {TOPIC}: offsets are those that coordinators answer" if is_used else ""
 
 
 @retry_write

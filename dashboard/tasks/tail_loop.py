@@ -52,6 +52,9 @@ class TailedTopic(Protocol):
     def forget_topic(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
         """Drop what is known from a topic that is not the one which was read before."""
 
+    def absence_reason(self, lease: leases.Lease) -> str:
+        """Return why its absence is a blind spot; "" where nothing shows that it should exist."""
+
 
 class Tailed:
     """The tails of one topic as a Celery task, one for each shard: `collector` and `queue` begin their names.
@@ -130,9 +133,12 @@ class _TailSlice:
         loop.stop_requested.wait(RETRY_S)
 
     def _nothing_yet(self) -> None:
-        """Report a cluster that never had the topic as seen; a topic that went away as gone."""
+        """Report a topic that went away as gone, and one that nobody has needed yet as read to its end."""
         if collector_store.saved_positions(self._lease.cluster, self._topic.name)[1]:
             self._start_again(f"{self._topic.name} was deleted")
+        if reason := self._topic.absence_reason(self._lease):
+            self._trouble(reason)
+            return
         self._save(TailBatch(records={}, moves=(), seen_through_ms=loop.now_ms(), behind=0), None, 0.0)
         loop.stop_requested.wait(RETRY_S)
 

@@ -7,7 +7,7 @@ from django.conf import settings
 from collectors.kafka.internal_topics import Tail
 from dashboard.runtime import collector_names, collector_store, leases, loop
 from dashboard.tasks.tail_loop import Tailed
-from dashboard.transactions import store
+from dashboard.transactions import reconcile_store, store
 from fenceline.facts import TailBatch
 
 
@@ -25,6 +25,9 @@ class _TransactionState:
 
     def forget_topic(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
         store.forget_topic(lease, reason, topic_id=topic_id, now_ms=loop.now_ms())
+
+    def absence_reason(self, lease: leases.Lease) -> str:
+        return reconcile_store.absence_reason(lease.cluster_id)
 
 
 tailed = Tailed("collectors.tail", collector_names.TAIL, "tail", _TransactionState())

@@ -1,8 +1,9 @@
 """Our rows for the comparison with the coordinators' lists, and the writer of the corrections.
 
 A correction is saved only while the row is the one that was compared: a record that the tail has
-saved since always wins, and so does every one that comes later. Where the topic may not be read, the lists
-are all there is: then every id they name becomes a row, until the first position of a tail is saved.
+saved since always wins, and so does every one that comes later. Where the topic may not be read or does not
+exist, the lists are all there is: then every id they name becomes a row, until the first position of a tail
+is saved.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
 
 from django.db import connection
-from django.db.models import F, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from dashboard.models import Collector, Position, Recent, Transaction
 from dashboard.runtime import collector_store, sql
@@ -28,6 +29,10 @@ from fenceline.kafka.reconcile import Correction, KnownTransaction, Reconciliati
 NAME = "reconcile"
 #: Maximum ids in one save, so that other writers wait briefly.
 _SAVE_AT_ONCE = 2_000
+#: The reason of a tail whose topic is missing though coordinators list ids.
+NOT_KEPT = f"this broker keeps no {collector_store.TRANSACTION_STATE}"
+#: Lists with entries in a row that prove it: one list may be older than the topic.
+_PROVED = 2
 _KNOWN = ("transactional_id", "state", "producer_id", "log_offset", "producer_epoch", "started_ms")
 _TABLE = Transaction._meta.db_table
 _SET = (
@@ -54,12 +59,18 @@ class ReconciledRows:
         self._tails = tails
 
     def without_tail(self) -> bool:
-        """Return whether no tail may read the topic and none has ever read it."""
-        blind = self._collectors().filter(error__contains=f"READ on {collector_store.TRANSACTION_STATE}")
+        """Return whether no tail can read the topic and none has ever read it."""
+        denied = Q(error__contains=f"READ on {collector_store.TRANSACTION_STATE}")
+        blind = self._collectors().filter(denied | Q(error__contains=NOT_KEPT))
         return blind.exists() and not _was_read(self._cluster_id)
 
     def read_through_ms(self) -> int | None:
-        """Return the instant before which every record is in the rows, None while a tail has none."""
+        """Return the instant before which every record is in the rows, None while a tail has none.
+
+        Nothing was read of a topic that does not exist, so that a list is no proof of a missed record.
+        """
+        if not _was_read(self._cluster_id):
+            return None
         seen = list(self._collectors().values_list("seen_through_ms", flat=True))
         if len(seen) < len(self._tails) or None in seen:
             return None
@@ -87,6 +98,13 @@ class ReconciledRows:
 
     def _collectors(self) -> QuerySet[Collector]:
         return Collector.objects.filter(cluster_id=self._cluster_id, name__in=self._tails)
+
+
+def absence_reason(cluster_id: int) -> str:
+    """Return why a missing topic is a blind spot; "" where no list shows that it should exist."""
+    details = Collector.objects.filter(cluster_id=cluster_id, name=NAME).values_list("detail", flat=True)
+    is_used = any(detail.get("listed_in_a_row", 0) >= _PROVED for detail in details)
+    return f"{NOT_KEPT}: pages show what coordinators list, without history" if is_used else ""
 
 
 def save_reconciliation(lease: Lease, observed: Reconciliation, *, now_ms: int) -> int:
@@ -201,6 +219,7 @@ def _save_detail(lease: Lease, observed: Reconciliation, written: int) -> bool:
         f"{which}hidden": observed.hidden,
         "corrected": before.get("corrected", 0) + (0 if observed.alone else written),
         "alone": observed.alone,
+        "listed_in_a_row": min(before.get("listed_in_a_row", 0) + 1, _PROVED) if observed.listed else 0,
         "unseen": list(observed.unseen),
         "may_hide": observed.may_hide,
     }

@@ -118,6 +118,8 @@ class Reconciliation:
     agreed: int = 0
     #: The differences that counted and that their coordinators confirmed; all that changed when alone.
     corrections: tuple[Correction, ...] = ()
+    #: How many ids the list has.
+    listed: int = 0
     #: Differences that do not count, or not yet.
     pending: int = 0
     #: Ids that are in our rows and that the coordinators do not let us see.

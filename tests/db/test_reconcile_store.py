@@ -241,3 +241,24 @@ def test_rows_are_read_as_they_are_compared(tail: Lease, reconciler: Lease, take
         "b": KnownTransaction(TransactionState.EMPTY, 7, 9, 0, None, 0),
     }
     assert both.known_rows(["b", "c"]) == {"b": KnownTransaction(TransactionState.EMPTY, 7, 9, 0, None, 0)}
+
+
+def test_a_topic_that_is_missing_is_a_blind_spot_once_two_lists_in_a_row_have_entries(
+    tail: Lease, reconciler: Lease
+) -> None:
+    reasons = []
+    for listed in (1, 0, 3, 2, 5):
+        save(reconciler, reconciliation_of(listed=listed))
+        reasons.append(reconcile_store.absence_reason(reconciler.cluster_id))
+    assert [bool(reason) for reason in reasons] == [False, False, False, True, True]
+    assert not ReconciledRows(reconciler).without_tail()
+    collector_store.save_trouble(tail, reasons[-1], now_ms=NOW_MS)
+    assert ReconciledRows(reconciler).without_tail()
+    read(tail, batch_of(record("a")))
+    assert not ReconciledRows(reconciler).without_tail(), "it was read: what comes next is in the log"
+
+
+def test_no_list_is_proof_against_a_topic_that_was_never_read(tail: Lease, reconciler: Lease) -> None:
+    seen = TailBatch({}, (), seen_through_ms=NOW_MS, behind=0)
+    store.save_batch(tail, seen, topic_id="", rate=0.0, now_ms=NOW_MS)
+    assert ReconciledRows(reconciler).read_through_ms() is None

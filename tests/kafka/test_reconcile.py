@@ -7,12 +7,14 @@ import random
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Event
 
 import pytest
 from django.test import override_settings
 from py4j.java_gateway import JavaGateway
 
+from collectors.kafka.internal_topics import Tail
 from collectors.kafka.reconcile import Reconciler
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, Transaction
@@ -255,3 +257,27 @@ def test_lists_alone_are_enough_where_the_topic_may_not_be_read(
 
 def rows() -> dict[str, str]:
     return dict(Transaction.objects.values_list("transactional_id", "state"))
+
+
+def test_a_broker_that_keeps_no_log_is_shown_by_its_lists_and_never_called_read(
+    kafka: Broker, stack: Stack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The broker answers for a topic of another name that it does not exist, as one without the log does."""
+    monkeypatch.setattr(tails, "Tail", partial(Tail, topic="__no_log_here"))
+    name = f"listed-{stack.config.name}"
+    producer = open_transaction(kafka.bootstrap, name)
+    with override_settings(FENCELINE=Config(clusters={stack.config.name: stack.config})):
+        tails.read_until(stack.tail, time.monotonic() + 0.3)
+        tail = Collector.objects.get(cluster_id=stack.tail.cluster_id, name=tails.tail_name(0))
+        assert (tail.error, tail.behind) == ("", 0), "nobody has needed the log yet, as far as is known"
+        for _ in range(3):
+            stack.poll(full=True)
+        tails.read_until(stack.tail, time.monotonic() + 0.3)
+        tail.refresh_from_db()
+        assert "keeps no __transaction_state" in tail.error
+        assert stack.poll(full=True).alone
+    row = Transaction.objects.get(cluster_id=stack.tail.cluster_id, transactional_id=name)
+    assert row.state == TransactionState.ONGOING
+    detail = Collector.objects.get(cluster_id=stack.tail.cluster_id, name=reconcile_store.NAME).detail
+    assert detail["corrected"] == 0
+    producer.abort()
