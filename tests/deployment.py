@@ -80,8 +80,9 @@ class Stack:
         self._log.close()
 
     def log(self) -> str:
-        """Return everything it has printed."""
-        return (self.data / "up.log").read_text()
+        """Return everything that it and its parts have printed."""
+        files = [self.data / "up.log", *sorted((self.data / "logs").glob("*.log"))]
+        return "".join(file.read_text() for file in files if file.exists())
 
     def pid(self, part: str) -> int:
         """Return the process id of a part, once it runs: it may just be restarting."""
