@@ -81,7 +81,7 @@ def transaction(stack: Stack, name: str) -> Any:
 
 def test_stack_json_names_every_part_and_its_process(stack: Stack) -> None:
     described = stack.described()
-    assert set(described) == {"url", "kafka", "redis", "database", "data_dir", "parts"}
+    assert set(described) == {"url", "kafka", "redis", "database", "data_dir", "sign_in", "parts"}
     assert {"receiver", "demo"} <= stack.pids().keys()
     for part in described["parts"]:
         os.kill(part["pid"], 0)
@@ -130,7 +130,7 @@ def test_an_abandoned_transaction_is_found_and_shown(stack: Stack) -> None:
     assert {"topic": "payments", "partition": 0} in row["partitions"]
     finding = "demo-abandoned has been open since"
     wait_for(lambda: finding in stack.page("/"), "the Overview says so", DEADLINE_S)
-    assert finding in stack.page("/transactions/sandbox/demo-abandoned")
+    assert 'data-finding="open_too_long"' in stack.page("/transactions/sandbox/demo-abandoned")
 
 
 @pytest.mark.soak

@@ -101,7 +101,7 @@ def test_a_paused_collector_is_fenced_and_nothing_is_doubled(tmp_path: Path) -> 
             second_worker(stack, second),
         ):
             wait_for(lambda: tail_of(stack)["records"] > 100, "a collector reads", DEADLINE_S)
-            pause_the_holder(stack, [stack.data / "up.log", second])
+            pause_the_holder(stack, [stack.data / "logs" / "worker-tail-0.log", second])
             load.finish()
             wait_for(lambda: states(stack) == load.told, "what the clients were told", DEADLINE_S)
             end = records_in_topic(broker.bootstrap)
