@@ -24,6 +24,27 @@ def test_pages_pass_axe_and_fit_every_width(
     assert problems_of_pages(page, LISTS | {"incident": first}, FURTHER) == {}
 
 
+@pytest.mark.parametrize(("kind", "incidents"), [("incidents", 2), ("crowd", 30)])
+def test_the_pages_of_a_crash_fit_a_screen_and_a_third(
+    server: Server, opened: Opener, kind: str, incidents: int
+) -> None:
+    """1,200 px of the first page, a query and a transaction, 1,500 px of an incident, at a width of 1,440."""
+    server("reset", kind)
+    page = opened("/", viewport={"width": 1_440, "height": 900})
+    expect(page.locator("[data-incident]").first).to_be_visible()
+    incident = page.locator("[data-incident] h3 a").first.get_attribute("href") or ""
+    query = page.locator(".home-queries tbody a").first.get_attribute("href") or ""
+    heights = {}
+    for path in ("/", query, "/transactions/prod/inventory-sync-3", incident):
+        page.goto(path)
+        expect(page.locator("h1").first).to_be_visible()
+        heights[path] = page.evaluate("document.documentElement.scrollHeight")
+    assert heights.pop(incident) <= 1_500
+    assert max(heights.values()) <= 1_200, heights
+    page.goto("/")
+    assert page.get_by_role("link", name=f"Incidents {incidents} open").count() == 1
+
+
 @pytest.mark.parametrize("kind", states("none", "calm", "blind"))
 def test_empty_lists_pass_axe_and_fit_every_width(
     server: Server, opened: Opener, problems_of_pages: Examiner, kind: str

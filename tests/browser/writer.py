@@ -60,7 +60,7 @@ def without_role(name: str) -> None:
 
 def reset(kind: str, ids: int = 300) -> None:
     """Fill the tables anew: "none", "new", "calm", "watched", "busy", "held", "queries", "acting",
-    "flow", "large flow", "incidents", "alerts" or "blind"."""
+    "flow", "large flow", "incidents", "crowd", "alerts" or "blind"."""
     _clear()
     if kind == "none":
         return
@@ -132,6 +132,7 @@ _FILLED = {
     "flow": scenarios.busy_flow,
     "large flow": scenarios.large_flow,
     "incidents": scenarios.open_incidents,
+    "crowd": scenarios.thirty_incidents,
 }
 
 

@@ -26,11 +26,11 @@ from dashboard.web.routes import PageRoute
 from fenceline.kafka.groups import GroupStatus
 
 #: Maximum listed queries, those that need attention most first.
-_MOST_QUERIES = 6
+_MOST_QUERIES = 4
 #: Takeovers, fences and timeouts are named for this long.
 _RECENT_MS = 600_000
-#: Maximum listed incidents. Up to `_ALL_CARDS` are cards; of more, the first `_CARDS`, and lines below them.
-_LISTED, _ALL_CARDS, _CARDS = 6, 3, 2
+#: Maximum listed incidents. Up to `_ALL_CARDS` are cards; of more, the first `_CARDS` and lines below.
+_LISTED, _ALL_CARDS, _CARDS = 6, 3, 1
 #: Maximum incidents of a past range.
 _PAST = 15
 

@@ -48,6 +48,17 @@ def open_incidents(of: Cluster) -> Sequence[Incident]:
     return rows
 
 
+def thirty_incidents(of: Cluster) -> None:
+    """Make a cluster with a crash, a dozen queries, and thirty open incidents."""
+    open_incidents(of)
+    for number in range(12):
+        factories.query(of, f"clicks_{number}", f"id-{number}")
+    for number in range(28):
+        transaction = factories.transaction(of, f"stock-sync-{number}", age_ms=700_000)
+        name = f"transaction:{transaction.transactional_id}"
+        factories.incident_of(of, factories.finding(of, name, summary=f"stock-sync-{number} is open"))
+
+
 def _crash(of: Cluster, query: Query) -> Sequence[FindingRecord]:
     """Make what the rules find after kill -9 between prepared and committed."""
     now = factories.now_ms()
