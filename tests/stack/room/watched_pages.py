@@ -53,6 +53,8 @@ class Reading(NamedTuple):
     counts: Mapping[str, int]
     #: The open incidents by number: of the home page and of the API.
     shown: Mapping[int, tuple[Incident, Mapping[str, Any]]]
+    #: The partitions that the API calls blocked.
+    blocked: frozenset[str] = frozenset()
     #: Which reading it is; one during which something changed is left out, and its number with it.
     number: int = 0
 
@@ -116,8 +118,10 @@ class WatchedPages:
             lately = self.readings[max(0, number - _CARDS_FOLLOW) : number + 1]
             if lately[-1].number - lately[0].number >= len(lately):
                 continue  # What a reading that was left out would have counted is not known.
-            counts = [number for row in lately for number in row.counts.values()]
-            assert min(counts) <= reading.on_cards <= max(counts), lately
+            # One may end while another begins: then both readings count alike, and name others.
+            always = frozenset.intersection(*(row.blocked for row in lately))
+            ever = frozenset.union(*(row.blocked for row in lately))
+            assert len(always) <= reading.on_cards <= len(ever), lately
         return max(max(reading.counts.values()) for reading in self.readings)
 
     def _check_past(self) -> int:
@@ -144,22 +148,23 @@ class WatchedPages:
             self._error = error
 
     def _read(self) -> Reading | None:
-        """Read all; None where the API counts otherwise before and after, or an incident comes or goes."""
-        before, evaluated_ms = len(self.blocked()), self._evaluated_ms()
+        """Read all; None where the API differs before and after, or an incident comes or goes."""
+        before, evaluated_ms = self.blocked(), self._evaluated_ms()
         home, items = self._page("/"), self._items()
         at_ms = evaluated_ms + 1 if self._evaluated_ms() == evaluated_ms else None
         listed = self._page("/partitions", verdict="blocked")
         cards = dict(_cards(home))
-        if len(self.blocked()) != before or cards.keys() != items.keys():
+        if self.blocked() != before or cards.keys() != items.keys():
             return None
         counts = {
-            "API": before,
+            "API": len(before),
             "home": _number(r"<li>([\d,]+) partitions? blocked</li>", home),
             "sidebar": _number(r'data-blocked="(\d+)"', home),
             "sidebar of the list": _number(r'data-blocked="(\d+)"', listed),
             "list": len(re.findall(r'<tr id="p-', listed)),
         }
-        return Reading(at_ms, counts, {number: (cards[number], items[number]) for number in cards})
+        shown = {number: (cards[number], items[number]) for number in cards}
+        return Reading(at_ms, counts, shown, frozenset(before))
 
     def _page(self, path: str, **parameters: str) -> str:
         return self._stack.page(f"{path}?{urlencode({'cluster': self._cluster, **parameters})}")
