@@ -53,13 +53,14 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
     safe, newest = safe_to_restart(row, at_ms), newest_batch(row)
     findings = finding_queries.open_findings(cluster, f"query:{row.ident}")
     chain, sources = _chain(request, row, newest, at_ms), lag.query_sources([row])[row.pk]
+    parts, behind = [part for source in sources for part in source.parts], lag.query_lag(sources)
     recent = streaming_batches.recent_batches(row, _CHARTED)
     page = _QueryPage(request, row, newest, recent, sources)
     tab = chosen_tab(request.GET, _TABS)
     return {
         "row": row,
         "cluster": cluster,
-        "headline": _headline(row, safe.headline, chain, sources, at_ms),
+        "headline": _headline(row, safe.headline, chain, parts, behind, at_ms),
         "safe": safe,
         # The first reason is in the sentence, unless the answer is yes.
         "safe_reasons": safe.reasons if safe.safe else safe.reasons[1:],
@@ -69,8 +70,8 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
         "owner": owners.of_query(row),
         **chain,
         "figures": _figures(recent),
-        "lag": lag.query_lag(sources),
-        "lost": sum(part.lost_offsets or 0 for source in sources for part in source.parts),
+        "lag": behind,
+        "lost": sum(part.lost_offsets or 0 for part in parts),
         "tab": tab,
         "tabs": detail_tabs(request.GET, _TABS),
         "tab_template": f"queries/_{tab}.html",
@@ -90,7 +91,12 @@ class _QueryPage(NamedTuple):
 
 
 def _headline(
-    row: Query, prepared: str, chain: Mapping[str, Any], sources: Sequence[lag.Source], at_ms: int
+    row: Query,
+    prepared: str,
+    chain: Mapping[str, Any],
+    parts: Sequence[lag.PartitionLag],
+    behind: lag.QueryLag,
+    at_ms: int,
 ) -> DetailHeadline:
     entry = chain["entry"]
     return query_headline(
@@ -99,8 +105,8 @@ def _headline(
         prepared=prepared,
         links=chain["links"],
         batch_id=entry.batch.batch_id if entry else None,
-        parts=[part for source in sources for part in source.parts],
-        lag=lag.query_lag(sources),
+        parts=parts,
+        lag=behind,
     )
 
 
