@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import tomllib
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -37,6 +38,9 @@ SUPPORTED_JAVA = (17, 21)
 #: Spark asks for this module; a Java without it refuses to start (docs/design/kafka.md §0, "Spark's
 #: connector").
 VECTOR_MODULE = "jdk.incubator.vector"
+
+_ssl_lock = threading.Lock()
+_fetching = 0
 
 Progress = Callable[[str], None]
 
@@ -217,14 +221,9 @@ def file_sha256(path: Path) -> str:
 
 
 def _fetch_all(missing: list[Jar], root: Path, set_name: str, progress: Progress) -> None:
-    import truststore
-
     total = sum(jar.size for jar in missing) / 1e6
     progress(f"{set_name}: fetching {len(missing)} jars, {total:.1f} MB, into {root}")
-    # Trust what the system trusts, such as a company's proxy: requests has a list of its own. For good, since
-    # another set may still be on its way when this one is done.
-    truststore.inject_into_ssl()
-    with ThreadPoolExecutor(4) as pool:
+    with _system_certificates(), ThreadPoolExecutor(4) as pool:
         started = {pool.submit(_fetch, jar, root): jar for jar in missing}
         try:
             for count, done in enumerate(as_completed(started), 1):
@@ -234,6 +233,28 @@ def _fetch_all(missing: list[Jar], root: Path, set_name: str, progress: Progress
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+@contextmanager
+def _system_certificates() -> Iterator[None]:
+    """Trust what the system trusts, such as a company's proxy: requests has a list of its own.
+
+    Sets may be fetched side by side, so the last one restores `ssl`. While its class of contexts is replaced,
+    a library that imported the original, such as botocore, recurses without end.
+    """
+    global _fetching
+    import truststore
+
+    with _ssl_lock:
+        _fetching += 1
+        truststore.inject_into_ssl()
+    try:
+        yield
+    finally:
+        with _ssl_lock:
+            _fetching -= 1
+            if not _fetching:
+                truststore.extract_from_ssl()
 
 
 def _fetch(jar: Jar, root: Path) -> None:

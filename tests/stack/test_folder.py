@@ -123,9 +123,8 @@ def test_it_keeps_its_ports_but_not_a_taken_one(tmp_path: Path) -> None:
 
     first = folder.assign_ports(tmp_path, ("kafka", "redis"))
     assert folder.assign_ports(tmp_path, ("kafka", "redis")) == first
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", first["kafka"]))
-        taken.listen()
+    # As a server binds: a connection that has ended may still keep the port for others.
+    with socket.create_server(("127.0.0.1", first["kafka"])):
         again = folder.assign_ports(tmp_path, ("kafka", "redis"))
     assert again["redis"] == first["redis"]
     assert again["kafka"] != first["kafka"]

@@ -17,6 +17,7 @@ from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from botocore.httpsession import create_urllib3_context
 
 from sandbox import java
 from sandbox.errors import SandboxError
@@ -24,14 +25,21 @@ from sandbox.jar_sets import SETS
 from sandbox.options import ROOT
 from tests.receivers import Authority
 
-FETCH_TWICE = """
-import sys
+FETCH_TWO_SETS = """
+import ssl, sys
 from pathlib import Path
 import requests
 from sandbox import java
-java.fetch_jars("small", print, lock_file=Path(sys.argv[1]), repository=Path(sys.argv[2]))
-# Another set may still be on its way: the one that is done must not take the trust away.
-assert requests.get(sys.argv[3], timeout=30).ok
+lock, first, second, url = Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
+own = ssl.SSLContext
+def fetch_another(line):
+    if " 1/1 " in line:
+        java.fetch_jars("small", print, lock_file=lock, repository=second)
+        # This set is still on its way: the one that is done must not take the trust away.
+        assert requests.get(url, timeout=30).ok
+java.fetch_jars("small", fetch_another, lock_file=lock, repository=first)
+assert list(second.rglob("*.jar"))
+assert ssl.SSLContext is own
 """
 SMALL = "org.slf4j:slf4j-api:1.7.36"
 
@@ -73,6 +81,11 @@ def test_missing_jars_are_fetched_and_reported(small_lock: Path, tmp_path: Path)
     assert [path for path in (tmp_path / "m2").rglob("*") if path.is_file()] == found
     assert java.fetch_jars("small", said.append, lock_file=small_lock, repository=tmp_path / "m2") == found
     assert len(said) == 2
+
+
+def test_other_libraries_still_make_contexts_after_a_fetch(small_lock: Path, tmp_path: Path) -> None:
+    java.fetch_jars("small", lock_file=small_lock, repository=tmp_path / "m2")
+    create_urllib3_context()  # botocore took its class before: it recursed without end
 
 
 @pytest.mark.parametrize("spoil", ["append", "truncate", "empty"])
@@ -128,7 +141,10 @@ def test_certificates_of_the_system_are_trusted(small_lock: Path, tmp_path: Path
             "JGO_CONFIG_FILE": str(tmp_path / "jgo.conf"),
         }
         done = subprocess.run(
-            [sys.executable, "-c", FETCH_TWICE, str(small_lock), str(tmp_path / "again"), url],
+            [
+                sys.executable, "-c", FETCH_TWO_SETS,
+                str(small_lock), str(tmp_path / "again"), str(tmp_path / "beside"), url,
+            ],
             env=environment, capture_output=True, text=True, check=False,
         )  # fmt: skip
         server.shutdown()
