@@ -200,7 +200,7 @@ class TransitionReason(StrEnum):
     NOTHING_OPEN = "nothing_open"
     FORGOTTEN = "forgotten"
     NO_SUCH_STEP = "no_such_step"
-    # New ones go last: their places are stored (`fenceline.kafka.transition_ring`).
+    # New ones go last: their places are stored (`fenceline.kafka.fold.transition_ring`).
     CLIENT_AT_LAST_EPOCH = "client_at_last_epoch"
     BROKER_AT_LAST_EPOCH = "broker_at_last_epoch"
     LATE_AT_LAST_EPOCH = "late_at_last_epoch"

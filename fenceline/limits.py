@@ -67,6 +67,9 @@ class Limits:
     gap_s: float = 60.0
     #: How often coordinators are asked for their open transactions, at most; 0 asks them nothing at all.
     reconcile_every_s: float = 1.0
+    #: Where `__transaction_state` cannot be read, markers in topics are: megabytes per second of a broker, at
+    #: most; 0 reads none.
+    markers_mb: float = 4.0
     #: How often consumer groups are polled, at most; 0 polls none.
     groups_every_s: float = 2.0
     #: How often partitions with an open transaction are polled, at most, and all of them never more often

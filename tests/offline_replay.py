@@ -15,8 +15,9 @@ from typing import Any, Protocol
 
 from fenceline.decode.transaction_state import decode_record
 from fenceline.facts import RawRecord, Tombstone, TransactionRecord, TransitionKind, Undecoded
-from fenceline.kafka import transition_ring
-from fenceline.kafka.aggregate import Folded, Newest, NotableTransition, fold_records
+from fenceline.kafka.fold import transition_ring
+from fenceline.kafka.fold.aggregate import fold_records
+from fenceline.kafka.fold.folded import Folded, Newest, NotableTransition
 from fenceline.series import histograms
 from tests.kafka import topic_records
 

@@ -123,15 +123,24 @@ class KafkaPythonReads:
 
         One that is larger than `most_bytes` is returned all the same where it is the first (KIP-74).
         """
+        return self.batch_headers_from({partition: start}, most_bytes=most_bytes)[partition]
+
+    def batch_headers_from(
+        self, starts: Mapping[TopicPartition, int], *, most_bytes: int
+    ) -> Mapping[TopicPartition, Batches | Unseen]:
+        """Return the same of many partitions, one request for each leader, `most_bytes` in its answer.
+
+        A leader fills its answer in the order of the partitions: those behind get none where it is full.
+        """
 
         def requests(topics: Topics) -> Sequence[Any]:
-            return [_fetch_request(topics, start, most_bytes)]
+            return [_fetch_request(topics, starts, most_bytes)]
 
         def read(answers: Sequence[Any], _: int) -> Iterator[tuple[TopicPartition, Batches | PartitionError]]:
-            yield from _read_batches(answers[0], start)
+            yield from _read_batches(answers[0], starts)
 
         question = Question(requests, read, "READ")
-        return self._connection.run(self._leaders.ask_leaders, [partition], question)[partition]
+        return self._connection.run(self._leaders.ask_leaders, starts, question)
 
     def broker_setting(self, name: str) -> str | None:
         """Return a broker's own setting (DescribeConfigs); None where it may not be seen."""
@@ -216,7 +225,7 @@ def _producer(row: Any) -> ProducerState:
     )
 
 
-def _fetch_request(topics: Topics, start: int, most_bytes: int) -> Any:
+def _fetch_request(topics: Topics, starts: Mapping[TopicPartition, int], most_bytes: int) -> Any:
     topic_of = FetchRequest.FetchTopic
     partition_of = topic_of.FetchPartition
     return FetchRequest(
@@ -231,7 +240,11 @@ def _fetch_request(topics: Topics, start: int, most_bytes: int) -> Any:
             topic_of(
                 topic=name,
                 partitions=[
-                    partition_of(partition=number, fetch_offset=start, partition_max_bytes=most_bytes)
+                    partition_of(
+                        partition=number,
+                        fetch_offset=starts[TopicPartition(name, number)],
+                        partition_max_bytes=most_bytes,
+                    )
                     for number in numbers
                 ],
             )
@@ -242,7 +255,9 @@ def _fetch_request(topics: Topics, start: int, most_bytes: int) -> Any:
     )
 
 
-def _read_batches(answer: Any, start: int) -> Iterator[tuple[TopicPartition, Batches | PartitionError]]:
+def _read_batches(
+    answer: Any, starts: Mapping[TopicPartition, int]
+) -> Iterator[tuple[TopicPartition, Batches | PartitionError]]:
     for topic in answer.responses:
         for partition in topic.partitions:
             where = TopicPartition(topic.topic, partition.partition_index)
@@ -250,10 +265,8 @@ def _read_batches(answer: Any, start: int) -> Iterator[tuple[TopicPartition, Bat
                 yield where, PartitionError(partition.error_code)
                 continue
             batches = tuple(parse_batches(partition.records or b""))
-            yield (
-                where,
-                Batches(batches, batches[-1].last + 1 if batches else start, partition.high_watermark),
-            )
+            following = batches[-1].last + 1 if batches else starts[where]
+            yield where, Batches(batches, following, partition.high_watermark)
 
 
 def _setting(answer: Any, name: str) -> str | None:

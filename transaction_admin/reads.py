@@ -133,6 +133,11 @@ class ClusterReads(Protocol):
     def batch_headers(self, partition: TopicPartition, start: int, *, most_bytes: int) -> Batches | Unseen:
         """Return headers of the batches from the one that holds `start` on, uncommitted ones as well."""
 
+    def batch_headers_from(
+        self, starts: Mapping[TopicPartition, int], *, most_bytes: int
+    ) -> Mapping[TopicPartition, Batches | Unseen]:
+        """Return the same of many partitions, one request for each leader, `most_bytes` in its answer."""
+
     def broker_setting(self, name: str) -> str | None:
         """Return a broker's own setting (DescribeConfigs); None where it may not be seen."""
 

@@ -8,13 +8,15 @@ are all we have: then they are taken as they come.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Protocol
 
+from collectors.kafka.marker_tail import MarkersByProducer, MarkerTail, merge_markers
 from collectors.rate_limit import RecentDuration
-from fenceline.facts import NOT_REPORTED, OPEN_STATES
+from fenceline.facts import NOT_REPORTED, OPEN_STATES, TopicPartition
+from fenceline.kafka.fold.marker_history import EndMarker
 from fenceline.kafka.reconcile import (
     MOST_SUSPECTS,
     Correction,
@@ -33,7 +35,7 @@ from fenceline.kafka.reconcile import (
     next_full_s,
     next_open_s,
 )
-from transaction_admin.api import TransactionAdmin, TransactionListing
+from transaction_admin.api import Cost, TransactionAdmin, TransactionListing
 
 #: Differences that are put before their coordinators in one poll; the others wait for the next.
 MOST_DESCRIBED = 1_000
@@ -71,8 +73,12 @@ class _Watch:
 class Reconciler:
     """Polls the coordinators of one cluster. Raises `AdminUnavailable` from `poll`."""
 
-    def __init__(self, admin: TransactionAdmin) -> None:
-        self._admin = admin
+    def __init__(self, admin: TransactionAdmin, open_markers: Callable[[], MarkerTail]) -> None:
+        """`open_markers` is called where the topic may not be read."""
+        self._admin, self._open_markers = admin, open_markers
+        self._markers: MarkerTail | None = None
+        #: Markers that were read behind the last list.
+        self._held: MarkersByProducer = {}
         self._open, self._full = _Watch(), _Watch()
         self._open_at = self._full_at = time.monotonic()
         self._lately, self._full_lately = RecentDuration(), RecentDuration()
@@ -84,21 +90,25 @@ class Reconciler:
     def close(self) -> None:
         """Close the connections to the brokers."""
         self._admin.close()
+        if self._markers is not None:
+            self._markers.close()
 
     def poll(self, now_ms: int, ours: PreviousTransactionState) -> Reconciliation:
         """Ask for the list that is due, the full one first, and return what it means for our rows."""
         full = time.monotonic() >= self._full_at
-        before = self._admin.cost
+        before, own = self._cost(), self._admin.cost.broker_ms
         try:
             found = (
                 self._mirror(full, now_ms, ours) if ours.without_tail() else self._compare(full, now_ms, ours)
             )
         finally:
-            cost = self._admin.cost
-            spent_ms = cost.broker_ms - before.broker_ms
-            self._open_at = time.monotonic() + next_open_s(self._lately.add(spent_ms / 1_000))
+            # Lists are what costs coordinators: they set the pace.
+            spent_s = (self._admin.cost.broker_ms - own) / 1_000
+            self._open_at = time.monotonic() + next_open_s(self._lately.add(spent_s))
         if full:
-            self._full_at = time.monotonic() + next_full_s(self._full_lately.add(spent_ms / 1_000))
+            self._full_at = time.monotonic() + next_full_s(self._full_lately.add(spent_s))
+        cost = self._cost()
+        spent_ms = cost.broker_ms - before.broker_ms
         return replace(found, requests=cost.requests - before.requests, broker_ms=spent_ms)
 
     def _compare(self, full: bool, now_ms: int, ours: PreviousTransactionState) -> Reconciliation:
@@ -150,24 +160,64 @@ class Reconciler:
 
     def _mirror(self, full: bool, now_ms: int, ours: PreviousTransactionState) -> Reconciliation:
         """Accept the list; ids that are open or lack details are described first."""
+        if self._markers is None:
+            self._markers = self._open_markers()
+        # Before the list: what these markers end is over in it.
+        markers = merge_markers(self._held, self._markers.read())
         listing = self._list(full)
         rows = dict(ours.all_rows() if full else ours.open_rows())
+        rows |= ours.known_rows(listing.entries.keys() - rows.keys())
         answers: dict[str, Described | Listed | NotDescribed] = dict(listing.entries)
         answers |= self._admin.describe_transactions(_to_describe(full, listing, rows))
         corrections = [mirror_row(name, rows.get(name), answer, now_ms) for name, answer in answers.items()]
+        changed = tuple(row for row in corrections if row is not None)
+        self._held = self._read_late(self._markers, markers, changed)
+        self._markers.follow(_open_partitions(answers.values()))
         return Reconciliation(
             at_ms=now_ms,
             full=full,
             alone=True,
-            corrections=tuple(row for row in corrections if row is not None),
+            corrections=changed,
+            markers=markers,
+            markers_unseen={str(where): reason for where, reason in self._markers.blind.items()},
             listed=len(listing.entries),
             unseen=tuple(map(str, listing.unseen)),
             may_hide=listing.may_hide,
             seen_through_ms=None if listing.unseen else now_ms,
         )
 
+    def _read_late(
+        self, tail: MarkerTail, markers: dict[int, list[EndMarker]], changed: Collection[Correction]
+    ) -> MarkersByProducer:
+        """Read again for transactions that ended just before the list; return the markers of all others."""
+        lacking = {
+            row.ours.producer_id
+            for row in changed
+            if row.ours is not None and row.ours.state in OPEN_STATES and row.ours.producer_id not in markers
+        }
+        late = dict(tail.read()) if lacking else {}
+        markers |= {producer_id: late.pop(producer_id) for producer_id in lacking & late.keys()}
+        return late
+
+    def _cost(self) -> Cost:
+        costs = [self._admin.cost, *([self._markers.cost] if self._markers else [])]
+        return Cost(sum(cost.requests for cost in costs), sum(cost.broker_ms for cost in costs))
+
     def _list(self, full: bool) -> TransactionListing:
         return self._admin.list_transactions(() if full else OPEN_STATES)
+
+
+def _open_partitions(
+    answers: Iterable[Described | Listed | NotDescribed],
+) -> Collection[TopicPartition]:
+    """Return the partitions in which transactions are open."""
+    opened = (answer for answer in answers if isinstance(answer, Described) and answer.state in OPEN_STATES)
+    return {
+        TopicPartition(topic, number)
+        for each in opened
+        for topic, numbers in each.partitions
+        for number in numbers
+    }
 
 
 def _rows(ours: PreviousTransactionState, names: Collection[str]) -> dict[str, KnownTransaction | None]:

@@ -61,6 +61,7 @@ _ZERO_IS_OFF = (
     "groups_every_s",
     "checkpoints_every_s",
     "engines_every_s",
+    "markers_mb",
 )
 _SECRET_WORDS = ("password", "passphrase", "secret", "key.pem", "oauthbearer.config")
 _NAME_REMEDY = "use letters, digits, '-', '_' and '.', at most 64 of them"

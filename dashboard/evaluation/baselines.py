@@ -16,8 +16,8 @@ from dashboard.models import Recent, Tally, Transaction, TransitionRecord
 from fenceline.facts import Confidence, TransitionKind
 from fenceline.grouping import grouped
 from fenceline.history.streaks import in_a_row, latest_streak
-from fenceline.kafka import transition_ring
 from fenceline.kafka.clock_skew import to_local_ms
+from fenceline.kafka.fold import transition_ring
 from fenceline.limits import Limits
 from fenceline.series import histograms
 from fenceline.snapshot import ApplicationFigures, Repeated, UsualCommit

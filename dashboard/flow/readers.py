@@ -40,7 +40,7 @@ from fenceline.flow.observations import (
 )
 from fenceline.history.time_range import TimeRange
 from fenceline.kafka.applications import application_of, sink_id_stem
-from fenceline.kafka.counting import MORE_TOPICS, MOST_TOPICS, OFFSETS_TOPIC
+from fenceline.kafka.fold.counting import MORE_TOPICS, MOST_TOPICS, OFFSETS_TOPIC
 from fenceline.kafka.groups import STATUSES, GroupStatus, Waiting
 from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.series import histograms

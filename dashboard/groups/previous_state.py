@@ -27,8 +27,8 @@ from dashboard.runtime.leases import Lease
 from fenceline.facts import OPEN_STATES, TopicPartition
 from fenceline.kafka import end_offset_history as ends
 from fenceline.kafka.commits import TOPIC, MemberSeen, unpack_commits, unpack_members
-from fenceline.kafka.counting import LINK_SPAN_MS
 from fenceline.kafka.end_offset_history import EndOffset
+from fenceline.kafka.fold.counting import LINK_SPAN_MS
 from fenceline.kafka.group_observation import GroupBlocker, Logged, LoggedCommit, Stood
 from fenceline.kafka.groups import Commit, Committed, GroupStatus, Point, Waiting
 

@@ -23,7 +23,7 @@ from dashboard.transactions import attributions
 from dashboard.transactions.sql import transition_of as transition_of
 from fenceline.facts import Transition, TransitionKind
 from fenceline.history.time_range import TimeRange
-from fenceline.kafka import transition_ring as recent
+from fenceline.kafka.fold import transition_ring as recent
 from fenceline.kafka.transactional_ids import keys_named
 from fenceline.series import histograms
 from fenceline.series.histograms import Histogram

@@ -25,8 +25,8 @@ from fenceline.incidents.endings import (
     end_of_transaction,
     transaction_ending,
 )
+from fenceline.kafka.fold.transition_ring import unpack_ring
 from fenceline.kafka.transactional_ids import key_of
-from fenceline.kafka.transition_ring import unpack_ring
 from fenceline.losses.aborted_commits import lost_words
 
 #: An action's result may be stored this long before its effect is seen.

@@ -31,6 +31,9 @@ def _label(name: str, value: float) -> SettingLabel:
         return SettingLabel(name, rest.replace("_", " "), shown)
     if end == "percent":
         return SettingLabel(name, rest.replace("_", " "), f"{value:g} %")
+    if end == "mb":
+        shown = f"{value:g} MB per second of a broker" if value else "none"
+        return SettingLabel(name, f"{rest} of transactions", shown)
     if end == "factor":
         return SettingLabel(name, rest.replace("_", " "), f"{value:g} times as long as usual")
     return SettingLabel(name, name.replace("_", " "), f"{value:,g}")

@@ -104,7 +104,7 @@ class Recent(OfCluster):
 
     #: As in Transaction.
     key = models.BinaryField(max_length=32)
-    #: As `fenceline.kafka.transition_ring.pack_ring` writes them, newest first.
+    #: As `fenceline.kafka.fold.transition_ring.pack_ring` writes them, newest first.
     packed = models.BinaryField()
     #: When the coordinator forgot the id; None while it is known.
     expired_ms = models.BigIntegerField(null=True)

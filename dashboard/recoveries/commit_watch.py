@@ -14,7 +14,7 @@ from typing import Any
 from dashboard.models import IS_OPEN, PartitionRecord, PinRecord, Recent, Transaction
 from dashboard.recoveries import evidence as recovery_evidence
 from fenceline.facts import TopicPartition, TransactionState, Transition, TransitionKind
-from fenceline.kafka import transition_ring
+from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.losses.aborted_commits import CommittedTransaction, end_of
 

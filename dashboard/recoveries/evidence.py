@@ -9,8 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dashboard.models import GroupOffset, PartitionRecord, Position, Recent, Recovery, Tally
 from dashboard.runtime.collector_store import TRANSACTION_STATE
 from fenceline.facts import TopicPartition, TransitionKind
-from fenceline.kafka import end_offset_history, transition_ring
+from fenceline.kafka import end_offset_history
 from fenceline.kafka.clock_skew import LEAST_MS, difference_ms
+from fenceline.kafka.fold import transition_ring
 from fenceline.losses.recoveries import Ends, Held, LostRecords, Since, Wait, WrittenTopic
 
 #: The application's commits count from the first whole minute after an abort: counters know minutes.

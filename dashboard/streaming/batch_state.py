@@ -36,8 +36,8 @@ from fenceline.decode.typed import record_of
 from fenceline.facts import NOT_FROM_LOG, Severity, TransactionState
 from fenceline.findings.visibility import EVERYWHERE
 from fenceline.grouping import grouped
-from fenceline.kafka import transition_ring
 from fenceline.kafka.applications import Shape, application_of, sink_id_stem
+from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.spark.batch_chain import BatchFacts, ChainLink, chain_links, no_chain
 from fenceline.spark.missing_topics import missing_topics

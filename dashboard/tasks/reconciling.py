@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from django.conf import settings
 
+from collectors.kafka.marker_tail import MarkerTail
 from collectors.kafka.reconcile import Reconciler
 from dashboard.runtime import leases, loop
 from dashboard.tasks.slice import ANSWER_S, Polled, Warm, goes_on, poll_repeatedly, wait_leased
 from dashboard.tasks.tails import tail_name
 from dashboard.transactions import reconcile_store
 from transaction_admin.kafka_python import KafkaPythonAdmin
+from transaction_admin.kafka_reads import KafkaPythonReads
 
-_reconcilers = Warm(lambda properties: Reconciler(KafkaPythonAdmin(properties, ANSWER_S)))
+
+def _open_reconciler(properties: Mapping[str, str]) -> Reconciler:
+    def open_markers() -> MarkerTail:
+        return MarkerTail(KafkaPythonReads(properties, ANSWER_S), settings.FENCELINE.limits.markers_mb)
+
+    return Reconciler(KafkaPythonAdmin(properties, ANSWER_S), open_markers)
+
+
+_reconcilers = Warm(_open_reconciler)
 
 
 def reconcile_until(lease: leases.Lease, end: float) -> None:

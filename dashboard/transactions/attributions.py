@@ -18,7 +18,7 @@ from dashboard.models import Action, ActionRecord, Recent, TransitionRecord
 from dashboard.transactions import sql as transaction_sql
 from fenceline.decode import text
 from fenceline.facts import TransactionState, Transition
-from fenceline.kafka import transactional_ids, transition_ring
+from fenceline.kafka import transactional_ids
 from fenceline.kafka.attributions import (
     ActionCause,
     CausesByRecord,
@@ -26,7 +26,8 @@ from fenceline.kafka.attributions import (
     action_of,
     attribute_past,
 )
-from fenceline.kafka.counting import MinuteTally
+from fenceline.kafka.fold import transition_ring
+from fenceline.kafka.fold.counting import MinuteTally
 
 #: Changes of an id's transitions by offset: each one's new version, None where it is removed.
 Changes = Sequence[tuple[Transition, Transition | None]]

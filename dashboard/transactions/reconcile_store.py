@@ -20,6 +20,7 @@ from dashboard.runtime import collector_store, sql
 from dashboard.runtime.leases import Lease, collector_row
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.transactions import sql as transaction_sql
+from dashboard.transactions.inferred_store import infer_corrections, save_history
 from fenceline.decode import text
 from fenceline.facts import NOT_FROM_LOG, OPEN_STATES, Tombstone, TransactionRecord, TransactionState
 from fenceline.kafka import transactional_ids
@@ -104,7 +105,8 @@ def absence_reason(cluster_id: int) -> str:
     """Return why a missing topic is a blind spot; "" where no list shows that it should exist."""
     details = Collector.objects.filter(cluster_id=cluster_id, name=NAME).values_list("detail", flat=True)
     is_used = any(detail.get("listed_in_a_row", 0) >= _PROVED for detail in details)
-    return f"{NOT_KEPT}: pages show what coordinators list, without history" if is_used else ""
+    shown = "pages show what coordinators list and markers in topics; what is over within a poll is missed"
+    return f"{NOT_KEPT}: {shown}" if is_used else ""
 
 
 def save_reconciliation(lease: Lease, observed: Reconciliation, *, now_ms: int) -> int:
@@ -118,7 +120,7 @@ def save_reconciliation(lease: Lease, observed: Reconciliation, *, now_ms: int) 
         ((_key(_name(correction)), correction) for correction in observed.corrections), key=itemgetter(0)
     )
     parts = sql.portions(ordered, _SAVE_AT_ONCE)
-    written = sum(_save_some(lease, observed.alone, part, now_ms) for part in parts)
+    written = sum(_save_some(lease, observed, part, now_ms) for part in parts)
     _save_rest(lease, observed, written, now_ms)
     return written
 
@@ -134,12 +136,25 @@ def _save_rest(lease: Lease, observed: Reconciliation, written: int, now_ms: int
 
 
 @retry_write
-def _save_some(lease: Lease, alone: bool, part: Sequence[tuple[bytes, Correction]], now_ms: int) -> int:
+def _save_some(
+    lease: Lease, observed: Reconciliation, part: Sequence[tuple[bytes, Correction]], now_ms: int
+) -> int:
     with write_transaction(lease) as write:
-        if alone and _was_read(lease.cluster_id):
+        if observed.alone and _was_read(lease.cluster_id):
             return 0
         rev = write.next_rev()
-        written = [correction for key, correction in part if _write(lease.cluster_id, key, rev, correction)]
+        if observed.alone:
+            inferred = infer_corrections(lease.cluster_id, part, observed.markers)
+            changes = [
+                change for change in inferred if _write(lease.cluster_id, change.key, rev, change.correction)
+            ]
+            written = [change.correction for change in changes]
+            if save_history(lease, rev, changes, now_ms):
+                write.notify_after_commit("transitions")
+        else:
+            written = [
+                correction for key, correction in part if _write(lease.cluster_id, key, rev, correction)
+            ]
         _count_states(lease, written)
         collector_row(lease).update(records=F("records") + len(written))
         _forget(lease.cluster_id, written, now_ms)
@@ -222,6 +237,7 @@ def _save_detail(lease: Lease, observed: Reconciliation, written: int) -> bool:
         "listed_in_a_row": min(before.get("listed_in_a_row", 0) + 1, _PROVED) if observed.listed else 0,
         "unseen": list(observed.unseen),
         "may_hide": observed.may_hide,
+        "markers_unseen": dict(observed.markers_unseen),
     }
     row.save(update_fields=["detail"])
     return bool(written) or _lasting(before) != _lasting(row.detail)

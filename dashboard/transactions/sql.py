@@ -27,9 +27,9 @@ from fenceline.facts import (
     Transition,
     TransitionKind,
 )
-from fenceline.kafka import transition_ring
-from fenceline.kafka.aggregate import Newest, NotableTransition, Prior
-from fenceline.kafka.counting import MinuteTally as Folded
+from fenceline.kafka.fold import transition_ring
+from fenceline.kafka.fold.counting import MinuteTally as Folded
+from fenceline.kafka.fold.folded import Newest, NotableTransition, Prior
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.series import histograms
 
@@ -134,13 +134,22 @@ def write_newest(cluster_id: int, rev: int, newest: Mapping[bytes, Newest]) -> N
         if folded.record
     ]
     deletes = [(cluster_id, key) for key, folded in ordered if folded.record is None]
-    recents = [(cluster_id, key, folded.packed, folded.expired_ms) for key, folded in ordered]
     with connection.cursor() as cursor:
         if upserts:
             cursor.executemany(_UPSERT_TRANSACTION, upserts)
         if deletes:
             cursor.executemany(_DELETE, deletes)
-        cursor.executemany(_UPSERT_RECENT, recents)
+    write_recents(cluster_id, newest)
+
+
+def write_recents(cluster_id: int, newest: Mapping[bytes, Newest]) -> None:
+    """Write the last transitions of ids alone."""
+    rows = sorted(
+        (cluster_id, key_of(key[4:]), folded.packed, folded.expired_ms) for key, folded in newest.items()
+    )
+    if rows:
+        with connection.cursor() as cursor:
+            cursor.executemany(_UPSERT_RECENT, rows)
 
 
 def mark_lost(cluster_id: int, log_keys: Iterable[bytes]) -> None:

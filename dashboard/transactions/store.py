@@ -23,7 +23,8 @@ from dashboard.transactions import attributions, topic_tallies
 from dashboard.transactions import sql as transaction_sql
 from fenceline.facts import TailBatch
 from fenceline.kafka import transactional_ids
-from fenceline.kafka.aggregate import Folded, Prior, fold_records
+from fenceline.kafka.fold.aggregate import fold_records
+from fenceline.kafka.fold.folded import Folded, Prior
 
 log = logging.getLogger(__name__)
 

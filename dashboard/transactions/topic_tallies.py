@@ -9,7 +9,7 @@ from typing import Any
 from dashboard.models import TopicTally
 from dashboard.runtime.sql import in_portions, write_rows
 from fenceline.decode.typed import fields_of
-from fenceline.kafka.counting import (
+from fenceline.kafka.fold.counting import (
     LINK_SPAN_MS,
     MORE_TOPICS,
     MOST_TOPICS,

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from fenceline.kafka.applications import Application, Shape, application_of
-from fenceline.kafka.counting import OFFSETS_TOPIC
+from fenceline.kafka.fold.counting import OFFSETS_TOPIC
 from fenceline.owners import Owner
 
 _THREAD, _UUID_LENGTH = "-StreamThread-", 36

@@ -8,8 +8,8 @@ explain it any more. The next record of the id always wins over the correction.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fenceline.compat import SLOTS, StrEnum
@@ -21,6 +21,7 @@ from fenceline.facts import (
     TransactionRecord,
     TransactionState,
 )
+from fenceline.kafka.fold.marker_history import EndMarker
 
 #: Ids whose row is to be read before the next list; more than these wait for the list after it.
 MOST_SUSPECTS = 10_000
@@ -118,6 +119,10 @@ class Reconciliation:
     agreed: int = 0
     #: The differences that counted and that their coordinators confirmed; all that changed when alone.
     corrections: tuple[Correction, ...] = ()
+    #: When alone: the markers that were read since the poll before, by producer id, and why those of some
+    #: partitions were not.
+    markers: Mapping[int, Sequence[EndMarker]] = field(default_factory=dict)
+    markers_unseen: Mapping[str, str] = field(default_factory=dict)
     #: How many ids the list has.
     listed: int = 0
     #: Differences that do not count, or not yet.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fenceline.facts import Confidence, Transition, TransitionKind, TransitionReason
+from fenceline.facts import NOT_FROM_LOG, Confidence, Transition, TransitionKind, TransitionReason
 from fenceline.formatting import format_duration
 from fenceline.kafka.partitions import VerdictReason
 
@@ -170,7 +170,17 @@ def explain_transition(transition: Transition, action: str = "") -> str:
         back=_span(-(transition.open_ms or 0)),
         gap=_span(transition.gap_ms),
     )
-    return f"{text} {_alternative(transition)}".rstrip()
+    return " ".join(filter(None, (text, _alternative(transition), _source(transition))))
+
+
+def _source(transition: Transition) -> str:
+    """Return where a transition is known from, where that is not the log."""
+    if transition.partition != NOT_FROM_LOG:
+        return ""
+    return (
+        "Known from what its coordinator reports and from markers in topics, not from the log: "
+        "transactions in between may be missing."
+    )
 
 
 def _alternative(transition: Transition) -> str:

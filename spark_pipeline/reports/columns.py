@@ -1,5 +1,5 @@
-"""Transitions as columns: entries of `fenceline.kafka.transition_ring` -> Arrow tables of transitions and of
-sums.
+"""Transitions as columns: entries of `fenceline.kafka.fold.transition_ring` -> Arrow tables of transitions
+and of sums.
 
 All tables of the job have one schema, and a row fills the columns of its table alone: so that a micro-batch
 is one job that writes once. Columns that are all null cost Parquet nothing.
@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from fenceline.facts import ABORTS, Confidence, TransitionKind, TransitionReason
 from fenceline.history.reports import APPLICATIONS, IDS, TRANSITIONS
-from fenceline.kafka import transition_ring
-from fenceline.kafka.aggregate import Lived
+from fenceline.kafka.fold import transition_ring
+from fenceline.kafka.fold.folded import Lived
 from fenceline.series.histograms import bucket_of
 
 _COUNTS = pa.map_(pa.string(), pa.int64())
@@ -62,7 +62,7 @@ _SPARK = {
 #: The same for Spark.
 DDL = ", ".join(f"`{column.name}` {_SPARK[column.type]}" for column in SCHEMA)
 
-#: An entry of `fenceline.kafka.transition_ring`, field by field (tests/unit/test_reports.py compares the
+#: An entry of `fenceline.kafka.fold.transition_ring`, field by field (tests/unit/test_reports.py compares the
 #: two).
 ENTRY = np.dtype(
     [

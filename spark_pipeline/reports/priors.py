@@ -10,8 +10,8 @@ from struct import Struct
 
 from fenceline.decode.transaction_state import STATES
 from fenceline.facts import NOT_FROM_LOG, TransactionRecord
-from fenceline.kafka import transition_ring
-from fenceline.kafka.aggregate import Newest, Prior
+from fenceline.kafka.fold import transition_ring
+from fenceline.kafka.fold.folded import Newest, Prior
 
 #: Its status, state, producer id, epoch, timeout, last update, start (-1: none), client version, offset.
 _KNOWN = Struct(">BBqhiqqhq")

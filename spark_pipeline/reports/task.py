@@ -17,8 +17,9 @@ import pyarrow as pa
 from fenceline.compat import SLOTS, pairwise, zip_equal
 from fenceline.facts import RawRecord
 from fenceline.history.reports import PROGRESS, STATE, STRANGE
-from fenceline.kafka.aggregate import Folded, fold_records
 from fenceline.kafka.applications import name_applications
+from fenceline.kafka.fold.aggregate import fold_records
+from fenceline.kafka.fold.folded import Folded
 from fenceline.owners import Owner
 from spark_pipeline.reports import columns, priors
 

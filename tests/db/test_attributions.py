@@ -25,7 +25,7 @@ from fenceline.facts import (
     TransitionKind,
     TransitionReason,
 )
-from fenceline.kafka import transition_ring
+from fenceline.kafka.fold import transition_ring
 from fenceline.limits import Limits
 from tests.db.conftest import NOW_MS
 from tests.db.factories import prod

@@ -21,7 +21,7 @@ from dashboard.transactions import store
 from dashboard.transactions.topic_tallies import LONG_S, SHORT_S
 from fenceline.facts import TopicPartition, TopicPartitions, TransactionRecord, TransactionState
 from fenceline.history.time_range import last_range
-from fenceline.kafka.counting import MOST_TOPICS, OFFSETS_TOPIC
+from fenceline.kafka.fold.counting import MOST_TOPICS, OFFSETS_TOPIC
 from fenceline.kafka.group_observation import ObservedGroups, SeenGroup
 from fenceline.kafka.groups import Committed
 from fenceline.limits import Retention

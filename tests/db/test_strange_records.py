@@ -32,7 +32,7 @@ from fenceline.facts import (
     TransitionKind,
     TransitionReason,
 )
-from fenceline.kafka import transition_ring
+from fenceline.kafka.fold import transition_ring
 from fenceline.series import histograms
 from tests import offline_replay
 from tests.db.conftest import NOW_MS

@@ -17,7 +17,7 @@ from dashboard.runtime import leases, loop
 from dashboard.runtime.leases import Lease
 from dashboard.transactions import attributions, store
 from fenceline.facts import Transition, TransitionKind
-from fenceline.kafka import transition_ring
+from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.plans.plan import Act
 from sandbox.kafka import Broker

@@ -15,6 +15,7 @@ from django.test import override_settings
 from py4j.java_gateway import JavaGateway
 
 from collectors.kafka.internal_topics import Tail
+from collectors.kafka.marker_tail import MarkerTail
 from collectors.kafka.reconcile import Reconciler
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, Transaction
@@ -36,6 +37,7 @@ from tests.kafka.test_transaction_admin import grant_describe, guarded, signed_i
 from tests.kafka.transactional_ids import initialise_ids
 from tests.waiting import wait_for
 from transaction_admin.kafka_python import KafkaPythonAdmin
+from transaction_admin.kafka_reads import KafkaPythonReads
 
 __all__ = ["guarded"]
 
@@ -52,7 +54,10 @@ class Stack:
         self.tail = self.lease(tails.tail_name(0))
         self.mine = self.lease(reconcile_store.NAME)
         self.rows = ReconciledRows(self.mine)
-        self.reconciler = Reconciler(KafkaPythonAdmin(admin or self.config.properties))
+        properties = admin or self.config.properties
+        self.reconciler = Reconciler(
+            KafkaPythonAdmin(properties), lambda: MarkerTail(KafkaPythonReads(properties), megabytes=4)
+        )
 
     def lease(self, name: str) -> Lease:
         lease = leases.acquire(self.config.name, name, holder="test", now_ms=loop.now_ms())
@@ -75,6 +80,13 @@ class Stack:
             self.reconciler._full_at = 0.0
         found = self.reconciler.poll(loop.now_ms(), self.rows)
         assert found.full is full
+        reconcile_store.save_reconciliation(self.mine, found, now_ms=loop.now_ms())
+        return found
+
+    def poll_when_due(self) -> Reconciliation:
+        """Wait until a list is due, poll, and save what it finds."""
+        loop.stop_requested.wait(self.reconciler.wait_s())
+        found = self.reconciler.poll(loop.now_ms(), self.rows)
         reconcile_store.save_reconciliation(self.mine, found, now_ms=loop.now_ms())
         return found
 

@@ -42,8 +42,8 @@ from dashboard.tasks import tail_loop, tails
 from dashboard.web.addresses import transaction_of
 from fenceline.decode import text
 from fenceline.facts import Confidence, TransactionRecord, TransactionState, Transition, TransitionKind
-from fenceline.kafka import transition_ring
 from fenceline.kafka.coordinator import partition_for
+from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.transactional_ids import key_of
 from sandbox.kafka import Broker
 from tests import offline_replay

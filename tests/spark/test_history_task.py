@@ -31,7 +31,7 @@ from fenceline.facts import (
     TransitionReason,
 )
 from fenceline.history.reports import APPLICATIONS, IDS, PROGRESS, STATE, STRANGE, TRANSITIONS
-from fenceline.kafka import transition_ring
+from fenceline.kafka.fold import transition_ring
 from fenceline.owners import Owner
 from fenceline.series.histograms import bucket_of
 from spark_pipeline.arguments import named_application

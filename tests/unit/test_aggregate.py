@@ -15,8 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fenceline.facts import EVERYDAY, RawRecord, TransactionRecord, TransactionState, TransitionKind
-from fenceline.kafka import transition_ring
-from fenceline.kafka.aggregate import Folded, NotableTransition, Prior, _IdFold, fold_records
+from fenceline.kafka.fold import transition_ring
+from fenceline.kafka.fold.aggregate import _IdFold, fold_records
+from fenceline.kafka.fold.folded import Folded, NotableTransition, Prior
 from fenceline.series.histograms import merge_histograms
 from tests.transaction_state_records import encode_key, encode_value
 from tests.unit.random_histories import RandomHistory

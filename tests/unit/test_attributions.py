@@ -18,9 +18,10 @@ from fenceline.facts import (
     TransitionKind,
     TransitionReason,
 )
-from fenceline.kafka import transition_ring
-from fenceline.kafka.aggregate import Folded, Prior, fold_records
 from fenceline.kafka.attributions import ActionCause, RecordIdentity, action_of, attribute_past
+from fenceline.kafka.fold import transition_ring
+from fenceline.kafka.fold.aggregate import fold_records
+from fenceline.kafka.fold.folded import Folded, Prior
 from tests.transaction_state_records import encode_key, encode_value
 
 NAME, PRODUCER, EPOCH, NOW_MS, ACTION = "payments-7", 4_000, 3, 1_700_000_000_000, 12

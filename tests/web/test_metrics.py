@@ -28,7 +28,7 @@ from dashboard.system.tokens import token_digest
 from dashboard.transactions import sql as transaction_sql
 from fenceline.facts import TransactionState, TransitionKind
 from fenceline.kafka import transactional_ids
-from fenceline.kafka.counting import MinuteTally
+from fenceline.kafka.fold.counting import MinuteTally
 from sandbox.options import ROOT
 from tests.web import factories, scenarios
 

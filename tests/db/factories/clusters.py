@@ -23,7 +23,7 @@ from dashboard.models import (
     TransitionRecord,
 )
 from fenceline.facts import Confidence, Transition, TransitionKind, TransitionReason
-from fenceline.kafka import transition_ring
+from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.series import histograms
 from tests.db.conftest import NOW_MS

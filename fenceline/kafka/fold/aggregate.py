@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from types import MappingProxyType
-from typing import NamedTuple
 
-from fenceline.compat import SLOTS
 from fenceline.decode.transaction_state import Peek, decode_key, decode_value, peek_value, record_of
 from fenceline.facts import (
     ABORTS,
@@ -33,89 +31,14 @@ from fenceline.facts import (
     TransitionReason,
     Undecoded,
 )
-from fenceline.kafka import counting, transition_ring
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.attributions import CausesByRecord, action_of, attribute_step
-from fenceline.kafka.transitions import IdHistory, derive_transition, next_history
+from fenceline.kafka.fold import counting, transition_ring
+from fenceline.kafka.fold.folded import Folded, Lived, Newest, NotableTransition, Prior
+from fenceline.kafka.fold.marker_history import InferredRecord, temper_step
+from fenceline.kafka.transitions import IdHistory, TransitionStep, derive_transition, next_history
 
 MINUTE_MS = 60_000
-
-
-class Prior(NamedTuple):
-    """What was known of an id before these records.
-
-    `record` is None where its last record is not known, and then `offset` is NOT_FROM_LOG; `state` is what is
-    shown of it all the same, None where nothing is. `packed`: its last transitions (`transition_ring`).
-    """
-
-    state: TransactionState | None = None
-    record: TransactionRecord | None = None
-    offset: int = NOT_FROM_LOG
-    packed: bytes = b""
-
-
-class Newest(NamedTuple):
-    """What is known of an id now."""
-
-    transactional_id: str
-    application: str
-    #: None when the coordinator forgot it, at `expired_ms`.
-    record: TransactionRecord | None
-    expired_ms: int | None
-    partition: int
-    offset: int
-    packed: bytes
-
-
-class NotableTransition(NamedTuple):
-    """A notable transition, new or revised; `revised_from` is its kind before, "" where that is unchanged."""
-
-    key: bytes
-    transactional_id: str
-    application: str
-    transition: Transition
-    revised_from: str = ""
-    #: Of an abort, what the transaction wrote to; () where a later record only changed the verdict.
-    partitions: tuple[TopicPartitions, ...] = ()
-    #: The number of our action that caused it, None for every other.
-    action: int | None = None
-
-
-class Lived(NamedTuple):
-    """All that a fold found of one id, as entries of `fenceline.kafka.transition_ring`: for readers that keep
-    every transition."""
-
-    transactional_id: str
-    application: str
-    #: The newest transition from before these records, and as it reads now; b"" where there is none, or where
-    #: it reads as it did.
-    before: bytes
-    after: bytes
-    #: The transitions that these records made, oldest first, as they read at the end of them.
-    made: bytes
-
-
-@dataclass(**SLOTS)
-class Folded:
-    """The result of a fold: everything that must be saved with the positions it read to."""
-
-    #: By the key's raw bytes.
-    newest: dict[bytes, Newest] = field(default_factory=dict)
-    #: By the record's place, so that a transition derived and revised in one fold is reported once.
-    notable: dict[tuple[int, int], NotableTransition] = field(default_factory=dict)
-    #: By application and start of the minute.
-    tallies: dict[tuple[str, int], counting.MinuteTally] = field(default_factory=dict)
-    #: What applications wrote to.
-    links: counting.LinkTallies = field(default_factory=dict)
-    #: By how much the number of ids in each state changed.
-    states: Counter[TransactionState] = field(default_factory=Counter)
-    undecoded: Counter[str] = field(default_factory=Counter)
-    #: Keys of ids of which nothing new is known but that their last record could not be decoded.
-    lost: set[bytes] = field(default_factory=set)
-    #: The first record of each reason that could not be decoded: where it lies, and what is wrong with it.
-    strange: dict[str, tuple[int, int, str]] = field(default_factory=dict)
-    #: Every transition, by key; None where nobody asked for them: an intake keeps the last ones alone.
-    lives: dict[bytes, Lived] | None = None
 
 
 def fold_records(
@@ -141,6 +64,26 @@ def fold_records(
         else:
             ours = actions.get(key, _NO_ACTIONS)
             _IdFold(folded, partition, key, name, priors.get(key, _UNKNOWN), ours).fold_all(raws, holes)
+
+
+def fold_inferred(
+    folded: Folded,
+    key: bytes,
+    name: str,
+    prior: Prior,
+    inferred: Sequence[InferredRecord],
+    first_offset: int,
+    causes: CausesByRecord = MappingProxyType({}),
+) -> None:
+    """Fold what must have been written of one id whose log cannot be read.
+
+    No log has these records: they are told apart by offsets from `first_offset` on, of partition
+    NOT_FROM_LOG.
+    """
+    fold = _IdFold(folded, NOT_FROM_LOG, key, name, prior, causes)
+    for offset, each in enumerate(inferred, first_offset):
+        fold.take(each.record, offset, temper=partial(temper_step, each))
+    fold.close()
 
 
 _UNKNOWN = Prior()
@@ -209,6 +152,10 @@ class _IdFold:
             if at < len(raws):
                 self._step(raws[at], holes)
                 at += 1
+        self.close()
+
+    def close(self) -> None:
+        """Note what is known of the id now."""
         if self.found is not None:
             self._note(self.found)
         elif self.lost:
@@ -225,10 +172,20 @@ class _IdFold:
             return
         if holes and self._beyond_a_hole(offset, holes):
             self.life = _FORGOTTEN
+        self.take(record, offset, whole=not holes or offset < holes[0])
+
+    def take(
+        self,
+        record: TransactionRecord | Tombstone,
+        offset: int,
+        *,
+        whole: bool = False,
+        temper: Callable[[TransitionStep], TransitionStep] = lambda step: step,
+    ) -> None:
+        """Derive what a record did, and keep it; `temper` lowers its confidence."""
         if isinstance(record, TransactionRecord):
             counting.count_end(self.folded.links, self.application, self.life.record, record)
-        whole = not holes or offset < holes[0]
-        step = derive_transition(self.life, record, self.partition, offset, whole=whole)
+        step = temper(derive_transition(self.life, record, self.partition, offset, whole=whole))
         if self.actions:
             step = attribute_step(self.life, record, step, self.actions)
         if step.revised is not None and self.life.newest is not None:

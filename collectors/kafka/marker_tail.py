@@ -1,0 +1,126 @@
+"""Reads the control batches of partitions with an open or recent transaction, as they are written.
+
+It takes headers of batches alone (READ on the topic is enough), within a budget of bytes: a partition that is
+written faster loses a stretch, and says so. It uses neither the database nor Celery.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from itertools import islice
+
+from fenceline.facts import TopicPartition
+from fenceline.kafka.fold.marker_history import EndMarker, end_marker
+from transaction_admin.api import Cost, Unseen
+from transaction_admin.reads import Batches, ClusterReads
+
+#: Partitions that are followed at most, and for how many seconds after their last open transaction.
+_MOST_FOLLOWED, _KEPT_S = 2_000, 30.0
+#: A partition that a leader refuses is asked for again after so many seconds.
+_RETRY_S = 10.0
+#: Requests to each leader in one reading, and the longest pause whose budget one reading may use, in seconds.
+_ROUNDS, _LONGEST_PAUSE_S = 4, 5.0
+_TOO_FAST = "more is written there than limits.markers_mb lets us read: ends of transactions were missed"
+
+#: Markers by producer id, in the order in which they were read.
+MarkersByProducer = Mapping[int, list[EndMarker]]
+
+
+class MarkerTail:
+    """Follows partitions of one cluster. `megabytes`: what a leader sends in a second at most; 0: none.
+
+    Every method raises `AdminUnavailable`.
+    """
+
+    def __init__(self, reads: ClusterReads, megabytes: float) -> None:
+        self._reads = reads
+        self._bytes_per_s = megabytes * 1_000_000
+        self._most_followed = _MOST_FOLLOWED if megabytes else 0
+        self._next: dict[TopicPartition, int] = {}
+        #: When a partition last had an open transaction, and when to ask again for a refused one (monotonic).
+        self._wanted: dict[TopicPartition, float] = {}
+        self._retry: dict[TopicPartition, float] = {}
+        self._read_at = time.monotonic()
+        #: Why markers of a partition are missing, at the last reading.
+        self.blind: dict[TopicPartition, str] = {}
+
+    @property
+    def cost(self) -> Cost:
+        """What was asked of the brokers since this was made."""
+        return self._reads.cost
+
+    def close(self) -> None:
+        """Close the connections to the brokers."""
+        self._reads.close()
+
+    def follow(self, partitions: Collection[TopicPartition]) -> None:
+        """Follow partitions with an open transaction from now on, and those of before for a while."""
+        now = time.monotonic()
+        self._wanted |= dict.fromkeys(partitions, now)
+        for where in [where for where, wanted in self._wanted.items() if now - wanted > _KEPT_S]:
+            self._forget(where)
+        due = (
+            where for where in partitions if where not in self._next and self._retry.get(where, 0.0) <= now
+        )
+        added = list(islice(due, max(0, self._most_followed - len(self._next))))
+        if added:
+            offsets = self._reads.list_offsets(added)
+            self._refuse_all(offsets)
+            found = ((where, ends) for where, ends in offsets.items() if not isinstance(ends, Unseen))
+            self._next |= {where: ends.high_watermark for where, ends in found}
+
+    def read(self) -> MarkersByProducer:
+        """Return the markers since the last reading, by producer id."""
+        began = time.monotonic()
+        pause_s, self._read_at = min(_LONGEST_PAUSE_S, max(1.0, began - self._read_at)), began
+        at_once = int(self._bytes_per_s * pause_s / _ROUNDS)
+        found: defaultdict[int, list[EndMarker]] = defaultdict(list)
+        self.blind = {where: reason for where, reason in self.blind.items() if where in self._retry}
+        ends = dict(self._next)
+        for _ in range(_ROUNDS):
+            starts = {where: self._next[where] for where in ends}
+            answers = self._reads.batch_headers_from(starts, most_bytes=at_once) if starts else {}
+            ends = {
+                where: answer.end
+                for where, answer in answers.items()
+                if isinstance(answer, Batches) and self._take(where, answer, found)
+            }
+            self._refuse_all(answers)
+        # What is behind now would be further behind after the next reading.
+        self._next |= ends
+        self.blind |= dict.fromkeys(ends, _TOO_FAST)
+        return found
+
+    def _take(self, where: TopicPartition, answer: Batches, found: Mapping[int, list[EndMarker]]) -> bool:
+        """Keep the markers of one answer; return whether there is more to read."""
+        for batch in answer.batches:
+            marker = end_marker(where, batch)
+            if marker is not None and marker.offset >= self._next[where]:
+                found[marker.producer_id].append(marker)
+        self._next[where] = answer.next
+        return answer.next < answer.end
+
+    def _forget(self, where: TopicPartition) -> None:
+        del self._wanted[where]
+        self._next.pop(where, None)
+        self._retry.pop(where, None)
+        self.blind.pop(where, None)
+
+    def _refuse_all(self, answers: Mapping[TopicPartition, object]) -> None:
+        """Stop for a while asking for partitions that were not returned."""
+        for where, answer in answers.items():
+            if isinstance(answer, Unseen):
+                self._next.pop(where, None)
+                self._retry[where] = time.monotonic() + _RETRY_S
+                self.blind[where] = answer.reason
+
+
+def merge_markers(*parts: MarkersByProducer) -> dict[int, list[EndMarker]]:
+    """Return markers of several readings together."""
+    merged: defaultdict[int, list[EndMarker]] = defaultdict(list)
+    for part in parts:
+        for producer_id, markers in part.items():
+            merged[producer_id] += markers
+    return dict(merged)

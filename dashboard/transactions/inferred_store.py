@@ -1,0 +1,102 @@
+"""Saves the history that lists and markers show of ids, where `__transaction_state` cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from dashboard.models import Recent, Transaction
+from dashboard.runtime.leases import Lease
+from dashboard.runtime.sql import in_portions
+from dashboard.transactions import attributions, topic_tallies
+from dashboard.transactions import sql as transaction_sql
+from fenceline.decode import text
+from fenceline.decode.typed import record_of
+from fenceline.facts import NOT_FROM_LOG, NOT_REPORTED, TransactionRecord, TransactionState
+from fenceline.kafka.fold.aggregate import fold_inferred
+from fenceline.kafka.fold.folded import Folded, Prior
+from fenceline.kafka.fold.marker_history import EndMarker, InferredRecord, infer_records
+from fenceline.kafka.reconcile import Correction
+
+#: Offsets of one revision: no log has what was inferred, and its places must differ.
+_PLACES = 1 << 20
+#: A key of the log: the id follows four bytes.
+_BEFORE_THE_ID = bytes(4)
+_COLUMNS = (
+    "key", "transactional_id", "state", "producer_id", "producer_epoch", "timeout_ms", "partitions",
+    "updated_ms", "started_ms", "client_version", "log_offset",
+)  # fmt: skip
+
+
+class InferredCorrection(NamedTuple):
+    """A correction, what was known of its id before, and what must have happened in between."""
+
+    key: bytes
+    correction: Correction
+    prior: Prior
+    inferred: Sequence[InferredRecord]
+
+
+def infer_corrections(
+    cluster_id: int,
+    corrections: Sequence[tuple[bytes, Correction]],
+    markers: Mapping[int, Sequence[EndMarker]],
+) -> Sequence[InferredCorrection]:
+    """Return corrections of rows, by their keys, with the history that `markers` (by producer id) show."""
+    priors = _known_records(cluster_id, [key for key, _ in corrections])
+    found = []
+    for key, correction in corrections:
+        prior = priors.get(key, Prior())
+        own = () if prior.record is None else markers.get(prior.record.producer_id, ())
+        inferred = infer_records(prior.record, correction.record, own)
+        # A report has no protocol version; what was inferred carries it on.
+        record = _with_version(correction, inferred)
+        found.append(InferredCorrection(key, record, prior, inferred))
+    return found
+
+
+def _with_version(correction: Correction, inferred: Sequence[InferredRecord]) -> Correction:
+    last = inferred[-1].record if inferred else None
+    if not isinstance(correction.record, TransactionRecord) or not isinstance(last, TransactionRecord):
+        return correction
+    return correction._replace(record=correction.record._replace(client_version=last.client_version))
+
+
+def save_history(lease: Lease, rev: int, changes: Sequence[InferredCorrection], now_ms: int) -> bool:
+    """Save what happened to ids; return whether any of it is notable. Call it in a write transaction."""
+    folded = Folded()
+    causes = attributions.action_causes(lease.cluster_id)
+    place = rev * _PLACES
+    for key, correction, prior, inferred in changes:
+        name = correction.record.transactional_id
+        log_key = _BEFORE_THE_ID + text.unescape_text(name)
+        fold_inferred(folded, log_key, name, prior, inferred, place, causes.get(key, {}))
+        place += len(inferred)
+    transaction_sql.write_recents(lease.cluster_id, folded.newest)
+    transaction_sql.write_transitions(lease.cluster_id, rev, "", folded.notable.values(), now_ms)
+    transaction_sql.add_tallies(lease.cluster_id, lease.shard, folded.tallies)
+    topic_tallies.add_topic_tallies(lease.cluster_id, lease.shard, folded.links)
+    return bool(folded.notable)
+
+
+def _known_records(cluster_id: int, keys: Collection[bytes]) -> Mapping[bytes, Prior]:
+    """Return what is known of ids from reports, with their last transitions."""
+    priors: dict[bytes, Prior] = {}
+    for rows in in_portions(Recent.objects.filter(cluster_id=cluster_id), "key", keys):
+        priors |= {
+            bytes(key): Prior(packed=bytes(packed)) for key, packed in rows.values_list("key", "packed")
+        }
+    known = Transaction.objects.filter(cluster_id=cluster_id, log_offset=NOT_FROM_LOG)
+    for transactions in in_portions(known, "key", keys):
+        for row in transactions.only(*_COLUMNS):
+            key, packed = bytes(row.key), priors.get(bytes(row.key), Prior()).packed
+            priors[key] = Prior(TransactionState(row.state), _record_of(row), packed=packed)
+    return priors
+
+
+def _record_of(row: Transaction) -> TransactionRecord | None:
+    """Return the report of which a row was made; None for one of a list alone."""
+    if row.producer_epoch == NOT_REPORTED:
+        return None
+    partitions = transaction_sql.unpacked_partitions(row.partitions) if row.partitions else ()
+    return record_of(TransactionRecord, row, state=TransactionState(row.state), partitions=partitions)

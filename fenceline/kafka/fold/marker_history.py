@@ -1,0 +1,228 @@
+"""The history of an id whose log cannot be read: what its coordinator reports over time, and control batches.
+
+A coordinator reports an id as it is now, and when its transaction began. The control batch (marker) that
+ends a transaction in a partition names its producer id and epoch, and whether it is committed
+(`EndTransactionMarker`). From one report to the next these give the records that the coordinator must have
+written, but for transactions that began and ended unseen. Transactions of one epoch (protocol version 0 or 1)
+differ by the clocks of two brokers alone: so nothing is certain but what the coordinator itself reports.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from fenceline.decode.record_batches import RecordBatch
+from fenceline.facts import (
+    NOT_REPORTED,
+    OPEN_STATES,
+    Confidence,
+    Tombstone,
+    TopicPartition,
+    TopicPartitions,
+    TransactionRecord,
+    TransactionState,
+    Transition,
+    TransitionKind,
+)
+from fenceline.kafka.transitions import TransitionStep
+
+_COMMITTED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
+_ABORTED = (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
+_COMPLETE = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
+#: What a coordinator's report proves alone.
+_REPORTED_KINDS = frozenset({TransitionKind.BASELINE, TransitionKind.BEGIN, TransitionKind.COMMIT})
+_LESS_SURE = {
+    Confidence.CERTAIN: Confidence.PROBABLE,
+    Confidence.PROBABLE: Confidence.AMBIGUOUS,
+    Confidence.AMBIGUOUS: Confidence.AMBIGUOUS,
+}
+
+
+class EndMarker(NamedTuple):
+    """A control batch that ends a transaction in one partition."""
+
+    where: TopicPartition
+    offset: int
+    producer_id: int
+    producer_epoch: int
+    is_commit: bool
+    #: By the clock of the partition's leader.
+    at_ms: int
+
+
+class InferredRecord(NamedTuple):
+    """A record that the coordinator must have written; `reported`: its own report shows that."""
+
+    record: TransactionRecord | Tombstone
+    reported: bool
+
+
+def end_marker(where: TopicPartition, batch: RecordBatch) -> EndMarker | None:
+    """Return the marker in a batch, None for any other batch."""
+    if not batch.marker:
+        return None
+    is_commit = batch.marker == "commit"
+    return EndMarker(
+        where, batch.first, batch.producer_id, batch.producer_epoch, is_commit, batch.max_timestamp_ms
+    )
+
+
+def infer_records(
+    last: TransactionRecord | None, now: TransactionRecord | Tombstone, markers: Sequence[EndMarker]
+) -> Sequence[InferredRecord]:
+    """Return the records from one report of an id to the next, oldest first.
+
+    `last` is the first report, None where there was none, and `markers` are those that were read since then.
+    A transaction that was open and is not any more has no end where neither report nor marker shows one.
+    """
+    if isinstance(now, Tombstone):
+        return [InferredRecord(now, True)]
+    if now.producer_epoch == NOT_REPORTED:
+        return []
+    if last is None:
+        return [InferredRecord(now._replace(client_version=NOT_REPORTED), True)]
+    own = _of_one_partition(markers, last.producer_id)
+    return _Inference(last, now, own).infer()
+
+
+def temper_step(inferred: InferredRecord, step: TransitionStep) -> TransitionStep:
+    """Return the step of an inferred record with the confidence that it deserves.
+
+    When the last marker was written is not known, so a completion revises nothing.
+    """
+    record, reported = inferred
+    made, revised = step.made, step.revised
+    if made is not None and not (reported and made.kind in _REPORTED_KINDS):
+        made = _less_sure(made)
+    if isinstance(record, TransactionRecord) and record.state in _COMPLETE:
+        revised = None
+    return TransitionStep(made, revised and _less_sure(revised))
+
+
+def _less_sure(transition: Transition) -> Transition:
+    return transition._replace(confidence=_LESS_SURE[transition.confidence])
+
+
+def _of_one_partition(markers: Sequence[EndMarker], producer_id: int) -> list[EndMarker]:
+    """Return a producer's markers in the partition with most of them: one for each transaction there."""
+    mine = sorted(marker for marker in markers if marker.producer_id == producer_id)
+    by_partition = groupby(mine, key=lambda marker: marker.where)
+    return max((list(own) for _, own in by_partition), key=len, default=[])
+
+
+class _Inference:
+    """From the report `last` of an id to the report `now`, by its markers `own` of one partition."""
+
+    def __init__(self, last: TransactionRecord, now: TransactionRecord, own: list[EndMarker]) -> None:
+        self.last, self.now, self.own = last, now, own
+        self.found: list[InferredRecord] = []
+
+    def infer(self) -> Sequence[InferredRecord]:
+        """Return the records between them and that of `now`."""
+        if self.last.state in OPEN_STATES:
+            if self._is_reported() and self.now.state in OPEN_STATES:
+                # While markers are written a report names the partitions that are left: no other state.
+                if self.now.state is TransactionState.ONGOING or self.now.state is not self.last.state:
+                    self._add(self.now._replace(client_version=self.last.client_version), True)
+                return self.found
+            self._end_open()
+        newest = self._take_newest()
+        for marker in self.own:
+            if self._is_earlier(marker):
+                self._begin(marker.producer_epoch, None, marker.at_ms, marker)
+                self._end(marker.is_commit, marker.producer_epoch, marker.at_ms, False)
+        self._arrive(newest)
+        return self.found
+
+    def _add(self, record: TransactionRecord, reported: bool) -> None:
+        self.found.append(InferredRecord(record, reported))
+        self.last = record
+
+    def _is_reported(self) -> bool:
+        """Whether `now` is about the same transaction as the last record: one id has one open at a time."""
+        return self.last.started_ms is not None and self.last.started_ms == self.now.started_ms
+
+    def _end_open(self) -> None:
+        """Add the end of the transaction that was open, where it is known."""
+        last, now, marker = self.last, self.now, self._take_first()
+        at_ms = marker.at_ms if marker else now.updated_ms
+        if self._is_reported():
+            # At the last epoch version 2 goes on under another producer id, from epoch 0.
+            same = now.producer_id == last.producer_id
+            epoch = now.producer_epoch if same else last.producer_epoch + 1
+            self._end(now.state in _COMMITTED, epoch, at_ms, True)
+        elif last.state is not TransactionState.ONGOING:
+            self._end(last.state in _COMMITTED, last.producer_epoch, at_ms, True)
+        elif marker:
+            self._end(marker.is_commit, marker.producer_epoch, at_ms, False)
+
+    def _take_first(self) -> EndMarker | None:
+        """Return the marker that ends the open transaction, and leave those after it."""
+        epochs = self.last.producer_epoch, self.last.producer_epoch + 1
+        self.own = [marker for marker in self.own if marker.at_ms >= (self.last.started_ms or 0)]
+        for at, marker in enumerate(self.own):
+            if marker.producer_epoch in epochs:
+                self.own = self.own[at + 1 :]
+                return marker
+        return None
+
+    def _take_newest(self) -> EndMarker | None:
+        """Return the marker of the transaction that `now` reports as ended, if it is another one."""
+        started_ms = self.now.started_ms
+        if self.now.state not in _COMPLETE or started_ms is None or self._is_reported() or not self.own:
+            return None
+        return self.own.pop() if self.own[-1].at_ms >= started_ms else None
+
+    def _is_earlier(self, marker: EndMarker) -> bool:
+        """Whether a marker ends a transaction before the one that is open now, if any is."""
+        now = self.now
+        if now.state not in OPEN_STATES or now.started_ms is None:
+            return True
+        return marker.at_ms < now.started_ms or marker.producer_epoch < now.producer_epoch
+
+    def _begin(self, end_epoch: int, started_ms: int | None, at_ms: int, marker: EndMarker | None) -> None:
+        """Add the begin of a transaction; its end has `end_epoch`, which version 2 raises."""
+        bumped = self.last.client_version != 0
+        begun = self.last._replace(
+            state=TransactionState.ONGOING,
+            producer_epoch=max(self.last.producer_epoch, end_epoch - bumped),
+            partitions=(TopicPartitions(marker.where.topic, (marker.where.partition,)),) if marker else (),
+            started_ms=started_ms,
+            updated_ms=at_ms,
+        )
+        self._add(begun, started_ms is not None)
+
+    def _end(self, is_commit: bool, epoch: int, at_ms: int, reported: bool) -> None:
+        """Add the end of the open transaction, as far as it is not there."""
+        prepared, complete = _COMMITTED if is_commit else _ABORTED
+        if self.last.state is TransactionState.ONGOING:
+            # Only a client of version 2 has its commits raise the epoch.
+            shown = 2 * (epoch > self.last.producer_epoch) if is_commit else self.last.client_version
+            self._add(
+                self.last._replace(
+                    state=prepared, producer_epoch=epoch, updated_ms=at_ms, client_version=shown
+                ),
+                reported,
+            )
+        self._add(self.last._replace(state=complete, updated_ms=at_ms), reported)
+
+    def _arrive(self, newest: EndMarker | None) -> None:
+        """Add what `now` reports beyond the end of the transaction that was open."""
+        # A report has no protocol version: the id keeps the one that it has shown.
+        now = self.now._replace(client_version=self.last.client_version)
+        if now.state in _COMPLETE:
+            if now.started_ms is not None and not self._is_reported():
+                self._begin(now.producer_epoch, now.started_ms, now.started_ms, newest)
+                at_ms = newest.at_ms if newest else now.updated_ms
+                self._end(now.state in _COMMITTED, now.producer_epoch, at_ms, True)
+        elif now.state is TransactionState.EMPTY:
+            self._add(now, True)
+        else:
+            ongoing = now._replace(
+                state=TransactionState.ONGOING, updated_ms=now.started_ms or now.updated_ms
+            )
+            self._add(ongoing, True)
+            if now.state is not TransactionState.ONGOING:
+                self._add(now, True)

@@ -1,0 +1,221 @@
+"""Proves what two reports of an id and the markers between them show, and that no more is claimed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from fenceline.decode.record_batches import RecordBatch
+from fenceline.facts import (
+    NOT_FROM_LOG,
+    NOT_REPORTED,
+    Confidence,
+    Tombstone,
+    TopicPartition,
+    TopicPartitions,
+    TransactionRecord,
+    TransactionState,
+    TransitionKind,
+)
+from fenceline.kafka.fold import transition_ring
+from fenceline.kafka.fold.aggregate import fold_inferred
+from fenceline.kafka.fold.folded import Folded, Prior
+from fenceline.kafka.fold.marker_history import EndMarker, end_marker, infer_records
+
+HERE, THERE = TopicPartition("orders", 0), TopicPartition("orders", 1)
+_NAMES = {
+    "empty": TransactionState.EMPTY,
+    "ongoing": TransactionState.ONGOING,
+    "committing": TransactionState.PREPARE_COMMIT,
+    "aborting": TransactionState.PREPARE_ABORT,
+    "committed": TransactionState.COMPLETE_COMMIT,
+    "aborted": TransactionState.COMPLETE_ABORT,
+}
+
+
+def report(
+    state: str,
+    started_ms: int | None = 1_000,
+    epoch: int = 3,
+    at_ms: int = 2_000,
+    pid: int = 7,
+    version: int = 0,
+) -> TransactionRecord:
+    partitions = (TopicPartitions("orders", (0, 1)),)
+    return TransactionRecord("pay", _NAMES[state], pid, epoch, 60_000, partitions, at_ms, started_ms, version)
+
+
+def marker(end: str, at_ms: int, epoch: int = 3, where: TopicPartition = HERE, pid: int = 7) -> EndMarker:
+    return EndMarker(where, at_ms, pid, epoch, end == "commit", at_ms)
+
+
+Report = TransactionRecord | None
+#: A name, two reports, the markers between, and the transitions: kind, confidence, instant, open for.
+CASES: Sequence[tuple[str, Report, TransactionRecord | Tombstone, list[EndMarker], list[str]]] = [
+    ("a first report is a baseline", None, report("ongoing"), [], ["baseline certain"]),
+    ("a list alone has no epoch", report("committed"), report("ongoing", 3_000, NOT_REPORTED), [], []),
+    (
+        "an idle id begins at the instant that its coordinator reports",
+        report("committed"),
+        report("ongoing", 2_500, at_ms=9_000),
+        [],
+        ["begin certain 2500"],
+    ),
+    (
+        "the report itself names the end",
+        report("ongoing"),
+        report("committed", at_ms=5_000),
+        [],
+        ["commit certain 5000 4000"],
+    ),
+    (
+        "a marker has the instant",
+        report("ongoing"),
+        report("committed", at_ms=5_000),
+        [marker("commit", 4_200)],
+        ["commit certain 4200 3200"],
+    ),
+    (
+        "a client's abort is probable",
+        report("ongoing"),
+        report("aborted", at_ms=5_000),
+        [],
+        ["client_abort probable 5000 4000"],
+    ),
+    (
+        "the next transaction is open, and a marker tells how the first ended",
+        report("ongoing"),
+        report("ongoing", 6_000),
+        [marker("commit", 5_900)],
+        ["commit probable 5900 4900", "begin certain 6000"],
+    ),
+    (
+        "without a marker no end is claimed",
+        report("ongoing"),
+        report("ongoing", 6_000),
+        [],
+        ["begin ambiguous 6000"],
+    ),
+    (
+        "a marker before its begin is another's",
+        report("ongoing"),
+        report("ongoing", 6_000),
+        [marker("abort", 900)],
+        ["begin ambiguous 6000"],
+    ),
+    (
+        "another producer's marker is no end",
+        report("ongoing"),
+        report("ongoing", 6_000),
+        [marker("commit", 5_000, pid=8)],
+        ["begin ambiguous 6000"],
+    ),
+    (
+        "a marker of the open transaction's own is not taken for an earlier one",
+        report("committed"),
+        report("ongoing", 6_000),
+        [marker("commit", 6_500)],
+        ["begin certain 6000"],
+    ),
+    (
+        "two partitions of one transaction are one end",
+        report("ongoing"),
+        report("empty", None, 4),
+        [marker("commit", 5_000), marker("commit", 5_004, where=THERE)],
+        ["commit probable 5000 4000", "reinit probable 2000"],
+    ),
+    (
+        "transactions between two reports count as far as markers show them",
+        report("ongoing"),
+        report("empty", None, 4),
+        [marker("commit", 5_000), marker("abort", 5_500)],
+        [
+            "commit probable 5000 4000",
+            "begin probable 5500",
+            "client_abort probable 5500 None",
+            "reinit probable 2000",
+        ],
+    ),
+    (
+        "one that began and ended between reports",
+        report("committed"),
+        report("committed", 3_000, at_ms=5_000),
+        [marker("commit", 3_400)],
+        ["begin certain 3000", "commit certain 3400 400"],
+    ),
+    (
+        "version 2 raises the epoch with its commit",
+        report("ongoing", version=2),
+        report("ongoing", 6_000, 4, version=2),
+        [marker("commit", 5_000, 4)],
+        ["commit probable 5000 4000", "begin certain 6000"],
+    ),
+    (
+        "an abort with a raised epoch may be anybody's",
+        report("ongoing", version=NOT_REPORTED),
+        report("aborted", epoch=4, at_ms=5_000),
+        [],
+        ["takeover ambiguous 5000 4000"],
+    ),
+    (
+        "what is being ended ends as decided",
+        report("committing"),
+        report("ongoing", 6_000),
+        [],
+        ["begin certain 6000"],
+    ),
+    (
+        "partitions left while markers are written are no news",
+        report("committing"),
+        report("committing", at_ms=3_000),
+        [],
+        [],
+    ),
+    ("a forgotten id", report("committed"), Tombstone("pay"), [], ["expiry probable 2000"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "last", "now", "markers", "expected"), CASES, ids=[case[0] for case in CASES]
+)
+def test_two_reports_and_the_markers_between_them(
+    name: str,
+    last: TransactionRecord | None,
+    now: TransactionRecord | Tombstone,
+    markers: list[EndMarker],
+    expected: list[str],
+) -> None:
+    assert transitions(last, now, markers) == expected
+
+
+def transitions(
+    last: TransactionRecord | None, now: TransactionRecord | Tombstone, markers: Sequence[EndMarker]
+) -> list[str]:
+    folded = Folded()
+    prior = Prior(last and last.state, last)
+    fold_inferred(folded, b"\0\0\0\0pay", "pay", prior, infer_records(last, now, markers), 100)
+    rings = [newest.packed for newest in folded.newest.values()]
+    made = [each for ring in rings for each in transition_ring.unpack_ring(ring, NOT_FROM_LOG)][::-1]
+    ends = {TransitionKind.COMMIT, TransitionKind.CLIENT_ABORT, TransitionKind.TAKEOVER, TransitionKind.ABORT}
+    return [
+        f"{each.kind} {each.confidence}"
+        + (f" {each.at_ms}" if each.kind is not TransitionKind.BASELINE else "")
+        + (f" {each.open_ms}" if each.kind in ends else "")
+        for each in made
+    ]
+
+
+def test_nothing_is_surer_than_a_report() -> None:
+    for last in "ongoing", "committed", "aborted", "empty":
+        for now in _NAMES:
+            for end in "commit", "abort":
+                found = transitions(report(last), report(now, 6_000, 4, 9_000), [marker(end, 5_000, 4)])
+                certain = [line for line in found if Confidence.CERTAIN.value in line]
+                assert all(line.split()[0] in ("begin", "commit") for line in certain), (last, now, found)
+
+
+def test_a_batch_is_a_marker_or_none() -> None:
+    control = RecordBatch(9, 9, 7, 3, transactional=True, marker="commit", records=1, max_timestamp_ms=5)
+    assert end_marker(HERE, control) == EndMarker(HERE, 9, 7, 3, True, 5)
+    assert end_marker(HERE, control._replace(marker="")) is None
