@@ -182,8 +182,8 @@ class Stack:
             for shard in range(self.options.shards)
         ]
         # A slot for each cluster's evaluator, pruner, reconciler, partitions, groups, recoveries,
-        # checkpoints, Flink's jobs, engines and audits, and some for the tasks that start them and operators.
-        slots = str(13 * clusters + 6)
+        # checkpoints, Flink's jobs, engines, audits and capabilities; some for operators and their tasks.
+        slots = str(14 * clusters + 6)
         pollers = self._celery("worker-pollers", needs, "worker", "-Q", "default", "-c", slots)
         return [*tails, pollers, self._celery("beat", needs, "beat", "-s", str(self.data / "beat"))]
 

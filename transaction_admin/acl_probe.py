@@ -27,8 +27,8 @@ from kafka.protocol.broker_version_data import BROKER_API_VERSIONS, infer_broker
 from kafka.protocol.consumer import OffsetFetchRequest
 from kafka.protocol.metadata import ApiVersionsRequest, MetadataRequest
 
-from fenceline.compat import SLOTS, StrEnum, zip_equal
-from fenceline.kafka.acls import EVERY, Resource, Right
+from fenceline.compat import SLOTS, zip_equal
+from fenceline.kafka.acls import EVERY, Resource, Right, RightTrial, TrialVerdict
 from transaction_admin.api import Unseen
 from transaction_admin.connection import AdminConnection, error_name, explain_error, text_form
 
@@ -52,21 +52,6 @@ _AFTER_THE_CHECK = (
     errors.TransactionalIdNotFoundError,
     errors.UnknownTopicOrPartitionError,
 )
-
-
-class TrialVerdict(StrEnum):
-    """The result of a trial."""
-
-    GRANTED = "granted"
-    REFUSED = "refused"
-    INCONCLUSIVE = "inconclusive"
-
-
-class Tried(NamedTuple):
-    """The verdict on a right; with a reason where it is inconclusive."""
-
-    verdict: TrialVerdict
-    reason: str = ""
 
 
 @dataclass(frozen=True, **SLOTS)
@@ -130,12 +115,12 @@ class Trials:
         features = {feature.name: feature.max_version_level for feature in answer.finalized_features or ()}
         return Abilities(_release(requests), requests, features, (time.monotonic() - begun) * 1_000)
 
-    def try_right(self, right: Right) -> Tried:
+    def try_right(self, right: Right) -> RightTrial:
         """Return whether we have a right on a resource; without a name it is tried on one that nobody has."""
         ask, error_of = _TRIALS[right.operation, right.resource]
         answer = self._ask(partial(ask, self._nobody if right.name == EVERY else right.name))
         if isinstance(answer, errors.KafkaError):
-            return Tried(TrialVerdict.INCONCLUSIVE, explain_error(answer))
+            return RightTrial(TrialVerdict.INCONCLUSIVE, explain_error(answer))
         return _verdict_of(errors.for_code(error_of(answer)))
 
     def list_topics(self) -> Sequence[str]:
@@ -193,6 +178,13 @@ class Trials:
             for acl in resource.acls
             if acl.operation in (_ALL, _DESCRIBE)
         ]
+
+    def is_open(self) -> bool:
+        """Whether the cluster has no authorizer, so that everybody may do everything."""
+        answer = self._ask(partial(_acls_request, ""))
+        if isinstance(answer, errors.KafkaError):
+            return False
+        return errors.for_code(answer.error_code) is errors.SecurityDisabledError
 
     def cluster_operations(self) -> Collection[str] | Unseen:
         """Return the operations that we may do on the cluster; needs DESCRIBE on the cluster."""
@@ -252,12 +244,12 @@ class Trials:
         return [answer for answer in answers if not isinstance(answer, errors.KafkaError)]
 
 
-def _verdict_of(error: Any) -> Tried:
+def _verdict_of(error: Any) -> RightTrial:
     if issubclass(error, errors.AuthorizationError):
-        return Tried(TrialVerdict.REFUSED)
+        return RightTrial(TrialVerdict.REFUSED)
     if error in _AFTER_THE_CHECK:
-        return Tried(TrialVerdict.GRANTED)
-    return Tried(TrialVerdict.INCONCLUSIVE, f"the broker answers {error_name(error)}")
+        return RightTrial(TrialVerdict.GRANTED)
+    return RightTrial(TrialVerdict.INCONCLUSIVE, f"the broker answers {error_name(error)}")
 
 
 def _release(requests: Mapping[int, tuple[int, int]]) -> str:

@@ -10,9 +10,10 @@ from collections.abc import Iterator, Sequence
 
 from collectors.doctor.checks import CheckStatus, DoctorCheck, Patient
 from fenceline.formatting import count_noun, list_names
-from fenceline.kafka.acls import EVERY, TO_END, TO_LOOK, TO_WRITE_MARKERS, Resource, Right
-from transaction_admin.acl_probe import Trials, TrialVerdict
-from transaction_admin.api import CONSUMER_OFFSETS, TRANSACTION_STATE, Unseen, grant_command
+from fenceline.kafka.acls import EVERY, TO_END, TO_LOOK, TO_WRITE_MARKERS, Resource, Right, TrialVerdict
+from fenceline.kafka.capabilities import ClusterSight
+from transaction_admin.acl_probe import Trials
+from transaction_admin.api import Unseen
 
 #: How many topics are tried by name.
 _MOST_TOPICS = 1_000
@@ -21,31 +22,39 @@ _LEFT_OUT = "brokers leave out the others without an error"
 _CLUSTER = next(right for right in TO_LOOK if right.resource is Resource.CLUSTER)
 
 
-def check_read_rights(patient: Patient, trials: Trials) -> Iterator[DoctorCheck]:
+def check_read_rights(patient: Patient, trials: Trials, sight: ClusterSight) -> Iterator[DoctorCheck]:
     """Yield a check of each right that reading takes, in their order."""
     for right in TO_LOOK:
-        tried = trials.try_right(right)
+        tried = sight.rights[right]
         what = str(right)
         if tried.verdict is TrialVerdict.GRANTED:
-            yield from _granted(patient, trials, right)
+            yield from _granted(patient, trials, right, sight)
         elif tried.verdict is TrialVerdict.INCONCLUSIVE:
             yield DoctorCheck(CheckStatus.WARN, what, f"the trial is inconclusive: {tried.reason}")
         else:
             yield _refused(patient, trials, right)
 
 
-def _granted(patient: Patient, trials: Trials, right: Right) -> Iterator[DoctorCheck]:
+def _granted(patient: Patient, trials: Trials, right: Right, sight: ClusterSight) -> Iterator[DoctorCheck]:
     what = str(right)
-    if right.name in (TRANSACTION_STATE, CONSUMER_OFFSETS) and not trials.topic_exists(right.name):
-        yield DoctorCheck(
-            CheckStatus.OK, what, "granted; the topic does not exist yet, and asking has not made it"
-        )
+    if not sight.topics.get(right.name, True):
+        yield _absent(what, sight.listed[right.name])
     elif right.resource is Resource.TRANSACTIONAL_ID:
         yield _hidden_ids(patient, trials, what)
     elif right.operation == "READ" and right.name == EVERY:
         yield _read_of_all(patient, trials, right)
     else:
         yield DoctorCheck(CheckStatus.OK, what, "granted")
+
+
+def _absent(what: str, listed: int) -> DoctorCheck:
+    """Check an internal topic that does not exist: what is listed would be kept in it."""
+    if listed:
+        what_is_listed = f"this broker keeps no such topic, though it lists {listed:,} of what belongs in it"
+        return DoctorCheck(CheckStatus.WARN, what, f"granted, but {what_is_listed}")
+    return DoctorCheck(
+        CheckStatus.OK, what, "granted; the topic does not exist yet, and asking has not made it"
+    )
 
 
 def _hidden_ids(patient: Patient, trials: Trials, what: str) -> DoctorCheck:
@@ -106,31 +115,22 @@ def _seen(trials: Trials, right: Right) -> str:
     return f". {count_noun(number, noun)} can be seen by narrower grants; {_LEFT_OUT}" if number else ""
 
 
-def check_action_rights(patient: Patient, trials: Trials) -> Iterator[DoctorCheck]:
+def check_action_rights(patient: Patient, sight: ClusterSight) -> Iterator[DoctorCheck]:
     """Yield a check of each right that ending a transaction needs; none of them is tried."""
-    operations = trials.cluster_operations()
-    what = f"act: {TO_WRITE_MARKERS} (or CLUSTER_ACTION)"
-    lines = _remedies(patient, TO_WRITE_MARKERS)
-    optional = f"optional. Without it: {TO_WRITE_MARKERS.dark}"
-    if isinstance(operations, Unseen):
-        yield DoctorCheck(
-            CheckStatus.SKIP, what, f"not tried, a trial would act ({operations.reason}); {optional}", lines
-        )
-    elif {"ALTER", "CLUSTER_ACTION"}.isdisjoint(operations):
-        yield DoctorCheck(CheckStatus.SKIP, what, f"missing, by the broker's answer; {optional}", lines)
-    else:
-        yield DoctorCheck(
-            CheckStatus.OK, what, "granted, by the broker's own word; not tried, a trial would act"
-        )
-    detail = f"not tried, a trial would act; optional. Without it: {TO_END.dark}"
-    yield DoctorCheck(CheckStatus.SKIP, f"act: {TO_END}", detail, _remedies(patient, TO_END))
+    for right, words in (TO_WRITE_MARKERS, f"{TO_WRITE_MARKERS} (or CLUSTER_ACTION)"), (TO_END, str(TO_END)):
+        trial, what = sight.rights[right], f"act: {words}"
+        optional = f"optional. Without it: {right.dark}"
+        if trial.verdict is TrialVerdict.GRANTED:
+            yield DoctorCheck(
+                CheckStatus.OK, what, "granted, by the broker's own word; not tried, a trial would act"
+            )
+        else:
+            reason = trial.reason or "missing, by the broker's answer"
+            yield DoctorCheck(CheckStatus.SKIP, what, f"{reason}; {optional}", _remedies(patient, right))
 
 
 def _remedies(patient: Patient, right: Right) -> tuple[str, ...]:
-    principal = shlex.quote(patient.principal)
-    return (
-        f"{grant_command(principal, right.operation_name, right.resource_option)} {patient.bootstrap_option}",
-    )
+    return (patient.grants[right],)
 
 
 def _listed(patient: Patient, option: str, names: Sequence[str]) -> tuple[str, ...]:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
+
+from fenceline.kafka.acls import TO_END, TO_LOOK, TO_WRITE_MARKERS, Right
+from transaction_admin.api import grant_command
 
 
 class CheckStatus(StrEnum):
@@ -56,3 +60,13 @@ class Patient:
     def bootstrap_option(self) -> str:
         """Return the option that names the cluster to Kafka's tools."""
         return f"--bootstrap-server {self.bootstrap_servers.replace(' ', '')}"
+
+    @property
+    def grants(self) -> Mapping[Right, str]:
+        """Return the line that grants each right that Fenceline has a use for."""
+        who = shlex.quote(self.principal)
+        where = self.bootstrap_option
+        return {
+            right: f"{grant_command(who, right.operation_name, right.resource_option)} {where}"
+            for right in (*TO_LOOK, TO_WRITE_MARKERS, TO_END)
+        }

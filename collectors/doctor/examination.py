@@ -17,6 +17,7 @@ from confluent_kafka.admin import AdminClient
 
 from collectors.doctor.acls import check_action_rights, check_read_rights
 from collectors.doctor.checks import CheckStatus, DoctorCheck, Patient
+from collectors.doctor.sight import doctor_checks, look_over
 from collectors.kafka.clients import Complaints
 from collectors.kafka.connectivity import Address, Reached, connect_all, parse_address
 from fenceline.authentication.mechanisms import (
@@ -33,14 +34,6 @@ from transaction_admin.properties import CannotTranslate, kafka_python
 
 __all__ = ["CheckStatus", "DoctorCheck", "examine_cluster"]
 
-#: Requests that Fenceline cannot do without: key, lowest version that serves, name, what goes dark.
-_NEEDED_REQUESTS = (
-    (61, 0, "DescribeProducers", "The blockers of an LSO are unknown (since Kafka 2.8)"),
-    (65, 0, "DescribeTransactions", "Transactions are known from their log alone (since Kafka 3.0)"),
-    (66, 0, "ListTransactions", "Transactions are known from their log alone (since Kafka 3.0)"),
-    (10, 4, "FindCoordinator v4", "no coordinator can be looked up (many at once since Kafka 3.0)"),
-    (9, 8, "OffsetFetch v8", "Groups have no offsets (Kafka 3.0 began to take many groups)"),
-)
 #: What the client libraries report when the first bytes are no length: one would have a limit raised for it.
 _NOT_KAFKA = ("Invalid response size", "Invalid frame length")
 _VERIFICATION = "transaction.partition.verification.enable"
@@ -114,8 +107,10 @@ def _within(patient: Patient, trials: Trials) -> Iterator[DoctorCheck]:
     yield from _versions(known)
     yield from _settings(patient, trials, known)
     yield _clock(trials)
-    yield from check_read_rights(patient, trials)
-    yield from check_action_rights(patient, trials)
+    sight = look_over(trials, able)
+    yield from check_read_rights(patient, trials, sight)
+    yield from check_action_rights(patient, sight)
+    yield from doctor_checks(patient, sight)
 
 
 def _untranslatable(properties: Mapping[str, str]) -> Sequence[CannotTranslate]:
@@ -225,15 +220,6 @@ def _brokers(
 
 def _versions(known: Mapping[int, Abilities]) -> Iterator[DoctorCheck]:
     what = "versions"
-    lacking = False
-    for key, lowest, name, dark in _NEEDED_REQUESTS:
-        without = [broker for broker, able in known.items() if able.requests.get(key, (0, -1))[1] < lowest]
-        if without:
-            lacking = True
-            who = list_names([f"broker {broker}" for broker in without])
-            yield DoctorCheck(
-                CheckStatus.FAIL, what, f"{who} cannot {name}: {dark}", ("run Kafka 3.0 or newer",)
-            )
     releases = sorted({able.release for able in known.values()})
     if len(releases) > 1:
         yield DoctorCheck(
@@ -241,7 +227,7 @@ def _versions(known: Mapping[int, Abilities]) -> Iterator[DoctorCheck]:
             what,
             f"brokers differ: {list_names(releases)}; as during a rolling upgrade",
         )
-    if known and not lacking and len(releases) == 1:
+    else:
         level = max(able.features.get("transaction.version", 0) for able in known.values())
         protocol = "epochs rise with every transaction" if level >= 2 else "clients' own ends keep the epoch"
         yield DoctorCheck(CheckStatus.OK, what, f"{releases[0]}, transaction.version {level} ({protocol})")

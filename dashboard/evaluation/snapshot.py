@@ -39,6 +39,7 @@ from dashboard.runtime.collector_names import (
     ACTIONS,
     ALERTS,
     AUDITS,
+    CAPABILITIES,
     CHECKPOINTS,
     DELIVERIES,
     FLINK,
@@ -74,7 +75,7 @@ from fenceline.snapshot import (
 from fenceline.spark.queries import QueryStatus
 
 #: Collectors that read nothing outside.
-_NO_LOOKERS = (JUDGE, ACTIONS, ALERTS, DELIVERIES, "retention")
+_NO_LOOKERS = (JUDGE, ACTIONS, ALERTS, DELIVERIES, CAPABILITIES, "retention")
 _SENSES = {
     PARTITIONS: Sense.PARTITIONS,
     GROUPS: Sense.GROUPS,

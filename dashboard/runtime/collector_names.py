@@ -27,6 +27,8 @@ FLINK = "flink"
 ENGINES = "engines"
 #: The results of the audit job, by pipeline.
 AUDITS = "audits"
+#: Looks over each cluster: what can be seen and done there.
+CAPABILITIES = "capabilities"
 #: Each noun of the pages.
 EVERYTHING = "everything"
 

@@ -9,6 +9,7 @@ from celery import shared_task
 
 from dashboard.tasks import (
     audits,
+    capabilities,
     checkpoints,
     engines,
     flink,
@@ -27,6 +28,6 @@ def start_missing() -> None:
     for tail in tails, offsets:
         tail.tailed.start()
     for collector in (
-        reconciling, partitions, groups, recoveries, checkpoints, flink, engines, audits,
+        reconciling, partitions, groups, recoveries, checkpoints, flink, engines, audits, capabilities,
     ):  # fmt: skip
         collector.polled.start()

@@ -52,6 +52,21 @@ class Right(NamedTuple):
         return f"{self.operation} on {self.resource}{name}"
 
 
+class TrialVerdict(StrEnum):
+    """The result of a trial of a right."""
+
+    GRANTED = "granted"
+    REFUSED = "refused"
+    INCONCLUSIVE = "inconclusive"
+
+
+class RightTrial(NamedTuple):
+    """The verdict on a right; with a reason where it is inconclusive."""
+
+    verdict: TrialVerdict
+    reason: str = ""
+
+
 #: The rights that reading takes, in the order in which they are tried.
 TO_LOOK = (
     Right(
@@ -64,7 +79,7 @@ TO_LOOK = (
         "READ",
         Resource.TOPIC,
         "__transaction_state",
-        "Events, Recoveries and every history: the coordinators' lists are all there is",
+        "Events, Recoveries: history comes from the coordinators' lists and markers in topics alone",
     ),
     Right(
         "DESCRIBE",

@@ -31,7 +31,9 @@ from dashboard.runtime.loop import now_ms
 from dashboard.streaming import batches as streaming_batches
 from dashboard.streaming import queries as streaming_queries
 from dashboard.streaming.batch_state import safe_cluster
+from dashboard.system.capabilities import cluster_capabilities
 from dashboard.transactions import queries as transaction_queries
+from fenceline.decode.typed import fields_of
 from fenceline.series.points import APPLICATION
 
 router = Router(tags=["clusters"])
@@ -64,6 +66,40 @@ def list_clusters(request: HttpRequest) -> dict[str, object]:
     """Every configured cluster; they are few, so there is one page."""
     items = [_out(row.name, row.rev) for row in visibility.configured_clusters()]
     return schemas.list_answer(items, None, noun=EVERYTHING)
+
+
+class CapabilityOut(Schema):
+    """Something that Fenceline does on a cluster; `state` is works, limited, missing or unknown.
+
+    `remedies` are grants or releases that would bring it.
+    """
+
+    name: str
+    words: str
+    state: str
+    why: str
+    remedies: list[str]
+
+
+class CapabilitiesOut(Schema):
+    """What can be seen and done on a cluster; with a `trouble` the last look failed, and items are older."""
+
+    cluster: str
+    asked_at: str | None
+    trouble: str
+    items: list[CapabilityOut]
+
+
+@router.get("/{cluster}/capabilities", response=CapabilitiesOut, summary="What can be seen and done on it?")
+def get_capabilities(request: HttpRequest, cluster: schemas.Name) -> CapabilitiesOut:
+    """What works on a cluster by its requests, our rights and its internal topics."""
+    if cluster not in {row.name for row in visibility.configured_clusters()}:
+        raise Http404(f"No cluster '{cluster}' is configured.")
+    found = cluster_capabilities(cluster)
+    items = [CapabilityOut(**fields_of(check)) for check in found.checks]
+    return CapabilitiesOut(
+        cluster=cluster, asked_at=schemas.format_iso(found.asked_ms), trouble=found.trouble, items=items
+    )
 
 
 @router.get("/{cluster}/safe_to_stop", response=SafeAnswer, summary="Are all queries safe to restart now?")

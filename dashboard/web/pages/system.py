@@ -19,7 +19,7 @@ from dashboard.labels.setting import setting_labels
 from dashboard.models import Collector, GapRecord, Position
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import CHECKPOINTS, RECONCILE
-from dashboard.system import access
+from dashboard.system import access, capabilities
 from dashboard.system.metrics import own_version
 from dashboard.web import action_buttons, page_context
 from dashboard.web.pages.overview import collector_states
@@ -96,6 +96,7 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
         "config_path": settings.FENCELINE.path,
         "limits": setting_labels(settings.FENCELINE.limits.as_mapping()),
         "retention": setting_labels(settings.FENCELINE.retention.as_mapping()),
+        "capabilities": [capabilities.cluster_capabilities(name) for name in names],
         "checks": list(_checks(names, frame.freshness.collectors, now_ms(request))),
         "roots": list(_roots(names, frame.freshness.collectors)),
         "topics": _topics(visibility.topic_positions(frame.cluster)),

@@ -22,6 +22,7 @@ PACES = {
     "groups_every_s",
     "checkpoints_every_s",
     "engines_every_s",
+    "markers_mb",
 }
 _ROW = re.compile(r"^\| `(\w+)` \| ([\d.]+) \|", re.MULTILINE)
 #: Words in code that are written like limits, so that one that is no more is noticed anywhere in the text.

@@ -1,0 +1,69 @@
+"""What can be seen and done on each cluster, as the last look over it found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from dashboard.models import Collector
+from dashboard.runtime.collector_names import CAPABILITIES as NAME
+from dashboard.runtime.leases import Lease, collector_row
+from dashboard.runtime.write_transactions import retry_write, write_transaction
+from fenceline.decode.typed import fields_of, read_json
+from fenceline.kafka.capabilities import CapabilityCheck, CapabilityState
+
+__all__ = ["NAME", "ClusterCapabilities", "cluster_capabilities", "save_capabilities"]
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterCapabilities:
+    """The capabilities of one cluster; `asked_ms` is None, and they are none, before the first look."""
+
+    cluster: str
+    asked_ms: int | None = None
+    checks: Sequence[CapabilityCheck] = ()
+    #: Why the last look failed; "" where it did not.
+    trouble: str = ""
+
+    @property
+    def summary(self) -> str:
+        """Return one sentence for a heading."""
+        if self.trouble:
+            return f"could not be asked: {self.trouble}"
+        if self.asked_ms is None:
+            return "not looked over yet"
+        works = [check for check in self.checks if check.state is CapabilityState.WORKS]
+        total = len(self.checks)
+        return f"all {total} work" if len(works) == total else f"{len(works)} of {total} work"
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether everything works."""
+        return not self.trouble and all(check.state is CapabilityState.WORKS for check in self.checks)
+
+
+def cluster_capabilities(cluster: str) -> ClusterCapabilities:
+    """Return what the last look over a cluster found."""
+    detail = (
+        Collector.objects.filter(cluster__name=cluster, name=NAME).values_list("detail", flat=True).first()
+    )
+    if not detail:
+        return ClusterCapabilities(cluster)
+    checks = [read_json(CapabilityCheck, check) for check in detail.get("checks", ())]
+    return ClusterCapabilities(cluster, detail["asked_ms"], checks, detail["trouble"])
+
+
+@retry_write
+def save_capabilities(
+    lease: Lease, checks: Sequence[CapabilityCheck] | None, trouble: str, *, now_ms: int
+) -> None:
+    """Save a look over a cluster; without `checks` those of the look before stay, with the `trouble`."""
+    with write_transaction(lease, {"seen_through_ms": now_ms}, lock_cluster=False) as write:
+        row = collector_row(lease).get()
+        before = row.detail.get("checks")
+        row.detail |= {"asked_ms": now_ms, "trouble": trouble}
+        if checks is not None:
+            row.detail["checks"] = [fields_of(check) for check in checks]
+        row.save(update_fields=["detail"])
+        if row.detail.get("checks") != before:
+            write.notify_after_commit("collectors")

@@ -1,0 +1,41 @@
+"""Looks over each cluster now and then: which requests, rights and internal topics there are."""
+
+from __future__ import annotations
+
+from django.conf import settings
+
+from collectors.doctor.checks import Patient
+from collectors.doctor.sight import probe_capabilities
+from dashboard.runtime import leases, loop
+from dashboard.system import capabilities
+from dashboard.tasks.slice import ANSWER_S, HEARTBEAT_S, Polled, goes_on
+from transaction_admin.api import AdminUnavailable
+from transaction_admin.properties import CannotTranslate
+
+#: Milliseconds between two looks; a right that was granted shows within this time.
+_EVERY_MS = 60_000
+
+
+def look_until(lease: leases.Lease, end: float) -> None:
+    """Look over the cluster whenever it is due, as the holder of `lease`, until `end` (monotonic)."""
+    while goes_on(end):
+        asked_ms = capabilities.cluster_capabilities(lease.cluster).asked_ms
+        if asked_ms is None or loop.now_ms() - asked_ms >= _EVERY_MS:
+            look_over_cluster(lease)
+        leases.renew(lease, seen_through_ms=loop.now_ms())
+        loop.stop_requested.wait(HEARTBEAT_S)
+
+
+def look_over_cluster(lease: leases.Lease) -> None:
+    """Look over the cluster once, and save the result."""
+    config = settings.FENCELINE.clusters[lease.cluster]
+    checks, trouble = None, ""
+    try:
+        patient = Patient(config.properties, config.sees_all_transactional_ids, ANSWER_S)
+        checks = probe_capabilities(patient)
+    except (AdminUnavailable, CannotTranslate) as blind:
+        trouble = str(blind)
+    capabilities.save_capabilities(lease, checks, trouble, now_ms=loop.now_ms())
+
+
+polled = Polled("collectors.capabilities", capabilities.NAME, look_until)

@@ -1,0 +1,258 @@
+"""What Fenceline can do on a cluster: by the requests that brokers offer, our rights, the internal topics.
+
+A broker that speaks Kafka's protocol may offer some requests and keep no internal topic. What is not known
+to work is *unknown* here, and never taken for a cluster in which nothing happens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from fenceline.compat import SLOTS, StrEnum
+from fenceline.formatting import list_names
+from fenceline.kafka.acls import (
+    EVERY,
+    TO_END,
+    TO_LOOK,
+    TO_WRITE_MARKERS,
+    Resource,
+    Right,
+    RightTrial,
+    TrialVerdict,
+)
+
+
+class NeededRequest(NamedTuple):
+    """A request: key, lowest version that serves, name, and the release of Apache Kafka that offers it."""
+
+    key: int
+    version: int
+    name: str
+    since: str
+
+
+class CapabilityState(StrEnum):
+    """Whether a capability is there: `limited` by narrower grants, `unknown` where it cannot be told."""
+
+    WORKS = "works"
+    LIMITED = "limited"
+    MISSING = "missing"
+    UNKNOWN = "unknown"
+
+
+class Capability(NamedTuple):
+    """Something that Fenceline does, and what it takes."""
+
+    name: str
+    words: str
+    requests: tuple[NeededRequest, ...]
+    rights: tuple[Right, ...] = ()
+    #: The internal topic that must exist.
+    topic: str = ""
+    #: What pages show without it.
+    without: str = ""
+
+
+class CapabilityCheck(NamedTuple):
+    """A capability on one cluster: whether it is there, why not, and the lines that would bring it."""
+
+    name: str
+    words: str
+    state: CapabilityState
+    why: str = ""
+    remedies: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, **SLOTS)
+class ClusterSight:
+    """What was found out about one cluster."""
+
+    #: By broker: the requests that it offers, with the highest version; None where it did not answer.
+    requests: Mapping[int, Mapping[int, int] | None]
+    rights: Mapping[Right, RightTrial]
+    #: By internal topic: whether it exists; without those that may not be described.
+    topics: Mapping[str, bool]
+    #: By internal topic: how many things are listed that Apache Kafka keeps in it.
+    listed: Mapping[str, int]
+
+
+def _right(operation: str, resource: Resource, name: str = EVERY) -> Right:
+    return next(right for right in TO_LOOK if right[:3] == (operation, resource, name))
+
+
+_TRANSACTION_STATE, _CONSUMER_OFFSETS = "__transaction_state", "__consumer_offsets"
+_TOPICS, _READ = _right("DESCRIBE", Resource.TOPIC), _right("READ", Resource.TOPIC)
+_IDS, _GROUPS = _right("DESCRIBE", Resource.TRANSACTIONAL_ID), _right("DESCRIBE", Resource.GROUP)
+_CLUSTER, _SETTINGS = (_right(name, Resource.CLUSTER, "") for name in ("DESCRIBE", "DESCRIBE_CONFIGS"))
+_FIND = NeededRequest(10, 4, "FindCoordinator v4", "3.0")
+_DESCRIBE_IDS = NeededRequest(65, 0, "DescribeTransactions", "3.0")
+_PRODUCERS = NeededRequest(61, 0, "DescribeProducers", "2.8")
+_FETCH = NeededRequest(1, 4, "Fetch v4", "0.11")
+
+CAPABILITIES = (
+    Capability(
+        "transactions",
+        "open transactions and their ids",
+        (_FIND, _DESCRIBE_IDS, NeededRequest(66, 0, "ListTransactions", "3.0")),
+        (_IDS,),
+        without="transactions are known from their log alone",
+    ),
+    Capability(
+        "log_history",
+        "history of transactions from the coordinators' log",
+        (_FETCH,),
+        (_right("READ", Resource.TOPIC, _TRANSACTION_STATE),),
+        _TRANSACTION_STATE,
+        "events and durations come from lists and markers, shorter transactions are missed",
+    ),
+    Capability(
+        "marker_history",
+        "history of transactions from markers in topics",
+        (_FETCH, _DESCRIBE_IDS),
+        (_READ,),
+        without="an end between two polls stays unknown where the log cannot be read",
+    ),
+    Capability(
+        "partitions",
+        "offsets, LSO and lag of partitions",
+        (NeededRequest(2, 2, "ListOffsets v2", "0.11"),),
+        (_TOPICS,),
+        without="partitions are dark",
+    ),
+    Capability(
+        "blockers",
+        "which producer blocks a partition, and hanging transactions",
+        (_PRODUCERS, _DESCRIBE_IDS),
+        (_READ, _IDS),
+        without="no transaction is called hanging",
+    ),
+    Capability(
+        "groups",
+        "consumer groups, their offsets and who waits",
+        (NeededRequest(9, 8, "OffsetFetch v8", "3.0"), NeededRequest(16, 0, "ListGroups", "0.9")),
+        (_GROUPS,),
+        without="groups have no offsets",
+    ),
+    Capability(
+        "commit_times",
+        "lag in seconds and commit times of groups",
+        (_FETCH,),
+        (_right("READ", Resource.TOPIC, _CONSUMER_OFFSETS),),
+        _CONSUMER_OFFSETS,
+        "groups have no lag in seconds, no trend and no history",
+    ),
+    Capability(
+        "share_groups",
+        "progress of share groups",
+        (NeededRequest(90, 0, "DescribeShareGroupOffsets", "4.1"),),
+        (_GROUPS,),
+        without="share groups have no progress",
+    ),
+    Capability(
+        "hidden_ids",
+        "proof that no transactional id is hidden from us",
+        (NeededRequest(29, 0, "DescribeAcls", "0.11"),),
+        (_CLUSTER,),
+        without="hanging is not decided, but with sees_all_transactional_ids = true",
+    ),
+    Capability(
+        "settings",
+        "brokers' own limits",
+        (NeededRequest(32, 0, "DescribeConfigs", "0.11"),),
+        (_SETTINGS,),
+        without="Kafka's defaults decide what is overdue",
+    ),
+    Capability(
+        "fence",
+        "fence a producer, finish or roll back a batch of the Spark sink",
+        (NeededRequest(22, 3, "InitProducerId v3", "2.5"), NeededRequest(26, 0, "EndTxn", "0.11"), _FIND),
+        (TO_END,),
+        without="these actions are refused",
+    ),
+    Capability(
+        "abort_markers",
+        "write an abort marker for a hanging transaction",
+        (NeededRequest(27, 0, "WriteTxnMarkers", "0.11"), _PRODUCERS),
+        (TO_WRITE_MARKERS,),
+        without="this action is refused",
+    ),
+)
+
+
+def check_capabilities(sight: ClusterSight, grants: Mapping[Right, str]) -> Sequence[CapabilityCheck]:
+    """Return every capability on a cluster; `grants` are the lines that grant rights."""
+    return [_check(capability, sight, grants) for capability in CAPABILITIES]
+
+
+def _check(capability: Capability, sight: ClusterSight, grants: Mapping[Right, str]) -> CapabilityCheck:
+    found = [*_lacking(capability, sight), *_refused(capability, sight, grants), *_absent(capability, sight)]
+    state = max((each.state for each in found), key=_ORDER.index, default=CapabilityState.WORKS)
+    reasons = [each.why for each in found]
+    if state is not CapabilityState.WORKS and capability.without:
+        reasons.append(f"without it {capability.without}")
+    remedies = tuple(dict.fromkeys(line for each in found for line in each.remedies))
+    return CapabilityCheck(capability.name, capability.words, state, "; ".join(reasons), remedies)
+
+
+#: From best to worst: what is missing is certain, so it outweighs what is unknown.
+_ORDER = (
+    CapabilityState.WORKS,
+    CapabilityState.LIMITED,
+    CapabilityState.UNKNOWN,
+    CapabilityState.MISSING,
+)
+
+
+class _Shortfall(NamedTuple):
+    """One thing that a capability lacks."""
+
+    state: CapabilityState
+    why: str
+    remedies: tuple[str, ...] = ()
+
+
+def _lacking(capability: Capability, sight: ClusterSight) -> Iterator[_Shortfall]:
+    """Yield the requests that some broker does not offer, and brokers that did not answer."""
+    silent = [f"broker {broker}" for broker, offered in sight.requests.items() if offered is None]
+    if silent or not sight.requests:
+        who = list_names(silent) or "no broker"
+        yield _Shortfall(CapabilityState.UNKNOWN, f"{who} did not answer" if silent else "no broker answers")
+    for needed in capability.requests:
+        without = [
+            f"broker {broker}"
+            for broker, offered in sight.requests.items()
+            if offered is not None and offered.get(needed.key, -1) < needed.version
+        ]
+        if without:
+            does = "does" if len(without) == 1 else "do"
+            why = f"{list_names(without)} {does} not offer {needed.name}"
+            remedy = f"Apache Kafka offers {needed.name} since {needed.since}"
+            yield _Shortfall(CapabilityState.MISSING, why, (remedy,))
+
+
+def _refused(
+    capability: Capability, sight: ClusterSight, grants: Mapping[Right, str]
+) -> Iterator[_Shortfall]:
+    """Yield the rights that we lack or could not try."""
+    for right in capability.rights:
+        trial = sight.rights.get(right, RightTrial(TrialVerdict.INCONCLUSIVE, "not tried"))
+        if trial.verdict is TrialVerdict.REFUSED:
+            narrow = right.name == EVERY and right is not TO_END
+            state = CapabilityState.LIMITED if narrow else CapabilityState.MISSING
+            only = ": what narrower grants allow is shown" if narrow else ""
+            yield _Shortfall(state, f"no {right}{only}", (grants[right],))
+        elif trial.verdict is TrialVerdict.INCONCLUSIVE:
+            yield _Shortfall(CapabilityState.UNKNOWN, f"{right}: {trial.reason}", (grants[right],))
+
+
+def _absent(capability: Capability, sight: ClusterSight) -> Iterator[_Shortfall]:
+    """Yield the internal topic where it does not exist: it may be kept by nobody, or needed by nobody yet."""
+    topic = capability.topic
+    if not topic or sight.topics.get(topic, True):
+        return
+    if sight.listed.get(topic):
+        yield _Shortfall(CapabilityState.MISSING, f"this broker keeps no {topic}")
+    else:
+        yield _Shortfall(CapabilityState.UNKNOWN, f"{topic} does not exist yet: nobody has needed it")
