@@ -92,6 +92,9 @@ class TransactionRecord(NamedTuple):
     previous_producer_id: int | None = None
     next_producer_id: int | None = None
     next_producer_epoch: int | None = None
+    #: In an Empty record: the epoch that whoever initialised the id named as its own. None where it named
+    #: none, and where the coordinator does not tell (Kafka up to 4.4).
+    last_producer_epoch: int | None = None
     value_version: int = 1
 
 

@@ -262,7 +262,7 @@ class _IdFold:
             fields = None if value is None else peek_value(value)
             if fields is None or fields[1] != producer_id:
                 break
-            status, _, now, timeout_ms, at_ms, started_ms, version, partitions = fields
+            status, _, now, timeout_ms, at_ms, started_ms, version, partitions, _ = fields
             if status == 1 and now == epoch and (state == 4 or (state == 1 and started_ms == started)):
                 kind, verdict, open_ms = (
                     (_BEGAN, _BEGIN, _NONE) if state == 4 else (_EXTENDED, _EXTEND, _NONE)
@@ -307,7 +307,7 @@ class _IdFold:
     def _resume(self, fields: Peek, raw: RawRecord) -> None:
         """Continue from the last record that `_everyday` has folded."""
         value, self.offset, _ = raw
-        self.found = record_of(self.name, fields, (value or b"\0\0")[1])
+        self.found = record_of(self.name, fields, value or b"")
         newest = transition_ring.newest_transition(self.fresh[-1], self.partition)
         self.life = IdHistory(self.found, newest)
 
