@@ -314,7 +314,7 @@ class _IdFold:
     def _made(self, made: Transition, record: TransactionRecord | Tombstone) -> None:
         self.fresh.append(transition_ring.pack_entry(made))
         if made.kind is not TransitionKind.BASELINE:
-            self._tally_at(made.at_ms).count_transition(made.kind)
+            self._tally_at(made.at_ms).count_transition(made.counted_kind)
         if made.kind is TransitionKind.COMMIT and made.open_ms is not None and made.open_ms >= 0:
             _add(self._tally_at(made.at_ms).open_times, made.open_ms)
         if made.kind not in EVERYDAY:
@@ -332,8 +332,8 @@ class _IdFold:
         if now.kind is TransitionKind.COMMIT and now.completed_ms is not None:
             _add(self._tally_at(now.at_ms).marker_times, now.completed_ms - now.at_ms)
         if now.kind is not before.kind:
-            self._tally_at(now.at_ms).count_transition(before.kind, -1)
-            self._tally_at(now.at_ms).count_transition(now.kind)
+            self._tally_at(now.at_ms).count_transition(before.counted_kind, -1)
+            self._tally_at(now.at_ms).count_transition(now.counted_kind)
         if now.kind not in EVERYDAY:
             changed = (now.kind, now.confidence) != (before.kind, before.confidence)
             self._report(now, before.kind.value if changed else "")
