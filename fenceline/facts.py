@@ -92,7 +92,20 @@ class TransactionRecord(NamedTuple):
     previous_producer_id: int | None = None
     next_producer_id: int | None = None
     next_producer_epoch: int | None = None
+    #: In an Empty record: the epoch that whoever initialised the id named as its own. None where it named
+    #: none, and where the coordinator does not tell (Kafka up to 4.4).
+    last_producer_epoch: int | None = None
     value_version: int = 1
+
+    def names_own_epoch(self, last: TransactionRecord) -> bool:
+        """Whether this Empty record was asked for with the id and epoch of the record before (KIP-360).
+
+        The coordinator writes the last epoch for no other request (`TransactionMetadata`'s
+        prepareIncrementProducerEpoch and prepareProducerIdRotation). That it is missing tells nothing: -1 is
+        not written, neither for a request without an epoch nor, up to Kafka 4.4, for any.
+        """
+        following = last.producer_epoch + 1 if self.producer_id == last.producer_id else 0
+        return self.last_producer_epoch == last.producer_epoch and self.producer_epoch == following
 
 
 class Tombstone(NamedTuple):
@@ -244,6 +257,13 @@ class Transition(NamedTuple):
     gap_ms: int | None
     partition: int
     offset: int
+
+    @property
+    def counted_kind(self) -> TransitionKind:
+        """Return the kind that counters count: a recovery with nothing open ended no transaction."""
+        if self.kind is TransitionKind.SELF_RECOVERY and self.open_ms is None:
+            return TransitionKind.REINIT
+        return self.kind
 
 
 class RawRecord(NamedTuple):

@@ -76,6 +76,7 @@ def _tags(record: TransactionRecord) -> bytes:
         (1, ">q", _or_minus_one(record.next_producer_id), -1),
         (2, ">h", record.client_version, 0),
         (3, ">h", _or_minus_one(record.next_producer_epoch), -1),
+        (4, ">h", _or_minus_one(record.last_producer_epoch), -1),
     )
     written = [(tag, pack(kind, number)) for tag, kind, number, default in candidates if number != default]
     return encode_uvarint(len(written)) + b"".join(

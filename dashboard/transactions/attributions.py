@@ -160,7 +160,7 @@ def _recount(rows: Sequence[TransitionRecord], changes: Changes) -> None:
     for was, now in changes:
         if now is None or now.kind is not was.kind:
             tally = tallies[application, was.at_ms - was.at_ms % _MINUTE_MS]
-            tally.count_transition(was.kind, -1)
+            tally.count_transition(was.counted_kind, -1)
             if now is not None:
-                tally.count_transition(now.kind)
+                tally.count_transition(now.counted_kind)
     transaction_sql.add_tallies(rows[0].cluster_id, 0, tallies)

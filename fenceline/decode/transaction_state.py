@@ -36,12 +36,15 @@ _INT64 = Struct(">q")
 _HEAD = Struct(">qhib")
 #: Last update, start.
 _TIMES = Struct(">qq")
-#: Tag -> its type: previous producer id, next producer id, client version, next producer epoch.
-_TAGS = {0: _INT64, 1: _INT64, 2: _INT16, 3: _INT16}
+#: Tag -> its type: previous producer id, next producer id, client version, next and last producer epoch.
+_TAGS = {0: _INT64, 1: _INT64, 2: _INT16, 3: _INT16, 4: _INT16}
 _NO_TAGS: dict[int, Struct] = {}
 #: The fields from client_version on. Kafka up to 4.2 writes these two tag sections and no other.
-_COMMON_TAILS = {b"\x00": (0, None, None, None, 1), b"\x01\x02\x02\x00\x02": (2, None, None, None, 1)}
-_V0_EXTRAS = (0, None, None, None, 0)
+_COMMON_TAILS = {
+    b"\x00": (0, None, None, None, None, 1),
+    b"\x01\x02\x02\x00\x02": (2, None, None, None, None, 1),
+}
+_V0_EXTRAS = (0, None, None, None, None, 0)
 #: The first millisecond of the year 9999, UTC.
 _LATEST_MS = 253_370_764_800_000
 _LARGEST = 2**31 - 1
@@ -67,15 +70,20 @@ _UNSEEN = object()
 _MOST_SECTIONS = 8_192
 #: Longer sections, of some hundred partitions, are decoded each time: as they grow, all would be remembered.
 _LONGEST_SECTION = 1_024
-_TAG_2 = b"\x01\x02\x02\x00\x02"
+#: A section of tag 2 alone, and how the everyday sections of Kafka 4.3 and of later ones begin and end.
+_ONLY_TAG_2 = b"\x01\x02\x02\x00\x02"
+_TAG_0_OF_2, _TAG_0_OF_3, _TAGS_2_AND_4 = b"\x02\x00\x08", b"\x03\x00\x08", b"\x02\x02\x00\x02\x04\x02"
+#: Tags with their sizes; tag 2 has its value, too.
+_TAG_0, _TAG_1, _TAG_2, _TAG_4 = b"\x00\x08", b"\x01\x08", b"\x02\x02\x00\x02", b"\x04\x02"
 #: Producer id, epoch, timeout, status, the partition section, last update, start: by the section's length.
 _layouts = tuple(Struct(f">xxqhib{length}sqq").unpack_from for length in range(_LONGEST_SECTION + 1))
 #: Bytes of a value without its partition section and its tags.
 _AROUND = 17 + 16
 
 
-#: Status byte, producer id, epoch, timeout, last update, start (-1: none), client version, partitions.
-Peek = tuple[int, int, int, int, int, int, int, _Partitions]
+#: Status byte, producer id, epoch, timeout, last update, start (-1: none), client version, partitions, bytes
+#: of the tag section.
+Peek = tuple[int, int, int, int, int, int, int, _Partitions, int]
 
 
 def peek_value(value: bytes) -> Peek | None:
@@ -84,15 +92,21 @@ def peek_value(value: bytes) -> Peek | None:
     It needs one for a rare tag section, partitions not seen before, and strange numbers. A third of the
     time of `decode_value`, with which it always agrees.
     """
-    length, client_version, version = len(value) - _AROUND, 0, value[:2]
-    if version == _VALUE_V1:
+    length, client_version, tags = len(value) - _AROUND, 0, 0
+    version = value[:2]
+    if version == _VALUE_V1 and length > 0:
         known = _sections[1]
-        if length > 0 and not value[-1]:
-            length -= 1
-        elif value[-5:] == _TAG_2:
-            length, client_version = length - 5, 2
+        if not value[-1] and value[-9] != 8:
+            tags = 1
+        elif value[-5:] == _ONLY_TAG_2 and value[-13] != 8:
+            tags, client_version = 5, 2
+        elif value[-15:-12] == _TAG_0_OF_2 and value[-4:] == _TAG_2:
+            tags, client_version = 15, 2
         else:
-            return None
+            tags, client_version = _measure_tags(value)
+            if not tags:
+                return None
+        length -= tags
     elif version == _VALUE_V0:
         known = _sections[0]
     else:
@@ -103,7 +117,27 @@ def peek_value(value: bytes) -> Peek | None:
     partitions = known.get(section, _UNSEEN)
     if partitions is _UNSEEN or not 0 <= status < 6 or not -1 <= started_ms <= updated_ms < _LATEST_MS:
         return None
-    return status, producer_id, epoch, timeout_ms, updated_ms, started_ms, client_version, partitions  # type: ignore[return-value]
+    return status, producer_id, epoch, timeout_ms, updated_ms, started_ms, client_version, partitions, tags  # type: ignore[return-value]
+
+
+def _measure_tags(value: bytes) -> tuple[int, int]:
+    """Return the length of a section of tags 0, 1, 2 and 4, any of them, and the client version.
+
+    Read from its end, as the partitions before it have no fixed length: (0, 0) where its count of tags does
+    not agree. Kafka 4.3 and 4.4 write tag 0 in nearly every record, later ones tag 4 too.
+    """
+    if value[-19:-16] == _TAG_0_OF_3 and value[-8:-2] == _TAGS_2_AND_4:
+        return 19, 2
+    end, count, client_version = len(value), 0, 0
+    if value[-4:-2] == _TAG_4:
+        end, count = end - 4, 1
+    if value[end - 4 : end] == _TAG_2:
+        end, count, client_version = end - 4, count + 1, 2
+    if value[end - 10 : end - 8] == _TAG_1:
+        end, count = end - 10, count + 1
+    if value[end - 10 : end - 8] == _TAG_0:
+        end, count = end - 10, count + 1
+    return (len(value) - end + 1, client_version) if value[end - 1] == count else (0, 0)
 
 
 def decode_record(key: bytes | None, value: bytes | None) -> TransactionRecord | Tombstone | Undecoded:
@@ -143,7 +177,7 @@ def decode_value(transactional_id: str, value: bytes) -> TransactionRecord | Und
     """Decode the value of an id, given as text. Never raises."""
     fields = peek_value(value)
     if fields is not None:
-        return record_of(transactional_id, fields, value[1])
+        return record_of(transactional_id, fields, value)
     try:
         version = value[:2]
         if version == _VALUE_V1:
@@ -157,12 +191,13 @@ def decode_value(transactional_id: str, value: bytes) -> TransactionRecord | Und
         return _truncated("value", value)
 
 
-def record_of(transactional_id: str, fields: Peek, value_version: int) -> TransactionRecord:
-    """Return the record of an id, given as text, whose fields `peek_value` returned."""
-    status, producer_id, epoch, timeout_ms, updated_ms, started_ms, client_version, partitions = fields
+def record_of(transactional_id: str, fields: Peek, value: bytes) -> TransactionRecord:
+    """Return the record of an id, given as text, from its value and the fields that `peek_value` returned."""
+    status, producer_id, epoch, timeout_ms, updated_ms, started_ms, _, partitions, tags = fields
     first = transactional_id, STATES[status], producer_id, epoch, timeout_ms, partitions, updated_ms
-    started = None if started_ms == -1 else started_ms
-    return _new(TransactionRecord, (*first, started, client_version, None, None, None, value_version))
+    at = len(value) - tags
+    extras = (_COMMON_TAILS.get(value[at:]) or _extras(value, at)) if tags else _V0_EXTRAS
+    return _new(TransactionRecord, (*first, None if started_ms == -1 else started_ms, *extras))
 
 
 def _decode_v0(transactional_id: str, value: bytes) -> TransactionRecord:
@@ -213,8 +248,8 @@ def _extras(value: bytes, at: int) -> tuple[int | None, ...]:
         raise _UndecodedRecord(_truncated("value", value))
     if end < len(value):
         raise _UndecodedRecord(_trailing("value", len(value) - end))
-    previous_id, next_id, next_epoch = (tags.get(tag, -1) for tag in (0, 1, 3))
-    return tags.get(2, 0), _or_none(previous_id), _or_none(next_id), _or_none(next_epoch), 1
+    numbers = (tags.get(tag, -1) for tag in (0, 1, 3, 4))
+    return tags.get(2, 0), *map(_or_none, numbers), 1
 
 
 def _partitions_v0(value: bytes) -> tuple[_Partitions, int]:

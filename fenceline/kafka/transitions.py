@@ -236,7 +236,9 @@ def _empty(
         )
     gap_ms = record.updated_ms - last.updated_ms if last.state is TransactionState.COMPLETE_ABORT else None
     revised, own, unsure = None, False, False
-    if newest is not None and gap_ms is not None and _raised(last, record) in (None, 0, 1):
+    if record.names_own_epoch(last):
+        revised = newest and _settled_by_going_on(newest, last)
+    elif newest is not None and gap_ms is not None and _raised(last, record) in (None, 0, 1):
         unsure = newest.reason in _OPEN_TO_REVISION
         revised, own = _after_abort(newest, last, record, gap_ms) if unsure else (None, False)
     if record.producer_id != last.producer_id:
@@ -244,7 +246,7 @@ def _empty(
     if own:
         return TransitionStep(None, revised)
     made = _make(*_initialised(last, newest, record), record, last, at)
-    if revised is not None and revised.confidence is _AMBIGUOUS:
+    if unsure and revised is not None and revised.confidence is _AMBIGUOUS:
         made = made._replace(confidence=_AMBIGUOUS, reason=TransitionReason.CAME_BACK)
     elif unsure and made.confidence is _CERTAIN:
         # A takeover that was retried late would have written it too.
@@ -309,7 +311,7 @@ def _initialised(
 ) -> tuple[TransitionKind, Confidence, TransitionReason]:
     """Judge an initialisation of an id that had nothing open, under the same producer id."""
     raised = record.producer_epoch - last.producer_epoch
-    if raised == 0:
+    if raised == 0 or record.names_own_epoch(last):
         return TransitionKind.SELF_RECOVERY, _CERTAIN, TransitionReason.OWN_EPOCH
     if raised != 1:
         return TransitionKind.REINIT, _AMBIGUOUS, TransitionReason.NO_SUCH_STEP

@@ -91,7 +91,7 @@ _WORDS: dict[TransitionReason, str] = {
         "transaction version 2 (KIP-890) a client's own abort just before that is not ruled out."
     ),
     TransitionReason.WENT_ON_TO_BEGIN: (
-        "Whoever initialised it went on to begin a transaction, which an operator's fence never does."
+        "Whoever initialised it went on with that epoch, which an operator's fence never does."
     ),
     TransitionReason.EPOCH_USED_UP: (
         "Epoch {before} was the last there is, so the coordinator went on with the new producer id "
@@ -133,6 +133,12 @@ _WORDS: dict[TransitionReason, str] = {
     ),
 }
 
+#: OWN_EPOCH where an initialisation raised the epoch.
+_OWN_EPOCH_RAISED = (
+    "The epoch rose from {before} to {epoch}, and the record names {before} as the last epoch: the same "
+    "producer, or a process that continues its session, initialised the id again (KIP-360)."
+)
+
 _GROUNDS: dict[VerdictReason, str] = {
     VerdictReason.OWNED: "its coordinator has it open in this partition and will end it",
     VerdictReason.TWO_PHASE: (
@@ -160,7 +166,7 @@ def explain_transition(transition: Transition, action: str = "") -> str:
 
     `action` names the action of Fenceline that caused it, "olga, action 12", "" where that is not known.
     """
-    text = _WORDS[transition.reason].format(
+    text = _words_for(transition).format(
         action=action or "an action of Fenceline",
         producer_id=transition.producer_id,
         epoch=transition.producer_epoch,
@@ -181,6 +187,13 @@ def _source(transition: Transition) -> str:
         "Known from what its coordinator reports and from markers in topics, not from the log: "
         "transactions in between may be missing."
     )
+
+
+def _words_for(transition: Transition) -> str:
+    recovered = transition.reason is TransitionReason.OWN_EPOCH and transition.open_ms is None
+    if recovered and transition.producer_epoch != transition.previous_epoch:
+        return _OWN_EPOCH_RAISED
+    return _WORDS[transition.reason]
 
 
 def _alternative(transition: Transition) -> str:

@@ -74,9 +74,14 @@ ENTRY = np.dtype(
 _KINDS = pa.array([str(kind) for kind in TransitionKind])
 _CONFIDENCES = pa.array([str(confidence) for confidence in Confidence])
 _REASONS = pa.array([str(reason) for reason in TransitionReason])
-_BASELINE, _COMMIT = (
-    tuple(TransitionKind).index(TransitionKind.BASELINE),
-    tuple(TransitionKind).index(TransitionKind.COMMIT),
+_BASELINE, _COMMIT, _REINIT, _RECOVERY = (
+    tuple(TransitionKind).index(kind)
+    for kind in (
+        TransitionKind.BASELINE,
+        TransitionKind.COMMIT,
+        TransitionKind.REINIT,
+        TransitionKind.SELF_RECOVERY,
+    )
 )
 _ABORTS = np.array([kind in ABORTS for kind in TransitionKind])
 _DAY_MS = 86_400_000
@@ -169,7 +174,9 @@ class _Sums:
 
     def __init__(self, entries: Any, weights: Any) -> None:
         self._weights = weights
-        self._kinds = entries["kind"].astype(np.int64)
+        kinds, opens = entries["kind"].astype(np.int64), entries["open"]
+        # As `Transition.counted_kind`.
+        self._kinds = np.where((kinds == _RECOVERY) & (opens == transition_ring.NONE), _REINIT, kinds)
         self._days, self._day = np.unique(_days(entries), return_inverse=True)
         opened, done = _whole(entries["open"]), _whole(entries["done"])
         commits = self._kinds == _COMMIT

@@ -74,7 +74,7 @@ def sums(found: Replay, *, by_id: bool) -> dict[tuple[str, ...], Mapping[str, ob
         if told.kind is TransitionKind.BASELINE:
             continue
         where = (str(told.at_ms // _DAY_MS), application, *((name,) if by_id else ()))
-        counts[where][str(told.kind)] += 1
+        counts[where][str(told.counted_kind)] += 1
         if told.previous_epoch is not None:
             epochs[where] += max(0, told.producer_epoch - told.previous_epoch)
         if told.kind is TransitionKind.COMMIT and told.open_ms is not None:

@@ -48,6 +48,8 @@ class Coordinator:
 
     version: int
     last: TransactionRecord
+    #: Whether its records have the last producer epoch (KAFKA-20357).
+    names_epochs: bool = False
     now_ms: int = START_MS
     last_epoch: int = -1
     records: list[TransactionRecord] = field(default_factory=list)
@@ -55,6 +57,8 @@ class Coordinator:
 
     def write(self, *kinds: TransitionKind, **changes: object) -> None:
         """Append a record and what it is."""
+        if self.names_epochs:
+            changes["last_producer_epoch"] = None if self.last_epoch < 0 else self.last_epoch
         self.last = self.last._replace(updated_ms=self.now_ms, **changes)  # type: ignore[arg-type]
         self.records.append(self.last)
         self.true.append(kinds)
@@ -87,7 +91,7 @@ class Coordinator:
             return None
         if self.last.state is not TransactionState.ONGOING:
             return self._end_nothing(version) if version == 2 and not commit else None
-        self.last_epoch = own.epoch
+        self.last_epoch = own.epoch if version == 2 else self.last_epoch
         state, kind = (
             (TransactionState.PREPARE_COMMIT, TransitionKind.COMMIT)
             if commit
@@ -102,6 +106,7 @@ class Coordinator:
         epoch = self.last.producer_epoch + 1
         if epoch > LAST_EPOCH or self.version == 0:
             return None
+        self.last_epoch = self.last.producer_epoch
         fields = {"state": TransactionState.PREPARE_ABORT, "partitions": (), "started_ms": self.now_ms}
         self.write(TransitionKind.EMPTY_ABORT, producer_epoch=epoch, client_version=version, **fields)
         self._complete()
@@ -154,7 +159,7 @@ class Coordinator:
         before = self.last.producer_epoch
         if before >= LAST_EPOCH and (own is None or own.epoch == before):
             new = {"producer_id": self.last.producer_id + 1, "producer_epoch": 0}
-            self.last_epoch = -1
+            self.last_epoch = -1 if own is None else before
         elif own is None or own.epoch == before:
             new = {"producer_epoch": before + 1}
             self.last_epoch = -1 if own is None else before
@@ -162,7 +167,9 @@ class Coordinator:
             new = {}
         else:
             return None
-        kinds = [] if completes else list(_idle_kinds(own, kind, before, new))
+        # What raises its own epoch recovers, even by the retry after an abort that its first request caused.
+        part = completes and not (own and new)
+        kinds = [] if part else list(_idle_kinds(own, kind, before, new))
         kinds += [TransitionKind.ROTATION] if "producer_id" in new else []
         fields = {
             "state": TransactionState.EMPTY,
@@ -177,13 +184,13 @@ class Coordinator:
 def _idle_kinds(
     own: Identity | None, kind: TransitionKind, before: int, new: dict[str, int]
 ) -> Iterator[TransitionKind]:
-    """What an initialisation is that found nothing open: an Admin's is a re-initialisation, too."""
-    if own is None:
+    """What an initialisation is that found nothing open: who raises the epoch re-initialises it, too."""
+    if own is None or new:
         yield TransitionKind.REINIT
     if kind is TransitionKind.ADMIN_FENCE:
         yield kind
     if own is not None:
-        yield TransitionKind.REINIT if new else TransitionKind.SELF_RECOVERY
+        yield TransitionKind.SELF_RECOVERY
 
 
 @dataclass
@@ -296,12 +303,12 @@ ACTIONS = (
 STEPS = tuple(Step(action, after_ms) for action in ACTIONS for after_ms in (SOON_MS, LATER_MS, LATE))
 
 
-def begun_history(cluster: int, client: int, epoch: int) -> History:
+def begun_history(cluster: int, client: int, epoch: int, *, names_epochs: bool = False) -> History:
     """Return a story of no step: the owner has begun a transaction."""
     idle = TransactionRecord(
         "a-1", TransactionState.COMPLETE_COMMIT, 7, epoch, TIMEOUT_MS, (), START_MS, START_MS - 9, client
     )
-    coordinator = Coordinator(cluster, idle)
+    coordinator = Coordinator(cluster, idle, names_epochs)
     coordinator.write(TransitionKind.BASELINE, state=TransactionState.COMPLETE_COMMIT)
     coordinator.now_ms += 1_000
     story = History(coordinator, client, coordinator.identity)

@@ -114,7 +114,7 @@ def test_a_hole_discards_earlier_state_wherever_the_stream_is_cut(seed: int, hol
 def test_counters_and_rows_agree() -> None:
     kept = AggregatedRows()
     kept.save(stream_of(seed=7, ids=40, steps=4_000))
-    rows = Counter(told.transition.kind for told in kept.told.values())
+    rows = Counter(told.transition.counted_kind for told in kept.told.values())
     counted: Counter[TransitionKind] = Counter()
     for (_, _, kind), n in kept.counts.items():
         counted[kind] += n

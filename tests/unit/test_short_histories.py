@@ -34,8 +34,9 @@ ABORT, TIMEOUT, TAKEOVER, FENCE = (
     TransitionKind.ADMIN_FENCE,
 )
 RECOVERY, REINIT = TransitionKind.SELF_RECOVERY, TransitionKind.REINIT
-#: Cluster and client by transaction version: a client of version 2 speaks it to no older cluster.
-VERSIONS = ((0, 0), (2, 0), (2, 2))
+#: Cluster and client by transaction version, and whether records have the last producer epoch: a client of
+#: version 2 speaks it to no older cluster, and records of version 0 have no room for tags.
+VERSIONS = ((0, 0, False), (2, 0, False), (2, 2, False), (2, 0, True), (2, 2, True))
 
 #: Reasons of certain verdicts, each the only kind that its records may be (REINIT is by whomever).
 SURE = {
@@ -96,9 +97,9 @@ def final(log: Log) -> dict[int, Transition]:
 def by_log() -> dict[Log, list[tuple[str, History]]]:
     """Return every story by the records that it leaves."""
     found: dict[Log, list[tuple[str, History]]] = defaultdict(list)
-    for cluster, client in VERSIONS:
+    for cluster, client, names_epochs in VERSIONS:
         for epoch in EPOCHS:
-            first = begun_history(cluster, client, epoch)
+            first = begun_history(cluster, client, epoch, names_epochs=names_epochs)
             for steps, story in [
                 *histories(first, 3 if epoch < LAST_EPOCH else 2),
                 *longer(first, f"{cluster} {client} {epoch}"),

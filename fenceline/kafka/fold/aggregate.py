@@ -219,7 +219,7 @@ class _IdFold:
             fields = None if value is None else peek_value(value)
             if fields is None or fields[1] != producer_id:
                 break
-            status, _, now, timeout_ms, at_ms, started_ms, version, partitions = fields
+            status, _, now, timeout_ms, at_ms, started_ms, version, partitions, _ = fields
             if status == 1 and now == epoch and (state == 4 or (state == 1 and started_ms == started)):
                 kind, verdict, open_ms = (
                     (_BEGAN, _BEGIN, _NONE) if state == 4 else (_EXTENDED, _EXTEND, _NONE)
@@ -264,14 +264,14 @@ class _IdFold:
     def _resume(self, fields: Peek, raw: RawRecord) -> None:
         """Continue from the last record that `_everyday` has folded."""
         value, self.offset, _ = raw
-        self.found = record_of(self.name, fields, (value or b"\0\0")[1])
+        self.found = record_of(self.name, fields, value or b"")
         newest = transition_ring.newest_transition(self.fresh[-1], self.partition)
         self.life = IdHistory(self.found, newest)
 
     def _made(self, made: Transition, record: TransactionRecord | Tombstone) -> None:
         self.fresh.append(transition_ring.pack_entry(made))
         if made.kind is not TransitionKind.BASELINE:
-            self._tally_at(made.at_ms).count_transition(made.kind)
+            self._tally_at(made.at_ms).count_transition(made.counted_kind)
         if made.kind is TransitionKind.COMMIT and made.open_ms is not None and made.open_ms >= 0:
             _add(self._tally_at(made.at_ms).open_times, made.open_ms)
         if made.kind not in EVERYDAY:
@@ -289,8 +289,8 @@ class _IdFold:
         if now.kind is TransitionKind.COMMIT and now.completed_ms is not None:
             _add(self._tally_at(now.at_ms).marker_times, now.completed_ms - now.at_ms)
         if now.kind is not before.kind:
-            self._tally_at(now.at_ms).count_transition(before.kind, -1)
-            self._tally_at(now.at_ms).count_transition(now.kind)
+            self._tally_at(now.at_ms).count_transition(before.counted_kind, -1)
+            self._tally_at(now.at_ms).count_transition(now.counted_kind)
         if now.kind not in EVERYDAY:
             changed = (now.kind, now.confidence) != (before.kind, before.confidence)
             self._report(now, before.kind.value if changed else "")

@@ -8,6 +8,10 @@ from kafka.protocol.api_data import ApiData
 
 PACKAGE = "tests.data.kafka_schema"
 #: What a later schema may add without a new version: only tagged fields, at any level (KIP-482).
+#: KAFKA-20357, merged after 4.4. The number is the first that is free: Kafka's generator refuses a gap.
+LAST_EPOCH = {
+    "name": "LastProducerEpoch", "type": "int16", "default": -1, "taggedVersions": "1+", "tag": 4,
+}  # fmt: skip
 LATER = {"name": "Later", "type": "bytes", "taggedVersions": "1+", "versions": "1+", "default": ""}
 
 
@@ -18,10 +22,12 @@ def codec(name: str, *, later: bool = False) -> Any:
     """
 
     def patch(cls: type, json: dict[str, Any]) -> dict[str, Any]:
+        if name == "TransactionLogValue":
+            json["fields"].append(LAST_EPOCH.copy())
         if later:
             topics = next(field for field in json["fields"] if field["name"] == "TransactionPartitions")
             topics["fields"].append({**LATER, "tag": 0})
-            json["fields"].append({**LATER, "tag": 4})
+            json["fields"].append({**LATER, "tag": 5})
         return _patched(json)
 
     body: dict[str, Any] = {"json_patch": classmethod(patch)}

@@ -52,6 +52,7 @@ def records(
         "previous_producer_id": optional_int64,
         "next_producer_id": optional_int64,
         "next_producer_epoch": optional_int16,
+        "last_producer_epoch": optional_int16,
     }
     # Named, for hypothesis makes up what a named tuple has defaults for.
     no_tags = {"client_version": st.just(0)} | {name: st.none() for name in list(tags)[1:]}

@@ -63,7 +63,7 @@ def record_printed_by_kafka(row: Row) -> TransactionRecord | Tombstone:
         data.get("previousProducerId"),
         data.get("nextProducerId"),
         data.get("nextProducerEpoch"),
-        row["formatter"]["value"]["version"],
+        value_version=row["formatter"]["value"]["version"],
     )
 
 

@@ -51,6 +51,7 @@ def other_codec_tags(record: TransactionRecord) -> dict[str, int]:
         "previous_producer_id": record.previous_producer_id,
         "next_producer_id": record.next_producer_id,
         "next_producer_epoch": record.next_producer_epoch,
+        "last_producer_epoch": record.last_producer_epoch,
     }
     return {name: number for name, number in tags.items() if number is not None}
 
@@ -71,6 +72,7 @@ def record_of(transactional_id: str, value: Any) -> TransactionRecord:
         or_none(value.previous_producer_id),
         or_none(value.next_producer_id),
         or_none(value.next_producer_epoch),
+        or_none(value.last_producer_epoch),
         value.version,
     )
 

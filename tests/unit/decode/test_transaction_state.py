@@ -7,10 +7,18 @@ codec of kafka-python in test_kafka_schema.py, hostile bytes in test_hostile_byt
 
 from __future__ import annotations
 
+from itertools import combinations
+
 import pytest
 from hypothesis import given
 
-from fenceline.decode.transaction_state import decode_key, decode_record, decode_value
+from fenceline.decode.transaction_state import (
+    decode_key,
+    decode_record,
+    decode_value,
+    peek_value,
+    record_of,
+)
 from fenceline.facts import Tombstone, TopicPartitions, TransactionRecord, TransactionState, Undecoded
 from tests.transaction_state_records import encode_key, encode_uvarint, encode_value
 from tests.unit.decode import samples
@@ -75,6 +83,43 @@ def test_unknown_tags_are_skipped_by_their_size() -> None:
     strange = encode_uvarint(300) + encode_uvarint(200) + b"x" * 200
     value = ONGOING_V1[:-5] + b"\x02" + known + strange
     assert decode_record(KEY, value) == decode_record(KEY, ONGOING_V1)
+
+
+#: Each tag as Kafka writes it, with the field that it fills. A producer id whose last byte is 0 looks like a
+#: section without tags, and one whose last byte is 1 like the count of a section.
+WRITTEN_TAGS = {
+    0: (b"\x00\x08" + (1024).to_bytes(8, "big"), {"previous_producer_id": 1024}),
+    1: (b"\x01\x08" + (1025).to_bytes(8, "big"), {"next_producer_id": 1025}),
+    2: (b"\x02\x02\x00\x02", {"client_version": 2}),
+    4: (b"\x04\x02\x01\x01", {"last_producer_epoch": 257}),
+}
+TAG_SETS = [tags for size in range(5) for tags in combinations(WRITTEN_TAGS, size)]
+
+
+@pytest.mark.parametrize("tags", TAG_SETS, ids=str)
+def test_the_short_path_reads_every_set_of_tags(tags: tuple[int, ...]) -> None:
+    value = ONGOING_V1[:-5] + bytes([len(tags)]) + b"".join(WRITTEN_TAGS[tag][0] for tag in tags)
+    fields = dict(item for tag in tags for item in WRITTEN_TAGS[tag][1].items())
+    expected = VECTORS[2][1]._replace(client_version=0)._replace(**fields)
+    assert decode_record(KEY, value) == expected
+    peeked = peek_value(value)
+    assert peeked is not None
+    assert record_of("txn-1", peeked, value) == expected
+
+
+@pytest.mark.parametrize("tags", TAG_SETS, ids=str)
+def test_an_unknown_tag_leaves_the_others_as_they_are(tags: tuple[int, ...]) -> None:
+    section = b"".join(WRITTEN_TAGS[tag][0] for tag in tags)
+    known = ONGOING_V1[:-5] + bytes([len(tags)]) + section
+    unknown = ONGOING_V1[:-5] + bytes([len(tags) + 1]) + section + b"\x05\x02\x00\x02"
+    assert decode_record(KEY, unknown) == decode_record(KEY, known)
+
+
+@pytest.mark.parametrize("tags", TAG_SETS, ids=str)
+def test_a_section_that_counts_one_tag_more_is_truncated(tags: tuple[int, ...]) -> None:
+    section = b"".join(WRITTEN_TAGS[tag][0] for tag in tags)
+    value = ONGOING_V1[:-5] + bytes([len(tags) + 1]) + section
+    assert decode_record(KEY, value) == Undecoded("truncated", f"value cut off after {len(value)} bytes")
 
 
 def test_it_skips_tags_inside_a_topic() -> None:

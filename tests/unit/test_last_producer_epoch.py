@@ -1,0 +1,172 @@
+"""Proves what the last producer epoch of a record (KAFKA-20357) decides, and that none changes nothing."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import pytest
+
+from fenceline.facts import (
+    Confidence,
+    TopicPartitions,
+    TransactionRecord,
+    TransactionState,
+    Transition,
+    TransitionKind,
+    TransitionReason,
+)
+from fenceline.kafka.transitions import IdHistory, derive_transition, next_history
+from fenceline.text.explanations import explain_transition
+
+START_MS = 1_795_000_000_000
+EMPTY, ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
+PREPARE_ABORT, COMPLETE_ABORT = TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT
+PREPARE_COMMIT, COMPLETE_COMMIT = TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT
+IDLE = (EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT)
+CERTAIN, PROBABLE, AMBIGUOUS = Confidence.CERTAIN, Confidence.PROBABLE, Confidence.AMBIGUOUS
+EPOCH, ADMIN_MS = 5, 30_000
+#: What an Empty record may name: nothing, the epoch of the record before, and one that does not fit.
+NOTHING, OWN, STRANGE = None, EPOCH, EPOCH - 2
+
+
+class Verdict(NamedTuple):
+    """What is said of one record."""
+
+    kind: TransitionKind
+    confidence: Confidence
+    reason: TransitionReason
+
+
+RECOVERY = Verdict(TransitionKind.SELF_RECOVERY, CERTAIN, TransitionReason.OWN_EPOCH)
+REINIT = Verdict(TransitionKind.REINIT, CERTAIN, TransitionReason.INITIALISED)
+FENCE = Verdict(TransitionKind.ADMIN_FENCE, AMBIGUOUS, TransitionReason.ADMIN_TIMEOUT)
+NO_STEP = Verdict(TransitionKind.REINIT, AMBIGUOUS, TransitionReason.NO_SUCH_STEP)
+#: Raise of the epoch, what the record names -> verdict with the timeout of before, and with the Admin's.
+CASES = {
+    (0, NOTHING): (RECOVERY, RECOVERY),
+    (0, OWN): (RECOVERY, RECOVERY),
+    (0, STRANGE): (RECOVERY, RECOVERY),
+    (1, NOTHING): (REINIT, FENCE),
+    (1, OWN): (RECOVERY, RECOVERY),
+    (1, STRANGE): (REINIT, FENCE),
+    (2, NOTHING): (NO_STEP, NO_STEP),
+    (2, OWN): (NO_STEP, NO_STEP),
+    (2, STRANGE): (NO_STEP, NO_STEP),
+}
+
+
+def record(state: TransactionState, epoch: int, at_ms: int, **changes: object) -> TransactionRecord:
+    """Return a record of an id whose transaction began at 0 ms."""
+    partitions = None if state is EMPTY else (TopicPartitions("orders", (0,)),)
+    started = None if state is EMPTY else START_MS
+    made = TransactionRecord("a-1", state, 7, epoch, 60_000, partitions, START_MS + at_ms, started)
+    return made._replace(**changes)
+
+
+def derived(*records: TransactionRecord) -> list[Transition]:
+    """Return all transitions but the first, as they read in the end."""
+    life, told = IdHistory(), dict[int, Transition]()
+    for offset, written in enumerate(records):
+        step = derive_transition(life, written, 4, offset)
+        told |= {each.offset: each for each in (step.revised, step.made) if each is not None}
+        life = next_history(life, written, step)
+    return [told[offset] for offset in sorted(told)][1:]
+
+
+def verdicts(*records: TransactionRecord) -> list[Verdict]:
+    return [Verdict(each.kind, each.confidence, each.reason) for each in derived(*records)]
+
+
+@pytest.mark.parametrize("state", TransactionState)
+@pytest.mark.parametrize(("raised", "named"), CASES)
+def test_the_verdict_on_an_initialisation(state: TransactionState, raised: int, named: int | None) -> None:
+    before = record(state, EPOCH, 0)
+    for timeout_ms, verdict in zip((60_000, ADMIN_MS), CASES[raised, named], strict=True):
+        made = record(EMPTY, EPOCH + raised, 900, timeout_ms=timeout_ms, last_producer_epoch=named)
+        assert verdicts(before, made) == [verdict if state in IDLE else NO_STEP]
+
+
+@pytest.mark.parametrize("state", IDLE)
+def test_a_new_producer_id_needs_no_last_epoch_to_be_a_rotation(state: TransactionState) -> None:
+    before = record(state, 32_766, 0)
+    for named in (None, 32_766):
+        made = record(EMPTY, 0, 900, producer_id=8, last_producer_epoch=named)
+        assert verdicts(before, made) == [
+            Verdict(TransitionKind.ROTATION, CERTAIN, TransitionReason.EPOCH_USED_UP)
+        ]
+
+
+@pytest.mark.parametrize("named", range(8))
+@pytest.mark.parametrize("version", [0, 2])
+def test_the_last_epoch_of_any_other_state_decides_nothing(version: int, named: int) -> None:
+    """Ends of protocol 2 name the epoch before, whoever ended it; protocol 0 carries an older one on."""
+    ended = 3 + version // 2
+    for prepared, complete in ((PREPARE_COMMIT, COMPLETE_COMMIT), (PREPARE_ABORT, COMPLETE_ABORT)):
+        plain = [
+            record(state, epoch, at_ms, client_version=version)
+            for at_ms, (state, epoch) in enumerate(
+                [
+                    (EMPTY, 3),
+                    (ONGOING, 3),
+                    (ONGOING, 3),
+                    (prepared, ended),
+                    (complete, ended),
+                    (ONGOING, ended),
+                ]
+            )
+        ]
+        tagged = [plain[0], *(each._replace(last_producer_epoch=named) for each in plain[1:])]
+        assert verdicts(*tagged) == verdicts(*plain)
+
+
+#: Name of the case, when the abort came, how long after it the Empty record -> what the abort is if that
+#: record names the epoch before, and if it names none.
+ABORTS = [
+    ("soon", 50, 22, (TransitionKind.CLIENT_ABORT, PROBABLE), (TransitionKind.TAKEOVER, AMBIGUOUS)),
+    ("between", 50, 5_000, (TransitionKind.CLIENT_ABORT, PROBABLE), (TransitionKind.ABORT, AMBIGUOUS)),
+    ("later", 50, 60_000, (TransitionKind.CLIENT_ABORT, PROBABLE), (TransitionKind.CLIENT_ABORT, PROBABLE)),
+    ("past the timeout", 60_500, 22, (TransitionKind.TIMEOUT, PROBABLE), (TransitionKind.TIMEOUT, PROBABLE)),
+]
+
+
+@pytest.mark.parametrize(("case", "ended_ms", "after_ms", "named", "unnamed"), ABORTS)
+@pytest.mark.parametrize("last", [EPOCH, 32_765])
+def test_the_abort_before_a_recovery_is_the_clients(
+    case: str, ended_ms: int, after_ms: int, named: object, unnamed: object, last: int
+) -> None:
+    """A client that names the epoch after an abort was given it as the answer to its own EndTxn."""
+    rotates = last > EPOCH
+    following = {"producer_id": 8 if rotates else 7, "client_version": 2}
+    abort = [
+        record(ONGOING, last, 0, client_version=2),
+        record(PREPARE_ABORT, last + 1, ended_ms, client_version=2, last_producer_epoch=last),
+        record(COMPLETE_ABORT, last + 1, ended_ms + 3, client_version=2, last_producer_epoch=last),
+    ]
+    for last_epoch, expected in ((last + 1, named), (None, unnamed)):
+        empty = record(EMPTY, 0 if rotates else last + 2, ended_ms + after_ms, **following)
+        told = derived(*abort, empty._replace(last_producer_epoch=last_epoch))
+        assert (told[0].kind, told[0].confidence) == expected
+        if last_epoch is not None:
+            kind = TransitionKind.ROTATION if rotates else TransitionKind.SELF_RECOVERY
+            assert [(each.kind, each.confidence) for each in told[1:]] == [(kind, CERTAIN)]
+            assert told[1].gap_ms == (None if rotates else after_ms - 3)
+
+
+def test_who_recovers_by_itself_was_no_operators_fence() -> None:
+    idle, fence = record(COMPLETE_COMMIT, 3, 0), record(EMPTY, 4, 900, timeout_ms=ADMIN_MS)
+    own = record(EMPTY, 5, 5_000, timeout_ms=ADMIN_MS, last_producer_epoch=4)
+    assert verdicts(idle, fence) == [FENCE]
+    assert verdicts(idle, fence, own) == [
+        Verdict(TransitionKind.REINIT, CERTAIN, TransitionReason.WENT_ON_TO_BEGIN),
+        RECOVERY,
+    ]
+
+
+def test_the_evidence_says_which_epoch_was_named() -> None:
+    (told,) = derived(record(COMPLETE_COMMIT, 5, 0), record(EMPTY, 6, 900, last_producer_epoch=5))
+    assert explain_transition(told) == (
+        "The epoch rose from 5 to 6, and the record names 5 as the last epoch: the same producer, or a "
+        "process that continues its session, initialised the id again (KIP-360)."
+    )
+    (told,) = derived(record(EMPTY, 6, 0), record(EMPTY, 6, 900, last_producer_epoch=5))
+    assert explain_transition(told).startswith("Initialised again at epoch 6, without a new one")
