@@ -118,7 +118,10 @@ class Trials:
     def try_right(self, right: Right) -> RightTrial:
         """Return whether we have a right on a resource; without a name it is tried on one that nobody has."""
         ask, error_of = _TRIALS[right.operation, right.resource]
-        answer = self._ask(partial(ask, self._nobody if right.name == EVERY else right.name))
+        name = right.name
+        if name.endswith(EVERY):
+            name = name[:-1] + self._nobody
+        answer = self._ask(partial(ask, name))
         if isinstance(answer, errors.KafkaError):
             return RightTrial(TrialVerdict.INCONCLUSIVE, explain_error(answer))
         return _verdict_of(errors.for_code(error_of(answer)))

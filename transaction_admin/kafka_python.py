@@ -19,6 +19,7 @@ from fenceline.compat import zip_equal
 from fenceline.facts import TopicPartitions, TransactionState
 from fenceline.formatting import count_noun
 from fenceline.kafka.reconcile import Described, Listed, NotDescribed, Obstacle
+from fenceline.kafka.scope import EVERYTHING, Scope
 from transaction_admin.api import (
     TRANSACTION_STATE,
     Cost,
@@ -60,7 +61,11 @@ class KafkaPythonAdmin:
     cannot be reached.
     """
 
-    def __init__(self, properties: Mapping[str, str], timeout_s: float = 10.0) -> None:
+    def __init__(
+        self, properties: Mapping[str, str], timeout_s: float = 10.0, scope: Scope = EVERYTHING
+    ) -> None:
+        """Ids outside `scope` are not listed."""
+        self._scope = scope
         self._connection = AdminConnection(properties, timeout_s)
         #: Whether a look-up of a coordinator is sure not to create `__transaction_state`.
         self._topic_seen = False
@@ -120,15 +125,20 @@ class KafkaPythonAdmin:
         unseen = list(_leaderless(cluster))
         entries: dict[str, Listed] = {}
         words = [state.value for state in states]
-        questions = [
-            (ListTransactionsRequest(state_filters=words, producer_id_filters=[]), broker.node_id)
-            for broker in cluster.brokers
-        ]
+        # Before Kafka 4.1 brokers know no pattern, send all ids, and log each that we may not describe.
+        request = partial(
+            ListTransactionsRequest,
+            state_filters=words,
+            producer_id_filters=[],
+            transactional_id_pattern=self._scope.id_pattern,
+        )
+        questions = [(request(), broker.node_id) for broker in cluster.brokers]
         for broker, answer in zip_equal(cluster.brokers, await self._connection.send_each(questions)):
             name = f"broker {broker.node_id} at {broker.host}:{broker.port}"
             unseen.extend(Unseen(name, reason) for reason in _collect(answer, entries))
         self._topic_seen = self._topic_seen or bool(entries)
-        return TransactionListing(entries, tuple(unseen), self._may_hide())
+        inside = {name: listed for name, listed in entries.items() if self._scope.has_id(name)}
+        return TransactionListing(inside, tuple(unseen), self._may_hide())
 
     async def _describe(self, names: Collection[str]) -> Mapping[str, Described | NotDescribed]:
         refusal = await self._look_up_refused()

@@ -12,6 +12,7 @@ from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
 
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets, ProducerState
+from fenceline.kafka.scope import EVERYTHING, Scope
 from transaction_admin.api import Cost, Unseen
 from transaction_admin.batch_headers import parse_batches
 from transaction_admin.connection import AdminConnection, wire_form
@@ -36,13 +37,17 @@ _Offsets = dict[tuple[str, int], tuple[int, int, int]]
 class KafkaPythonReads:
     """A `ClusterReads` on kafka-python. `properties` are librdkafka's; a question waits up to `timeout_s`.
 
-    Raises `CannotTranslate` when kafka-python has no like of a property, `AdminUnavailable` when the cluster
-    cannot be reached. One thread at a time asks.
+    What is outside `scope` is not listed, and nothing is asked about it. Raises `CannotTranslate` when
+    kafka-python has no like of a property, `AdminUnavailable` when the cluster cannot be reached. One thread
+    at a time asks.
     """
 
-    def __init__(self, properties: Mapping[str, str], timeout_s: float = 10.0) -> None:
+    def __init__(
+        self, properties: Mapping[str, str], timeout_s: float = 10.0, scope: Scope = EVERYTHING
+    ) -> None:
+        self._scope = scope
         self._connection = AdminConnection(properties, timeout_s)
-        self._leaders = Leaders(self._connection)
+        self._leaders = Leaders(self._connection, scope)
         self._groups = Groups(self._connection, self._leaders)
         self._owners = OwnerQuestions(self._connection)
 
@@ -57,7 +62,7 @@ class KafkaPythonReads:
 
     def describe_topology(self, topics: Collection[str] | None = None) -> Topology:
         """Return brokers, and leaders of the partitions of `topics`, of all visible topics when None."""
-        return self._connection.run(self._leaders.refresh_leaders, topics)
+        return self._connection.run(self._leaders.refresh_leaders, topics).within(self._scope)
 
     def list_offsets(
         self, partitions: Collection[TopicPartition]
@@ -90,11 +95,14 @@ class KafkaPythonReads:
 
     def transactional_ids(self, producer_ids: Collection[int]) -> Mapping[int, str]:
         """Return the escaped transactional ids that have these producer ids, in whatever state."""
-        return self._connection.run(self._owners.find_ids, producer_ids)
+        # A producer id may be that of any id: where some are outside, only our own rows tell.
+        return self._connection.run(self._owners.find_ids, producer_ids) if self._scope.has_all_ids else {}
 
     def list_groups(self) -> GroupListing:
         """Return every consumer group that coordinators list to us."""
-        return self._connection.run(self._groups.list_groups)
+        listing = self._connection.run(self._groups.list_groups)
+        inside = {name: group for name, group in listing.groups.items() if self._scope.has_group(name)}
+        return GroupListing(inside, listing.unseen)
 
     def committed_offsets(
         self,

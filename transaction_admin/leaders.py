@@ -15,6 +15,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from fenceline.compat import SLOTS
 from fenceline.facts import TopicPartition
+from fenceline.kafka.scope import EVERYTHING, Scope
 from transaction_admin.api import Unseen, grant_command
 from transaction_admin.connection import AdminConnection, error_name, explain_error
 from transaction_admin.reads import Leader, Topology
@@ -50,14 +51,17 @@ class Question(Generic[T]):
 class Leaders:
     """The leaders of one cluster by its last metadata."""
 
-    def __init__(self, connection: AdminConnection) -> None:
-        self._connection = connection
+    def __init__(self, connection: AdminConnection, scope: Scope = EVERYTHING) -> None:
+        """Nothing is asked about topics outside `scope`."""
+        self._connection, self._scope = connection, scope
         self._known: dict[str, dict[int, Leader]] = {}
         #: Kafka's code for why a topic could not be seen.
         self._refused: dict[str, int] = {}
 
     async def refresh_leaders(self, topics: Collection[str] | None) -> Topology:
         """Ask for the leaders of some topics, of all that may be seen when None; remember them."""
+        if topics is not None:
+            topics = [topic for topic in topics if self._scope.has_topic(topic)]
         cluster = await self._connection.send_to_any(lambda: _metadata_request(topics))
         await self._connection.learn_brokers(cluster)
         if topics is None:
@@ -101,7 +105,14 @@ class Leaders:
     ) -> dict[TopicPartition, T | Unseen]:
         """Ask the leaders, or one `broker`, about partitions; each one asked for is answered."""
         answers: dict[TopicPartition, T | Unseen] = {}
-        left: Collection[TopicPartition] = dict.fromkeys(partitions)
+        left: Collection[TopicPartition] = dict.fromkeys(
+            partition for partition in partitions if self._scope.has_topic(partition.topic)
+        )
+        answers |= {
+            partition: Unseen(str(partition), "it is outside the configured scope")
+            for partition in partitions
+            if partition not in left
+        }
         unknown = {
             partition.topic
             for partition in left

@@ -6,7 +6,7 @@ Partial failure is part of every answer: what a broker or partition did not retu
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, Union
 
 from fenceline.compat import SLOTS
@@ -14,6 +14,7 @@ from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition
 from fenceline.kafka.groups import Committed, ShareProgress
 from fenceline.kafka.partitions import Offsets, ProducerState
+from fenceline.kafka.scope import Scope
 from transaction_admin.api import Cost, Unseen
 
 
@@ -39,6 +40,17 @@ class Topology:
     unseen: tuple[Unseen, ...] = ()
     #: Topics that were asked for by name and do not exist, by a broker that would let us see them.
     missing: frozenset[str] = frozenset()
+
+    def within(self, scope: Scope) -> Topology:
+        """Return the topics inside a scope alone."""
+        return replace(
+            self,
+            partitions={
+                where: leader for where, leader in self.partitions.items() if scope.has_topic(where.topic)
+            },
+            topic_ids={topic: ident for topic, ident in self.topic_ids.items() if scope.has_topic(topic)},
+            unseen=tuple(each for each in self.unseen if scope.has_topic(each.what)),
+        )
 
 
 class GroupListed(NamedTuple):

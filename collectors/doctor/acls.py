@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from collectors.doctor.checks import CheckStatus, DoctorCheck, Patient
 from fenceline.formatting import count_noun, list_names
-from fenceline.kafka.acls import EVERY, TO_END, TO_LOOK, TO_WRITE_MARKERS, Resource, Right, TrialVerdict
+from fenceline.kafka.acls import EVERY, TO_LOOK, TO_WRITE_MARKERS, Resource, Right, TrialVerdict
 from fenceline.kafka.capabilities import ClusterSight
 from transaction_admin.acl_probe import Trials
 from transaction_admin.api import Unseen
@@ -24,7 +24,7 @@ _CLUSTER = next(right for right in TO_LOOK if right.resource is Resource.CLUSTER
 
 def check_read_rights(patient: Patient, trials: Trials, sight: ClusterSight) -> Iterator[DoctorCheck]:
     """Yield a check of each right that reading takes, in their order."""
-    for right in TO_LOOK:
+    for right in patient.rights_to_look:
         tried = sight.rights[right]
         what = str(right)
         if tried.verdict is TrialVerdict.GRANTED:
@@ -41,7 +41,7 @@ def _granted(patient: Patient, trials: Trials, right: Right, sight: ClusterSight
         yield _absent(what, sight.listed[right.name])
     elif right.resource is Resource.TRANSACTIONAL_ID:
         yield _hidden_ids(patient, trials, what)
-    elif right.operation == "READ" and right.name == EVERY:
+    elif right.operation == "READ" and right.name.endswith(EVERY):
         yield _read_of_all(patient, trials, right)
     else:
         yield DoctorCheck(CheckStatus.OK, what, "granted")
@@ -76,7 +76,7 @@ def _hidden_ids(patient: Patient, trials: Trials, what: str) -> DoctorCheck:
 
 
 def _read_of_all(patient: Patient, trials: Trials, right: Right) -> DoctorCheck:
-    topics = trials.list_topics()[:_MOST_TOPICS]
+    topics = _topics_within(patient, trials)
     denied = trials.unreadable_topics(topics) if topics else []
     if not denied:
         return DoctorCheck(
@@ -86,10 +86,15 @@ def _read_of_all(patient: Patient, trials: Trials, right: Right) -> DoctorCheck:
     return DoctorCheck(CheckStatus.FAIL, str(right), detail, _listed(patient, "--topic", denied))
 
 
+def _topics_within(patient: Patient, trials: Trials) -> Sequence[str]:
+    topics = [topic for topic in trials.list_topics() if patient.scope.has_topic(topic)]
+    return topics[:_MOST_TOPICS]
+
+
 def _refused(patient: Patient, trials: Trials, right: Right) -> DoctorCheck:
     detail, partly = f"missing. Without it: {right.dark}", ""
     if right.name == EVERY:
-        partly = _seen(trials, right)
+        partly = _seen(patient, trials, right)
     if right.resource is Resource.TRANSACTIONAL_ID and patient.sees_all_ids:
         partly += ". The configuration declares sees_all_transactional_ids: make sure of it"
     soft = partly or not right.needed
@@ -97,10 +102,10 @@ def _refused(patient: Patient, trials: Trials, right: Right) -> DoctorCheck:
     return DoctorCheck(status, str(right), detail + partly, _remedies(patient, right))
 
 
-def _seen(trials: Trials, right: Right) -> str:
+def _seen(patient: Patient, trials: Trials, right: Right) -> str:
     """Return what narrower grants still show us; "" for nothing."""
     if right.operation == "READ":
-        topics = trials.list_topics()[:_MOST_TOPICS]
+        topics = _topics_within(patient, trials)
         denied = trials.unreadable_topics(topics) if topics else []
         able = len(topics) - len(denied)
         but = f", not of {list_names(denied)}" if denied else ""
@@ -117,8 +122,9 @@ def _seen(trials: Trials, right: Right) -> str:
 
 def check_action_rights(patient: Patient, sight: ClusterSight) -> Iterator[DoctorCheck]:
     """Yield a check of each right that ending a transaction needs; none of them is tried."""
-    for right, words in (TO_WRITE_MARKERS, f"{TO_WRITE_MARKERS} (or CLUSTER_ACTION)"), (TO_END, str(TO_END)):
-        trial, what = sight.rights[right], f"act: {words}"
+    for right in patient.rights_to_act:
+        alternative = " (or CLUSTER_ACTION)" if right == TO_WRITE_MARKERS else ""
+        trial, what = sight.rights[right], f"act: {right}{alternative}"
         optional = f"optional. Without it: {right.dark}"
         if trial.verdict is TrialVerdict.GRANTED:
             yield DoctorCheck(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
-from fenceline.kafka.acls import TO_END, TO_LOOK, TO_WRITE_MARKERS, Right
+from fenceline.kafka.acls import TO_END, TO_LOOK, TO_WRITE_MARKERS, Resource, Right, rights_within
+from fenceline.kafka.scope import EVERYTHING, Scope
 from transaction_admin.api import grant_command
 
 
@@ -38,6 +39,7 @@ class Patient:
     #: Whether the operator vouches that no transactional id is hidden from this principal.
     sees_all_ids: bool
     timeout_s: float
+    scope: Scope = EVERYTHING
 
     @property
     def protocol(self) -> str:
@@ -68,5 +70,16 @@ class Patient:
         where = self.bootstrap_option
         return {
             right: f"{grant_command(who, right.operation_name, right.resource_option)} {where}"
-            for right in (*TO_LOOK, TO_WRITE_MARKERS, TO_END)
+            for right in (*self.rights_to_look, *self.rights_to_act)
         }
+
+    @property
+    def rights_to_look(self) -> Sequence[Right]:
+        """Return the rights that reading takes within the scope."""
+        return rights_within(TO_LOOK, self.scope.patterns)
+
+    @property
+    def rights_to_act(self) -> Sequence[Right]:
+        """Return the rights that actions take within the scope."""
+        ids = {Resource.TRANSACTIONAL_ID: self.scope.transactional_ids}
+        return rights_within((TO_WRITE_MARKERS, TO_END), ids)

@@ -27,6 +27,7 @@ from fenceline.authentication.mechanisms import (
     what_to_check,
 )
 from fenceline.formatting import format_duration, list_names
+from fenceline.kafka.scope import EVERYTHING, Scope
 from transaction_admin.acl_probe import Abilities, Trials
 from transaction_admin.api import AdminUnavailable, Unseen
 from transaction_admin.authentication.librdkafka import librdkafka_settings
@@ -44,7 +45,12 @@ _CLOCK_OFF_MS = 1_000
 
 
 def examine_cluster(
-    properties: Mapping[str, str], *, sees_all_ids: bool, timeout_s: float, patience_s: float
+    properties: Mapping[str, str],
+    *,
+    sees_all_ids: bool,
+    timeout_s: float,
+    patience_s: float,
+    scope: Scope = EVERYTHING,
 ) -> Iterator[DoctorCheck]:
     """Yield the checks of one cluster as they are made; `properties` are librdkafka's.
 
@@ -52,7 +58,7 @@ def examine_cluster(
     too.
     """
     until = time.monotonic() + patience_s
-    with closing(_examine(Patient(properties, sees_all_ids, timeout_s))) as checks:
+    with closing(_examine(Patient(properties, sees_all_ids, timeout_s, scope))) as checks:
         for check in checks:
             yield check
             if time.monotonic() > until:
@@ -107,7 +113,7 @@ def _within(patient: Patient, trials: Trials) -> Iterator[DoctorCheck]:
     yield from _versions(known)
     yield from _settings(patient, trials, known)
     yield _clock(trials)
-    sight = look_over(trials, able)
+    sight = look_over(patient, trials, able)
     yield from check_read_rights(patient, trials, sight)
     yield from check_action_rights(patient, sight)
     yield from doctor_checks(patient, sight)

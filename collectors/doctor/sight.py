@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import closing
 
 from collectors.doctor.checks import CheckStatus, DoctorCheck, Patient
-from fenceline.kafka.acls import TO_END, TO_LOOK, TO_WRITE_MARKERS, Resource, Right, RightTrial, TrialVerdict
+from fenceline.kafka.acls import Resource, Right, RightTrial, TrialVerdict
 from fenceline.kafka.capabilities import CapabilityCheck, CapabilityState, ClusterSight, check_capabilities
 from transaction_admin.acl_probe import Abilities, Trials
 from transaction_admin.api import CONSUMER_OFFSETS, TRANSACTION_STATE, Unseen
@@ -23,9 +23,10 @@ _GRANTED = RightTrial(TrialVerdict.GRANTED)
 _NOT_TRIED = "not tried, a trial would act"
 
 
-def look_over(trials: Trials, able: Mapping[int, Abilities | Unseen]) -> ClusterSight:
+def look_over(patient: Patient, trials: Trials, able: Mapping[int, Abilities | Unseen]) -> ClusterSight:
     """Return what can be seen of a cluster; `able`: its brokers' answers. Raises `AdminUnavailable`."""
-    rights = {**{right: trials.try_right(right) for right in TO_LOOK}, **_rights_to_act(trials)}
+    rights = {right: trials.try_right(right) for right in patient.rights_to_look}
+    rights |= _rights_to_act(patient, trials)
     described = {right.name for right, trial in rights.items() if _is_described(right, trial)}
     topics = {
         topic: trials.topic_exists(topic)
@@ -44,7 +45,7 @@ def look_over(trials: Trials, able: Mapping[int, Abilities | Unseen]) -> Cluster
 def probe_capabilities(patient: Patient) -> list[CapabilityCheck]:
     """Return every capability on a cluster. Raises `AdminUnavailable` and `CannotTranslate`."""
     with closing(Trials(patient.properties, patient.timeout_s)) as trials:
-        sight = look_over(trials, trials.broker_abilities(trials.list_brokers()))
+        sight = look_over(patient, trials, trials.broker_abilities(trials.list_brokers()))
     return list(check_capabilities(sight, patient.grants))
 
 
@@ -69,11 +70,11 @@ def _highest_versions(answer: Abilities | Unseen) -> Mapping[int, int] | None:
     return {key: highest for key, (_, highest) in answer.requests.items()}
 
 
-def _rights_to_act(trials: Trials) -> Mapping[Right, RightTrial]:
+def _rights_to_act(patient: Patient, trials: Trials) -> Mapping[Right, RightTrial]:
     """Return the rights that only an action would try, as brokers report them."""
     if trials.is_open():
-        return {TO_WRITE_MARKERS: _GRANTED, TO_END: _GRANTED}
-    to_end = RightTrial(TrialVerdict.INCONCLUSIVE, _NOT_TRIED)
+        return dict.fromkeys(patient.rights_to_act, _GRANTED)
+    not_tried = RightTrial(TrialVerdict.INCONCLUSIVE, _NOT_TRIED)
     operations = trials.cluster_operations()
     if isinstance(operations, Unseen):
         markers = RightTrial(TrialVerdict.INCONCLUSIVE, f"{_NOT_TRIED} ({operations.reason})")
@@ -81,4 +82,6 @@ def _rights_to_act(trials: Trials) -> Mapping[Right, RightTrial]:
         markers = RightTrial(TrialVerdict.REFUSED)
     else:
         markers = _GRANTED
-    return {TO_WRITE_MARKERS: markers, TO_END: to_end}
+    return {
+        right: markers if right.resource is Resource.CLUSTER else not_tried for right in patient.rights_to_act
+    }

@@ -112,7 +112,7 @@ def confirm_plan(
 
 def _refuse_actor(plan: Plan, actor: Actor) -> None:
     for needed in access.OF_ACT[plan.act], *((access.FORCE,) if plan.forced else ()):
-        if why := access.permission_refusal(actor, needed):
+        if why := access.permission_refusal(actor, needed, plan.cluster):
             raise ExecutionRefused(403, why)
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from django.conf import settings
 
 from dashboard.actions import blocked_readers
+from dashboard.config import ClusterConfig
 from dashboard.models import Cluster, PinRecord, Transaction
 from dashboard.partitions import store as partition_store
 from dashboard.runtime import collector_names
@@ -74,9 +75,9 @@ def connect_cluster(cluster: str, now_ms: int) -> Iterator[ClusterInspector]:
     if config is None or row is None:
         known = ", ".join(settings.FENCELINE.clusters) or "none"
         raise UnknownCluster(f"No cluster {cluster!r} is configured; known are: {known}")
-    reads = KafkaPythonReads(config.properties, ANSWER_S)
+    reads = KafkaPythonReads(config.properties, ANSWER_S, config.scope)
     try:
-        admin = KafkaPythonAdmin(config.properties, ANSWER_S)
+        admin = KafkaPythonAdmin(config.properties, ANSWER_S, config.scope)
         try:
             yield ClusterInspector(
                 cluster,
@@ -85,7 +86,7 @@ def connect_cluster(cluster: str, now_ms: int) -> Iterator[ClusterInspector]:
                 admin,
                 now_ms,
                 settings.FENCELINE.limits,
-                _rows(row, now_ms, vouched=config.sees_all_transactional_ids).sees_all(),
+                _rows(row, now_ms, config).sees_all(),
                 describe_grant(f"User:{config.properties.get('sasl.username', '…')}"),
             )
         finally:
@@ -94,11 +95,14 @@ def connect_cluster(cluster: str, now_ms: int) -> Iterator[ClusterInspector]:
         reads.close()
 
 
-def _rows(row: Cluster, now_ms: int, *, vouched: bool) -> partition_store.PartitionRows:
+def _rows(row: Cluster, now_ms: int, config: ClusterConfig) -> partition_store.PartitionRows:
     """Return the collector's view of our rows; it only reads, so it needs no lease."""
     tails = [collector_names.tail_name(shard, settings.SHARDS) for shard in range(settings.SHARDS)]
     rows = partition_store.PartitionRows(
-        Lease(row.name, row.pk, collector_names.PARTITIONS, 0), tails, vouched=vouched
+        Lease(row.name, row.pk, collector_names.PARTITIONS, 0),
+        tails,
+        vouched=config.sees_all_transactional_ids,
+        scope=config.scope,
     )
     rows.now_ms = now_ms
     return rows

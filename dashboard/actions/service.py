@@ -29,7 +29,7 @@ def plan_for(
     and the reasons of `planning`.
     """
     for permission in (access.OF_ACT[act], *((access.FORCE,) if force else ())):
-        if why_not := access.permission_refusal(actor, permission):
+        if why_not := access.permission_refusal(actor, permission, cluster):
             raise NotPlanned(403, why_not)
     if not any(row.name == cluster for row in visibility.configured_clusters()):
         raise NotPlanned(404, f"No cluster “{cluster[:80]}” is configured.")

@@ -31,6 +31,7 @@ from fenceline.authentication.java import translate_properties
 from fenceline.authentication.mechanisms import find_mistakes
 from fenceline.findings.rule_names import removed_rule
 from fenceline.kafka.applications import LONGEST
+from fenceline.kafka.scope import EVERYTHING, Scope
 from fenceline.limits import Limits, Retention
 from fenceline.owners import Owner
 
@@ -54,7 +55,7 @@ _REMOVED_NUMBERS = {
     "rotations_per_day": removed_rule("epoch_burn"),
 }
 #: Keys of a cluster that are ours; all others are librdkafka's, or Java's and Spark's for the same.
-_SEES_ALL = "sees_all_transactional_ids"
+_SEES_ALL, _READ_ONLY, _SCOPE = "sees_all_transactional_ids", "read_only", "scope"
 _ZERO_IS_OFF = (
     "reconcile_every_s",
     "partitions_every_s",
@@ -75,6 +76,10 @@ class ClusterConfig:
     properties: Mapping[str, str]
     #: Whether the operator vouches that no transactional id is hidden from this principal.
     sees_all_transactional_ids: bool = False
+    #: What of the cluster may be asked for.
+    scope: Scope = EVERYTHING
+    #: Whether nothing may be done on this cluster.
+    read_only: bool = False
 
     @property
     def bootstrap(self) -> str:
@@ -82,9 +87,11 @@ class ClusterConfig:
         return self.properties["bootstrap.servers"]
 
     def redacted_properties(self) -> dict[str, str]:
-        """Return the properties with every secret hidden, fit for a page or a log."""
+        """Return the properties with every secret hidden, and our own settings, fit for a page or a log."""
+        ours = {_SCOPE: str(self.scope), _READ_ONLY: "true" if self.read_only else ""}
         secret = {key for key in self.properties if any(word in key for word in _SECRET_WORDS)}
-        return {key: "(hidden)" if key in secret else value for key, value in self.properties.items()}
+        shown = {key: "(hidden)" if key in secret else value for key, value in self.properties.items()}
+        return shown | {key: value for key, value in ours.items() if value}
 
 
 class CheckpointKind(StrEnum):
@@ -163,17 +170,37 @@ def _cluster(path: Path, name: str, table: Any, env: Mapping[str, str]) -> Clust
         raise ConfigError(f"{path}: '{where}' must be a table; write [{where}].")
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
         raise ConfigError(f"{path}: '{where}' is not a usable cluster name; {_NAME_REMEDY}.")
-    sees_all = table.get(_SEES_ALL, False)
-    if not isinstance(sees_all, bool):
-        raise ConfigError(f"{path}: {where}.{_SEES_ALL} must be true or false, not {sees_all!r}.")
-    theirs = {key: value for key, value in table.items() if key != _SEES_ALL}
+    flags = {key: table.get(key, False) for key in (_SEES_ALL, _READ_ONLY)}
+    for key, value in flags.items():
+        if not isinstance(value, bool):
+            raise ConfigError(f"{path}: {where}.{key} must be true or false, not {value!r}.")
+    scope = _scope(path, f"{where}.{_SCOPE}", table.get(_SCOPE, {}))
+    theirs = {key: value for key, value in table.items() if key not in (*flags, _SCOPE)}
     properties = {key: read_property(path, f'{where}."{key}"', value, env) for key, value in theirs.items()}
     properties, refused = translate_properties(properties)
     for key, reason in (refused or find_mistakes(properties)).items():
         raise ConfigError(f'{path}: {where}."{key}" {reason}.')
     if not properties.get("bootstrap.servers"):
         raise ConfigError(f'{path}: {where} lacks "bootstrap.servers"; set it to "host:port".')
-    return ClusterConfig(name, properties, sees_all)
+    return ClusterConfig(name, properties, scope=scope, **flags)
+
+
+def _scope(path: Path, where: str, table: Any) -> Scope:
+    if not isinstance(table, dict):
+        raise ConfigError(f"{path}: '{where}' must be a table; write [{where}].")
+    names = tuple(field.name for field in fields(Scope))
+    refuse_unknown(path, f"{where}.", table, names)
+    for key, patterns in table.items():
+        if not isinstance(patterns, list) or not patterns or not all(map(_is_pattern, patterns)):
+            raise ConfigError(
+                f'{path}: {where}.{key} must be a list of names, or of beginnings such as "orders-*", '
+                f"not {patterns!r}."
+            )
+    return Scope(**{key: tuple(patterns) for key, patterns in table.items()})
+
+
+def _is_pattern(pattern: object) -> bool:
+    return isinstance(pattern, str) and bool(pattern) and "*" not in pattern[:-1]
 
 
 def _owner(path: Path, number: int, table: Any) -> Owner:

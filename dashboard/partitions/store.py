@@ -39,6 +39,7 @@ from fenceline.kafka.partitions import (
     PartitionPlace,
     Pin,
 )
+from fenceline.kafka.scope import EVERYTHING, Scope
 from fenceline.series.points import PARTITION
 
 __all__ = [
@@ -64,8 +65,11 @@ _DELETE_PIN = f"DELETE FROM {_PINS} WHERE {' AND '.join(f'{column} = %s' for col
 class PartitionRows:
     """The rows of one cluster. `tails` are the names of the collectors that read `__transaction_state`."""
 
-    def __init__(self, lease: Lease, tails: Collection[str], *, vouched: bool) -> None:
+    def __init__(
+        self, lease: Lease, tails: Collection[str], *, vouched: bool, scope: Scope = EVERYTHING
+    ) -> None:
         """`vouched`: whether the operator has declared that no transactional id is hidden from us."""
+        self._scope = scope
         self._cluster_id = lease.cluster_id
         self._tails, self._vouched = tails, vouched
         #: When the last poll began, for the age of a tail's data.
@@ -93,6 +97,7 @@ class PartitionRows:
             TopicPartition(topic, number)
             for packed in rows.values_list("partitions", flat=True).distinct()
             for topic, numbers in json.loads(packed or "[]")
+            if self._scope.has_topic(topic)
             for number in numbers
         }
 
@@ -106,7 +111,7 @@ class PartitionRows:
 
     def sees_all(self) -> bool:
         """Return whether every transactional id is visible: by our tails, or by the operator's word."""
-        return self._vouched or self._tails_see_all()
+        return self._scope.has_all_ids and (self._vouched or self._tails_see_all())
 
     def _tails_see_all(self) -> bool:
         rows = Collector.objects.filter(cluster_id=self._cluster_id, name__in=self._tails)

@@ -102,13 +102,17 @@ def no_role(user: AbstractBaseUser | AnonymousUser) -> str:
     return f"{user} has no role: an admin gives this user one of the roles {roles} under Users and access."
 
 
-def permission_refusal(actor: Actor, permission: str) -> str:
+def permission_refusal(actor: Actor, permission: str, cluster: str = "") -> str:
     """Return why an actor may not use a permission now, as a sentence; "" where they may.
 
-    READ_ONLY forbids every act by page and API, those on alerting as well.
+    READ_ONLY forbids every act by page and API, those on alerting as well; `read_only` of a `cluster` what
+    acts on it.
     """
     if settings.READ_ONLY:
         return READ_ONLY
+    config = settings.FENCELINE.clusters.get(cluster)
+    if config is not None and config.read_only:
+        return f"Cluster {cluster} is read_only in the configuration: nothing can be done on it from here."
     return missing_role(actor, permission)
 
 

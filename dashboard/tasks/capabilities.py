@@ -31,7 +31,7 @@ def look_over_cluster(lease: leases.Lease) -> None:
     config = settings.FENCELINE.clusters[lease.cluster]
     checks, trouble = None, ""
     try:
-        patient = Patient(config.properties, config.sees_all_transactional_ids, ANSWER_S)
+        patient = Patient(config.properties, config.sees_all_transactional_ids, ANSWER_S, config.scope)
         checks = probe_capabilities(patient)
     except (AdminUnavailable, CannotTranslate) as blind:
         trouble = str(blind)

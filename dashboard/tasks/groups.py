@@ -7,10 +7,9 @@ from django.conf import settings
 from collectors.kafka.groups import GroupsCollector
 from dashboard.groups import store as group_store
 from dashboard.runtime import leases, loop
-from dashboard.tasks.slice import ANSWER_S, Polled, Warm, goes_on, poll_repeatedly, wait_leased
-from transaction_admin.kafka_reads import KafkaPythonReads
+from dashboard.tasks.slice import Polled, Warm, goes_on, open_reads, poll_repeatedly, wait_leased
 
-_collectors = Warm(lambda properties: GroupsCollector(properties, KafkaPythonReads(properties, ANSWER_S)))
+_collectors = Warm(lambda config: GroupsCollector(config.properties, open_reads(config)))
 
 
 def poll_until(lease: leases.Lease, end: float) -> None:

@@ -9,6 +9,7 @@ from dashboard.groups import commit_store
 from dashboard.runtime import leases, loop
 from dashboard.tasks.tail_loop import Tailed
 from fenceline.facts import TailBatch
+from fenceline.kafka.scope import Scope
 
 #: A partition that is blocked at one offset for so long is reported: transactions come and go all the time.
 _HELD_MS = 2_000
@@ -36,6 +37,9 @@ class _ConsumerOffsets:
 
     def forget_topic(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
         commit_store.forget_topic(lease, reason, topic_id=topic_id, now_ms=loop.now_ms())
+
+    def is_inside(self, scope: Scope, name: str) -> bool:
+        return scope.has_group(name)
 
     def absence_reason(self, lease: leases.Lease) -> str:
         return commit_store.absence_reason(lease.cluster_id)

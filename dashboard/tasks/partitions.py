@@ -12,13 +12,11 @@ from dashboard.partitions import replica_store
 from dashboard.partitions import store as partition_store
 from dashboard.runtime import loop
 from dashboard.runtime.leases import Lease
-from dashboard.tasks.slice import ANSWER_S, Polled, goes_on, poll_repeatedly, wait_leased
+from dashboard.tasks.slice import Polled, goes_on, open_admin, open_reads, poll_repeatedly, wait_leased
 from dashboard.tasks.tails import tail_name
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import ProducerState
 from transaction_admin.api import AdminUnavailable, Unseen
-from transaction_admin.kafka_python import KafkaPythonAdmin
-from transaction_admin.kafka_reads import KafkaPythonReads
 from transaction_admin.properties import CannotTranslate
 from transaction_admin.reads import ClusterReads
 
@@ -30,7 +28,9 @@ def poll_until(lease: Lease, end: float) -> None:
     """Poll and save as the holder of `lease` until `time.monotonic()` passes `end`."""
     config = settings.FENCELINE.clusters[lease.cluster]
     tails = [tail_name(shard) for shard in range(settings.SHARDS)]
-    ours = partition_store.PartitionRows(lease, tails, vouched=config.sees_all_transactional_ids)
+    ours = partition_store.PartitionRows(
+        lease, tails, vouched=config.sees_all_transactional_ids, scope=config.scope
+    )
 
     def poll() -> None:
         watcher = _watcher(lease, ours)
@@ -58,12 +58,12 @@ def _watcher(lease: Lease, ours: partition_store.PartitionRows) -> PartitionColl
         _watchers[lease.cluster] = watcher, lease.token
         return watcher
     disconnect(lease.cluster)
-    properties = settings.FENCELINE.clusters[lease.cluster].properties
-    reads = KafkaPythonReads(properties, ANSWER_S)
+    config = settings.FENCELINE.clusters[lease.cluster]
+    reads = open_reads(config)
     limits = settings.FENCELINE.limits
     made = PartitionCollector(
         reads,
-        KafkaPythonAdmin(properties, ANSWER_S),
+        open_admin(config),
         ours,
         every_s=limits.partitions_every_s,
         grace_s=limits.late_grace_s,
@@ -86,7 +86,7 @@ def poll_replicas(cluster: str, topic: str, partition: int) -> None:
         return
     where = TopicPartition(topic, partition)
     try:
-        reads = KafkaPythonReads(settings.FENCELINE.clusters[cluster].properties, ANSWER_S)
+        reads = open_reads(settings.FENCELINE.clusters[cluster])
         try:
             answers, leader, ids = _ask_replicas(reads, where)
         finally:

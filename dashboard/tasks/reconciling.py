@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from django.conf import settings
 
 from collectors.kafka.marker_tail import MarkerTail
 from collectors.kafka.reconcile import Reconciler
+from dashboard.config import ClusterConfig
 from dashboard.runtime import leases, loop
-from dashboard.tasks.slice import ANSWER_S, Polled, Warm, goes_on, poll_repeatedly, wait_leased
+from dashboard.tasks.slice import Polled, Warm, goes_on, open_admin, open_reads, poll_repeatedly, wait_leased
 from dashboard.tasks.tails import tail_name
 from dashboard.transactions import reconcile_store
-from transaction_admin.kafka_python import KafkaPythonAdmin
-from transaction_admin.kafka_reads import KafkaPythonReads
 
 
-def _open_reconciler(properties: Mapping[str, str]) -> Reconciler:
+def _open_reconciler(config: ClusterConfig) -> Reconciler:
     def open_markers() -> MarkerTail:
-        return MarkerTail(KafkaPythonReads(properties, ANSWER_S), settings.FENCELINE.limits.markers_mb)
+        return MarkerTail(open_reads(config), settings.FENCELINE.limits.markers_mb)
 
-    return Reconciler(KafkaPythonAdmin(properties, ANSWER_S), open_markers)
+    return Reconciler(open_admin(config), open_markers)
 
 
 _reconcilers = Warm(_open_reconciler)

@@ -14,10 +14,9 @@ from dashboard.recoveries import evidence as recovery_evidence
 from dashboard.recoveries import store as recovery_store
 from dashboard.runtime import collector_store, leases, loop
 from dashboard.tasks.aborted_commits import check_commits
-from dashboard.tasks.slice import ANSWER_S, Polled, Warm, goes_on, poll_repeatedly, wait_leased
+from dashboard.tasks.slice import Polled, Warm, goes_on, open_reads, poll_repeatedly, wait_leased
 from fenceline.facts import TopicPartition, TransitionKind
 from fenceline.losses.recoveries import LostRecords, TopicNow, deletion_reason, same_topic
-from transaction_admin.kafka_reads import KafkaPythonReads
 
 _TICK_S = 1.0
 #: The broker's own aborts raise the epoch: no other one of the producer has the same.
@@ -26,7 +25,7 @@ _ALONE = frozenset({TransitionKind.TIMEOUT, TransitionKind.TAKEOVER, TransitionK
 #: How often topics that may be deleted are asked for.
 _TOPICS_S = 3.0
 
-_reads = Warm(lambda properties: KafkaPythonReads(properties, ANSWER_S))
+_reads = Warm(open_reads)
 _topics: defaultdict[str, Topics] = defaultdict(Topics)
 
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
 
 from celery import shared_task
 from django.conf import settings
 
+from dashboard.config import ClusterConfig
 from dashboard.runtime import collector_store, leases, loop
 from transaction_admin.api import AdminUnavailable
+from transaction_admin.kafka_python import KafkaPythonAdmin
+from transaction_admin.kafka_reads import KafkaPythonReads
 from transaction_admin.properties import CannotTranslate
 
 log = logging.getLogger(__name__)
@@ -65,10 +68,10 @@ class PerCluster(Generic[Kept]):
 
 
 class Warm(PerCluster[T]):
-    """The same with connections to the cluster; `make` makes one from librdkafka's properties."""
+    """The same with connections to the cluster; `make` makes one from its configuration."""
 
-    def __init__(self, make: Callable[[Mapping[str, str]], T]) -> None:
-        super().__init__(lambda cluster: make(settings.FENCELINE.clusters[cluster].properties))
+    def __init__(self, make: Callable[[ClusterConfig], T]) -> None:
+        super().__init__(lambda cluster: make(settings.FENCELINE.clusters[cluster]))
 
     def discard(self, cluster: str) -> None:
         """Close the cluster's own: the next call makes another one."""
@@ -103,6 +106,16 @@ class Polled:
         for cluster in leases.unheld_clusters(self._collector):
             if self._is_on(cluster):
                 self.task.apply_async((cluster, None), queue=loop.POLLERS, expires=loop.SLICE_S)
+
+
+def open_reads(config: ClusterConfig) -> KafkaPythonReads:
+    """Connect for reads of what is in the cluster's scope."""
+    return KafkaPythonReads(config.properties, ANSWER_S, config.scope)
+
+
+def open_admin(config: ClusterConfig) -> KafkaPythonAdmin:
+    """Connect to its coordinators for ids in its scope."""
+    return KafkaPythonAdmin(config.properties, ANSWER_S, config.scope)
 
 
 def entries_of(cluster: str, entries: Iterable[Entry], every_s: float) -> list[Entry]:

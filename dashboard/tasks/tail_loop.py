@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import time
+from dataclasses import replace
 from typing import Protocol
 
 from celery import shared_task
@@ -18,7 +19,9 @@ from collectors.kafka.clients import CannotSee
 from collectors.kafka.internal_topics import NoSuchTopic, Tail, TopicReplaced
 from dashboard.runtime import collector_names, collector_store, leases, loop
 from dashboard.tasks.slice import HEARTBEAT_S, RETRY_S, goes_on, report_failure
+from fenceline.decode.text import escape_bytes
 from fenceline.facts import TailBatch
+from fenceline.kafka.scope import EVERYTHING, Scope
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +57,9 @@ class TailedTopic(Protocol):
 
     def absence_reason(self, lease: leases.Lease) -> str:
         """Return why its absence is a blind spot; "" where nothing shows that it should exist."""
+
+    def is_inside(self, scope: Scope, name: str) -> bool:
+        """Whether records of a name, the id or group of a key, are inside a scope."""
 
 
 class Tailed:
@@ -114,13 +120,26 @@ class _TailSlice:
             self._start_again(str(replaced))
 
     def _step(self, tail: Tail) -> None:
-        batch = tail.poll(self._topic.flush_s)
+        batch = self._within_scope(tail.poll(self._topic.flush_s))
         elapsed = time.monotonic() - self._saved_at
         if batch.moves or batch.seen_through_ms is not None or elapsed > HEARTBEAT_S:
             rate = batch.count / max(elapsed, self._topic.flush_s)
             for part in batch.split_by_keys(self._topic.save_at_once):
                 self._save(part, tail, rate)
                 tail.mark_saved(part)
+
+    def _within_scope(self, batch: TailBatch) -> TailBatch:
+        """Return a batch without the records of ids or groups that nobody is to see."""
+        scope = settings.FENCELINE.clusters[self._lease.cluster].scope
+        if scope == EVERYTHING:
+            return batch
+        inside = {
+            partition: {
+                key: raws for key, raws in records.items() if self._topic.is_inside(scope, _name_in_key(key))
+            }
+            for partition, records in batch.records.items()
+        }
+        return replace(batch, records=inside)
 
     def _save(self, batch: TailBatch, tail: Tail | None, rate: float) -> None:
         self._topic.save_batch(self._lease, batch, tail, rate=rate)
@@ -147,6 +166,11 @@ class _TailSlice:
         topic_id = collector_store.saved_positions(self._lease.cluster, self._topic.name)[0]
         _cool(self._topic, self._lease)
         self._topic.forget_topic(self._lease, reason, topic_id=topic_id)
+
+
+def _name_in_key(key: bytes) -> str:
+    """Return the id or group of a key: both topics' keys have it after the version, behind its length."""
+    return escape_bytes(key[4 : 4 + int.from_bytes(key[2:4], "big")])
 
 
 def _open(topic: TailedTopic, lease: leases.Lease) -> Tail:

@@ -9,6 +9,7 @@ from dashboard.runtime import collector_names, collector_store, leases, loop
 from dashboard.tasks.tail_loop import Tailed
 from dashboard.transactions import reconcile_store, store
 from fenceline.facts import TailBatch
+from fenceline.kafka.scope import Scope
 
 
 class _TransactionState:
@@ -25,6 +26,9 @@ class _TransactionState:
 
     def forget_topic(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
         store.forget_topic(lease, reason, topic_id=topic_id, now_ms=loop.now_ms())
+
+    def is_inside(self, scope: Scope, name: str) -> bool:
+        return scope.has_id(name)
 
     def absence_reason(self, lease: leases.Lease) -> str:
         return reconcile_store.absence_reason(lease.cluster_id)

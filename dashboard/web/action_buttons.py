@@ -59,7 +59,7 @@ class RowSelection:
 def row_selection(request: HttpRequest, act: Act, words: str) -> RowSelection | None:
     """Return the plan for chosen rows; None for several clusters, and for users who may not plan it."""
     cluster = page_context.chrome_of(request).only_cluster
-    refused = access.permission_refusal(request_actor(request), access.OF_ACT[act])
+    refused = access.permission_refusal(request_actor(request), access.OF_ACT[act], cluster)
     return None if refused or not cluster else RowSelection(act, cluster, words)
 
 
@@ -136,7 +136,7 @@ def _possible(offered: Sequence[Offer]) -> Sequence[Offer]:
 
 def _why_not(who: Actor, offer: Offer) -> str:
     """Return why a user may not plan an offer, "" where they may; admins may plan what can be forced."""
-    why_not = access.permission_refusal(who, access.OF_ACT[offer.act])
+    why_not = access.permission_refusal(who, access.OF_ACT[offer.act], offer.cluster)
     if why_not or not offer.refusals:
         return why_not
     if offer.forceable and not access.permission_refusal(who, access.FORCE):

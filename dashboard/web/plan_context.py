@@ -160,7 +160,7 @@ def _of_batch(request: HttpRequest, cluster: str, name: str) -> Sequence[Offer]:
 def _why_not(request: HttpRequest, plan: Plan) -> str:
     """Return why the user may not confirm it, "" where they may."""
     actor = action_buttons.request_actor(request)
-    why_not = access.permission_refusal(actor, access.OF_ACT[plan.act])
+    why_not = access.permission_refusal(actor, access.OF_ACT[plan.act], plan.cluster)
     return why_not or (access.permission_refusal(actor, access.FORCE) if plan.forced else "")
 
 
@@ -198,7 +198,7 @@ def _by_force(
 
 def _form(request: HttpRequest, action: Action, words: str, names: Sequence[str], *, force: bool) -> Again:
     actor = action_buttons.request_actor(request)
-    why_not = access.permission_refusal(actor, access.OF_ACT[Act(action.act)])
+    why_not = access.permission_refusal(actor, access.OF_ACT[Act(action.act)], action.cluster.name)
     if force and not why_not:
         why_not = access.permission_refusal(actor, access.FORCE)
     return Again(words, action.cluster.name, action.act, names, force, why_not)

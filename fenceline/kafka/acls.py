@@ -6,6 +6,8 @@ In Kafka READ, WRITE, DELETE and ALTER on a thing include DESCRIBE on it.
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from fenceline.compat import StrEnum
@@ -44,7 +46,14 @@ class Right(NamedTuple):
         """Return the resource as kafka-acls takes it: `--topic '*'`."""
         if self.resource is Resource.CLUSTER:
             return "--cluster"
-        return f"--{self.resource} " + (f"'{EVERY}'" if self.name == EVERY else self.name)
+        if self.is_prefix:
+            return f"--{self.resource} {shlex.quote(self.name[:-1])} --resource-pattern-type prefixed"
+        return f"--{self.resource} {shlex.quote(self.name)}"
+
+    @property
+    def is_prefix(self) -> bool:
+        """Whether it is about every name that begins so: `orders-*`."""
+        return self.name != EVERY and self.name.endswith(EVERY)
 
     def __str__(self) -> str:
         """Return it in words: `READ on topic __transaction_state`."""
@@ -144,3 +153,25 @@ TO_END = Right(
     "Actions: no fencing, and no batch of the Spark sink is finished or rolled back",
     needed=False,
 )
+#: librdkafka looks up the coordinator of this group id, which it insists on.
+_OWN_GROUP = Right(
+    "DESCRIBE",
+    Resource.GROUP,
+    "fenceline",
+    "nothing; the authorizer logs a denial whenever librdkafka connects",
+    needed=False,
+)
+
+
+def rights_within(rights: Sequence[Right], patterns: Mapping[Resource, Sequence[str]]) -> Sequence[Right]:
+    """Return rights on every name as rights on what `patterns` hold, by the kind of resource.
+
+    A pattern is a name, or the beginning of names with `*` behind it.
+    """
+    scoped = [
+        right._replace(name=pattern)
+        for right in rights
+        for pattern in (patterns.get(right.resource, (EVERY,)) if right.name == EVERY else (right.name,))
+    ]
+    is_asked = EVERY in patterns.get(Resource.GROUP, (EVERY,)) or _OWN_GROUP.name in patterns[Resource.GROUP]
+    return scoped if is_asked else [*scoped, _OWN_GROUP]

@@ -236,15 +236,30 @@ def _refused(
     capability: Capability, sight: ClusterSight, grants: Mapping[Right, str]
 ) -> Iterator[_Shortfall]:
     """Yield the rights that we lack or could not try."""
-    for right in capability.rights:
-        trial = sight.rights.get(right, RightTrial(TrialVerdict.INCONCLUSIVE, "not tried"))
+    for right, trial in _tried(capability, sight):
         if trial.verdict is TrialVerdict.REFUSED:
-            narrow = right.name == EVERY and right is not TO_END
+            narrow = right.name.endswith(EVERY) and right.operation != TO_END.operation
             state = CapabilityState.LIMITED if narrow else CapabilityState.MISSING
             only = ": what narrower grants allow is shown" if narrow else ""
-            yield _Shortfall(state, f"no {right}{only}", (grants[right],))
+            yield _Shortfall(state, f"no {right}{only}", _granting(grants, right))
         elif trial.verdict is TrialVerdict.INCONCLUSIVE:
-            yield _Shortfall(CapabilityState.UNKNOWN, f"{right}: {trial.reason}", (grants[right],))
+            yield _Shortfall(CapabilityState.UNKNOWN, f"{right}: {trial.reason}", _granting(grants, right))
+
+
+def _granting(grants: Mapping[Right, str], right: Right) -> tuple[str, ...]:
+    return (grants[right],) if right in grants else ()
+
+
+def _tried(capability: Capability, sight: ClusterSight) -> Iterator[tuple[Right, RightTrial]]:
+    """Yield the rights of a capability, those on every name as they were tried within the scope."""
+    for right in capability.rights:
+        own = [
+            (each, trial)
+            for each, trial in sight.rights.items()
+            if each[:2] == right[:2]
+            and (each.name == right.name or (right.name == EVERY and each.dark == right.dark))
+        ]
+        yield from own or [(right, RightTrial(TrialVerdict.INCONCLUSIVE, "not tried"))]
 
 
 def _absent(capability: Capability, sight: ClusterSight) -> Iterator[_Shortfall]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -206,6 +207,16 @@ def test_read_only_refuses_everybody(prod: Cluster, sent: list[Any], settings: A
     assert "READ_ONLY" in admin.post(f"actions/{action.pk}/execute", execution(action), 403)["detail"]
     assert admin.get(f"actions/{action.pk}")["id"] == action.pk
     assert not sent
+
+
+def test_a_read_only_cluster_refuses_and_the_others_do_not(prod: Cluster, settings: Any) -> None:
+    admin = Caller("admin")
+    action = factories.planned_action()
+    kept = settings.FENCELINE.clusters["prod"]
+    settings.FENCELINE = Config(clusters={"prod": replace(kept, read_only=True)})
+    for path, body in ("actions/plan", PLAN), (f"actions/{action.pk}/execute", execution(action)):
+        assert "Cluster prod is read_only" in admin.post(path, body, 403)["detail"]
+    assert "No cluster" in admin.post("actions/plan", {**PLAN, "cluster": "elsewhere"}, 404)["detail"]
 
 
 def test_a_session_must_bring_its_csrf_token_and_a_bearer_need_not(prod: Cluster, sent: list[Any]) -> None:

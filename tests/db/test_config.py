@@ -10,6 +10,7 @@ import pytest
 from dashboard.config import CheckpointRoot, Config, ConfigError, load_config
 from fenceline.alerts.limits import Alerting
 from fenceline.engines.answers import EngineKind
+from fenceline.kafka.scope import Scope
 from fenceline.limits import Limits
 
 GOOD = """
@@ -131,6 +132,15 @@ def test_without_a_file_no_cluster_is_configured() -> None:
         ),
         (f'{A}"sasl.jaas.config" = "x"', 'clusters.a."sasl.jaas.config" is no `module required'),
         (f"{A}sees_all_transactional_ids = 1", "clusters.a.sees_all_transactional_ids must be true or false"),
+        (f"{A}read_only = 'yes'", "clusters.a.read_only must be true or false, not 'yes'"),
+        ("[clusters.a]\nscope = 3", "'clusters.a.scope' must be a table; write [clusters.a.scope]."),
+        (
+            f"{A}[clusters.a.scope]\ntopic = ['x']",
+            "unknown key 'clusters.a.scope.topic'; did you mean 'topics'?",
+        ),
+        (f"{A}[clusters.a.scope]\ntopics = []", "clusters.a.scope.topics must be a list of names, or of"),
+        (f"{A}[clusters.a.scope]\ntopics = 'x'", "beginnings such as \"orders-*\", not 'x'"),
+        (f"{A}[clusters.a.scope]\ngroups = ['a*b']", "clusters.a.scope.groups must be a list of names"),
         ("[owners]", "'owners' must be a list of tables; write [[owners]]"),
         ("owners = [3]", "owners[1] must be a table; write [[owners]]"),
         ('[[owners]]\nmatchh = "p"\nteam = "t"', "unknown key 'owners[1].matchh'; did you mean 'match'?"),
@@ -249,3 +259,17 @@ def test_rest_apis_are_read_with_their_headers_each_once(tmp_path: Path) -> None
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"nowhere\.toml: cannot be read"):
         load_config(tmp_path / "nowhere.toml", {})
+
+
+def test_a_scope_and_read_only_are_read_and_shown(tmp_path: Path) -> None:
+    text = f"""{A}read_only = true
+[clusters.a.scope]
+topics = ["orders", "pay-*"]
+transactional_ids = ["pay-*"]
+"""
+    cluster = read(tmp_path, text).clusters["a"]
+    assert cluster.scope == Scope(topics=("orders", "pay-*"), transactional_ids=("pay-*",))
+    shown = cluster.redacted_properties()
+    assert (shown["scope"], shown["read_only"]) == ("topics orders, pay-*; transactional ids pay-*", "true")
+    plain = read(tmp_path, A).clusters["a"].redacted_properties()
+    assert plain.keys() == {"bootstrap.servers"}

@@ -7,15 +7,22 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from collectors.doctor.examination import DoctorCheck, examine_cluster
+from fenceline.kafka.scope import EVERYTHING, Scope
 from sandbox.kafka import Broker, Sasl
 from tests.brokers import PROPERTIES
 
 
 def run_doctor(
-    properties: Mapping[str, str], *, sees_all: bool = False, timeout_s: float = 10
+    properties: Mapping[str, str],
+    *,
+    sees_all: bool = False,
+    timeout_s: float = 10,
+    scope: Scope = EVERYTHING,
 ) -> list[DoctorCheck]:
     """Return every check, with time enough for a busy machine."""
-    return list(examine_cluster(properties, sees_all_ids=sees_all, timeout_s=timeout_s, patience_s=300))
+    return list(
+        examine_cluster(properties, sees_all_ids=sees_all, timeout_s=timeout_s, patience_s=300, scope=scope)
+    )
 
 
 @pytest.fixture(scope="session")

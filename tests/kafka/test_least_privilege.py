@@ -8,18 +8,21 @@ from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
-from confluent_kafka.admin import AclOperation, ResourceType
+from confluent_kafka.admin import AclOperation, ResourcePatternType, ResourceType
 from django.test import override_settings
 
-from collectors.doctor.examination import CheckStatus
+from collectors.doctor.checks import CheckStatus, DoctorCheck, Patient
 from dashboard.config import ClusterConfig, Config
+from dashboard.models import PartitionRecord, Transaction
 from dashboard.runtime import collector_store, leases, loop
 from dashboard.tasks import capabilities, groups, offsets, partitions, reconciling, recoveries, tails
-from fenceline.kafka.acls import TO_LOOK, Resource
+from fenceline.kafka.acls import Resource
+from fenceline.kafka.scope import EVERYTHING, Scope
 from sandbox.kafka import Broker, Sasl
 from tests.acls import set_acl
 from tests.brokers import PROPERTIES, create_topics
 from tests.kafka.doctor_checks import run_doctor
+from tests.kafka.producers import LONG, LibrdkafkaProducer
 from tests.kafka.test_transaction_admin import signed_in
 from tests.transaction_load import Load
 from tests.waiting import wait_for
@@ -51,10 +54,11 @@ def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     with Broker(
         tmp_path_factory.mktemp("kafka-strict"),
         properties=PROPERTIES,
-        sasl=Sasl({"fenceline": "rightful", "nobody": "rightful"}),
+        sasl=Sasl(dict.fromkeys(("fenceline", "narrow", "nobody"), "rightful")),
         authorizer=True,
         jvm_options=[denials],
     ) as broker:
+        create_topics(broker.bootstrap, "load", "hidden")
         yield broker
 
 
@@ -67,15 +71,20 @@ def denied(broker: Broker, user: str) -> list[str]:
     ]
 
 
-def grant_all(broker: Broker, user: str) -> None:
+def grant_all(broker: Broker, user: str, scope: Scope) -> None:
     """Grant what the doctor lists."""
-    for right in TO_LOOK:
-        name = right.name or "kafka-cluster"
-        set_acl(broker, user, _KINDS[right.resource], name, AclOperation[right.operation])
-    wait_for(
-        lambda: all(check.status is not CheckStatus.FAIL for check in run_doctor(signed_in(broker, user))),
-        "every right is granted",
-    )
+    patient = Patient(signed_in(broker, user), False, 10, scope)
+    for right in patient.rights_to_look:
+        pattern = ResourcePatternType.PREFIXED if right.is_prefix else ResourcePatternType.LITERAL
+        name = right.name[:-1] if right.is_prefix else right.name or "kafka-cluster"
+        operation = AclOperation[right.operation]
+        set_acl(broker, user, _KINDS[right.resource], name, operation, pattern=pattern)
+    wait_for(lambda: not refused(patient), "every right is granted")
+
+
+def refused(patient: Patient) -> list[DoctorCheck]:
+    checks = run_doctor(patient.properties, scope=patient.scope)
+    return [check for check in checks if check.status is CheckStatus.FAIL]
 
 
 def test_the_authorizer_logs_denials_at_all(strict: Broker) -> None:
@@ -83,13 +92,23 @@ def test_the_authorizer_logs_denials_at_all(strict: Broker) -> None:
     wait_for(lambda: denied(strict, "nobody"), "the trials are denied")
 
 
-@pytest.mark.parametrize("seconds", [12, pytest.param(3_600, marks=pytest.mark.soak)])
-def test_nothing_is_denied_with_what_the_doctor_lists(strict: Broker, seconds: int) -> None:
-    cluster = ClusterConfig(f"strict-{seconds}", signed_in(strict, "fenceline"))
+NARROW = Scope(topics=("load",), groups=("load-*",), transactional_ids=("load-*",))
+
+
+@pytest.mark.parametrize("seconds", [8, pytest.param(3_600, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(("user", "scope"), [("fenceline", EVERYTHING), ("narrow", NARROW)])
+def test_nothing_is_denied_with_what_the_doctor_lists(
+    strict: Broker, user: str, scope: Scope, seconds: int
+) -> None:
+    cluster = ClusterConfig(f"strict-{user}-{seconds}", signed_in(strict, user), scope=scope)
     seconds = int(os.environ.get("FENCELINE_SECONDS", seconds))
-    create_topics(strict.bootstrap, "load")
-    grant_all(strict, "fenceline")
-    before = len(denied(strict, "fenceline"))
+    hidden = LibrdkafkaProducer(strict.bootstrap, f"hidden-{user}", LONG)
+    hidden.init()
+    hidden.begin()
+    hidden.send("hidden", 0)
+    hidden.flush()
+    grant_all(strict, user, scope)
+    before = len(denied(strict, user))
     collector_store.sync_clusters([cluster.name])
     until = time.monotonic() + seconds
     with (
@@ -100,8 +119,16 @@ def test_nothing_is_denied_with_what_the_doctor_lists(strict: Broker, seconds: i
         while time.monotonic() < until:
             for name, work in COLLECTORS.items():
                 work(leased[name], time.monotonic() + 0.3)
+    hidden.abort()
     assert load.ended > 20
-    assert denied(strict, "fenceline")[before:] == []
+    assert denied(strict, user)[before:] == []
+    ids = set(
+        Transaction.objects.filter(cluster__name=cluster.name).values_list("transactional_id", flat=True)
+    )
+    topics = set(PartitionRecord.objects.filter(cluster__name=cluster.name).values_list("topic", flat=True))
+    assert {"load-1", "load-2"} <= ids
+    assert (f"hidden-{user}" in ids, "hidden" in topics) == (scope is EVERYTHING,) * 2
+    assert "load" in topics
 
 
 def lease(cluster: str, name: str) -> leases.Lease:

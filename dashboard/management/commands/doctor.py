@@ -96,6 +96,7 @@ def _checks(clusters: Mapping[str, ClusterConfig], timeout_s: float) -> Iterator
             sees_all_ids=cluster.sees_all_transactional_ids,
             timeout_s=timeout_s,
             patience_s=timeout_s * _QUESTIONS,
+            scope=cluster.scope,
         )
         for check in checks:
             yield f"cluster {name}", check

@@ -1,0 +1,77 @@
+"""Which topics, groups and transactional ids of a cluster Fenceline may ask for: by name, or by beginning.
+
+Patterns are those of Kafka's ACLs: `orders` is this name, `orders-*` what begins so, `*` everything.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fenceline.compat import SLOTS
+from fenceline.kafka.acls import EVERY, Resource
+
+#: The coordinators' own topics: what is kept in them is limited by ids and groups.
+_INTERNAL = ("__transaction_state", "__consumer_offsets")
+
+
+@dataclass(frozen=True, **SLOTS)
+class Scope:
+    """Patterns of names; all of them by default."""
+
+    topics: tuple[str, ...] = (EVERY,)
+    groups: tuple[str, ...] = (EVERY,)
+    transactional_ids: tuple[str, ...] = (EVERY,)
+
+    @property
+    def has_all_ids(self) -> bool:
+        """Whether no transactional id is outside."""
+        return EVERY in self.transactional_ids
+
+    @property
+    def id_pattern(self) -> str | None:
+        """Return the pattern of ids inside, as ListTransactions takes it (KIP-1152, RE2); None for all."""
+        if self.has_all_ids:
+            return None
+        return "|".join(
+            re.escape(each.rstrip(EVERY)) + (".*" if each.endswith(EVERY) else "")
+            for each in self.transactional_ids
+        )
+
+    def has_topic(self, name: str) -> bool:
+        """Whether a topic is inside."""
+        return name in _INTERNAL or _matches(self.topics, name)
+
+    def has_group(self, name: str) -> bool:
+        """Whether a group is inside."""
+        return _matches(self.groups, name)
+
+    def has_id(self, name: str) -> bool:
+        """Whether a transactional id is inside."""
+        return _matches(self.transactional_ids, name)
+
+    @property
+    def patterns(self) -> Mapping[Resource, Sequence[str]]:
+        """Return the patterns by the kind of resource."""
+        return {
+            Resource.TOPIC: self.topics,
+            Resource.GROUP: self.groups,
+            Resource.TRANSACTIONAL_ID: self.transactional_ids,
+        }
+
+    def __str__(self) -> str:
+        """Return what it limits, in words; "" for everything."""
+        named = (
+            ("topics", self.topics),
+            ("groups", self.groups),
+            ("transactional ids", self.transactional_ids),
+        )
+        return "; ".join(f"{what} {', '.join(patterns)}" for what, patterns in named if EVERY not in patterns)
+
+
+EVERYTHING = Scope()
+
+
+def _matches(patterns: Sequence[str], name: str) -> bool:
+    return any(name.startswith(each[:-1]) if each.endswith(EVERY) else name == each for each in patterns)
