@@ -104,12 +104,18 @@ class Reconciler:
         finally:
             # Lists are what costs coordinators: they set the pace.
             spent_s = (self._admin.cost.broker_ms - own) / 1_000
-            self._open_at = time.monotonic() + next_open_s(self._lately.add(spent_s))
+            pause_s = next_open_s(self._lately.add(spent_s))
+            self._open_at = time.monotonic() + pause_s
         if full:
             self._full_at = time.monotonic() + next_full_s(self._full_lately.add(spent_s))
         cost = self._cost()
         spent_ms = cost.broker_ms - before.broker_ms
-        return replace(found, requests=cost.requests - before.requests, broker_ms=spent_ms)
+        return replace(
+            found,
+            requests=cost.requests - before.requests,
+            broker_ms=spent_ms,
+            pause_ms=round(pause_s * 1_000),
+        )
 
     def _compare(self, full: bool, now_ms: int, ours: PreviousTransactionState) -> Reconciliation:
         watch = self._full if full else self._open

@@ -238,6 +238,7 @@ def _save_detail(lease: Lease, observed: Reconciliation, written: int) -> bool:
         "unseen": list(observed.unseen),
         "may_hide": observed.may_hide,
         "markers_unseen": dict(observed.markers_unseen),
+        "shortest_ms": observed.shortest_ms,
     }
     row.save(update_fields=["detail"])
     return bool(written) or _lasting(before) != _lasting(row.detail)
@@ -246,7 +247,9 @@ def _save_detail(lease: Lease, observed: Reconciliation, written: int) -> bool:
 def _lasting(detail: Mapping[str, object]) -> dict[str, object]:
     """Return a detail without the figures that change from poll to poll."""
     return {
-        key: value for key, value in detail.items() if not key.endswith(("compared", "agreed", "pending"))
+        key: value
+        for key, value in detail.items()
+        if not key.endswith(("compared", "agreed", "pending", "shortest_ms"))
     }
 
 

@@ -48,8 +48,9 @@ class Freshness:
     blind: Sequence[Blind]
     #: Clusters without a complete first poll.
     unseen: Sequence[str]
-    #: Clusters known from the coordinators' lists only, and why: their topic may not be read.
-    listed: Sequence[tuple[str, str]] = ()
+    #: Clusters known from the coordinators' lists and from markers only, why, and the shortest transaction that
+    #: is seen for sure, in milliseconds.
+    listed: Sequence[tuple[str, str, int]] = ()
     #: Whether the only trouble is that collectors are late by less than `limits.collector_late_s`.
     is_brief: bool = False
 
@@ -96,7 +97,8 @@ def noun_freshness(
     late = [blind for row in rested_on if (blind := _late(row, now_ms))]
     alone = {name for name in names if any(eye.name == RECONCILE for eye in seeing[name])}
     troubles = {row.cluster.name: row.error for row in rows if row.error and row.name.startswith(TAIL)}
-    listed = [(name, troubles.get(name, "")) for name in names if name in alone]
+    shortest = {row.cluster.name: row.detail.get("shortest_ms", 0) for row in rows if row.name == RECONCILE}
+    listed = [(name, troubles.get(name, ""), shortest.get(name, 0)) for name in names if name in alone]
     reasons = sorted(gaps + late, key=_oldest)
     limit_ms = settings.FENCELINE.limits.collector_late_s * 1_000
     brief = all(not reason.is_broken and now_ms - reason.since_ms <= limit_ms for reason in reasons)

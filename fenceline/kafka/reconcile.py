@@ -135,8 +135,15 @@ class Reconciliation:
     may_hide: str = ""
     requests: int = 0
     broker_ms: float = 0.0
+    #: The pause before the next list of open transactions.
+    pause_ms: int = 0
     #: Everything before this instant is in the rows once they are saved; None while somebody is unseen.
     seen_through_ms: int | None = None
+
+    @property
+    def shortest_ms(self) -> int:
+        """How long a transaction must be open to be seen for sure, where lists are our only source."""
+        return 2 * self.pause_ms
 
     @property
     def compared_ids(self) -> int:

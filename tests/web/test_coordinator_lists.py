@@ -23,12 +23,13 @@ def test_lists_alone_are_live_and_the_page_says_what_is_missing(page: Client) ->
     cluster = factories.cluster()
     factories.collector(cluster, error=NO_READ, seen_through_ms=None)
     factories.gap(cluster, reason=NO_READ)
-    factories.collector(cluster, "reconcile", detail={"alone": True})
+    factories.collector(cluster, "reconcile", detail={"alone": True, "shortest_ms": 2_000})
     factories.collector(cluster, "judge")
     factories.transaction(cluster)
     for path in ("/", "/transactions"):
         text = shown(page, path)
-        assert "is known from its coordinators' lists only" in text
+        assert f'id="listed-{cluster.name}"' in text
+        assert 'data-shortest-ms="2000"' in text
         assert "Data is incomplete since" not in text
         assert NO_READ in text
     assert NO_READ in shown(page, "/system")
