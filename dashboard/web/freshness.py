@@ -48,8 +48,8 @@ class Freshness:
     blind: Sequence[Blind]
     #: Clusters without a complete first poll.
     unseen: Sequence[str]
-    #: Clusters known from the coordinators' lists and from markers only, why, and the shortest transaction that
-    #: is seen for sure, in milliseconds.
+    #: Clusters known from the coordinators' lists and from markers only, why, and the shortest transaction
+    #: that is seen for sure, in milliseconds.
     listed: Sequence[tuple[str, str, int]] = ()
     #: Whether the only trouble is that collectors are late by less than `limits.collector_late_s`.
     is_brief: bool = False
