@@ -18,11 +18,14 @@ from transaction_admin.reads import Batches, ClusterReads
 
 #: Partitions that are followed at most, and for how many seconds after their last open transaction.
 _MOST_FOLLOWED, _KEPT_S = 2_000, 30.0
-#: A partition that a leader refuses is asked for again after so many seconds.
-_RETRY_S = 10.0
+#: A partition that is not returned for so many seconds is begun anew at its end, after some more: an election
+#: passes, a right or a topic that is gone does not.
+_PATIENCE_S, _RETRY_S = 3.0, 10.0
 #: Requests to each leader in one reading, and the longest pause whose budget one reading may use, in seconds.
 _ROUNDS, _LONGEST_PAUSE_S = 4, 5.0
 _TOO_FAST = "more is written there than limits.markers_mb lets us read: ends of transactions were missed"
+_TOO_MANY = f"more than {_MOST_FOLLOWED:,} partitions have an open transaction: of this one no end is read"
+_OFF = "limits.markers_mb is 0: no end is read"
 
 #: Markers by producer id, in the order in which they were read.
 MarkersByProducer = Mapping[int, list[EndMarker]]
@@ -37,10 +40,12 @@ class MarkerTail:
     def __init__(self, reads: ClusterReads, megabytes: float) -> None:
         self._reads = reads
         self._bytes_per_s = megabytes * 1_000_000
-        self._most_followed = _MOST_FOLLOWED if megabytes else 0
+        self._most_followed, self._beyond = (_MOST_FOLLOWED, _TOO_MANY) if megabytes else (0, _OFF)
         self._next: dict[TopicPartition, int] = {}
-        #: When a partition last had an open transaction, and when to ask again for a refused one (monotonic).
+        #: When a partition last had an open transaction, since when it is not returned, and when to ask again
+        #: for one that was given up (monotonic).
         self._wanted: dict[TopicPartition, float] = {}
+        self._failing: dict[TopicPartition, float] = {}
         self._retry: dict[TopicPartition, float] = {}
         self._read_at = time.monotonic()
         #: Why markers of a partition are missing, at the last reading.
@@ -65,9 +70,13 @@ class MarkerTail:
             where for where in partitions if where not in self._next and self._retry.get(where, 0.0) <= now
         )
         added = list(islice(due, max(0, self._most_followed - len(self._next))))
+        for where in added:
+            self._retry.pop(where, None)
+        for where in islice(due, 1):
+            self._retry[where], self.blind[where] = now, self._beyond
         if added:
             offsets = self._reads.list_offsets(added)
-            self._refuse_all(offsets)
+            self._note_unseen(offsets)
             found = ((where, ends) for where, ends in offsets.items() if not isinstance(ends, Unseen))
             self._next |= {where: ends.high_watermark for where, ends in found}
 
@@ -77,7 +86,6 @@ class MarkerTail:
         pause_s, self._read_at = min(_LONGEST_PAUSE_S, max(1.0, began - self._read_at)), began
         at_once = int(self._bytes_per_s * pause_s / _ROUNDS)
         found: defaultdict[int, list[EndMarker]] = defaultdict(list)
-        self.blind = {where: reason for where, reason in self.blind.items() if where in self._retry}
         ends = dict(self._next)
         for _ in range(_ROUNDS):
             starts = {where: self._next[where] for where in ends}
@@ -87,9 +95,11 @@ class MarkerTail:
                 for where, answer in answers.items()
                 if isinstance(answer, Batches) and self._take(where, answer, found)
             }
-            self._refuse_all(answers)
+            self._note_unseen(answers)
         # What is behind now would be further behind after the next reading.
         self._next |= ends
+        unseen = self._retry.keys() | self._failing.keys()
+        self.blind = {where: reason for where, reason in self.blind.items() if where in unseen}
         self.blind |= dict.fromkeys(ends, _TOO_FAST)
         return found
 
@@ -104,17 +114,22 @@ class MarkerTail:
 
     def _forget(self, where: TopicPartition) -> None:
         del self._wanted[where]
-        self._next.pop(where, None)
-        self._retry.pop(where, None)
+        for known in self._next, self._failing, self._retry:
+            known.pop(where, None)
         self.blind.pop(where, None)
 
-    def _refuse_all(self, answers: Mapping[TopicPartition, object]) -> None:
-        """Stop for a while asking for partitions that were not returned."""
+    def _note_unseen(self, answers: Mapping[TopicPartition, object]) -> None:
+        """Note partitions that were not returned, and give up those that were not for long."""
+        now = time.monotonic()
         for where, answer in answers.items():
-            if isinstance(answer, Unseen):
+            if not isinstance(answer, Unseen):
+                self._failing.pop(where, None)
+                continue
+            self.blind[where] = answer.reason
+            if now - self._failing.setdefault(where, now) > _PATIENCE_S:
                 self._next.pop(where, None)
-                self._retry[where] = time.monotonic() + _RETRY_S
-                self.blind[where] = answer.reason
+                del self._failing[where]
+                self._retry[where] = now + _RETRY_S
 
 
 def merge_markers(*parts: MarkersByProducer) -> dict[int, list[EndMarker]]:
