@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from dashboard.models import Recent, Transaction
+from dashboard.models import Collector, Recent, Transaction
+from dashboard.runtime.collector_names import RECONCILE
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.sql import in_portions
 from dashboard.transactions import attributions, topic_tallies
@@ -77,6 +78,12 @@ def save_history(lease: Lease, rev: int, changes: Sequence[InferredCorrection], 
     transaction_sql.add_tallies(lease.cluster_id, lease.shard, folded.tallies)
     topic_tallies.add_topic_tallies(lease.cluster_id, lease.shard, folded.links)
     return bool(folded.notable)
+
+
+def inferred_through_ms(cluster_id: int) -> int | None:
+    """Return until when history was inferred; None where it never was."""
+    details = Collector.objects.filter(cluster_id=cluster_id, name=RECONCILE).values_list("detail", flat=True)
+    return next((detail["inferred_ms"] for detail in details if "inferred_ms" in detail), None)
 
 
 def _known_records(cluster_id: int, keys: Collection[bytes]) -> Mapping[bytes, Prior]:

@@ -240,6 +240,8 @@ def _save_detail(lease: Lease, observed: Reconciliation, written: int) -> bool:
         "markers_unseen": dict(observed.markers_unseen),
         "shortest_ms": observed.shortest_ms,
     }
+    if observed.alone:
+        row.detail["inferred_ms"] = observed.at_ms
     row.save(update_fields=["detail"])
     return bool(written) or _lasting(before) != _lasting(row.detail)
 
@@ -249,7 +251,7 @@ def _lasting(detail: Mapping[str, object]) -> dict[str, object]:
     return {
         key: value
         for key, value in detail.items()
-        if not key.endswith(("compared", "agreed", "pending", "shortest_ms"))
+        if not key.endswith(("compared", "agreed", "pending", "shortest_ms", "inferred_ms"))
     }
 
 

@@ -19,7 +19,7 @@ from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import RECONCILE
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import WriteTransaction, retry_write, write_transaction
-from dashboard.transactions import attributions, topic_tallies
+from dashboard.transactions import attributions, inferred_store, topic_tallies
 from dashboard.transactions import sql as transaction_sql
 from fenceline.facts import TailBatch
 from fenceline.kafka import transactional_ids
@@ -128,7 +128,8 @@ def _fold(cluster_id: int, batch: TailBatch, writers: _OtherWriters) -> Folded:
             else {}
         )
         fold_records(folded, move.partition, records, priors, holes, ours)
-    return folded
+    inferred_ms = inferred_store.inferred_through_ms(cluster_id) if batch.cold else None
+    return folded if inferred_ms is None else folded.after(inferred_ms)
 
 
 def _holes(cluster_id: int, partitions: Sequence[int]) -> QuerySet[Position, tuple[int, int | None]]:

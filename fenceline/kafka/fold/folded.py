@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from fenceline.compat import SLOTS
@@ -86,3 +86,12 @@ class Folded:
     strange: dict[str, tuple[int, int, str]] = field(default_factory=dict)
     #: Every transition, by key; None where nobody asked for them: an intake keeps the last ones alone.
     lives: dict[bytes, Lived] | None = None
+
+    def after(self, known_ms: int) -> Folded:
+        """Return it without events and counts up to an instant, which are known from elsewhere."""
+        return replace(
+            self,
+            notable={at: each for at, each in self.notable.items() if each.transition.at_ms > known_ms},
+            tallies={key: tally for key, tally in self.tallies.items() if key[1] > known_ms},
+            links={key: tally for key, tally in self.links.items() if key[1] > known_ms},
+        )

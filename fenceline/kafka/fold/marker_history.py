@@ -142,7 +142,8 @@ class _Inference:
 
     def _is_reported(self) -> bool:
         """Whether `now` is about the same transaction as the last record: one id has one open at a time."""
-        return self.last.started_ms is not None and self.last.started_ms == self.now.started_ms
+        started_ms = None if self.now.state is TransactionState.EMPTY else self.now.started_ms
+        return started_ms is not None and started_ms == self.last.started_ms
 
     def _end_open(self) -> None:
         """Add the end of the transaction that was open, where it is known."""
