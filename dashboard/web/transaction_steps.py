@@ -174,7 +174,7 @@ def _begun(
     if newest.end is not None and newest.end.kind is TransitionKind.EMPTY_ABORT:
         yield TransactionStep("done", "Nothing begun", "aborted before the first record")
         return
-    begun = "" if newest.begun is None else f"first partition added, offset {newest.begun.offset:,}"
+    begun = "" if newest.begun is None else f"first partition added, {_offset(newest.begun)}"
     yield TransactionStep("done", "Begun", begun, at_ms=row.started_ms)
     data = [part for part in partitions if part.topic != OFFSETS]
     if data:
@@ -193,10 +193,16 @@ def _begun(
 def _added(newest: NewestTransaction) -> Iterator[TransactionStep]:
     """When partitions were added after the start; only the newest record has all of them."""
     for extended in newest.extended[:_MOST_ADDED]:
-        yield TransactionStep("done", "More added", f"offset {extended.offset:,}", at_ms=extended.at_ms)
+        yield TransactionStep("done", "More added", _offset(extended), at_ms=extended.at_ms)
     if len(newest.extended) > _MOST_ADDED:
         rest = newest.extended[_MOST_ADDED:]
         yield TransactionStep("done", f"And {count_noun(len(rest), 'time')} more", at_ms=rest[-1].at_ms)
+
+
+def _offset(transition: Transition) -> str:
+    """Return where the record of a transition lies in the log; what was inferred has none."""
+    known = transition.partition != NOT_FROM_LOG
+    return f"offset {transition.offset:,}" if known else "by its coordinator's report"
 
 
 def _topics(data: Sequence[TopicPartitions]) -> str:

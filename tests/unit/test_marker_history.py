@@ -206,6 +206,23 @@ def transitions(
     ]
 
 
+@pytest.mark.parametrize(
+    ("read", "completed_ms"),
+    [
+        ([marker("abort", 5_000)], None),
+        ([marker("abort", 5_000), marker("abort", 5_040, where=THERE)], 5_040),
+    ],
+)
+def test_an_abort_is_complete_with_its_last_marker(read: list[EndMarker], completed_ms: int | None) -> None:
+    inferred = infer_records(report("ongoing"), report("ongoing", 6_000), read)
+    folded = Folded()
+    prior = Prior(TransactionState.ONGOING, report("ongoing"))
+    fold_inferred(folded, b"\0\0\0\0pay", "pay", prior, inferred, 100)
+    (abort,) = (each.transition for each in folded.notable.values())
+    assert (abort.at_ms, abort.confidence) == (5_000, Confidence.PROBABLE)
+    assert abort.completed_ms == completed_ms
+
+
 def test_nothing_is_surer_than_a_report() -> None:
     for last in "ongoing", "committed", "aborted", "empty":
         for now in _NAMES:

@@ -53,10 +53,13 @@ class EndMarker(NamedTuple):
 
 
 class InferredRecord(NamedTuple):
-    """A record that the coordinator must have written; `reported`: its own report shows that."""
+    """A record that the coordinator must have written."""
 
     record: TransactionRecord | Tombstone
+    #: Whether its own report shows it.
     reported: bool
+    #: Of a completion: whether its instant is that of the last marker.
+    timed: bool = False
 
 
 def end_marker(where: TopicPartition, batch: RecordBatch) -> EndMarker | None:
@@ -83,21 +86,22 @@ def infer_records(
         return []
     if last is None:
         return [InferredRecord(now._replace(client_version=NOT_REPORTED), True)]
-    own = _of_one_partition(markers, last.producer_id)
-    return _Inference(last, now, own).infer()
+    mine = sorted(marker for marker in markers if marker.producer_id == last.producer_id)
+    return _Inference(last, now, mine).infer()
 
 
 def temper_step(inferred: InferredRecord, step: TransitionStep) -> TransitionStep:
     """Return the step of an inferred record with the confidence that it deserves.
 
-    When the last marker was written is not known, so a completion revises nothing.
+    The first marker stands for the decision, so how long a commit's markers took is not known.
     """
-    record, reported = inferred
+    record, reported, timed = inferred
     made, revised = step.made, step.revised
     if made is not None and not (reported and made.kind in _REPORTED_KINDS):
         made = _less_sure(made)
     if isinstance(record, TransactionRecord) and record.state in _COMPLETE:
-        revised = None
+        is_commit = revised is not None and revised.kind is TransitionKind.COMMIT
+        return TransitionStep(made, revised if timed and not is_commit else None)
     return TransitionStep(made, revised and _less_sure(revised))
 
 
@@ -105,18 +109,14 @@ def _less_sure(transition: Transition) -> Transition:
     return transition._replace(confidence=_LESS_SURE[transition.confidence])
 
 
-def _of_one_partition(markers: Sequence[EndMarker], producer_id: int) -> list[EndMarker]:
-    """Return a producer's markers in the partition with most of them: one for each transaction there."""
-    mine = sorted(marker for marker in markers if marker.producer_id == producer_id)
-    by_partition = groupby(mine, key=lambda marker: marker.where)
-    return max((list(own) for _, own in by_partition), key=len, default=[])
-
-
 class _Inference:
-    """From the report `last` of an id to the report `now`, by its markers `own` of one partition."""
+    """From the report `last` of an id to the report `now`, by the markers of its producer, sorted."""
 
-    def __init__(self, last: TransactionRecord, now: TransactionRecord, own: list[EndMarker]) -> None:
-        self.last, self.now, self.own = last, now, own
+    def __init__(self, last: TransactionRecord, now: TransactionRecord, markers: Sequence[EndMarker]) -> None:
+        self.last, self.now = last, now
+        self.markers = {where: list(own) for where, own in groupby(markers, key=lambda marker: marker.where)}
+        #: Those of the partition with most of them: one for each transaction there.
+        self.own = max(self.markers.values(), key=len, default=[])
         self.found: list[InferredRecord] = []
 
     def infer(self) -> Sequence[InferredRecord]:
@@ -136,8 +136,8 @@ class _Inference:
         self._arrive(newest)
         return self.found
 
-    def _add(self, record: TransactionRecord, reported: bool) -> None:
-        self.found.append(InferredRecord(record, reported))
+    def _add(self, record: TransactionRecord, reported: bool, *, timed: bool = False) -> None:
+        self.found.append(InferredRecord(record, reported, timed))
         self.last = record
 
     def _is_reported(self) -> bool:
@@ -207,7 +207,25 @@ class _Inference:
                 ),
                 reported,
             )
-        self._add(self.last._replace(state=complete, updated_ms=at_ms), reported)
+        completed_ms = self._completed_ms(epoch)
+        ended = self.last._replace(state=complete, updated_ms=completed_ms or at_ms)
+        self._add(ended, reported, timed=completed_ms is not None)
+
+    def _completed_ms(self, epoch: int) -> int | None:
+        """Return the instant of the last marker of the open transaction, None where one was not read."""
+        partitions = [
+            TopicPartition(topic, number)
+            for topic, numbers in self.last.partitions or ()
+            for number in numbers
+        ]
+        instants = [instant for where in partitions for instant in self._ended_ms(where, epoch)]
+        return max(instants) if instants and len(instants) == len(partitions) else None
+
+    def _ended_ms(self, where: TopicPartition, epoch: int) -> Sequence[int]:
+        """Return the instant of the open transaction's marker in a partition, none where it was not read."""
+        begun_ms = self.last.started_ms or 0
+        own = self.markers.get(where, ())
+        return [each.at_ms for each in own if each.producer_epoch == epoch and each.at_ms >= begun_ms][:1]
 
     def _arrive(self, newest: EndMarker | None) -> None:
         """Add what `now` reports beyond the end of the transaction that was open."""
