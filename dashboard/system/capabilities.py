@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from dashboard.models import Collector
 from dashboard.runtime.collector_names import CAPABILITIES as NAME
@@ -12,7 +13,7 @@ from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.decode.typed import fields_of, read_json
 from fenceline.kafka.capabilities import CapabilityCheck, CapabilityState
 
-__all__ = ["NAME", "ClusterCapabilities", "cluster_capabilities", "save_capabilities"]
+__all__ = ["NAME", "ClusterCapabilities", "capabilities_in", "cluster_capabilities", "save_capabilities"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +45,12 @@ class ClusterCapabilities:
 
 def cluster_capabilities(cluster: str) -> ClusterCapabilities:
     """Return what the last look over a cluster found."""
-    detail = (
-        Collector.objects.filter(cluster__name=cluster, name=NAME).values_list("detail", flat=True).first()
-    )
+    details = Collector.objects.filter(cluster__name=cluster, name=NAME).values_list("detail", flat=True)
+    return capabilities_in(cluster, details.first() or {})
+
+
+def capabilities_in(cluster: str, detail: Mapping[str, Any]) -> ClusterCapabilities:
+    """Return what the detail of a cluster's collector holds."""
     if not detail:
         return ClusterCapabilities(cluster)
     checks = [read_json(CapabilityCheck, check) for check in detail.get("checks", ())]

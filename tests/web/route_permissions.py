@@ -216,6 +216,7 @@ ROUTE_PERMISSIONS = (
     RoutePermission("GET", "/api/v1/clusters", API_READ),
     RoutePermission("GET", "/api/v1/clusters/prod", API_READ),
     RoutePermission("GET", "/api/v1/clusters/prod/safe_to_stop", API_READ),
+    RoutePermission("GET", "/api/v1/clusters/prod/capabilities", API_READ),
     RoutePermission("GET", "/api/v1/clusters/prod/series", API_READ),
     RoutePermission("GET", "/api/v1/clusters/prod/series/groups", API_READ),
     RoutePermission("GET", "/api/v1/groups/prod/billing/series", API_READ),

@@ -96,7 +96,7 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
         "config_path": settings.FENCELINE.path,
         "limits": setting_labels(settings.FENCELINE.limits.as_mapping()),
         "retention": setting_labels(settings.FENCELINE.retention.as_mapping()),
-        "capabilities": [capabilities.cluster_capabilities(name) for name in names],
+        "capabilities": _capabilities(names, frame.freshness.collectors),
         "checks": list(_checks(names, frame.freshness.collectors, now_ms(request))),
         "roots": list(_roots(names, frame.freshness.collectors)),
         "topics": _topics(visibility.topic_positions(frame.cluster)),
@@ -106,6 +106,13 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
         "may_manage": not access.missing_role(action_buttons.request_actor(request), access.USERS),
         "may_audit": not access.missing_role(action_buttons.request_actor(request), access.AUDIT),
     }
+
+
+def _capabilities(
+    names: Sequence[str], collectors: Sequence[Collector]
+) -> Sequence[capabilities.ClusterCapabilities]:
+    details = {row.cluster.name: row.detail for row in collectors if row.name == capabilities.NAME}
+    return [capabilities.capabilities_in(name, details.get(name, {})) for name in names]
 
 
 def _roots(names: Sequence[str], collectors: Sequence[Collector]) -> Iterator[CheckpointRootView]:
