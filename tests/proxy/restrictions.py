@@ -1,0 +1,206 @@
+"""What a proxy takes away, and what it does to a broker's answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fenceline.kafka.coordinator import partition_for
+from sandbox.ports import HOST
+from transaction_admin.api import CONSUMER_OFFSETS, TRANSACTION_STATE
+
+FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, FIND_COORDINATOR, LIST_GROUPS = 1, 2, 3, 9, 10, 16
+API_VERSIONS, DESCRIBE_CLUSTER, DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = (
+    18,
+    60,
+    61,
+    65,
+    66,
+)
+_DESCRIBE_TOPIC_PARTITIONS = 75
+UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, LOADING, COORDINATOR_NOT_AVAILABLE = 3, 5, 14, 15
+TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED, ID_DENIED = 29, 30, 31, 53
+#: The brokers that one real broker is shown as: each has its share of leaders and coordinators.
+NODES = (1, 2)
+#: From here on topics go by ids, which these answers could not be matched by.
+_LAST_BY_NAME = {FETCH: 12, OFFSET_FETCH: 9}
+
+
+@dataclass(frozen=True, slots=True)
+class Restrictions:
+    """What clients of the proxy do not see; nothing by default."""
+
+    #: Topics that brokers say they do not have.
+    absent: frozenset[str] = frozenset()
+    #: Topics without DESCRIBE, and with it but without READ.
+    undescribed: frozenset[str] = frozenset()
+    unread: frozenset[str] = frozenset()
+    leaderless: frozenset[tuple[str, int]] = frozenset()
+    #: Request keys that are answered with an error code, and those that brokers do not know.
+    refused: Mapping[int, int] = field(default_factory=dict)
+    unknown: frozenset[int] = frozenset()
+    #: Whether no right on a transactional id is left: lists then leave ids out without an error.
+    ids_denied: bool = False
+    #: Nodes that coordinate nothing for now.
+    coordinators_away: frozenset[int] = frozenset()
+
+    def topic_error(self, topic: str) -> int:
+        """Return what metadata says of a topic; 0 where it is described."""
+        if topic in self.absent:
+            return UNKNOWN_TOPIC
+        return TOPIC_DENIED if topic in self.undescribed else 0
+
+
+def node_of(partition: int) -> int:
+    """Return the node that is shown as a partition's leader."""
+    return NODES[partition % len(NODES)]
+
+
+@dataclass(slots=True)
+class Rewriter:
+    """Changes decoded answers as restrictions demand; `ports` are the proxy's by node."""
+
+    ports: Mapping[int, int]
+    restrictions: Restrictions = field(default_factory=Restrictions)
+    #: How many partitions topics have by the last metadata; Kafka's default until then.
+    counts: dict[str, int] = field(default_factory=lambda: {TRANSACTION_STATE: 50, CONSUMER_OFFSETS: 50})
+
+    def rewrite(self, key: int, request: Any, answer: Any, node: int) -> None:
+        """Change one answer in place; `request` is what it answers, `node` where it was asked."""
+        rewriters[key](self, request, answer, node)
+
+    def _metadata(self, request: Any, answer: Any, _: int) -> None:
+        answer.brokers = self._brokers(answer.brokers[0], "node_id")
+        answer.controller_id = NODES[0]
+        self.counts.update((topic.name, len(topic.partitions)) for topic in answer.topics if topic.partitions)
+        if request.topics is None:
+            answer.topics = [t for t in answer.topics if not self.restrictions.topic_error(t.name)]
+        for topic in answer.topics:
+            topic.error_code = self.restrictions.topic_error(topic.name) or topic.error_code
+            topic.partitions = [] if topic.error_code else topic.partitions
+            for partition in topic.partitions:
+                self._lead(topic.name, partition)
+
+    def _lead(self, topic: str, partition: Any) -> None:
+        node = node_of(partition.partition_index)
+        partition.leader_id, partition.replica_nodes, partition.isr_nodes = node, [node], [node]
+        if (topic, partition.partition_index) in self.restrictions.leaderless:
+            partition.leader_id, partition.error_code, partition.isr_nodes = -1, LEADER_NOT_AVAILABLE, []
+
+    def _describe_cluster(self, _: Any, answer: Any, __: int) -> None:
+        answer.brokers = self._brokers(answer.brokers[0], "broker_id")
+        answer.controller_id = NODES[0]
+
+    def _brokers(self, real: Any, number: str) -> list[Any]:
+        return [
+            type(real)(**{number: node, "host": HOST, "port": port, "rack": real.rack})
+            for node, port in self.ports.items()
+        ]
+
+    def _find_coordinator(self, request: Any, answer: Any, _: int) -> None:
+        if answer.coordinators is None:
+            answer.node_id, answer.host, answer.port = NODES[0], HOST, self.ports[NODES[0]]
+        for row in answer.coordinators or ():
+            node = self._coordinator(row.key, is_group=request.key_type == 0)
+            row.node_id, row.host, row.port = node, HOST, self.ports[node]
+            denied = ID_DENIED if self.restrictions.ids_denied and request.key_type == 1 else 0
+            away = COORDINATOR_NOT_AVAILABLE if node in self.restrictions.coordinators_away else 0
+            row.error_code = denied or away
+
+    def _coordinator(self, key: str, *, is_group: bool) -> int:
+        count = self.counts[CONSUMER_OFFSETS if is_group else TRANSACTION_STATE]
+        return node_of(partition_for(key.encode(), count))
+
+    def _list_transactions(self, _: Any, answer: Any, node: int) -> None:
+        answer.error_code = self._list_error(LIST_TRANSACTIONS, node)
+        hidden = answer.error_code or self.restrictions.ids_denied
+        answer.transaction_states = [
+            row
+            for row in answer.transaction_states
+            if not hidden and self._coordinator(row.transactional_id, is_group=False) == node
+        ]
+
+    def _list_groups(self, _: Any, answer: Any, node: int) -> None:
+        answer.error_code = self._list_error(LIST_GROUPS, node)
+        answer.groups = [
+            group
+            for group in answer.groups
+            if not answer.error_code and self._coordinator(group.group_id, is_group=True) == node
+        ]
+
+    def _list_error(self, key: int, node: int) -> int:
+        away = LOADING if node in self.restrictions.coordinators_away else 0
+        return self.restrictions.refused.get(key, 0) or away
+
+    def _describe_transactions(self, _: Any, answer: Any, node: int) -> None:
+        denied = ID_DENIED if self.restrictions.ids_denied else 0
+        for row in answer.transaction_states:
+            row.error_code = denied or self._list_error(DESCRIBE_TRANSACTIONS, node) or row.error_code
+
+    def _offset_fetch(self, _: Any, answer: Any, node: int) -> None:
+        for group in answer.groups or ():
+            group.error_code = self._list_error(OFFSET_FETCH, node) or group.error_code
+            group.topics = [] if group.error_code else group.topics
+
+    def _partitions(self, key: int, topics: Any, name: str, refuse: Callable[[Any, int], None]) -> None:
+        for topic in topics:
+            for partition in topic.partitions:
+                code = self._partition_error(key, getattr(topic, name), partition.partition_index)
+                if code:
+                    refuse(partition, code)
+
+    def _partition_error(self, key: int, topic: str, partition: int) -> int:
+        denied = topic in self.restrictions.undescribed or (
+            topic in self.restrictions.unread and key in (FETCH, DESCRIBE_PRODUCERS)
+        )
+        leaderless = LEADER_NOT_AVAILABLE if (topic, partition) in self.restrictions.leaderless else 0
+        absent = UNKNOWN_TOPIC if topic in self.restrictions.absent else 0
+        return (
+            absent or (TOPIC_DENIED if denied else 0) or leaderless or self.restrictions.refused.get(key, 0)
+        )
+
+    def _fetch(self, _: Any, answer: Any, __: int) -> None:
+        self._partitions(FETCH, answer.responses, "topic", _without_records)
+
+    def _list_offsets(self, _: Any, answer: Any, __: int) -> None:
+        self._partitions(LIST_OFFSETS, answer.topics, "name", _without_offset)
+
+    def _describe_producers(self, _: Any, answer: Any, __: int) -> None:
+        self._partitions(DESCRIBE_PRODUCERS, answer.topics, "name", _without_producers)
+
+    def _api_versions(self, _: Any, answer: Any, __: int) -> None:
+        left_out = {*self.restrictions.unknown, _DESCRIBE_TOPIC_PARTITIONS}
+        answer.api_keys = [row for row in answer.api_keys if row.api_key not in left_out]
+        for row in answer.api_keys:
+            if row.api_key in _LAST_BY_NAME:
+                row.max_version = min(row.max_version, _LAST_BY_NAME[row.api_key])
+
+
+def _without_records(partition: Any, code: int) -> None:
+    partition.error_code, partition.high_watermark, partition.last_stable_offset = code, -1, -1
+    partition.aborted_transactions, partition.records = [], b""
+
+
+def _without_offset(partition: Any, code: int) -> None:
+    partition.error_code, partition.offset, partition.timestamp = code, -1, -1
+
+
+def _without_producers(partition: Any, code: int) -> None:
+    partition.error_code, partition.active_producers = code, []
+
+
+#: By request key; other answers pass as they are.
+rewriters: Mapping[int, Callable[[Rewriter, Any, Any, int], None]] = {
+    FETCH: Rewriter._fetch,
+    LIST_OFFSETS: Rewriter._list_offsets,
+    METADATA: Rewriter._metadata,
+    OFFSET_FETCH: Rewriter._offset_fetch,
+    FIND_COORDINATOR: Rewriter._find_coordinator,
+    LIST_GROUPS: Rewriter._list_groups,
+    API_VERSIONS: Rewriter._api_versions,
+    DESCRIBE_CLUSTER: Rewriter._describe_cluster,
+    DESCRIBE_PRODUCERS: Rewriter._describe_producers,
+    DESCRIBE_TRANSACTIONS: Rewriter._describe_transactions,
+    LIST_TRANSACTIONS: Rewriter._list_transactions,
+}
