@@ -37,8 +37,8 @@ class _ConsumerOffsets:
     def forget_topic(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
         commit_store.forget_topic(lease, reason, topic_id=topic_id, now_ms=loop.now_ms())
 
-    def absence_reason(self, lease: leases.Lease) -> str:
-        return commit_store.absence_reason(lease.cluster_id)
+    def absence_reason(self, lease: leases.Lease) -> str | None:
+        return commit_store.absence_reason(lease.cluster_id, loop.now_ms())
 
 
 def _held_back(lease: leases.Lease, tail: Tail | None, now_ms: int) -> dict[int, int]:

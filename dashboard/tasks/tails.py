@@ -26,8 +26,8 @@ class _TransactionState:
     def forget_topic(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
         store.forget_topic(lease, reason, topic_id=topic_id, now_ms=loop.now_ms())
 
-    def absence_reason(self, lease: leases.Lease) -> str:
-        return reconcile_store.absence_reason(lease.cluster_id)
+    def absence_reason(self, lease: leases.Lease) -> str | None:
+        return reconcile_store.absence_reason(lease.cluster_id, loop.now_ms())
 
 
 tailed = Tailed("collectors.tail", collector_names.TAIL, "tail", _TransactionState())

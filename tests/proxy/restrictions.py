@@ -8,7 +8,6 @@ from typing import Any
 
 from fenceline.kafka.coordinator import partition_for
 from sandbox.ports import HOST
-from transaction_admin.api import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, FIND_COORDINATOR, LIST_GROUPS = 1, 2, 3, 9, 10, 16
 API_VERSIONS, DESCRIBE_CLUSTER, DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = (
@@ -23,6 +22,8 @@ UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, LOADING, COORDINATOR_NOT_AVAILABLE = 3, 5, 
 TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED, ID_DENIED = 29, 30, 31, 53
 #: The brokers that one real broker is shown as: each has its share of leaders and coordinators.
 NODES = (1, 2)
+#: Of both internal topics, as the sandbox's brokers make them.
+LOG_PARTITIONS = 10
 #: From here on topics go by ids, which these answers could not be matched by.
 _LAST_BY_NAME = {FETCH: 12, OFFSET_FETCH: 9}
 
@@ -42,6 +43,8 @@ class Restrictions:
     unknown: frozenset[int] = frozenset()
     #: Whether no right on a transactional id is left: lists then leave ids out without an error.
     ids_denied: bool = False
+    #: The same for groups.
+    groups_denied: bool = False
     #: Nodes that coordinate nothing for now.
     coordinators_away: frozenset[int] = frozenset()
 
@@ -57,14 +60,17 @@ def node_of(partition: int) -> int:
     return NODES[partition % len(NODES)]
 
 
+def coordinator_of(name: str) -> int:
+    """Return the node that is shown as the coordinator of a transactional id or a group."""
+    return node_of(partition_for(name.encode(), LOG_PARTITIONS))
+
+
 @dataclass(slots=True)
 class Rewriter:
     """Changes decoded answers as restrictions demand; `ports` are the proxy's by node."""
 
     ports: Mapping[int, int]
     restrictions: Restrictions = field(default_factory=Restrictions)
-    #: How many partitions topics have by the last metadata; Kafka's default until then.
-    counts: dict[str, int] = field(default_factory=lambda: {TRANSACTION_STATE: 50, CONSUMER_OFFSETS: 50})
 
     def rewrite(self, key: int, request: Any, answer: Any, node: int) -> None:
         """Change one answer in place; `request` is what it answers, `node` where it was asked."""
@@ -73,7 +79,6 @@ class Rewriter:
     def _metadata(self, request: Any, answer: Any, _: int) -> None:
         answer.brokers = self._brokers(answer.brokers[0], "node_id")
         answer.controller_id = NODES[0]
-        self.counts.update((topic.name, len(topic.partitions)) for topic in answer.topics if topic.partitions)
         if request.topics is None:
             answer.topics = [t for t in answer.topics if not self.restrictions.topic_error(t.name)]
         for topic in answer.topics:
@@ -102,15 +107,16 @@ class Rewriter:
         if answer.coordinators is None:
             answer.node_id, answer.host, answer.port = NODES[0], HOST, self.ports[NODES[0]]
         for row in answer.coordinators or ():
-            node = self._coordinator(row.key, is_group=request.key_type == 0)
+            node = coordinator_of(row.key)
             row.node_id, row.host, row.port = node, HOST, self.ports[node]
-            denied = ID_DENIED if self.restrictions.ids_denied and request.key_type == 1 else 0
+            denied = self._denied(is_group=request.key_type == 0)
             away = COORDINATOR_NOT_AVAILABLE if node in self.restrictions.coordinators_away else 0
             row.error_code = denied or away
 
-    def _coordinator(self, key: str, *, is_group: bool) -> int:
-        count = self.counts[CONSUMER_OFFSETS if is_group else TRANSACTION_STATE]
-        return node_of(partition_for(key.encode(), count))
+    def _denied(self, *, is_group: bool) -> int:
+        if is_group:
+            return GROUP_DENIED if self.restrictions.groups_denied else 0
+        return ID_DENIED if self.restrictions.ids_denied else 0
 
     def _list_transactions(self, _: Any, answer: Any, node: int) -> None:
         answer.error_code = self._list_error(LIST_TRANSACTIONS, node)
@@ -118,15 +124,14 @@ class Rewriter:
         answer.transaction_states = [
             row
             for row in answer.transaction_states
-            if not hidden and self._coordinator(row.transactional_id, is_group=False) == node
+            if not hidden and coordinator_of(row.transactional_id) == node
         ]
 
     def _list_groups(self, _: Any, answer: Any, node: int) -> None:
         answer.error_code = self._list_error(LIST_GROUPS, node)
+        hidden = answer.error_code or self.restrictions.groups_denied
         answer.groups = [
-            group
-            for group in answer.groups
-            if not answer.error_code and self._coordinator(group.group_id, is_group=True) == node
+            group for group in answer.groups if not hidden and coordinator_of(group.group_id) == node
         ]
 
     def _list_error(self, key: int, node: int) -> int:
@@ -134,13 +139,14 @@ class Rewriter:
         return self.restrictions.refused.get(key, 0) or away
 
     def _describe_transactions(self, _: Any, answer: Any, node: int) -> None:
-        denied = ID_DENIED if self.restrictions.ids_denied else 0
         for row in answer.transaction_states:
+            denied = self._denied(is_group=False)
             row.error_code = denied or self._list_error(DESCRIBE_TRANSACTIONS, node) or row.error_code
 
     def _offset_fetch(self, _: Any, answer: Any, node: int) -> None:
         for group in answer.groups or ():
-            group.error_code = self._list_error(OFFSET_FETCH, node) or group.error_code
+            denied = self._denied(is_group=True)
+            group.error_code = denied or self._list_error(OFFSET_FETCH, node) or group.error_code
             group.topics = [] if group.error_code else group.topics
 
     def _partitions(self, key: int, topics: Any, name: str, refuse: Callable[[Any, int], None]) -> None:

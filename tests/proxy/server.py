@@ -21,6 +21,7 @@ from kafka.protocol.api_header import RequestHeader, ResponseClassRegistry
 from sandbox.ports import HOST, free_port
 from tests.proxy.restrictions import FIND_COORDINATOR, METADATA, NODES, Restrictions, Rewriter, rewriters
 
+#: Their answers are only decoded once they are imported.
 __all__ = ["KafkaProxy", "admin", "consumer"]
 
 #: Requests whose answer depends on what was asked.
@@ -66,7 +67,7 @@ class KafkaProxy:
         assert self._failures == []
 
     def restrict(self, restrictions: Restrictions) -> None:
-        """Take these things away from now on; where a request becomes unknown or known, clients sign in anew."""
+        """Take these things away; where a request becomes unknown, or known again, clients connect anew."""
         renews = restrictions.unknown != self._rewriter.restrictions.unknown
         self._rewriter.restrictions = restrictions
         if renews:

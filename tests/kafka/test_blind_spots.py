@@ -1,0 +1,140 @@
+"""Proves that nothing hidden is ever called quiet: known transactions behind random combinations of topics,
+rights, requests, leaders and coordinators that are taken away, as time goes on.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+
+import pytest
+
+from dashboard.runtime.collector_names import GROUPS, OFFSETS, PARTITIONS, RECONCILE, TAIL
+from fenceline.findings.visibility import Sense
+from sandbox.kafka import Broker
+from tests.kafka.blinded_cluster import BlindedCluster, Blindness, random_restrictions, without_waiting
+from tests.proxy.restrictions import Restrictions
+from tests.proxy.server import KafkaProxy
+from tests.seeds import SEED
+from tests.waiting import wait_for
+
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
+
+#: Combinations that follow each other on one cluster, and the lives of a cluster: cold, or seen once.
+_STEPS = 5
+_GATE, _MATRIX = range(2), range(2, 40)
+
+
+@pytest.fixture
+def blinded(kafka_42: Broker, monkeypatch: pytest.MonkeyPatch) -> Iterator[BlindedCluster]:
+    with without_waiting(monkeypatch), KafkaProxy(kafka_42.port) as proxy:
+        made = BlindedCluster(kafka_42.bootstrap, proxy)
+        yield made
+        made.close()
+
+
+@pytest.mark.parametrize(
+    "life", [*_GATE, *(pytest.param(number, marks=pytest.mark.matrix) for number in _MATRIX)]
+)
+def test_what_cannot_be_seen_is_unknown_and_never_quiet(blinded: BlindedCluster, life: int) -> None:
+    dice = random.Random(f"{SEED}-{life}")
+    if life % 2:
+        see_all(blinded)
+    for step in range(_STEPS):
+        restrictions = random_restrictions(dice, blinded.topic)
+        print(f"life {life} step {step}: {restrictions}")
+        take_away(blinded, restrictions, dice)
+    blinded.restrict(Restrictions())
+    see_all(blinded)
+
+
+def take_away(blinded: BlindedCluster, restrictions: Restrictions, dice: random.Random) -> None:
+    """Take things away, let time pass, and hold what the product reports against what can be seen."""
+    blinded.restrict(restrictions)
+    if dice.random() < 0.4:
+        print("restarted")
+        blinded.restart()
+    if dice.random() < 0.5:
+        blinded.live(dice)
+    print("open:", blinded.opened)
+    blind = Blindness(restrictions)
+    blinded.poll()
+    # A refused fetch is known in a moment.
+    wait_for(lambda: reports_blindness(blinded, blind), "each blind tail has a gap, and no other", 10)
+    assert_nothing_is_called_quiet(blinded, blind)
+
+
+def see_all(blinded: BlindedCluster) -> None:
+    """With nothing taken away everything is seen and right again."""
+    wanted = {("open_too_long", f"transaction:{name}") for name in blinded.opened}
+    wanted |= {("lso_pinned", f"partition:{blinded.topic}-{number}") for number in blinded.opened.values()}
+    wanted |= {("group_stalled", f"group:{blinded.group}")}
+
+    def is_seen() -> object:
+        blinded.poll()
+        found = blinded.findings(closed=False)
+        return (set(found), [row.rule for row in found.values() if not row.complete])
+
+    wait_for(is_seen, f"exactly {wanted} is found", 30, until=lambda found: found == (wanted, []))
+    assert blinded.open_rows() == set(blinded.opened)
+    for source in (TAIL, OFFSETS, PARTITIONS, GROUPS, RECONCILE):
+        assert not blinded.gaps(source)
+    blinded.was_read = True
+
+
+def reports_blindness(blinded: BlindedCluster, blind: Blindness) -> bool:
+    """Poll again; return whether the tails report that they cannot read, those that cannot and no other."""
+    blinded.poll()
+    expected = {source for source, is_blind in ((TAIL, blind.log), (OFFSETS, blind.offsets_log)) if is_blind}
+    reported = {source for source in (TAIL, OFFSETS) if "cluster" in blinded.gaps(source)}
+    return reported == expected
+
+
+def assert_nothing_is_called_quiet(blinded: BlindedCluster, blind: Blindness) -> None:
+    """Hold what the product says against what can be seen at all."""
+    lists = blinded.collector(RECONCILE)
+    if blind.lists and not blind.restrictions.ids_denied:
+        assert lists.error or lists.detail["unseen"]
+    assert lists.detail.get("corrected", 0) == 0
+    assert not blinded.hanging()
+    assert_transactions_are_unknown(blinded, blind)
+    assert_partitions_are_unknown(blinded, blind)
+    group = f"group:{blinded.group}"
+    is_known = blinded.knew_group or not blind.restrictions.groups_denied
+    assert not (blind.group(blinded.group) and is_known and blinded.covers(Sense.GROUPS, group))
+    blinded.knew_group = blinded.knew_group or not blind.group(blinded.group)
+    assert_no_finding_ended_early(blinded)
+
+
+def assert_transactions_are_unknown(blinded: BlindedCluster, blind: Blindness) -> None:
+    if not blind.log:
+        blinded.was_read = True
+    found = blinded.findings(closed=False)
+    for name in blinded.opened:
+        is_seen = blinded.covers(Sense.TRANSACTIONS, f"transaction:{name}")
+        is_found = name in blinded.open_rows() and ("open_too_long", f"transaction:{name}") in found
+        assert not is_seen or is_found, f"{name} is called quiet"
+        is_hinted = blind.is_hinted(blinded.topic, blinded.opened.values()) or blinded.was_read
+        is_blind = blind.log and (blind.lists or blinded.was_read) and is_hinted
+        assert not (is_blind and is_seen), f"{name} is not unknown"
+    assert not (blind.log and blinded.covers(Sense.HISTORY))
+
+
+def assert_partitions_are_unknown(blinded: BlindedCluster, blind: Blindness) -> None:
+    for number in blinded.opened.values():
+        where = f"partition:{blinded.topic}-{number}"
+        if blind.partition(blinded.topic, number):
+            assert not blinded.covers(Sense.PARTITIONS, where), f"{where} is not unknown"
+            assert blinded.gaps(PARTITIONS), where
+        else:
+            found = blinded.findings(closed=False)
+            assert ("lso_pinned", where) in found or not blinded.covers(Sense.PARTITIONS, where)
+
+
+def assert_no_finding_ended_early(blinded: BlindedCluster) -> None:
+    """What is still open, and was found once, is not over."""
+    ended = blinded.findings(closed=True).keys() - blinded.findings(closed=False).keys()
+    still = {f"transaction:{name}" for name in blinded.opened}
+    still |= {f"partition:{blinded.topic}-{number}" for number in blinded.opened.values()}
+    still.add(f"group:{blinded.group}")
+    assert not [key for key in ended if key[1] in still], "a finding ended while its cause lasts"
