@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from unittest import mock
 
 import pytest
 from django.test import override_settings
+from django.utils import timezone
 
 from collectors.kafka import internal_topics
 from dashboard.config import ClusterConfig, Config
@@ -52,7 +53,7 @@ LIMITS = Limits(
     collector_behind_s=120,
 )  # fmt: skip
 _AT_ONCE_S = 0.01
-_SLICE_S = 1.0
+_SLICE_S = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,15 +82,11 @@ class Blindness:
     @property
     def lists(self) -> bool:
         """Whether the coordinators' lists are missing or leave something out."""
-        parts = self.restrictions.coordinators_away or any(
-            topic == TRANSACTION_STATE for topic, _ in self.restrictions.leaderless
+        is_shown = not self.restrictions.topic_error(TRANSACTION_STATE)
+        parts = self.restrictions.coordinators_away or (
+            is_shown and any(topic == TRANSACTION_STATE for topic, _ in self.restrictions.leaderless)
         )
         return self._request(LIST_TRANSACTIONS) or self.restrictions.ids_denied or bool(parts)
-
-    def is_hinted(self, topic: str, numbers: Iterable[int]) -> bool:
-        """Whether anything tells that there are transactions: all else may be silent."""
-        is_silent = self.restrictions.ids_denied and TRANSACTION_STATE in self.restrictions.absent
-        return not is_silent or any((topic, n) not in self.restrictions.leaderless for n in numbers)
 
     def partition(self, topic: str, number: int) -> bool:
         """Whether it cannot be seen what holds a partition's LSO back."""
@@ -142,8 +139,9 @@ class BlindedCluster:
         self._other = LibrdkafkaProducer(bootstrap, self.other, {"transaction.timeout.ms": "900000"})
         self._other.init()
         commit_offsets(bootstrap, self.group, self.topic, p0=0)
-        #: Ids with an open transaction, by the partition that each has written to.
+        #: Ids with an open transaction, by the partition that each has written to; and since when.
         self.opened = {self.held: 0}
+        self._began = timezone.now()
         self.config = ClusterConfig(self.name, {"bootstrap.servers": proxy.bootstrap})
         collector_store.sync_clusters([self.name])
         self._works = [
@@ -186,6 +184,7 @@ class BlindedCluster:
             (self._other.commit if dice.random() < 0.5 else self._other.abort)()
             del self.opened[self.other]
         else:
+            self._began = timezone.now()
             self._other.begin()
             self._other.send(self.topic, 1)
             self._other.flush()
@@ -263,11 +262,19 @@ class BlindedCluster:
         rows = GapRecord.objects.filter(cluster__name=self.name, source=source, until_ms=None)
         return set(rows.values_list("scope", flat=True))
 
-    def findings(self, *, closed: bool) -> Mapping[tuple[str, str], FindingRecord]:
-        """Return our findings by rule and subject."""
+    def findings(self) -> Mapping[tuple[str, str], FindingRecord]:
+        """Return our open findings by rule and subject."""
         mine = (self.held, self.other, f"{self.topic}-0", f"{self.topic}-1")
-        rows = FindingRecord.objects.filter(cluster__name=self.name, closed_at__isnull=not closed)
+        rows = FindingRecord.objects.filter(cluster__name=self.name, closed_at=None)
         return {(row.rule, row.subject): row for row in rows if row.subject.partition(":")[2] in mine}
+
+    def closed_early(self) -> set[tuple[str, str]]:
+        """Return findings that were closed, and have no other, since the cause that still lasts began."""
+        still = {f"transaction:{name}" for name in self.opened} | {f"group:{self.group}"}
+        still |= {f"partition:{self.topic}-{number}" for number in self.opened.values()}
+        rows = FindingRecord.objects.filter(cluster__name=self.name, closed_at__gt=self._began)
+        closed = set(rows.filter(subject__in=still).values_list("rule", "subject"))
+        return closed - self.findings().keys()
 
     def open_rows(self) -> set[str]:
         """Return those of our ids whose rows are open."""
@@ -297,7 +304,7 @@ class BlindedCluster:
 def without_waiting(patch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let tails ask for ends at each poll, and give up soon."""
     patch.setattr(internal_topics, "_ASK_ENDS_EVERY_S", 0.0)
-    patch.setattr(internal_topics, "_TIMEOUT_S", 0.6)
+    patch.setattr(internal_topics, "_TIMEOUT_S", 1.5)
     patch.setattr(tail_loop, "RETRY_S", 0.0)
     patch.setattr(tails._TransactionState, "flush_s", 0.02)
     patch.setattr(offsets._ConsumerOffsets, "flush_s", 0.02)

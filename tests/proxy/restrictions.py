@@ -104,7 +104,8 @@ class Rewriter:
         ]
 
     def _find_coordinator(self, request: Any, answer: Any, _: int) -> None:
-        if answer.coordinators is None:
+        if not answer.coordinators:
+            # Up to version 3 there is one, outside any list.
             answer.node_id, answer.host, answer.port = NODES[0], HOST, self.ports[NODES[0]]
         for row in answer.coordinators or ():
             node = coordinator_of(row.key)
