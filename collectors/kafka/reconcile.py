@@ -201,8 +201,9 @@ def _lost(
 ) -> Iterator[tuple[str, str]]:
     """Yield open ids that no coordinator describes any more, and why."""
     for name, answer in answers.items():
-        proved = not isinstance(answer, NotDescribed) or answer.obstacle is Obstacle.UNKNOWN
-        if not proved and is_open(rows.get(name)):
+        if not isinstance(answer, NotDescribed) or answer.obstacle is Obstacle.UNKNOWN:
+            continue
+        if is_open(rows.get(name)):
             yield name, answer.text
 
 

@@ -9,12 +9,13 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
+from fenceline import facts
+from fenceline.kafka.reconcile import Described
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.kafka.producers import open_in
 from tests.proxy.restrictions import LIST_TRANSACTIONS, Restrictions, node_of
 from tests.proxy.server import KafkaProxy
-from transaction_admin import api
 from transaction_admin.api import TRANSACTION_STATE, Unseen
 from transaction_admin.kafka_python import KafkaPythonAdmin
 from transaction_admin.kafka_reads import KafkaPythonReads
@@ -32,10 +33,9 @@ def test_both_libraries_see_through_it_what_is_there(kafka_42: Broker, proxy: Ka
     topic = f"through-{random.getrandbits(40):x}"
     create_topics(proxy.bootstrap, topic)
     producer = open_in(proxy.bootstrap, topic, topic, 0, 1)
-    reads, admin = (
-        make({"bootstrap.servers": proxy.bootstrap}) for make in (KafkaPythonReads, KafkaPythonAdmin)
-    )
-    places = [api.TopicPartition(topic, number) for number in range(3)]
+    properties = {"bootstrap.servers": proxy.bootstrap}
+    reads, admin = KafkaPythonReads(properties), KafkaPythonAdmin(properties)
+    places = [facts.TopicPartition(topic, number) for number in range(3)]
     topology = reads.describe_topology([topic])
     assert [topology.partitions[where].leader for where in places] == [1, 2, 1]
     assert set(topology.brokers.values()) == set(proxy.bootstrap.split(","))
@@ -46,7 +46,9 @@ def test_both_libraries_see_through_it_what_is_there(kafka_42: Broker, proxy: Ka
     listing = admin.list_transactions()
     assert topic in listing.entries
     assert listing.unseen == ()
-    assert admin.describe_transactions([topic])[topic].state == "Ongoing"
+    described = admin.describe_transactions([topic])[topic]
+    assert isinstance(described, Described)
+    assert described.state == "Ongoing"
     producer.commit()
     assert _read(proxy.bootstrap, topic) == b"x"
     reads.close()
@@ -57,10 +59,9 @@ def _read(bootstrap: str, topic: str) -> bytes | None:
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": topic, "auto.offset.reset": "earliest"})
     consumer.assign([TopicPartition(topic, 1, 0)])
     (message,) = consumer.consume(1, 20)
-    consumer.commit(message, asynchronous=False)
+    consumer.commit(message=message, asynchronous=False)
     consumer.close()
-    value = message.value()
-    return value
+    return message.value()
 
 
 def test_what_is_taken_away_is_not_seen(kafka_42: Broker, proxy: KafkaProxy) -> None:
