@@ -17,9 +17,9 @@ from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import GROUPS
 from dashboard.runtime.collector_names import OFFSETS as NAME
 from dashboard.runtime.leases import Lease, collector_row
-from dashboard.runtime.missing_topics import absence_doubt
 from dashboard.runtime.sql import Row as Values
 from dashboard.runtime.sql import overwrite_changes, upsert_statement
+from dashboard.runtime.stale_collectors import absence_doubt
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.decode import text
 from fenceline.facts import TailBatch

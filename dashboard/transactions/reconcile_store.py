@@ -18,7 +18,7 @@ from django.db.models import F, Q, QuerySet
 from dashboard.models import Collector, PartitionRecord, Position, Recent, Transaction
 from dashboard.runtime import collector_store, sql
 from dashboard.runtime.leases import Lease, collector_row
-from dashboard.runtime.missing_topics import absence_doubt
+from dashboard.runtime.stale_collectors import absence_doubt
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.transactions import sql as transaction_sql
 from fenceline.decode import text

@@ -142,7 +142,9 @@ class BlindedCluster:
         #: Ids with an open transaction, by the partition that each has written to; and since when.
         self.opened = {self.held: 0}
         self._began = timezone.now()
-        self.config = ClusterConfig(self.name, {"bootstrap.servers": proxy.bootstrap})
+        # Requests wait behind a fetch that waits for records.
+        at_once = {"fetch.wait.max.ms": "50", "fetch.error.backoff.ms": "50"}
+        self.config = ClusterConfig(self.name, {"bootstrap.servers": proxy.bootstrap, **at_once})
         collector_store.sync_clusters([self.name])
         self._works = [
             (self._lease(tails.tail_name(0)), self._tail(tails.read_until)),

@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
 #: Combinations that follow each other on one cluster, and the lives of a cluster: cold, or seen once.
 _STEPS = 5
-_GATE, _MATRIX = range(2), range(2, 40)
+_GATE, _MATRIX = range(3), range(3, 40)
 
 
 @pytest.fixture

@@ -45,6 +45,7 @@ class KafkaProxy:
         self._rewriter = Rewriter(self._ports)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._servers: list[asyncio.Server] = []
         self._open: set[asyncio.Task[None]] = set()
         self._failures: list[Exception] = []
 
@@ -60,7 +61,7 @@ class KafkaProxy:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._run(self._drop_connections())
+        self._run(self._close())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -81,12 +82,19 @@ class KafkaProxy:
             task = asyncio.current_task()
             assert task is not None
             self._open.add(task)
-            with suppress(OSError, asyncio.CancelledError):
-                await self._relay(node, reader, writer)
-            self._open.discard(task)
-            writer.close()
+            try:
+                with suppress(OSError, asyncio.CancelledError):
+                    await self._relay(node, reader, writer)
+            finally:
+                self._open.discard(task)
+                writer.close()
 
-        await asyncio.start_server(serve, HOST, self._ports[node])
+        self._servers.append(await asyncio.start_server(serve, HOST, self._ports[node]))
+
+    async def _close(self) -> None:
+        for server in self._servers:
+            server.close()
+        await self._drop_connections()
 
     async def _drop_connections(self) -> None:
         for task in list(self._open):
