@@ -88,6 +88,11 @@ class Blindness:
         )
         return self._request(LIST_TRANSACTIONS) or self.restrictions.ids_denied or bool(parts)
 
+    @property
+    def is_silent_on_groups(self) -> bool:
+        """Whether nothing tells that there are groups."""
+        return self.restrictions.groups_denied and CONSUMER_OFFSETS in self.restrictions.absent
+
     def partition(self, topic: str, number: int) -> bool:
         """Whether it cannot be seen what holds a partition's LSO back."""
         return (topic, number) in self.restrictions.leaderless or self._request(DESCRIBE_PRODUCERS)
