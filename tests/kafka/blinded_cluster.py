@@ -34,7 +34,7 @@ from fenceline.limits import Limits
 from tests.brokers import create_topics
 from tests.kafka.group_commits import commit_offsets
 from tests.kafka.producers import LibrdkafkaProducer, open_in
-from tests.proxy.restrictions import (
+from tests.kafka.proxy.restrictions import (
     DESCRIBE_PRODUCERS,
     DESCRIBE_TRANSACTIONS,
     LIST_TRANSACTIONS,
@@ -43,7 +43,7 @@ from tests.proxy.restrictions import (
     Restrictions,
     coordinator_of,
 )
-from tests.proxy.server import KafkaProxy
+from tests.kafka.proxy.server import KafkaProxy
 from transaction_admin.api import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 #: Everything is old enough for its rule at once, and polled whenever the test polls.

@@ -13,8 +13,8 @@ from dashboard.runtime.collector_names import GROUPS, OFFSETS, PARTITIONS, RECON
 from fenceline.findings.visibility import Sense
 from sandbox.kafka import Broker
 from tests.kafka.blinded_cluster import BlindedCluster, Blindness, random_restrictions, without_waiting
-from tests.proxy.restrictions import Restrictions
-from tests.proxy.server import KafkaProxy
+from tests.kafka.proxy.restrictions import Restrictions
+from tests.kafka.proxy.server import KafkaProxy
 from tests.seeds import SEED
 from tests.waiting import wait_for
 

@@ -15,8 +15,8 @@ from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.kafka.group_commits import commit_offsets
 from tests.kafka.producers import open_in
-from tests.proxy.restrictions import CLUSTER_DENIED, LIST_TRANSACTIONS, Restrictions
-from tests.proxy.server import KafkaProxy
+from tests.kafka.proxy.restrictions import CLUSTER_DENIED, LIST_TRANSACTIONS, Restrictions
+from tests.kafka.proxy.server import KafkaProxy
 from tests.waiting import wait_for
 from transaction_admin.api import Unseen
 from transaction_admin.kafka_python import KafkaPythonAdmin

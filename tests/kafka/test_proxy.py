@@ -14,8 +14,8 @@ from fenceline.kafka.reconcile import Described
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.kafka.producers import open_in
-from tests.proxy.restrictions import LIST_TRANSACTIONS, Restrictions, node_of
-from tests.proxy.server import KafkaProxy
+from tests.kafka.proxy.restrictions import LIST_TRANSACTIONS, Restrictions, node_of
+from tests.kafka.proxy.server import KafkaProxy
 from transaction_admin.api import TRANSACTION_STATE, Unseen
 from transaction_admin.kafka_python import KafkaPythonAdmin
 from transaction_admin.kafka_reads import KafkaPythonReads

@@ -19,7 +19,14 @@ from kafka.protocol import admin, consumer, metadata
 from kafka.protocol.api_header import RequestHeader, ResponseClassRegistry
 
 from sandbox.ports import HOST, free_port
-from tests.proxy.restrictions import FIND_COORDINATOR, METADATA, NODES, Restrictions, Rewriter, rewriters
+from tests.kafka.proxy.restrictions import (
+    FIND_COORDINATOR,
+    METADATA,
+    NODES,
+    Restrictions,
+    Rewriter,
+    rewriters,
+)
 
 #: Their answers are only decoded once they are imported.
 __all__ = ["KafkaProxy", "admin", "consumer"]
