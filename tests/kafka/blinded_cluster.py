@@ -95,7 +95,8 @@ class Blindness:
 
     def partition(self, topic: str, number: int) -> bool:
         """Whether it cannot be seen what holds a partition's LSO back."""
-        return (topic, number) in self.restrictions.leaderless or self._request(DESCRIBE_PRODUCERS)
+        is_denied = topic in self.restrictions.undescribed or self._request(DESCRIBE_PRODUCERS)
+        return is_denied or (topic, number) in self.restrictions.leaderless
 
     def group(self, name: str) -> bool:
         """Whether neither its coordinator nor the log tells what a group has committed."""
@@ -113,7 +114,7 @@ def random_restrictions(dice: random.Random, topic: str) -> Restrictions:
     log, offsets_log = (
         dice.choice(["absent", "undescribed", "unread", ""]) if chosen(0.6) else "" for _ in range(2)
     )
-    lost = {TRANSACTION_STATE: log, CONSUMER_OFFSETS: offsets_log}
+    lost = {TRANSACTION_STATE: log, CONSUMER_OFFSETS: offsets_log, topic: "undescribed" * chosen(0.1)}
     requests = {DESCRIBE_PRODUCERS: 29, DESCRIBE_TRANSACTIONS: 53, LIST_TRANSACTIONS: 31, OFFSET_FETCH: 30}
     taken = {key: dice.choice(["refused", "unknown"]) for key in requests if chosen()}
     places = [(topic, 0), (topic, 1)]

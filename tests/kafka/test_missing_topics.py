@@ -13,6 +13,7 @@ from fenceline.facts import TailBatch
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
+from tests.kafka.collected_groups import CollectedGroups
 from tests.kafka.group_commits import commit_offsets
 from tests.kafka.producers import open_in
 from tests.kafka.proxy.restrictions import CLUSTER_DENIED, LIST_TRANSACTIONS, Restrictions
@@ -68,6 +69,19 @@ def test_a_group_without_the_topic_of_commits_is_unseen_and_not_without_commits(
     assert name in reads.list_groups().groups
     assert not isinstance(reads.committed_offsets([name], require_stable=True)[name], Unseen)
     reads.close()
+
+
+@pytest.mark.django_db
+def test_groups_with_pending_commits_are_seen_where_lists_of_ids_are_refused(
+    kafka_42: Broker, proxy: KafkaProxy, name: str
+) -> None:
+    producer = open_in(kafka_42.bootstrap, f"{name}-pending", name, 1)
+    producer.send_offsets(name, {(name, 0): 0})
+    proxy.restrict(Restrictions(refused={LIST_TRANSACTIONS: CLUSTER_DENIED}))
+    collected = CollectedGroups({"bootstrap.servers": proxy.bootstrap}, log=False)
+    assert collected.poll(3)[name].unstable == 1
+    collected.close()
+    producer.abort()
 
 
 def test_a_log_that_may_be_described_and_not_read_is_never_read_to_its_end(
