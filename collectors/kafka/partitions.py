@@ -248,7 +248,9 @@ class PartitionCollector:
             polls = before[where], after.get(where, ())
             blind = next((answer for answer in polls if isinstance(answer, Unseen)), None)
             if blind is not None:
-                yield where, self._blind(poll, where, known.place, _scope_of(where, blind), blind.reason)
+                self._blind(poll, where, known.place, _scope_of(where, blind), blind.reason)
+                # That its LSO is stuck was seen.
+                yield where, known._replace(verdict=PartitionVerdict.UNKNOWN, error=blind.reason)
                 continue
             both = list(open_in_both(*(states for states in polls if not isinstance(states, Unseen))))
             pins = [self._pin(poll, where, known, state, owners) for state in both]

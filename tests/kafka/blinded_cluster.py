@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from unittest import mock
@@ -92,6 +92,12 @@ class Blindness:
     def is_silent_on_groups(self) -> bool:
         """Whether nothing tells that there are groups."""
         return self.restrictions.groups_denied and CONSUMER_OFFSETS in self.restrictions.absent
+
+    def is_silent_on_ids(self, topic: str, numbers: Iterable[int]) -> bool:
+        """Whether nothing tells that there are transactions in these partitions."""
+        is_hidden = self.restrictions.ids_denied and TRANSACTION_STATE in self.restrictions.absent
+        is_denied = topic in self.restrictions.undescribed
+        return is_hidden and (is_denied or {(topic, n) for n in numbers} <= self.restrictions.leaderless)
 
     def partition(self, topic: str, number: int) -> bool:
         """Whether it cannot be seen what holds a partition's LSO back."""
