@@ -10,13 +10,21 @@ import pytest
 from collectors.kafka.clients import CannotSee
 from collectors.kafka.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, NoSuchTopic, Tail
 from fenceline.facts import TailBatch
+from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.kafka.collected_groups import CollectedGroups
+from tests.kafka.collected_partitions import CollectedPartitions
 from tests.kafka.group_commits import commit_offsets
 from tests.kafka.producers import open_in
-from tests.kafka.proxy.restrictions import CLUSTER_DENIED, LIST_TRANSACTIONS, Restrictions
+from tests.kafka.proxy.restrictions import (
+    CLUSTER_DENIED,
+    DESCRIBE_PRODUCERS,
+    LIST_TRANSACTIONS,
+    TOPIC_DENIED,
+    Restrictions,
+)
 from tests.kafka.proxy.server import KafkaProxy
 from tests.waiting import wait_for
 from transaction_admin.api import Unseen
@@ -82,6 +90,19 @@ def test_groups_with_pending_commits_are_seen_where_lists_of_ids_are_refused(
     assert collected.poll(3)[name].unstable == 1
     collected.close()
     producer.abort()
+
+
+@pytest.mark.django_db
+def test_a_stuck_lso_is_seen_where_producers_may_not_be_described(proxy: KafkaProxy, name: str) -> None:
+    proxy.restrict(Restrictions(refused={DESCRIBE_PRODUCERS: TOPIC_DENIED}))
+    collected = CollectedPartitions(proxy.bootstrap)
+    collected.poll_repeatedly(3)
+    row = collected.row(name)
+    assert (row.lso, row.high_watermark, row.verdict) == (0, 1, PartitionVerdict.UNKNOWN)
+    assert row.pinned_ms
+    assert "READ" in row.error
+    assert f"partition:{name}-0" in collected.gaps()
+    collected.close()
 
 
 def test_a_log_that_may_be_described_and_not_read_is_never_read_to_its_end(
