@@ -172,7 +172,9 @@ class PartitionCollector:
     def _read(
         self, poll: _Poll, wanted: Collection[TopicPartition] | None, ours: PreviousPartitionState
     ) -> None:
-        topology = describe_topics(self._reads, wanted, self._known)
+        # Transactions name topics that we may never have seen: a list of all leaves out denied ones.
+        named = ours.named_partitions() if wanted is None else ()
+        topology = describe_topics(self._reads, wanted, {*self._known, *named})
         partitions: dict[TopicPartition, KnownPartition] = {}
         if wanted is None:
             wanted = topology.partitions

@@ -171,6 +171,8 @@ class BlindedCluster:
         self.was_read = False
         #: Whether the group was ever seen: nobody tells of one that is hidden from the start.
         self.knew_group = False
+        #: Whether brokers ever let us describe the topic.
+        self.knew_topic = False
 
     def _lease(self, name: str) -> leases.Lease:
         lease = leases.acquire(self.name, name, holder="test", now_ms=loop.now_ms())

@@ -78,7 +78,7 @@ def see_all(blinded: BlindedCluster) -> None:
     wait_for(is_seen, f"exactly {wanted} is found", 30, until=lambda found: found == (wanted, [], set()))
     assert blinded.open_rows() == set(blinded.opened)
     assert blinded.collector(RECONCILE).detail["corrected"] == 0
-    blinded.was_read = blinded.knew_group = True
+    blinded.was_read = blinded.knew_group = blinded.knew_topic = True
 
 
 def tails_report_what_they_cannot_read(blinded: BlindedCluster, blind: Blindness) -> bool:
@@ -134,6 +134,10 @@ def assert_transactions_are_unknown(blinded: BlindedCluster, blind: Blindness) -
 
 
 def assert_partitions_are_unknown(blinded: BlindedCluster, blind: Blindness) -> None:
+    is_denied = blinded.topic in blind.restrictions.undescribed
+    blinded.knew_topic = blinded.knew_topic or not is_denied
+    if is_denied and blind.log and not blinded.knew_topic:
+        return  # Neither brokers nor the log name it.
     for number in blinded.opened.values():
         where = f"partition:{blinded.topic}-{number}"
         if blind.partition(blinded.topic, number):

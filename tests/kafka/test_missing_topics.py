@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from unittest import mock
 
 import pytest
 
 from collectors.kafka.clients import CannotSee
 from collectors.kafka.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, NoSuchTopic, Tail
-from fenceline.facts import TailBatch
+from fenceline.facts import TailBatch, TopicPartition
 from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from sandbox.kafka import Broker
@@ -102,6 +103,18 @@ def test_a_stuck_lso_is_seen_where_producers_may_not_be_described(proxy: KafkaPr
     assert row.pinned_ms
     assert "READ" in row.error
     assert f"partition:{name}-0" in collected.gaps()
+    collected.close()
+
+
+@pytest.mark.django_db
+def test_a_topic_that_only_a_transaction_names_is_a_gap_where_it_may_not_be_described(
+    proxy: KafkaProxy, name: str
+) -> None:
+    proxy.restrict(Restrictions(undescribed=frozenset({name})))
+    collected = CollectedPartitions(proxy.bootstrap)
+    with mock.patch.object(collected.ours, "named_partitions", return_value={TopicPartition(name, 0)}):
+        collected.poll()
+    assert "DESCRIBE" in collected.gaps()[f"topic:{name}"]
     collected.close()
 
 
