@@ -10,14 +10,9 @@ from fenceline.kafka.coordinator import partition_for
 from sandbox.ports import HOST
 
 FETCH, LIST_OFFSETS, METADATA, OFFSET_FETCH, FIND_COORDINATOR, LIST_GROUPS = 1, 2, 3, 9, 10, 16
-API_VERSIONS, DESCRIBE_CLUSTER, DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = (
-    18,
-    60,
-    61,
-    65,
-    66,
-)
-_DESCRIBE_TOPIC_PARTITIONS = 75
+API_VERSIONS, DESCRIBE_PRODUCERS, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 18, 61, 65, 66
+#: DescribeCluster and DescribeTopicPartitions name brokers too, and nobody needs them.
+_NEVER_KNOWN = {60, 75}
 UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, LOADING, COORDINATOR_NOT_AVAILABLE = 3, 5, 14, 15
 TOPIC_DENIED, GROUP_DENIED, CLUSTER_DENIED, ID_DENIED = 29, 30, 31, 53
 #: The brokers that one real broker is shown as: each has its share of leaders and coordinators.
@@ -77,7 +72,8 @@ class Rewriter:
         rewriters[key](self, request, answer, node)
 
     def _metadata(self, request: Any, answer: Any, _: int) -> None:
-        answer.brokers = self._brokers(answer.brokers[0], "node_id")
+        broker = type(answer.brokers[0])
+        answer.brokers = [broker(node_id=n, host=HOST, port=port, rack="") for n, port in self.ports.items()]
         answer.controller_id = NODES[0]
         if request.topics is None:
             answer.topics = [t for t in answer.topics if not self.restrictions.topic_error(t.name)]
@@ -92,16 +88,6 @@ class Rewriter:
         partition.leader_id, partition.replica_nodes, partition.isr_nodes = node, [node], [node]
         if (topic, partition.partition_index) in self.restrictions.leaderless:
             partition.leader_id, partition.error_code, partition.isr_nodes = -1, LEADER_NOT_AVAILABLE, []
-
-    def _describe_cluster(self, _: Any, answer: Any, __: int) -> None:
-        answer.brokers = self._brokers(answer.brokers[0], "broker_id")
-        answer.controller_id = NODES[0]
-
-    def _brokers(self, real: Any, number: str) -> list[Any]:
-        return [
-            type(real)(**{number: node, "host": HOST, "port": port, "rack": real.rack})
-            for node, port in self.ports.items()
-        ]
 
     def _find_coordinator(self, request: Any, answer: Any, _: int) -> None:
         if not answer.coordinators:
@@ -177,7 +163,7 @@ class Rewriter:
         self._partitions(DESCRIBE_PRODUCERS, answer.topics, "name", _without_producers)
 
     def _api_versions(self, _: Any, answer: Any, __: int) -> None:
-        left_out = {*self.restrictions.unknown, _DESCRIBE_TOPIC_PARTITIONS}
+        left_out = self.restrictions.unknown | _NEVER_KNOWN
         answer.api_keys = [row for row in answer.api_keys if row.api_key not in left_out]
         for row in answer.api_keys:
             if row.api_key in _LAST_BY_NAME:
@@ -206,7 +192,6 @@ rewriters: Mapping[int, Callable[[Rewriter, Any, Any, int], None]] = {
     FIND_COORDINATOR: Rewriter._find_coordinator,
     LIST_GROUPS: Rewriter._list_groups,
     API_VERSIONS: Rewriter._api_versions,
-    DESCRIBE_CLUSTER: Rewriter._describe_cluster,
     DESCRIBE_PRODUCERS: Rewriter._describe_producers,
     DESCRIBE_TRANSACTIONS: Rewriter._describe_transactions,
     LIST_TRANSACTIONS: Rewriter._list_transactions,

@@ -111,16 +111,16 @@ class KafkaProxy:
     async def _relay(self, node: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         broker_reader, broker_writer = await asyncio.open_connection(HOST, self._upstream)
         asked: deque[_Asked] = deque()
-        answers = asyncio.create_task(self._answer(node, broker_reader, writer, asked))
+        tasks = [
+            asyncio.create_task(self._ask(reader, broker_writer, asked)),
+            asyncio.create_task(self._answer(node, broker_reader, writer, asked)),
+        ]
         try:
-            await asyncio.wait(
-                {answers, ask := asyncio.create_task(self._ask(reader, broker_writer, asked))},
-                return_when=asyncio.FIRST_COMPLETED,
-            )
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            answers.cancel()
-            ask.cancel()
-            ended = await asyncio.gather(answers, ask, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            ended = await asyncio.gather(*tasks, return_exceptions=True)
             self._failures += [
                 error for error in ended if isinstance(error, Exception) and not _is_end(error)
             ]
