@@ -225,10 +225,10 @@ class CollectorStatus:
     def hides(self, sense: Sense, now_ms: int, limits: Limits) -> bool:
         """Whether what a sense knows through it may be old.
 
-        Lists that name who is missing in them are not old; what they are missing is.
+        Lists that name who is missing in them are not old; the transactions that are missing are.
         """
-        if sense is Sense.LISTS and self.unseen:
-            return False
+        if self.unseen:
+            return sense is not Sense.LISTS
         return self.seen_through_ms is None or self.is_behind(now_ms, limits)
 
 

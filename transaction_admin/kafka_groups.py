@@ -143,13 +143,15 @@ class Groups:
                     by_coordinator.setdefault(row.node_id, []).append(row.key)
         return by_coordinator
 
-    async def _look_up_refused(self) -> Unseen | dict[TopicPartition, Committed] | None:
+    async def _look_up_refused(self) -> Unseen | None:
         """Return why coordinators may not be looked up: FindCoordinator would create an absent topic."""
         if not self._topic_seen:
             topology = await self._leaders.refresh_leaders([CONSUMER_OFFSETS])
             self._topic_seen = bool(topology.partitions)
             if not self._topic_seen and not self._leaders.is_forbidden(CONSUMER_OFFSETS):
-                return {}
+                return Unseen(
+                    CONSUMER_OFFSETS, "brokers say that it does not exist, and a look-up could create it"
+                )
         if self._topic_seen:
             return None
         remedy = grant_command(self._connection.principal, "DESCRIBE", f"--topic {CONSUMER_OFFSETS}")

@@ -196,12 +196,25 @@ class KafkaPythonAdmin:
         if self._topic_seen:
             return None
         if error is errors.UnknownTopicOrPartitionError:
-            return _NO_TOPIC
+            return await self._without_topic()
         remedy = grant_command(self._connection.principal, "DESCRIBE", f"--topic {TRANSACTION_STATE}")
         reason = (
             f"it cannot be seen whether {TRANSACTION_STATE} exists, and a look-up could create it: {remedy}"
         )
         return NotDescribed(Obstacle.UNSEEN, reason)
+
+    async def _without_topic(self) -> NotDescribed | None:
+        """Return why no coordinator may be looked up while brokers say that there is no topic.
+
+        Some keep no such topic and coordinate all the same: then they list ids. One that does not list proves
+        nothing.
+        """
+        listing = await self._list(())
+        if self._topic_seen:
+            return None
+        if listing.unseen:
+            return NotDescribed(Obstacle.UNSEEN, f"no {TRANSACTION_STATE} and no list: {listing.unseen[0]}")
+        return _NO_TOPIC
 
     def _refusal(self, code: int, name: str) -> NotDescribed:
         error = errors.for_code(code)
@@ -235,9 +248,10 @@ def _topic_error(cluster: Any) -> Any:
 
 
 def _leaderless(cluster: Any) -> Iterator[Unseen]:
-    """Yield the partitions whose ids no coordinator holds now; none where we may not see the topic."""
+    """Yield the partitions whose ids nobody lists now; none where we may not see the topic."""
+    brokers = {broker.node_id for broker in cluster.brokers}
     for partition in cluster.topics[0].partitions:
-        if partition.leader_id < 0:
+        if partition.leader_id not in brokers:
             where = f"{TRANSACTION_STATE}-{partition.partition_index}"
             yield Unseen(where, "it has no leader: nobody coordinates its transactional ids")
 

@@ -26,7 +26,7 @@ from fenceline.kafka.coordinator import partition_for
 from fenceline.kafka.group_observation import ObservedGroups, PendingCommit, SeenGroup
 from fenceline.kafka.groups import SHARE, Committed
 from fenceline.kafka.partitions import Offsets
-from transaction_admin.api import Unseen
+from transaction_admin.api import AdminUnavailable, Unseen
 from transaction_admin.reads import ClusterReads, Commits, GroupListed, GroupListing, Unstable
 
 #: Looks may take a twentieth of the brokers' time.
@@ -238,12 +238,21 @@ class GroupsCollector:
         }
         missing = set(producer_ids) - known.keys()
         if missing:
-            names = dict(ours.transactional_ids(missing))
-            if missing - names.keys():
-                names |= self._reads.transactional_ids(missing - names.keys())
-            known |= {number: (names.get(number, ""), now) for number in missing}
+            known |= {number: (name, now) for number, name in self._ask_owners(missing, ours).items()}
         self._owners = known
         return {number: name for number, (name, _) in known.items()}
+
+    def _ask_owners(self, producer_ids: set[int], ours: PreviousGroupState) -> Mapping[int, str]:
+        """Return the owners, "" for nobody's; without a list those that are not known are left out."""
+        names = dict(ours.transactional_ids(producer_ids))
+        unknown = producer_ids - names.keys()
+        if not unknown:
+            return names
+        try:
+            return {**dict.fromkeys(unknown, ""), **names, **self._reads.transactional_ids(unknown)}
+        except AdminUnavailable:
+            # Whoever may not list ids still sees groups.
+            return names
 
     def _only_markers(self, poll: _GroupPoll, ends: Ends) -> frozenset[tuple[TopicPartition, int]]:
         """Check whether groups that do not move have anything left to read."""

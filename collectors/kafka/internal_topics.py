@@ -7,7 +7,6 @@ It uses neither the database nor Celery. Its driver loads positions with `seek`,
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
@@ -22,6 +21,7 @@ from collectors.kafka.clients import (
     consumer_properties,
     refused_configuration,
 )
+from collectors.kafka.polled_records import PolledRecords
 from collectors.kafka.reached_ends import ReachedEnds
 from fenceline.facts import PositionMove, RawRecord, TailBatch
 
@@ -55,37 +55,11 @@ _LATEST = -1
 
 
 class NoSuchTopic(Exception):
-    """The topic does not exist: nobody on this cluster ever had a use for it."""
+    """Brokers say that the topic does not exist: nobody has needed it yet, it is gone, or it is hidden."""
 
 
 class TopicReplaced(Exception):
     """The topic is not the one that was read before, or no longer holds what came next."""
-
-
-class _PolledRecords:
-    """The results of one poll so far."""
-
-    def __init__(self) -> None:
-        self.records: defaultdict[int, defaultdict[bytes, list[RawRecord]]] = defaultdict(_by_key)
-        self.holes: defaultdict[int, list[int]] = defaultdict(list)
-        self.count = 0
-        self.compacted = 0
-
-    def note_hole(self, partition: int, offset: int, missing: int) -> None:
-        """Note that offsets before this one are gone."""
-        self.holes[partition].append(offset)
-        self.compacted += max(0, missing)
-
-    def take_over(self, other: _PolledRecords, partition: int) -> None:
-        """Take the records of a partition that another poll has gathered."""
-        self.records[partition] = other.records.pop(partition)
-        self.holes[partition] = other.holes.pop(partition, [])
-        count = sum(map(len, self.records[partition].values()))
-        self.count, other.count = self.count + count, other.count - count
-
-
-def _by_key() -> defaultdict[bytes, list[RawRecord]]:
-    return defaultdict(list)
 
 
 class Tail:
@@ -127,13 +101,15 @@ class Tail:
         #: Where reading began in partitions without a position, if that was not at offset 0.
         self._began: dict[int, int] = {}
         #: What was read and is returned by the next poll.
-        self._held = _PolledRecords()
+        self._held = PolledRecords()
         #: Whether reading began without any position and has not come to the end yet.
         self._cold = False
         self._next: dict[int, int] = {}
         self._ends: dict[int, int] = {}
         self._ends_asked = 0.0
         self._reached = ReachedEnds()
+        #: Partitions that a fetch has answered for since the last seek: only that shows that we may read.
+        self._fetched: set[int] = set()
         self._moved = 0.0
 
     def close(self) -> None:
@@ -156,7 +132,8 @@ class Tail:
         oldest = self._ask_offsets(partitions, -2)
         self._saved = {p: positions.get(p) for p in partitions}
         self._cold = not positions
-        self._held = _PolledRecords()
+        self._held = PolledRecords()
+        self._fetched.clear()
         self._began = {p: oldest[p] for p in partitions if p not in positions and oldest[p] > 0}
         self._next = {p: positions.get(p, oldest[p]) for p in partitions}
         self._reached.forget_ends()
@@ -181,7 +158,7 @@ class Tail:
         Raises `TopicReplaced` when the next record is gone, `CannotSee` also when nothing comes for 10 s
         although there is something.
         """
-        seen, self._held, started = self._held, _PolledRecords(), time.monotonic()
+        seen, self._held, started = self._held, PolledRecords(), time.monotonic()
         patient = self._behind() > _FOLD
         while seen.count < _FOLD and (patient or time.monotonic() - started < _LONGEST_LIVE_S):
             messages = self._consume(timeout_s)
@@ -200,7 +177,7 @@ class Tail:
             moves=self._moves(seen.holes),
             count=seen.count,
             compacted=seen.compacted,
-            seen_through_ms=self._reached.take_reached_ms(self._next),
+            seen_through_ms=self._reached.take_reached_ms(self._next) if self._reads_all() else None,
             behind=behind,
             requests=self._requests.take_count(),
             cold=self._cold,
@@ -208,7 +185,7 @@ class Tail:
         self._cold = self._cold and batch.seen_through_ms is None
         return batch
 
-    def _hold_back(self, poll: _PolledRecords) -> None:
+    def _hold_back(self, poll: PolledRecords) -> None:
         """Keep a half-read partition for the next poll: so each id is folded and saved once.
 
         While catching up, records come partition after partition, some thousands of each at once.
@@ -249,7 +226,7 @@ class Tail:
         except KafkaException as error:
             raise self._blind("read", error) from error
 
-    def _take(self, messages: Iterable[Message], poll: _PolledRecords) -> None:
+    def _take(self, messages: Iterable[Message], poll: PolledRecords) -> None:
         """Keep records, and notice missing ones before them: offsets are contiguous until compacted.
 
         This is the innermost loop of a cold start, so it makes no needless call.
@@ -269,8 +246,9 @@ class Tail:
             at_ms = message.timestamp()[1] if value is None else None
             records[partition][message.key() or b""].append(_new(RawRecord, (value, offset, at_ms)))
             poll.count += 1
+        self._fetched.update(records)
 
-    def _event(self, message: Message, poll: _PolledRecords) -> None:
+    def _event(self, message: Message, poll: PolledRecords) -> None:
         """Move to the end of a partition that librdkafka announces; raise its other errors."""
         error = message.error()
         if error is None or error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
@@ -282,12 +260,17 @@ class Tail:
         if offset > self._next[partition]:
             poll.note_hole(partition, offset, offset - self._next[partition])
         self._next[partition] = offset
+        self._fetched.add(partition)
+
+    def _reads_all(self) -> bool:
+        """Whether a fetch has answered for every partition: their ends alone are told without READ."""
+        return self._fetched >= self._next.keys()
 
     def _moves(self, holes: Mapping[int, Sequence[int]]) -> tuple[PositionMove, ...]:
         moves = []
         for p, saved in self._saved.items():
             following = self._next[p]
-            if saved != following and p not in self._held.records:
+            if saved != following and p in self._fetched and p not in self._held.records:
                 gone = (self._began[p],) if p in self._began else ()
                 end = max(self._ends.get(p, 0), following)
                 moves.append(PositionMove(p, saved, following, end, (*gone, *holes.get(p, ()))))
@@ -299,7 +282,7 @@ class Tail:
         except KafkaException as error:
             raise self._blind("reach the cluster", error) from error
         if topic.error is not None and topic.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            raise NoSuchTopic
+            raise NoSuchTopic(self._topic)
         if topic.error is not None:
             raise self._refused(topic.error)
         return sorted(number for number in topic.partitions if number % self._shards == self._shard)
@@ -385,7 +368,7 @@ class Tail:
         if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             return TopicReplaced(f"{self._topic} no longer holds the record that came next")
         if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return TopicReplaced(f"{self._topic} was deleted")
+            return NoSuchTopic(self._topic)
         reason = self._complaints.likely_reason(error.str())
         return CannotSee(f"cannot read {self._topic} at {self._where}: {reason}")
 

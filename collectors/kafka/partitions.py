@@ -172,7 +172,9 @@ class PartitionCollector:
     def _read(
         self, poll: _Poll, wanted: Collection[TopicPartition] | None, ours: PreviousPartitionState
     ) -> None:
-        topology = describe_topics(self._reads, wanted, self._known)
+        # Transactions name topics that we may never have seen: a list of all leaves out denied ones.
+        named = ours.named_partitions() if wanted is None else ()
+        topology = describe_topics(self._reads, wanted, {*self._known, *named})
         partitions: dict[TopicPartition, KnownPartition] = {}
         if wanted is None:
             wanted = topology.partitions
@@ -248,7 +250,9 @@ class PartitionCollector:
             polls = before[where], after.get(where, ())
             blind = next((answer for answer in polls if isinstance(answer, Unseen)), None)
             if blind is not None:
-                yield where, self._blind(poll, where, known.place, _scope_of(where, blind), blind.reason)
+                self._blind(poll, where, known.place, _scope_of(where, blind), blind.reason)
+                # That its LSO is stuck was seen.
+                yield where, known._replace(verdict=PartitionVerdict.UNKNOWN, error=blind.reason)
                 continue
             both = list(open_in_both(*(states for states in polls if not isinstance(states, Unseen))))
             pins = [self._pin(poll, where, known, state, owners) for state in both]

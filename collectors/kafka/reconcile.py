@@ -31,6 +31,7 @@ from fenceline.kafka.reconcile import (
     compare_listing,
     confirm_differences,
     correct_row,
+    is_open,
     mirror_row,
     next_full_s,
     next_open_s,
@@ -173,8 +174,9 @@ class Reconciler:
         listing = self._list(full)
         rows = dict(ours.all_rows() if full else ours.open_rows())
         rows |= ours.known_rows(listing.entries.keys() - rows.keys())
-        answers: dict[str, Described | Listed | NotDescribed] = dict(listing.entries)
-        answers |= self._admin.describe_transactions(_to_describe(full, listing, rows))
+        # A coordinator has listed each of them, now or before.
+        described = self._admin.describe_transactions(_to_describe(full, listing, rows), listed=True)
+        answers = _join(listing.entries, described)
         corrections = [mirror_row(name, rows.get(name), answer, now_ms) for name, answer in answers.items()]
         changed = tuple(row for row in corrections if row is not None)
         self._held = self._read_late(self._markers, markers, changed)
@@ -188,6 +190,7 @@ class Reconciler:
             markers_unseen={str(where): reason for where, reason in self._markers.blind.items()},
             listed=len(listing.entries),
             unseen=tuple(map(str, listing.unseen)),
+            lost=dict(_lost(rows, answers)),
             may_hide=listing.may_hide,
             seen_through_ms=None if listing.unseen else now_ms,
         )
@@ -235,6 +238,31 @@ def _is_hidden(described: Described | NotDescribed) -> bool:
     return isinstance(described, NotDescribed) and described.obstacle is Obstacle.FORBIDDEN
 
 
+def _join(
+    listed: Mapping[str, Listed], described: Mapping[str, Described | NotDescribed]
+) -> Mapping[str, Described | Listed | NotDescribed]:
+    """Return the best answer on each id: that one may not be described takes nothing from the list."""
+    return {
+        **listed,
+        **{
+            name: answer
+            for name, answer in described.items()
+            if name not in listed or isinstance(answer, Described)
+        },
+    }
+
+
+def _lost(
+    rows: Mapping[str, KnownTransaction], answers: Mapping[str, Described | Listed | NotDescribed]
+) -> Iterator[tuple[str, str]]:
+    """Yield open ids that no coordinator describes any more, and why."""
+    for name, answer in answers.items():
+        if not isinstance(answer, NotDescribed) or answer.obstacle is Obstacle.UNKNOWN:
+            continue
+        if is_open(rows.get(name)):
+            yield name, answer.text
+
+
 def _to_describe(full: bool, listing: TransactionListing, rows: Mapping[str, KnownTransaction]) -> set[str]:
     """Return the open ids, and those without details in the list; of many only a bounded share.
 
@@ -245,6 +273,7 @@ def _to_describe(full: bool, listing: TransactionListing, rows: Mapping[str, Kno
     if not full:
         return opened.union(rows)
     missing = rows.keys() - listing.entries.keys()
+    opened.update(name for name in missing if is_open(rows[name]))
     vague = (name for name, listed in listing.entries.items() if _is_vague(rows.get(name), listed))
     return opened.union(islice(missing, MOST_DESCRIBED), islice(vague, MOST_DESCRIBED))
 

@@ -55,7 +55,7 @@ from dashboard.runtime.gap_scopes import OFFSETS_TOPIC, Places
 from dashboard.streaming.rule_input import Queries
 from fenceline.decode.typed import record_of
 from fenceline.engines.flink.commits import FlinkJobFacts
-from fenceline.facts import TopicPartitions, TransactionState, VisibilityGap
+from fenceline.facts import NOT_FROM_LOG, TopicPartitions, TransactionState, VisibilityGap
 from fenceline.findings.visibility import EVERYWHERE, Sense
 from fenceline.grouping import grouped
 from fenceline.kafka.clock_skew import start_ms
@@ -193,6 +193,8 @@ class SnapshotReader:
             clock = clocks.get(log) or _Clock(None, None)
             began_ms = start_ms(started_ms, now_ms=now_ms, ahead_ms=clock.ahead_ms, since_ms=clock.since_ms)
             decided_ms = start_ms(updated_ms, now_ms=now_ms, ahead_ms=clock.ahead_ms, since_ms=clock.since_ms)
+            # A list alone has no start: it is open since it was listed first, at least.
+            listed_ms = updated_ms if log == NOT_FROM_LOG and started_ms is None else None
             yield OpenTransactionFacts(
                 cluster=self._cluster.name,
                 transactional_id=name,
@@ -200,7 +202,9 @@ class SnapshotReader:
                 producer_id=producer_id,
                 producer_epoch=epoch,
                 timeout_ms=timeout_ms,
-                started_ms=first_seen.get((name, producer_id)) if began_ms is None else began_ms,
+                started_ms=began_ms
+                if began_ms is not None
+                else first_seen.get((name, producer_id), listed_ms),
                 updated_ms=now_ms if decided_ms is None else decided_ms,
                 partitions=_unpacked(packed),
                 application=application,

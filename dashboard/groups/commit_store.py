@@ -12,12 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from django.db import connection
 
-from dashboard.models import Collector, CommitRecord, GroupOffset, GroupRecord, Position
+from dashboard.models import Collector, CommitRecord, GapRecord, GroupOffset, GroupRecord, Position
 from dashboard.runtime import collector_store
+from dashboard.runtime.collector_names import GROUPS
 from dashboard.runtime.collector_names import OFFSETS as NAME
 from dashboard.runtime.leases import Lease, collector_row
 from dashboard.runtime.sql import Row as Values
 from dashboard.runtime.sql import overwrite_changes, upsert_statement
+from dashboard.runtime.stale_collectors import absence_doubt
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.decode import text
 from fenceline.facts import TailBatch
@@ -61,11 +63,15 @@ _HELD = (
 _Row = tuple[bytes, str, int]
 
 
-def absence_reason(cluster_id: int) -> str:
-    """Return why a missing topic is a blind spot; "" where no group has committed to it."""
+def absence_reason(cluster_id: int, now_ms: int) -> str | None:
+    """Return why a missing topic is a blind spot; "" where no group has committed, None before one knows."""
     committed = GroupOffset.objects.filter(group__cluster_id=cluster_id, offset__isnull=False)
-    is_used = committed.exclude(group__kind=SHARE).exists()
-    return f"this broker keeps no {TOPIC}: offsets are those that coordinators answer" if is_used else ""
+    if committed.exclude(group__kind=SHARE).exists():
+        return f"this broker keeps no {TOPIC}: offsets are those that coordinators answer"
+    poller = Collector.objects.filter(cluster_id=cluster_id, name=GROUPS).first()
+    gaps = GapRecord.objects.filter(cluster_id=cluster_id, source=GROUPS, until_ms=None)
+    unseen = "; ".join(gaps.order_by("scope").values_list("reason", flat=True)[:3])
+    return absence_doubt(TOPIC, poller, unseen, now_ms)
 
 
 @retry_write
@@ -95,7 +101,8 @@ def save_commits(
         collector_store.save_gaps(
             lease, {f"{TOPIC}-{n}": (since_ms, _HELD) for n, since_ms in held.items()}, now_ms
         )
-        collector_store.clear_error(lease, now_ms)
+        if batch.moves or batch.seen_through_ms is not None:
+            collector_store.clear_error(lease, now_ms)
         if batch.seen_through_ms is not None:
             write.notify_after_commit("collectors")
 

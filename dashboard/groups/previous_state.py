@@ -30,7 +30,7 @@ from fenceline.kafka.commits import TOPIC, MemberSeen, unpack_commits, unpack_me
 from fenceline.kafka.end_offset_history import EndOffset
 from fenceline.kafka.fold.counting import LINK_SPAN_MS
 from fenceline.kafka.group_observation import GroupBlocker, Logged, LoggedCommit, Stood
-from fenceline.kafka.groups import Commit, Committed, GroupStatus, Point, Waiting
+from fenceline.kafka.groups import SHARE, Commit, Committed, GroupStatus, Point, Waiting
 
 #: The log stands in for a coordinator that may not be asked while its tail is younger than this.
 _LIVE_MS = 15_000
@@ -84,9 +84,14 @@ class GroupRows:
         self._now_ms = now_ms
 
     def logged_groups(self) -> Collection[str]:
-        """Return the groups whose commits the tail has read."""
+        """Return the groups whose commits the tail has read, and those that have a row.
+
+        A list leaves groups out that we may not describe any more, without an error.
+        """
         rows = CommitRecord.objects.filter(cluster_id=self._cluster_id)
-        return list(rows.values_list("group_id", flat=True).distinct())
+        known = Group.objects.filter(cluster_id=self._cluster_id).exclude(kind=SHARE)
+        names = set(rows.values_list("group_id", flat=True).distinct())
+        return names.union(known.values_list("group_id", flat=True))
 
     def logged_commits(self, groups: Collection[str]) -> Mapping[str, Mapping[TopicPartition, Committed]]:
         """Return their newest commits where the tail is up to date; other groups are left out."""
@@ -136,7 +141,9 @@ class GroupRows:
         )
 
     def _tail_lives(self) -> bool:
-        """Return whether every tail of `__consumer_offsets` is up to date."""
+        """Return whether every tail of `__consumer_offsets` is up to date; none is without the topic."""
+        if not Position.objects.filter(cluster_id=self._cluster_id, topic=TOPIC).exists():
+            return False
         rows = Collector.objects.filter(cluster_id=self._cluster_id, name__startswith=OFFSETS)
         progress = list(rows.values_list("seen_through_ms", "error"))
         return bool(progress) and all(

@@ -20,12 +20,14 @@ from dashboard.models import (
     GapRecord,
     PartitionRecord,
     PinRecord,
+    Position,
     ReplicaLook,
     Transaction,
 )
 from dashboard.partitions.queries import pin_of
 from dashboard.runtime import collector_store, notify
 from dashboard.runtime.collector_names import PARTITIONS as NAME
+from dashboard.runtime.collector_store import TRANSACTION_STATE
 from dashboard.runtime.leases import Lease, collector_row
 from dashboard.runtime.sql import in_portions, write_rows
 from dashboard.runtime.write_transactions import retry_write, write_transaction
@@ -117,8 +119,11 @@ class PartitionRows:
         rows = Collector.objects.filter(cluster_id=self._cluster_id, name__in=self._tails)
         gaps = GapRecord.objects.filter(cluster_id=self._cluster_id, source__in=self._tails, until_ms=None)
         states = list(rows.values_list("seen_through_ms", "error", "undecoded"))
+        # A tail of a topic that does not exist has read nothing: absence is no proof that nobody owns an id.
+        was_read = Position.objects.filter(cluster_id=self._cluster_id, topic=TRANSACTION_STATE)
         return (
             0 < len(states) == len(self._tails)
+            and was_read.exists()
             and all(
                 seen is not None and self.now_ms - seen <= _FRESH_MS and not error and not undecoded
                 for seen, error, undecoded in states

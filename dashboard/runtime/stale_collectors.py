@@ -11,6 +11,8 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, TypedDict
 
+from django.conf import settings
+
 from dashboard.models import Collector, GapRecord
 from dashboard.runtime.collector_names import CAPABILITIES, RECONCILE, TAIL, collectors_of
 from fenceline.facts import VisibilityGap
@@ -52,6 +54,20 @@ def gap_reason(row: LiveCollector, since_ms: int) -> str:
     if row.seen_through_ms is None:
         return f"its first poll, begun at {format_clock(since_ms)}, is not complete"
     return f"it has reported nothing newer than {format_clock(since_ms)}"
+
+
+def absence_doubt(topic: str, poller: Collector | None, unseen: str, now_ms: int) -> str | None:
+    """Return why a topic that is missing may be needed; "" where nobody needs it, None before that is known.
+
+    `poller` lists who would need it and has found nobody; `unseen` is what its last list left out.
+    """
+    if poller is None:
+        return None
+    if reason := poller.error or unseen:
+        return f"brokers have no {topic}, and who needs it cannot be seen: {reason}"
+    late_ms = expected_ms(settings.FENCELINE.limits, reads_on=False)
+    is_new = poller.seen_through_ms is not None and now_ms - poller.seen_through_ms <= late_ms
+    return "" if is_new else None
 
 
 def _of_cluster(rows: list[LiveCollector], limits: Limits, now_ms: int) -> Iterable[GapRecord]:

@@ -41,8 +41,8 @@ class _ConsumerOffsets:
     def is_inside(self, scope: Scope, name: str) -> bool:
         return scope.has_group(name)
 
-    def absence_reason(self, lease: leases.Lease) -> str:
-        return commit_store.absence_reason(lease.cluster_id)
+    def absence_reason(self, lease: leases.Lease) -> str | None:
+        return commit_store.absence_reason(lease.cluster_id, loop.now_ms())
 
 
 def _held_back(lease: leases.Lease, tail: Tail | None, now_ms: int) -> dict[int, int]:

@@ -28,6 +28,8 @@ log = logging.getLogger(__name__)
 #: SQLite has one writer: others get their turn between two flushes.
 _YIELD_S = 0.02
 
+_GONE = "{} was read before, and brokers say that it does not exist now: it was deleted, or is hidden from us"
+
 _tails: dict[tuple[str, str, int], Tail] = {}
 
 
@@ -55,8 +57,8 @@ class TailedTopic(Protocol):
     def forget_topic(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
         """Drop what is known from a topic that is not the one which was read before."""
 
-    def absence_reason(self, lease: leases.Lease) -> str:
-        """Return why its absence is a blind spot; "" where nothing shows that it should exist."""
+    def absence_reason(self, lease: leases.Lease) -> str | None:
+        """Return why its absence is a blind spot; "" where nobody needs it, None where that is not known."""
 
     def is_inside(self, scope: Scope, name: str) -> bool:
         """Whether records of a name, the id or group of a key, are inside a scope."""
@@ -152,13 +154,17 @@ class _TailSlice:
         loop.stop_requested.wait(RETRY_S)
 
     def _nothing_yet(self) -> None:
-        """Report a topic that went away as gone, and one that nobody has needed yet as read to its end."""
-        if collector_store.saved_positions(self._lease.cluster, self._topic.name)[1]:
-            self._start_again(f"{self._topic.name} was deleted")
-        if reason := self._topic.absence_reason(self._lease):
+        """Report a topic that went away as unseen, and one that nobody has needed yet as read to its end.
+
+        That it is missing proves no end of what was read from it: another topic of its name does.
+        """
+        was_read = collector_store.saved_positions(self._lease.cluster, self._topic.name)[1]
+        reason = _GONE.format(self._topic.name) if was_read else self._topic.absence_reason(self._lease)
+        if reason:
             self._trouble(reason)
             return
-        self._save(TailBatch(records={}, moves=(), seen_through_ms=loop.now_ms(), behind=0), None, 0.0)
+        seen_ms = None if reason is None else loop.now_ms()
+        self._save(TailBatch(records={}, moves=(), seen_through_ms=seen_ms, behind=0), None, 0.0)
         loop.stop_requested.wait(RETRY_S)
 
     def _start_again(self, reason: str) -> None:

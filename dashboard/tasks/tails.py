@@ -30,8 +30,8 @@ class _TransactionState:
     def is_inside(self, scope: Scope, name: str) -> bool:
         return scope.has_id(name)
 
-    def absence_reason(self, lease: leases.Lease) -> str:
-        return reconcile_store.absence_reason(lease.cluster_id)
+    def absence_reason(self, lease: leases.Lease) -> str | None:
+        return reconcile_store.absence_reason(lease.cluster_id, loop.now_ms())
 
 
 tailed = Tailed("collectors.tail", collector_names.TAIL, "tail", _TransactionState())

@@ -15,9 +15,10 @@ from operator import itemgetter
 from django.db import connection
 from django.db.models import F, Q, QuerySet
 
-from dashboard.models import Collector, Position, Recent, Transaction
+from dashboard.models import Collector, PartitionRecord, Position, Recent, Transaction
 from dashboard.runtime import collector_store, sql
 from dashboard.runtime.leases import Lease, collector_row
+from dashboard.runtime.stale_collectors import absence_doubt
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.transactions import sql as transaction_sql
 from dashboard.transactions.inferred_store import infer_corrections, save_history
@@ -25,13 +26,20 @@ from fenceline.decode import text
 from fenceline.facts import NOT_FROM_LOG, OPEN_STATES, Tombstone, TransactionRecord, TransactionState
 from fenceline.kafka import transactional_ids
 from fenceline.kafka.applications import application_of
+from fenceline.kafka.families import fit_name
 from fenceline.kafka.reconcile import Correction, KnownTransaction, Reconciliation
 
 NAME = "reconcile"
 #: Maximum ids in one save, so that other writers wait briefly.
 _SAVE_AT_ONCE = 2_000
+#: Open transactions with a gap of their own.
+_MOST_GAPS = 100
 #: The reason of a tail whose topic is missing though coordinators list ids.
 NOT_KEPT = f"this broker keeps no {collector_store.TRANSACTION_STATE}"
+_HIDDEN = (
+    f"transactions are open in partitions, but there is no {collector_store.TRANSACTION_STATE} and no list "
+    "has an id: all ids may be hidden from us"
+)
 #: Lists with entries in a row that prove it: one list may be older than the topic.
 _PROVED = 2
 _KNOWN = ("transactional_id", "state", "producer_id", "log_offset", "producer_epoch", "started_ms")
@@ -101,12 +109,19 @@ class ReconciledRows:
         return Collector.objects.filter(cluster_id=self._cluster_id, name__in=self._tails)
 
 
-def absence_reason(cluster_id: int) -> str:
-    """Return why a missing topic is a blind spot; "" where no list shows that it should exist."""
-    details = Collector.objects.filter(cluster_id=cluster_id, name=NAME).values_list("detail", flat=True)
-    is_used = any(detail.get("listed_in_a_row", 0) >= _PROVED for detail in details)
-    shown = "pages show what coordinators list and markers in topics; what is over within a poll is missed"
-    return f"{NOT_KEPT}: {shown}" if is_used else ""
+def absence_reason(cluster_id: int, now_ms: int) -> str | None:
+    """Return why a missing topic is a blind spot; "" where complete lists have no id, None before these."""
+    poller = Collector.objects.filter(cluster_id=cluster_id, name=NAME).first()
+    detail = poller.detail if poller else {}
+    listed = detail.get("listed_in_a_row", 0)
+    if listed >= _PROVED:
+        return f"{NOT_KEPT}: pages show what coordinators list, and history from markers in topics"
+    if listed:
+        return None
+    if PartitionRecord.objects.filter(cluster_id=cluster_id, pinned_ms__isnull=False).exists():
+        return _HIDDEN
+    unseen = "; ".join(detail.get("unseen", ()))
+    return absence_doubt(collector_store.TRANSACTION_STATE, poller, unseen, now_ms)
 
 
 def save_reconciliation(lease: Lease, observed: Reconciliation, *, now_ms: int) -> int:
@@ -131,6 +146,7 @@ def _save_rest(lease: Lease, observed: Reconciliation, written: int, now_ms: int
         collector_store.add_cost(lease, observed.requests, round(observed.broker_ms), now_ms)
         news = collector_row(lease).exclude(error="").exists()
         collector_store.clear_error(lease, now_ms)
+        collector_store.save_gaps(lease, _gaps_of(observed.lost, now_ms), now_ms)
         if _save_detail(lease, observed, written) or news:
             write.notify_after_commit("collectors")
 
@@ -212,6 +228,13 @@ def _forget(cluster_id: int, written: Sequence[Correction], now_ms: int) -> None
     Recent.objects.filter(cluster_id=cluster_id, key__in=keys).update(expired_ms=now_ms)
 
 
+def _gaps_of(lost: Mapping[str, str], now_ms: int) -> dict[str, tuple[int, str]]:
+    """Return a gap for each open transaction that cannot be seen any more; of too many, one for all."""
+    if len(lost) > _MOST_GAPS:
+        return {"transactions": (now_ms, next(iter(lost.values())))}
+    return {fit_name(f"transaction:{name}"): (now_ms, reason) for name, reason in lost.items()}
+
+
 def _progress(observed: Reconciliation) -> dict[str, object]:
     fields: dict[str, object] = {}
     if observed.seen_through_ms is not None:
@@ -234,7 +257,7 @@ def _save_detail(lease: Lease, observed: Reconciliation, written: int) -> bool:
         f"{which}hidden": observed.hidden,
         "corrected": before.get("corrected", 0) + (0 if observed.alone else written),
         "alone": observed.alone,
-        "listed_in_a_row": min(before.get("listed_in_a_row", 0) + 1, _PROVED) if observed.listed else 0,
+        "listed_in_a_row": _listed_in_a_row(before.get("listed_in_a_row", 0), observed),
         "unseen": list(observed.unseen),
         "may_hide": observed.may_hide,
         "markers_unseen": dict(observed.markers_unseen),
@@ -244,6 +267,13 @@ def _save_detail(lease: Lease, observed: Reconciliation, written: int) -> bool:
         row.detail["inferred_ms"] = observed.at_ms
     row.save(update_fields=["detail"])
     return bool(written) or _lasting(before) != _lasting(row.detail)
+
+
+def _listed_in_a_row(before: int, observed: Reconciliation) -> int:
+    """Return how many lists in a row had ids; one that may leave some out changes nothing, nor does proof."""
+    if observed.listed or before >= _PROVED:
+        return min(before + 1, _PROVED)
+    return 0 if observed.full and not observed.unseen else before
 
 
 def _lasting(detail: Mapping[str, object]) -> dict[str, object]:

@@ -77,7 +77,8 @@ def _save(
         collector_store.add_cost(lease, batch.requests, batch.broker_ms, now_ms)
         if batch.compacted:
             _count_compacted(lease, batch.compacted, now_ms)
-        collector_store.clear_error(lease, now_ms)
+        if batch.moves or batch.seen_through_ms is not None:
+            collector_store.clear_error(lease, now_ms)
         _ring(write, batch, folded)
     return rev
 

@@ -131,6 +131,8 @@ class Reconciliation:
     hidden: int = 0
     #: Who did not answer and why, or what has no leader.
     unseen: tuple[str, ...] = ()
+    #: Open transactions that the lists leave out, without a proof of their end, by id: why.
+    lost: Mapping[str, str] = field(default_factory=dict)
     #: What brokers leave out of every list without a word; for pages that show nothing else.
     may_hide: str = ""
     requests: int = 0
@@ -263,16 +265,24 @@ def mirror_row(
 ) -> Correction | None:
     """Return how our row follows its coordinator where the lists are all we may see; None as it is.
 
-    What we may not see any more goes, like what is gone: nothing would ever update it.
+    What we may not see any more goes, like what is gone, since nothing would ever update it; but not what is
+    open: that it has ended would be a guess.
     """
     if isinstance(answer, NotDescribed):
-        gone = ours is not None and answer.obstacle is not Obstacle.UNSEEN
-        return Correction(Tombstone(name), ours) if gone else None
+        gone = answer.obstacle is Obstacle.UNKNOWN or (
+            answer.obstacle is Obstacle.FORBIDDEN and not is_open(ours)
+        )
+        return Correction(Tombstone(name), ours) if ours is not None and gone else None
     if _same(ours, answer):
         return None
     if isinstance(answer, Listed):
         return Correction(_record_of_listed(name, answer, now_ms), ours)
     return Correction(record_of(answer, now_ms), ours)
+
+
+def is_open(ours: KnownTransaction | None) -> bool:
+    """Whether our row is of an open transaction."""
+    return ours is not None and ours.state in OPEN_STATES
 
 
 def _same(ours: KnownTransaction | None, answer: Described | Listed) -> bool:

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Finding, Severity, TransactionState
+from fenceline.facts import (
+    NOT_REPORTED,
+    TWO_PHASE_COMMIT_TIMEOUT_MS,
+    Finding,
+    Severity,
+    TransactionState,
+)
 from fenceline.findings.severity import worst_severity
 from fenceline.formatting import format_clock, format_duration, list_names, rough_count
 from fenceline.limits import Limits
@@ -47,6 +53,7 @@ def coordinator_overdue(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> I
         if (
             transaction.state is not TransactionState.ONGOING
             or transaction.started_ms is None
+            or transaction.timeout_ms == NOT_REPORTED
             or _never_ends(transaction)
         ):
             continue
@@ -156,7 +163,8 @@ def _open(
     now_ms: int,
 ) -> Finding:
     usual = snapshot.usual.get(transaction.application)
-    timed_out = started_ms + transaction.timeout_ms < now_ms
+    endless = _never_ends(transaction) or transaction.timeout_ms == NOT_REPORTED
+    timed_out = not endless and started_ms + transaction.timeout_ms < now_ms
     past = ""
     if usual:
         usual_text = format_duration(usual.p99_ms)
@@ -170,7 +178,7 @@ def _open(
         summary=f"{transaction.transactional_id} has been open since {format_clock(started_ms)}{blocked}",
         evidence=f"{_held(transaction)}; {_end(transaction, started_ms, timed_out)}{past}",
         next_step=_next_step(transaction, timed_out),
-        deadline_ms=None if _never_ends(transaction) else started_ms + transaction.timeout_ms,
+        deadline_ms=None if endless else started_ms + transaction.timeout_ms,
     )
 
 
@@ -222,6 +230,8 @@ def _there(names: Sequence[str], one: str, many: str) -> Iterator[str]:
 def _end(transaction: OpenTransactionFacts, started_ms: int, timed_out: bool) -> str:
     if _never_ends(transaction):
         return "it takes part in a two-phase commit and never times out"
+    if transaction.timeout_ms == NOT_REPORTED:
+        return "when it times out is not known: its coordinator lists it and does not describe it"
     ends, timeout = format_clock(started_ms + transaction.timeout_ms), format_duration(transaction.timeout_ms)
     if timed_out:
         return f"its timeout of {timeout} passed at {ends}"

@@ -8,13 +8,30 @@ from collections.abc import Callable
 
 import pytest
 
-from dashboard.models import Cluster, Collector, GapRecord, Recent, StateCount, Transaction
+from dashboard.evaluation.snapshot import SnapshotReader
+from dashboard.models import (
+    Cluster,
+    Collector,
+    GapRecord,
+    PartitionRecord,
+    Recent,
+    StateCount,
+    Transaction,
+)
 from dashboard.runtime import collector_store, leases
 from dashboard.runtime.leases import Lease
 from dashboard.transactions import reconcile_store, store
 from dashboard.transactions.reconcile_store import ReconciledRows
-from fenceline.facts import TailBatch, Tombstone, TopicPartitions, TransactionRecord, TransactionState
+from fenceline.facts import (
+    NOT_REPORTED,
+    TailBatch,
+    Tombstone,
+    TopicPartitions,
+    TransactionRecord,
+    TransactionState,
+)
 from fenceline.kafka.reconcile import Correction, KnownTransaction, Reconciliation
+from fenceline.limits import Limits
 from tests.db.conftest import NOW_MS
 from tests.factories import tail_batch
 
@@ -249,13 +266,63 @@ def test_a_topic_that_is_missing_is_a_blind_spot_once_two_lists_in_a_row_have_en
     reasons = []
     for listed in (1, 0, 3, 2, 5):
         save(reconciler, reconciliation_of(listed=listed))
-        reasons.append(reconcile_store.absence_reason(reconciler.cluster_id))
-    assert [bool(reason) for reason in reasons] == [False, False, False, True, True]
+        reasons.append(reconcile_store.absence_reason(reconciler.cluster_id, NOW_MS))
+    assert reasons[:3] == [None, "", None]
     assert not ReconciledRows(reconciler).without_tail()
-    collector_store.save_trouble(tail, reasons[-1], now_ms=NOW_MS)
+    collector_store.save_trouble(tail, reasons[-1] or "", now_ms=NOW_MS)
     assert ReconciledRows(reconciler).without_tail()
     read(tail, batch_of(record("a")))
     assert not ReconciledRows(reconciler).without_tail(), "it was read: what comes next is in the log"
+
+
+def test_a_missing_topic_is_not_needed_only_as_long_as_complete_lists_have_no_id(reconciler: Lease) -> None:
+    def reason(now_ms: int = NOW_MS) -> str | None:
+        return reconcile_store.absence_reason(reconciler.cluster_id, now_ms)
+
+    assert reason() is None, "no list yet"
+    save(reconciler, reconciliation_of())
+    assert reason() == ""
+    assert reason(NOW_MS + 60_000) is None, "lists are old"
+    save(reconciler, reconciliation_of(unseen=("broker 2: it answers CLUSTER_AUTHORIZATION_FAILED",)))
+    assert "broker 2" in (reason() or "")
+    save(reconciler, reconciliation_of())
+    collector_store.save_trouble(reconciler, "no broker answers", now_ms=NOW_MS)
+    assert "no broker answers" in (reason() or "")
+    save(reconciler, reconciliation_of())
+    where = {"cluster_id": reconciler.cluster_id, "topic": "orders", "partition": 0, "rev": 1}
+    PartitionRecord.objects.create(**where, pinned_ms=NOW_MS, verdict="unknown")
+    assert "hidden" in (reason() or ""), "transactions are open, and no list has an id"
+
+
+def test_a_list_that_leaves_ids_out_takes_no_proof_back(reconciler: Lease) -> None:
+    for listed in 1, 1:
+        save(reconciler, reconciliation_of(listed=listed))
+    for unseen in (), ("broker 1: it does not list transactions",):
+        save(reconciler, reconciliation_of(unseen=unseen))
+        assert "keeps no" in (reconcile_store.absence_reason(reconciler.cluster_id, NOW_MS) or "")
+
+
+def test_an_open_transaction_that_may_not_be_described_any_more_is_a_gap_of_its_own(
+    reconciler: Lease,
+) -> None:
+    save(reconciler, reconciliation_of(alone=True, lost={"a": "no DESCRIBE on this transactional id"}))
+    gap = GapRecord.objects.get(source="reconcile", until_ms=None)
+    assert (gap.scope, gap.reason) == ("transaction:a", "no DESCRIBE on this transactional id")
+    many = {f"a-{number}": "no DESCRIBE" for number in range(101)}
+    save(reconciler, reconciliation_of(alone=True, lost=many))
+    assert [row.scope for row in GapRecord.objects.filter(until_ms=None)] == ["transactions"]
+    save(reconciler, reconciliation_of(alone=True))
+    assert not GapRecord.objects.filter(until_ms=None).exists()
+
+
+def test_a_transaction_that_is_only_listed_is_open_since_then_at_least(reconciler: Lease) -> None:
+    listed = TransactionRecord(
+        "a", TransactionState.ONGOING, 7, NOT_REPORTED, NOT_REPORTED, None, NOW_MS, None
+    )
+    save(reconciler, reconciliation_of(Correction(listed, None), alone=True))
+    reader = SnapshotReader(reconciler.cluster)
+    (found,) = reader.read(now_ms=NOW_MS + 70_000, limits=Limits()).transactions
+    assert found.started_ms == NOW_MS
 
 
 def test_no_list_is_proof_against_a_topic_that_was_never_read(tail: Lease, reconciler: Lease) -> None:

@@ -18,6 +18,7 @@ from dashboard.models import (
     GapRecord,
     PartitionRecord,
     PinRecord,
+    Position,
     ReplicaLook,
     Transaction,
 )
@@ -246,6 +247,10 @@ def test_all_ids_are_visible_only_while_every_tail_reads_everything(
     for name in TAILS:
         take(name)
     Collector.objects.filter(name__in=TAILS).update(seen_through_ms=NOW_MS)
+    assert not ours.sees_all(), "a topic that does not exist was not read"
+    Position.objects.create(
+        cluster=Cluster.objects.get(), topic="__transaction_state", partition=0, next_offset=1, end_offset=1
+    )
     Collector.objects.filter(name=TAILS[1]).update(**change)
     assert ours.sees_all() is expected
     gap = {"cluster": Cluster.objects.get(), "scope": "shard:1", "since_ms": 1, "reason": "…"}

@@ -16,6 +16,7 @@ from fenceline.kafka.reconcile import NotDescribed, Obstacle
 from sandbox.kafka import Broker
 from tests.kafka.collected_groups import CollectedGroups
 from tests.kafka.doctor_checks import run_doctor
+from transaction_admin.api import Unseen
 from transaction_admin.kafka_python import KafkaPythonAdmin
 from transaction_admin.kafka_reads import KafkaPythonReads
 
@@ -48,10 +49,12 @@ def test_transactions_are_listed_and_described(broker: Broker) -> None:
     assert "__transaction_state" in said.text
 
 
-def test_an_unknown_group_is_read(broker: Broker) -> None:
+def test_an_unknown_group_is_not_looked_up(broker: Broker) -> None:
     reads = KafkaPythonReads({"bootstrap.servers": broker.bootstrap}, 20)
     try:
-        assert reads.committed_offsets(["nobody"], require_stable=True) == {"nobody": {}}
+        unseen = reads.committed_offsets(["nobody"], require_stable=True)["nobody"]
+        assert isinstance(unseen, Unseen), "without a topic nobody can tell"
+        assert "could create it" in unseen.reason
         assert reads.list_groups().groups == {}
         assert reads.transactional_ids([7]) == {}
         assert reads.describe_topology().partitions == {}

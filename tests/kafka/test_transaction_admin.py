@@ -234,9 +234,14 @@ def test_facts_that_a_broker_does_not_report_are_named() -> None:
 
     topic = MetadataResponse.MetadataResponseTopic
     partition = topic.MetadataResponsePartition
-    leaders = [partition(partition_index=number, leader_id=leader) for number, leader in ((0, 1), (1, -1))]
-    (leaderless,) = _leaderless(MetadataResponse(topics=[topic(partitions=leaders)]))
-    assert str(leaderless).startswith("__transaction_state-1: it has no leader")
+    places = ((0, 1), (1, -1), (2, 3))
+    leaders = [partition(partition_index=number, leader_id=leader) for number, leader in places]
+    brokers = [MetadataResponse.MetadataResponseBroker(node_id=1)]
+    leaderless = _leaderless(MetadataResponse(brokers=brokers, topics=[topic(partitions=leaders)]))
+    assert [str(unseen).partition(":")[0] for unseen in leaderless] == [
+        "__transaction_state-1",
+        "__transaction_state-2",
+    ], "nobody lists the ids of a leader that is no broker either"
 
 
 @pytest.mark.parametrize("secure", [False, True])

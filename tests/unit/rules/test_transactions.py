@@ -4,9 +4,11 @@ is.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from fenceline.facts import TransactionState
+from fenceline.facts import NOT_REPORTED, TransactionState
 from fenceline.snapshot import OpenTransactionFacts, Repeated, UsualCommit
 from tests.unit.rules.factories import (
     NOW_MS,
@@ -208,3 +210,12 @@ def test_timeouts_in_a_row(number: int, subject: str, times: int, is_told: bool,
     assert [(each.subject, each.severity.value, each.since_ms) for each in told] == expected, (
         f"{number}: {why}"
     )
+
+
+def test_a_transaction_whose_timeout_is_not_reported_is_open_too_long_and_never_overdue() -> None:
+    listed = transaction(3_600)
+    listed = replace(listed, timeout_ms=NOT_REPORTED)
+    assert findings_of("coordinator_overdue", transactions=(listed,)) == []
+    (found,) = findings_of("open_too_long", transactions=(listed,))
+    assert found.deadline_ms is None
+    assert "when it times out is not known" in found.evidence

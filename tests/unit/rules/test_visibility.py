@@ -115,9 +115,14 @@ def test_a_collector_with_a_part_hidden_hides_that_part_alone() -> None:
     assert told == set(), "neither late nor, so soon, a gap worth a word"
 
 
-def test_partial_lists_are_current_and_what_depends_on_them_is_unavailable() -> None:
+@pytest.mark.parametrize("seen_s_ago", [1, 600])
+def test_partial_lists_are_current_and_what_depends_on_them_is_unavailable(seen_s_ago: float) -> None:
     alone = collector(
-        "reconcile", Sense.LISTS, Sense.TRANSACTIONS, seen_s_ago=600, unseen=("broker 2: loading",)
+        "reconcile",
+        Sense.LISTS,
+        Sense.TRANSACTIONS,
+        seen_s_ago=seen_s_ago,
+        unseen=("broker 2: loading",),
     )
     found = hidden(collectors=(alone, *ALL_COLLECTORS[1:3], CHECKPOINTS, AUDITS, FLINK))
     assert found == {Sense.TRANSACTIONS: frozenset({"cluster"}), Sense.HISTORY: frozenset({"cluster"})}

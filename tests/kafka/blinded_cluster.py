@@ -1,0 +1,327 @@
+"""One cluster behind a proxy that takes things away: the product's collectors read it, its rules judge.
+
+Its transactions run at the real broker. What must be unknown follows from what is taken away alone
+(`Blindness`), never from what the product reports.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from unittest import mock
+
+import pytest
+from django.test import override_settings
+from django.utils import timezone
+
+from collectors.kafka import internal_topics
+from dashboard.config import ClusterConfig, Config
+from dashboard.evaluation import evaluate as evaluate_rules
+from dashboard.evaluation.snapshot import SnapshotReader
+from dashboard.groups import store as group_store
+from dashboard.models import Collector, FindingRecord, GapRecord, Group, PinRecord, Transaction
+from dashboard.partitions import store as partition_store
+from dashboard.runtime import collector_store, leases, loop
+from dashboard.tasks import groups, offsets, partitions, reconciling, tail_loop, tails
+from dashboard.tasks.slice import poll_repeatedly, report_failure
+from dashboard.transactions import reconcile_store
+from fenceline.facts import OPEN_STATES
+from fenceline.findings.visibility import Sense
+from fenceline.limits import Limits
+from tests.brokers import create_topics
+from tests.kafka.group_commits import commit_offsets
+from tests.kafka.producers import LibrdkafkaProducer, open_in
+from tests.kafka.proxy.restrictions import (
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TRANSACTIONS,
+    LIST_TRANSACTIONS,
+    LOG_PARTITIONS,
+    OFFSET_FETCH,
+    Restrictions,
+    coordinator_of,
+)
+from tests.kafka.proxy.server import KafkaProxy
+from transaction_admin.api import CONSUMER_OFFSETS, TRANSACTION_STATE
+
+#: Everything is old enough for its rule at once, and polled whenever the test polls.
+LIMITS = Limits(
+    open_too_long_s=0, lso_pinned_s=0, group_stalled_s=0, group_blocked_s=0, offsets_unstable_s=0,
+    reconcile_every_s=0.001, groups_every_s=0.001, partitions_every_s=0.001, poller_behind_s=120,
+    collector_behind_s=120,
+)  # fmt: skip
+_AT_ONCE_S = 0.01
+_SLICE_S = 4.0
+
+
+@dataclass(frozen=True, slots=True)
+class Blindness:
+    """What nobody can see behind these restrictions."""
+
+    restrictions: Restrictions
+
+    def _topic(self, name: str) -> bool:
+        taken = self.restrictions.absent | self.restrictions.undescribed | self.restrictions.unread
+        return name in taken or any(topic == name for topic, _ in self.restrictions.leaderless)
+
+    def _request(self, key: int) -> bool:
+        return key in self.restrictions.refused or key in self.restrictions.unknown
+
+    @property
+    def log(self) -> bool:
+        """Whether `__transaction_state` cannot be read whole."""
+        return self._topic(TRANSACTION_STATE)
+
+    @property
+    def offsets_log(self) -> bool:
+        """Whether `__consumer_offsets` cannot be read whole."""
+        return self._topic(CONSUMER_OFFSETS)
+
+    @property
+    def lists(self) -> bool:
+        """Whether the coordinators' lists are missing or leave something out."""
+        is_shown = not self.restrictions.topic_error(TRANSACTION_STATE)
+        parts = self.restrictions.coordinators_away or (
+            is_shown and any(topic == TRANSACTION_STATE for topic, _ in self.restrictions.leaderless)
+        )
+        return self._request(LIST_TRANSACTIONS) or self.restrictions.ids_denied or bool(parts)
+
+    @property
+    def is_silent_on_groups(self) -> bool:
+        """Whether nothing tells that there are groups."""
+        return self.restrictions.groups_denied and CONSUMER_OFFSETS in self.restrictions.absent
+
+    def is_silent_on_ids(self, topic: str, numbers: Iterable[int]) -> bool:
+        """Whether nothing tells that there are transactions in these partitions."""
+        is_hidden = self.restrictions.ids_denied and TRANSACTION_STATE in self.restrictions.absent
+        is_denied = topic in self.restrictions.undescribed
+        return is_hidden and (is_denied or {(topic, n) for n in numbers} <= self.restrictions.leaderless)
+
+    def partition(self, topic: str, number: int) -> bool:
+        """Whether it cannot be seen what holds a partition's LSO back."""
+        is_denied = topic in self.restrictions.undescribed or self._request(DESCRIBE_PRODUCERS)
+        return is_denied or (topic, number) in self.restrictions.leaderless
+
+    def group(self, name: str) -> bool:
+        """Whether neither its coordinator nor the log tells what a group has committed."""
+        away = coordinator_of(name) in self.restrictions.coordinators_away
+        denied = self.restrictions.groups_denied or self._request(OFFSET_FETCH)
+        return self.offsets_log and (away or denied)
+
+
+def random_restrictions(dice: random.Random, topic: str) -> Restrictions:
+    """Return a random combination of what can be taken away."""
+
+    def chosen(share: float = 0.25) -> bool:
+        return dice.random() < share
+
+    log, offsets_log = (
+        dice.choice(["absent", "undescribed", "unread", ""]) if chosen(0.6) else "" for _ in range(2)
+    )
+    lost = {TRANSACTION_STATE: log, CONSUMER_OFFSETS: offsets_log, topic: "undescribed" * chosen(0.1)}
+    requests = {DESCRIBE_PRODUCERS: 29, DESCRIBE_TRANSACTIONS: 53, LIST_TRANSACTIONS: 31, OFFSET_FETCH: 30}
+    taken = {key: dice.choice(["refused", "unknown"]) for key in requests if chosen()}
+    places = [(topic, 0), (topic, 1)]
+    places += [(name, dice.randrange(LOG_PARTITIONS)) for name in (TRANSACTION_STATE, CONSUMER_OFFSETS)]
+    return Restrictions(
+        **{
+            how: frozenset(name for name, it in lost.items() if it == how)
+            for how in ("absent", "undescribed", "unread")
+        },
+        leaderless=frozenset(place for place in places if chosen(0.15)),
+        refused={key: requests[key] for key, how in taken.items() if how == "refused"},
+        unknown=frozenset(key for key, how in taken.items() if how == "unknown"),
+        ids_denied=chosen(),
+        groups_denied=chosen(),
+        coordinators_away=frozenset({dice.choice([1, 2])} if chosen() else ()),
+    )
+
+
+class BlindedCluster:
+    """The stage: a topic, a transaction that stays open, one that comes and goes, a group that waits."""
+
+    def __init__(self, bootstrap: str, proxy: KafkaProxy) -> None:
+        self.name = self.topic = self.group = self.held = f"blind-{random.getrandbits(40):x}"
+        self.other = f"{self.name}-other"
+        self._bootstrap, self._proxy = bootstrap, proxy
+        create_topics(bootstrap, self.topic)
+        self._holder = open_in(bootstrap, self.held, self.topic, 0)
+        self._other = LibrdkafkaProducer(bootstrap, self.other, {"transaction.timeout.ms": "900000"})
+        self._other.init()
+        commit_offsets(bootstrap, self.group, self.topic, p0=0)
+        #: Ids with an open transaction, by the partition that each has written to; and since when.
+        self.opened = {self.held: 0}
+        self._began = timezone.now()
+        # Requests wait behind a fetch that waits for records.
+        at_once = {"fetch.wait.max.ms": "50", "fetch.error.backoff.ms": "50"}
+        self.config = ClusterConfig(self.name, {"bootstrap.servers": proxy.bootstrap, **at_once})
+        collector_store.sync_clusters([self.name])
+        self._works = [
+            (self._lease(tails.tail_name(0)), self._tail(tails.read_until)),
+            (self._lease(offsets.offsets_name(0)), self._tail(offsets.read_until)),
+            (self._lease(reconcile_store.NAME), self._reconcile),
+            (self._lease(partition_store.NAME), self._partitions),
+            (self._lease(group_store.NAME), self._groups),
+        ]
+        self._judge = self._lease(evaluate_rules.NAME)
+        self._reader = SnapshotReader(self.name)
+        #: Whether the log was ever read: then lists never replace it.
+        self.was_read = False
+        #: Whether the group was ever seen: nobody tells of one that is hidden from the start.
+        self.knew_group = False
+        #: Whether brokers ever let us describe the topic.
+        self.knew_topic = False
+
+    def _lease(self, name: str) -> leases.Lease:
+        lease = leases.acquire(self.name, name, holder="test", now_ms=loop.now_ms())
+        assert lease is not None
+        return lease
+
+    def close(self) -> None:
+        """End what is open and close the connections."""
+        self.restart()
+        self._holder.abort()
+        if self.other in self.opened:
+            self._other.abort()
+
+    def restart(self) -> None:
+        """Forget all that the workers keep, as their restart does."""
+        for topic in (tails.tailed, offsets.tailed):
+            tail_loop._cool(topic._topic, self._works[0][0])
+        reconciling._reconcilers.discard(self.name)
+        partitions.disconnect(self.name)
+        groups._collectors.discard(self.name)
+
+    def live(self, dice: random.Random) -> None:
+        """Begin or end the other transaction."""
+        if self.other in self.opened:
+            (self._other.commit if dice.random() < 0.5 else self._other.abort)()
+            del self.opened[self.other]
+        else:
+            self._began = timezone.now()
+            self._other.begin()
+            self._other.send(self.topic, 1)
+            self._other.flush()
+            self.opened[self.other] = 1
+
+    def restrict(self, restrictions: Restrictions) -> None:
+        """Take these things away from now on."""
+        self._proxy.restrict(restrictions)
+
+    def poll(self, times: int = 1) -> None:
+        """Let every collector work once, then the evaluator."""
+        config = Config(clusters={self.name: self.config}, limits=LIMITS)
+        for _ in range(times):
+            with override_settings(FENCELINE=config):
+                for lease, work in self._works:
+                    work(lease)
+                evaluate_rules.evaluate_cluster(self._judge, self._reader, now_ms=loop.now_ms())
+
+    def _tail(self, read_until: Callable[[leases.Lease, float], None]) -> Callable[[leases.Lease], None]:
+        """Return work in one slice that ends once the tail has read up to now, or reports that it cannot."""
+
+        def work(lease: leases.Lease) -> None:
+            asked_ms, failures = loop.now_ms(), list[str]()
+
+            def goes_on(end: float) -> bool:
+                is_read = (self.collector(lease.name).seen_through_ms or 0) > asked_ms
+                return time.monotonic() < end and not failures and not is_read
+
+            def report(lease: leases.Lease, reason: str) -> None:
+                failures.append(reason)
+                report_failure(lease, reason)
+
+            with (
+                mock.patch.object(tail_loop, "goes_on", goes_on),
+                mock.patch.object(tail_loop, "report_failure", report),
+            ):
+                read_until(lease, time.monotonic() + _SLICE_S)
+
+        return work
+
+    def _reconcile(self, lease: leases.Lease) -> None:
+        def poll() -> None:
+            reconciler = reconciling._reconcilers.get_or_make(self.name)
+            ours = reconcile_store.ReconciledRows(lease, [tails.tail_name(0)])
+            for full in (True, False):
+                reconciler._full_at = 0 if full else time.monotonic() + 60
+                polled = reconciler.poll(loop.now_ms(), ours)
+                reconcile_store.save_reconciliation(lease, polled, now_ms=loop.now_ms())
+
+        poll_repeatedly(lease, time.monotonic() + _AT_ONCE_S, poll, reconciling._reconcilers.discard)
+
+    def _partitions(self, lease: leases.Lease) -> None:
+        def poll() -> None:
+            ours = partition_store.PartitionRows(lease, [tails.tail_name(0)], vouched=False)
+            watcher = partitions._watcher(lease, ours)
+            watcher._full_at = 0
+            partitions._poll(lease, watcher, ours)
+
+        poll_repeatedly(lease, time.monotonic() + _AT_ONCE_S, poll, partitions.disconnect)
+
+    def _groups(self, lease: leases.Lease) -> None:
+        def poll() -> None:
+            rows = group_store.GroupRows(lease, loop.now_ms())
+            polled = groups._collectors.get_or_make(self.name).poll(loop.now_ms(), rows, every_s=0)
+            group_store.save_groups(lease, polled, rows, now_ms=loop.now_ms())
+
+        poll_repeatedly(lease, time.monotonic() + _AT_ONCE_S, poll, groups._collectors.discard)
+
+    def collector(self, name: str) -> Collector:
+        """Return a collector's row."""
+        return Collector.objects.get(cluster__name=self.name, name=name)
+
+    def gaps(self, source: str) -> set[str]:
+        """Return the scopes of a collector's open gaps."""
+        rows = GapRecord.objects.filter(cluster__name=self.name, source=source, until_ms=None)
+        return set(rows.values_list("scope", flat=True))
+
+    def findings(self) -> Mapping[tuple[str, str], FindingRecord]:
+        """Return our open findings by rule and subject."""
+        mine = (self.held, self.other, f"{self.topic}-0", f"{self.topic}-1")
+        rows = FindingRecord.objects.filter(cluster__name=self.name, closed_at=None)
+        return {(row.rule, row.subject): row for row in rows if row.subject.partition(":")[2] in mine}
+
+    def closed_early(self) -> set[tuple[str, str]]:
+        """Return findings that were closed, and have no other, since the cause that still lasts began."""
+        still = {f"transaction:{name}" for name in self.opened} | {f"group:{self.group}"}
+        still |= {f"partition:{self.topic}-{number}" for number in self.opened.values()}
+        rows = FindingRecord.objects.filter(cluster__name=self.name, closed_at__gt=self._began)
+        closed = set(rows.filter(subject__in=still).values_list("rule", "subject"))
+        return closed - self.findings().keys()
+
+    def open_rows(self) -> set[str]:
+        """Return those of our ids whose rows are open."""
+        rows = Transaction.objects.filter(
+            cluster__name=self.name, transactional_id__startswith=self.name,
+            state__in=[state.value for state in OPEN_STATES],
+        )  # fmt: skip
+        return set(rows.values_list("transactional_id", flat=True))
+
+    def covers(self, sense: Sense, *things: str) -> bool:
+        """Whether the rules take what they need to know of things for seen."""
+        with override_settings(FENCELINE=Config(clusters={self.name: self.config}, limits=LIMITS)):
+            snapshot = self._reader.read(now_ms=loop.now_ms(), limits=LIMITS)
+        return snapshot.visibility(now_ms=loop.now_ms(), limits=LIMITS).covers({sense}, *things)
+
+    def hanging(self) -> set[str]:
+        """Return the ids that are taken for hanging."""
+        rows = PinRecord.objects.filter(cluster__name=self.name, topic=self.topic, verdict="hanging")
+        return set(rows.values_list("transactional_id", flat=True))
+
+    def knows_group(self) -> bool:
+        """Whether the group has a row with the offset that it committed."""
+        return Group.objects.filter(cluster__name=self.name, group_id=self.group, partitions=1).exists()
+
+
+@contextmanager
+def without_waiting(patch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let tails ask for ends at each poll, and give up soon."""
+    patch.setattr(internal_topics, "_ASK_ENDS_EVERY_S", 0.0)
+    patch.setattr(internal_topics, "_TIMEOUT_S", 1.5)
+    patch.setattr(tail_loop, "RETRY_S", 0.0)
+    patch.setattr(tails._TransactionState, "flush_s", 0.02)
+    patch.setattr(offsets._ConsumerOffsets, "flush_s", 0.02)
+    yield
