@@ -104,6 +104,8 @@ class Tail:
         self._held = PolledRecords()
         #: Whether reading began without any position and has not come to the end yet.
         self._cold = False
+        #: Where reading began, and the next offset to read.
+        self._first: dict[int, int] = {}
         self._next: dict[int, int] = {}
         self._ends: dict[int, int] = {}
         self._ends_asked = 0.0
@@ -119,7 +121,10 @@ class Tail:
     def is_at(self, topic_id: str, positions: Mapping[int, int]) -> bool:
         """Return whether the next poll begins exactly at these saved positions."""
         known = {partition: saved for partition, saved in self._saved.items() if saved is not None}
-        return bool(known) and topic_id == self.topic_id and known == dict(positions) and known == self._next
+        # A partition has no position before a fetch has answered for it: it is where reading began.
+        expected = self._first | known
+        same_topic = topic_id == self.topic_id or not positions
+        return bool(self._next) and same_topic and known == dict(positions) and expected == self._next
 
     def seek(self, topic_id: str, positions: Mapping[int, int]) -> None:
         """Begin at `positions`, and at the oldest record of partitions that have none.
@@ -135,7 +140,8 @@ class Tail:
         self._held = PolledRecords()
         self._fetched.clear()
         self._began = {p: oldest[p] for p in partitions if p not in positions and oldest[p] > 0}
-        self._next = {p: positions.get(p, oldest[p]) for p in partitions}
+        self._first = {p: positions.get(p, oldest[p]) for p in partitions}
+        self._next = dict(self._first)
         self._reached.forget_ends()
         self._ask_ends()
         self._refuse_positions_before(oldest)
