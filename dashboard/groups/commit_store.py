@@ -21,6 +21,7 @@ from dashboard.runtime.sql import Row as Values
 from dashboard.runtime.sql import overwrite_changes, upsert_statement
 from dashboard.runtime.stale_collectors import absence_doubt
 from dashboard.runtime.write_transactions import retry_write, write_transaction
+from dashboard.system.capabilities import shortfall
 from fenceline.decode import text
 from fenceline.facts import TailBatch
 from fenceline.kafka import commits
@@ -71,6 +72,7 @@ def absence_reason(cluster_id: int, now_ms: int) -> str | None:
     poller = Collector.objects.filter(cluster_id=cluster_id, name=GROUPS).first()
     gaps = GapRecord.objects.filter(cluster_id=cluster_id, source=GROUPS, until_ms=None)
     unseen = "; ".join(gaps.order_by("scope").values_list("reason", flat=True)[:3])
+    unseen = unseen or shortfall(cluster_id, "groups")
     return absence_doubt(TOPIC, poller, unseen, now_ms)
 
 

@@ -57,6 +57,14 @@ def capabilities_in(cluster: str, detail: Mapping[str, Any]) -> ClusterCapabilit
     return ClusterCapabilities(cluster, detail["asked_ms"], checks, detail["trouble"])
 
 
+def shortfall(cluster_id: int, capability: str) -> str:
+    """Return why a capability is limited or missing on a cluster; "" where it is not known to be."""
+    details = Collector.objects.filter(cluster_id=cluster_id, name=NAME).values_list("detail", flat=True)
+    lacking = (CapabilityState.LIMITED, CapabilityState.MISSING)
+    found = (check for detail in details for check in capabilities_in("", detail).checks)
+    return next((each.why for each in found if each.name == capability and each.state in lacking), "")
+
+
 @retry_write
 def save_capabilities(
     lease: Lease, checks: Sequence[CapabilityCheck] | None, trouble: str, *, now_ms: int

@@ -20,6 +20,7 @@ from dashboard.runtime import collector_store, sql
 from dashboard.runtime.leases import Lease, collector_row
 from dashboard.runtime.stale_collectors import absence_doubt
 from dashboard.runtime.write_transactions import retry_write, write_transaction
+from dashboard.system.capabilities import shortfall
 from dashboard.transactions import sql as transaction_sql
 from dashboard.transactions.inferred_store import infer_corrections, save_history
 from fenceline.decode import text
@@ -120,7 +121,7 @@ def absence_reason(cluster_id: int, now_ms: int) -> str | None:
         return None
     if PartitionRecord.objects.filter(cluster_id=cluster_id, pinned_ms__isnull=False).exists():
         return _HIDDEN
-    unseen = "; ".join(detail.get("unseen", ()))
+    unseen = "; ".join(detail.get("unseen", ())) or shortfall(cluster_id, "transactions")
     return absence_doubt(collector_store.TRANSACTION_STATE, poller, unseen, now_ms)
 
 

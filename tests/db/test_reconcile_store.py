@@ -20,6 +20,7 @@ from dashboard.models import (
 )
 from dashboard.runtime import collector_store, leases
 from dashboard.runtime.leases import Lease
+from dashboard.system import capabilities
 from dashboard.transactions import reconcile_store, store
 from dashboard.transactions.reconcile_store import ReconciledRows
 from fenceline.facts import (
@@ -30,6 +31,7 @@ from fenceline.facts import (
     TransactionRecord,
     TransactionState,
 )
+from fenceline.kafka.capabilities import CapabilityCheck, CapabilityState
 from fenceline.kafka.reconcile import Correction, KnownTransaction, Reconciliation
 from fenceline.limits import Limits
 from tests.db.conftest import NOW_MS
@@ -292,6 +294,21 @@ def test_a_missing_topic_is_not_needed_only_as_long_as_complete_lists_have_no_id
     where = {"cluster_id": reconciler.cluster_id, "topic": "orders", "partition": 0, "rev": 1}
     PartitionRecord.objects.create(**where, pinned_ms=NOW_MS, verdict="unknown")
     assert "hidden" in (reason() or ""), "transactions are open, and no list has an id"
+
+
+@pytest.mark.parametrize("state", [CapabilityState.LIMITED, CapabilityState.MISSING])
+def test_an_empty_list_is_no_proof_where_ids_may_be_hidden(
+    take: Take, reconciler: Lease, state: CapabilityState
+) -> None:
+    save(reconciler, reconciliation_of())
+    looked = take(capabilities.NAME)
+    for check in (
+        CapabilityCheck("transactions", "", CapabilityState.WORKS),
+        CapabilityCheck("transactions", "", state, "no DESCRIBE on transactional-id *"),
+    ):
+        capabilities.save_capabilities(looked, [check], "", now_ms=NOW_MS)
+        reason = reconcile_store.absence_reason(reconciler.cluster_id, NOW_MS)
+        assert ("no DESCRIBE" in (reason or "")) is (check.state is state)
 
 
 def test_a_list_that_leaves_ids_out_takes_no_proof_back(reconciler: Lease) -> None:
