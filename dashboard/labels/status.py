@@ -120,3 +120,12 @@ def trend_word(values: Sequence[int]) -> str:
     if abs(moved) <= max(1, max(values) // 20):
         return "steady"
     return "rising" if moved > 0 else "falling"
+
+
+#: The tone of a capability's state (`fenceline.kafka.capabilities.CapabilityState`).
+CAPABILITY_TONES: Mapping[str, str] = {
+    "works": "ok",
+    "limited": "warning",
+    "missing": "warning",
+    "unknown": "unknown",
+}
