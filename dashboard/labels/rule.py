@@ -10,7 +10,10 @@ _LABELS: Mapping[str, str] = {
     "audit_violated": "records missing or duplicated",
     "flink_commit_lost": "Flink commit lost",
     "flink_commit_pending": "Flink commit pending",
+    "flink_job": "Flink job",
+    "group_stalled": "group blocked",
     "id_explosion": "transactional id churn",
+    "lso_pinned": "partition blocked",
 }
 
 #: Rules whose findings the headline of their subject's page states.

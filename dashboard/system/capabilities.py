@@ -32,7 +32,7 @@ class ClusterCapabilities:
         if self.trouble:
             return f"could not be asked: {self.trouble}"
         if self.asked_ms is None:
-            return "not looked over yet"
+            return "not checked yet"
         works = [check for check in self.checks if check.state is CapabilityState.WORKS]
         total = len(self.checks)
         return f"all {total} work" if len(works) == total else f"{len(works)} of {total} work"

@@ -91,11 +91,9 @@ def why_flapping(known: AlertState, limits: Alerting) -> str:
     """Return why an alert keeps firing although its finding comes and goes; "" where it does not flap."""
     if known.flapping_ms is None:
         return ""
-    return (
-        f"it opened {count_noun(len(known.openings), 'time')} within "
-        f"{format_duration(int(limits.flap_s * 1_000))}: it "
-        "goes on firing until nothing was found for as long"
-    )
+    within = format_duration(int(limits.flap_s * 1_000))
+    opened = count_noun(len(known.openings), "time")
+    return f"it opened {opened} within {within}: it keeps firing until {within} pass without a finding"
 
 
 def _step(

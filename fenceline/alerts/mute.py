@@ -49,8 +49,8 @@ class Muting:
         for incident_cause in item.causes:
             cause = self._firing.get(incident_cause.finding)
             if cause is not None and (route is None or self._wants(route, cause)):
-                name = f"{cause.subject.partition(':')[0]}:{readable_name(cause.subject, cause.labels)}"
-                why = f"by {cause.rule} of {name}: an effect in incident {incident_cause.incident}"
+                kind, name = cause.subject.partition(":")[0], readable_name(cause.subject, cause.labels)
+                why = f"by the alert of {kind} {name}: covered by incident {incident_cause.incident}"
                 return ["inhibited", f"#{cause.number}", why]
         return None
 

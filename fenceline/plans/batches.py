@@ -264,7 +264,7 @@ def _upper(words: str) -> str:
 
 
 def _unreadable(batch: SinkBatchFacts) -> Refusal:
-    words = f"The ledger of {batch.name} cannot be read, and nobody ends its batches without: {batch.trouble}"
+    words = f"The ledger of {batch.name} cannot be read, so its batches cannot be ended: {batch.trouble}"
     return Refusal(RefusalReason.LEDGER_UNREADABLE, words if words.endswith(".") else f"{words}.")
 
 

@@ -193,7 +193,7 @@ def test_a_dead_server_is_told_at_once_and_its_return_followed(server: Server, l
     server.kill_web()
     try:
         # The first poll may fail at once: then the words go on to that.
-        down = re.compile("polling every 5 s: (the live socket is down|no answer from the server)")
+        down = re.compile("(live socket down|no answer from the server) · polling every 5 s")
         expect(page.locator("#live-words")).to_have_text(down)
         expect(page.locator("#announcer")).to_contain_text("The live socket is down")
         expect(page.locator("#live-words")).to_contain_text("no answer from the server")
@@ -212,7 +212,7 @@ def test_without_a_socket_the_page_polls_and_says_so(server: Server, opened: Ope
     # As behind a proxy that passes no WebSockets.
     page.context.route_web_socket("**/ws/live", lambda socket: socket.close())
     page.goto("/transactions?q=orders-gateway-0")
-    expect(page.locator("#live-words")).to_have_text("polling every 5 s: the live socket is down")
+    expect(page.locator("#live-words")).to_have_text("live socket down · polling every 5 s")
     server("change", "orders-gateway-0", "PrepareAbort", silent=True)
     expect(page.locator("tbody tr td").first).to_have_text("PrepareAbort")
 

@@ -71,7 +71,7 @@ def test_at_360_pixels_name_verdict_and_blocker_stay(server: Server, opened: Ope
     assert "payments-ledger-7" in cells
     page.goto("/groups?q=billing")
     cells = [cell.inner_text() for cell in page.locator("tbody td").all() if cell.is_visible()]
-    assert cells[:4] == ["billing", "BLOCKED", "group stalled", "3,540 lag"]
+    assert cells[:4] == ["billing", "BLOCKED", "group blocked", "3,540 lag"]
 
 
 def test_the_keyboard_goes_from_a_pin_to_who_waits(server: Server, opened: Opener) -> None:

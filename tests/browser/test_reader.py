@@ -156,7 +156,7 @@ def test_ages_tick_without_asking_the_server(server: Server, opened: Opener) -> 
     server("reset", "busy", 40)
     page = opened("/transactions/prod/inventory-sync-stuck-3")
     page.keyboard.press("p")
-    age = page.locator("[data-fact] time[data-age]").first
+    age = page.locator("#content time[data-age='']").first
     before = age.inner_text()
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url))

@@ -64,7 +64,7 @@ def test_a_blocked_group_is_suppressed_while_its_cause_fires_and_ends_unnotified
     scenario.run_seconds(10, cause, follows)
     (kind, who, words), *_ = alert("group:billing").quiet
     assert (kind, who) == ("inhibited", f"#{alert().pk}")
-    assert words.startswith("by coordinator_overdue of transaction:payments-7: an effect in incident ")
+    assert words.startswith("by the alert of transaction payments-7: covered by incident ")
     # The cause is over first, and the group goes on a moment later.
     scenario.run_seconds(5, follows)
     scenario.run_seconds(15)

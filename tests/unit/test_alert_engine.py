@@ -190,7 +190,7 @@ def test_the_reason_of_a_flapping_alert_is_given() -> None:
     _, alert = run_ticks("xx.." * 3)
     assert alert.state is not None
     assert engine.why_flapping(alert.state, LIMITS) == (
-        "it opened 3 times within 1 min: it goes on firing until nothing was found for as long"
+        "it opened 3 times within 1 min: it keeps firing until 1 min pass without a finding"
     )
     assert engine.why_flapping(run_ticks("xx")[1].state or alert.state, LIMITS) == ""
 

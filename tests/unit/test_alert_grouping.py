@@ -273,7 +273,7 @@ def test_a_silence_gives_its_author_and_its_end() -> None:
 
 def test_an_effect_is_inhibited_only_where_the_cause_is_notified() -> None:
     muting = Muting([CAUSE, FOLLOWS], [], no_pattern)
-    words = "by coordinator_overdue of transaction:p: an effect in incident 12"
+    words = "by the alert of transaction p: covered by incident 12"
     assert muting.inhibition_reason(FOLLOWS, route()) == ["inhibited", "#7", words]
     assert (
         muting.inhibition_reason(

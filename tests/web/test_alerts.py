@@ -130,8 +130,8 @@ def test_before_the_first_look_nothing_is_claimed(page: Client) -> None:
     [
         ({"quiet": [["silenced", "#{silence}", "by ada until 12:04:07 UTC: maintenance"]]},
          ["silenced #{silence} by ada until 12:04:07 UTC: maintenance"]),
-        ({"quiet": [["inhibited", "#1", "by open_too_long of payments-7: an effect in incident 7"]]},
-         ["inhibited #1 by open_too_long of payments-7: an effect in incident 7"]),
+        ({"quiet": [["inhibited", "#1", "by the alert of transaction payments-7: covered by incident 7"]]},
+         ["inhibited #1 by the alert of transaction payments-7: covered by incident 7"]),
         ({"quiet": [["grouped", "ops", "is notified at 12:04:07 UTC, with what else comes to its group"]]},
          ["grouped ops is notified at 12:04:07 UTC, with what else comes to its group"]),
         ({"quiet": [["below_severity", "ops", "wants critical and worse, and this is warning"]]},
@@ -190,7 +190,7 @@ def test_flapping_is_said_beside_who_was_told(page: Client, prod: Cluster) -> No
     row = factories.alert(prod, flapping_ms=1_795_000_000_000, openings=[1, 2, 3, 4, 5])
     (said,) = reasons(page, row)
     assert said.startswith("flapping since")
-    assert "it opened 5 times within 10 min: it goes on firing until nothing was found" in said
+    assert "it opened 5 times within 10 min: it keeps firing until 10 min pass without a finding" in said
 
 
 def test_one_alert_has_its_labels_words_changes_and_acts(page: Client, prod: Cluster) -> None:

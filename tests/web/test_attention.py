@@ -73,7 +73,7 @@ def test_partitions_and_groups_have_finding_and_application(operator: Client, pr
     assert (cell(first, "col-name"), cell(first, "col-finding")) == ("payments-0", "hanging")
     assert cell(first, "col-application") == "payments-ledger"
     first = rows(operator, "/groups")[0]
-    assert (cell(first, "col-name"), cell(first, "col-finding")) == ("billing", "group stalled")
+    assert (cell(first, "col-name"), cell(first, "col-finding")) == ("billing", "group blocked")
     assert cell(first, "col-application") == "billing"
 
 

@@ -57,7 +57,7 @@ def test_a_failed_look_keeps_what_was_known_and_says_why(page: Client) -> None:
 
 def test_before_the_first_look_nothing_is_claimed(page: Client) -> None:
     cluster = factories.cluster()
-    assert "not looked over yet" in page.get("/system").content.decode()
+    assert "not checked yet" in page.get("/system").content.decode()
     answer = page.get(f"/api/v1/clusters/{cluster.name}/capabilities").json()
     assert (answer["asked_at"], answer["items"]) == (None, [])
 

@@ -61,7 +61,7 @@ def test_one_delivery_shows_all_that_went_over_the_wire(page: Client) -> None:
     row = factories.delivery(factories.channel(), "failed", held=held, attempts=12)
     text = page_html(page, f"/deliveries/{row.pk}")
     for words in (
-        "1 firing, 2 resolved", "failed after 12 attempts", "try 12", "Last attempts of 12.",
+        "1 firing, 2 resolved", "failed after 12 attempts", "try 12", "The newest 1 of 12 attempts.",
         "hooks.example.org answered 500. Check the receiver.", "&lt;b&gt;boom&lt;/b&gt;", "93.184.216.34",
         "webhook-signature", "content-type", "took 34 ms", "&quot;version&quot;: &quot;4&quot;",
         f'href="/alerts/{alert.pk}"', f'href="/alerts/{over.pk}"', "and 1 more", "first notification",

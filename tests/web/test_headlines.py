@@ -244,7 +244,7 @@ class TestGroup:
         row, stuck = self.group(unstable=1), [self.offset(unstable=True)]
         unsure = [self.blocker("app-1", certain=False), self.blocker("app-2", certain=False)]
         assert words(group_headline(row, stuck, unsure))[0] == (
-            "Its transactional commit for payments-0 is pending, possibly in app-1 and app-2."
+            "Its transactional commit for payments-0 is pending, possibly in 2 transactions."
         )
         assert words(group_headline(row, stuck, [self.blocker()]))[0].endswith(" pending in demo-abandoned.")
 

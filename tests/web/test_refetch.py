@@ -29,6 +29,7 @@ ROUTES = (
     f"/flink-jobs/prod/{factories.FLINK_IDENT}",
     "/recoveries",
     f"/pipelines?{_ENDED}",
+    "/find?q=orders",
     "/system",
     "/scenes",
 )

@@ -69,7 +69,7 @@ def whole(place: Path, manifest: Manifest, first: str = "2026-01-01", last: str 
 def test_each_figure_is_the_sum_of_the_reports(page: Client, place: Path, manifest: Manifest) -> None:
     shown, sums = read(page), whole(place, manifest)
     ended = sums.commits + sums.aborts
-    assert f"{ended:,} transactions ended from 2026-10-2" in shown
+    assert f"% of {ended:,} transactions aborted from 2026-10-2" in shown
     assert f"By day: {sums.commits:,} commits, {sums.aborts:,} aborts." in shown
     assert f"{manifest.records:,} records of" in shown
     assert "value version 99" in shown
@@ -81,7 +81,7 @@ def test_each_figure_is_the_sum_of_the_reports(page: Client, place: Path, manife
 
 def test_an_application_and_a_range_narrow_everything(page: Client, place: Path, manifest: Manifest) -> None:
     shown = read(page, "?application=orders&from=2026-11-18&to=2026-11-20&by=aborts")
-    assert "transactions of orders ended from 2026-11-18 to 2026-11-19," in shown
+    assert "transactions of orders aborted from 2026-11-18 to 2026-11-19." in shown
     assert "<bdi>payments</bdi>" not in shown
     assert "by aborts" in shown
     nobody = read(page, "?application=nobody")

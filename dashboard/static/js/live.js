@@ -37,10 +37,10 @@ window.fenceline = window.fenceline || {};
     const seen = asOf ? fenceline.clock(asOf, true) + " " + fenceline.zone() : "";
     const every = `polling every ${DOWN_POLL / 1000} s`;
     if (paused) return ["paused", waiting ? `paused · ${waiting} ${waiting === 1 ? "change" : "changes"} waiting` : "paused"];
-    if (!answered) return ["polling", `${every}: no answer from the server`];
+    if (!answered) return ["polling", `no answer from the server · ${every}`];
     if (!socketUp && !everUp && backoff <= 500) return ["connecting", seen ? `as of ${seen}` : "connecting"];
-    if (!socketUp) return ["polling", `${every}: the live socket is down`];
-    if (stale()) return ["stale", `nothing newer seen than ${seen}`];
+    if (!socketUp) return ["polling", `live socket down · ${every}`];
+    if (stale()) return ["stale", `no data since ${seen}`];
     return seen ? ["live", `live · as of ${seen}`] : ["connecting", "connected · no data yet"];
   };
 

@@ -59,7 +59,8 @@ window.fenceline = window.fenceline || {};
   fenceline.showAges = () => {
     const now = fenceline.now();
     for (const element of document.querySelectorAll("time[data-age]")) {
-      say(element, fenceline.age(now - Date.parse(element.dateTime)));
+      const old = now - Date.parse(element.dateTime);
+      say(element, fenceline.age(element.dataset.age === "minute" && old > 60000 ? old - (old % 60000) : old));
     }
     for (const element of document.querySelectorAll("time[data-until]")) {
       const left = Date.parse(element.dateTime) - now;

@@ -8,11 +8,10 @@ from dashboard.groups.queries import BlockingTransaction
 from dashboard.labels.status import STATUS_LABELS
 from dashboard.models import Group, GroupOffset
 from dashboard.web.headlines.detail import DetailHeadline, behind_words
-from fenceline.formatting import count_noun, list_names
+from fenceline.formatting import count_noun
 from fenceline.kafka.groups import GroupStatus, Waiting, note_of
 from fenceline.text.sentences import Age, Sentence
 
-_NAMED = 2
 _AT_LSO = (
     "It has consumed everything up to the last stable offset. Kafka does not report its isolation level: "
     "a read_committed consumer gets no more records until that transaction ends."
@@ -70,13 +69,15 @@ def _blocked(row: Group, waiting: Sequence[GroupOffset], blockers: Sequence[Bloc
 
 
 def _where(names: Sequence[str], number: int) -> str:
-    """Return the partitions by name; by number where not all of them are at hand."""
-    return list_names(names, _NAMED) if len(names) == number else count_noun(number, "partition")
+    """Return the only partition by name, several by number: the page lists them."""
+    return names[0] if len(names) == number == 1 else count_noun(number, "partition")
 
 
 def _by(blockers: Sequence[BlockingTransaction], preposition: str) -> str:
     names = [blocker.transactional_id or f"producer {blocker.producer_id}" for blocker in blockers]
-    return f"{preposition}{list_names(names, _NAMED)}" if names else ""
+    if len(names) > 1:
+        return f"{preposition}{count_noun(len(names), 'transaction')}"
+    return f"{preposition}{names[0]}" if names else ""
 
 
 def _behind(row: Group) -> Sentence:

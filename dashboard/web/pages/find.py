@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse
@@ -10,25 +12,26 @@ from django.urls import reverse
 
 from dashboard.web import finder, page_context
 from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import signed_in
+from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.routes import PageRoute
 
 
 @signed_in
 def find_page(request: HttpRequest) -> HttpResponse:
     """Show what matches `q`, by kind."""
+    if request.headers.get("HX-Target") == "find-results":
+        return render(request, "find/_results.html", _found(request))
+    return render_page(request, "find/page", lambda: _found(request))
+
+
+def _found(request: HttpRequest) -> Mapping[str, Any]:
     frame, text = page_context.chrome_of(request), finder.usable_text(request.GET.get("q", ""))
-    part = request.headers.get("HX-Target") == "find-results"
     kept = {"cluster": frame.cluster} if frame.cluster else {}
-    return render(
-        request,
-        "find/_results.html" if part else "find/page.html",
-        {
-            "groups": finder.find_anything(frame, text, now_ms=now_ms(request)),
-            "text": text,
-            "search_url": f"{reverse('transactions')}?{urlencode({**kept, 'q': text})}",
-        },
-    )
+    return {
+        "groups": finder.find_anything(frame, text, now_ms=now_ms(request)),
+        "text": text,
+        "search_url": f"{reverse('transactions')}?{urlencode({**kept, 'q': text})}",
+    }
 
 
 ROUTES = (PageRoute("find", "find", find_page),)

@@ -237,8 +237,8 @@ def _headline(
     if not ended:
         return f"No transaction{of} ended {days}."
     share = 100 * whole.aborts / ended
-    aborted = "none" if not whole.aborts else f"{share:.2f} %" if share >= 0.01 else "less than 0.01 %"
-    return f"{count_noun(ended, 'transaction')}{of} ended {days}, {aborted} of them aborted."
+    aborted = "0" if not whole.aborts else f"{share:.2f} %" if share >= 0.01 else "Less than 0.01 %"
+    return f"{aborted} of {count_noun(ended, 'transaction')}{of} aborted {days}."
 
 
 def _strange(manifest: Manifest | None) -> Sequence[tuple[str, int, int, int, str]]:

@@ -24,7 +24,7 @@ BUNDLES = {
     "app.css": tuple(
         f"css/{name}.css"
         for name in (
-            "base", "parts", "tables", "pages", "detail",
+            "fonts", "base", "parts", "tables", "pages", "detail",
             "history", "standings", "queries", "alerts", "acting", "events", "find", "flow", "incidents",
             "print",
         )

@@ -131,16 +131,20 @@ def instant(context: dict[str, Any], ms: int | None, *, fine: bool = False) -> S
 
 
 @register.simple_tag(takes_context=True)
-def age(context: dict[str, Any], ms: int | None, ago: str = "") -> SafeString | str:
-    """Return a `<time>` with the age of an instant; the browser keeps it ticking."""
+def age(context: dict[str, Any], ms: int | None, ago: str = "", step: str = "") -> SafeString | str:
+    """Return a `<time>` with the age of an instant; the browser keeps it ticking.
+
+    With the `step` "minute" it has no seconds from a minute on: a text that wraps does not move each second.
+    """
     if ms is None or not 0 <= ms < _END_OF_TIME_MS:
         return _no_instant(ms)
     moment = datetime.fromtimestamp(ms / 1000, UTC)
     return format_html(
-        '<time datetime="{}" data-age title="{}">{}</time>{}',
+        '<time datetime="{}" data-age="{}" title="{}">{}</time>{}',
         _iso(moment),
+        step,
         f"{moment:%Y-%m-%d %H:%M:%S}.{ms % 1000:03d} UTC",
-        in_words(_whole_seconds(context["now_ms"] - ms)),
+        in_words(_whole_steps(context["now_ms"] - ms, step == "minute")),
         f" {ago}" if ago else "",
     )
 
@@ -155,7 +159,11 @@ def sentence(context: dict[str, Any], parts: Sentence) -> SafeString:
 def _part_of_sentence(context: dict[str, Any], part: str | Instant | Age) -> SafeString | str:
     if isinstance(part, Instant):
         return instant(context, part.at_ms)
-    return age(context, part.since_ms) if isinstance(part, Age) else _clipped(part, _LONGEST_IN_SENTENCE)
+    return (
+        age(context, part.since_ms, step="minute")
+        if isinstance(part, Age)
+        else _clipped(part, _LONGEST_IN_SENTENCE)
+    )
 
 
 @register.filter
@@ -214,6 +222,11 @@ def _no_instant(ms: int | None) -> SafeString | str:
 
 def _iso(moment: datetime) -> str:
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _whole_steps(ms: int, minutes: bool) -> int:
+    seconds = _whole_seconds(ms)
+    return seconds // 60_000 * 60_000 if minutes and seconds >= 60_000 else seconds
 
 
 def _whole_seconds(ms: int) -> int:

@@ -21,7 +21,7 @@ from tests.waiting import wait_for
 _EVERY_S, _DEADLINE_S = 1.0, 120
 #: Cards follow the evaluation: what changed in one reading is on them in the one but next.
 _CARDS_FOLLOW = 2
-_AGE = re.compile(r'<time [^>]*data-age title="([\d-]+ [\d:.]+) UTC">')
+_AGE = re.compile(r'<time [^>]*data-age="[^"]*" title="([\d-]+ [\d:.]+) UTC">')
 _CARD = re.compile(r'<li\s+class="incident edge-(\w+)".*?(?=<li\s+class="incident edge-|\Z)', re.DOTALL)
 _ROW = re.compile(r'<tr id="incident-(\d+)">(.*?)</tr>', re.DOTALL)
 _TITLE = re.compile(r"<a [^>]*data-row>(.*?)</a>", re.DOTALL)
@@ -213,7 +213,7 @@ def _rows(page: str) -> Iterator[tuple[int, Incident]]:
 
 
 def _title(text: str) -> str:
-    return re.sub(r"(data-age [^>]*>)[^<]*", r"\1", _TITLE.findall(text)[0])
+    return re.sub(r"(data-age=[^>]*>)[^<]*", r"\1", _TITLE.findall(text)[0])
 
 
 def _text(title: str, at_ms: int) -> str:

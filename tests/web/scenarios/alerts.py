@@ -54,7 +54,7 @@ def busy_alerts(of: Cluster) -> None:
         "partition:payments-0",
         rule="lso_pinned",
         severity="warning",
-        quiet=[["inhibited", f"#{loud.pk}", "by open_too_long of payments-7: an effect in incident 7"]],
+        quiet=[["inhibited", f"#{loud.pk}", "by the alert of transaction payments-7: covered by incident 7"]],
     )
     factories.alert(
         of, "transaction:inventory-sync-stuck-3", flapping_ms=factories.now_ms() - factories.MINUTE_MS
