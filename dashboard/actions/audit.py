@@ -55,17 +55,17 @@ def action_status(row: Action, *, now_ms: int) -> ActionStatus:
     return ActionStatus(plan, state, plan.subjects[0].title, len(plan.subjects) - 1, _result(row))
 
 
+#: The outcomes of subjects that are not done, in words.
+_NOT_DONE = {"stale": "outdated", "failed": "failed", "unknown": "unknown", "skipped": "skipped"}
+
+
 def _result(row: Action) -> str:
-    """Return `12 of 14 subjects done, 1 stale, 1 failed`, or the words of a single subject's result."""
+    """Return `12 of 14 subjects done, 1 outdated, 1 failed`, or the words of a single subject's result."""
     outcomes = [result["outcome"] for result in row.results]
     if len(outcomes) < 2:
         return str(row.results[0]["words"]) if outcomes else ""
     parts = [f"{outcomes.count('done'):,} of {count_noun(len(outcomes), 'subject')} done"]
-    parts += [
-        f"{outcomes.count(name):,} {name}"
-        for name in ("stale", "failed", "unknown", "skipped")
-        if name in outcomes
-    ]
+    parts += [f"{outcomes.count(name):,} {words}" for name, words in _NOT_DONE.items() if name in outcomes]
     return ", ".join(parts)
 
 

@@ -60,7 +60,7 @@ class Result:
 
 def stale_result(words: str) -> Result:
     """Return the result of a subject that changed since the plan."""
-    return Result(SubjectOutcome.STALE, f"plan is stale: {words}; nothing was asked for it")
+    return Result(SubjectOutcome.STALE, f"the plan is outdated: {words}; nothing was asked for it")
 
 
 def failed_result(words: str, *parts: RequestResult) -> Result:

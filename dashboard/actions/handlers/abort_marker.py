@@ -155,7 +155,9 @@ def _stale(words: str, asked: tuple[RequestResult, ...]) -> Result:
     """Return that the subject changed since the plan; every earlier request was refused."""
     if not asked:
         return stale_result(words)
-    return Result(SubjectOutcome.STALE, f"plan is stale: {words}; its leader has taken no marker", asked)
+    return Result(
+        SubjectOutcome.STALE, f"the plan is outdated: {words}; its leader has taken no marker", asked
+    )
 
 
 def _uncertain(facts: MarkerPlanFacts, part: RequestResult, connections: ClusterConnections) -> Result:

@@ -102,7 +102,7 @@ def read_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Resul
             "by its timeout or by another producer is unknown",
         )
     if described.state in _COMMITTED or (described.producer_id == facts.producer_id and raised < 2):
-        return Result(SubjectOutcome.STALE, f"plan is stale: {describe_difference(facts, described)}")
+        return Result(SubjectOutcome.STALE, f"the plan is outdated: {describe_difference(facts, described)}")
     return Result(
         SubjectOutcome.UNKNOWN,
         f"whether this action has ended it is unknown: {describe_difference(facts, described)}",
@@ -175,7 +175,7 @@ def _fenced(
     )
     records = _written(facts, ended, asked)
     if before.state is TransactionState.ONGOING and not asked.began:
-        words = f"plan is stale: it ended between the last check and the request{now}"
+        words = f"the plan is outdated: it ended between the last check and the request{now}"
         return Result(SubjectOutcome.STALE, words, asked.parts, records)
     return Result(
         SubjectOutcome.DONE, f"what was open is aborted and its producer fenced{now}", asked.parts, records
@@ -202,7 +202,7 @@ def _settled(facts: FencePlanFacts, described: Described, asked: _Asked) -> Resu
         return stale_result(describe_difference(facts, described))
     raised = described.producer_epoch - facts.producer_epoch
     if described.producer_id == facts.producer_id and (described.state in _COMMITTED or raised < 2):
-        words = f"plan is stale: {describe_difference(facts, described)}; it was not fenced"
+        words = f"the plan is outdated: {describe_difference(facts, described)}; it was not fenced"
         return Result(SubjectOutcome.STALE, words, asked.parts)
     if described.state is TransactionState.EMPTY and asked.unanswered:
         words = f"what was open is aborted and its producer fenced: {_epochs(facts, described)}"

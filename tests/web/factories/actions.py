@@ -130,7 +130,7 @@ def action_result(subject: str, outcome: str, now_ms: int) -> dict[str, Any]:
     """Return what came of one subject, as `dashboard.actions` keeps it."""
     words = {
         "done": "its coordinator fenced epoch 3 → 4 and aborted what was open",
-        "stale": "plan is stale: epoch 3 → 5; nothing was asked for it",
+        "stale": "the plan is outdated: epoch 3 → 5; nothing was asked for it",
         "failed": "the cluster refused: WRITE on the transactional id is missing",
         "unknown": "its worker died after it had asked, and nobody can tell what came of it",
         "skipped": "refused in the plan: its coordinator has decided",
