@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 from confluent_kafka.cimpl import NewTopic
 from py4j.java_gateway import JavaGateway
 
@@ -96,3 +97,13 @@ def create_topics(bootstrap: str, *names: str, partitions: int = 3, replicas: in
     for made in client.create_topics([NewTopic(name, partitions, replicas) for name in names]).values():
         made.result(30)
     wait_for(lambda: set(names) <= set(client.list_topics(timeout=10).topics), f"topics {names}")
+    # Metadata names leaders some milliseconds before they lead.
+    ends = {
+        TopicPartition(name, number): OffsetSpec.latest() for name in names for number in range(partitions)
+    }
+    wait_for(lambda: not any(_failures(client, ends)), f"leaders of {names}")
+
+
+def _failures(client: AdminClient, ends: dict[TopicPartition, OffsetSpec]) -> list[BaseException | None]:
+    answers = client.list_offsets(ends, request_timeout=10) if ends else {}
+    return [answer.exception(10) for answer in answers.values()]
