@@ -165,9 +165,8 @@ def test_an_effect_of_a_query_names_the_query(scenario: AlertScenario) -> None:
         5, finding(f"query:{QUERY_ID}", "query_failed"), finding(f"query:{QUERY_ID}", "batch_slow")
     )
     slow = Alert.objects.get(rule="batch_slow")
-    assert [words.split(":")[:2] for kind, _, words in slow.quiet if kind == "inhibited"] == [
-        ["by query_failed of query", "orders_enrich"]
-    ]
+    (why,) = [words for kind, _, words in slow.quiet if kind == "inhibited"]
+    assert "query orders_enrich" in why
 
 
 def test_a_flapping_alert_is_notified_once(scenario: AlertScenario, settings: Any) -> None:
