@@ -13,7 +13,7 @@ from dashboard.transactions import attributions, topic_tallies
 from dashboard.transactions import sql as transaction_sql
 from fenceline.decode import text
 from fenceline.decode.typed import record_of
-from fenceline.facts import NOT_FROM_LOG, NOT_REPORTED, TransactionRecord, TransactionState
+from fenceline.facts import NOT_FROM_LOG, NOT_REPORTED, Tombstone, TransactionRecord, TransactionState
 from fenceline.kafka.fold.aggregate import fold_inferred
 from fenceline.kafka.fold.folded import Folded, Prior
 from fenceline.kafka.fold.marker_history import EndMarker, InferredRecord, infer_records
@@ -49,15 +49,14 @@ def infer_corrections(
     for key, correction in corrections:
         prior = priors.get(key, Prior())
         own = () if prior.record is None else markers.get(prior.record.producer_id, ())
-        inferred = infer_records(prior.record, correction.record, own)
-        # A report has no protocol version; what was inferred carries it on.
-        record = _with_version(correction, inferred)
-        found.append(InferredCorrection(key, record, prior, inferred))
+        inferred = () if correction.hidden else infer_records(prior.record, correction.record, own)
+        last = inferred[-1].record if inferred else prior.record
+        found.append(InferredCorrection(key, _with_version(correction, last), prior, inferred))
     return found
 
 
-def _with_version(correction: Correction, inferred: Sequence[InferredRecord]) -> Correction:
-    last = inferred[-1].record if inferred else None
+def _with_version(correction: Correction, last: TransactionRecord | Tombstone | None) -> Correction:
+    """Return a correction with the protocol version of the record before: a report has none."""
     if not isinstance(correction.record, TransactionRecord) or not isinstance(last, TransactionRecord):
         return correction
     return correction._replace(record=correction.record._replace(client_version=last.client_version))

@@ -182,7 +182,7 @@ def _save_some(
 
 def _write(cluster_id: int, key: bytes, rev: int, correction: Correction) -> bool:
     """Write one row if it is still the compared one; return whether it was."""
-    record, ours = correction
+    record, ours, _ = correction
     compared = () if ours is None else (cluster_id, key, ours.log_offset, ours.state.value)
     with connection.cursor() as cursor:
         if isinstance(record, Tombstone):
@@ -215,7 +215,7 @@ def _values(record: TransactionRecord, rev: int) -> sql.Row:
 def _count_states(lease: Lease, written: Sequence[Correction]) -> None:
     """Update the number of ids in each state: this writer changes it only here."""
     changes: Counter[TransactionState] = Counter()
-    for record, ours in written:
+    for record, ours, _ in written:
         if ours is not None:
             changes[ours.state] -= 1
         if isinstance(record, TransactionRecord):

@@ -105,6 +105,8 @@ class Correction(NamedTuple):
 
     record: TransactionRecord | Tombstone
     ours: KnownTransaction | None
+    #: Whether its coordinator hides the id: then it is not known to have ended, nor to be forgotten.
+    hidden: bool = False
 
 
 @dataclass(frozen=True, **SLOTS)
@@ -269,10 +271,9 @@ def mirror_row(
     open: that it has ended would be a guess.
     """
     if isinstance(answer, NotDescribed):
-        gone = answer.obstacle is Obstacle.UNKNOWN or (
-            answer.obstacle is Obstacle.FORBIDDEN and not is_open(ours)
-        )
-        return Correction(Tombstone(name), ours) if ours is not None and gone else None
+        hidden = answer.obstacle is Obstacle.FORBIDDEN
+        gone = answer.obstacle is Obstacle.UNKNOWN or (hidden and not is_open(ours))
+        return Correction(Tombstone(name), ours, hidden) if ours is not None and gone else None
     if _same(ours, answer):
         return None
     if isinstance(answer, Listed):
