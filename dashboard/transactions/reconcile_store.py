@@ -126,14 +126,15 @@ def absence_reason(cluster_id: int, now_ms: int) -> str | None:
 
 
 def save_reconciliation(lease: Lease, observed: Reconciliation, *, now_ms: int) -> int:
-    """Save the result and the cost of a poll; return the number of rows written.
+    """Save the result and the cost of a poll; return how many rows changed of ids that we may see.
 
     Raises `LeaseLost` when the token is outdated. Many corrections are saved in several transactions; the
     last one contains how far the poll has read.
     """
     # In key order, so that writers cannot deadlock.
     ordered = sorted(
-        ((_key(_name(correction)), correction) for correction in observed.corrections), key=itemgetter(0)
+        ((_key(_name(correction)), correction) for correction in (*observed.corrections, *observed.outside)),
+        key=itemgetter(0),
     )
     parts = sql.portions(ordered, _SAVE_AT_ONCE)
     written = sum(_save_some(lease, observed, part, now_ms) for part in parts)
@@ -177,7 +178,7 @@ def _save_some(
         _forget(lease.cluster_id, written, now_ms)
         if written:
             write.notify_after_commit("transactions", [_name(correction) for correction in written])
-    return len(written)
+    return sum(not correction.hidden for correction in written)
 
 
 def _write(cluster_id: int, key: bytes, rev: int, correction: Correction) -> bool:

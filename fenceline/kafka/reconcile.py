@@ -121,6 +121,8 @@ class Reconciliation:
     agreed: int = 0
     #: The differences that counted and that their coordinators confirmed; all that changed when alone.
     corrections: tuple[Correction, ...] = ()
+    #: Rows of ids outside the scope, to be removed.
+    outside: tuple[Correction, ...] = ()
     #: When alone: the markers that were read since the poll before, by producer id, and why those of some
     #: partitions were not.
     markers: Mapping[int, Sequence[EndMarker]] = field(default_factory=dict)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
-from fenceline.kafka.reconcile import NotDescribed, Obstacle
+from collectors.kafka.reconcile import PreviousTransactionState, Reconciler
+from fenceline.facts import Tombstone, TransactionState
+from fenceline.kafka.reconcile import Correction, KnownTransaction, Listed, NotDescribed, Obstacle
 from fenceline.kafka.scope import Scope
 from fenceline.plans.producers import undescribed_refusal
 from transaction_admin import acl_probe, kafka_python
 from transaction_admin.acl_probe import Trials
+from transaction_admin.api import Cost, TransactionAdmin, TransactionListing
 from transaction_admin.kafka_python import KafkaPythonAdmin
 
 
@@ -48,3 +52,17 @@ def test_only_a_broker_that_says_so_proves_that_a_topic_is_missing(
     trials = Trials({})
     monkeypatch.setattr(trials, "_ask", lambda _: Answer)
     assert trials.topic_exists("__transaction_state") is exists
+
+
+def test_rows_outside_of_the_scope_are_removed() -> None:
+    row = KnownTransaction(TransactionState.ONGOING, 7, 12)
+    rows = {"pay-1": row, "orders-1": row}
+    listing = TransactionListing({"pay-1": Listed(TransactionState.ONGOING, 7)}, (), "")
+    admin = SimpleNamespace(cost=Cost(0, 0.0), list_transactions=lambda _: listing)
+    ours = SimpleNamespace(
+        without_tail=lambda: False, read_through_ms=lambda: 1, all_rows=lambda: iter(rows.items())
+    )
+    for patterns, outside in (("*",), ()), (("pay-*",), (Correction(Tombstone("orders-1"), row, True),)):
+        reconciler = Reconciler(cast(TransactionAdmin, admin), pytest.fail, Scope(transactional_ids=patterns))
+        found = reconciler.poll(1, cast(PreviousTransactionState, ours))
+        assert (found.corrections, found.outside) == ((), outside)
