@@ -51,6 +51,14 @@ class EndMarker(NamedTuple):
     #: By the clock of the partition's leader.
     at_ms: int
 
+    def ends(self, complete: TransactionRecord) -> bool:
+        """Whether it may be of the transaction that ended with this record, by epoch and decision.
+
+        A transaction at the last epoch ends under the next producer id.
+        """
+        follows = self.producer_id != complete.producer_id or self.producer_epoch == complete.producer_epoch
+        return follows and self.is_commit is (complete.state is TransactionState.COMPLETE_COMMIT)
+
 
 class InferredRecord(NamedTuple):
     """A record that the coordinator must have written."""
@@ -150,9 +158,9 @@ class _Inference:
         return marker.producer_epoch >= self.last.producer_epoch + raised
 
     def _choose_own(self) -> list[EndMarker]:
-        """Return the markers of one partition: one for each transaction there.
+        """Return the markers of the partition with the fewest: one for each transaction there.
 
-        That with fewest of them: others may have one of a transaction that is counted already.
+        Other partitions may have a late marker of a transaction that is counted already.
         """
         held = set(_partitions_of(self.last))
         own = [markers for where, markers in self.markers.items() if where in held or not held]
@@ -201,19 +209,23 @@ class _Inference:
         return decided or (True, False)
 
     def _take_newest(self) -> EndMarker | None:
-        """Return the marker of the transaction that `now` reports as ended, if it is another one."""
-        started_ms = self.now.started_ms
-        if self.now.state not in _COMPLETE or started_ms is None or self._is_reported() or not self.own:
+        """Return the marker of the transaction that `now` reports as ended, if it is another one.
+
+        Where clocks have it before the begin, it is left out and not returned.
+        """
+        now, started_ms = self.now, self.now.started_ms
+        if now.state not in _COMPLETE or started_ms is None or self._is_reported() or not self.own:
             return None
-        return self.own.pop() if self.own[-1].at_ms >= started_ms else None
+        if not self.own[-1].ends(now):
+            return None
+        marker = self.own.pop()
+        return marker if marker.at_ms >= started_ms else None
 
     def _skip_counted(self) -> None:
-        """Leave out the marker that may end the transaction of the last report: it may be read late."""
+        """Leave out the marker that may end the transaction of the last report, read late."""
         last = self.last
         self.own = [marker for marker in self.own if marker.at_ms >= (last.started_ms or 0)]
-        told = last.producer_epoch, last.state in _COMMITTED
-        ends = [(marker.producer_epoch, marker.is_commit) for marker in self.own[:1]]
-        if last.state in _COMPLETE and ends == [told]:
+        if self.own and last.state in _COMPLETE and self.own[0].ends(last):
             del self.own[0]
 
     def _is_earlier(self, marker: EndMarker) -> bool:
