@@ -266,6 +266,7 @@ def _save_detail(lease: Lease, observed: Reconciliation, written: int) -> bool:
         "shortest_ms": observed.shortest_ms,
     }
     if observed.alone:
+        row.detail.setdefault("inferred_since_ms", observed.at_ms)
         row.detail["inferred_ms"] = observed.at_ms
     row.save(update_fields=["detail"])
     return bool(written) or _lasting(before) != _lasting(row.detail)

@@ -140,6 +140,19 @@ def test_corrections_of_a_log_that_is_read_infer_nothing(tail: Lease, reconciler
     assert not TransitionRecord.objects.exists()
 
 
+def test_the_log_counts_what_was_before_the_first_inference(tail: Lease, reconciler: Lease) -> None:
+    observe(reconciler, "a", TransactionState.ONGOING)
+    observe(reconciler, "a", TransactionState.COMPLETE_ABORT)
+    begun, aborted = (
+        record("a", state) for state in (TransactionState.ONGOING, TransactionState.PREPARE_ABORT)
+    )
+    old_ms = NOW_MS - 86_400_000
+    old = [fact._replace(started_ms=old_ms, updated_ms=old_ms + 5) for fact in (begun, aborted)]
+    idle = aborted._replace(state=TransactionState.COMPLETE_ABORT, updated_ms=old_ms + 9)
+    read(tail, replace(batch_of(*old, idle, begun, aborted), cold=True))
+    assert total("client_abort") == 2
+
+
 def test_the_log_does_not_count_again_what_was_inferred(tail: Lease, reconciler: Lease) -> None:
     observe(reconciler, "a", TransactionState.ONGOING)
     observe(reconciler, "a", TransactionState.COMPLETE_ABORT)
