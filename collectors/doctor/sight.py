@@ -1,4 +1,4 @@
-"""Looks a cluster over: requests that its brokers offer, rights tried one by one, internal topics."""
+"""Examines a cluster: requests that its brokers offer, rights tried one by one, internal topics."""
 
 from __future__ import annotations
 

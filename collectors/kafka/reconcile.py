@@ -252,7 +252,7 @@ def _is_hidden(described: Described | NotDescribed) -> bool:
 def _join(
     listed: Mapping[str, Listed], described: Mapping[str, Described | NotDescribed]
 ) -> Mapping[str, Described | Listed | NotDescribed]:
-    """Return the best answer on each id: that one may not be described takes nothing from the list."""
+    """Return the best answer on each id; one that may not be described keeps its listed state."""
     return {
         **listed,
         **{

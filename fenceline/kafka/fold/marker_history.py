@@ -4,7 +4,8 @@ A coordinator reports an id as it is now, and when its transaction began. The co
 ends a transaction in a partition names its producer id and epoch, and whether it is committed
 (`EndTransactionMarker`). From one report to the next these give the records that the coordinator must have
 written, but for transactions that began and ended unseen. Transactions of one epoch (protocol version 0 or 1)
-differ by the clocks of two brokers alone: so nothing is certain but what the coordinator itself reports.
+differ by the clocks of two brokers alone. So only what the coordinator itself reports is certain. A marker
+that may belong to a transaction that is counted already counts for none.
 """
 
 from __future__ import annotations
@@ -180,7 +181,7 @@ class _Inference:
         last, now, marker = self.last, self.now, self._take_first()
         at_ms = marker.at_ms if marker else now.updated_ms
         if self._is_reported():
-            # It is the newest one.
+            # No other transaction of the id has begun since.
             self.own = []
             # At the last epoch version 2 goes on under another producer id, from epoch 0.
             same = now.producer_id == last.producer_id
@@ -245,7 +246,7 @@ class _Inference:
             started_ms=started_ms,
             updated_ms=at_ms,
         )
-        # Clients of version 2 abort with nothing open: then nothing began.
+        # A client of version 2 may abort with nothing open: then nothing began.
         self._add(begun, started_ms is not None and self.now.state in _COMMITTED)
 
     def _end(self, is_commit: bool, epoch: int, at_ms: int, reported: bool) -> None:
@@ -273,8 +274,8 @@ class _Inference:
     def _ended_ms(self, where: TopicPartition, epoch: int) -> Sequence[int]:
         """Return the instant of the open transaction's marker in a partition, none where it was not read."""
         begun_ms = self.last.started_ms or 0
-        own = self.markers.get(where, ())
-        return [each.at_ms for each in own if each.producer_epoch == epoch and each.at_ms >= begun_ms][:1]
+        own = [marker for marker in self.markers.get(where, ()) if marker.producer_epoch == epoch]
+        return [marker.at_ms for marker in own if marker.at_ms >= begun_ms][:1]
 
     def _arrive(self, newest: EndMarker | None) -> None:
         """Add what `now` reports beyond the end of the transaction that was open."""
