@@ -133,10 +133,14 @@ class Trials:
             return []
         return sorted(topic.name for topic in answer.topics if not topic.is_internal and not topic.error_code)
 
-    def topic_exists(self, topic: str) -> bool:
-        """Whether we see this topic."""
+    def topic_exists(self, topic: str) -> bool | None:
+        """Whether a topic exists that we may DESCRIBE; None where brokers do not tell."""
         answer = self._ask(partial(_metadata_request, topic))
-        return not isinstance(answer, errors.KafkaError) and not answer.topics[0].error_code
+        if isinstance(answer, errors.KafkaError):
+            return None
+        error = errors.for_code(answer.topics[0].error_code)
+        known = (errors.NoError, errors.UnknownTopicOrPartitionError)
+        return error is errors.NoError if error in known else None
 
     def unreadable_topics(self, topics: Collection[str]) -> Sequence[str]:
         """Return those of `topics` that we may not READ."""

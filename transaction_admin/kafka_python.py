@@ -49,6 +49,7 @@ _STATES = {state.value: state for state in TransactionState}
 _NO_TOPIC = NotDescribed(
     Obstacle.UNKNOWN, f"no transaction was ever begun on this cluster: it has no {TRANSACTION_STATE}"
 )
+_OUTSIDE = NotDescribed(Obstacle.FORBIDDEN, "it is outside the configured scope")
 _NO_ANSWER = NotDescribed(Obstacle.UNSEEN, "its coordinator left it out of its answer")
 _UNKNOWN = NotDescribed(Obstacle.UNKNOWN, "its coordinator does not know this transactional id")
 _LOADING = "it is still loading its part of __transaction_state; it will answer soon"
@@ -64,7 +65,7 @@ class KafkaPythonAdmin:
     def __init__(
         self, properties: Mapping[str, str], timeout_s: float = 10.0, scope: Scope = EVERYTHING
     ) -> None:
-        """Ids outside `scope` are not listed."""
+        """Ids outside `scope` are neither listed nor described."""
         self._scope = scope
         self._connection = AdminConnection(properties, timeout_s)
         #: Whether a look-up of a coordinator is sure not to create `__transaction_state`.
@@ -94,7 +95,9 @@ class KafkaPythonAdmin:
     ) -> Mapping[str, Described | NotDescribed]:
         """Return what the coordinators say of these ids (escaped text); each one asked for is answered."""
         self._topic_seen = self._topic_seen or listed
-        return self._connection.run(self._describe, transactional_ids)
+        inside = [name for name in transactional_ids if self._scope.has_id(name)]
+        described = self._connection.run(self._describe, inside) if inside else {}
+        return {name: described.get(name, _OUTSIDE) for name in transactional_ids}
 
     def end_transactions(self, endings: Collection[Ending], *, timeout_s: float) -> Mapping[str, Ended]:
         """End transactions, all at once; return what their coordinators say, by id, for each one."""

@@ -1,4 +1,4 @@
-"""Looks a cluster over: requests that its brokers offer, rights tried one by one, internal topics."""
+"""Examines a cluster: requests that its brokers offer, rights tried one by one, internal topics."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def look_over(patient: Patient, trials: Trials, able: Mapping[int, Abilities | U
     rights |= _rights_to_act(patient, trials)
     described = {right.name for right, trial in rights.items() if _is_described(right, trial)}
     topics = {
-        topic: trials.topic_exists(topic)
+        topic: exists
         for topic in (TRANSACTION_STATE, CONSUMER_OFFSETS)
-        if topic in described
+        if topic in described and (exists := trials.topic_exists(topic)) is not None
     }
     lists = {TRANSACTION_STATE: trials.transactional_ids, CONSUMER_OFFSETS: trials.list_groups}
     return ClusterSight(

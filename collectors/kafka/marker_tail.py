@@ -16,12 +16,12 @@ from fenceline.kafka.fold.marker_history import EndMarker, end_marker
 from transaction_admin.api import Cost, Unseen
 from transaction_admin.reads import Batches, ClusterReads
 
-#: Partitions that are followed at most, and for how many seconds after their last open transaction.
+#: Maximum partitions followed, and how many seconds to follow one after its last open transaction.
 _MOST_FOLLOWED, _KEPT_S = 2_000, 30.0
-#: A partition that is not returned for so many seconds is begun anew at its end, after some more: an election
-#: passes, a right or a topic that is gone does not.
+#: Seconds to keep the position of a partition that is not returned, and seconds until it starts again at its
+#: end. An election takes less; a right or a topic that is gone takes longer.
 _PATIENCE_S, _RETRY_S = 3.0, 10.0
-#: Requests to each leader in one reading, and the longest pause whose budget one reading may use, in seconds.
+#: Maximum requests to each leader in one reading, and the longest pause whose budget it may use, in seconds.
 _ROUNDS, _LONGEST_PAUSE_S = 4, 5.0
 _TOO_FAST = "more is written there than limits.markers_mb lets us read: ends of transactions were missed"
 _TOO_MANY = f"more than {_MOST_FOLLOWED:,} partitions have an open transaction: of this one no end is read"

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from collectors.kafka.marker_tail import MarkersByProducer, MarkerTail, merge_markers
 from collectors.rate_limit import RecentDuration
-from fenceline.facts import NOT_REPORTED, OPEN_STATES, TopicPartition
+from fenceline.facts import NOT_REPORTED, OPEN_STATES, Tombstone, TopicPartition
 from fenceline.kafka.fold.marker_history import EndMarker
 from fenceline.kafka.reconcile import (
     MOST_SUSPECTS,
@@ -36,6 +36,7 @@ from fenceline.kafka.reconcile import (
     next_full_s,
     next_open_s,
 )
+from fenceline.kafka.scope import EVERYTHING, Scope
 from transaction_admin.api import Cost, TransactionAdmin, TransactionListing
 
 #: Differences that are put before their coordinators in one poll; the others wait for the next.
@@ -74,9 +75,11 @@ class _Watch:
 class Reconciler:
     """Polls the coordinators of one cluster. Raises `AdminUnavailable` from `poll`."""
 
-    def __init__(self, admin: TransactionAdmin, open_markers: Callable[[], MarkerTail]) -> None:
+    def __init__(
+        self, admin: TransactionAdmin, open_markers: Callable[[], MarkerTail], scope: Scope = EVERYTHING
+    ) -> None:
         """`open_markers` is called where the topic may not be read."""
-        self._admin, self._open_markers = admin, open_markers
+        self._admin, self._open_markers, self._scope = admin, open_markers, scope
         self._markers: MarkerTail | None = None
         #: Markers that were read behind the last list.
         self._held: MarkersByProducer = {}
@@ -109,6 +112,7 @@ class Reconciler:
             self._open_at = time.monotonic() + pause_s
         if full:
             self._full_at = time.monotonic() + next_full_s(self._full_lately.add(spent_s))
+            found = replace(found, outside=tuple(self._outside(ours)))
         cost = self._cost()
         spent_ms = cost.broker_ms - before.broker_ms
         return replace(
@@ -117,6 +121,13 @@ class Reconciler:
             broker_ms=spent_ms,
             pause_ms=round(pause_s * 1_000),
         )
+
+    def _outside(self, ours: PreviousTransactionState) -> Iterator[Correction]:
+        """Yield rows outside the scope, from before it was configured: nothing would update them."""
+        if not self._scope.has_all_ids:
+            for name, row in ours.all_rows():
+                if not self._scope.has_id(name):
+                    yield Correction(Tombstone(name), row, hidden=True)
 
     def _compare(self, full: bool, now_ms: int, ours: PreviousTransactionState) -> Reconciliation:
         watch = self._full if full else self._open
@@ -241,7 +252,7 @@ def _is_hidden(described: Described | NotDescribed) -> bool:
 def _join(
     listed: Mapping[str, Listed], described: Mapping[str, Described | NotDescribed]
 ) -> Mapping[str, Described | Listed | NotDescribed]:
-    """Return the best answer on each id: that one may not be described takes nothing from the list."""
+    """Return the best answer on each id; one that may not be described keeps its listed state."""
     return {
         **listed,
         **{

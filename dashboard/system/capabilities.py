@@ -72,10 +72,14 @@ def save_capabilities(
     """Save a look over a cluster; without `checks` those of the look before stay, with the `trouble`."""
     with write_transaction(lease, {"seen_through_ms": now_ms}, lock_cluster=False) as write:
         row = collector_row(lease).get()
-        before = row.detail.get("checks")
+        before = _news_in(row.detail)
         row.detail |= {"asked_ms": now_ms, "trouble": trouble}
         if checks is not None:
             row.detail["checks"] = [fields_of(check) for check in checks]
         row.save(update_fields=["detail"])
-        if row.detail.get("checks") != before:
+        if _news_in(row.detail) != before:
             write.notify_after_commit("collectors")
+
+
+def _news_in(detail: Mapping[str, Any]) -> Sequence[Any]:
+    return detail.get("checks"), detail.get("trouble", "")

@@ -17,7 +17,7 @@ def _open_reconciler(config: ClusterConfig) -> Reconciler:
     def open_markers() -> MarkerTail:
         return MarkerTail(open_reads(config), settings.FENCELINE.limits.markers_mb)
 
-    return Reconciler(open_admin(config), open_markers)
+    return Reconciler(open_admin(config), open_markers, config.scope)
 
 
 _reconcilers = Warm(_open_reconciler)

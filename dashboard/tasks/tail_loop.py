@@ -131,7 +131,7 @@ class _TailSlice:
                 tail.mark_saved(part)
 
     def _within_scope(self, batch: TailBatch) -> TailBatch:
-        """Return a batch without the records of ids or groups that nobody is to see."""
+        """Return a batch without the records of ids or groups outside the configured scope."""
         scope = settings.FENCELINE.clusters[self._lease.cluster].scope
         if scope == EVERYTHING:
             return batch

@@ -13,13 +13,13 @@ from dashboard.transactions import attributions, topic_tallies
 from dashboard.transactions import sql as transaction_sql
 from fenceline.decode import text
 from fenceline.decode.typed import record_of
-from fenceline.facts import NOT_FROM_LOG, NOT_REPORTED, TransactionRecord, TransactionState
+from fenceline.facts import NOT_FROM_LOG, NOT_REPORTED, Tombstone, TransactionRecord, TransactionState
 from fenceline.kafka.fold.aggregate import fold_inferred
-from fenceline.kafka.fold.folded import Folded, Prior
+from fenceline.kafka.fold.folded import Folded, KnownSpan, Prior
 from fenceline.kafka.fold.marker_history import EndMarker, InferredRecord, infer_records
 from fenceline.kafka.reconcile import Correction
 
-#: Offsets of one revision: no log has what was inferred, and its places must differ.
+#: Offsets reserved for the inferred records of one revision: no log has them, and each needs its own.
 _PLACES = 1 << 20
 #: A key of the log: the id follows four bytes.
 _BEFORE_THE_ID = bytes(4)
@@ -49,15 +49,14 @@ def infer_corrections(
     for key, correction in corrections:
         prior = priors.get(key, Prior())
         own = () if prior.record is None else markers.get(prior.record.producer_id, ())
-        inferred = infer_records(prior.record, correction.record, own)
-        # A report has no protocol version; what was inferred carries it on.
-        record = _with_version(correction, inferred)
-        found.append(InferredCorrection(key, record, prior, inferred))
+        inferred = () if correction.hidden else infer_records(prior.record, correction.record, own)
+        last = inferred[-1].record if inferred else prior.record
+        found.append(InferredCorrection(key, _with_version(correction, last), prior, inferred))
     return found
 
 
-def _with_version(correction: Correction, inferred: Sequence[InferredRecord]) -> Correction:
-    last = inferred[-1].record if inferred else None
+def _with_version(correction: Correction, last: TransactionRecord | Tombstone | None) -> Correction:
+    """Return a correction with the protocol version of the record before: a report has none."""
     if not isinstance(correction.record, TransactionRecord) or not isinstance(last, TransactionRecord):
         return correction
     return correction._replace(record=correction.record._replace(client_version=last.client_version))
@@ -80,10 +79,13 @@ def save_history(lease: Lease, rev: int, changes: Sequence[InferredCorrection], 
     return bool(folded.notable)
 
 
-def inferred_through_ms(cluster_id: int) -> int | None:
-    """Return until when history was inferred; None where it never was."""
+def inferred_span(cluster_id: int) -> KnownSpan | None:
+    """Return the time whose history was inferred; None where it never was."""
     details = Collector.objects.filter(cluster_id=cluster_id, name=RECONCILE).values_list("detail", flat=True)
-    return next((detail["inferred_ms"] for detail in details if "inferred_ms" in detail), None)
+    inferred = (detail for detail in details if "inferred_ms" in detail)
+    return next(
+        (KnownSpan(detail.get("inferred_since_ms", 0), detail["inferred_ms"]) for detail in inferred), None
+    )
 
 
 def _known_records(cluster_id: int, keys: Collection[bytes]) -> Mapping[bytes, Prior]:

@@ -126,14 +126,15 @@ def absence_reason(cluster_id: int, now_ms: int) -> str | None:
 
 
 def save_reconciliation(lease: Lease, observed: Reconciliation, *, now_ms: int) -> int:
-    """Save the result and the cost of a poll; return the number of rows written.
+    """Save the result and the cost of a poll; return how many rows changed of ids that we may see.
 
     Raises `LeaseLost` when the token is outdated. Many corrections are saved in several transactions; the
     last one contains how far the poll has read.
     """
     # In key order, so that writers cannot deadlock.
     ordered = sorted(
-        ((_key(_name(correction)), correction) for correction in observed.corrections), key=itemgetter(0)
+        ((_key(_name(correction)), correction) for correction in (*observed.corrections, *observed.outside)),
+        key=itemgetter(0),
     )
     parts = sql.portions(ordered, _SAVE_AT_ONCE)
     written = sum(_save_some(lease, observed, part, now_ms) for part in parts)
@@ -177,12 +178,12 @@ def _save_some(
         _forget(lease.cluster_id, written, now_ms)
         if written:
             write.notify_after_commit("transactions", [_name(correction) for correction in written])
-    return len(written)
+    return sum(not correction.hidden for correction in written)
 
 
 def _write(cluster_id: int, key: bytes, rev: int, correction: Correction) -> bool:
     """Write one row if it is still the compared one; return whether it was."""
-    record, ours = correction
+    record, ours, _ = correction
     compared = () if ours is None else (cluster_id, key, ours.log_offset, ours.state.value)
     with connection.cursor() as cursor:
         if isinstance(record, Tombstone):
@@ -215,7 +216,7 @@ def _values(record: TransactionRecord, rev: int) -> sql.Row:
 def _count_states(lease: Lease, written: Sequence[Correction]) -> None:
     """Update the number of ids in each state: this writer changes it only here."""
     changes: Counter[TransactionState] = Counter()
-    for record, ours in written:
+    for record, ours, _ in written:
         if ours is not None:
             changes[ours.state] -= 1
         if isinstance(record, TransactionRecord):
@@ -265,6 +266,7 @@ def _save_detail(lease: Lease, observed: Reconciliation, written: int) -> bool:
         "shortest_ms": observed.shortest_ms,
     }
     if observed.alone:
+        row.detail.setdefault("inferred_since_ms", observed.at_ms)
         row.detail["inferred_ms"] = observed.at_ms
     row.save(update_fields=["detail"])
     return bool(written) or _lasting(before) != _lasting(row.detail)

@@ -129,8 +129,8 @@ def _fold(cluster_id: int, batch: TailBatch, writers: _OtherWriters) -> Folded:
             else {}
         )
         fold_records(folded, move.partition, records, priors, holes, ours)
-    inferred_ms = inferred_store.inferred_through_ms(cluster_id) if batch.cold else None
-    return folded if inferred_ms is None else folded.after(inferred_ms)
+    inferred = inferred_store.inferred_span(cluster_id) if batch.cold else None
+    return folded if inferred is None else folded.outside(inferred)
 
 
 def _holes(cluster_id: int, partitions: Sequence[int]) -> QuerySet[Position, tuple[int, int | None]]:

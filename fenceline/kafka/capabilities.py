@@ -236,9 +236,12 @@ def _refused(
     capability: Capability, sight: ClusterSight, grants: Mapping[Right, str]
 ) -> Iterator[_Shortfall]:
     """Yield the rights that we lack or could not try."""
-    for right, trial in _tried(capability, sight):
+    tried = list(_tried(capability, sight))
+    granted = {right[:2] for right, trial in tried if trial.verdict is TrialVerdict.GRANTED}
+    for right, trial in tried:
         if trial.verdict is TrialVerdict.REFUSED:
             narrow = right.name.endswith(EVERY) and right.operation != TO_END.operation
+            narrow = narrow or right[:2] in granted
             state = CapabilityState.LIMITED if narrow else CapabilityState.MISSING
             only = ": what narrower grants allow is shown" if narrow else ""
             yield _Shortfall(state, f"no {right}{only}", _granting(grants, right))

@@ -105,6 +105,8 @@ class Correction(NamedTuple):
 
     record: TransactionRecord | Tombstone
     ours: KnownTransaction | None
+    #: Whether its coordinator hides the id: then it is not known to have ended, nor to be forgotten.
+    hidden: bool = False
 
 
 @dataclass(frozen=True, **SLOTS)
@@ -119,6 +121,8 @@ class Reconciliation:
     agreed: int = 0
     #: The differences that counted and that their coordinators confirmed; all that changed when alone.
     corrections: tuple[Correction, ...] = ()
+    #: Rows of ids outside the scope, to be removed.
+    outside: tuple[Correction, ...] = ()
     #: When alone: the markers that were read since the poll before, by producer id, and why those of some
     #: partitions were not.
     markers: Mapping[int, Sequence[EndMarker]] = field(default_factory=dict)
@@ -269,10 +273,9 @@ def mirror_row(
     open: that it has ended would be a guess.
     """
     if isinstance(answer, NotDescribed):
-        gone = answer.obstacle is Obstacle.UNKNOWN or (
-            answer.obstacle is Obstacle.FORBIDDEN and not is_open(ours)
-        )
-        return Correction(Tombstone(name), ours) if ours is not None and gone else None
+        hidden = answer.obstacle is Obstacle.FORBIDDEN
+        gone = answer.obstacle is Obstacle.UNKNOWN or (hidden and not is_open(ours))
+        return Correction(Tombstone(name), ours, hidden) if ours is not None and gone else None
     if _same(ours, answer):
         return None
     if isinstance(answer, Listed):

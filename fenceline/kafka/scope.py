@@ -6,10 +6,12 @@ Patterns are those of Kafka's ACLs: `orders` is this name, `orders-*` what begin
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from fenceline.compat import SLOTS
+from fenceline.decode.text import escape_bytes
 from fenceline.kafka.acls import EVERY, Resource
 
 #: The coordinators' own topics: what is kept in them is limited by ids and groups.
@@ -44,12 +46,12 @@ class Scope:
         return name in _INTERNAL or _matches(self.topics, name)
 
     def has_group(self, name: str) -> bool:
-        """Whether a group is inside."""
-        return _matches(self.groups, name)
+        """Whether a group is inside, by its escaped id."""
+        return _matches(map(_escape, self.groups), name)
 
     def has_id(self, name: str) -> bool:
-        """Whether a transactional id is inside."""
-        return _matches(self.transactional_ids, name)
+        """Whether a transactional id is inside, by its escaped text."""
+        return _matches(map(_escape, self.transactional_ids), name)
 
     @property
     def patterns(self) -> Mapping[Resource, Sequence[str]]:
@@ -73,5 +75,10 @@ class Scope:
 EVERYTHING = Scope()
 
 
-def _matches(patterns: Sequence[str], name: str) -> bool:
+@cache
+def _escape(pattern: str) -> str:
+    return escape_bytes(pattern.encode())
+
+
+def _matches(patterns: Iterable[str], name: str) -> bool:
     return any(name.startswith(each[:-1]) if each.endswith(EVERY) else name == each for each in patterns)

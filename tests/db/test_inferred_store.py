@@ -10,10 +10,10 @@ import pytest
 from dashboard.models import Recent, Tally, TopicTally, Transaction, TransitionRecord
 from dashboard.runtime.leases import Lease
 from dashboard.transactions import reconcile_store
-from fenceline.facts import NOT_FROM_LOG, Tombstone, TopicPartition, TransactionState
+from fenceline.facts import NOT_FROM_LOG, NOT_REPORTED, Tombstone, TopicPartition, TransactionState
 from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.fold.marker_history import EndMarker
-from fenceline.kafka.reconcile import Correction
+from fenceline.kafka.reconcile import Correction, NotDescribed, Obstacle, mirror_row
 from tests.db.conftest import NOW_MS
 from tests.db.test_reconcile_store import (
     Take,
@@ -114,12 +114,43 @@ def test_a_forgotten_id_keeps_its_last_transitions(reconciler: Lease) -> None:
     assert Recent.objects.get().expired_ms == NOW_MS
 
 
+def test_an_id_that_is_hidden_from_us_is_not_told_as_forgotten(reconciler: Lease) -> None:
+    observe(reconciler, "a", TransactionState.COMPLETE_COMMIT)
+    hidden = mirror_row(
+        "a", known_row(reconciler, "a"), NotDescribed(Obstacle.FORBIDDEN, "no DESCRIBE"), NOW_MS
+    )
+    assert hidden is not None
+    save(reconciler, reconciliation_of(hidden, alone=True))
+    assert not Transaction.objects.exists()
+    assert kinds("a") == ["baseline certain"]
+
+
+def test_a_report_without_news_keeps_the_protocol_version(reconciler: Lease) -> None:
+    observe(reconciler, "a", TransactionState.PREPARE_COMMIT)
+    left = record("a", TransactionState.PREPARE_COMMIT)._replace(partitions=())
+    assert save(reconciler, reconciliation_of(Correction(left, known_row(reconciler, "a")), alone=True))
+    assert Transaction.objects.get().client_version == NOT_REPORTED
+
+
 def test_corrections_of_a_log_that_is_read_infer_nothing(tail: Lease, reconciler: Lease) -> None:
     read(tail, batch_of(record("a")))
     correction = Correction(record("a", TransactionState.COMPLETE_ABORT), known_row(reconciler, "a"))
     save(reconciler, reconciliation_of(correction))
     assert kinds("a") == ["baseline certain"]
     assert not TransitionRecord.objects.exists()
+
+
+def test_the_log_counts_what_was_before_the_first_inference(tail: Lease, reconciler: Lease) -> None:
+    observe(reconciler, "a", TransactionState.ONGOING)
+    observe(reconciler, "a", TransactionState.COMPLETE_ABORT)
+    begun, aborted = (
+        record("a", state) for state in (TransactionState.ONGOING, TransactionState.PREPARE_ABORT)
+    )
+    old_ms = NOW_MS - 86_400_000
+    old = [fact._replace(started_ms=old_ms, updated_ms=old_ms + 5) for fact in (begun, aborted)]
+    idle = aborted._replace(state=TransactionState.COMPLETE_ABORT, updated_ms=old_ms + 9)
+    read(tail, replace(batch_of(*old, idle, begun, aborted), cold=True))
+    assert total("client_abort") == 2
 
 
 def test_the_log_does_not_count_again_what_was_inferred(tail: Lease, reconciler: Lease) -> None:

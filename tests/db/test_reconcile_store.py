@@ -175,6 +175,17 @@ def test_trouble_ends_with_the_next_poll(reconciler: Lease) -> None:
     assert GapRecord.objects.get().until_ms == NOW_MS
 
 
+def test_rows_outside_of_the_scope_are_removed_and_count_as_no_correction(
+    tail: Lease, reconciler: Lease
+) -> None:
+    read(tail, batch_of(record("pay"), record("orders")))
+    outside = Correction(Tombstone("orders"), known_row(reconciler, "orders"), hidden=True)
+    assert save(reconciler, reconciliation_of(outside=(outside,))) == 0
+    assert list(Transaction.objects.values_list("transactional_id", flat=True)) == ["pay"]
+    assert states() == {"Ongoing": 1}
+    assert Collector.objects.get(name="reconcile").detail["corrected"] == 0
+
+
 def test_without_a_tail_every_listed_id_becomes_a_row(tail: Lease, reconciler: Lease) -> None:
     collector_store.save_trouble(tail, NO_READ, now_ms=NOW_MS)
     assert ReconciledRows(reconciler).without_tail()

@@ -83,6 +83,19 @@ def test_a_refused_right_limits_what_narrower_grants_may_show_and_ends_the_rest(
     assert found(tried(WHOLE, read, TrialVerdict.REFUSED))["log_history"].state is CapabilityState.MISSING
 
 
+def test_a_name_of_the_scope_that_is_refused_limits_where_another_is_granted() -> None:
+    read = next(right for right in TO_LOOK if str(right) == "READ on topic *")
+    orders, pay = (read._replace(name=name) for name in ("orders", "pay"))
+    rights = {right: trial for right, trial in WHOLE.rights.items() if right is not read}
+    scoped = replace(WHOLE, rights={**rights, orders: RightTrial(TrialVerdict.GRANTED)})
+    assert found(scoped) == {}
+    limited = found(tried(scoped, pay, TrialVerdict.REFUSED))["marker_history"]
+    assert limited.state is CapabilityState.LIMITED
+    assert limited.why.startswith("no READ on topic pay")
+    neither = tried(tried(scoped, orders, TrialVerdict.REFUSED), pay, TrialVerdict.REFUSED)
+    assert found(neither)["marker_history"].state is CapabilityState.MISSING
+
+
 def test_what_could_not_be_tried_is_unknown() -> None:
     checks = found(tried(WHOLE, TO_END, TrialVerdict.INCONCLUSIVE, "not tried"))
     assert {name: check.state for name, check in checks.items()} == {"fence": CapabilityState.UNKNOWN}

@@ -215,7 +215,8 @@ def test_an_id_that_its_coordinator_has_deleted_is_removed() -> None:
 def test_rows_follow_the_lists_when_these_are_the_only_source() -> None:
     idle = row(TransactionState.EMPTY)
     for obstacle in UNKNOWN, FORBIDDEN:
-        assert mirror_row("a", idle, obstacle, NOW_MS) == Correction(Tombstone("a"), idle)
+        gone = Correction(Tombstone("a"), idle, hidden=obstacle is FORBIDDEN)
+        assert mirror_row("a", idle, obstacle, NOW_MS) == gone
         assert mirror_row("a", None, obstacle, NOW_MS) is None
     assert mirror_row("a", row(), UNKNOWN, NOW_MS) == Correction(Tombstone("a"), row())
     assert mirror_row("a", row(), FORBIDDEN, NOW_MS) is None, "that it has ended would be a guess"

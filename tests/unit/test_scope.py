@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from fenceline.decode.text import escape_bytes
 from fenceline.kafka.acls import TO_LOOK, Resource, rights_within
 from fenceline.kafka.scope import EVERYTHING, Scope
 
@@ -30,6 +31,16 @@ def test_the_coordinators_topics_are_inside() -> None:
 def test_the_pattern_for_brokers_matches_what_is_inside(name: str) -> None:
     assert NARROW.id_pattern is not None
     assert bool(re.fullmatch(NARROW.id_pattern, name, re.DOTALL)) is NARROW.has_id(name)
+
+
+@pytest.mark.parametrize("name", ["orders 1", "b\u00e4r-1", "a'b", "back\\slash-1", "tab\t-1", "(x|y)-1"])
+def test_a_name_of_any_characters_is_inside_by_its_escaped_text(name: str) -> None:
+    for pattern in name, f"{name[:-1]}*":
+        scope = Scope(groups=(pattern,), transactional_ids=(pattern,))
+        assert scope.has_id(escape_bytes(name.encode()))
+        assert scope.has_group(escape_bytes(name.encode()))
+        assert scope.id_pattern is not None
+        assert re.fullmatch(scope.id_pattern, name)
 
 
 def test_everything_needs_no_pattern() -> None:

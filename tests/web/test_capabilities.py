@@ -55,6 +55,15 @@ def test_a_failed_look_keeps_what_was_known_and_says_why(page: Client) -> None:
     assert 'data-capability="groups"' in text
 
 
+def test_partitions_whose_markers_are_not_read_are_counted_by_reason(page: Client) -> None:
+    unread = {"orders-1": "no READ on this topic", "orders-0": "no READ on this topic", "pay-0": "too fast"}
+    detail = {"alone": True, "unseen": ["broker 2"], "markers_unseen": unread}
+    factories.collector(factories.cluster(), "reconcile", detail=detail)
+    text = page.get("/system").content.decode()
+    assert "broker 2, markers of 2 partitions, as orders-0: no READ on this topic" in text
+    assert "markers of 1 partition, as pay-0: too fast" in text
+
+
 def test_before_the_first_look_nothing_is_claimed(page: Client) -> None:
     cluster = factories.cluster()
     assert "not checked yet" in page.get("/system").content.decode()

@@ -111,6 +111,16 @@ def test_the_commit_is_offered_to_who_may_act(decided: FlinkJob) -> None:
     assert "dashboard.commit_flink" in viewer
 
 
+def test_a_read_only_cluster_offers_no_commit(decided: FlinkJob, settings: Any) -> None:
+    clusters = settings.FENCELINE.clusters
+    settings.FENCELINE = replace(
+        settings.FENCELINE, clusters={**clusters, "prod": replace(clusters["prod"], read_only=True)}
+    )
+    text = page_html(client_with_role("operator"), JOB)
+    assert 'data-act="commit_flink"' not in text
+    assert "Cluster prod is read_only" in text
+
+
 def test_what_a_rule_finds_is_on_the_page_of_the_job(page: Client, decided: FlinkJob) -> None:
     subject = f"flink_job:{decided.ident}"
     found = factories.finding(decided.cluster, subject, rule="flink_commit_pending", summary="copy is late")

@@ -110,7 +110,7 @@ def _detail(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]
         ),
         "findings": findings,
         "commit": _commit_button(request, job, open_ids),
-        "fence": _fence_button(request, others),
+        "fence": _fence_button(request, job, others),
         "run": run,
         "troubles": troubles,
     }
@@ -133,10 +133,12 @@ def _commit_button(request: HttpRequest, job: FlinkJob, open_ids: Sequence[str])
     chosen = open_ids[:MOST_SUBJECTS]
     which = "the first " if len(chosen) < len(open_ids) else ""
     words = f"Commit {which}{count_noun(len(chosen), 'pending transaction')}…"
-    return _plan_button(request, Act.COMMIT_FLINK, chosen, words, job.error)
+    return _plan_button(request, job, Act.COMMIT_FLINK, chosen, words, job.error)
 
 
-def _fence_button(request: HttpRequest, others: Sequence[LingeringTransaction]) -> PlanButton | None:
+def _fence_button(
+    request: HttpRequest, job: FlinkJob, others: Sequence[LingeringTransaction]
+) -> PlanButton | None:
     """Return a button that fences what no checkpoint will commit, None where the planner refuses all."""
     rows = [other.row for other in others[:_MOST_LISTED]]
     offered = offers.of_transactions(rows, now_ms=now_ms(request))
@@ -147,13 +149,13 @@ def _fence_button(request: HttpRequest, others: Sequence[LingeringTransaction]) 
         if offer.act is Act.FENCE and not offer.may_lose
     ][:MOST_SUBJECTS]
     words = f"Fence {count_noun(len(fences), 'transaction')} that no checkpoint will commit…"
-    return _plan_button(request, Act.FENCE, fences, words) if fences else None
+    return _plan_button(request, job, Act.FENCE, fences, words) if fences else None
 
 
 def _plan_button(
-    request: HttpRequest, act: Act, subjects: Sequence[str], words: str, why_not: str = ""
+    request: HttpRequest, job: FlinkJob, act: Act, subjects: Sequence[str], words: str, why_not: str = ""
 ) -> PlanButton:
-    refused = access.permission_refusal(request_actor(request), access.OF_ACT[act])
+    refused = access.permission_refusal(request_actor(request), access.OF_ACT[act], job.cluster.name)
     return PlanButton(act, subjects, words, refused or why_not)
 
 

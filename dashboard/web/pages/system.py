@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -149,8 +150,15 @@ def _checks(
                 detail.get("hidden"),
                 requests / 60,
                 broker_ms / 60,
-                detail.get("unseen", ()),
+                [*detail.get("unseen", ()), *_unread_markers(detail.get("markers_unseen", {}))],
             )
+
+
+def _unread_markers(reasons: Mapping[str, str]) -> Iterator[str]:
+    """Yield why ends of transactions are not read from topics, once for each reason."""
+    for reason, number in Counter(reasons.values()).items():
+        example = min(where for where, why in reasons.items() if why == reason)
+        yield f"markers of {count_noun(number, 'partition')}, as {example}: {reason}"
 
 
 def _agreement(detail: Mapping[str, Any]) -> str:

@@ -75,10 +75,9 @@ def fold_inferred(
     first_offset: int,
     causes: CausesByRecord = MappingProxyType({}),
 ) -> None:
-    """Fold what must have been written of one id whose log cannot be read.
+    """Fold the inferred records of one id whose log cannot be read.
 
-    No log has these records: they are told apart by offsets from `first_offset` on, of partition
-    NOT_FROM_LOG.
+    No log has these records. Offsets from `first_offset` on, in partition NOT_FROM_LOG, tell them apart.
     """
     fold = _IdFold(folded, NOT_FROM_LOG, key, name, prior, causes)
     for offset, each in enumerate(inferred, first_offset):

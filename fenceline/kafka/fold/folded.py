@@ -65,6 +65,17 @@ class Lived(NamedTuple):
     made: bytes
 
 
+class KnownSpan(NamedTuple):
+    """A time whose history is known from elsewhere, both ends included."""
+
+    since_ms: int
+    until_ms: int
+
+    def meets(self, start_ms: int, span_ms: int = 1) -> bool:
+        """Whether a span from `start_ms` on has any of it."""
+        return start_ms <= self.until_ms and start_ms + span_ms > self.since_ms
+
+
 @dataclass(**SLOTS)
 class Folded:
     """The result of a fold: everything that must be saved with the positions it read to."""
@@ -87,11 +98,19 @@ class Folded:
     #: Every transition, by key; None where nobody asked for them: an intake keeps the last ones alone.
     lives: dict[bytes, Lived] | None = None
 
-    def after(self, known_ms: int) -> Folded:
-        """Return it without events and counts up to an instant, which are known from elsewhere."""
+    def outside(self, known: KnownSpan) -> Folded:
+        """Return it without events and counts of a time that is known from elsewhere."""
         return replace(
             self,
-            notable={at: each for at, each in self.notable.items() if each.transition.at_ms > known_ms},
-            tallies={key: tally for key, tally in self.tallies.items() if key[1] > known_ms},
-            links={key: tally for key, tally in self.links.items() if key[1] > known_ms},
+            notable={
+                at: notable
+                for at, notable in self.notable.items()
+                if not known.meets(notable.transition.at_ms)
+            },
+            tallies={key: tally for key, tally in self.tallies.items() if not known.meets(key[1], 60_000)},
+            links={
+                key: tally
+                for key, tally in self.links.items()
+                if not known.meets(key[1], counting.LINK_SPAN_MS)
+            },
         )

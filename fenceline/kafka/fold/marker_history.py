@@ -4,12 +4,13 @@ A coordinator reports an id as it is now, and when its transaction began. The co
 ends a transaction in a partition names its producer id and epoch, and whether it is committed
 (`EndTransactionMarker`). From one report to the next these give the records that the coordinator must have
 written, but for transactions that began and ended unseen. Transactions of one epoch (protocol version 0 or 1)
-differ by the clocks of two brokers alone: so nothing is certain but what the coordinator itself reports.
+differ by the clocks of two brokers alone. So only what the coordinator itself reports is certain. A marker
+that may belong to a transaction that is counted already counts for none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -50,6 +51,14 @@ class EndMarker(NamedTuple):
     is_commit: bool
     #: By the clock of the partition's leader.
     at_ms: int
+
+    def ends(self, complete: TransactionRecord) -> bool:
+        """Whether it may be of the transaction that ended with this record, by epoch and decision.
+
+        A transaction at the last epoch ends under the next producer id.
+        """
+        follows = self.producer_id != complete.producer_id or self.producer_epoch == complete.producer_epoch
+        return follows and self.is_commit is (complete.state is TransactionState.COMPLETE_COMMIT)
 
 
 class InferredRecord(NamedTuple):
@@ -109,14 +118,19 @@ def _less_sure(transition: Transition) -> Transition:
     return transition._replace(confidence=_LESS_SURE[transition.confidence])
 
 
+def _partitions_of(record: TransactionRecord) -> Sequence[TopicPartition]:
+    named = record.partitions or ()
+    return [TopicPartition(topic, number) for topic, numbers in named for number in numbers]
+
+
 class _Inference:
     """From the report `last` of an id to the report `now`, by the markers of its producer, sorted."""
 
     def __init__(self, last: TransactionRecord, now: TransactionRecord, markers: Sequence[EndMarker]) -> None:
         self.last, self.now = last, now
-        self.markers = {where: list(own) for where, own in groupby(markers, key=lambda marker: marker.where)}
-        #: Those of the partition with most of them: one for each transaction there.
-        self.own = max(self.markers.values(), key=len, default=[])
+        later = filter(self._is_later, markers)
+        self.markers = {where: list(own) for where, own in groupby(later, key=lambda marker: marker.where)}
+        self.own = self._choose_own()
         self.found: list[InferredRecord] = []
 
     def infer(self) -> Sequence[InferredRecord]:
@@ -128,13 +142,30 @@ class _Inference:
                     self._add(self.now._replace(client_version=self.last.client_version), True)
                 return self.found
             self._end_open()
-        newest = self._take_newest()
+            newest = self._take_newest()
+        else:
+            newest = self._take_newest()
+            self._skip_counted()
         for marker in self.own:
             if self._is_earlier(marker):
                 self._begin(marker.producer_epoch, None, marker.at_ms, marker)
                 self._end(marker.is_commit, marker.producer_epoch, marker.at_ms, False)
         self._arrive(newest)
         return self.found
+
+    def _is_later(self, marker: EndMarker) -> bool:
+        """Whether a marker may end a transaction after the last report, by its epoch."""
+        raised = self.last.state in _COMPLETE and self.last.client_version == 2
+        return marker.producer_epoch >= self.last.producer_epoch + raised
+
+    def _choose_own(self) -> list[EndMarker]:
+        """Return the markers of the partition with the fewest: one for each transaction there.
+
+        Other partitions may have a late marker of a transaction that is counted already.
+        """
+        held = set(_partitions_of(self.last))
+        own = [markers for where, markers in self.markers.items() if where in held or not held]
+        return min(own, key=len, default=[])
 
     def _add(self, record: TransactionRecord, reported: bool, *, timed: bool = False) -> None:
         self.found.append(InferredRecord(record, reported, timed))
@@ -150,6 +181,8 @@ class _Inference:
         last, now, marker = self.last, self.now, self._take_first()
         at_ms = marker.at_ms if marker else now.updated_ms
         if self._is_reported():
+            # No other transaction of the id has begun since.
+            self.own = []
             # At the last epoch version 2 goes on under another producer id, from epoch 0.
             same = now.producer_id == last.producer_id
             epoch = now.producer_epoch if same else last.producer_epoch + 1
@@ -162,19 +195,39 @@ class _Inference:
     def _take_first(self) -> EndMarker | None:
         """Return the marker that ends the open transaction, and leave those after it."""
         epochs = self.last.producer_epoch, self.last.producer_epoch + 1
+        ends = self._known_ends()
         self.own = [marker for marker in self.own if marker.at_ms >= (self.last.started_ms or 0)]
         for at, marker in enumerate(self.own):
-            if marker.producer_epoch in epochs:
+            if marker.producer_epoch in epochs and marker.is_commit in ends:
                 self.own = self.own[at + 1 :]
                 return marker
         return None
 
+    def _known_ends(self) -> Collection[bool]:
+        """Return whether the open transaction is committed; both where neither report tells."""
+        states = self.last.state, *((self.now.state,) if self._is_reported() else ())
+        decided = {state in _COMMITTED for state in states if state is not TransactionState.ONGOING}
+        return decided or (True, False)
+
     def _take_newest(self) -> EndMarker | None:
-        """Return the marker of the transaction that `now` reports as ended, if it is another one."""
-        started_ms = self.now.started_ms
-        if self.now.state not in _COMPLETE or started_ms is None or self._is_reported() or not self.own:
+        """Return the marker of the transaction that `now` reports as ended, if it is another one.
+
+        Where clocks have it before the begin, it is left out and not returned.
+        """
+        now, started_ms = self.now, self.now.started_ms
+        if now.state not in _COMPLETE or started_ms is None or self._is_reported() or not self.own:
             return None
-        return self.own.pop() if self.own[-1].at_ms >= started_ms else None
+        if not self.own[-1].ends(now):
+            return None
+        marker = self.own.pop()
+        return marker if marker.at_ms >= started_ms else None
+
+    def _skip_counted(self) -> None:
+        """Leave out the marker that may end the transaction of the last report, read late."""
+        last = self.last
+        self.own = [marker for marker in self.own if marker.at_ms >= (last.started_ms or 0)]
+        if self.own and last.state in _COMPLETE and self.own[0].ends(last):
+            del self.own[0]
 
     def _is_earlier(self, marker: EndMarker) -> bool:
         """Whether a marker ends a transaction before the one that is open now, if any is."""
@@ -193,7 +246,8 @@ class _Inference:
             started_ms=started_ms,
             updated_ms=at_ms,
         )
-        self._add(begun, started_ms is not None)
+        # A client of version 2 may abort with nothing open: then nothing began.
+        self._add(begun, started_ms is not None and self.now.state in _COMMITTED)
 
     def _end(self, is_commit: bool, epoch: int, at_ms: int, reported: bool) -> None:
         """Add the end of the open transaction, as far as it is not there."""
@@ -213,19 +267,15 @@ class _Inference:
 
     def _completed_ms(self, epoch: int) -> int | None:
         """Return the instant of the last marker of the open transaction, None where one was not read."""
-        partitions = [
-            TopicPartition(topic, number)
-            for topic, numbers in self.last.partitions or ()
-            for number in numbers
-        ]
+        partitions = _partitions_of(self.last)
         instants = [instant for where in partitions for instant in self._ended_ms(where, epoch)]
         return max(instants) if instants and len(instants) == len(partitions) else None
 
     def _ended_ms(self, where: TopicPartition, epoch: int) -> Sequence[int]:
         """Return the instant of the open transaction's marker in a partition, none where it was not read."""
         begun_ms = self.last.started_ms or 0
-        own = self.markers.get(where, ())
-        return [each.at_ms for each in own if each.producer_epoch == epoch and each.at_ms >= begun_ms][:1]
+        own = [marker for marker in self.markers.get(where, ()) if marker.producer_epoch == epoch]
+        return [marker.at_ms for marker in own if marker.at_ms >= begun_ms][:1]
 
     def _arrive(self, newest: EndMarker | None) -> None:
         """Add what `now` reports beyond the end of the transaction that was open."""
@@ -242,6 +292,6 @@ class _Inference:
             ongoing = now._replace(
                 state=TransactionState.ONGOING, updated_ms=now.started_ms or now.updated_ms
             )
-            self._add(ongoing, True)
+            self._add(ongoing, now.state is not TransactionState.PREPARE_ABORT)
             if now.state is not TransactionState.ONGOING:
                 self._add(now, True)
