@@ -69,11 +69,13 @@ def held_offsets(row: Recovery) -> dict[TopicPartition, int]:
 
 
 def written_topics(row: Recovery) -> dict[str, WrittenTopic]:
-    """Return the topics it wrote to by name, as they were when it was open."""
+    """Return the topics it wrote to by name, as they were when it was open.
+
+    Where its end was inferred, it may have held partitions that its last report did not name.
+    """
+    names = {topic for topic, _ in row.partitions} | {where.topic for where in held_offsets(row)}
     known = (WrittenTopic(*values) for values in row.topics)
-    return {topic: WrittenTopic(topic) for topic, _ in row.partitions} | {
-        topic.name: topic for topic in known
-    }
+    return {name: WrittenTopic(name) for name in names} | {topic.name: topic for topic in known}
 
 
 def topics_before(row: Recovery) -> list[WrittenTopic]:

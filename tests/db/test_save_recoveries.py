@@ -313,6 +313,17 @@ def test_a_topic_that_is_no_longer_polled_may_be_deleted(scenario: TakeoverScena
     assert recovery_evidence.may_be_deleted(row) == {"payments"}
 
 
+def test_a_partition_that_it_held_and_no_report_named_is_one_of_its_own(scenario: TakeoverScenario) -> None:
+    """The end of an id whose log cannot be read has the partitions of its last report alone."""
+    row = search(scenario, BOUNDS)
+    row.pins = [*row.pins, ["orders", 0, 7]]
+    where = {"cluster": Cluster.objects.get(), "topic": "orders", "partition": 0}
+    PartitionRecord.objects.create(
+        **where, topic_id="any", log_start=0, lso=7, high_watermark=9, seen_ms=NOW_MS, rev=1
+    )
+    assert recovery_evidence.may_be_deleted(row) == set()
+
+
 def test_of_two_topics_only_the_remaining_one_counts(scenario: TakeoverScenario) -> None:
     orders = TopicPartition("orders", 0)
     two = (TopicPartitions("orders", (0,)), TopicPartitions("payments", (0,)))
