@@ -237,12 +237,14 @@ def transitions(
 @pytest.mark.parametrize(
     ("read", "completed_ms"),
     [
-        ([marker("abort", 5_000)], None),
+        ([marker("abort", 5_000)], 8_000),
         ([marker("abort", 5_000), marker("abort", 5_040, where=THERE)], 5_040),
     ],
 )
-def test_an_abort_is_complete_with_its_last_marker(read: list[EndMarker], completed_ms: int | None) -> None:
-    inferred = infer_records(report("ongoing"), report("ongoing", 6_000), read)
+def test_an_abort_is_complete_with_its_last_marker_or_before_the_next_report(
+    read: list[EndMarker], completed_ms: int
+) -> None:
+    inferred = infer_records(report("ongoing"), report("ongoing", 6_000, at_ms=8_000), read)
     folded = Folded()
     prior = Prior(TransactionState.ONGOING, report("ongoing"))
     fold_inferred(folded, b"\0\0\0\0pay", "pay", prior, inferred, 100)

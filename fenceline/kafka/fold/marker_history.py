@@ -67,8 +67,8 @@ class InferredRecord(NamedTuple):
     record: TransactionRecord | Tombstone
     #: Whether its own report shows it.
     reported: bool
-    #: Of a completion: whether its instant is that of the last marker.
-    timed: bool = False
+    #: Of a completion: when every marker was written, at the latest.
+    completed_ms: int | None = None
 
 
 def end_marker(where: TopicPartition, batch: RecordBatch) -> EndMarker | None:
@@ -104,13 +104,15 @@ def temper_step(inferred: InferredRecord, step: TransitionStep) -> TransitionSte
 
     The first marker stands for the decision, so how long a commit's markers took is not known.
     """
-    record, reported, timed = inferred
+    record, reported, completed_ms = inferred
     made, revised = step.made, step.revised
     if made is not None and not (reported and made.kind in _REPORTED_KINDS):
         made = _less_sure(made)
     if isinstance(record, TransactionRecord) and record.state in _COMPLETE:
         is_commit = revised is not None and revised.kind is TransitionKind.COMMIT
-        return TransitionStep(made, revised if timed and not is_commit else None)
+        return TransitionStep(
+            made, None if is_commit else revised and revised._replace(completed_ms=completed_ms)
+        )
     return TransitionStep(made, revised and _less_sure(revised))
 
 
@@ -167,8 +169,8 @@ class _Inference:
         own = [markers for where, markers in self.markers.items() if where in held or not held]
         return min(own, key=len, default=[])
 
-    def _add(self, record: TransactionRecord, reported: bool, *, timed: bool = False) -> None:
-        self.found.append(InferredRecord(record, reported, timed))
+    def _add(self, record: TransactionRecord, reported: bool, completed_ms: int | None = None) -> None:
+        self.found.append(InferredRecord(record, reported, completed_ms))
         self.last = record
 
     def _is_reported(self) -> bool:
@@ -263,7 +265,8 @@ class _Inference:
             )
         completed_ms = self._completed_ms(epoch)
         ended = self.last._replace(state=complete, updated_ms=completed_ms or at_ms)
-        self._add(ended, reported, timed=completed_ms is not None)
+        # Before the report that follows, every marker was written.
+        self._add(ended, reported, completed_ms or max(at_ms, self.now.updated_ms))
 
     def _completed_ms(self, epoch: int) -> int | None:
         """Return the instant of the last marker of the open transaction, None where one was not read."""
