@@ -15,6 +15,8 @@ from kafka.net.selector import NetworkSelector
 from sandbox.ports import HOST
 from transaction_admin import connection
 
+_TIMES = 20
+
 
 @pytest.fixture
 def net() -> Iterator[NetworkSelector]:
@@ -33,7 +35,8 @@ def test_a_refused_connection_leaves_no_socket_open(net: NetworkSelector) -> Non
         closed.bind((HOST, 0))
         port = closed.getsockname()[1]
         before = len(os.listdir("/dev/fd"))
-        for _ in range(20):
+        for _ in range(_TIMES):
             with pytest.raises(KafkaConnectionError):
                 net.run(create_connection, net, HOST, port, (), connection._DEFAULTS["proxy_url"])
-        assert len(os.listdir("/dev/fd")) <= before
+        # Threads of other tests may open a file or two meanwhile; a leak is one for each connection.
+        assert len(os.listdir("/dev/fd")) - before < _TIMES // 2
