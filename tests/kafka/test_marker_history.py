@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 import time
+from collections import defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -17,11 +18,10 @@ import pytest
 from confluent_kafka import KafkaException
 from py4j.java_gateway import JavaGateway
 
-from dashboard.models import Recent, TransitionRecord
+from dashboard.models import Recent, Transaction, TransitionRecord
 from dashboard.runtime import collector_store, loop
 from fenceline.facts import ABORTS, NOT_FROM_LOG, Confidence, Transition, TransitionKind
 from fenceline.kafka.fold import transition_ring
-from fenceline.kafka.transactional_ids import key_of
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.java.clients import JavaError, JavaProducer
@@ -30,6 +30,8 @@ from tests.kafka.test_reconcile import Stack
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
+#: By transactional id: ends by their places.
+Ends = defaultdict[str, dict[int, Transition]]
 #: What is open for so long is seen; in seconds.
 SEEN_S = 2.0
 
@@ -113,21 +115,25 @@ def test_transactions_of_two_seconds_are_named_with_their_ends(
         KnownClient(kafka.bootstrap, topic, f"{topic}-{number}", java if number % 2 else None)
         for number in range(6)
     ]
+    found: Ends = defaultdict(dict)
     blind.poll(full=True)
     with ThreadPoolExecutor(len(clients)) as pool:
         running = [pool.submit(client.run, 12.0) for client in clients]
         while not all(each.done() for each in running):
             assert blind.poll_when_due().alone
+            gather(found)
         for each in running:
             each.result()
     for _ in range(2):
         blind.poll_when_due()
-    did = [(true, ends_of(true.transactional_id)) for client in clients for true in client.did]
+        gather(found)
+    did = [(true, found[true.transactional_id].values()) for client in clients for true in client.did]
     long = [(true, ends) for true, ends in did if true.ended_ms - true.began_ms >= SEEN_S * 1_000]
     missed = [(true, ends) for true, ends in long if not any(is_named(true, end) for end in ends)]
     assert len(long) >= 12
     assert len(missed) <= len(long) // 10, missed
-    wrong = [end for client in clients for end in ends_of(client.transactional_id) if not client.may_be(end)]
+    told = ((client, end) for client in clients for end in found[client.transactional_id].values())
+    wrong = [end for client, end in told if not client.may_be(end)]
     assert wrong == []
     # What has rows of its own is there too, and the tail's place in the log stays free.
     kinds = set(TransitionRecord.objects.values_list("kind", "log_partition"))
@@ -135,10 +141,15 @@ def test_transactions_of_two_seconds_are_named_with_their_ends(
     assert {place for _, place in kinds} == {NOT_FROM_LOG}
 
 
-def ends_of(name: str) -> list[Transition]:
-    row = Recent.objects.get(key=key_of(name.encode()))
-    ring = transition_ring.unpack_ring(bytes(row.packed), NOT_FROM_LOG)
-    return [each for each in ring if each.kind is TransitionKind.COMMIT or each.kind in ABORTS]
+def gather(found: Ends) -> None:
+    """Take in the ends that are kept now: of an id the last 20 transitions are."""
+    names = {
+        bytes(row.key): row.transactional_id for row in Transaction.objects.only("key", "transactional_id")
+    }
+    for row in Recent.objects.filter(key__in=names):
+        for each in transition_ring.unpack_ring(bytes(row.packed), NOT_FROM_LOG):
+            if each.kind is TransitionKind.COMMIT or each.kind in ABORTS:
+                found[names[bytes(row.key)]][each.offset] = each
 
 
 def is_named(true: TrueTransaction, end: Transition) -> bool:
