@@ -13,6 +13,7 @@ LABELS: Mapping[str, Mapping[Any, StatusLabel]] = {
     "access": access.ACCESS_STATES,
     "action": action.STATES,
     "alert": alert.ALERT_STATES,
+    "capability": status.CAPABILITY_LABELS,
     "decision": query.DECISION_LABELS,
     "delivery": alert.DELIVERY_STATES,
     "fate": flink.FATE_LABELS,

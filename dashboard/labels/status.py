@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from fenceline.facts import TransactionState
+from fenceline.kafka.capabilities import CapabilityState
 from fenceline.kafka.groups import GroupStatus, Waiting
 from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 from fenceline.losses.recoveries import RecoveryOutcome
@@ -122,10 +123,9 @@ def trend_word(values: Sequence[int]) -> str:
     return "rising" if moved > 0 else "falling"
 
 
-#: The tone of a capability's state (`fenceline.kafka.capabilities.CapabilityState`).
-CAPABILITY_TONES: Mapping[str, str] = {
-    "works": "ok",
-    "limited": "warning",
-    "missing": "warning",
-    "unknown": "unknown",
+CAPABILITY_LABELS: Mapping[str, StatusLabel] = {
+    CapabilityState.WORKS: StatusLabel("works", "ok", "requests, rights and topics for it are there"),
+    CapabilityState.LIMITED: StatusLabel("limited", "warning", "what narrower grants allow is shown"),
+    CapabilityState.MISSING: StatusLabel("missing", "warning", "a request, a right or a topic is not there"),
+    CapabilityState.UNKNOWN: StatusLabel("unknown", "unknown", "it could not be tried"),
 }

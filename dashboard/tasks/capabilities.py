@@ -18,10 +18,11 @@ _EVERY_MS = 60_000
 
 def look_until(lease: leases.Lease, end: float) -> None:
     """Look over the cluster whenever it is due, as the holder of `lease`, until `end` (monotonic)."""
+    asked_ms = capabilities.cluster_capabilities(lease.cluster).asked_ms or 0
     while goes_on(end):
-        asked_ms = capabilities.cluster_capabilities(lease.cluster).asked_ms
-        if asked_ms is None or loop.now_ms() - asked_ms >= _EVERY_MS:
+        if loop.now_ms() - asked_ms >= _EVERY_MS:
             look_over_cluster(lease)
+            asked_ms = loop.now_ms()
         leases.renew(lease, seen_through_ms=loop.now_ms())
         loop.stop_requested.wait(HEARTBEAT_S)
 

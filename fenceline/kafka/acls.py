@@ -14,6 +14,8 @@ from fenceline.compat import StrEnum
 
 #: A name that stands for every name, as kafka-acls takes it.
 EVERY = "*"
+#: The topics in which coordinators keep transactional ids, and groups.
+TRANSACTION_STATE, CONSUMER_OFFSETS = "__transaction_state", "__consumer_offsets"
 
 
 class Resource(StrEnum):
@@ -81,25 +83,25 @@ TO_LOOK = (
     Right(
         "DESCRIBE",
         Resource.TOPIC,
-        "__transaction_state",
+        TRANSACTION_STATE,
         "Transactions: no id can be looked up, since it cannot be seen whether the topic exists",
     ),
     Right(
         "READ",
         Resource.TOPIC,
-        "__transaction_state",
+        TRANSACTION_STATE,
         "Events, Recoveries: history comes from the coordinators' lists and markers in topics alone",
     ),
     Right(
         "DESCRIBE",
         Resource.TOPIC,
-        "__consumer_offsets",
+        CONSUMER_OFFSETS,
         "Groups: no group can be looked up, since it cannot be seen whether the topic exists",
     ),
     Right(
         "READ",
         Resource.TOPIC,
-        "__consumer_offsets",
+        CONSUMER_OFFSETS,
         "Groups: no commit times, so no lag in seconds, no trend and no history",
     ),
     Right(

@@ -13,10 +13,12 @@ from typing import NamedTuple
 from fenceline.compat import SLOTS, StrEnum
 from fenceline.formatting import list_names
 from fenceline.kafka.acls import (
+    CONSUMER_OFFSETS,
     EVERY,
     TO_END,
     TO_LOOK,
     TO_WRITE_MARKERS,
+    TRANSACTION_STATE,
     Resource,
     Right,
     RightTrial,
@@ -82,7 +84,6 @@ def _right(operation: str, resource: Resource, name: str = EVERY) -> Right:
     return next(right for right in TO_LOOK if right[:3] == (operation, resource, name))
 
 
-_TRANSACTION_STATE, _CONSUMER_OFFSETS = "__transaction_state", "__consumer_offsets"
 _TOPICS, _READ = _right("DESCRIBE", Resource.TOPIC), _right("READ", Resource.TOPIC)
 _IDS, _GROUPS = _right("DESCRIBE", Resource.TRANSACTIONAL_ID), _right("DESCRIBE", Resource.GROUP)
 _CLUSTER, _SETTINGS = (_right(name, Resource.CLUSTER, "") for name in ("DESCRIBE", "DESCRIBE_CONFIGS"))
@@ -103,8 +104,8 @@ CAPABILITIES = (
         "log_history",
         "history of transactions from the coordinators' log",
         (_FETCH,),
-        (_right("READ", Resource.TOPIC, _TRANSACTION_STATE),),
-        _TRANSACTION_STATE,
+        (_right("READ", Resource.TOPIC, TRANSACTION_STATE),),
+        TRANSACTION_STATE,
         "events and durations come from lists and markers, shorter transactions are missed",
     ),
     Capability(
@@ -139,8 +140,8 @@ CAPABILITIES = (
         "commit_times",
         "lag in seconds and commit times of groups",
         (_FETCH,),
-        (_right("READ", Resource.TOPIC, _CONSUMER_OFFSETS),),
-        _CONSUMER_OFFSETS,
+        (_right("READ", Resource.TOPIC, CONSUMER_OFFSETS),),
+        CONSUMER_OFFSETS,
         "groups have no lag in seconds, no trend and no history",
     ),
     Capability(

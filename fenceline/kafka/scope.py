@@ -12,10 +12,7 @@ from functools import cache
 
 from fenceline.compat import SLOTS
 from fenceline.decode.text import escape_bytes
-from fenceline.kafka.acls import EVERY, Resource
-
-#: The coordinators' own topics: what is kept in them is limited by ids and groups.
-_INTERNAL = ("__transaction_state", "__consumer_offsets")
+from fenceline.kafka.acls import CONSUMER_OFFSETS, EVERY, TRANSACTION_STATE, Resource
 
 
 @dataclass(frozen=True, **SLOTS)
@@ -43,7 +40,7 @@ class Scope:
 
     def has_topic(self, name: str) -> bool:
         """Whether a topic is inside."""
-        return name in _INTERNAL or _matches(self.topics, name)
+        return name in (TRANSACTION_STATE, CONSUMER_OFFSETS) or _matches(self.topics, name)
 
     def has_group(self, name: str) -> bool:
         """Whether a group is inside, by its escaped id."""

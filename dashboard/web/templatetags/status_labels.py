@@ -36,12 +36,6 @@ def is_stated(rule: str) -> bool:
     return rule in STATED_RULES
 
 
-@register.filter
-def capability_tone(state: str) -> str:
-    """Return the tone of a capability's state."""
-    return status_labels.CAPABILITY_TONES[state]
-
-
 class LinkedTransaction(Protocol):
     """An open transaction: one of a partition, or one that blocks a group."""
 
