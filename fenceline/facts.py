@@ -6,8 +6,8 @@ in `_ms` or `_s`. What the wire writes as -1 ("none") is `None` here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from fenceline.compat import SLOTS, StrEnum
@@ -288,56 +288,6 @@ class PositionMove(NamedTuple):
 
 #: Key -> its records, in the order of their offsets.
 Records = Mapping[bytes, Sequence[RawRecord]]
-
-
-@dataclass(frozen=True, **SLOTS)
-class TailBatch:
-    """What a tail saw since its last save, and how far it came."""
-
-    #: By partition.
-    records: Mapping[int, Records]
-    moves: tuple[PositionMove, ...]
-    #: How many records.
-    count: int = 0
-    #: Offsets that were gone before we came: older records of ids, which compaction removed.
-    compacted: int = 0
-    #: All partitions were at their end at this instant; None when none was asked or one was not.
-    seen_through_ms: int | None = None
-    behind: int | None = None
-    #: What it has cost the cluster: requests sent, and milliseconds of waiting for their answers.
-    requests: int = 0
-    broker_ms: int = 0
-    #: Reading began without any position and is on its first way to the end: what it meets first in a
-    #: partition was never seen before.
-    cold: bool = False
-
-    def split_by_keys(self, most_keys: int) -> Iterator[TailBatch]:
-        """Split it into batches of some partitions each, so that none has many more than `most_keys` keys.
-
-        Only the last one contains how far all was read.
-        """
-        moves: list[PositionMove] = []
-        keys = 0
-        for move in self.moves:
-            if moves and keys + len(self.records.get(move.partition, ())) > most_keys:
-                yield self._part(moves)
-                moves, keys = [], 0
-            moves.append(move)
-            keys += len(self.records.get(move.partition, ()))
-        last = self._part(moves)
-        yield replace(
-            last,
-            compacted=self.compacted,
-            seen_through_ms=self.seen_through_ms,
-            behind=self.behind,
-            requests=self.requests,
-            broker_ms=self.broker_ms,
-        )
-
-    def _part(self, moves: Sequence[PositionMove]) -> TailBatch:
-        records = {move.partition: self.records.get(move.partition, {}) for move in moves}
-        count = sum(len(raws) for keys in records.values() for raws in keys.values())
-        return TailBatch(records, tuple(moves), count, cold=self.cold)
 
 
 @dataclass(frozen=True, **SLOTS)

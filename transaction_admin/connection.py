@@ -74,7 +74,10 @@ class AdminConnection:
     `AdminUnavailable` when no broker can be reached within `timeout_s`.
     """
 
-    def __init__(self, properties: Mapping[str, str], timeout_s: float) -> None:
+    def __init__(
+        self, properties: Mapping[str, str], timeout_s: float, purpose: str = "ask the coordinators"
+    ) -> None:
+        self._purpose = purpose
         self.where = properties["bootstrap.servers"]
         self._principal = properties.get("sasl.username", "")
         self._check = what_to_check(properties)
@@ -137,6 +140,13 @@ class AdminConnection:
         future = self._manager.send(request, node_id=broker)
         future.add_both(lambda _: self._count(begun))
         return future
+
+    async def send_then(self, request: Any, broker: int, done: Callable[[Any], None]) -> None:
+        """Send a request; `done` gets its answer, or the KafkaError, on the thread of the connections."""
+        try:
+            (await self._sent(request, broker)).add_both(done)
+        except errors.KafkaError as error:
+            done(error)
 
     def _count(self, begun: float) -> None:
         self._broker_s += time.monotonic() - begun
@@ -230,7 +240,7 @@ class AdminConnection:
         raise self._refused(text, passing=passing)
 
     def _refused(self, reason: str, *, passing: bool) -> AdminUnavailable:
-        return AdminUnavailable(f"cannot ask the coordinators at {self.where}: {reason}", passing=passing)
+        return AdminUnavailable(f"cannot {self._purpose} at {self.where}: {reason}", passing=passing)
 
 
 class _SignIn:

@@ -8,7 +8,6 @@ from typing import Any
 
 import kafka.errors as errors
 from kafka.protocol.admin import DescribeConfigsRequest, DescribeProducersRequest
-from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
 
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets, ProducerState
@@ -19,16 +18,20 @@ from transaction_admin.connection import AdminConnection, wire_form
 from transaction_admin.kafka_groups import Groups
 from transaction_admin.leaders import Leaders, PartitionError, Question, Topics
 from transaction_admin.owners import OwnerQuestions
+from transaction_admin.partition_requests import (
+    COMMITTED,
+    EARLIEST,
+    LATEST,
+    NONE,
+    UNCOMMITTED,
+    fetch_request,
+    offset_request,
+)
 from transaction_admin.reads import Batches, Commits, GroupListing, ShareProgresses, Topology
 
-_LATEST, _EARLIEST = -1, -2
-_UNCOMMITTED, _COMMITTED = 0, 1
 #: Log start, LSO, high watermark: each is at least the one before it when it is asked after it.
-_IN_ORDER = ((_UNCOMMITTED, _EARLIEST), (_COMMITTED, _LATEST), (_UNCOMMITTED, _LATEST))
-#: From version 13 on topics go by their ids.
-_FETCH_BY_NAME = 12
+_IN_ORDER = ((UNCOMMITTED, EARLIEST), (COMMITTED, LATEST), (UNCOMMITTED, LATEST))
 _TOPIC_RESOURCE, _BROKER_RESOURCE, _GROUP_RESOURCE = 2, 4, 32
-_NONE = -1
 
 #: Topic and partition -> error code, offset, leader epoch.
 _Offsets = dict[tuple[str, int], tuple[int, int, int]]
@@ -142,7 +145,7 @@ class KafkaPythonReads:
         """
 
         def requests(topics: Topics) -> Sequence[Any]:
-            return [_fetch_request(topics, starts, most_bytes)]
+            return [fetch_request(topics, starts, most_bytes, UNCOMMITTED)]
 
         def read(answers: Sequence[Any], _: int) -> Iterator[tuple[TopicPartition, Batches | PartitionError]]:
             yield from _read_batches(answers[0], starts)
@@ -174,22 +177,7 @@ class KafkaPythonReads:
 
 
 def _offset_requests(topics: Topics) -> Sequence[Any]:
-    topic_of = ListOffsetsRequest.ListOffsetsTopic
-    partition_of = topic_of.ListOffsetsPartition
-    return [
-        ListOffsetsRequest(
-            replica_id=_NONE,
-            isolation_level=isolation,
-            topics=[
-                topic_of(
-                    name=name,
-                    partitions=[partition_of(partition_index=number, timestamp=which) for number in numbers],
-                )
-                for name, numbers in topics.items()
-            ],
-        )
-        for isolation, which in _IN_ORDER
-    ]
+    return [offset_request(topics, isolation, which) for isolation, which in _IN_ORDER]
 
 
 def _offsets(answer: Any) -> _Offsets:
@@ -228,38 +216,8 @@ def _producer(row: Any) -> ProducerState:
         row.producer_epoch,
         row.last_sequence,
         row.last_timestamp,
-        row.coordinator_epoch if row.coordinator_epoch != _NONE else None,
-        row.current_txn_start_offset if row.current_txn_start_offset != _NONE else None,
-    )
-
-
-def _fetch_request(topics: Topics, starts: Mapping[TopicPartition, int], most_bytes: int) -> Any:
-    topic_of = FetchRequest.FetchTopic
-    partition_of = topic_of.FetchPartition
-    return FetchRequest(
-        replica_id=_NONE,
-        max_wait_ms=0,
-        min_bytes=0,
-        max_bytes=most_bytes,
-        isolation_level=_UNCOMMITTED,
-        session_id=0,
-        session_epoch=-1,
-        topics=[
-            topic_of(
-                topic=name,
-                partitions=[
-                    partition_of(
-                        partition=number,
-                        fetch_offset=starts[TopicPartition(name, number)],
-                        partition_max_bytes=most_bytes,
-                    )
-                    for number in numbers
-                ],
-            )
-            for name, numbers in topics.items()
-        ],
-        forgotten_topics_data=[],
-        max_version=_FETCH_BY_NAME,
+        row.coordinator_epoch if row.coordinator_epoch != NONE else None,
+        row.current_txn_start_offset if row.current_txn_start_offset != NONE else None,
     )
 
 

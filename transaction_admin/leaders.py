@@ -96,6 +96,20 @@ class Leaders:
         """Return the leader epoch of a partition by the last metadata."""
         return self._known[which.topic][which.partition].leader_epoch
 
+    def leader_of(self, which: TopicPartition) -> int | Unseen:
+        """Return the leader of a partition by the last metadata, or why there is none."""
+        leader = self._known.get(which.topic, {}).get(which.partition, _NOWHERE).leader
+        return Unseen(str(which), self._why_none(which)) if leader is None else leader
+
+    def unseen(self, which: TopicPartition, code: int, operation: str, broker: int) -> Unseen:
+        """Return what an error code of a broker means for a partition; `operation` is the right it takes."""
+        reason = self._refusal(code, which.topic, operation, f"broker {broker} answers ")
+        return Unseen(str(which), reason)
+
+    def topic_refusal(self, topic: str, operation: str) -> str:
+        """Return why a topic could not be seen; `operation` is the right that is wanted."""
+        return self._refusal(self._refused[topic], topic, operation)
+
     def is_forbidden(self, topic: str) -> bool:
         """Whether the last survey of a topic was refused: it may exist, and we may not see it."""
         return issubclass(errors.for_code(self._refused.get(topic, 0)), errors.AuthorizationError)
@@ -159,10 +173,10 @@ class Leaders:
         by_leader: dict[int, list[TopicPartition]] = {}
         leaderless: list[TopicPartition] = []
         for partition in partitions:
-            leader = self._known.get(partition.topic, {}).get(partition.partition, _NOWHERE).leader
-            if leader is None:
+            leader = self.leader_of(partition)
+            if isinstance(leader, Unseen):
                 leaderless.append(partition)
-                answers[partition] = Unseen(str(partition), self._why_none(partition))
+                answers[partition] = leader
             else:
                 by_leader.setdefault(leader, []).append(partition)
         return by_leader, leaderless
@@ -194,10 +208,7 @@ class Leaders:
                 answers[partition] = answer
                 continue
             error = errors.for_code(answer.code)
-            answers[partition] = Unseen(
-                str(partition),
-                self._refusal(answer.code, partition.topic, question.operation, f"broker {broker} answers "),
-            )
+            answers[partition] = self.unseen(partition, answer.code, question.operation, broker)
             if issubclass(error, errors.RetriableError):
                 again.append(partition)
         answers.update(

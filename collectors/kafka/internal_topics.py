@@ -1,4 +1,4 @@
-"""The resumable tail of an internal topic: a warm consumer that reads in offset order.
+"""The resumable tail of an internal topic: it reads raw batches in offset order, and keeps its place.
 
 It uses neither the database nor Celery. Its driver loads positions with `seek`, takes a `TailBatch` from
 `poll`, saves it, and confirms with `mark_saved`; one that was not saved is read again after the next `seek`.
@@ -7,51 +7,33 @@ It uses neither the database nor Celery. Its driver loads positions with `seek`,
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Collection, Iterable, Mapping
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient
+from collectors.kafka.clients import CannotSee
+from collectors.kafka.compression import decompress
+from fenceline.decode.log_parts import Hole, LogPart, read_parts, whole_batches
+from fenceline.decode.record_table import RecordTable
+from fenceline.decode.tail_batch import TailBatch
+from fenceline.facts import PositionMove
+from transaction_admin.api import CONSUMER_OFFSETS, TRANSACTION_STATE, AdminUnavailable, Cost, Unseen
+from transaction_admin.log_reader import Fetched, LogReader, OutOfRange
+from transaction_admin.partition_requests import EARLIEST, LATEST
+from transaction_admin.properties import CannotTranslate
 
-from collectors.kafka.clients import (
-    CannotSee,
-    Complaints,
-    Requests,
-    client_settings,
-    consumer_properties,
-    refused_configuration,
-)
-from collectors.kafka.polled_records import PolledRecords
-from collectors.kafka.reached_ends import ReachedEnds
-from fenceline.facts import PositionMove, RawRecord, TailBatch
+__all__ = ["CONSUMER_OFFSETS", "TRANSACTION_STATE", "NoSuchTopic", "Tail", "TopicReplaced"]
 
-TRANSACTION_STATE = "__transaction_state"
-CONSUMER_OFFSETS = "__consumer_offsets"
-#: A named tuple made from a tuple, without the call to its own `__new__`: a third of the time.
-_new = tuple.__new__
-#: How many records one poll gathers while catching up.
-_FOLD = 100_000
-_BATCH = 10_000
-#: How long a poll may gather while it is not far behind, in seconds: many records must not make it late.
-_LONGEST_LIVE_S = 0.2
+#: How many bytes of batches one poll gathers while catching up, and how far behind that begins, in records.
+_FOLD_BYTES, _FAR_BEHIND = 16 * 1024 * 1024, 100_000
+#: How long a poll waits for a first record, in seconds.
+_IDLE_S = 0.2
 #: Seconds between two questions for the end of the topic, which prove how far we have seen.
 _ASK_ENDS_EVERY_S = 1.0
 _ASK_ENDS_SELDOM_S = 5.0
 # Shorter than half a lease: a call that waits in vain must not cost the lease.
 _TIMEOUT_S = 2.5
 _RETRY_S = 0.05
-#: librdkafka may wait for ever, for one after the cluster behind its address has become another one.
+#: Brokers may answer for ever and return nothing, for one when a log has lost its end.
 _STALLED_S = 10.0
-#: What brokers answer for milliseconds after a topic was made, or while its leader moves (KIP-207).
-PASSING = (
-    KafkaError.NOT_LEADER_FOR_PARTITION,
-    KafkaError.LEADER_NOT_AVAILABLE,
-    KafkaError.OFFSET_NOT_AVAILABLE,
-    KafkaError.FENCED_LEADER_EPOCH,
-    KafkaError.UNKNOWN_LEADER_EPOCH,
-)
-#: ListOffsets takes this for "the end" (`OffsetSpec.LATEST`).
-_LATEST = -1
 
 
 class NoSuchTopic(Exception):
@@ -63,11 +45,11 @@ class TopicReplaced(Exception):
 
 
 class Tail:
-    """A consumer of an internal topic, or of one shard of its partitions, with positions of its own.
+    """A reader of an internal topic, or of one shard of its partitions, with positions of its own.
 
     `properties` are librdkafka's. A shard has every `shards`-th partition, from number `shard` on. With
-    `committed` it reads what is committed alone, and a partition's end is its last stable offset. Raises
-    `CannotSee` from every method that sends requests to the cluster, with a text for operators.
+    `committed` it reads what is committed alone, and a partition's end is its last stable offset. Every
+    method raises `CannotSee`, with a text for operators.
     """
 
     def __init__(
@@ -79,44 +61,38 @@ class Tail:
         topic: str = TRANSACTION_STATE,
         committed: bool = False,
     ) -> None:
-        self._properties = properties
         self._shard, self._shards = shard, shards
-        self._topic = topic
+        self._topic, self._committed = topic, committed
         self._where = properties["bootstrap.servers"]
-        self._complaints = Complaints()
-        self._requests = Requests()
-        settings = {
-            **consumer_properties(properties),
-            "isolation.level": "read_committed" if committed else "read_uncommitted",
-            "error_cb": self._complaints.record_error,
-            "stats_cb": self._requests.record_statistics,
-        }
         try:
-            self._consumer = Consumer(settings)
-        except KafkaException as error:
-            raise refused_configuration(error.args[0].str()) from error
+            self._reader = LogReader(properties, topic, committed=committed, timeout_s=_TIMEOUT_S)
+        except (AdminUnavailable, CannotTranslate) as error:
+            raise CannotSee(str(error)) from error
+        self._cost = Cost(0, 0.0)
         self.topic_id = ""
-        self._partition_count = 0
         self._saved: dict[int, int | None] = {}
         #: Where reading began in partitions without a position, if that was not at offset 0.
         self._began: dict[int, int] = {}
         #: What was read and is returned by the next poll.
-        self._held = PolledRecords()
+        self._held: list[LogPart] = []
         #: Whether reading began without any position and has not come to the end yet.
         self._cold = False
         #: Where reading began, and the next offset to read.
         self._first: dict[int, int] = {}
         self._next: dict[int, int] = {}
+        #: The ends at the last request; when it was sent, None once they were reached (Unix time, monotonic).
         self._ends: dict[int, int] = {}
+        self._ends_ms: int | None = None
         self._ends_asked = 0.0
-        self._reached = ReachedEnds()
+        #: The last stable offsets of partitions whose high watermark is beyond it.
+        self._unstable: dict[int, int] = {}
         #: Partitions that a fetch has answered for since the last seek: only that shows that we may read.
         self._fetched: set[int] = set()
         self._moved = 0.0
 
     def close(self) -> None:
-        """Close the consumer and its connections."""
-        self._consumer.close()
+        """Close the connections."""
+        self._reader.close()
 
     def is_at(self, topic_id: str, positions: Mapping[int, int]) -> bool:
         """Return whether the next poll begins exactly at these saved positions."""
@@ -131,21 +107,18 @@ class Tail:
 
         Raises `NoSuchTopic`, and `TopicReplaced` when `topic_id` ("" on the first poll) is another one's.
         """
-        partitions = self._partitions()
-        self.topic_id = self._ask_topic_id()
-        self._refuse_another_topic(topic_id)
-        oldest = self._ask_offsets(partitions, -2)
+        partitions = self._describe(topic_id)
+        oldest = self._ask_offsets(partitions, EARLIEST)
         self._saved = {p: positions.get(p) for p in partitions}
         self._cold = not positions
-        self._held = PolledRecords()
+        self._held = []
         self._fetched.clear()
         self._began = {p: oldest[p] for p in partitions if p not in positions and oldest[p] > 0}
         self._first = {p: positions.get(p, oldest[p]) for p in partitions}
         self._next = dict(self._first)
-        self._reached.forget_ends()
+        self._reader.forget_requests()
         self._ask_ends()
         self._refuse_positions_before(oldest)
-        self._consumer.assign([TopicPartition(self._topic, p, offset) for p, offset in self._next.items()])
         self._moved = time.monotonic()
 
     def confirm_partitions(self, topic_id: str) -> None:
@@ -153,68 +126,66 @@ class Tail:
 
         Raises `TopicReplaced` when the topic that is read is no longer `topic_id`.
         """
-        self.topic_id = self._ask_topic_id()
-        self._refuse_another_topic(topic_id)
-        if len(range(self._shard, self._partition_count, self._shards)) > len(self._next):
+        if len(self._describe(topic_id)) > len(self._next):
             self.seek(topic_id, {p: saved for p, saved in self._saved.items() if saved is not None})
 
-    def poll(self, timeout_s: float) -> TailBatch:
-        """Read for up to `timeout_s`, longer while catching up, and return what there was.
+    def poll(self, gather_s: float) -> TailBatch:
+        """Wait a moment for a first record, gather what comes within `gather_s`, and return what there was.
 
-        Raises `TopicReplaced` when the next record is gone, `CannotSee` also when nothing comes for 10 s
-        although there is something.
+        Far behind it gathers as much as one save takes. Raises `TopicReplaced` when the next record is gone,
+        `CannotSee` also when nothing comes for 10 s although there is something.
         """
-        seen, self._held, started = self._held, PolledRecords(), time.monotonic()
-        patient = self._behind() > _FOLD
-        while seen.count < _FOLD and (patient or time.monotonic() - started < _LONGEST_LIVE_S):
-            messages = self._consume(timeout_s)
-            self._take(messages, seen)
-            if len(messages) < _BATCH:
-                break
-        # This request waits behind a long answer to a fetch; far from the end it returns nothing new.
+        parts, self._held = self._held, []
+        patient = self._behind() > _FAR_BEHIND
+        parts += self._fetch(_IDLE_S)
+        if patient:
+            while sum(len(part.data) for part in parts) < _FOLD_BYTES and (more := self._fetch(_IDLE_S)):
+                parts += more
+        elif parts:
+            time.sleep(gather_s)
+            parts += self._fetch(_RETRY_S)
         if time.monotonic() - self._ends_asked > (_ASK_ENDS_SELDOM_S if patient else _ASK_ENDS_EVERY_S):
             self._ask_ends()
-        behind = self._behind()
-        self._refuse_a_stall(bool(seen.count) or not behind)
+        self._refuse_a_stall(bool(parts) or not self._behind())
         if patient:
-            self._hold_back(seen)
+            parts = self._hold_back(parts)
+        columns, holes, bad = read_parts(parts, decompress)
+        return self._batch(RecordTable.sort(columns, bad), holes)
+
+    def _batch(self, records: RecordTable, holes: Collection[Hole]) -> TailBatch:
+        cost, before = self._reader.cost, self._cost
+        self._cost = cost
         batch = TailBatch(
-            records=seen.records,
-            moves=self._moves(seen.holes),
-            count=seen.count,
-            compacted=seen.compacted,
-            seen_through_ms=self._reached.take_reached_ms(self._next) if self._reads_all() else None,
-            behind=behind,
-            requests=self._requests.take_count(),
+            records=records,
+            moves=self._moves(holes),
+            compacted=sum(hole.missing for hole in holes),
+            seen_through_ms=self._take_reached_ms(),
+            behind=self._behind(),
+            requests=cost.requests - before.requests,
+            broker_ms=round(cost.broker_ms - before.broker_ms),
             cold=self._cold,
         )
         self._cold = self._cold and batch.seen_through_ms is None
         return batch
 
-    def _hold_back(self, poll: PolledRecords) -> None:
+    def _hold_back(self, parts: list[LogPart]) -> list[LogPart]:
         """Keep a half-read partition for the next poll: so each id is folded and saved once.
 
         While catching up, records come partition after partition, some thousands of each at once.
         """
-        half = [p for p in poll.records if self._next[p] < self._ends[p]]
-        if 0 < len(half) < len(poll.records):
-            for p in half:
-                self._held.take_over(poll, p)
+        read = {part.partition for part in parts}
+        half = {p for p in read if self._next[p] < self._ends[p]}
+        if not 0 < len(half) < len(read):
+            return parts
+        self._held = [part for part in parts if part.partition in half]
+        return [part for part in parts if part.partition not in half]
 
     def unstable_offsets(self) -> dict[int, int]:
         """Return the last stable offset of partitions where the high watermark is beyond it.
 
         Records behind it are hidden from a tail of what is committed, until the transaction there has ended.
-        A record that has just arrived appears the same: a blocked partition stays at one offset over several
-        polls.
         """
-        stable = {}
-        for p, end in self._ends.items():
-            # As the last answer to a fetch had it: no request is sent for it.
-            known = self._consumer.get_watermark_offsets(TopicPartition(self._topic, p), cached=True)
-            if known is not None and known[1] > end:
-                stable[p] = end
-        return stable
+        return dict(self._unstable)
 
     def _behind(self) -> int:
         """Return the number of unread records at the last request of the ends."""
@@ -226,125 +197,96 @@ class Tail:
             self._saved[move.partition] = move.next
             self._began.pop(move.partition, None)
 
-    def _consume(self, timeout_s: float) -> list[Message]:
+    def _fetch(self, wait_s: float) -> list[LogPart]:
+        """Return what has come within `wait_s`, and move on behind it."""
         try:
-            return self._consumer.consume(_BATCH, timeout_s)
-        except KafkaException as error:
-            raise self._blind("read", error) from error
+            answers = self._reader.fetch(self._next, wait_s)
+        except AdminUnavailable as error:
+            raise self._blind(str(error)) from error
+        parts = []
+        for partition, answer in sorted(answers.items()):
+            if isinstance(answer, OutOfRange):
+                raise TopicReplaced(f"{self._topic} no longer holds the record that came next")
+            if isinstance(answer, Unseen):
+                raise self._blind(f"cannot read {self._topic} at {self._where}: {answer.reason}")
+            part = self._part(partition, answer)
+            if part.places:
+                parts.append(part)
+                self._next[partition] = part.next
+        return parts
 
-    def _take(self, messages: Iterable[Message], poll: PolledRecords) -> None:
-        """Keep records, and notice missing ones before them: offsets are contiguous until compacted.
-
-        This is the innermost loop of a cold start, so it makes no needless call.
-        """
-        following, records = self._next, poll.records
-        for message in messages:
-            if message.error() is not None:
-                self._event(message, poll)
-                continue
-            # confluent-kafka types both as optional: they are None in messages yet to be sent.
-            partition: int = message.partition()  # type: ignore[assignment]
-            offset: int = message.offset()  # type: ignore[assignment]
-            if offset != following[partition]:
-                poll.note_hole(partition, offset, offset - following[partition])
-            following[partition] = offset + 1
-            value = message.value()
-            at_ms = message.timestamp()[1] if value is None else None
-            records[partition][message.key() or b""].append(_new(RawRecord, (value, offset, at_ms)))
-            poll.count += 1
-        self._fetched.update(records)
-
-    def _event(self, message: Message, poll: PolledRecords) -> None:
-        """Move to the end of a partition that librdkafka announces; raise its other errors."""
-        error = message.error()
-        if error is None or error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED:
-            # librdkafka looks up the coordinator of the group id that it requires. We join no group.
-            return
-        if error.code() != KafkaError._PARTITION_EOF:
-            raise self._refused(error)
-        partition, offset = cast(int, message.partition()), cast(int, message.offset())
-        if offset > self._next[partition]:
-            poll.note_hole(partition, offset, offset - self._next[partition])
-        self._next[partition] = offset
+    def _part(self, partition: int, answer: Fetched) -> LogPart:
         self._fetched.add(partition)
+        self._unstable.pop(partition, None)
+        if self._committed and answer.high_watermark > answer.lso >= 0:
+            self._unstable[partition] = answer.lso
+        places = whole_batches(answer.records)
+        return LogPart(partition, self._next[partition], answer.records, places, answer.aborted)
 
-    def _reads_all(self) -> bool:
-        """Whether a fetch has answered for every partition: their ends alone are told without READ."""
-        return self._fetched >= self._next.keys()
-
-    def _moves(self, holes: Mapping[int, Sequence[int]]) -> tuple[PositionMove, ...]:
+    def _moves(self, holes: Iterable[Hole]) -> tuple[PositionMove, ...]:
+        edges: dict[int, tuple[int, ...]] = {p: (offset,) for p, offset in self._began.items()}
+        for hole in holes:
+            edges[hole.partition] = (*edges.get(hole.partition, ()), hole.offset)
+        held = {part.partition for part in self._held}
         moves = []
         for p, saved in self._saved.items():
             following = self._next[p]
-            if saved != following and p in self._fetched and p not in self._held.records:
-                gone = (self._began[p],) if p in self._began else ()
+            if saved != following and p in self._fetched and p not in held:
                 end = max(self._ends.get(p, 0), following)
-                moves.append(PositionMove(p, saved, following, end, (*gone, *holes.get(p, ()))))
+                moves.append(PositionMove(p, saved, following, end, edges.get(p, ())))
         return tuple(moves)
 
-    def _partitions(self) -> list[int]:
+    def _describe(self, topic_id: str) -> list[int]:
+        """Return the partitions of the shard. Raises as `seek` does."""
         try:
-            topic = self._consumer.list_topics(self._topic, _TIMEOUT_S).topics[self._topic]
-        except KafkaException as error:
-            raise self._blind("reach the cluster", error) from error
-        if topic.error is not None and topic.error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            topology = self._reader.describe()
+        except AdminUnavailable as error:
+            raise self._blind(str(error)) from error
+        if topology.missing:
             raise NoSuchTopic(self._topic)
-        if topic.error is not None:
-            raise self._refused(topic.error)
-        return sorted(number for number in topic.partitions if number % self._shards == self._shard)
-
-    def _ask_topic_id(self) -> str:
-        settings: dict[str, Any] = {
-            **client_settings(self._properties),
-            "log_level": 0,
-            "error_cb": self._complaints.record_error,
-        }
-        admin = AdminClient(settings)
-        answers = admin.describe_topics(TopicCollection([self._topic]), request_timeout=_TIMEOUT_S)
-        try:
-            described = answers[self._topic].result()
-        except KafkaException as error:
-            raise self._refused(error.args[0]) from error
-        self._partition_count = len(described.partitions)
-        return str(described.topic_id)
+        if topology.unseen:
+            raise self._blind(f"cannot read {self._topic} at {self._where}: {self._reader.refusal()}")
+        self.topic_id = topology.topic_ids[self._topic]
+        if topic_id and topic_id != self.topic_id:
+            raise TopicReplaced(f"{self._topic} was deleted and made again")
+        numbers = (where.partition for where in topology.partitions)
+        return sorted(number for number in numbers if number % self._shards == self._shard)
 
     def _ask_ends(self) -> None:
         asked_ms = time.time_ns() // 1_000_000
-        self._ends = self._ask_offsets(list(self._next), _LATEST)
-        self._ends_asked = time.monotonic()
-        self._reached.note_ends(asked_ms, self._ends)
-        self._complaints.clear()
-        self._refuse_positions_past_the_end()
+        self._ends = self._ask_offsets(list(self._next), LATEST)
+        self._ends_asked, self._ends_ms = time.monotonic(), asked_ms
+        for partition, offset in self._next.items():
+            if offset > self._ends[partition] and partition not in self._fetched:
+                raise self._lost(partition, offset)
+
+    def _take_reached_ms(self) -> int | None:
+        """Return when the ends were asked for that are reached now; None where they are not, or were before.
+
+        A fetch must have answered for every partition: their ends alone are told without READ.
+        """
+        reached = all(self._next[p] >= end for p, end in self._ends.items())
+        if not reached or not self._fetched >= self._next.keys():
+            return None
+        asked_ms, self._ends_ms = self._ends_ms, None
+        return asked_ms
 
     def _ask_offsets(self, partitions: list[int], when: int) -> dict[int, int]:
+        """Return offsets; wait out what brokers answer for milliseconds while a leader moves (KIP-207)."""
         offsets: dict[int, int] = {}
         end = time.monotonic() + _TIMEOUT_S
-        while missing := [TopicPartition(self._topic, p, when) for p in partitions if p not in offsets]:
-            patient = time.monotonic() < end
-            for answer in self._ask_once(missing, patient):
-                if answer.error is None:
-                    offsets[answer.partition] = answer.offset
-                elif not (patient and _will_pass(answer.error)):
-                    raise self._refused(answer.error)
+        while missing := [p for p in partitions if p not in offsets]:
+            try:
+                answers = self._reader.ask_offsets(missing, when)
+            except AdminUnavailable as error:
+                raise self._blind(str(error)) from error
+            offsets |= {p: answer for p, answer in answers.items() if not isinstance(answer, Unseen)}
+            unseen = [answer for answer in answers.values() if isinstance(answer, Unseen)]
+            if unseen and time.monotonic() > end:
+                raise self._blind(f"cannot read {self._topic} at {self._where}: {unseen[0]}")
+            if unseen:
+                time.sleep(_RETRY_S)
         return offsets
-
-    def _ask_once(self, partitions: list[TopicPartition], patient: bool) -> list[TopicPartition]:
-        try:
-            return self._consumer.offsets_for_times(partitions, timeout=_TIMEOUT_S)
-        except KafkaException as error:
-            if not (patient and _will_pass(error.args[0])):
-                raise self._blind("ask for offsets", error) from error
-        time.sleep(_RETRY_S)
-        return []
-
-    def _refuse_another_topic(self, topic_id: str) -> None:
-        if topic_id and topic_id != self.topic_id:
-            raise TopicReplaced(f"{self._topic} was deleted and made again")
-
-    def _refuse_positions_past_the_end(self) -> None:
-        for partition, offset in self._next.items():
-            if offset > self._ends[partition]:
-                raise self._lost(partition, offset)
 
     def _refuse_positions_before(self, oldest: Mapping[int, int]) -> None:
         for partition, offset in self._next.items():
@@ -355,33 +297,15 @@ class Tail:
         if moves:
             self._moved = time.monotonic()
         elif time.monotonic() - self._moved > _STALLED_S:
-            raise CannotSee(f"no record arrives from {self._where} although some are there; connecting anew")
-
-    def _blind(self, doing: str, error: KafkaException) -> CannotSee:
-        # Callbacks are only served by poll: the reason may still be waiting there. A record may as well, and
-        # would be lost: whatever follows must begin with a seek.
-        self._consumer.poll(0)
-        self._next.clear()
-        reason = self._complaints.likely_reason(error.args[0].str())
-        return CannotSee(f"cannot {doing} at {self._where}: {reason}")
-
-    def _refused(self, error: KafkaError) -> Exception:
-        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            grant = "kafka-acls --add --allow-principal User:… --operation READ --operation DESCRIBE"
-            return CannotSee(
-                f"no READ on {self._topic} at {self._where}; grant it: {grant} --topic {self._topic}"
+            raise self._blind(
+                f"no record arrives from {self._where} although some are there; connecting anew"
             )
-        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
-            return TopicReplaced(f"{self._topic} no longer holds the record that came next")
-        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-            return NoSuchTopic(self._topic)
-        reason = self._complaints.likely_reason(error.str())
-        return CannotSee(f"cannot read {self._topic} at {self._where}: {reason}")
+
+    def _blind(self, text: str) -> CannotSee:
+        # What this poll has read is lost: whatever follows must begin with a seek.
+        self._next.clear()
+        return CannotSee(text)
 
     def _lost(self, partition: int, offset: int) -> TopicReplaced:
         where = f"{self._topic}-{partition}"
         return TopicReplaced(f"{where} no longer holds offset {offset}, where reading stopped")
-
-
-def _will_pass(error: KafkaError) -> bool:
-    return error.code() in PASSING

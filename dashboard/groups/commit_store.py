@@ -23,7 +23,7 @@ from dashboard.runtime.stale_collectors import absence_doubt
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.system.capabilities import shortfall
 from fenceline.decode import text
-from fenceline.facts import TailBatch
+from fenceline.decode.tail_batch import TailBatch
 from fenceline.kafka import commits
 from fenceline.kafka.commits import TOPIC, CommitBatch, CommitKey, Gone, Joined, KeptCommits
 from fenceline.kafka.groups import SHARE, Commit

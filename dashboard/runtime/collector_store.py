@@ -26,7 +26,8 @@ from dashboard.runtime.collector_names import (
 )
 from dashboard.runtime.leases import Lease, LeaseLost, collector_row
 from dashboard.runtime.write_transactions import retry_write, write_transaction
-from fenceline.facts import PositionMove, TailBatch
+from fenceline.decode.tail_batch import TailBatch
+from fenceline.facts import PositionMove
 from fenceline.kafka.clock_skew import LEAST_MS, Offset, follow_offset
 from fenceline.limits import Limits
 

@@ -8,7 +8,7 @@ from collectors.kafka.internal_topics import CONSUMER_OFFSETS, Tail
 from dashboard.groups import commit_store
 from dashboard.runtime import leases, loop
 from dashboard.tasks.tail_loop import Tailed
-from fenceline.facts import TailBatch
+from fenceline.decode.tail_batch import TailBatch
 from fenceline.kafka.scope import Scope
 
 #: A partition that is blocked at one offset for so long is reported: transactions come and go all the time.

@@ -19,8 +19,9 @@ from collectors.kafka.clients import CannotSee
 from collectors.kafka.internal_topics import NoSuchTopic, Tail, TopicReplaced
 from dashboard.runtime import collector_names, collector_store, leases, loop
 from dashboard.tasks.slice import HEARTBEAT_S, RETRY_S, goes_on, report_failure
+from fenceline.decode.record_table import RecordTable
+from fenceline.decode.tail_batch import TailBatch
 from fenceline.decode.text import escape_bytes
-from fenceline.facts import TailBatch
 from fenceline.kafka.scope import EVERYTHING, Scope
 
 log = logging.getLogger(__name__)
@@ -42,7 +43,7 @@ class TailedTopic(Protocol):
 
     @property
     def flush_s(self) -> float:
-        """How long one poll waits for records."""
+        """How long one poll gathers records behind the first."""
 
     @property
     def save_at_once(self) -> int:
@@ -135,12 +136,7 @@ class _TailSlice:
         scope = settings.FENCELINE.clusters[self._lease.cluster].scope
         if scope == EVERYTHING:
             return batch
-        inside = {
-            partition: {
-                key: raws for key, raws in records.items() if self._topic.is_inside(scope, _name_in_key(key))
-            }
-            for partition, records in batch.records.items()
-        }
+        inside = batch.records.where_key(lambda key: self._topic.is_inside(scope, _name_in_key(key)))
         return replace(batch, records=inside)
 
     def _save(self, batch: TailBatch, tail: Tail | None, rate: float) -> None:
@@ -164,7 +160,7 @@ class _TailSlice:
             self._trouble(reason)
             return
         seen_ms = None if reason is None else loop.now_ms()
-        self._save(TailBatch(records={}, moves=(), seen_through_ms=seen_ms, behind=0), None, 0.0)
+        self._save(TailBatch(RecordTable.of(()), (), seen_through_ms=seen_ms, behind=0), None, 0.0)
         loop.stop_requested.wait(RETRY_S)
 
     def _start_again(self, reason: str) -> None:

@@ -8,13 +8,13 @@ from collectors.kafka.internal_topics import Tail
 from dashboard.runtime import collector_names, collector_store, leases, loop
 from dashboard.tasks.tail_loop import Tailed
 from dashboard.transactions import reconcile_store, store
-from fenceline.facts import TailBatch
+from fenceline.decode.tail_batch import TailBatch
 from fenceline.kafka.scope import Scope
 
 
 class _TransactionState:
     name = collector_store.TRANSACTION_STATE
-    flush_s = 0.15
+    flush_s = 0.04
     save_at_once = 6_000
 
     def open_tail(self, cluster: str, shard: int) -> Tail:

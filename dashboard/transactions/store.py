@@ -21,10 +21,10 @@ from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import WriteTransaction, retry_write, write_transaction
 from dashboard.transactions import attributions, inferred_store, topic_tallies
 from dashboard.transactions import sql as transaction_sql
-from fenceline.facts import TailBatch
+from fenceline.decode.tail_batch import TailBatch
 from fenceline.kafka import transactional_ids
-from fenceline.kafka.fold.aggregate import fold_records
-from fenceline.kafka.fold.folded import Folded, Prior
+from fenceline.kafka.fold.columnar import fold_table
+from fenceline.kafka.fold.folded import Folded
 
 log = logging.getLogger(__name__)
 
@@ -106,29 +106,20 @@ def _fold(cluster_id: int, batch: TailBatch, writers: _OtherWriters) -> Folded:
     that is wrong, an id lies in two partitions, and `transaction_sql.count_again` mends what it does to the
     counts.
     """
-    folded = Folded()
+    folded, records = Folded(), batch.records
+    holes = {move.partition: move.holes for move in batch.moves if move.holes}
+    for partition, edge in _holes(cluster_id, [move.partition for move in batch.moves]):
+        holes[partition] = (edge or 0, *holes.get(partition, ()))
+    fresh = set() if writers.corrected else {move.partition for move in batch.moves if not move.previous}
+    priors = {
+        partition: transaction_sql.read_priors(cluster_id, partition, keys)
+        for partition, keys in records.items()
+        if not (batch.cold and partition in fresh)
+    }
     causes = attributions.action_causes(cluster_id) if writers.attributed else {}
-    known = dict(_holes(cluster_id, [move.partition for move in batch.moves]))
-    for move in batch.moves:
-        records = batch.records.get(move.partition, {})
-        unknown = batch.cold and not move.previous and not writers.corrected
-        priors = {} if unknown else transaction_sql.read_priors(cluster_id, move.partition, records)
-        for key in records.keys() & folded.newest.keys():
-            # It lies in two partitions (`transaction_sql.read_priors`).
-            record = folded.newest[key].record
-            priors[key] = Prior(record and record.state)
-        before = known.get(move.partition)
-        holes = (*(() if before is None else (before,)), *move.holes)
-        ours = (
-            {
-                key: causes[hashed]
-                for key in records
-                if (hashed := transactional_ids.key_of(key[4:])) in causes
-            }
-            if causes
-            else {}
-        )
-        fold_records(folded, move.partition, records, priors, holes, ours)
+    hashed = {key: transactional_ids.key_of(key[4:]) for key in records.keys_in_order} if causes else {}
+    ours = {key: causes[short] for key, short in hashed.items() if short in causes}
+    fold_table(folded, records, priors, holes, ours)
     inferred = inferred_store.inferred_span(cluster_id) if batch.cold else None
     return folded if inferred is None else folded.outside(inferred)
 

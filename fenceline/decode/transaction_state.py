@@ -46,7 +46,7 @@ _COMMON_TAILS = {
 }
 _V0_EXTRAS = (0, None, None, None, None, 0)
 #: The first millisecond of the year 9999, UTC.
-_LATEST_MS = 253_370_764_800_000
+LATEST_MS = 253_370_764_800_000
 _LARGEST = 2**31 - 1
 #: A named tuple made from a tuple, without the call to its own `__new__`: a third of the time.
 _new = tuple.__new__
@@ -115,7 +115,9 @@ def peek_value(value: bytes) -> Peek | None:
         return None
     producer_id, epoch, timeout_ms, status, section, updated_ms, started_ms = _layouts[length](value)
     partitions = known.get(section, _UNSEEN)
-    if partitions is _UNSEEN or not 0 <= status < 6 or not -1 <= started_ms <= updated_ms < _LATEST_MS:
+    if partitions is _UNSEEN or not 0 <= status < 6 or not 0 <= updated_ms < LATEST_MS:
+        return None
+    if not -1 <= started_ms <= updated_ms:
         return None
     return status, producer_id, epoch, timeout_ms, updated_ms, started_ms, client_version, partitions, tags  # type: ignore[return-value]
 
@@ -215,6 +217,18 @@ def _decode_v1(transactional_id: str, value: bytes) -> TransactionRecord:
     return _record(transactional_id, value, partitions, at, extras)
 
 
+def decode_section(version: int, section: bytes) -> _Partitions | Undecoded:
+    """Return the partitions of a value, from their bytes alone. Never raises."""
+    value = bytes(_HEAD.size + 2) + section
+    try:
+        partitions, end = (_partitions_v1 if version else _partitions_v0)(value)
+    except _UndecodedRecord as problem:
+        return problem.undecoded
+    except (error, IndexError):
+        return _truncated("value", value)
+    return partitions if end == len(value) else _trailing("value", len(value) - end)
+
+
 def _know(version: int, value: bytes, end: int, partitions: _Partitions) -> None:
     """Remember a section that ends where there is still room for the times, so that all of it was read."""
     known = _sections[version]
@@ -232,7 +246,7 @@ def _record(
     updated_ms, started_ms = _TIMES.unpack_from(value, at)
     if not 0 <= status < len(STATES):
         raise _UndecodedRecord(Undecoded("status", f"status {status}"))
-    if not (0 <= updated_ms < _LATEST_MS and -1 <= started_ms < _LATEST_MS):
+    if not (0 <= updated_ms < LATEST_MS and -1 <= started_ms < LATEST_MS):
         raise _UndecodedRecord(
             Undecoded("instant", f"updated at {updated_ms} ms, started at {started_ms} ms")
         )

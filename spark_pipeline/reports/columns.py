@@ -17,7 +17,7 @@ from fenceline.facts import ABORTS, Confidence, TransitionKind, TransitionReason
 from fenceline.history.reports import APPLICATIONS, IDS, TRANSITIONS
 from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.fold.folded import Lived
-from fenceline.series.histograms import bucket_of
+from fenceline.kafka.fold.tally_columns import bucket_column
 
 _COUNTS = pa.map_(pa.string(), pa.int64())
 _HISTOGRAM = pa.map_(pa.int32(), pa.int64())
@@ -85,8 +85,6 @@ _BASELINE, _COMMIT, _REINIT, _RECOVERY = (
 )
 _ABORTS = np.array([kind in ABORTS for kind in TransitionKind])
 _DAY_MS = 86_400_000
-#: Durations are looked up up to here.
-_TABLE = np.array([bucket_of(ms) for ms in range(4096)])
 
 
 def record_batch(table: str, columns: Mapping[str, Any]) -> pa.RecordBatch:
@@ -203,13 +201,6 @@ class _Sums:
                 group, len(groups), self._marked, weights, lambda codes: codes.cast(pa.int32())
             ),
         }
-
-
-def bucket_column(ms: Any) -> Any:
-    """Return `histograms.bucket_of` of many durations at once."""
-    octaves = np.maximum(np.frexp(np.maximum(ms, 1).astype(np.float64))[1] - 4, 0)
-    long = octaves * 8 + (np.maximum(ms, 0) >> octaves)
-    return np.where(ms < len(_TABLE), _TABLE[np.clip(ms, 0, len(_TABLE) - 1)], long)
 
 
 def _map(group: Any, groups: int, codes: Any, weights: Any, keys: Any) -> Any:

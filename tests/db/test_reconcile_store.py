@@ -23,9 +23,9 @@ from dashboard.runtime.leases import Lease
 from dashboard.system import capabilities
 from dashboard.transactions import reconcile_store, store
 from dashboard.transactions.reconcile_store import ReconciledRows
+from fenceline.decode.tail_batch import TailBatch
 from fenceline.facts import (
     NOT_REPORTED,
-    TailBatch,
     Tombstone,
     TopicPartitions,
     TransactionRecord,
@@ -35,7 +35,7 @@ from fenceline.kafka.capabilities import CapabilityCheck, CapabilityState
 from fenceline.kafka.reconcile import Correction, KnownTransaction, Reconciliation
 from fenceline.limits import Limits
 from tests.db.conftest import NOW_MS
-from tests.factories import tail_batch
+from tests.factories import record_table, tail_batch
 
 pytestmark = pytest.mark.sql
 
@@ -354,6 +354,6 @@ def test_a_transaction_that_is_only_listed_is_open_since_then_at_least(reconcile
 
 
 def test_no_list_is_proof_against_a_topic_that_was_never_read(tail: Lease, reconciler: Lease) -> None:
-    seen = TailBatch({}, (), seen_through_ms=NOW_MS, behind=0)
+    seen = TailBatch(record_table({}), (), seen_through_ms=NOW_MS, behind=0)
     store.save_batch(tail, seen, topic_id="", rate=0.0, now_ms=NOW_MS)
     assert ReconciledRows(reconciler).read_through_ms() is None

@@ -13,10 +13,12 @@ from dashboard.models import Collector, CommitRecord, GapRecord, GroupRecord, Po
 from dashboard.runtime import collector_store
 from dashboard.runtime.leases import Lease, LeaseLost
 from fenceline.decode import text
-from fenceline.facts import PositionMove, RawRecord, TailBatch
+from fenceline.decode.tail_batch import TailBatch
+from fenceline.facts import PositionMove, RawRecord
 from fenceline.kafka import commits
 from fenceline.kafka.groups import Commit
 from tests.db.conftest import NOW_MS
+from tests.factories import record_table
 
 pytestmark = pytest.mark.sql
 
@@ -37,7 +39,7 @@ def batch_of(
     records: dict[bytes, bytes | None], previous: int | None = None, end: int = 10, **more: object
 ) -> TailBatch:
     raws = {name: [RawRecord(each, end - 1, NOW_MS)] for name, each in records.items()}
-    return TailBatch({3: raws}, (PositionMove(3, previous, end, end),), len(raws), **more)  # type: ignore[arg-type]
+    return TailBatch(record_table({3: raws}), (PositionMove(3, previous, end, end),), **more)  # type: ignore[arg-type]
 
 
 def save(lease: Lease, seen: TailBatch, held: dict[int, int] | None = None, now_ms: int = NOW_MS) -> None:

@@ -21,11 +21,11 @@ from dashboard.runtime.leases import Lease
 from dashboard.transactions import queries as transaction_queries
 from dashboard.transactions import sql as transaction_sql
 from dashboard.transactions import store
+from fenceline.decode.tail_batch import TailBatch
 from fenceline.facts import (
     Confidence,
     PositionMove,
     RawRecord,
-    TailBatch,
     TopicPartitions,
     TransactionRecord,
     TransactionState,
@@ -36,6 +36,7 @@ from fenceline.kafka.fold import transition_ring
 from fenceline.series import histograms
 from tests import offline_replay
 from tests.db.conftest import NOW_MS
+from tests.factories import record_table
 from tests.kafka import topic_records
 from tests.transaction_state_records import encode_key, encode_value
 from tests.unit.random_histories import RandomHistory
@@ -69,7 +70,7 @@ class Reader:
         looked = {partition: _by_key(found) for partition, found in parts.items()}
         moves = tuple(self._move(partition, found) for partition, found in parts.items())
         store.save_batch(
-            self._lease, TailBatch(looked, moves, len(records)), topic_id="topic-1", rate=1.0, now_ms=NOW_MS
+            self._lease, TailBatch(record_table(looked), moves), topic_id="topic-1", rate=1.0, now_ms=NOW_MS
         )
 
     def _move(self, partition: int, records: Sequence[topic_records.RawRecord]) -> PositionMove:

@@ -12,17 +12,17 @@ from dashboard.runtime.leases import Lease, LeaseLost
 from dashboard.transactions import queries as transaction_queries
 from dashboard.transactions import store
 from fenceline.decode import text
+from fenceline.decode.tail_batch import TailBatch
 from fenceline.facts import (
     PositionMove,
     RawRecord,
-    TailBatch,
     Tombstone,
     TopicPartitions,
     TransactionRecord,
     TransactionState,
 )
 from tests.db.conftest import NOW_MS
-from tests.factories import tail_batch
+from tests.factories import record_table, tail_batch
 from tests.transaction_state_records import encode_key, encode_value
 
 pytestmark = pytest.mark.sql
@@ -141,14 +141,14 @@ def test_undecoded_records_are_counted_by_reason(take: Take) -> None:
             RawRecord(bad, end - 1)
             for bad in (b"\x00\x63", b"\x00\x63", encoded[:16] + b"\x2a" + encoded[17:])
         ]
-        save(lease, TailBatch({0: {encode_key("a"): strange}}, moves, 3))
+        save(lease, TailBatch(record_table({0: {encode_key("a"): strange}}), moves))
     assert Collector.objects.get().undecoded == {"value_version": 4, "status": 2}
 
 
 def test_compacted_offsets_are_counted_in_one_gap(take: Take) -> None:
     lease = take()
     for previous, end in ((None, 100), (100, 200)):
-        save(lease, TailBatch({}, (PositionMove(0, previous, end, end),), 3, compacted=40))
+        save(lease, TailBatch(record_table({}), (PositionMove(0, previous, end, end),), compacted=40))
     gap = GapRecord.objects.get(scope="compaction")
     assert (gap.count, gap.until_ms) == (80, NOW_MS)
 

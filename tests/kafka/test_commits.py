@@ -19,7 +19,7 @@ from dashboard.models import Collector, CommitRecord, GapRecord, GroupRecord, Po
 from dashboard.runtime import collector_store, leases, loop
 from dashboard.tasks import offsets
 from fenceline.decode.consumer_offsets import OffsetCommit, decode_record
-from fenceline.facts import TailBatch
+from fenceline.decode.tail_batch import TailBatch
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.kafka.collected_groups import CollectedGroups

@@ -10,7 +10,8 @@ import pytest
 
 from collectors.kafka.clients import CannotSee
 from collectors.kafka.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, NoSuchTopic, Tail
-from fenceline.facts import TailBatch, TopicPartition
+from fenceline.decode.tail_batch import TailBatch
+from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from sandbox.kafka import Broker

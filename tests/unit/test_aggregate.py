@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from fenceline.facts import EVERYDAY, RawRecord, TransactionRecord, TransactionState, TransitionKind
 from fenceline.kafka.fold import transition_ring
-from fenceline.kafka.fold.aggregate import _IdFold, fold_records
+from fenceline.kafka.fold.aggregate import IdFold, fold_records
 from fenceline.kafka.fold.folded import Folded, NotableTransition, Prior
 from fenceline.series.histograms import merge_histograms
 from tests.transaction_state_records import encode_key, encode_value
@@ -94,7 +94,7 @@ def test_the_fast_path_gives_the_same_result_as_the_full_one(seed: int) -> None:
     stream = stream_of(seed, ids=5, steps=120)
     short, long = AggregatedRows(), AggregatedRows()
     short.save(stream)
-    with patch.object(_IdFold, "_everyday", lambda self, raws, at: at):
+    with patch.object(IdFold, "_everyday", lambda self, raws, at: at):
         long.save(stream)
     assert short.everything() == long.everything()
 

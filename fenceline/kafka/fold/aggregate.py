@@ -60,10 +60,10 @@ def fold_records(
         name = decode_key(key)
         if isinstance(name, Undecoded):
             for raw in raws:
-                _count_undecoded(folded, name, partition, raw.offset)
+                count_undecoded(folded, name, partition, raw.offset)
         else:
             ours = actions.get(key, _NO_ACTIONS)
-            _IdFold(folded, partition, key, name, priors.get(key, _UNKNOWN), ours).fold_all(raws, holes)
+            IdFold(folded, partition, key, name, priors.get(key, _UNKNOWN), ours).fold_all(raws, holes)
 
 
 def fold_inferred(
@@ -79,7 +79,7 @@ def fold_inferred(
 
     No log has these records. Offsets from `first_offset` on, in partition NOT_FROM_LOG, tell them apart.
     """
-    fold = _IdFold(folded, NOT_FROM_LOG, key, name, prior, causes)
+    fold = IdFold(folded, NOT_FROM_LOG, key, name, prior, causes)
     for offset, each in enumerate(inferred, first_offset):
         fold.take(each.record, offset, temper=partial(temper_step, each))
     fold.close()
@@ -107,7 +107,7 @@ _BUMPED = transition_ring.kind_codes(TransitionKind.COMMIT, Confidence.CERTAIN, 
 _NONE, _pack = transition_ring.NONE, transition_ring.pack_plain
 
 
-class _IdFold:
+class IdFold:
     """The fold of one id's records."""
 
     __slots__ = (
@@ -149,7 +149,7 @@ class _IdFold:
             if not self.actions and (not holes or self.offset >= holes[-1]):
                 at = self._everyday(raws, at)
             if at < len(raws):
-                self._step(raws[at], holes)
+                self.step(raws[at], holes)
                 at += 1
         self.close()
 
@@ -160,12 +160,21 @@ class _IdFold:
         elif self.lost:
             self.folded.lost.add(self.key)
 
-    def _step(self, raw: RawRecord, holes: Sequence[int]) -> None:
+    def take_run(self, record: TransactionRecord, offset: int, entries: bytes) -> None:
+        """Take records that were folded elsewhere: the last of them, and the entries of all, newest first."""
+        size = transition_ring.SIZE
+        self.fresh += [entries[at : at + size] for at in range(len(entries) - size, -1, -size)]
+        newest = transition_ring.newest_transition(
+            self.fresh[-1] if self.fresh else self.older, self.partition
+        )
+        self.life, self.found, self.offset, self.lost = IdHistory(record, newest), record, offset, False
+
+    def step(self, raw: RawRecord, holes: Sequence[int]) -> None:
         """Fold one record of any kind."""
         value, offset, at_ms = raw
         record = Tombstone(self.name, at_ms) if value is None else decode_value(self.name, value)
         if isinstance(record, Undecoded):
-            _count_undecoded(self.folded, record, self.partition, offset)
+            count_undecoded(self.folded, record, self.partition, offset)
             if self.life.record is not None:
                 self.life, self.lost = _FORGOTTEN, True
             return
@@ -311,11 +320,7 @@ class _IdFold:
         )
 
     def _tally_at(self, at_ms: int) -> counting.MinuteTally:
-        where = self.application, at_ms - at_ms % MINUTE_MS
-        tally = self.folded.tallies.get(where)
-        if tally is None:
-            tally = self.folded.tallies[where] = counting.MinuteTally()
-        return tally
+        return tally_at(self.folded, self.application, at_ms)
 
     def _note(self, newest: TransactionRecord | Tombstone) -> None:
         if self.folded.lives is not None:
@@ -324,19 +329,31 @@ class _IdFold:
             self.folded.lives[self.key] = Lived(self.name, self.application, *changed, b"".join(self.fresh))
         self.fresh.reverse()
         packed = transition_ring.pack_ring(self.fresh, self.older)
-        record, expired_ms, now = None, None, None
-        if isinstance(newest, Tombstone):
-            expired_ms = newest.at_ms or 0
-        else:
-            record, now = newest, newest.state
-            if newest.partitions:
-                # Open: that it writes there is known before it ends.
-                at_ms = newest.updated_ms
-                counting.link_tally_at(self.folded.links, self.application, at_ms, newest.partitions)
+        expired_ms = (newest.at_ms or 0) if isinstance(newest, Tombstone) else None
+        record = None if isinstance(newest, Tombstone) else newest
         place = self.partition, NOT_FROM_LOG if self.lost else self.offset
-        self.folded.newest[self.key] = Newest(self.name, self.application, record, expired_ms, *place, packed)
-        if now is not self.prior.state:
-            _move(self.folded.states, self.prior.state, now)
+        known = Newest(self.name, self.application, record, expired_ms, *place, packed)
+        note_newest(self.folded, self.key, known, self.prior.state)
+
+
+def note_newest(folded: Folded, key: bytes, newest: Newest, before: TransactionState | None) -> None:
+    """Note what is known of an id, and the change of its state."""
+    record, folded.newest[key] = newest.record, newest
+    if record is not None and record.partitions:
+        # Open: that it writes there is known before it ends.
+        counting.link_tally_at(folded.links, newest.application, record.updated_ms, record.partitions)
+    now = None if record is None else record.state
+    if now is not before:
+        _move(folded.states, before, now)
+
+
+def tally_at(folded: Folded, application: str, at_ms: int) -> counting.MinuteTally:
+    """Return an application's tally of the minute of an instant."""
+    where = application, at_ms - at_ms % MINUTE_MS
+    tally = folded.tallies.get(where)
+    if tally is None:
+        tally = folded.tallies[where] = counting.MinuteTally()
+    return tally
 
 
 def _move(
@@ -348,6 +365,7 @@ def _move(
         states[now] += 1
 
 
-def _count_undecoded(folded: Folded, undecoded: Undecoded, partition: int, offset: int) -> None:
+def count_undecoded(folded: Folded, undecoded: Undecoded, partition: int, offset: int) -> None:
     folded.undecoded[undecoded.reason] += 1
-    folded.strange.setdefault(undecoded.reason, (partition, offset, undecoded.detail))
+    here = partition, offset, undecoded.detail
+    folded.strange[undecoded.reason] = min(here, folded.strange.get(undecoded.reason, here))

@@ -23,9 +23,10 @@ from dashboard.models import (
 from dashboard.partitions import replica_store
 from dashboard.partitions import store as partition_store
 from dashboard.runtime import collector_store, leases, retention
+from fenceline.decode.tail_batch import TailBatch
 from fenceline.engines.answers import EngineAnswer
 from fenceline.engines.connect.connectors import ConnectorStatus
-from fenceline.facts import PositionMove, RawRecord, TailBatch, TopicPartition
+from fenceline.facts import PositionMove, RawRecord, TopicPartition
 from fenceline.kafka.partitions import (
     KnownPartition,
     ObservedPartitions,
@@ -40,6 +41,7 @@ from tests.db.conftest import NOW_MS
 from tests.db.test_save_commits import key, value
 from tests.db.test_save_groups import groups_poll, observed_group
 from tests.db.writers.writer import FEW, Writer, lease
+from tests.factories import record_table
 
 KEEP = Retention(transitions_d=30, minutes_d=30, hours_d=60, closed_d=30, batches_d=30)
 
@@ -80,7 +82,7 @@ class Commits(Writer):
         end = self.next + 10
         records = {name: [RawRecord(each, end - 1, self.now_ms)] for name, each in keys.items()}
         moves = (PositionMove(self.shard, self.next or None, end, end),)
-        look = TailBatch({self.shard: records}, moves, len(keys), seen_through_ms=self.now_ms)
+        look = TailBatch(record_table({self.shard: records}), moves, seen_through_ms=self.now_ms)
         commit_store.save_commits(self.lease, look, topic_id="topic-1", rate=1.0, held={}, now_ms=self.now_ms)
         self.next = end
 

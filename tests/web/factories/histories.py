@@ -10,17 +10,18 @@ from dashboard.runtime import collector_store
 from dashboard.runtime.leases import Lease
 from dashboard.transactions import store
 from fenceline.decode import text
+from fenceline.decode.tail_batch import TailBatch
 from fenceline.facts import (
     Confidence,
     PositionMove,
     RawRecord,
-    TailBatch,
     Tombstone,
     TransactionRecord,
     TransitionKind,
     TransitionReason,
 )
 from fenceline.kafka.coordinator import java_hash
+from tests.factories import record_table
 from tests.transaction_state_records import encode_key, encode_value
 from tests.unit.random_histories import RandomHistory
 from tests.web.factories.clusters import now_ms
@@ -77,7 +78,7 @@ def save_histories(of: Cluster, *histories: Sequence[TransactionRecord | Tombsto
         PositionMove(partition, positions[partition].next_offset, ends[partition], ends[partition])
         for partition in sorted(records)
     ]
-    batch = TailBatch(records, tuple(moves), sum(map(len, histories)))
+    batch = TailBatch(record_table(records), tuple(moves))
     lease = Lease(of.name, of.pk, tail.name, tail.token)
     store.save_batch(lease, batch, topic_id=positions[0].topic_id, rate=0.0, now_ms=now_ms())
 

@@ -1,0 +1,46 @@
+"""Decompresses the records of a batch. Coordinators do not compress; mirrors, restores and settings may."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+#: The codecs of a batch's attributes (`CompressionType`), by Arrow's names.
+_STREAMS = {1: "gzip", 3: "lz4", 4: "zstd"}
+_SNAPPY = 2
+#: How snappy-java frames blocks: its mark and two versions, then a length before each block.
+_MARK, _HEADER = b"\x82SNAPPY\x00", 16
+
+
+def decompress(codec: int, data: bytes) -> bytes:
+    """Return the records of a batch. Raises ValueError."""
+    try:
+        if codec == _SNAPPY:
+            return b"".join(map(_unpack_snappy, _snappy_blocks(data)))
+        if codec in _STREAMS:
+            with pa.CompressedInputStream(pa.BufferReader(data), _STREAMS[codec]) as stream:
+                return bytes(stream.read())
+    except (OSError, IndexError) as error:
+        raise ValueError(str(error)) from error
+    raise ValueError(f"codec {codec} is not known")
+
+
+def _snappy_blocks(data: bytes) -> list[bytes]:
+    if not data.startswith(_MARK):
+        return [data]
+    blocks, at = [], _HEADER
+    while at < len(data):
+        length = int.from_bytes(data[at : at + 4], "big")
+        blocks.append(data[at + 4 : at + 4 + length])
+        at += 4 + length
+    return blocks
+
+
+def _unpack_snappy(block: bytes) -> bytes:
+    # A block begins with its length, as a varint.
+    size = shift = at = 0
+    while True:
+        size |= (block[at] & 0x7F) << shift
+        shift, at = shift + 7, at + 1
+        if block[at - 1] < 0x80:
+            break
+    return bytes(pa.Codec("snappy").decompress(block, size))

@@ -1,0 +1,134 @@
+"""Numbers, varints and names at many places of some bytes at once: NumPy columns instead of loops.
+
+`data` ends in PADDING bytes that belong to nothing, so that a read at the last place stays inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+Words = npt.NDArray[np.uint64]
+
+PADDING = 64
+#: ByteStrings are compared by their first bytes, eight at a time; longer ones are not compared here.
+LONGEST_NAME = 256
+_WORD = 8
+_VARINT_BYTES = 10
+#: An odd number with its bits spread, as hashes multiply by (2^64 / golden ratio).
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_SHIFT = np.uint64(29)
+
+
+def numbers_at(data: bytes, at: Ints, kind: str) -> npt.NDArray[Any]:
+    """Return the number at each place, by NumPy's name of its type, e.g. `>i8`."""
+    dtype = np.dtype(kind)
+    every = np.ndarray((len(data) - dtype.itemsize + 1,), dtype, data, strides=(1,))
+    return every[at].astype(dtype.newbyteorder("="))
+
+
+def varints_at(data: bytes, at: Ints) -> tuple[Ints, Ints]:
+    """Return the zigzag varint at each place, as records have them, and where it ends.
+
+    One of more than ten bytes counts as 0.
+    """
+    byte = numbers_at(data, at, "u1").astype(np.int64)
+    raw, end = byte & 0x7F, at + 1
+    longer = np.flatnonzero(byte >= 0x80)
+    for place in range(1, _VARINT_BYTES):
+        if not len(longer):
+            break
+        byte = numbers_at(data, np.minimum(end[longer], len(data) - 1), "u1").astype(np.int64)
+        raw[longer] |= (byte & 0x7F) << (7 * place)
+        end[longer] += 1
+        longer = longer[byte >= 0x80]
+    raw[longer] = 0
+    # The lowest bit is the sign; the others are shifted as an unsigned number.
+    return (raw.view(np.uint64) >> np.uint64(1)).view(np.int64) ^ -(raw & 1), end
+
+
+class ByteStrings:
+    """Byte strings at many places, to tell which are equal. Of those beyond LONGEST_NAME nothing is told."""
+
+    def __init__(self, data: bytes, at: Ints, length: Ints) -> None:
+        self.length, self.known = length, length <= LONGEST_NAME
+        self._words: list[Words] = []
+        self.hashes: Words = length.astype(np.uint64)
+        longest = int(length[self.known].max(initial=0))
+        for start in range(0, longest, _WORD):
+            word = _words_at(data, at + start, length - start)
+            self._words.append(word)
+            self.hashes = _mixed(self.hashes, word)
+
+    def are_equal(self, ones: Any, others: Any) -> Flags:
+        """Whether names at some rows are equal to those at other rows."""
+        equal: Flags = (self.length[ones] == self.length[others]) & self.known[ones] & self.known[others]
+        for word in self._words:
+            equal &= word[ones] == word[others]
+        return equal
+
+
+def _words_at(data: bytes, at: Ints, left: Ints) -> Words:
+    """Return the next eight bytes of names as numbers, with zeros for those behind their ends."""
+    bits = np.clip(left, 0, _WORD) * 8
+    words = numbers_at(data, np.where(bits > 0, np.minimum(at, len(data) - _WORD), 0), ">u8").astype(
+        np.uint64
+    )
+    kept = np.where(bits > 0, ~np.uint64(0) << (64 - bits).astype(np.uint64) % np.uint64(64), np.uint64(0))
+    return words & kept
+
+
+def _mixed(hashes: Words, word: Words | np.uint64) -> Words:
+    # Each step can be undone: hashes that differ still do.
+    with np.errstate(over="ignore"):
+        hashes = (hashes ^ word) * _SPREAD
+    return hashes ^ (hashes >> _SHIFT)
+
+
+def combined(*columns: npt.NDArray[Any]) -> Words:
+    """Return one hash of the numbers in each row."""
+    hashes = np.zeros(len(columns[0]), np.uint64)
+    for column in columns:
+        hashes = _mixed(hashes, column.astype(np.int64).view(np.uint64))
+    return hashes
+
+
+def representatives(hashes: Words) -> Ints:
+    """Return for each row a row with the same hash, the same one for all of them."""
+    found = np.full(len(hashes), -1, np.int64)
+    left = np.arange(len(hashes))
+    bits = max(4, int(len(hashes) * 4).bit_length())
+    shift = np.uint64(64 - bits)
+    while len(left):
+        places = (hashes[left] >> shift).astype(np.int64)
+        table = np.empty(1 << bits, np.int64)
+        table[places] = left
+        chosen = table[places]
+        same = hashes[chosen] == hashes[left]
+        found[left[same]] = chosen[same]
+        left = left[~same]
+        # What shared a place with another hash tries again, elsewhere.
+        hashes = _mixed(hashes, np.uint64(1)) if len(left) else hashes
+    return found
+
+
+def distinct(*columns: npt.NDArray[Any]) -> tuple[Ints, Ints]:
+    """Return the first rows of all that differ, and for each row which of those is equal to it."""
+    rows = np.arange(len(columns[0]))
+    same = representatives(combined(*columns))
+    if not all((column[same] == column).all() for column in columns):
+        _, first, inverse = np.unique(np.stack(columns), axis=1, return_index=True, return_inverse=True)
+        return first, inverse.ravel()
+    first = np.flatnonzero(same == rows)
+    rows[first] = np.arange(len(first))
+    return first, rows[same]
+
+
+def joined(parts: Sequence[npt.NDArray[Any]], kind: Any = np.int64) -> npt.NDArray[Any]:
+    """Return columns one behind the other; an empty column where there are none."""
+    return np.concatenate(parts) if parts else np.empty(0, kind)

@@ -1,0 +1,268 @@
+"""Raw record batches, as Fetch answers have them -> the fields of their records, in columns.
+
+Layout of message format v2: docs/design/kafka.md §1.3, and Kafka's `DefaultRecordBatch.java`. A batch of one
+record, as the transaction coordinator writes them, is read from its header, with all others at once; in other
+batches the lengths of records are followed one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+import numpy as np
+
+from fenceline.compat import zip_equal
+from fenceline.decode.columns import PADDING, Flags, Ints, joined, numbers_at, varints_at
+
+#: Decompresses the records of a batch by the codec in its attributes. Raises ValueError.
+Decompress = Callable[[int, bytes], bytes]
+
+_LENGTH = Struct(">i").unpack_from
+_FRAME, _HEADER = 12, 61
+_MAGIC, _ATTRIBUTES, _LAST_DELTA, _BASE_MS, _NEWEST_MS, _PRODUCER, _COUNT = 16, 21, 23, 27, 35, 43, 57
+_CODEC, _APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
+_FORMAT = 2
+#: Where the type of a control record lies: its varints have a byte each. 0 is an abort.
+_END_TYPE, _ABORT = _HEADER + 7, 0
+_TOO_LONG = "a record that is longer than its batch"
+
+
+class LogPart(NamedTuple):
+    """Batches of one partition as they were fetched, to be read from offset `start` on."""
+
+    partition: int
+    start: int
+    data: bytes
+    #: Where each whole batch begins.
+    places: Sequence[int]
+    #: Producer id and first offset of transactions that were aborted; () to read what is not committed too.
+    aborted: Sequence[tuple[int, int]] = ()
+
+    @property
+    def next(self) -> int:
+        """The offset behind the last batch."""
+        return _next_offset(self.data, self.places[-1]) if self.places else self.start
+
+
+class LogColumns(NamedTuple):
+    """Records in the order in which they were read, a column for each field; places are those in `data`."""
+
+    data: bytes
+    partition: Ints
+    offset: Ints
+    #: -1 for none, as is a length.
+    key_at: Ints
+    key_length: Ints
+    value_at: Ints
+    value_length: Ints
+    at_ms: Ints
+
+
+class Hole(NamedTuple):
+    """A stretch of offsets that is gone: so many before `offset`."""
+
+    partition: int
+    offset: int
+    missing: int
+
+
+class BadBatch(NamedTuple):
+    """A batch, or a record, that cannot be read."""
+
+    partition: int
+    offset: int
+    detail: str
+
+
+def whole_batches(data: bytes) -> list[int]:
+    """Return where each batch begins, without the last one where it is cut off."""
+    places: list[int] = []
+    at, size = 0, len(data)
+    add, length_at = places.append, _LENGTH
+    while at + _MAGIC < size:
+        following: int = at + _FRAME + length_at(data, at + 8)[0]
+        if following > size or following <= at + _MAGIC:
+            break
+        add(at)
+        at = following
+    return places
+
+
+def _next_offset(data: bytes, place: int) -> int:
+    first = int.from_bytes(data[place : place + 8], "big", signed=True)
+    return first + 1 + (_LENGTH(data, place + _LAST_DELTA)[0] if data[place + _MAGIC] >= _FORMAT else 0)
+
+
+def read_parts(
+    parts: Sequence[LogPart], decompress: Decompress
+) -> tuple[LogColumns, list[Hole], list[BadBatch]]:
+    """Read the records of some parts, those of a partition in the order of their offsets. Never raises."""
+    return _Reader(parts, decompress).read()
+
+
+class _Reader:
+    """The headers of all batches in columns, and what is found in them."""
+
+    def __init__(self, parts: Sequence[LogPart], decompress: Decompress) -> None:
+        self._parts, self._decompress = parts, decompress
+        starts = np.cumsum([0, *(len(part.data) for part in parts)])
+        #: The bytes of all parts, and behind them what was decompressed.
+        self._pieces = [*(part.data for part in parts), bytes(PADDING + _HEADER)]
+        self._size = int(starts[-1]) + PADDING + _HEADER
+        data = self._data = b"".join(self._pieces)
+        places = [np.array(part.places, np.int64) for part in parts]
+        at = self._at = joined([some + start for some, start in zip_equal(places, starts[:-1])])
+        self._part: Ints = np.repeat(np.arange(len(parts)), [len(part.places) for part in parts])
+        self._magic = numbers_at(data, at + _MAGIC, "u1")
+        self._attributes = numbers_at(data, at + _ATTRIBUTES, ">i2")
+        self._count = numbers_at(data, at + _COUNT, ">i4")
+        self._first, self._last_delta = numbers_at(data, at, ">i8"), numbers_at(data, at + _LAST_DELTA, ">i4")
+        self._end = at + _FRAME + numbers_at(data, at + 8, ">i4")
+        self._skipped = (self._attributes & _CONTROL != 0) | self._aborted()
+        self._skipped &= self._magic == _FORMAT
+        self._bad: list[BadBatch] = []
+
+    def read(self) -> tuple[LogColumns, list[Hole], list[BadBatch]]:
+        single = ~self._skipped & (self._magic == _FORMAT) & (self._count == 1)
+        single &= self._attributes & _CODEC == 0
+        batch: Ints = np.flatnonzero(single)
+        at, end = self._at[batch] + _HEADER, self._end[batch]
+        others = np.flatnonzero(~single & ~self._skipped)
+        if len(others):
+            more = [(number, *place) for number in others.tolist() for place in self._records_of(number)]
+            rows = np.array(more, np.int64).reshape(-1, 3)
+            batch, at, end = (np.concatenate(two) for two in zip_equal((batch, at, end), rows.T))
+            order = np.argsort(batch, kind="stable")
+            batch, at, end = batch[order], at[order], end[order]
+            self._data = b"".join(self._pieces)
+        columns, batch = self._fields(batch, at, end)
+        return columns, self._holes(columns.offset, batch), self._bad
+
+    def _fields(self, batch: Ints, at: Ints, end: Ints) -> tuple[LogColumns, Ints]:
+        data = self._data
+        length, at = varints_at(data, at)
+        end = np.minimum(end, at + length)
+        after_ms, at = varints_at(data, at + 1)
+        delta, at = varints_at(data, at)
+        key_length, key_at = varints_at(data, at)
+        wrong = (key_length < -1) | (key_length > end - key_at)
+        at = key_at + np.where(wrong, 0, np.maximum(key_length, 0))
+        value_length, value_at = varints_at(data, np.minimum(at, len(data) - PADDING))
+        wrong |= (value_length < -1) | (value_length > end - value_at) | (at > end)
+        offset = self._first[batch] + delta
+        starts = np.array([part.start for part in self._parts], np.int64)[self._part[batch]]
+        for row in np.flatnonzero(wrong & (offset >= starts)).tolist():
+            self._note(int(batch[row]), int(offset[row]), _TOO_LONG)
+        kept = np.flatnonzero(~wrong & (offset >= starts))
+        batch = batch[kept]
+        columns = LogColumns(
+            data, self._partitions()[self._part[batch]], offset[kept], key_at[kept], key_length[kept],
+            value_at[kept], value_length[kept], self._instants(batch, after_ms[kept]),
+        )  # fmt: skip
+        return columns, batch
+
+    def _instants(self, batch: Ints, after_ms: Ints) -> Ints:
+        """Return the timestamps of records: the log's own where its topic has `LogAppendTime`."""
+        appended = self._attributes[batch] & _APPEND_TIME != 0
+        at = self._at[batch]
+        base_ms = numbers_at(self._data, at + _BASE_MS, ">i8") + after_ms
+        return np.where(appended, numbers_at(self._data, at + _NEWEST_MS, ">i8"), base_ms)
+
+    def _partitions(self) -> Ints:
+        return np.array([part.partition for part in self._parts], np.int64)
+
+    def _holes(self, offset: Ints, batch: Ints) -> list[Hole]:
+        """Return the stretches that are gone, up to each part's end; markers and aborted records are not."""
+        covers = np.flatnonzero(self._skipped)
+        rows = np.concatenate((batch, covers))
+        firsts = np.concatenate((offset, self._first[covers]))
+        ends = np.concatenate((offset + 1, self._first[covers] + self._last_delta[covers] + 1))
+        parts = len(self._parts)
+        nexts = [part.next for part in self._parts]
+        part = np.concatenate((self._part[rows], np.arange(parts), np.arange(parts)))
+        # A part begins where it is to be read from, and ends behind its last batch.
+        starts = [part.start for part in self._parts]
+        firsts = np.concatenate((firsts, starts, nexts))
+        ends = np.concatenate((ends, starts, nexts))
+        order = np.lexsort((ends, firsts, part))
+        gaps = firsts[order][1:] - ends[order][:-1]
+        gone = np.flatnonzero((gaps > 0) & (part[order][1:] == part[order][:-1]))
+        numbers = self._partitions()
+        return [
+            Hole(int(numbers[part[row]]), int(firsts[row]), int(gap))
+            for row, gap in zip_equal(order[gone + 1].tolist(), gaps[gone].tolist())
+        ]
+
+    def _records_of(self, number: int) -> list[tuple[int, int]]:
+        """Return where each record of a batch begins, with its length in front, and where its batch ends."""
+        at, end, codec = int(self._at[number]) + _HEADER, int(self._end[number]), 0
+        if self._magic[number] != _FORMAT:
+            self._note(number, int(self._first[number]), f"a batch of format {self._magic[number]}")
+            return []
+        codec = int(self._attributes[number]) & _CODEC
+        data = self._data
+        if codec:
+            try:
+                data = self._decompress(codec, data[at:end])
+            except ValueError as error:
+                self._note(number, int(self._first[number]), f"a batch that cannot be decompressed: {error}")
+                return []
+        begins = self._size if codec else 0
+        places = _follow(data, 0 if codec else at, len(data) if codec else end, int(self._count[number]))
+        if len(places) < self._count[number]:
+            self._note(number, int(self._first[number]) + len(places), _TOO_LONG)
+        if codec:
+            self._pieces.append(data + bytes(PADDING))
+            self._size += len(data) + PADDING
+            end = begins + len(data)
+        return [(begins + place, end) for place in places]
+
+    def _note(self, number: int, offset: int, detail: str) -> None:
+        self._bad.append(BadBatch(self._parts[int(self._part[number])].partition, offset, detail))
+
+    def _aborted(self) -> Flags:
+        """Whether a batch is one of an aborted transaction, as Kafka's consumer finds (`CompletedFetch`)."""
+        found = np.zeros(len(self._at), np.bool_)
+        for number, part in enumerate(self._parts):
+            if part.aborted:
+                rows = np.flatnonzero(self._part == number)
+                found[rows] = list(self._aborted_of(part, rows))
+        return found
+
+    def _aborted_of(self, part: LogPart, rows: Ints) -> Iterator[bool]:
+        coming = sorted(part.aborted, key=lambda each: -each[1])
+        aborted = set()
+        producers, kinds = (
+            numbers_at(self._data, self._at[rows] + where, kind)
+            for where, kind in ((_PRODUCER, ">i8"), (_END_TYPE, ">i2"))
+        )
+        last = (self._first + self._last_delta)[rows]
+        rows_of = zip_equal(
+            last.tolist(), producers.tolist(), kinds.tolist(), self._attributes[rows].tolist()
+        )
+        for offset, producer, kind, attributes in rows_of:
+            while coming and coming[-1][1] <= offset:
+                aborted.add(coming.pop()[0])
+            if attributes & _CONTROL and kind == _ABORT:
+                aborted.discard(producer)
+            yield bool(attributes & _TRANSACTIONAL) and not attributes & _CONTROL and producer in aborted
+
+
+def _follow(data: bytes, at: int, end: int, count: int) -> list[int]:
+    """Return where each of some records begins, those that end inside their batch."""
+    places = []
+    for _ in range(count):
+        begin, length, shift = at, 0, 0
+        while at < end:
+            byte = data[at]
+            length |= (byte & 0x7F) << shift
+            at, shift = at + 1, shift + 7
+            if byte < 0x80:
+                break
+        at += length >> 1
+        if length & 1 or not begin < at <= end:
+            break
+        places.append(begin)
+    return places

@@ -1,0 +1,131 @@
+"""Values of `__transaction_state` with the usual layout -> their fields, in columns.
+
+It agrees with `transaction_state.decode_value` wherever it returns a record, and leaves all others to that:
+tombstones, rare tag sections, strange numbers, what cannot be decoded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fenceline.compat import zip_equal
+from fenceline.decode.columns import Flags, Ints, ByteStrings, combined, numbers_at, representatives
+from fenceline.decode.record_table import RecordTable
+from fenceline.decode.transaction_state import LATEST_MS, Peek, decode_section
+from fenceline.facts import TopicPartitions, Undecoded
+
+#: Version, producer id, epoch, timeout and status; last update and start.
+_HEAD, _TIMES = 17, 16
+_Partitions = tuple[TopicPartitions, ...] | None
+
+
+class _TagSection(NamedTuple):
+    """A tag section: how long it is, what it ends in, and the client version in it."""
+
+    length: int
+    client_version: int
+    #: Distance from the value's end -> NumPy's type and the number there.
+    known: tuple[tuple[int, str, int], ...]
+
+
+#: Tags 0, 2 and 4; tags 0 and 2 (Kafka 4.3); tag 2 alone; no tags. The first that fits is the right one, or
+#: the partitions before it do not end where they should.
+_SECTIONS = (
+    _TagSection(19, 2, ((19, ">u2", 0x0300), (17, "u1", 0x08), (8, ">u4", 0x02020002), (4, ">u2", 0x0402))),
+    _TagSection(15, 2, ((15, ">u2", 0x0200), (13, "u1", 0x08), (4, ">u4", 0x02020002))),
+    _TagSection(5, 2, ((5, ">u4", 0x01020200), (1, "u1", 0x02))),
+    _TagSection(1, 0, ((1, "u1", 0x00),)),
+)
+
+
+class TransactionColumns(NamedTuple):
+    """The fields of the records of a table, row by row. Those of rows that are not `plain` mean nothing."""
+
+    plain: Flags
+    status: Ints
+    producer_id: Ints
+    epoch: Ints
+    timeout_ms: Ints
+    updated_ms: Ints
+    #: -1 for none.
+    started_ms: Ints
+    client_version: Ints
+    #: A row with the same partitions; `partitions` has what those of such a row are.
+    section: Ints
+    #: How many bytes of the value its tag section has.
+    tags: Ints
+    partitions: dict[int, _Partitions]
+
+    def peeks(self, rows: Ints) -> Iterator[Peek]:
+        """Yield the fields of plain rows as `transaction_state.peek_value` returns them."""
+        *first, section, tags = (column[rows].tolist() for column in self[1:10])
+        return zip_equal(*first, map(self.partitions.get, section), tags)
+
+
+def read_transactions(table: RecordTable) -> TransactionColumns:
+    """Return the fields of all records of a table."""
+    data, at, length = table.columns.data, table.columns.value_at, table.columns.value_length
+    # Short values and tombstones are read at the beginning of the data, and are not plain.
+    plain = length > _HEAD + _TIMES
+    at, length = np.where(plain, at, 0), np.where(plain, length, _HEAD + _TIMES + 1)
+    version = numbers_at(data, at, ">i2")
+    tags, client_version = _tags(data, at + length, version == 1)
+    end = at + length - tags
+    status, epoch = numbers_at(data, at + 16, "i1"), numbers_at(data, at + 10, ">i2")
+    updated_ms, started_ms = numbers_at(data, end - 16, ">i8"), numbers_at(data, end - 8, ">i8")
+    sized = end - at - _HEAD - _TIMES
+    plain &= (version == 0) | ((version == 1) & (tags > 0))
+    plain &= (sized > 0) & (status >= 0) & (status < 6)
+    plain &= (started_ms >= -1) & (started_ms <= updated_ms) & (updated_ms >= 0) & (updated_ms < LATEST_MS)
+    section, partitions = _sections(data, at + _HEAD, sized, version, plain)
+    return TransactionColumns(
+        plain, status.astype(np.int64), numbers_at(data, at + 2, ">i8"), epoch.astype(np.int64),
+        numbers_at(data, at + 12, ">i4").astype(np.int64), updated_ms, started_ms, client_version, section,
+        tags, partitions,
+    )  # fmt: skip
+
+
+def _tags(data: bytes, end: Ints, wanted: Flags) -> tuple[Ints, Ints]:
+    """Return the length of the tag section before each end, 0 for an unknown one, and the client version."""
+    tags, client_version = np.zeros(len(end), np.int64), np.zeros(len(end), np.int64)
+    left = np.flatnonzero(wanted)
+    for section in _SECTIONS:
+        if not len(left):
+            break
+        fits = np.ones(len(left), np.bool_)
+        for before, kind, number in section.known:
+            fits &= numbers_at(data, end[left] - before, kind) == number
+        # A number in a tag may end like a shorter section; its tag then stands before it.
+        fits &= numbers_at(data, end[left] - section.length - 8, "u1") != 8
+        tags[left[fits]], client_version[left[fits]] = section.length, section.client_version
+        left = left[~fits]
+    return tags, client_version
+
+
+def _sections(
+    data: bytes, at: Ints, length: Ints, version: npt.NDArray[np.int16], plain: Flags
+) -> tuple[Ints, dict[int, _Partitions]]:
+    """Return a row with the same partitions for each row, and the partitions of such rows.
+
+    `plain` is cleared in rows whose partitions do not end where they should.
+    """
+    rows = np.flatnonzero(plain)
+    names = ByteStrings(data, at[rows], length[rows])
+    same = representatives(combined(names.hashes.view(np.int64), version[rows]))
+    equal = names.are_equal(same, np.arange(len(rows))) & (version[rows][same] == version[rows])
+    partitions: dict[int, _Partitions] = {}
+    good = np.zeros(len(rows), np.bool_)
+    for number in np.flatnonzero(same == np.arange(len(rows))).tolist():
+        row = int(rows[number])
+        found = decode_section(int(version[row]), data[int(at[row]) : int(at[row] + length[row])])
+        if not isinstance(found, Undecoded):
+            partitions[row] = found
+            good[number] = True
+    plain[rows] = equal & good[same]
+    section = np.zeros(len(plain), np.int64)
+    section[rows] = rows[same]
+    return section, partitions

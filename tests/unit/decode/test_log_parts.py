@@ -1,0 +1,150 @@
+"""Proves that records are read from raw batches as they were written, and that a bad one harms no other."""
+
+from __future__ import annotations
+
+import random
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.record.memory_records import MemoryRecords
+
+from collectors.kafka.compression import decompress
+from fenceline.decode.log_parts import Hole, LogPart, read_parts, whole_batches
+from fenceline.decode.record_table import RecordTable
+from fenceline.facts import RawRecord
+from tests.raw_batches import CODECS, GZIP, LZ4, TRANSACTIONAL, marker, raw_batch
+
+Log = list[tuple[bytes | None, RawRecord]]
+
+
+def random_log(dice: random.Random, records: int, gone: float = 0.0) -> Log:
+    """Return records with keys, values and instants of any size; a share of the offsets is gone."""
+    log: Log = []
+    for offset in range(records):
+        if dice.random() < gone:
+            continue
+        key = None if dice.random() < 0.05 else dice.randbytes(dice.choice((0, 1, 9, 30, 200, 300)))
+        value = None if dice.random() < 0.2 else dice.randbytes(dice.choice((0, 1, 60, 128, 20_000)))
+        log.append((key, RawRecord(value, offset, dice.randrange(10**12))))
+    return log
+
+
+def batches_of(dice: random.Random, log: Log) -> list[bytes]:
+    batches, at = [], 0
+    while at < len(log):
+        size = dice.choice((1, 1, 1, 2, 7, 100))
+        batches.append(raw_batch(log[at : at + size], codec=dice.choice(CODECS)))
+        at += size
+    return batches
+
+
+def found_in(parts: list[LogPart]) -> tuple[dict[tuple[int, bytes], list[RawRecord]], list[Hole], int]:
+    columns, holes, bad = read_parts(parts, decompress)
+    table = RecordTable.sort(columns, bad)
+    keys = {(number, key): list(raws) for number, some in table.items() for key, raws in some.items()}
+    return keys, holes, len(bad)
+
+
+def expected_keys(number: int, log: Log) -> dict[tuple[int, bytes], list[RawRecord]]:
+    keys: dict[tuple[int, bytes], list[RawRecord]] = {}
+    for key, raw in log:
+        seen = raw if raw.value is None else raw._replace(at_ms=None)
+        keys.setdefault((number, key or b""), []).append(seen)
+    return keys
+
+
+@given(st.integers(0, 10**9), st.integers(0, 300))
+def test_records_are_read_as_they_were_written(seed: int, records: int) -> None:
+    dice = random.Random(seed)
+    expected, parts = {}, []
+    for number in (0, 7, 49):
+        log = random_log(dice, records)
+        data = b"".join(batches_of(dice, log))
+        start = dice.randrange(records + 1)
+        parts.append(LogPart(number, start, data, whole_batches(data)))
+        expected |= expected_keys(number, [each for each in log if each[1].offset >= start])
+    assert found_in(parts) == (expected, [], 0)
+
+
+def test_they_are_those_that_kafka_python_reads() -> None:
+    dice = random.Random(3)
+    log = random_log(dice, 400)
+    data = b"".join(raw_batch(log[at : at + 5], codec=dice.choice((0, GZIP))) for at in range(0, 400, 5))
+    columns, _, _ = read_parts([LogPart(0, 0, data, whole_batches(data))], decompress)
+    read = zip(columns.offset.tolist(), columns.at_ms.tolist(), strict=True)
+    theirs = [(record.offset, record.timestamp) for batch in MemoryRecords(data) for record in batch]
+    assert list(read) == theirs
+
+
+@given(st.integers(0, 10**9))
+def test_holes_are_where_records_are_gone(seed: int) -> None:
+    dice = random.Random(seed)
+    log = random_log(dice, 120, gone=0.3) or [(b"", RawRecord(b"", 0, 0))]
+    data = b"".join(batches_of(dice, log))
+    _, holes, _ = found_in([LogPart(3, 0, data, whole_batches(data))])
+    edges = [-1, *(raw.offset for _, raw in log)]
+    gaps = [(b, b - a - 1) for a, b in pairwise(edges) if b - a > 1]
+    assert [(hole.offset, hole.missing) for hole in holes] == gaps
+
+
+def test_a_record_gone_from_the_end_of_its_batch_is_a_hole_behind_it() -> None:
+    data = raw_batch([(b"k", RawRecord(b"v", 5, 0))], last=9)
+    part = LogPart(1, 5, data, whole_batches(data))
+    assert part.next == 10
+    assert found_in([part])[1] == [Hole(1, 10, 4)]
+
+
+def test_an_answer_may_be_cut_anywhere() -> None:
+    log = random_log(random.Random(5), 9)
+    batches = [raw_batch(log[:1]), raw_batch(log[1:6], codec=LZ4), raw_batch(log[6:])]
+    data = b"".join(batches)
+    ends = [0, len(batches[0]), len(batches[0] + batches[1]), len(data)]
+    counts = [0, 1, 6, 9]
+    for cut in range(len(data) + 1):
+        whole = max(number for number, end in enumerate(ends) if end <= cut)
+        part = LogPart(0, 0, data[:cut], whole_batches(data[:cut]))
+        assert len(part.places) == whole
+        assert part.next == counts[whole]
+        assert found_in([part])[0] == expected_keys(0, log[: counts[whole]])
+
+
+def test_markers_and_what_was_aborted_are_left_out_and_are_no_hole() -> None:
+    def of(producer: int, offset: int) -> bytes:
+        record = (f"{producer}-{offset}".encode(), RawRecord(b"v", offset, 0))
+        return raw_batch([record], attributes=TRANSACTIONAL, producer_id=producer)
+
+    batches = [of(1, 0), of(2, 1), marker(2, 1, commit=False), of(1, 3), marker(4, 2, commit=True)]
+    data = b"".join([*batches, marker(5, 1, commit=True)])
+    places = whole_batches(data)
+    everything = found_in([LogPart(0, 0, data, places)])
+    committed = found_in([LogPart(0, 0, data, places, [(1, 0)])])
+    assert sorted(key for _, key in everything[0]) == [b"1-0", b"1-3", b"2-1"]
+    assert sorted(key for _, key in committed[0]) == [b"1-3", b"2-1"]
+    assert everything[1] == committed[1] == []
+
+
+@pytest.mark.parametrize("what", ["codec", "compressed", "magic", "length", "count", "inner"])
+def test_a_bad_batch_is_reported_with_its_offset_and_harms_no_other(what: str) -> None:
+    log: Log = [(b"k", RawRecord(b"v" * 9, offset, 0)) for offset in range(9)]
+    bad = bytearray(raw_batch(log[3:6], codec=GZIP if what == "compressed" else 0))
+    if what == "codec":
+        bad[22] |= 6
+    elif what == "compressed":
+        bad[61:] = b"\xff" * (len(bad) - 61)
+    elif what == "magic":
+        bad[16] = 1
+    elif what == "count":
+        bad[57:61] = (999).to_bytes(4, "big")
+    elif what == "length":
+        bad[61:63] = b"\xff\x7f"
+    else:
+        # The length of a key.
+        bad[65:67] = b"\xff\x7f"
+    data = raw_batch(log[:3]) + bytes(bad) + raw_batch(log[6:])
+    columns, _, found = read_parts([LogPart(2, 0, data, whole_batches(data))], decompress)
+    assert [batch.partition for batch in found] == [2]
+    assert 3 <= found[0].offset <= 6
+    offsets = set(columns.offset.tolist())
+    assert {0, 1, 2, 6, 7, 8} <= offsets

@@ -1,0 +1,180 @@
+"""Reads one topic as raw record batches: a request waits at each leader, and none waits for another leader's.
+
+librdkafka makes an object of every record; a fetch answer handed on as bytes costs a tenth of that
+(docs/adr/0020-raw-fetch.md).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from queue import Empty, SimpleQueue
+from typing import Any, NamedTuple, Union
+
+import kafka.errors as errors
+
+from fenceline.facts import TopicPartition
+from transaction_admin.api import Cost, Unseen
+from transaction_admin.connection import AdminConnection
+from transaction_admin.leaders import Leaders, PartitionError, Question, Topics
+from transaction_admin.partition_requests import fetch_request, offset_request
+from transaction_admin.reads import Topology
+
+#: How long a request waits at a leader without new records, and how much an answer holds at most.
+_WAIT_MS, _MOST_BYTES = 500, 16 * 1024 * 1024
+#: How long a leader that did not answer is left alone, in seconds.
+_PAUSE_S = 0.25
+
+
+class Fetched(NamedTuple):
+    """Raw record batches of a partition, the last of them perhaps cut off."""
+
+    records: bytes
+    #: The high watermark and the last stable offset, which is -1 where the broker does not report it.
+    high_watermark: int
+    lso: int
+    #: Producer id and first offset of aborted transactions among the records.
+    aborted: Sequence[tuple[int, int]]
+
+
+class OutOfRange(NamedTuple):
+    """The partition no longer holds, or does not yet hold, the offset that was asked for."""
+
+
+class _Asked(NamedTuple):
+    """A request to a leader, from these offsets on."""
+
+    leader: int
+    starts: Mapping[int, int]
+
+
+Answer = Union[Fetched, OutOfRange, Unseen]
+
+
+class LogReader:
+    """Reads one topic; with `committed` nothing behind the LSO, and aborted transactions are named.
+
+    `properties` are librdkafka's. Raises `CannotTranslate` when kafka-python has no like of a property,
+    `AdminUnavailable` when the cluster cannot be reached.
+    """
+
+    def __init__(
+        self, properties: Mapping[str, str], topic: str, *, committed: bool = False, timeout_s: float
+    ) -> None:
+        self._topic, self._isolation = topic, int(committed)
+        self._connection = AdminConnection(properties, timeout_s, f"read {topic}")
+        self._leaders = Leaders(self._connection)
+        self._answers: SimpleQueue[tuple[_Asked, Any]] = SimpleQueue()
+        #: Requests on their way by leader, and until when others are left alone (monotonic).
+        self._asked: dict[int, _Asked] = {}
+        self._paused: dict[int, float] = {}
+        #: Whether leaders may have changed, and when to ask for them next (monotonic).
+        self._moved, self._refresh_at = True, 0.0
+
+    @property
+    def cost(self) -> Cost:
+        """What was asked of the brokers since this was made."""
+        return self._connection.cost
+
+    def close(self) -> None:
+        """Close every connection."""
+        self._connection.close()
+
+    def describe(self) -> Topology:
+        """Return the topic's partitions, their leaders, and its id."""
+        return self._connection.run(self._leaders.refresh_leaders, [self._topic])
+
+    def refusal(self) -> str:
+        """Return why the topic could not be described."""
+        return self._leaders.topic_refusal(self._topic, "READ")
+
+    def ask_offsets(self, partitions: Collection[int], when: int) -> Mapping[int, int | Unseen]:
+        """Return the EARLIEST or LATEST offset of partitions: with `committed`, the LSO for the latter."""
+
+        def requests(topics: Topics) -> Sequence[Any]:
+            return [offset_request(topics, self._isolation, when)]
+
+        question = Question(requests, _read_offsets, "DESCRIBE")
+        wanted = [TopicPartition(self._topic, number) for number in partitions]
+        found = self._connection.run(self._leaders.ask_leaders, wanted, question)
+        return {where.partition: answer for where, answer in found.items()}
+
+    def forget_requests(self) -> None:
+        """Drop the answers to requests that are on their way: reading begins elsewhere."""
+        self._answers, self._asked = SimpleQueue(), {}
+
+    def fetch(self, starts: Mapping[int, int], wait_s: float) -> Mapping[int, Answer]:
+        """Return what leaders answer within `wait_s`, by partition.
+
+        `starts` are the next offsets. A partition is missing where its leader has not answered yet, or cannot
+        now. Requests go on when this returns: their answers come by the next call.
+        """
+        if self._moved and time.monotonic() >= self._refresh_at:
+            self._moved, self._refresh_at = False, time.monotonic() + _PAUSE_S
+            self._connection.run(self._leaders.refresh_leaders, [self._topic])
+        self._connection.run(self._ask, starts)
+        answers: dict[int, Answer] = {}
+        while (found := self._next_answer(0.0 if answers else wait_s)) is not None:
+            asked, answer = found
+            self._asked.pop(asked.leader, None)
+            # A partition that has moved may have been asked for at both of its leaders.
+            read = self._read(asked.leader, answer)
+            answers |= {number: each for number, each in read if asked.starts[number] == starts.get(number)}
+        return answers
+
+    def _next_answer(self, wait_s: float) -> tuple[_Asked, Any] | None:
+        try:
+            return self._answers.get(timeout=wait_s) if wait_s > 0 else self._answers.get_nowait()
+        except Empty:
+            return None
+
+    async def _ask(self, starts: Mapping[int, int]) -> None:
+        """Send a request to each leader that has none on its way."""
+        by_leader: dict[int, dict[int, int]] = {}
+        for number, start in starts.items():
+            leader = self._leaders.leader_of(TopicPartition(self._topic, number))
+            if isinstance(leader, Unseen):
+                self._moved = True
+            else:
+                by_leader.setdefault(leader, {})[number] = start
+        for leader, some in by_leader.items():
+            if leader not in self._asked and self._paused.get(leader, 0.0) <= time.monotonic():
+                asked = self._asked[leader] = _Asked(leader, some)
+                await self._send(asked, self._answers)
+
+    async def _send(self, asked: _Asked, answers: SimpleQueue[tuple[_Asked, Any]]) -> None:
+        starts = {TopicPartition(self._topic, number): start for number, start in asked.starts.items()}
+        topics = {self._topic: list(asked.starts)}
+        request = fetch_request(topics, starts, _MOST_BYTES, self._isolation, _WAIT_MS)
+        await self._connection.send_then(request, asked.leader, lambda answer: answers.put((asked, answer)))
+
+    def _read(self, leader: int, answer: Any) -> Iterator[tuple[int, Answer]]:
+        if isinstance(answer, Exception):
+            self._leave_alone(leader)
+            return
+        for topic in answer.responses:
+            for row in topic.partitions:
+                if row.error_code and issubclass(errors.for_code(row.error_code), errors.RetriableError):
+                    self._leave_alone(leader)
+                else:
+                    yield row.partition_index, self._partition(row, leader)
+
+    def _partition(self, row: Any, leader: int) -> Answer:
+        if row.error_code == errors.OffsetOutOfRangeError.errno:
+            return OutOfRange()
+        if row.error_code:
+            where = TopicPartition(self._topic, row.partition_index)
+            return self._leaders.unseen(where, row.error_code, "READ", leader)
+        aborted = [(each.producer_id, each.first_offset) for each in row.aborted_transactions or ()]
+        return Fetched(bytes(row.records or b""), row.high_watermark, row.last_stable_offset, aborted)
+
+    def _leave_alone(self, leader: int) -> None:
+        """Ask a leader again a little later, and before that who leads now."""
+        self._moved, self._paused[leader] = True, time.monotonic() + _PAUSE_S
+
+
+def _read_offsets(answers: Sequence[Any], _: int) -> Iterator[tuple[TopicPartition, int | PartitionError]]:
+    for topic in answers[0].topics:
+        for row in topic.partitions:
+            where = TopicPartition(topic.name, row.partition_index)
+            yield where, PartitionError(row.error_code) if row.error_code else row.offset

@@ -1,0 +1,68 @@
+"""Requests about the partitions of one leader, for kafka-python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
+
+from fenceline.facts import TopicPartition
+from transaction_admin.leaders import Topics
+
+#: `OffsetSpec.LATEST` and `OffsetSpec.EARLIEST`, and the levels of isolation.
+LATEST, EARLIEST = -1, -2
+UNCOMMITTED, COMMITTED = 0, 1
+NONE = -1
+#: From version 13 on topics go by their ids.
+_FETCH_BY_NAME = 12
+
+
+def offset_request(topics: Topics, isolation: int, which: int) -> Any:
+    """Return the request for the EARLIEST or LATEST offset; with COMMITTED the latter is the LSO."""
+    topic_of = ListOffsetsRequest.ListOffsetsTopic
+    partition_of = topic_of.ListOffsetsPartition
+    return ListOffsetsRequest(
+        replica_id=NONE,
+        isolation_level=isolation,
+        topics=[
+            topic_of(
+                name=name,
+                partitions=[partition_of(partition_index=number, timestamp=which) for number in numbers],
+            )
+            for name, numbers in topics.items()
+        ],
+    )
+
+
+def fetch_request(
+    topics: Topics, starts: Mapping[TopicPartition, int], most_bytes: int, isolation: int, wait_ms: int = 0
+) -> Any:
+    """Return the request for raw batches, which waits for a first one up to `wait_ms`."""
+    topic_of = FetchRequest.FetchTopic
+    partition_of = topic_of.FetchPartition
+    return FetchRequest(
+        replica_id=NONE,
+        max_wait_ms=wait_ms,
+        min_bytes=1 if wait_ms else 0,
+        max_bytes=most_bytes,
+        isolation_level=isolation,
+        session_id=0,
+        session_epoch=-1,
+        topics=[
+            topic_of(
+                topic=name,
+                partitions=[
+                    partition_of(
+                        partition=number,
+                        fetch_offset=starts[TopicPartition(name, number)],
+                        partition_max_bytes=most_bytes,
+                    )
+                    for number in numbers
+                ],
+            )
+            for name, numbers in topics.items()
+        ],
+        forgotten_topics_data=[],
+        max_version=_FETCH_BY_NAME,
+    )
