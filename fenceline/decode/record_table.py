@@ -9,7 +9,7 @@ from typing import NamedTuple, overload
 import numpy as np
 
 from fenceline.compat import pairwise, zip_equal
-from fenceline.decode.columns import PADDING, Flags, Ints, ByteStrings
+from fenceline.decode.columns import PADDING, ByteStrings, Flags, Ints
 from fenceline.decode.log_parts import BadBatch, LogColumns
 from fenceline.facts import RawRecord, Records
 

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fenceline.compat import zip_equal
-from fenceline.decode.columns import Flags, Ints, ByteStrings, combined, numbers_at, representatives
+from fenceline.decode.columns import ByteStrings, Flags, Ints, combined, numbers_at, representatives
 from fenceline.decode.record_table import RecordTable
 from fenceline.decode.transaction_state import LATEST_MS, Peek, decode_section
 from fenceline.facts import TopicPartitions, Undecoded
