@@ -1,8 +1,7 @@
 """Raw record batches, as Fetch answers have them -> the fields of their records, in columns.
 
-Layout of message format v2: docs/design/kafka.md §1.3, and Kafka's `DefaultRecordBatch.java`. A batch of one
-record, as the transaction coordinator writes them, is read from its header, with all others at once; in other
-batches the lengths of records are followed one by one.
+Layout of message format v2: docs/design/kafka.md §1.3, and Kafka's `DefaultRecordBatch.java`. The
+transaction coordinator writes one record in a batch, the group coordinator some, mirrors many.
 """
 
 from __future__ import annotations
@@ -26,6 +25,8 @@ _CODEC, _APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 _FORMAT = 2
 #: Where the type of a control record lies: its varints have a byte each. 0 is an abort.
 _END_TYPE, _ABORT = _HEADER + 7, 0
+#: Batches that still have records are followed one by one when they are as few as this.
+_FEW = 16
 _TOO_LONG = "a record that is longer than its batch"
 
 
@@ -125,20 +126,55 @@ class _Reader:
         self._bad: list[BadBatch] = []
 
     def read(self) -> tuple[LogColumns, list[Hole], list[BadBatch]]:
-        single = ~self._skipped & (self._magic == _FORMAT) & (self._count == 1)
-        single &= self._attributes & _CODEC == 0
-        batch: Ints = np.flatnonzero(single)
-        at, end = self._at[batch] + _HEADER, self._end[batch]
-        others = np.flatnonzero(~single & ~self._skipped)
-        if len(others):
-            more = [(number, *place) for number in others.tolist() for place in self._records_of(number)]
-            rows = np.array(more, np.int64).reshape(-1, 3)
-            batch, at, end = (np.concatenate(two) for two in zip_equal((batch, at, end), rows.T))
-            order = np.argsort(batch, kind="stable")
-            batch, at, end = batch[order], at[order], end[order]
-            self._data = b"".join(self._pieces)
-        columns, batch = self._fields(batch, at, end)
+        batch = np.flatnonzero(~self._skipped & (self._count > 0))
+        begin, end = self._at + _HEADER, self._end
+        for number in np.flatnonzero((self._magic != _FORMAT) | (self._attributes & _CODEC != 0)).tolist():
+            begin[number], end[number] = self._unpack(number)
+        self._data = b"".join(self._pieces)
+        columns, batch = self._fields(*self._places(batch[begin[batch] < end[batch]], begin, end))
         return columns, self._holes(columns.offset, batch), self._bad
+
+    def _unpack(self, number: int) -> tuple[int, int]:
+        """Return where the records of a batch lie once decompressed; an empty span where that fails."""
+        first, codec = int(self._first[number]), int(self._attributes[number]) & _CODEC
+        if self._magic[number] != _FORMAT:
+            self._note(number, first, f"a batch of format {self._magic[number]}")
+            return 0, 0
+        try:
+            data = self._decompress(codec, self._data[self._at[number] + _HEADER : self._end[number]])
+        except ValueError as error:
+            self._note(number, first, f"a batch that cannot be decompressed: {error}")
+            return 0, 0
+        begin = self._size
+        self._pieces += data, bytes(PADDING)
+        self._size += len(data) + PADDING
+        return begin, begin + len(data)
+
+    def _places(self, batch: Ints, begin: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
+        """Return each record's batch, where it begins with its length in front, and where its batch ends.
+
+        The first records of all batches are found at once, then all second ones; the last of a few long
+        batches one by one.
+        """
+        found, nth = [], 0
+        at = begin[batch]
+        while len(batch) > _FEW or (len(batch) and not nth):
+            length, body = varints_at(self._data, at)
+            fits = (length >= 0) & (body + length <= ends[batch])
+            for number in batch[~fits].tolist():
+                self._note(number, int(self._first[number]) + nth, _TOO_LONG)
+            found.append((batch[fits], at[fits]))
+            nth += 1
+            more = fits & (self._count[batch] > nth)
+            batch, at = batch[more], (body + length)[more]
+        for number, place in zip_equal(batch.tolist(), at.tolist()):
+            places = _follow(self._data, place, int(ends[number]), int(self._count[number]) - nth)
+            if nth + len(places) < self._count[number]:
+                self._note(number, int(self._first[number]) + nth + len(places), _TOO_LONG)
+            found.append((np.full(len(places), number), np.array(places, np.int64)))
+        batch, at = (joined(column) for column in zip_equal(*found)) if found else (batch, at)
+        order = np.argsort(batch, kind="stable") if len(found) > 1 else slice(None)
+        return batch[order], at[order], ends[batch[order]]
 
     def _fields(self, batch: Ints, at: Ints, end: Ints) -> tuple[LogColumns, Ints]:
         data = self._data
@@ -194,30 +230,6 @@ class _Reader:
             Hole(int(numbers[part[row]]), int(firsts[row]), int(gap))
             for row, gap in zip_equal(order[gone + 1].tolist(), gaps[gone].tolist())
         ]
-
-    def _records_of(self, number: int) -> list[tuple[int, int]]:
-        """Return where each record of a batch begins, with its length in front, and where its batch ends."""
-        at, end, codec = int(self._at[number]) + _HEADER, int(self._end[number]), 0
-        if self._magic[number] != _FORMAT:
-            self._note(number, int(self._first[number]), f"a batch of format {self._magic[number]}")
-            return []
-        codec = int(self._attributes[number]) & _CODEC
-        data = self._data
-        if codec:
-            try:
-                data = self._decompress(codec, data[at:end])
-            except ValueError as error:
-                self._note(number, int(self._first[number]), f"a batch that cannot be decompressed: {error}")
-                return []
-        begins = self._size if codec else 0
-        places = _follow(data, 0 if codec else at, len(data) if codec else end, int(self._count[number]))
-        if len(places) < self._count[number]:
-            self._note(number, int(self._first[number]) + len(places), _TOO_LONG)
-        if codec:
-            self._pieces.append(data + bytes(PADDING))
-            self._size += len(data) + PADDING
-            end = begins + len(data)
-        return [(begins + place, end) for place in places]
 
     def _note(self, number: int, offset: int, detail: str) -> None:
         self._bad.append(BadBatch(self._parts[int(self._part[number])].partition, offset, detail))

@@ -114,7 +114,7 @@ def _read_commits(batch: CommitBatch, partition: int, key: bytes, raws: Sequence
         raw = raws[number]
         decoded = decode_record(key, raw.value)
         if isinstance(decoded, OffsetCommit):
-            commits = _last_commits(raws[: number + 1])
+            commits = _last_commits(raws[max(0, number + 1 - _LOOKED_AT) : number + 1])
             values = (decoded.offset, decoded.leader_epoch, decoded.metadata, decoded.commit_ms, commits)
             kept = _new(KeptCommits, (*values, partition, raw.offset))
             return _take(batch, _new(CommitKey, (decoded.group, decoded.topic, decoded.partition)), kept)
@@ -133,7 +133,7 @@ def _take(batch: CommitBatch, where: CommitKey, commits: KeptCommits | Gone) -> 
 
 def _last_commits(raws: Sequence[RawRecord]) -> tuple[Commit, ...]:
     """Return the last commits of a key since its last tombstone, thinned."""
-    values = [value for value, _, _ in raws[-_LOOKED_AT:]]
+    values = [value for value, _, _ in raws]
     if None in values:
         values = values[len(values) - values[::-1].index(None) :]
     known = [value for value in values if value is not None]
