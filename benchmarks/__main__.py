@@ -13,6 +13,7 @@ from pathlib import Path
 from benchmarks import (
     audit,
     cold,
+    fold,
     intake,
     latency,
     listener,
@@ -26,6 +27,7 @@ RESULTS = Path(__file__).parent / "results" / "latest.json"
 BENCHMARKS: dict[str, Callable[[], dict[str, object]]] = {
     "latency": latency.run,
     "start": start.run,
+    "fold": fold.run,
     "cold": cold.run,
     "audit": audit.run,
     "intake": intake.run,

@@ -23,23 +23,9 @@ _HEAD, _TIMES = 17, 16
 _Partitions = tuple[TopicPartitions, ...] | None
 
 
-class _TagSection(NamedTuple):
-    """A tag section: how long it is, what it ends in, and the client version in it."""
-
-    length: int
-    client_version: int
-    #: Distance from the value's end -> NumPy's type and the number there.
-    known: tuple[tuple[int, str, int], ...]
-
-
-#: Tags 0, 2 and 4; tags 0 and 2 (Kafka 4.3); tag 2 alone; no tags. The first that fits is the right one, or
-#: the partitions before it do not end where they should.
-_SECTIONS = (
-    _TagSection(19, 2, ((19, ">u2", 0x0300), (17, "u1", 0x08), (8, ">u4", 0x02020002), (4, ">u2", 0x0402))),
-    _TagSection(15, 2, ((15, ">u2", 0x0200), (13, "u1", 0x08), (4, ">u4", 0x02020002))),
-    _TagSection(5, 2, ((5, ">u4", 0x01020200), (1, "u1", 0x02))),
-    _TagSection(1, 0, ((1, "u1", 0x00),)),
-)
+#: The tags that Kafka writes (4, 2 with its value, 1 and 0), last first: bytes, and how they begin.
+_TAGS = ((4, ">u2", 0x0402), (4, ">u4", 0x02020002), (10, ">u2", 0x0108), (10, ">u2", 0x0008))
+_VERSION_TAG = 1
 
 
 class TransactionColumns(NamedTuple):
@@ -73,7 +59,9 @@ def read_transactions(table: RecordTable) -> TransactionColumns:
     plain = length > _HEAD + _TIMES
     at, length = np.where(plain, at, 0), np.where(plain, length, _HEAD + _TIMES + 1)
     version = numbers_at(data, at, ">i2")
-    tags, client_version = _tags(data, at + length, version == 1)
+    tags, client_version = _tags(data, at + length)
+    # The first version has none.
+    tags[version == 0], client_version[version == 0] = 0, 0
     end = at + length - tags
     status, epoch = numbers_at(data, at + 16, "i1"), numbers_at(data, at + 10, ">i2")
     updated_ms, started_ms = numbers_at(data, end - 16, ">i8"), numbers_at(data, end - 8, ">i8")
@@ -89,21 +77,21 @@ def read_transactions(table: RecordTable) -> TransactionColumns:
     )  # fmt: skip
 
 
-def _tags(data: bytes, end: Ints, wanted: Flags) -> tuple[Ints, Ints]:
-    """Return the length of the tag section before each end, 0 for an unknown one, and the client version."""
-    tags, client_version = np.zeros(len(end), np.int64), np.zeros(len(end), np.int64)
-    left = np.flatnonzero(wanted)
-    for section in _SECTIONS:
-        if not len(left):
-            break
-        fits = np.ones(len(left), np.bool_)
-        for before, kind, number in section.known:
-            fits &= numbers_at(data, end[left] - before, kind) == number
-        # A number in a tag may end like a shorter section; its tag then stands before it.
-        fits &= numbers_at(data, end[left] - section.length - 8, "u1") != 8
-        tags[left[fits]], client_version[left[fits]] = section.length, section.client_version
-        left = left[~fits]
-    return tags, client_version
+def _tags(data: bytes, ends: Ints) -> tuple[Ints, Ints]:
+    """Return the length of the tag section before each end, 0 for an unknown one, and the client version.
+
+    Read from its end, as the partitions before it have no fixed length. Bytes that only look like a tag do
+    not agree with the number of tags, or with the end of the partitions.
+    """
+    end, count, client_version = ends.copy(), np.zeros(len(ends), np.int64), np.zeros(len(ends), np.int64)
+    for number, (size, kind, begins) in enumerate(_TAGS):
+        fits = numbers_at(data, end - size, kind) == begins
+        end -= size * fits
+        count += fits
+        if number == _VERSION_TAG:
+            client_version = 2 * fits.astype(np.int64)
+    known = numbers_at(data, end - 1, "u1") == count
+    return np.where(known, ends - end + 1, 0), client_version
 
 
 def _sections(

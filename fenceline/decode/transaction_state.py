@@ -312,8 +312,10 @@ def _tags(value: bytes, at: int, known: dict[int, Struct]) -> tuple[dict[int, in
     found: dict[int, int] = {}
     count, at = _uvarint(value, at)
     for _ in range(count):
-        tag, at = _uvarint(value, at)
-        size, at = _uvarint(value, at)
+        tag, size, at = value[at], value[at + 1], at + 2
+        if tag >= 0x80 or size >= 0x80:
+            tag, at = _uvarint(value, at - 2)
+            size, at = _uvarint(value, at)
         if tag in known:
             if size != known[tag].size:
                 raise _UndecodedRecord(Undecoded("length", f"tag {tag} of {size} bytes"))

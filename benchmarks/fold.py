@@ -1,0 +1,93 @@
+"""Decoding and folding 400,000 records of 40,000 ids, in columns beside single records; no broker, thread CPU.
+
+Each record in a batch of its own, as coordinators write them; then with the tag that Kafka 4.3 adds.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from statistics import median
+
+from benchmarks.seeding import Seeds
+from collectors.kafka.compression import decompress
+from fenceline.decode.log_parts import LogPart, read_parts, whole_batches
+from fenceline.decode.record_table import RecordTable
+from fenceline.facts import RawRecord
+from fenceline.kafka.fold.aggregate import fold_records
+from fenceline.kafka.fold.columnar import fold_table
+from fenceline.kafka.fold.folded import Folded
+from tests.raw_batches import raw_batch
+
+RECORDS, IDS, ROUNDS = 400_000, 40_000, 5
+#: Partitions of one poll.
+_AT_ONCE = 13
+_Log = dict[int, list[tuple[bytes, RawRecord]]]
+
+
+def run() -> dict[str, object]:
+    """Measure both ways, on records of Kafka 4.2 and of 4.3."""
+    plain, tagged = _log(lambda value: value), _log(_with_previous_id)
+    parts, more = _parts(plain), _parts(tagged)
+    reads, folds, newer = [], [], []
+    for _ in range(ROUNDS):
+        read, fold = _columns(parts)
+        reads.append(read)
+        folds.append(fold)
+        newer.append(sum(_columns(more)))
+    single = median(_singly(plain) for _ in range(ROUNDS))
+    read, fold, newest = median(reads), median(folds), median(newer)
+    return {
+        "batches to sorted columns, us a record": round(read, 2),
+        "decode and fold in columns, us a record (<= 1.5)": round(fold, 2),
+        "decode and fold one by one, us a record": round(single, 2),
+        "columns / one by one": round(fold / single, 2),
+        "Kafka 4.3 / 4.2, read and folded (<= 1.1)": round(newest / (read + fold), 2),
+    }
+
+
+def _log(change: Callable[[bytes], bytes]) -> _Log:
+    seeds, log = Seeds(IDS), _Log()
+    began_ms = time.time_ns() // 1_000_000 - RECORDS // 40
+    for number in range(RECORDS // 4):
+        for partition, key, value in seeds.transaction_records(began_ms + number // 10):
+            records = log.setdefault(partition, [])
+            records.append((key, RawRecord(change(value), len(records))))
+    return log
+
+
+def _with_previous_id(value: bytes) -> bytes:
+    return value[:-1] + b"\x01\x00\x08" + value[2:10]
+
+
+def _parts(log: _Log) -> list[LogPart]:
+    datas = {number: b"".join(raw_batch([each]) for each in records) for number, records in log.items()}
+    return [LogPart(number, 0, data, ()) for number, data in datas.items()]
+
+
+def _columns(parts: list[LogPart]) -> tuple[float, float]:
+    """Return the microseconds a record of reading, and of decoding and folding."""
+    folded, read_s, fold_s = Folded(), 0.0, 0.0
+    for at in range(0, len(parts), _AT_ONCE):
+        began = time.thread_time()
+        some = [part._replace(places=whole_batches(part.data)) for part in parts[at : at + _AT_ONCE]]
+        columns, _, bad = read_parts(some, decompress)
+        table = RecordTable.sort(columns, bad)
+        half = time.thread_time()
+        fold_table(folded, table, {}, {})
+        read_s, fold_s = read_s + half - began, fold_s + time.thread_time() - half
+    return read_s / RECORDS * 1e6, fold_s / RECORDS * 1e6
+
+
+def _singly(log: _Log) -> float:
+    partitions = []
+    for number, records in log.items():
+        keys: defaultdict[bytes, list[RawRecord]] = defaultdict(list)
+        for key, raw in records:
+            keys[key].append(raw)
+        partitions.append((number, keys))
+    folded, began = Folded(), time.thread_time()
+    for number, keys in partitions:
+        fold_records(folded, number, keys, {}, ())
+    return (time.thread_time() - began) / RECORDS * 1e6
