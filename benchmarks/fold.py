@@ -1,4 +1,4 @@
-"""Decoding and folding 400,000 records of 40,000 ids, in columns beside single records; no broker, thread CPU.
+"""Decoding and folding 400,000 records of 40,000 ids, in columns beside one by one: thread CPU, no broker.
 
 Each record in a batch of its own, as coordinators write them; then with the tag that Kafka 4.3 adds.
 """
