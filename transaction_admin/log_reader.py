@@ -21,7 +21,7 @@ from transaction_admin.partition_requests import fetch_request, offset_request
 from transaction_admin.reads import Topology
 
 #: How long a request waits at a leader without new records, and how much an answer holds at most.
-_WAIT_MS, _MOST_BYTES = 500, 16 * 1024 * 1024
+_WAIT_MS, _MOST_BYTES = 500, 4 * 1024 * 1024
 #: How long a leader that did not answer is left alone, in seconds.
 _PAUSE_S = 0.25
 
@@ -68,6 +68,8 @@ class LogReader:
         #: Requests on their way by leader, and until when others are left alone (monotonic).
         self._asked: dict[int, _Asked] = {}
         self._paused: dict[int, float] = {}
+        #: The next offsets.
+        self._starts: Mapping[int, int] = {}
         #: Whether leaders may have changed, and when to ask for them next (monotonic).
         self._moved, self._refresh_at = True, 0.0
 
@@ -103,23 +105,26 @@ class LogReader:
         """Drop the answers to requests that are on their way: reading begins elsewhere."""
         self._answers, self._asked = SimpleQueue(), {}
 
-    def fetch(self, starts: Mapping[int, int], wait_s: float) -> Mapping[int, Answer]:
-        """Return what leaders answer within `wait_s`, by partition.
-
-        `starts` are the next offsets. A partition is missing where its leader has not answered yet, or cannot
-        now. Requests go on when this returns: their answers come by the next call.
-        """
+    def request(self, starts: Mapping[int, int]) -> None:
+        """Ask each leader that has no request on its way for what follows; `starts` are the next offsets."""
+        self._starts = dict(starts)
         if self._moved and time.monotonic() >= self._refresh_at:
             self._moved, self._refresh_at = False, time.monotonic() + _PAUSE_S
             self._connection.run(self._leaders.refresh_leaders, [self._topic])
-        self._connection.run(self._ask, starts)
+        self._connection.run(self._ask)
+
+    def receive(self, wait_s: float) -> Mapping[int, Answer]:
+        """Return the answers that have come, and those to come first within `wait_s`, by partition.
+
+        A partition is missing where its leader has not answered yet, or cannot now.
+        """
         answers: dict[int, Answer] = {}
         while (found := self._next_answer(0.0 if answers else wait_s)) is not None:
             asked, answer = found
             self._asked.pop(asked.leader, None)
             # A partition that has moved may have been asked for at both of its leaders.
             read = self._read(asked.leader, answer)
-            answers |= {number: each for number, each in read if asked.starts[number] == starts.get(number)}
+            answers |= {number: each for number, each in read if asked.starts[number] == self._starts[number]}
         return answers
 
     def _next_answer(self, wait_s: float) -> tuple[_Asked, Any] | None:
@@ -128,10 +133,9 @@ class LogReader:
         except Empty:
             return None
 
-    async def _ask(self, starts: Mapping[int, int]) -> None:
-        """Send a request to each leader that has none on its way."""
+    async def _ask(self) -> None:
         by_leader: dict[int, dict[int, int]] = {}
-        for number, start in starts.items():
+        for number, start in self._starts.items():
             leader = self._leaders.leader_of(TopicPartition(self._topic, number))
             if isinstance(leader, Unseen):
                 self._moved = True

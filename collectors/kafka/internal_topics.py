@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 
 from collectors.kafka.clients import CannotSee
 from collectors.kafka.compression import decompress
@@ -23,7 +24,7 @@ from transaction_admin.properties import CannotTranslate
 __all__ = ["CONSUMER_OFFSETS", "TRANSACTION_STATE", "NoSuchTopic", "Tail", "TopicReplaced"]
 
 #: How many bytes of batches one poll gathers while catching up, and how far behind that begins, in records.
-_FOLD_BYTES, _FAR_BEHIND = 16 * 1024 * 1024, 100_000
+_FOLD_BYTES, _FAR_BEHIND = 4 * 1024 * 1024, 100_000
 #: How long a poll waits for a first record, in seconds.
 _IDLE_S = 0.2
 #: Seconds between two questions for the end of the topic, which prove how far we have seen.
@@ -148,6 +149,7 @@ class Tail:
             self._ask_ends()
         self._refuse_a_stall(bool(parts) or not self._behind())
         if patient:
+            self._read_ahead()
             parts = self._hold_back(parts)
         columns, holes, bad = read_parts(parts, decompress)
         return self._batch(RecordTable.sort(columns, bad), holes)
@@ -200,7 +202,8 @@ class Tail:
     def _fetch(self, wait_s: float) -> list[LogPart]:
         """Return what has come within `wait_s`, and move on behind it."""
         try:
-            answers = self._reader.fetch(self._next, wait_s)
+            self._reader.request(self._next)
+            answers = self._reader.receive(wait_s)
         except AdminUnavailable as error:
             raise self._blind(str(error)) from error
         parts = []
@@ -214,6 +217,11 @@ class Tail:
                 parts.append(part)
                 self._next[partition] = part.next
         return parts
+
+    def _read_ahead(self) -> None:
+        """Let brokers answer while what was read is saved."""
+        with suppress(AdminUnavailable):
+            self._reader.request(self._next)
 
     def _part(self, partition: int, answer: Fetched) -> LogPart:
         self._fetched.add(partition)

@@ -26,7 +26,7 @@ _FORMAT = 2
 #: Where the type of a control record lies: its varints have a byte each. 0 is an abort.
 _END_TYPE, _ABORT = _HEADER + 7, 0
 #: Batches that still have records are followed one by one when they are as few as this.
-_FEW = 16
+_FEW = 64
 _TOO_LONG = "a record that is longer than its batch"
 
 
