@@ -230,9 +230,10 @@ def _read_batches(
             if partition.error_code:
                 yield where, PartitionError(partition.error_code)
                 continue
-            batches = tuple(parse_batches(partition.records or b""))
+            data = bytes(partition.records or b"")
+            batches = tuple(parse_batches(data))
             following = batches[-1].last + 1 if batches else starts[where]
-            yield where, Batches(batches, following, partition.high_watermark)
+            yield where, Batches(batches, following, partition.high_watermark, data)
 
 
 def _setting(answer: Any, name: str) -> str | None:

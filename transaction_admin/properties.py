@@ -19,7 +19,7 @@ class CannotTranslate(Exception):
     """kafka-python has no equivalent of a property; the text is the key and the remedy."""
 
     def __init__(self, key: str, reason: str) -> None:
-        super().__init__(f'no admin connection: "{key}" {reason}')
+        super().__init__(f'no connection: "{key}" {reason}')
         self.key, self.reason = key, reason
 
 
@@ -100,7 +100,7 @@ def kafka_python(properties: Properties) -> dict[str, Any]:
             elif key in CHECKED:
                 CHECKED[key](value)
             elif key not in (*TLS, *SIGN_IN) and not key.startswith(HARMLESS):
-                raise _BadValue("has no like in kafka-python; remove it, or go without actions here")
+                raise _BadValue("has no like in kafka-python: remove it")
         except _BadValue as error:
             raise CannotTranslate(key, str(error)) from None
     try:

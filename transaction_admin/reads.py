@@ -87,6 +87,8 @@ class Batches(NamedTuple):
     batches: tuple[RecordBatch, ...]
     next: int
     end: int
+    #: The batches themselves, the last of them perhaps cut off.
+    data: bytes = b""
 
 
 class ClusterReads(Protocol):

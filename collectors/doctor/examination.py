@@ -10,19 +10,13 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Any
-
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from collectors.doctor.acls import check_action_rights, check_read_rights
 from collectors.doctor.checks import CheckStatus, DoctorCheck, Patient
 from collectors.doctor.sight import doctor_checks, look_over
-from collectors.kafka.clients import Complaints
 from collectors.kafka.connectivity import Address, Reached, connect_all, parse_address
 from fenceline.authentication.mechanisms import (
     CannotAuthenticate,
-    explain_refusal,
     mechanism_of,
     what_to_check,
 )
@@ -30,12 +24,12 @@ from fenceline.formatting import format_duration, list_names
 from fenceline.kafka.scope import EVERYTHING, Scope
 from transaction_admin.acl_probe import Abilities, Trials
 from transaction_admin.api import AdminUnavailable, Unseen
-from transaction_admin.authentication.librdkafka import librdkafka_settings
 from transaction_admin.properties import CannotTranslate, kafka_python
 
 __all__ = ["CheckStatus", "DoctorCheck", "examine_cluster"]
 
-#: What the client libraries report when the first bytes are no length: one would have a limit raised for it.
+_SIGN_IN = "sign-in"
+#: What kafka-python reports when the first bytes are no length: one would have a limit raised for it.
 _NOT_KAFKA = ("Invalid response size", "Invalid frame length")
 _VERIFICATION = "transaction.partition.verification.enable"
 _MAX_TIMEOUT = "transaction.max.timeout.ms"
@@ -76,26 +70,19 @@ def _examine(patient: Patient) -> Generator[DoctorCheck]:
     if not reached:
         yield DoctorCheck(CheckStatus.SKIP, "the rest", "no bootstrap server can be reached")
         return
-    yield _librdkafka(patient)
     if untranslatable:
-        yield DoctorCheck(
-            CheckStatus.SKIP, "the rest", "it is asked through kafka-python, which cannot connect"
-        )
+        yield DoctorCheck(CheckStatus.SKIP, "the rest", "no connection can be made")
         return
     begun = time.monotonic()
     try:
         trials = Trials(patient.properties, patient.timeout_s)
     except AdminUnavailable as error:
-        yield _no_sign_in(patient, "sign-in by kafka-python", str(error))
-        yield DoctorCheck(
-            CheckStatus.SKIP, "the rest", "it is asked through kafka-python, which cannot connect"
-        )
+        yield _no_sign_in(patient, str(error))
+        yield DoctorCheck(CheckStatus.SKIP, "the rest", "no connection can be made")
         return
     with closing(trials):
         who = f"{patient.principal} by {patient.protocol}"
-        yield DoctorCheck(
-            CheckStatus.OK, "sign-in by kafka-python", f"{who}, {_ms(_since_ms(begun))} (lists, actions)"
-        )
+        yield DoctorCheck(CheckStatus.OK, _SIGN_IN, f"{who}, {_ms(_since_ms(begun))}")
         try:
             yield from _within(patient, trials)
         except AdminUnavailable as error:
@@ -139,9 +126,7 @@ def _untranslatable(properties: Mapping[str, str]) -> Sequence[CannotTranslate]:
 def _configuration(patient: Patient, untranslatable: Sequence[CannotTranslate]) -> Iterator[DoctorCheck]:
     what = "configuration"
     for error in untranslatable:
-        yield DoctorCheck(
-            CheckStatus.FAIL, what, f"{error}; Partitions, Groups and the coordinators' lists go dark"
-        )
+        yield DoctorCheck(CheckStatus.FAIL, what, f"{error}; nothing of the cluster can be seen")
     properties, protocol = patient.properties, patient.protocol
     unused = [key for key in properties if key.startswith("sasl.")] if "SASL" not in protocol else []
     unused += [key for key in properties if key.startswith("ssl.")] if "SSL" not in protocol else []
@@ -152,7 +137,7 @@ def _configuration(patient: Patient, untranslatable: Sequence[CannotTranslate]) 
         )
     if not untranslatable and not unused:
         number = "1 property" if len(properties) == 1 else f"{len(properties)} properties"
-        yield DoctorCheck(CheckStatus.OK, what, f"{number}, {protocol}; both client libraries take them all")
+        yield DoctorCheck(CheckStatus.OK, what, f"{number}, {protocol}; all are known")
 
 
 def _servers(patient: Patient) -> Generator[DoctorCheck, None, bool]:
@@ -173,36 +158,13 @@ def _servers(patient: Patient) -> Generator[DoctorCheck, None, bool]:
     return len(addresses) == len(texts) and any(not connection.trouble for connection in reached.values())
 
 
-def _librdkafka(patient: Patient) -> DoctorCheck:
-    what = "sign-in by librdkafka"
-    complaints = Complaints()
-    begun = time.monotonic()
-    try:
-        own = librdkafka_settings(patient.properties)
-        settings: dict[str, Any] = {**own, "log_level": 0, "error_cb": complaints.record_error}
-        # No consumer: one looks up its group's coordinator, which creates __consumer_offsets. And no topic is
-        # requested by name: this client would create it.
-        client = AdminClient(settings)
-    except CannotAuthenticate as error:
-        return DoctorCheck(CheckStatus.FAIL, what, f"the configuration is refused: {error}")
-    except KafkaException as error:
-        reason = explain_refusal(error.args[0].str())
-        return DoctorCheck(CheckStatus.FAIL, what, f"the configuration is refused: {reason}")
-    try:
-        client.list_topics(timeout=patient.timeout_s)
-    except KafkaException as error:
-        client.poll(0)
-        return _no_sign_in(patient, what, complaints.likely_reason(error.args[0].str()))
-    return DoctorCheck(CheckStatus.OK, what, f"{_ms(_since_ms(begun))} (the tails read through it)")
-
-
-def _no_sign_in(patient: Patient, what: str, reason: str) -> DoctorCheck:
+def _no_sign_in(patient: Patient, reason: str) -> DoctorCheck:
     remedy = 'check that a Kafka listener is at that port, and that "security.protocol" is its own'
     if mechanism_of(patient.properties):
         remedy += f"; {what_to_check(patient.properties)}"
     if any(sign in reason for sign in _NOT_KAFKA):
         reason = "the server at that port does not use Kafka's protocol, or uses TLS"
-    return DoctorCheck(CheckStatus.FAIL, what, reason, (remedy,))
+    return DoctorCheck(CheckStatus.FAIL, _SIGN_IN, reason, (remedy,))
 
 
 def _brokers(

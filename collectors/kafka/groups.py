@@ -64,9 +64,9 @@ class _GroupPoll:
 class GroupsCollector:
     """Polls one cluster. `poll` raises `AdminUnavailable` where no request at all is answered."""
 
-    def __init__(self, properties: Mapping[str, str], reads: ClusterReads) -> None:
+    def __init__(self, reads: ClusterReads) -> None:
         self._reads = reads
-        self._pending = PendingReader(properties, reads)
+        self._pending = PendingReader(reads)
         self._committers = CommitterReader(reads)
         self._markers = Markers(reads)
         self._shares = ShareGroupReader(reads)
@@ -86,7 +86,6 @@ class GroupsCollector:
 
     def close(self) -> None:
         """Close the connections to the brokers."""
-        self._pending.close()
         self._reads.close()
 
     def poll(self, now_ms: int, ours: PreviousGroupState, *, every_s: float) -> ObservedGroups:

@@ -10,7 +10,6 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 
-from collectors.kafka.clients import CannotSee
 from collectors.kafka.compression import decompress
 from fenceline.decode.log_parts import Hole, LogPart, read_parts, whole_batches
 from fenceline.decode.record_table import RecordTable
@@ -21,7 +20,7 @@ from transaction_admin.log_reader import Fetched, LogReader, OutOfRange
 from transaction_admin.partition_requests import EARLIEST, LATEST
 from transaction_admin.properties import CannotTranslate
 
-__all__ = ["CONSUMER_OFFSETS", "TRANSACTION_STATE", "NoSuchTopic", "Tail", "TopicReplaced"]
+__all__ = ["CONSUMER_OFFSETS", "TRANSACTION_STATE", "CannotSee", "NoSuchTopic", "Tail", "TopicReplaced"]
 
 #: How many bytes of batches one poll gathers while catching up, and how far behind that begins, in records.
 _FOLD_BYTES, _FAR_BEHIND = 4 * 1024 * 1024, 100_000
@@ -35,6 +34,10 @@ _TIMEOUT_S = 2.5
 _RETRY_S = 0.05
 #: Brokers may answer for ever and return nothing, for one when a log has lost its end.
 _STALLED_S = 10.0
+
+
+class CannotSee(Exception):
+    """The cluster cannot be read; the text is the problem, the place and the remedy."""
 
 
 class NoSuchTopic(Exception):

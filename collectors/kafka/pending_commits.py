@@ -7,28 +7,23 @@ Where a transaction was read while it was open, the partition is read on up to i
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
-
-from collectors.kafka.clients import CannotSee, consumer_properties
-from collectors.kafka.internal_topics import CONSUMER_OFFSETS
+from collectors.kafka.compression import decompress
 from fenceline import facts
 from fenceline.decode.consumer_offsets import OffsetCommit, decode_record
+from fenceline.decode.log_parts import LogPart, read_parts, whole_batches
 from fenceline.decode.record_batches import RecordBatch
+from fenceline.decode.record_table import RecordTable
 from fenceline.kafka.added_offsets import AddedOffset, AddedOffsets, newest_offsets
 from fenceline.kafka.partitions import Offsets
-from transaction_admin.api import Unseen
-from transaction_admin.reads import ClusterReads
+from transaction_admin.api import CONSUMER_OFFSETS, Unseen
+from transaction_admin.reads import Batches, ClusterReads
 
 #: How much one poll reads of one partition; the next continues there.
 _MOST_BYTES, _MOST_FETCHES = 1024 * 1024, 4
-_TIMEOUT_S = 1.0
-
-
 #: How many records behind a last stable offset reading goes on in order; further back it begins anew there.
 _MOST_BEHIND = 20_000
 
@@ -88,19 +83,11 @@ class _Held:
 
 
 class PendingReader:
-    """Reads what is pending in partitions of `__consumer_offsets`. `properties` are librdkafka's."""
+    """Reads what is pending in partitions of `__consumer_offsets`."""
 
-    def __init__(self, properties: Mapping[str, str], reads: ClusterReads) -> None:
-        self._properties = properties
+    def __init__(self, reads: ClusterReads) -> None:
         self._reads = reads
-        #: Made when there is something to read: it looks up its group's coordinator, which creates the topic.
-        self._consumer: Consumer | None = None
         self._held: dict[int, _Held] = {}
-
-    def close(self) -> None:
-        """Close the consumer and its connections."""
-        if self._consumer is not None:
-            self._consumer.close()
 
     def read_pending(
         self, lagging: Collection[int], offsets: Mapping[int, Offsets], now_ms: int
@@ -128,17 +115,11 @@ class PendingReader:
 
     def _read(self, offsets: Mapping[int, Offsets], now_ms: int) -> list[AddedOffsets]:
         """Read on in every partition; return what transactions with a new marker added."""
-        batches = {
-            number: read
-            for number, held in self._held.items()
-            if (read := self._batches(number, held.at, offsets[number].high_watermark))
-        }
-        commits, whole = self._commits({number: read[-1].last + 1 for number, read in batches.items()})
         return [
             _added(number, written, now_ms, marker=marker)
-            for number, read in batches.items()
-            if number in whole
-            for marker, written in _apply(self._held[number], read, commits[number])
+            for number, held in self._held.items()
+            if (answers := self._batches(number, held.at, offsets[number].high_watermark))
+            for marker, written in _apply(held, answers)
         ]
 
     def _opened(self, offsets: Mapping[int, Offsets], now_ms: int) -> Iterator[AddedOffsets]:
@@ -148,9 +129,9 @@ class PendingReader:
                 _added(number, commit, now_ms, unread=unread) for commit in held.opened.values() if commit
             )
 
-    def _batches(self, number: int, at: int, end: int) -> list[RecordBatch]:
-        """Return the headers of the next batches from `at` on."""
-        read: list[RecordBatch] = []
+    def _batches(self, number: int, at: int, end: int) -> list[Batches]:
+        """Return the next batches from `at` on."""
+        read: list[Batches] = []
         for _ in range(_MOST_FETCHES):
             if at >= end:
                 break
@@ -158,64 +139,28 @@ class PendingReader:
             answer = self._reads.batch_headers(where, at, most_bytes=_MOST_BYTES)
             if isinstance(answer, Unseen) or not answer.batches:
                 break
-            read += answer.batches
+            read.append(answer)
             at = answer.next
         return read
 
-    def _commits(self, ends: Mapping[int, int]) -> tuple[dict[int, dict[int, OffsetCommit]], set[int]]:
-        """Return the commits from the read position on, by partition and offset, decided or not.
 
-        Also return the partitions that were read up to their end in `ends`.
-        """
-        newest: dict[int, dict[int, OffsetCommit]] = {number: {} for number in ends}
-        left, until = set(ends), time.monotonic() + _TIMEOUT_S
-        if not ends:
-            return newest, left
-        try:
-            consumer = self._open()
-            consumer.assign([TopicPartition(CONSUMER_OFFSETS, n, self._held[n].at) for n in ends])
-            while left and time.monotonic() < until:
-                for message in consumer.consume(10_000, 0.1):
-                    _take(message, newest, left, ends)
-            consumer.unassign()
-        except (CannotSee, KafkaException):
-            # The next poll reads the rest.
-            return newest, set()
-        return newest, ends.keys() - left
-
-    def _open(self) -> Consumer:
-        if self._consumer is None:
-            settings = {**consumer_properties(self._properties), "queued.min.messages": 10_000}
-            self._consumer = Consumer({**settings, "error_cb": lambda _: None})
-        return self._consumer
+def _commits(number: int, answers: Sequence[Batches]) -> Mapping[int, OffsetCommit]:
+    """Return the commits in batches, decided or not, by their offsets."""
+    parts = [LogPart(number, 0, answer.data, whole_batches(answer.data)) for answer in answers]
+    records = RecordTable.sort(read_parts(parts, decompress)[0]).get(number, {})
+    decoded = ((raw.offset, decode_record(key, raw.value)) for key, raws in records.items() for raw in raws)
+    return {offset: commit for offset, commit in decoded if isinstance(commit, OffsetCommit)}
 
 
-def _take(
-    message: Message, newest: Mapping[int, dict[int, OffsetCommit]], left: set[int], ends: Mapping[int, int]
-) -> None:
-    number, offset = message.partition(), message.offset()
-    if number is None or offset is None or number not in newest:
-        return
-    if message.error() is not None or offset >= ends[number] - 1:
-        # Its end as librdkafka announces it: what comes last may be a marker, which is never delivered.
-        left.discard(number)
-    if message.error() is None:
-        record = decode_record(message.key(), message.value())
-        if isinstance(record, OffsetCommit):
-            newest[number][offset] = record
-
-
-def _apply(
-    held: _Held, batches: Sequence[RecordBatch], commits: Mapping[int, OffsetCommit]
-) -> list[tuple[str, list[Undecided]]]:
+def _apply(held: _Held, answers: Sequence[Batches]) -> list[tuple[str, list[Undecided]]]:
     """Go through batches; return markers with the commits of the transactions that they end."""
-    ended = []
-    for batch in batches:
+    commits, ended = _commits(held.number, answers), []
+    for batch in (batch for answer in answers for batch in answer.batches):
         if batch.marker:
             ended.append((batch.marker, held.end(batch.producer_id, batch.first)))
         elif batch.transactional:
             held.opened.setdefault(batch.producer_id, []).extend(_of_batch(held.number, batch, commits))
-    held.at = batches[-1].last + 1
+    held.at = answers[-1].next
     return [(marker, written) for marker, written in ended if written]
 
 

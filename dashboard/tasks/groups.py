@@ -9,7 +9,7 @@ from dashboard.groups import store as group_store
 from dashboard.runtime import leases, loop
 from dashboard.tasks.slice import Polled, Warm, goes_on, open_reads, poll_repeatedly, wait_leased
 
-_collectors = Warm(lambda config: GroupsCollector(config.properties, open_reads(config)))
+_collectors = Warm(lambda config: GroupsCollector(open_reads(config)))
 
 
 def poll_until(lease: leases.Lease, end: float) -> None:

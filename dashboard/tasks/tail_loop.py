@@ -15,8 +15,7 @@ from typing import Protocol
 from celery import shared_task
 from django.conf import settings
 
-from collectors.kafka.clients import CannotSee
-from collectors.kafka.internal_topics import NoSuchTopic, Tail, TopicReplaced
+from collectors.kafka.internal_topics import CannotSee, NoSuchTopic, Tail, TopicReplaced
 from dashboard.runtime import collector_names, collector_store, leases, loop
 from dashboard.tasks.slice import HEARTBEAT_S, RETRY_S, goes_on, report_failure
 from fenceline.decode.record_table import RecordTable

@@ -155,14 +155,6 @@ TO_END = Right(
     "Actions: no fencing, and no batch of the Spark sink is finished or rolled back",
     needed=False,
 )
-#: librdkafka looks up the coordinator of this group id, which it insists on.
-_OWN_GROUP = Right(
-    "DESCRIBE",
-    Resource.GROUP,
-    "fenceline",
-    "nothing; the authorizer logs a denial whenever librdkafka connects",
-    needed=False,
-)
 
 
 def rights_within(rights: Sequence[Right], patterns: Mapping[Resource, Sequence[str]]) -> Sequence[Right]:
@@ -170,10 +162,8 @@ def rights_within(rights: Sequence[Right], patterns: Mapping[Resource, Sequence[
 
     A pattern is a name, or the beginning of names with `*` behind it.
     """
-    scoped = [
+    return [
         right._replace(name=pattern)
         for right in rights
         for pattern in (patterns.get(right.resource, (EVERY,)) if right.name == EVERY else (right.name,))
     ]
-    is_asked = EVERY in patterns.get(Resource.GROUP, (EVERY,)) or _OWN_GROUP.name in patterns[Resource.GROUP]
-    return scoped if is_asked else [*scoped, _OWN_GROUP]

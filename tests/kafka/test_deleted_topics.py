@@ -44,7 +44,7 @@ class DeletionStage(CollectedPartitions):
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(bootstrap)
-        self.groups = GroupsCollector(self.properties, KafkaPythonReads(self.properties, 20))
+        self.groups = GroupsCollector(KafkaPythonReads(self.properties, 20))
         self.group_lease, self.judge = self._lease(group_store.NAME), self._lease(evaluate_rules.NAME)
         self._lease(CHECKPOINTS)
         self.reader = SnapshotReader(self.name)

@@ -8,8 +8,7 @@ from unittest import mock
 
 import pytest
 
-from collectors.kafka.clients import CannotSee
-from collectors.kafka.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, NoSuchTopic, Tail
+from collectors.kafka.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, CannotSee, NoSuchTopic, Tail
 from fenceline.decode.tail_batch import TailBatch
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import PartitionVerdict

@@ -20,8 +20,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from collectors.kafka.clients import CannotSee
-from collectors.kafka.internal_topics import NoSuchTopic, Tail, TopicReplaced
+from collectors.kafka.internal_topics import CannotSee, NoSuchTopic, Tail, TopicReplaced
 from fenceline.decode.tail_batch import TailBatch
 from fenceline.decode.transaction_state import decode_record
 from fenceline.facts import Tombstone, TransactionRecord, TransactionState, Undecoded
@@ -221,7 +220,7 @@ def test_a_missing_acl_comes_with_the_line_that_grants_it(broker: Broker) -> Non
 
 
 def test_read_on_the_topic_is_the_only_right_that_is_needed(broker: Broker) -> None:
-    """No right to any group: librdkafka asks for one all the same, and is refused."""
+    """No right to any group."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     topic = (ResourceType.TOPIC, "__transaction_state", ResourcePatternType.LITERAL)
     acl = AclBinding(*topic, "User:viewer", "*", AclOperation.READ, AclPermissionType.ALLOW)

@@ -59,6 +59,4 @@ def test_rights_are_those_on_what_is_inside() -> None:
     assert "DESCRIBE --transactional-id a.b" in options
     assert "DESCRIBE --cluster" in options
     assert not any("'*'" in option for option in options)
-    # librdkafka looks up the coordinator of its own group id, whatever the scope.
-    assert "DESCRIBE --group fenceline" in options
     assert all(right.resource is not Resource.GROUP or right.name != "*" for right in rights)

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.kafka
 def short_lived(provider: IdentityProvider) -> Iterator[IdentityProvider]:
     """Tokens that live for twelve seconds.
 
-    librdkafka signs in again after nine tenths of a session, behind a fetch that may wait for half a second:
+    A client signs in again after nine tenths of a session, behind a fetch that may wait for half a second:
     the last tenth must be longer, also on a busy machine (KIP-368).
     """
     usual, provider.life_s = provider.life_s, 12

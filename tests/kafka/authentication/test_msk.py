@@ -75,8 +75,7 @@ def test_both_go_over_the_wire_to_a_broker_that_is_not_amazon_s(properties: Mapp
     with pytest.raises(AdminUnavailable, match=r"during the sign-in: check|does not take this"):
         KafkaPythonAdmin(properties, 5)
     checks = {each.what: each.detail for each in run_doctor(properties, timeout_s=2)}
-    # Its validator has read the token, and finds no signature that it knows.
-    assert "invalid_token" in checks["sign-in by librdkafka"]
+    assert "sasl.mechanism" in checks["sign-in"]
     assert SECRET not in str(checks)
 
 
