@@ -1,7 +1,7 @@
 """Reads one topic as raw record batches: a request waits at each leader, and none waits for another leader's.
 
 librdkafka makes an object of every record; a fetch answer handed on as bytes costs a tenth of that
-(docs/adr/0020-raw-fetch.md).
+(docs/adr/0010-raw-fetch.md).
 """
 
 from __future__ import annotations
