@@ -39,6 +39,8 @@ class StackOptions:
     demo: DemoSize
     database_url: str
     redis_url: str
+    #: Whether one worker does all, and sends what beat sends.
+    small: bool
     #: Where the embedded Redis listens beside its socket; 0: nowhere.
     redis_port: int
     password: str
@@ -72,11 +74,14 @@ def read_options(environment: Mapping[str, str]) -> StackOptions:
         demo=_demo(environment.get("DEMO") or DemoSize.FULL),
         database_url=get("DATABASE_URL", ""),
         redis_url=get("REDIS_URL", ""),
+        small=_small(get("SMALL", "")),
         redis_port=_number(environment, "REDIS_PORT", 0, 65535) if get("REDIS_PORT") else 0,
         password=get("FENCELINE_ADMIN_PASSWORD", ""),
     )
     if options.bootstrap and options.config:
         raise SandboxError("BOOTSTRAP and CONFIG both name clusters: give one of them")
+    if options.small and options.shards > 1:
+        raise SandboxError("SMALL=1 has one worker for all, and SHARDS asks for more: give one of them")
     if options.redis_port and options.redis_url:
         raise SandboxError("REDIS_PORT is for the embedded Redis: leave it out with REDIS_URL")
     if options.brokers > 1 and not options.has_own_kafka:
@@ -95,6 +100,12 @@ def _brokers(text: str) -> int:
     if text not in ("1", "3"):
         raise SandboxError(f"BROKERS={text}: give 1 or 3")
     return int(text)
+
+
+def _small(text: str) -> bool:
+    if text not in ("", "1"):
+        raise SandboxError(f"SMALL={text}: give 1, or leave it out")
+    return text == "1"
 
 
 def _demo(text: str) -> DemoSize:

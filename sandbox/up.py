@@ -1,7 +1,7 @@
 """`make up`: the parts of a stack, and what they need before they start.
 
 redis, prepare          before web
-redis, prepare, kafka   before each worker-tail, worker-pollers, beat
+redis, prepare, kafka   before each worker-tail, worker-pollers, beat; with SMALL=1 before worker
 kafka                   before demo
 kafka, web, workers     before spark, scenes
 
@@ -169,6 +169,13 @@ class Stack:
 
     def _workers(self, needs: tuple[str, ...]) -> list[Part]:
         clusters = self._cluster_count()
+        schedule = ("-s", str(self.data / "beat"))
+        # A slot for each cluster's evaluator, pruner, reconciler, partitions, groups, recoveries,
+        # checkpoints, Flink's jobs, engines, audits and capabilities; some for operators and their tasks.
+        slots = 14 * clusters + 6
+        if self.options.small:
+            queues, all_slots = "default,tail-0,offsets-0", str(slots + 2 * clusters)
+            return [self._celery("worker", needs, "worker", "-B", *schedule, "-Q", queues, "-c", all_slots)]
         tails = [
             self._celery(
                 f"worker-tail-{shard}",
@@ -181,11 +188,13 @@ class Stack:
             )
             for shard in range(self.options.shards)
         ]
-        # A slot for each cluster's evaluator, pruner, reconciler, partitions, groups, recoveries,
-        # checkpoints, Flink's jobs, engines, audits and capabilities; some for operators and their tasks.
-        slots = str(14 * clusters + 6)
-        pollers = self._celery("worker-pollers", needs, "worker", "-Q", "default", "-c", slots)
-        return [*tails, pollers, self._celery("beat", needs, "beat", "-s", str(self.data / "beat"))]
+        pollers = self._celery("worker-pollers", needs, "worker", "-Q", "default", "-c", str(slots))
+        return [*tails, pollers, self._celery("beat", needs, "beat", *schedule)]
+
+    @property
+    def _pollers(self) -> str:
+        """The worker that has the queue `default`."""
+        return "worker" if self.options.small else "worker-pollers"
 
     def _celery(self, name: str, needs: tuple[str, ...], role: str, *arguments: str) -> Part:
         # One machine, so no neighbours to search for: that saves a second at each start.
@@ -247,7 +256,7 @@ class Stack:
                 self._spark_environment(),
                 ready_line="finished its first batch",
                 # A JVM that starts takes a small machine's cores: the page comes first.
-                after=(*self._nodes, "web", "worker-pollers"),
+                after=(*self._nodes, "web", self._pollers),
                 stage=3,
                 essential=False,
                 slow_after_s=120,
@@ -266,7 +275,7 @@ class Stack:
             [self.python, "-m", *player],
             self.environment,
             ready_line=scenes.READY_LINE,
-            after=(*self._nodes, "web", "worker-pollers"),
+            after=(*self._nodes, "web", self._pollers),
             stage=3,
             essential=False,
             # A scene that is cut off first turns on again what it has turned off.
