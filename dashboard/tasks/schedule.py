@@ -17,7 +17,7 @@ from dashboard.tasks.slice import PerCluster, Polled, each_second, goes_on
 
 #: Seconds between two portions while there is something to prune, and while there is not.
 _BETWEEN_PORTIONS_S = 0.1
-_IDLE_S = 2.0
+_IDLE_S = 10.0
 #: Seconds between two polls for messages that are due, and two renewals of the lease meanwhile.
 _POLL_S = 0.5
 #: What sends a cluster's messages lives from slice to slice: a slow receiver outlives them.
@@ -78,7 +78,7 @@ deliveries = Polled("dashboard.deliver", collector_names.DELIVERIES, _deliver, t
 _ALL = (
     Polled("dashboard.judge", evaluate_rules.NAME, _tick, ttl=leases.TTL),
     Polled("dashboard.alert", evaluate_alerts.NAME, _alert, ttl=leases.TTL),
-    Polled("dashboard.prune", retention.NAME, _prune, ttl=leases.TTL),
+    Polled("dashboard.prune", retention.NAME, _prune),
     deliveries,
     Polled("dashboard.follow_actions", recover_workers.NAME, _follow, ttl=recover_workers.TTL),
 )

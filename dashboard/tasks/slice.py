@@ -30,6 +30,10 @@ ANSWER_S = 25.0
 POLL_TTL = timedelta(seconds=40)
 
 
+#: By cluster and collector: the token of a lease that was renewed in a pause, and when (monotonic).
+_renewed: dict[tuple[int, str], tuple[int, float]] = {}
+
+
 class ClusterEntry(Protocol):
     """An entry of the configuration that names its cluster."""
 
@@ -154,7 +158,16 @@ def wait_leased(lease: leases.Lease, seconds: float, end: float) -> None:
     """Wait, no longer than to `end`, and keep the lease meanwhile."""
     until = min(end, time.monotonic() + seconds)
     while (left := until - time.monotonic()) > 0 and not loop.stop_requested.wait(min(left, HEARTBEAT_S)):
+        _renew_when_due(lease)
+
+
+def _renew_when_due(lease: leases.Lease) -> None:
+    """Renew a lease unless that was done here within a sixth of its life."""
+    which, now = (lease.cluster_id, lease.name), time.monotonic()
+    token, renewed = _renewed.get(which, (None, 0.0))
+    if token != lease.token or now - renewed >= lease.ttl.total_seconds() / 6:
         leases.renew(lease)
+        _renewed[which] = lease.token, now
 
 
 def report_failure(lease: leases.Lease, reason: str) -> None:
