@@ -17,7 +17,7 @@ from django.db import connection
 from django.db.models import Count, Sum
 
 from dashboard.models import Recent, StateCount, Tally, Transaction, TransitionRecord
-from dashboard.runtime.sql import Row, in_portions, overwrite_changes, portions, upsert_statement, write_rows
+from dashboard.runtime.sql import Row, Upsert, in_portions, overwrite_changes, portions, write_rows
 from fenceline.decode.typed import fields_of, record_of
 from fenceline.facts import (
     NOT_FROM_LOG,
@@ -60,12 +60,10 @@ _FIRST_VERDICT = {
     ),
     "action_id": f"COALESCE(excluded.action_id, {_transition}.action_id)",
 }
-_UPSERT_TRANSACTION = upsert_statement(
+_UPSERT_TRANSACTION = Upsert(
     Transaction._meta.db_table, _TRANSACTION, ("cluster_id", "key"), overwrite_changes(_TRANSACTION[4:])
 )
-_UPSERT_RECENT = upsert_statement(
-    Recent._meta.db_table, _RECENT, ("cluster_id", "key"), overwrite_changes(_RECENT[2:])
-)
+_UPSERT_RECENT = Upsert(Recent._meta.db_table, _RECENT, ("cluster_id", "key"), overwrite_changes(_RECENT[2:]))
 _ADDED = {"n": f"{StateCount._meta.db_table}.n + excluded.n"}
 _DELETE = f"DELETE FROM {Transaction._meta.db_table} WHERE cluster_id = %s AND key = %s"  # noqa: S608
 _LOSE = f"UPDATE {Transaction._meta.db_table} SET log_offset = %s WHERE cluster_id = %s AND key = %s"  # noqa: S608
@@ -134,10 +132,9 @@ def write_newest(cluster_id: int, rev: int, newest: Mapping[bytes, Newest]) -> N
         if folded.record
     ]
     deletes = [(cluster_id, key) for key, folded in ordered if folded.record is None]
-    with connection.cursor() as cursor:
-        if upserts:
-            cursor.executemany(_UPSERT_TRANSACTION, upserts)
-        if deletes:
+    _UPSERT_TRANSACTION.write(upserts)
+    if deletes:
+        with connection.cursor() as cursor:
             cursor.executemany(_DELETE, deletes)
     write_recents(cluster_id, newest)
 
@@ -147,9 +144,7 @@ def write_recents(cluster_id: int, newest: Mapping[bytes, Newest]) -> None:
     rows = sorted(
         (cluster_id, key_of(key[4:]), folded.packed, folded.expired_ms) for key, folded in newest.items()
     )
-    if rows:
-        with connection.cursor() as cursor:
-            cursor.executemany(_UPSERT_RECENT, rows)
+    _UPSERT_RECENT.write(rows)
 
 
 def mark_lost(cluster_id: int, log_keys: Iterable[bytes]) -> None:
