@@ -70,12 +70,21 @@ _LOSE = f"UPDATE {Transaction._meta.db_table} SET log_offset = %s WHERE cluster_
 _PRIOR = "t.key, t.state, t.producer_id, t.producer_epoch, t.timeout_ms, t.updated_ms, t.started_ms, "
 #: An ending transaction is counted for the topics it wrote to when its last marker is written.
 _PREPARED = "CASE WHEN t.state IN ('PrepareCommit', 'PrepareAbort') THEN t.partitions END"
-_PRIORS = (
-    f"SELECT {_PRIOR} t.client_version, t.log_partition, t.log_offset, {_PREPARED}, r.packed "  # noqa: S608
-    f"FROM {Transaction._meta.db_table} t LEFT JOIN {Recent._meta.db_table} r "
-    "ON r.cluster_id = t.cluster_id AND r.key = t.key WHERE t.cluster_id = %s AND t.key IN"
-)
-_GONE = f"SELECT key, packed FROM {Recent._meta.db_table} WHERE cluster_id = %s AND key IN"  # noqa: S608
+_PRIORS = f"SELECT {_PRIOR} t.client_version, t.log_partition, t.log_offset, {_PREPARED}, r.packed FROM"
+_GONE = "SELECT r.key, r.packed FROM"
+_IN_KEYS = "WHERE {0}.cluster_id = %s AND {0}.key IN"
+_OF_KEY = "LATERAL (SELECT * FROM {} WHERE (cluster_id, key) = (asked.cluster_id, asked.key) OFFSET 0)"
+_transaction, _recent = Transaction._meta.db_table, Recent._meta.db_table
+#: PostgreSQL looks keys up one by one: before it has statistics, it reads a whole table for an `IN`.
+_ASKED = "(SELECT %s AS cluster_id, unnest(%s) AS key) asked CROSS JOIN"
+_SOURCES = {
+    ("sqlite", _PRIORS): f"{_transaction} t LEFT JOIN {_recent} r USING (cluster_id, key) "
+    + _IN_KEYS.format("t"),
+    ("sqlite", _GONE): f"{_recent} r {_IN_KEYS.format('r')}",
+    ("postgresql", _PRIORS): f"{_ASKED} {_OF_KEY.format(_transaction)} t "
+    f"LEFT JOIN {_OF_KEY.format(_recent)} r ON true",
+    ("postgresql", _GONE): f"{_ASKED} {_OF_KEY.format(_recent)} r",
+}
 _STATES = {state.value: state for state in TransactionState}
 
 
@@ -98,11 +107,15 @@ def read_priors(cluster_id: int, partition: int, log_keys: Iterable[bytes]) -> d
     return priors
 
 
-def _asked(statement: str, cluster_id: int, keys: Sequence[bytes]) -> Iterator[Sequence[Any]]:
-    """Yield the rows of a statement that ends in `IN`, for some keys at a time."""
+def _asked(columns: str, cluster_id: int, keys: Sequence[bytes]) -> Iterator[Sequence[Any]]:
+    """Yield the rows of keys, some keys at a time."""
+    statement = f"{columns} {_SOURCES[connection.vendor, columns]}"
     with connection.cursor() as cursor:
         for some in portions(keys):
-            cursor.execute(f"{statement} ({', '.join(['%s'] * len(some))})", [cluster_id, *some])
+            if connection.vendor == "postgresql":
+                cursor.execute(statement, [cluster_id, some])
+            else:
+                cursor.execute(f"{statement} ({', '.join(['%s'] * len(some))})", [cluster_id, *some])
             yield from cursor.fetchall()
 
 
