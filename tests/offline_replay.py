@@ -29,7 +29,11 @@ _TRANSACTIONS = (
     "updated_ms, partitions, partition_count, client_version, log_partition, log_offset "
     "FROM dashboard_transaction"
 )
-_RECENTS = "SELECT key, packed, expired_ms FROM dashboard_recent"
+_RECENTS = (
+    "SELECT key, recent, NULL FROM dashboard_transaction "
+    "UNION ALL SELECT key, packed, expired_ms FROM dashboard_recent "
+    "WHERE (cluster_id, key) NOT IN (SELECT cluster_id, key FROM dashboard_transaction)"
+)
 _TRANSITIONS = (
     "SELECT log_partition, log_offset, key, transactional_id, application, kind, confidence, reason, at_ms, "
     "producer_id, producer_epoch, previous_epoch, timeout_ms, open_ms, completed_ms, gap_ms, revised_from, "

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from django.db.models import QuerySet
 
 from dashboard.history.queries import counts_by_kind
-from dashboard.models import Recent, Tally, Transaction, TransitionRecord
+from dashboard.models import Tally, Transaction, TransitionRecord
+from dashboard.transactions.recents import recent_ring
 from fenceline.facts import Confidence, TransitionKind
 from fenceline.grouping import grouped
 from fenceline.history.streaks import in_a_row, latest_streak
@@ -172,12 +173,10 @@ class ClusterBaselines:
 
     def _in_a_row(self, rows: Sequence[TransitionRecord]) -> Sequence[TransitionRecord]:
         """Return an id's timeouts since its last commit."""
-        kept = Recent.objects.filter(cluster_id=self._cluster_id, key=rows[0].key).first()
-        if kept is None:
+        ring = recent_ring(self._cluster_id, bytes(rows[0].key))
+        if ring is None:
             return []
-        offsets = {
-            transition.offset for transition in in_a_row(transition_ring.unpack_ring(bytes(kept.packed), 0))
-        }
+        offsets = {transition.offset for transition in in_a_row(transition_ring.unpack_ring(ring.packed, 0))}
         return [row for row in rows if row.log_offset in offsets]
 
     def _transitions(self, kind: TransitionKind, since_ms: int, clocks: Clocks) -> Iterable[TransitionRecord]:

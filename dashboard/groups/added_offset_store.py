@@ -8,19 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from django.db import connection
-
 from dashboard.models import AddedOffsetsRecord
-from dashboard.runtime.sql import Row, overwrite_changes, upsert_statement
+from dashboard.runtime.sql import Row, Upsert, overwrite_changes
 from fenceline.kafka.added_offsets import AddedOffsets, pack_offsets
 from fenceline.kafka.groups import POINTS_APART_MS
 
 _KEY = ("cluster_id", "producer_id", "log_partition")
 _CHANGES = ("producer_epoch", "offsets", "total", "marker", "unread")
 _COLUMNS = (*_KEY, *_CHANGES, "read_ms")
-_UPSERT = upsert_statement(
-    AddedOffsetsRecord._meta.db_table, _COLUMNS, _KEY, overwrite_changes(_COLUMNS[len(_KEY) :])
-)
+_UPSERT = Upsert(AddedOffsetsRecord._meta.db_table, _COLUMNS, _KEY, overwrite_changes(_COLUMNS[len(_KEY) :]))
 
 
 def save_added_offsets(cluster_id: int, added: Sequence[AddedOffsets]) -> None:
@@ -37,8 +33,7 @@ def save_added_offsets(cluster_id: int, added: Sequence[AddedOffsets]) -> None:
     changed = [
         _row(cluster_id, newest[key]) for key in sorted(newest) if _is_news(known.get(key), newest[key])
     ]
-    with connection.cursor() as cursor:
-        cursor.executemany(_UPSERT, changed)
+    _UPSERT.write(changed)
 
 
 def _is_news(known: Sequence[object] | None, now: AddedOffsets) -> bool:

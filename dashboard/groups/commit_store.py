@@ -18,7 +18,7 @@ from dashboard.runtime.collector_names import GROUPS
 from dashboard.runtime.collector_names import OFFSETS as NAME
 from dashboard.runtime.leases import Lease, collector_row
 from dashboard.runtime.sql import Row as Values
-from dashboard.runtime.sql import overwrite_changes, upsert_statement
+from dashboard.runtime.sql import Upsert, overwrite_changes
 from dashboard.runtime.stale_collectors import absence_doubt
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.system.capabilities import shortfall
@@ -40,7 +40,7 @@ _COMMIT = (
 )  # fmt: skip
 _commit_table = CommitRecord._meta.db_table
 _quoted = tuple('"offset"' if column == "offset" else column for column in _COMMIT)
-_UPSERT_COMMIT = upsert_statement(_commit_table, _quoted, _COMMIT_KEY, overwrite_changes(_quoted[4:]))
+_UPSERT_COMMIT = Upsert(_commit_table, _quoted, _COMMIT_KEY, overwrite_changes(_quoted[4:]))
 _DELETE_COMMIT = (
     f"DELETE FROM {_commit_table} WHERE cluster_id = %s AND key = %s AND topic = %s AND partition = %s"  # noqa: S608
 )
@@ -49,9 +49,7 @@ _HISTORIES = (
     "WHERE cluster_id = %s AND (key, topic, partition) IN (VALUES"
 )
 _GROUP = ("cluster_id", "key", "group_id", "members", "log_partition", "log_offset")
-_UPSERT_GROUP = upsert_statement(
-    GroupRecord._meta.db_table, _GROUP, _GROUP[:2], overwrite_changes(_GROUP[2:])
-)
+_UPSERT_GROUP = Upsert(GroupRecord._meta.db_table, _GROUP, _GROUP[:2], overwrite_changes(_GROUP[2:]))
 #: Rows in one SQL query, three parameters each: SQLite takes 32,766, and 500 rows of VALUES.
 _ASK_AT_ONCE = 500
 
@@ -194,13 +192,11 @@ def _write(
     ]
     deletes = [(cluster_id, *row) for row, (_, kept) in sorted(newest.items()) if isinstance(kept, Gone)]
     groups = sorted(_group_row(cluster_id, group, members) for group, members in joined.items())
-    with connection.cursor() as cursor:
-        if upserts:
-            cursor.executemany(_UPSERT_COMMIT, upserts)
-        if deletes:
+    _UPSERT_COMMIT.write(upserts)
+    if deletes:
+        with connection.cursor() as cursor:
             cursor.executemany(_DELETE_COMMIT, deletes)
-        if groups:
-            cursor.executemany(_UPSERT_GROUP, groups)
+    _UPSERT_GROUP.write(groups)
 
 
 def _commit_row(cluster_id: int, row: _Row, group: str, kept: KeptCommits) -> Values:

@@ -21,7 +21,7 @@ from dashboard.models import DroppedOffset, Group, GroupOffset
 from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import GROUPS as NAME
 from dashboard.runtime.leases import Lease
-from dashboard.runtime.sql import Row, overwrite_changes, upsert_statement
+from dashboard.runtime.sql import Row, Upsert, overwrite_changes
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.series.store import SeriesSample, extend_span, save_samples
 from fenceline.decode import text
@@ -54,8 +54,8 @@ _OFFSET = (
     "blockers", "points",
 )  # fmt: skip
 _offsets = GroupOffset._meta.db_table
-_UPSERT_GROUP = upsert_statement(Group._meta.db_table, _GROUP, _GROUP[:2], overwrite_changes(_GROUP[2:]))
-_UPSERT_OFFSET = upsert_statement(_offsets, _OFFSET, _OFFSET[:3], overwrite_changes(_OFFSET[3:]))
+_UPSERT_GROUP = Upsert(Group._meta.db_table, _GROUP, _GROUP[:2], overwrite_changes(_GROUP[2:]))
+_UPSERT_OFFSET = Upsert(_offsets, _OFFSET, _OFFSET[:3], overwrite_changes(_OFFSET[3:]))
 _DELETE_OFFSET = f"DELETE FROM {_offsets} WHERE group_id = %s AND topic = %s AND partition = %s"  # noqa: S608
 #: Columns whose change writes a group's row; ages and points are written with it, or once they are old.
 _NEWS = tuple(
@@ -282,18 +282,16 @@ def _parts(changed: Sequence[_Changed]) -> Iterator[Sequence[_Changed]]:
 def _save_some(lease: Lease, part: Sequence[_Changed], at_ms: int) -> None:
     with write_transaction(lease) as write:
         rev = write.next_rev()
-        with connection.cursor() as cursor:
-            cursor.executemany(_UPSERT_GROUP, [(*change.row, rev) for change in part])
-            ids = _ids(lease.cluster_id, [change.key for change in part])
-            offsets = [
-                _offset_row(ids[change.key], where, stood)
-                for change in part
-                for where, stood in sorted(change.offsets.items())
-            ]
-            gone = [(ids[change.key], *where) for change in part for where in change.gone]
-            if offsets:
-                cursor.executemany(_UPSERT_OFFSET, offsets)
-            if gone:
+        _UPSERT_GROUP.write([(*change.row, rev) for change in part])
+        ids = _ids(lease.cluster_id, [change.key for change in part])
+        offsets = [
+            _offset_row(ids[change.key], where, stood)
+            for change in part
+            for where, stood in sorted(change.offsets.items())
+        ]
+        _UPSERT_OFFSET.write(offsets)
+        if gone := [(ids[change.key], *where) for change in part for where in change.gone]:
+            with connection.cursor() as cursor:
                 cursor.executemany(_DELETE_OFFSET, gone)
         DroppedOffset.objects.bulk_create(
             DroppedOffset(

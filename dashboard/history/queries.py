@@ -18,8 +18,9 @@ from itertools import product
 from django.db.models import CharField, Count, F, Func, Q, QuerySet
 
 from dashboard.history.buckets import Bucket
-from dashboard.models import Cluster, Recent, Tally, TransitionRecord
+from dashboard.models import Cluster, Tally, TransitionRecord
 from dashboard.transactions import attributions
+from dashboard.transactions.recents import recent_ring
 from dashboard.transactions.sql import transition_of as transition_of
 from fenceline.facts import Transition, TransitionKind
 from fenceline.history.time_range import TimeRange
@@ -152,14 +153,12 @@ def of_id(
     return list(rows.select_related("cluster", "action").order_by("-at_ms", "-id")[:limit])
 
 
-def recent_transitions(cluster: str, key: bytes, partition: int) -> RecentTransitions:
+def recent_transitions(cluster_id: int, key: bytes, partition: int) -> RecentTransitions:
     """Return the last transitions of an id; none for an id that was never seen."""
-    row = Recent.objects.filter(cluster__name=cluster, key=key).first()
-    return (
-        RecentTransitions((), None)
-        if row is None
-        else RecentTransitions(recent.unpack_ring(bytes(row.packed), partition), row.expired_ms)
-    )
+    ring = recent_ring(cluster_id, key)
+    if ring is None:
+        return RecentTransitions((), None)
+    return RecentTransitions(recent.unpack_ring(ring.packed, partition), ring.expired_ms)
 
 
 def verdict_evidence(row: TransitionRecord) -> str:
@@ -261,7 +260,7 @@ def forgotten_transaction(cluster: str, name: str) -> TransactionHistory | None:
         told = TransitionRecord.objects.filter(cluster__name=cluster, cluster__configured=True, key=key)
         last = told.order_by("-at_ms", "-id").first()
         if last is not None:
-            kept = recent_transitions(cluster, key, last.log_partition)
+            kept = recent_transitions(last.cluster_id, key, last.log_partition)
             return TransactionHistory(key, last.transactional_id, last.application, kept)
     return None
 

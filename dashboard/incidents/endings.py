@@ -9,13 +9,13 @@ from dashboard.models import (
     IncidentFinding,
     PartitionRecord,
     Query,
-    Recent,
     Run,
     SinkDecision,
     TransitionRecord,
 )
 from dashboard.recoveries.aborted_commits import lost_records
 from dashboard.system.owners import split_partition
+from dashboard.transactions.recents import recent_ring
 from fenceline.decode import text
 from fenceline.formatting import format_clock, list_names
 from fenceline.incidents.endings import (
@@ -48,8 +48,8 @@ def outcome_of(row: Incident) -> str:
 
 def _transaction_outcome(row: Incident, name: str) -> str:
     key = key_of(text.unescape_text(name))
-    packed = Recent.objects.filter(cluster=row.cluster_id, key=key).values_list("packed", flat=True).first()
-    end = end_of_transaction(unpack_ring(bytes(packed or b""), 0), row.instance)
+    ring = recent_ring(row.cluster_id, key)
+    end = end_of_transaction(unpack_ring(ring.packed if ring else b"", 0), row.instance)
     if end is None:
         return _deleted_outcome(row)
     transition = (

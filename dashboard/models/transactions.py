@@ -50,6 +50,13 @@ class Ordered(Beginning):
 NAME = Ordered("transactional_id")
 
 
+class _WithoutRecent(models.Manager["Transaction"]):
+    """Reads rows without their last transitions, unless these are asked for."""
+
+    def get_queryset(self) -> models.QuerySet[Transaction]:
+        return super().get_queryset().defer("recent")
+
+
 class Transaction(Observed):
     """The newest known state of one transactional id: one row for each id of a cluster."""
 
@@ -74,6 +81,11 @@ class Transaction(Observed):
     #: Where its newest record lies in `__transaction_state`.
     log_partition = models.IntegerField()
     log_offset = models.BigIntegerField()
+    #: Its last transitions, of any kind: as `fenceline.kafka.fold.transition_ring.pack_ring` writes them,
+    #: newest first.
+    recent = models.BinaryField(default=b"", db_default=b"")
+
+    objects = _WithoutRecent()
 
     class Meta:
         verbose_name = "transactional id"
@@ -100,13 +112,16 @@ class Transaction(Observed):
 
 
 class Recent(OfCluster):
-    """The last transitions of an id, of any kind; not in its row, so that the list's table stays narrow."""
+    """The last transitions of an id that its coordinator has forgotten.
+
+    Where the id is known again they are old: its row in Transaction has newer ones.
+    """
 
     #: As in Transaction.
     key = models.BinaryField(max_length=32)
-    #: As `fenceline.kafka.fold.transition_ring.pack_ring` writes them, newest first.
+    #: As `recent` in Transaction.
     packed = models.BinaryField()
-    #: When the coordinator forgot the id; None while it is known.
+    #: When the coordinator forgot the id; None where that is not known.
     expired_ms = models.BigIntegerField(null=True)
 
     class Meta:

@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dashboard.models import IS_OPEN, PartitionRecord, PinRecord, Recent, Transaction
+from dashboard.models import IS_OPEN, PartitionRecord, PinRecord, Transaction
 from dashboard.recoveries import evidence as recovery_evidence
+from dashboard.transactions.recents import recent_rings
 from fenceline.facts import TopicPartition, TransactionState, Transition, TransitionKind
 from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.partitions import PartitionVerdict
@@ -172,9 +173,8 @@ class CommitWatch:
 def _rings(cluster_id: int, gone: Sequence[WatchedTransaction]) -> dict[bytes, Sequence[Transition]]:
     """Return the last transitions of ids, by key."""
     partitions = {watched.key: watched.log_partition for watched in gone[:_MOST_WATCHED]}
-    rows = Recent.objects.filter(cluster_id=cluster_id, key__in=list(partitions))
-    packed = {bytes(key): bytes(entries) for key, entries in rows.values_list("key", "packed")}
-    return {key: transition_ring.unpack_ring(entries, partitions[key]) for key, entries in packed.items()}
+    rings = recent_rings(cluster_id, partitions)
+    return {key: transition_ring.unpack_ring(ring.packed, partitions[key]) for key, ring in rings.items()}
 
 
 def _committed(watched: WatchedTransaction, committed_ms: int) -> CommittedTransaction:

@@ -6,8 +6,9 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from dashboard.models import GroupOffset, PartitionRecord, Position, Recent, Recovery, Tally
+from dashboard.models import GroupOffset, PartitionRecord, Position, Recovery, Tally
 from dashboard.runtime.collector_store import TRANSACTION_STATE
+from dashboard.transactions.recents import recent_rings
 from fenceline.facts import TopicPartition, TransitionKind
 from fenceline.kafka import end_offset_history
 from fenceline.kafka.clock_skew import LEAST_MS, difference_ms
@@ -180,12 +181,12 @@ def _commits(cluster_id: int, rows: Iterable[Recovery]) -> dict[int, tuple[str, 
     waiting = [row for row in rows if row.resumed_ms is None]
     if not waiting:
         return {}
-    packed = Recent.objects.filter(cluster_id=cluster_id, key__in=[bytes(row.key) for row in waiting])
-    lived = {bytes(key): bytes(entries) for key, entries in packed.values_list("key", "packed")}
+    rings = recent_rings(cluster_id, [bytes(row.key) for row in waiting])
     applications = _application_commits(cluster_id, waiting)
     first_commits = {}
     for row in waiting:
-        own = _own_commit(row, lived.get(bytes(row.key), b""))
+        ring = rings.get(bytes(row.key))
+        own = _own_commit(row, ring.packed if ring else b"")
         minutes = (at_ms + row.clock_ms for at_ms in applications[row.application])
         later = [at_ms for at_ms in minutes if at_ms >= row.opened_ms + _MINUTE_MS]
         if own is not None:

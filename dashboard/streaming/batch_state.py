@@ -21,7 +21,6 @@ from dashboard.models import (
     Collector,
     GapRecord,
     Query,
-    Recent,
     SinkDecision,
     Transaction,
 )
@@ -31,6 +30,7 @@ from dashboard.runtime.sql import in_portions
 from dashboard.streaming.positions import MissingPlaces, batches_by_number, missing_by_query
 from dashboard.streaming.queries import newest_batches
 from dashboard.streaming.registry import driver_of
+from dashboard.transactions.recents import recent_rings
 from fenceline.decode import text
 from fenceline.decode.typed import record_of
 from fenceline.facts import NOT_FROM_LOG, Severity, TransactionState
@@ -273,9 +273,8 @@ def _coordinated(cluster_id: int, keys: Collection[bytes]) -> Mapping[bytes, Coo
 
 def _past(cluster_id: int, keys: Collection[bytes]) -> Mapping[bytes, Sequence[Any]]:
     return {
-        bytes(key): transition_ring.unpack_ring(bytes(packed), NOT_FROM_LOG)
-        for rows in in_portions(Recent.objects.filter(cluster_id=cluster_id), "key", keys)
-        for key, packed in rows.values_list("key", "packed")
+        key: transition_ring.unpack_ring(ring.packed, NOT_FROM_LOG)
+        for key, ring in recent_rings(cluster_id, keys).items()
     }
 
 

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 from django.db.models import QuerySet
 
-from dashboard.models import Action, ActionRecord, Recent, TransitionRecord
+from dashboard.models import Action, ActionRecord, Recent, Transaction, TransitionRecord
 from dashboard.transactions import sql as transaction_sql
+from dashboard.transactions.recents import recent_ring
 from fenceline.decode import text
 from fenceline.facts import TransactionState, Transition
 from fenceline.kafka import transactional_ids
@@ -113,19 +114,20 @@ def _attribute(cluster_id: int, key: bytes, rev: int, now_ms: int) -> None:
 
 
 def _revise_recent(cluster_id: int, key: bytes, known: CausesByRecord) -> None:
-    row = Recent.objects.filter(cluster_id=cluster_id, key=key).first()
-    if row is None:
+    ring = recent_ring(cluster_id, key)
+    if ring is None:
         return
     # The packed form does not include the partition.
-    before = transition_ring.unpack_ring(bytes(row.packed), 0)
+    before = transition_ring.unpack_ring(ring.packed, 0)
     changes = {was.offset: now for was, now in attribute_past(before, known)}
     after = [changes.get(transition.offset, transition) for transition in before]
     packed = transition_ring.pack_ring(
         [transition_ring.pack_entry(transition) for transition in after if transition is not None]
     )
-    if packed != bytes(row.packed):
-        row.packed = packed
-        row.save(update_fields=["packed"])
+    if packed != ring.packed:
+        known_ids = Transaction.objects.filter(cluster_id=cluster_id, key=key).exclude(recent=b"")
+        if not known_ids.update(recent=packed):
+            Recent.objects.filter(cluster_id=cluster_id, key=key).update(packed=packed)
 
 
 def _revise_notable(

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from dashboard.models import Collector, Recent, Transaction
+from dashboard.models import Collector, Transaction
 from dashboard.runtime.collector_names import RECONCILE
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.sql import in_portions
 from dashboard.transactions import attributions, topic_tallies
 from dashboard.transactions import sql as transaction_sql
+from dashboard.transactions.recents import recent_rings
 from fenceline.decode import text
 from fenceline.decode.typed import record_of
 from fenceline.facts import NOT_FROM_LOG, NOT_REPORTED, Tombstone, TransactionRecord, TransactionState
@@ -90,11 +91,7 @@ def inferred_span(cluster_id: int) -> KnownSpan | None:
 
 def _known_records(cluster_id: int, keys: Collection[bytes]) -> Mapping[bytes, Prior]:
     """Return what is known of ids from reports, with their last transitions."""
-    priors: dict[bytes, Prior] = {}
-    for rows in in_portions(Recent.objects.filter(cluster_id=cluster_id), "key", keys):
-        priors |= {
-            bytes(key): Prior(packed=bytes(packed)) for key, packed in rows.values_list("key", "packed")
-        }
+    priors = {key: Prior(packed=ring.packed) for key, ring in recent_rings(cluster_id, keys).items()}
     known = Transaction.objects.filter(cluster_id=cluster_id, log_offset=NOT_FROM_LOG)
     for transactions in in_portions(known, "key", keys):
         for row in transactions.only(*_COLUMNS):

@@ -54,6 +54,11 @@ _NEW = ("cluster_id", "key", "transactional_id", "application", "log_partition",
 _COMPARED = "cluster_id = %s AND key = %s AND log_offset = %s AND state = %s"
 _UPDATE = f"UPDATE {_TABLE} SET {', '.join(f'{c} = %s' for c in _SET)} WHERE {_COMPARED}"  # noqa: S608
 _DELETE = f"DELETE FROM {_TABLE} WHERE {_COMPARED}"  # noqa: S608 - our own constants
+_KEEP = (
+    f"INSERT INTO {Recent._meta.db_table} (cluster_id, key, packed) "  # noqa: S608
+    f"SELECT cluster_id, key, recent FROM {_TABLE} WHERE {_COMPARED} AND length(recent) > 0 "
+    "ON CONFLICT (cluster_id, key) DO UPDATE SET packed = excluded.packed"
+)
 _INSERT = (
     f"INSERT INTO {_TABLE} ({', '.join(_NEW)}) VALUES ({', '.join(['%s'] * len(_NEW))}) "  # noqa: S608
     "ON CONFLICT (cluster_id, key) DO NOTHING"
@@ -187,6 +192,7 @@ def _write(cluster_id: int, key: bytes, rev: int, correction: Correction) -> boo
     compared = () if ours is None else (cluster_id, key, ours.log_offset, ours.state.value)
     with connection.cursor() as cursor:
         if isinstance(record, Tombstone):
+            cursor.execute(_KEEP, compared)
             cursor.execute(_DELETE, compared)
         elif ours is None:
             application = application_of(record.transactional_id).application

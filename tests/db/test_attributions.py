@@ -13,7 +13,7 @@ from django.db import transaction
 
 from dashboard.evaluation.baselines import ClusterBaselines
 from dashboard.history import queries as history_queries
-from dashboard.models import Action, Recent, Tally, TransitionRecord
+from dashboard.models import Action, Tally, Transaction, TransitionRecord
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import cluster_transaction
 from dashboard.transactions import attributions, store
@@ -143,7 +143,7 @@ def kept_history() -> dict[str, Any]:
     return {
         "rows": [(*values, action is not None) for *values, action in rows.values_list(*columns, "action")],
         "partitions": list(rows.values_list("partitions", flat=True)),
-        "recent": transition_ring.unpack_ring(bytes(Recent.objects.get().packed), 3),
+        "recent": transition_ring.unpack_ring(bytes(Transaction.objects.get().recent), 3),
         "counts": {kind: n for kind, n in counts.items() if n},
     }
 
@@ -336,6 +336,6 @@ def test_a_commit_by_an_end_transaction_action_is_attributed(take: Take, at: int
     assert (commit.kind, commit.reason, commit.completed_ms) == (
         TransitionKind.COMMIT, TransitionReason.COMMITTED_BY_ACTION, NOW_MS + 10,
     )  # fmt: skip
-    key = bytes(Recent.objects.get().key)
+    key = bytes(Transaction.objects.get().key)
     assert attributions.of_transitions("prod", key, [commit]) == [row]
     assert kept_history()["counts"] == {"begin": 1, "commit": 1}

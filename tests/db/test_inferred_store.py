@@ -7,13 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from dashboard.models import Recent, Tally, TopicTally, Transaction, TransitionRecord
+from dashboard.models import Cluster, Recent, Tally, TopicTally, Transaction, TransitionRecord
 from dashboard.runtime.leases import Lease
 from dashboard.transactions import reconcile_store
+from dashboard.transactions.recents import recent_rings
 from fenceline.facts import NOT_FROM_LOG, NOT_REPORTED, Tombstone, TopicPartition, TransactionState
 from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.fold.marker_history import EndMarker
 from fenceline.kafka.reconcile import Correction, NotDescribed, Obstacle, mirror_row
+from fenceline.kafka.transactional_ids import key_of
 from tests.db.conftest import NOW_MS
 from tests.db.test_reconcile_store import (
     Take,
@@ -53,8 +55,8 @@ def observe(
 def kinds(name: str) -> list[str]:
     transitions = [
         each
-        for row in Recent.objects.all()
-        for each in transition_ring.unpack_ring(bytes(row.packed), NOT_FROM_LOG)
+        for ring in recent_rings(Cluster.objects.get().pk, [key_of(name.encode())]).values()
+        for each in transition_ring.unpack_ring(ring.packed, NOT_FROM_LOG)
     ]
     return [f"{each.kind} {each.confidence}" for each in reversed(transitions)]
 

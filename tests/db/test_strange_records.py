@@ -16,7 +16,7 @@ import pytest
 from django.db import connection, transaction
 from django.db.models import F
 
-from dashboard.models import Collector, Recent, StateCount, Tally, Transaction, TransitionRecord
+from dashboard.models import Collector, StateCount, Tally, Transaction, TransitionRecord
 from dashboard.runtime.leases import Lease
 from dashboard.transactions import queries as transaction_queries
 from dashboard.transactions import sql as transaction_sql
@@ -213,7 +213,7 @@ def stream_of(*facts: TransactionRecord | None) -> list[topic_records.RawRecord]
 
 def last_transitions() -> list[tuple[TransitionKind, Confidence, TransitionReason]]:
     """Return the last transitions of the only id, oldest first."""
-    found = transition_ring.unpack_ring(bytes(Recent.objects.get().packed), PARTITION)
+    found = transition_ring.unpack_ring(bytes(Transaction.objects.get().recent), PARTITION)
     return [(each.kind, each.confidence, each.reason) for each in reversed(found)]
 
 
@@ -310,7 +310,7 @@ def test_the_replay_finds_lost_duplicated_and_miscounted_rows(take: Take) -> Non
         lambda: TransitionRecord.objects.create(**_but_id(told_twice) | {"topic_id": "topic-2"}),
         lambda: TransitionRecord.objects.latest("id").delete(),
         lambda: Transaction.objects.update(producer_epoch=F("producer_epoch") + 1),
-        lambda: Recent.objects.update(packed=b""),
+        lambda: Transaction.objects.update(recent=b""),
         lambda: Tally.objects.filter(span_s=3600).update(open_times="{}"),
         lambda: StateCount.objects.update(n=F("n") + 1),
     ]

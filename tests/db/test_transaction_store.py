@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from dashboard.models import Cluster, Collector, GapRecord, Position, Transaction
 from dashboard.runtime import collector_store, leases, visibility
 from dashboard.runtime.leases import Lease, LeaseLost
 from dashboard.transactions import queries as transaction_queries
 from dashboard.transactions import store
+from dashboard.transactions.sql import read_priors
 from fenceline.decode import text
 from fenceline.decode.tail_batch import TailBatch
 from fenceline.facts import (
@@ -196,3 +199,18 @@ def test_a_record_read_while_catching_up_does_not_measure_the_clock_skew(take: T
     late = batch_of(record("a", TransactionState.PREPARE_COMMIT), previous=10, end=11)
     store.save_batch(lease, late, topic_id="topic-1", rate=1.0, now_ms=NOW_MS + 60_000)
     assert Position.objects.get().clock_ms is None
+
+
+@pytest.mark.sql("postgresql")
+def test_postgresql_looks_known_ids_up_by_key_before_it_has_statistics(take: Take) -> None:
+    names = [f"id-{number}" for number in range(2_000)]
+    save(take(), batch_of(*(record(name) for name in names), end=len(names)))
+    keys, cluster_id = [encode_key(name) for name in names[:3]], Cluster.objects.get().pk
+    with CaptureQueriesContext(connection) as asked:
+        assert read_priors(cluster_id, 3, [*keys, encode_key("unknown")]).keys() == set(keys)
+    with connection.cursor() as cursor:
+        for query in [captured["sql"] for captured in asked.captured_queries]:
+            cursor.execute(f"EXPLAIN {query}".replace("%", "%%"))
+            plan = " ".join(row[0] for row in cursor.fetchall())
+            assert "transaction_key" in plan or "recent_key" in plan
+            assert "Seq Scan" not in plan

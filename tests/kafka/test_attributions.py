@@ -12,7 +12,7 @@ from py4j.java_gateway import JavaGateway
 
 from collectors.kafka.internal_topics import Tail
 from dashboard.history import queries as history_queries
-from dashboard.models import Action, Recent, TransitionRecord
+from dashboard.models import Action, Transaction, TransitionRecord
 from dashboard.runtime import leases, loop
 from dashboard.runtime.leases import Lease
 from dashboard.transactions import attributions, store
@@ -78,7 +78,7 @@ def notable(name: str) -> list[TransitionRecord]:
 
 
 def recents(name: str) -> tuple[Transition, ...]:
-    return transition_ring.unpack_ring(bytes(Recent.objects.get(key=key_of(name.encode())).packed), 0)
+    return transition_ring.unpack_ring(bytes(Transaction.objects.get(key=key_of(name.encode())).recent), 0)
 
 
 #: At which steps of the action the tail reads; "answered" is right before the result is stored.

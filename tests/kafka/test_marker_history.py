@@ -18,7 +18,7 @@ import pytest
 from confluent_kafka import KafkaException
 from py4j.java_gateway import JavaGateway
 
-from dashboard.models import Recent, Transaction, TransitionRecord
+from dashboard.models import Transaction, TransitionRecord
 from dashboard.runtime import collector_store, loop
 from fenceline.facts import ABORTS, NOT_FROM_LOG, Confidence, Transition, TransitionKind
 from fenceline.kafka.fold import transition_ring
@@ -146,10 +146,10 @@ def gather(found: Ends) -> None:
     names = {
         bytes(row.key): row.transactional_id for row in Transaction.objects.only("key", "transactional_id")
     }
-    for row in Recent.objects.filter(key__in=names):
-        for each in transition_ring.unpack_ring(bytes(row.packed), NOT_FROM_LOG):
+    for key, packed in Transaction.objects.values_list("key", "recent"):
+        for each in transition_ring.unpack_ring(bytes(packed), NOT_FROM_LOG):
             if each.kind is TransitionKind.COMMIT or each.kind in ABORTS:
-                found[names[bytes(row.key)]][each.offset] = each
+                found[names[bytes(key)]][each.offset] = each
 
 
 def is_named(true: TrueTransaction, end: Transition) -> bool:

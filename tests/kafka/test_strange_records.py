@@ -32,13 +32,13 @@ from dashboard.models import (
     Collector,
     GapRecord,
     Position,
-    Recent,
     StateCount,
     Transaction,
     TransitionRecord,
 )
 from dashboard.runtime import collector_store, leases, loop
 from dashboard.tasks import tail_loop, tails
+from dashboard.transactions.recents import recent_ring
 from dashboard.web.addresses import transaction_of
 from fenceline.decode import text
 from fenceline.facts import Confidence, TransactionRecord, TransactionState, Transition, TransitionKind
@@ -156,7 +156,9 @@ def check_transitions() -> None:
     Whatever was derived across a hole would be a step that Kafka does not have, and so ambiguous.
     """
     told = [
-        each for row in Recent.objects.all() for each in transition_ring.unpack_ring(bytes(row.packed), 0)
+        each
+        for packed in Transaction.objects.values_list("recent", flat=True)
+        for each in transition_ring.unpack_ring(bytes(packed), 0)
     ]
     assert {each.confidence for each in told} == {Confidence.CERTAIN}
     kinds = set(TransitionRecord.objects.values_list("kind", "confidence"))
@@ -279,8 +281,8 @@ def gone(bootstrap: str) -> bool:
 
 def recent_of(name: str) -> list[Transition]:
     """Return the last transitions of an id, oldest first."""
-    row = Recent.objects.get(key=key_of(name.encode()))
-    return list(reversed(transition_ring.unpack_ring(bytes(row.packed), 0)))
+    ring = recent_ring(Cluster.objects.get().pk, key_of(name.encode()))
+    return list(reversed(transition_ring.unpack_ring(ring.packed, 0))) if ring else []
 
 
 #: By what real clients name themselves with; NUL, bytes that are no UTF-8 and 32 kB only records can hold.

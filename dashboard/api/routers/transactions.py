@@ -216,7 +216,7 @@ def get_transaction(
         if gone is None:
             raise Http404(f"No transactional id '{transactional_id}' is known on cluster '{cluster}'.")
         return _forgotten(cluster, gone)
-    life = history_queries.recent_transitions(row.cluster.name, bytes(row.key), row.log_partition)
+    life = history_queries.recent_transitions(row.cluster_id, bytes(row.key), row.log_partition)
     actions = attributions.of_transitions(row.cluster.name, bytes(row.key), life.recent)
     producer = producer_identity(row.cluster_id, row.transactional_id)
     may = offers.of_transactions([row], now_ms=time.time_ns() // 1_000_000)[row.pk]

@@ -177,7 +177,7 @@ def _line(
 def _detail(request: HttpRequest, cluster: str, transactional_id: str) -> Mapping[str, Any]:
     row = transaction_queries.find_transaction(cluster, transactional_id)
     if row is not None:
-        life = history_queries.recent_transitions(cluster, bytes(row.key), row.log_partition)
+        life = history_queries.recent_transitions(row.cluster_id, bytes(row.key), row.log_partition)
         kept = history_queries.TransactionHistory(bytes(row.key), row.transactional_id, row.application, life)
         known, lived = _known(request, row), _lived(request, cluster, kept, row)
         return {"row": row, "kept": kept, "headline": _headline(request, row, known, lived), **known, **lived}
