@@ -38,6 +38,18 @@ def test_a_bell_changes_a_row_and_nothing_the_reader_holds(server: Server, live:
     assert page.evaluate("window.scrollY") == 300
 
 
+def test_a_changed_row_is_highlighted_again_at_each_change(server: Server, live: Opener) -> None:
+    server("reset", "busy", 40)
+    page = live("/transactions?q=orders-gateway-0")
+    first = page.locator("tbody tr")
+    plays = "row => row.getAnimations().map((each) => each.playState)"
+    for state in ("Ongoing", "PrepareAbort"):
+        server("change", "orders-gateway-0", state)
+        expect(first.locator("td").first).to_have_text(state)
+        assert first.evaluate(plays) == ["running"]
+        wait_for(lambda: first.evaluate(plays) == [], "the highlight ends")
+
+
 def test_an_open_fold_and_a_selection_stay(server: Server, live: Opener) -> None:
     server("reset", "busy")
     page = live("/transactions/prod/orders-gateway-0")
