@@ -129,7 +129,7 @@ def test_many_bells_make_few_requests_and_the_last_state_is_shown(server: Server
     server("change", "orders-gateway-0", "CompleteAbort")
     expect(page.locator("tbody tr td").first).to_have_text("CompleteAbort")
     took = time.monotonic() - began
-    assert len(asked) <= took / 0.25 + 2, f"{len(asked)} requests in {took:.1f} s"
+    assert len(asked) <= took / 0.1 + 2, f"{len(asked)} requests in {took:.1f} s"
 
 
 def test_a_slow_page_is_asked_less_often_but_one_slow_answer_makes_none(
