@@ -74,6 +74,9 @@ window.fenceline = window.fenceline || {};
     htmx.trigger(section, "bell");
   };
 
+  // A frame is painted after its callbacks. A page is asked for again once it is drawn, however fast the answer.
+  const whenDrawn = (then) => requestAnimationFrame(() => setTimeout(then));
+
   const ringAll = () => sections().forEach((section) => ring(section));
 
   const onBell = (bell) => {
@@ -104,14 +107,17 @@ window.fenceline = window.fenceline || {};
     const { xhr } = event.detail;
     const now = xhr.getResponseHeader("Fenceline-Now");
     answered = now !== null;
-    Object.assign(page, { flying: false, took: [page.took[1], performance.now() - page.last] });
     if (now !== null && !paused) {
       fenceline.setClock(Number(now));
       asOf = Number(xhr.getResponseHeader("Fenceline-As-Of")) || 0;
       page.tag = xhr.getResponseHeader("ETag") || page.tag;
     }
     showLamp();
-    if (page.dirty) ring(event.detail.elt);
+    page.took = [page.took[1], performance.now() - page.last];
+    whenDrawn(() => {
+      page.flying = false;
+      if (page.dirty) ring(event.detail.elt);
+    });
   });
 
   // --- The socket ---------------------------------------------------------------------------------------------

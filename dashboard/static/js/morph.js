@@ -1,6 +1,9 @@
 // What a new page leaves alone of what the reader holds, and what it announces.
 "use strict";
 {
+  // In steps: a fade would paint the table in each frame.
+  const FLASH = [[{ backgroundColor: "var(--flash)" }, {}], { duration: 900, easing: "steps(3)" }];
+  const flashes = new WeakMap(); // row -> its animation
   const announcer = document.getElementById("announcer");
   let before = "";
   let changed = new Set();
@@ -26,8 +29,9 @@
   document.addEventListener("htmx:afterSwap", () => {
     fenceline.showTimes();
     for (const row of changed) {
-      row.classList.remove("changed");
-      requestAnimationFrame(() => row.classList.add("changed"));
+      const flash = flashes.get(row);
+      if (flash) flash.currentTime = 0;
+      else flashes.set(row, row.animate(...FLASH));
     }
     if (headline() !== before) announcer.textContent = document.querySelector("[data-headline]")?.textContent.trim() || "";
     document.dispatchEvent(new Event("fenceline:swapped"));

@@ -1,0 +1,151 @@
+"""The instants of one commit on its way to a page, and the time between them.
+
+All clocks are this machine's. The row in the page names its save by `data-rev`. A subscriber of Redis and a
+reader of the database tell when this save began, was committed and was published; the page's own script tells
+when it heard, asked, was answered and changed.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import pairwise
+from statistics import quantiles
+from types import TracebackType
+from typing import Any, Self
+
+import msgpack
+import redis
+
+from tests import databases
+
+#: How long a tail's lease lives after its renewal.
+_LEASE_MS = 6_000
+#: How often the database is read, in seconds.
+_READ_EVERY_S = 0.005
+_REV = "SELECT c.rev, l.expires_at FROM dashboard_cluster c JOIN dashboard_collector l ON l.cluster_id = c.id"
+HOPS = (
+    "acknowledged -> record's timestamp",
+    "-> its save begins (fetch, poll, decode)",
+    "-> saved and committed",
+    "-> published",
+    "-> in the browser",
+    "-> request sent",
+    "-> answered",
+    "-> changed in the DOM",
+    "-> painted",
+)
+
+
+@dataclass
+class Commit:
+    """One probe's transaction, by this machine's clock."""
+
+    name: str
+    began_ms: float
+    returned_ms: float
+
+
+@dataclass
+class BrowserTrace:
+    """What the page noted: (instant, rev) of bells, (sent, answered) of requests, and changes of rows."""
+
+    bells: Sequence[tuple[float, int]]
+    requests: Sequence[tuple[float, float]]
+    rows: Sequence[Mapping[str, Any]]
+
+
+class SaveTrace:
+    """The saves of the tail while entered: when each began, was seen in the database, and was published."""
+
+    def __init__(self, stack: Mapping[str, str]) -> None:
+        self._stack = stack
+        self._over = threading.Event()
+        self._threads = [threading.Thread(target=read) for read in (self._read_database, self._subscribe)]
+        #: When the tail's lease was renewed, which begins a save.
+        self.began: list[float] = []
+        #: (rev, instant) of the cluster.
+        self.committed: list[tuple[int, float]] = []
+        self.published: dict[int, float] = {}
+
+    def __enter__(self) -> Self:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+
+    def _read_database(self) -> None:
+        with databases.reading(self._stack["database"]) as cursor:
+            while not self._over.wait(_READ_EVERY_S):
+                cursor.execute(f"{_REV} WHERE l.name = 'transaction_state'")
+                rev, expires_at = cursor.fetchone()
+                self._note(rev, _ms(expires_at) - _LEASE_MS)
+
+    def _note(self, rev: int, began_ms: float) -> None:
+        if not self.began or self.began[-1] != began_ms:
+            self.began.append(began_ms)
+        if not self.committed or self.committed[-1][0] != rev:
+            self.committed.append((rev, time.time() * 1000))
+
+    def _subscribe(self) -> None:
+        heard = redis.Redis.from_url(self._stack["redis"]).pubsub(ignore_subscribe_messages=True)
+        heard.psubscribe("*__group__live")
+        while not self._over.is_set():
+            message = heard.get_message(timeout=1.0)
+            if message and (bell := msgpack.unpackb(message["data"])).get("kind") == "transactions":
+                self.published[bell["rev"]] = time.time() * 1000
+        heard.close()
+
+
+def hop_figures(commits: Sequence[Commit], saves: SaveTrace, browser: BrowserTrace) -> dict[str, object]:
+    """Return p50 and p99 of the whole way and of each hop, in milliseconds."""
+    traces = [instants for commit in commits if (instants := _instants(commit, saves, browser)) is not None]
+    shown = [max(0.0, instants[-2] - instants[0]) for instants in traces]
+    figures: dict[str, object] = {
+        "commit acknowledged -> row changed, p50 ms (<= 150)": round(_cut(shown, 50)),
+        "p95 ms": round(_cut(shown, 95)),
+        "p99 ms (<= 400)": round(_cut(shown, 99)),
+    }
+    for number, hop in enumerate(HOPS):
+        took = [instants[number + 1] - instants[number] for instants in traces]
+        figures[f"  {hop}, p50 / p99 ms"] = f"{_cut(took, 50):.0f} / {_cut(took, 99):.0f}"
+    asked = [sent for sent, _ in browser.requests]
+    gaps = [after - before for before, after in pairwise(asked)]
+    figures["requests of the page, median gap ms"] = round(_cut(gaps, 50))
+    figures["saves, median gap ms"] = round(_cut([b - a for a, b in pairwise(saves.began)], 50))
+    return figures | {"probes": len(commits), "probes never shown": len(commits) - len(traces)}
+
+
+def _instants(commit: Commit, saves: SaveTrace, browser: BrowserTrace) -> list[float] | None:
+    row = next((row for row in browser.rows if _shows(row, commit)), None)
+    published = saves.published.get(row["rev"]) if row else None
+    if row is None or published is None:
+        return None
+    rung = next((at for at, rev in browser.bells if rev >= row["rev"]), row["at"])
+    sent, answered = [asked for asked in browser.requests if asked[1] <= row["at"] + 1][-1]
+    committed = next(at for rev, at in saves.committed if rev >= row["rev"])
+    began = saves.began[bisect_right(saves.began, published) - 1]
+    on_page = rung, sent, answered, row["at"], row["painted"]
+    return [commit.returned_ms, row["updated"], began, committed, published, *on_page]
+
+
+def _shows(row: Mapping[str, Any], commit: Commit) -> bool:
+    is_newer = row["updated"] >= int(commit.began_ms)
+    return bool(row["name"] == commit.name and "Commit" in row["state"] and is_newer)
+
+
+def _cut(values: Sequence[float], percent: int) -> float:
+    return quantiles(values, n=100)[percent - 1] if len(values) > 1 else 0.0
+
+
+def _ms(instant: datetime | str) -> float:
+    at = datetime.fromisoformat(instant) if isinstance(instant, str) else instant
+    return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000
