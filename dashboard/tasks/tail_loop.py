@@ -26,7 +26,7 @@ from fenceline.kafka.scope import EVERYTHING, Scope
 log = logging.getLogger(__name__)
 
 #: SQLite has one writer: others get their turn between two flushes.
-_YIELD_S = 0.02
+_YIELD_S = 0.01
 
 _GONE = "{} was read before, and brokers say that it does not exist now: it was deleted, or is hidden from us"
 

@@ -14,7 +14,7 @@ from fenceline.kafka.scope import Scope
 
 class _TransactionState:
     name = collector_store.TRANSACTION_STATE
-    flush_s = 0.04
+    flush_s = 0.015
     save_at_once = 6_000
 
     def open_tail(self, cluster: str, shard: int) -> Tail:
