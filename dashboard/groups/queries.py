@@ -14,8 +14,9 @@ from django.db.models.expressions import Expression, OrderBy
 from dashboard.models import Group, GroupOffset, PinRecord, Transaction
 from dashboard.runtime.criteria import Criteria, Name, Search, Sorted
 from dashboard.runtime.paging import Number, Page, page_of
+from dashboard.runtime.visibility import count_by_cluster
 from fenceline.kafka.families import family_of
-from fenceline.kafka.groups import WORST_STATUSES, Waiting
+from fenceline.kafka.groups import WORST_STATUSES, GroupStatus, Waiting
 from fenceline.kafka.transactional_ids import keys_named
 
 #: The topic in which coordinators keep what groups have committed.
@@ -121,6 +122,11 @@ def status_counts(cluster: str) -> Mapping[str, int]:
     counts = {status: (n, pending) for status, n, pending in rows}
     by_status = {status.value: counts.get(status.value, (0, 0))[0] for status in WORST_STATUSES}
     return {**by_status, PENDING: sum(pending for _, pending in counts.values())}
+
+
+def blocked_by_cluster() -> Mapping[str, int]:
+    """Return the number of blocked groups of each cluster that has any."""
+    return count_by_cluster(_all("").filter(status=GroupStatus.BLOCKED.value))
 
 
 def group_page(wanted: SortedGroups, *, page: Number, size: int) -> Page[GroupFamily]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -171,6 +171,17 @@ def open_count(cluster: str, severities: Collection[str]) -> int:
     rows = Incident.objects.filter(closed_ms=None, cluster__configured=True, severity__in=severities)
     alone = _ungrouped(cluster).filter(severity__in=severities)
     return visibility.rows_of_cluster(rows, cluster).values("pk").union(alone.values("pk"), all=True).count()
+
+
+def open_by_cluster() -> Mapping[str, Mapping[str, int]]:
+    """Return the number of open incidents, and of findings without one, by cluster and severity."""
+    incidents = Incident.objects.filter(closed_ms=None, cluster__configured=True).values_list(
+        "cluster__name", "severity"
+    )
+    found: dict[str, Counter[str]] = {}
+    for cluster, severity in (*incidents, *_ungrouped("").values_list("cluster__name", "severity")):
+        found.setdefault(cluster, Counter())[severity] += 1
+    return found
 
 
 def _ungrouped(cluster: str) -> QuerySet[FindingRecord]:

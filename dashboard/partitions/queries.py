@@ -115,6 +115,11 @@ def blocked_count(cluster: str, now_ms: int) -> int:
     return visibility.rows_in(PartitionRecord, cluster).filter(_is_blocked(now_ms)).count()
 
 
+def blocked_by_cluster(now_ms: int) -> Mapping[str, int]:
+    """Return the same for each cluster that has any."""
+    return visibility.count_by_cluster(visibility.rows_in(PartitionRecord).filter(_is_blocked(now_ms)))
+
+
 def _is_blocked(now_ms: int) -> Q:
     """Return the condition of `is_blocked`; clear partitions are left out by their index."""
     long_ago = Q(pinned_ms__lt=_blocked_before_ms(now_ms))

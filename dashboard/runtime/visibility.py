@@ -8,14 +8,14 @@ does would keep the collectors from writing.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from django.conf import settings
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Count, Model, Q, QuerySet
 from django.db.models.functions import Now
 
 from dashboard.models import (
@@ -127,6 +127,12 @@ def rows_in(model: type[M], cluster: str = "") -> QuerySet[M]:
 def rows_of_cluster(rows: QuerySet[Any], cluster: str) -> QuerySet[Any]:
     """Return the rows of a cluster by its name; "" means all."""
     return rows.filter(cluster__name=cluster) if cluster else rows
+
+
+def count_by_cluster(rows: QuerySet[Any]) -> Mapping[str, int]:
+    """Return the number of rows of each cluster that has any."""
+    found: dict[str, int] = dict(rows.order_by().values_list("cluster__name").annotate(n=Count("pk")))
+    return found
 
 
 def clusters_named(cluster: str) -> Sequence[Cluster]:

@@ -334,6 +334,15 @@ def state_counts(cluster: str = "") -> dict[str, int]:
     return {state.value: max(0, counted.get(state.value, 0)) for state in TransactionState}
 
 
+def states_by_cluster() -> Mapping[str, Mapping[str, int]]:
+    """Return the number of transactional ids in each state that has any, for each cluster."""
+    rows = visibility.rows_in(StateCount).values_list("cluster__name", "state").annotate(number=Sum("n"))
+    found: dict[str, dict[str, int]] = {}
+    for cluster, state, number in rows:
+        found.setdefault(cluster, {})[state] = max(0, number)
+    return found
+
+
 def find_transaction(cluster: str, name: str) -> Transaction | None:
     """Return the row of the id whose text is `name`, or whose key is `~` and 64 hexadecimal digits."""
     for key in keys_named(name):

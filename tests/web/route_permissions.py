@@ -102,6 +102,7 @@ ROUTE_PERMISSIONS = (
     RoutePermission("GET", "/reports", PAGE),
     RoutePermission("GET", "/rules", PAGE),
     RoutePermission("GET", "/rules/open_too_long", PAGE),
+    RoutePermission("GET", "/clusters", PAGE),
     RoutePermission("GET", "/system", PAGE),
     RoutePermission("GET", "/scenes", PAGE),
     RoutePermission("POST", "/scenes/play", OPERATE, {"scene": "zombie"}),

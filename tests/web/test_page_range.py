@@ -49,6 +49,7 @@ NOW_ONLY = {
     "rules": "/rules",
     "rule": "/rules/open_too_long",
     "access": "/access",
+    "clusters": "/clusters",
 }
 
 

@@ -11,6 +11,7 @@ from dashboard.runtime.criteria import LONGEST_SEARCH
 from dashboard.web.pages import (
     actions,
     audit,
+    clusters,
     events,
     find,
     flink,
@@ -52,6 +53,7 @@ _PAGES = (
     rules,
     reports,
     users,
+    clusters,
     system,
     scenes,
     find,

@@ -1,0 +1,138 @@
+"""All clusters on one page: what needs attention, how far each is seen, and what cannot be seen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from django.http import HttpRequest, HttpResponse
+
+from dashboard.groups import queries as group_queries
+from dashboard.incidents import queries as incident_queries
+from dashboard.partitions import queries as partition_queries
+from dashboard.runtime.collector_names import EVERYTHING, collectors_of
+from dashboard.system import capabilities
+from dashboard.transactions import queries as transaction_queries
+from dashboard.web import page_context
+from dashboard.web.freshness import Blind
+from dashboard.web.pages.overview import collector_states
+from dashboard.web.per_request import now_ms
+from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.routes import PageRoute
+from fenceline.facts import Severity
+from fenceline.formatting import count_noun
+from fenceline.kafka.capabilities import CapabilityState
+
+if TYPE_CHECKING:
+    from dashboard.runtime.stale_collectors import LiveCollector
+
+_WORST = tuple(severity.value for severity in Severity)
+_LACKING = (CapabilityState.LIMITED, CapabilityState.MISSING)
+
+
+@dataclass(frozen=True, slots=True)
+class FleetRow:
+    """One cluster: its open incidents by severity, its gaps, and its numbers."""
+
+    name: str
+    incidents: Mapping[str, int]
+    as_of_ms: int | None
+    #: Whether a first poll is missing.
+    unseen: bool
+    blind: Sequence[Blind]
+    #: Capabilities that are limited or missing, in words.
+    lacking: Sequence[str]
+    ids: int
+    open: int
+    blocked_partitions: int
+    blocked_groups: int
+
+    @property
+    def severity(self) -> str:
+        """Return the worst severity of its open incidents, "" without one."""
+        return next((severity for severity in _WORST if severity in self.incidents), "")
+
+    @property
+    def number(self) -> int:
+        """Return the number of its open incidents."""
+        return sum(self.incidents.values())
+
+
+@signed_in
+def cluster_list(request: HttpRequest) -> HttpResponse:
+    """Show every cluster, those that need attention first."""
+    return render_page(request, "clusters/page", lambda: _read(request), depends_on=collector_states(request))
+
+
+def _read(request: HttpRequest) -> Mapping[str, Any]:
+    rows = sorted(_rows(request), key=_urgency)
+    return {"rows": rows, "headline": _headline(rows)}
+
+
+def _rows(request: HttpRequest) -> Iterator[FleetRow]:
+    frame = page_context.chrome_of(request)
+    incidents = incident_queries.open_by_cluster()
+    states = transaction_queries.states_by_cluster()
+    partitions = partition_queries.blocked_by_cluster(now_ms(request))
+    groups = group_queries.blocked_by_cluster()
+    for name in [row.name for row in frame.clusters]:
+        collectors = [row for row in frame.freshness.collectors if row.cluster.name == name]
+        counts = states.get(name, {})
+        yield FleetRow(
+            name,
+            incidents.get(name, {}),
+            _as_of_ms(collectors),
+            name in frame.freshness.unseen,
+            [blind for blind in frame.freshness.blind if blind.cluster == name],
+            list(_lacking(name, collectors)),
+            sum(counts.values()),
+            sum(counts.get(state, 0) for state in transaction_queries.OPEN),
+            partitions.get(name, 0),
+            groups.get(name, 0),
+        )
+
+
+def _as_of_ms(collectors: Sequence[LiveCollector]) -> int | None:
+    seen = [row.seen_through_ms for row in collectors_of(collectors)]
+    return min((at_ms for at_ms in seen if at_ms is not None), default=None) if None not in seen else None
+
+
+def _lacking(name: str, collectors: Sequence[LiveCollector]) -> Iterator[str]:
+    detail: Mapping[str, Any] = next((row.detail for row in collectors if row.name == capabilities.NAME), {})
+    checks = capabilities.capabilities_in(name, detail).checks
+    return (check.words for check in checks if check.state in _LACKING)
+
+
+def _urgency(row: FleetRow) -> tuple[object, ...]:
+    rank = _WORST.index(row.severity) if row.severity else len(_WORST)
+    return rank, not row.blind, not row.unseen, row.name
+
+
+def _headline(rows: Sequence[FleetRow]) -> str:
+    if not rows:
+        return "No cluster is configured."
+    urgent = sum(row.severity in _WORST[:2] for row in rows)
+    unseen = sum(bool(row.blind) or row.unseen for row in rows)
+    if urgent:
+        text = (
+            f"{count_noun(urgent, 'cluster')} of {len(rows)} {'needs' if urgent == 1 else 'need'} attention"
+        )
+        return f"{text}; {unseen} cannot be seen completely." if unseen else f"{text}."
+    if unseen:
+        return f"{count_noun(unseen, 'cluster')} of {len(rows)} cannot be seen completely."
+    return f"No incident in {count_noun(len(rows), 'cluster')}."
+
+
+ROUTES = (
+    PageRoute(
+        "clusters",
+        "clusters",
+        cluster_list,
+        plural="clusters",
+        key="c",
+        heading="Admin",
+        shows=EVERYTHING,
+        as_of_now="Clusters are shown as of now.",
+    ),
+)
