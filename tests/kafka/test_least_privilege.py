@@ -47,13 +47,18 @@ COLLECTORS = {
 }
 
 
+_LONGEST_MS = 3 * 3_600_000
+_FOR_LONG = {"transaction.timeout.ms": str(_LONGEST_MS)}
+
+
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker with ACLs that logs whom it denies what."""
     denials = "-Dorg.slf4j.simpleLogger.log.kafka.authorizer.logger=info"
     with Broker(
         tmp_path_factory.mktemp("kafka-strict"),
-        properties=PROPERTIES,
+        # One transaction is open for the whole run.
+        properties={**PROPERTIES, "transaction.max.timeout.ms": str(_LONGEST_MS)},
         sasl=Sasl(dict.fromkeys(("fenceline", "narrow", "nobody"), "rightful")),
         authorizer=True,
         jvm_options=[denials],
@@ -102,7 +107,7 @@ def test_nothing_is_denied_with_what_the_doctor_lists(
 ) -> None:
     cluster = ClusterConfig(f"strict-{user}-{seconds}", signed_in(strict, user), scope=scope)
     seconds = int(os.environ.get("FENCELINE_SECONDS", seconds))
-    hidden = LibrdkafkaProducer(strict.bootstrap, f"hidden-{user}", LONG)
+    hidden = LibrdkafkaProducer(strict.bootstrap, f"hidden-{user}", {**LONG, **_FOR_LONG})
     hidden.init()
     hidden.begin()
     hidden.send("hidden", 0)
