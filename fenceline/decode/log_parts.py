@@ -160,7 +160,7 @@ class _Reader:
         at = begin[batch]
         while len(batch) > _FEW or (len(batch) and not nth):
             length, body = varints_at(self._data, at)
-            fits = (length >= 0) & (body + length <= ends[batch])
+            fits = (length >= 0) & (length <= ends[batch] - body)
             for number in batch[~fits].tolist():
                 self._note(number, int(self._first[number]) + nth, _TOO_LONG)
             found.append((batch[fits], at[fits]))
@@ -250,14 +250,16 @@ class _Reader:
             numbers_at(self._data, self._at[rows] + where, kind)
             for where, kind in ((_PRODUCER, ">i8"), (_END_TYPE, ">i2"))
         )
+        # The log cleaner may leave a marker's batch without the marker.
+        aborts = (kinds == _ABORT) & (self._count[rows] > 0)
         last = (self._first + self._last_delta)[rows]
         rows_of = zip_equal(
-            last.tolist(), producers.tolist(), kinds.tolist(), self._attributes[rows].tolist()
+            last.tolist(), producers.tolist(), aborts.tolist(), self._attributes[rows].tolist()
         )
-        for offset, producer, kind, attributes in rows_of:
+        for offset, producer, is_abort, attributes in rows_of:
             while coming and coming[-1][1] <= offset:
                 aborted.add(coming.pop()[0])
-            if attributes & _CONTROL and kind == _ABORT:
+            if attributes & _CONTROL and is_abort:
                 aborted.discard(producer)
             yield bool(attributes & _TRANSACTIONAL) and not attributes & _CONTROL and producer in aborted
 

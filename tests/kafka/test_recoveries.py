@@ -53,9 +53,10 @@ def topic(kafka_42: Broker) -> str:
 
 def opened(kafka: Broker, collectors: ClusterInspector, name: str, *topics: str) -> LibrdkafkaProducer:
     """Write three records of an id to each topic, and poll until they block readers."""
-    collectors.poll()
     producer = LibrdkafkaProducer(kafka.bootstrap, name, LONG)
+    # On a new broker the first id makes the log that the poll reads.
     producer.init()
+    collectors.poll()
     producer.begin()
     for topic in topics:
         for _ in range(3):

@@ -235,7 +235,7 @@ class IdFold:
                 started = started_ms
             elif status == 2 and state == 1 and started_ms == started and now - epoch == version >> 1:
                 kind, verdict, open_ms = _COMMITTED, _BUMPED if version else _ENDED, at_ms - started_ms
-                if open_ms > transition_ring.LONGEST_MS:
+                if started_ms < 0 or open_ms > transition_ring.LONGEST_MS:
                     break
             elif (
                 status == 4

@@ -127,7 +127,7 @@ def find_steps(
     step[level & (status == _ONGOING) & (before.status == _ONGOING) & known_start] = EXTEND
     raised = epoch - before.epoch == fields.client_version >> 1
     commits = same & (status == _PREPARED) & (before.status == _ONGOING) & known_start & raised
-    commits &= open_ms <= _LONGEST
+    commits &= (started_ms >= 0) & (open_ms <= _LONGEST)
     step[commits] = np.where(fields.client_version > 0, BUMPED, COMMIT)[commits]
     marked_ms = at_ms - np.concatenate((at_ms[:1], at_ms[:-1]))
     done = level & (status == _COMPLETE) & _shifted(commits, table.starts) & (np.abs(marked_ms) <= _LONGEST)

@@ -14,7 +14,7 @@ from collectors.kafka.compression import decompress
 from fenceline.decode.log_parts import Hole, LogPart, read_parts, whole_batches
 from fenceline.decode.record_table import RecordTable
 from fenceline.facts import RawRecord
-from tests.raw_batches import CODECS, GZIP, LZ4, TRANSACTIONAL, marker, raw_batch
+from tests.raw_batches import CODECS, GZIP, LZ4, TRANSACTIONAL, marker, raw_batch, varint
 
 Log = list[tuple[bytes | None, RawRecord]]
 
@@ -148,3 +148,31 @@ def test_a_bad_batch_is_reported_with_its_offset_and_harms_no_other(what: str) -
     assert 3 <= found[0].offset <= 6
     offsets = set(columns.offset.tolist())
     assert {0, 1, 2, 6, 7, 8} <= offsets
+
+
+@pytest.mark.parametrize("length", [2**63 - 1, 2**63 - 200, 2**62, -(2**63)])
+@pytest.mark.parametrize("nth", [0, 1])
+def test_no_length_is_too_large_to_be_reported(length: int, nth: int) -> None:
+    records = [(b"k", RawRecord(b"v" * 9, offset, 0)) for offset in range(3)]
+    pieces = [raw_batch([each])[61:] for each in records]
+    pieces[nth] = varint(length)[:10] + pieces[nth][1:]
+    body = b"".join(pieces)
+    good = bytearray(raw_batch(records))
+    good[8:12] = (49 + len(body)).to_bytes(4, "big")
+    data = bytes(good[:61]) + body + raw_batch([(b"k", RawRecord(b"v", 3, 0))])
+    columns, _, bad = read_parts([LogPart(0, 0, data, whole_batches(data))], decompress)
+    assert [batch.offset for batch in bad] == [nth]
+    assert columns.offset.tolist()[-1] == 3
+
+
+def test_a_batch_without_its_marker_ends_no_aborted_transaction() -> None:
+    def of(offset: int) -> bytes:
+        record = (b"%d" % offset, RawRecord(b"v", offset, 0))
+        return raw_batch([record], attributes=TRANSACTIONAL, producer_id=1)
+
+    emptied = bytearray(marker(255, 1, commit=False)[:61])
+    emptied[8:12], emptied[57:61] = (49).to_bytes(4, "big"), bytes(4)
+    # The next offset's last byte and the length's first lie where the type of a marker would.
+    data = of(254) + bytes(emptied) + of(256)
+    found = found_in([LogPart(0, 254, data, whole_batches(data), [(1, 254)])])
+    assert found == ({}, [], 0)
