@@ -74,17 +74,15 @@ class RecordTable(Mapping[int, Records]):
         return [data[start:end] for start, end in zip_equal(at.tolist(), (at + length).tolist())]
 
     @cached_property
-    def _partitions(self) -> dict[int, PartitionTable]:
+    def _partitions(self) -> dict[int, tuple[int, int]]:
+        """The numbers of the keys of each partition: the first, and the one behind the last."""
         numbers = self.partition_of_key
         edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
-        return {
-            int(numbers[start]): PartitionTable(self, start, end)
-            for start, end in pairwise(edges)
-            if start < end
-        }
+        return {int(numbers[start]): (start, end) for start, end in pairwise(edges) if start < end}
 
     def __getitem__(self, partition: int) -> PartitionTable:
-        return self._partitions[partition]
+        # Made anew: one that is kept here would keep this table alive, in a cycle.
+        return PartitionTable(self, *self._partitions[partition])
 
     def __iter__(self) -> Iterator[int]:
         return iter(self._partitions)
