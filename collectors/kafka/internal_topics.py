@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
 
 from collectors.kafka.compression import decompress
 from fenceline.decode.log_parts import Hole, LogPart, read_parts, whole_batches
@@ -20,10 +19,18 @@ from transaction_admin.log_reader import Fetched, LogReader, OutOfRange
 from transaction_admin.partition_requests import EARLIEST, LATEST
 from transaction_admin.properties import CannotTranslate
 
-__all__ = ["CONSUMER_OFFSETS", "TRANSACTION_STATE", "CannotSee", "NoSuchTopic", "Tail", "TopicReplaced"]
+__all__ = [
+    "CONSUMER_OFFSETS",
+    "FAR_BEHIND",
+    "TRANSACTION_STATE",
+    "CannotSee",
+    "NoSuchTopic",
+    "Tail",
+    "TopicReplaced",
+]
 
 #: How many bytes of batches one poll gathers while catching up, and how far behind that begins, in records.
-_FOLD_BYTES, _FAR_BEHIND = 4 * 1024 * 1024, 100_000
+_FOLD_BYTES, FAR_BEHIND = 4 * 1024 * 1024, 100_000
 #: How long a poll waits for a first record, in seconds.
 _IDLE_S = 0.2
 #: Seconds between two questions for the end of the topic, which prove how far we have seen.
@@ -75,6 +82,8 @@ class Tail:
         self._cost = Cost(0, 0.0)
         self.topic_id = ""
         self._saved: dict[int, int | None] = {}
+        #: The same with what polls have returned since.
+        self._returned: dict[int, int | None] = {}
         #: Where reading began in partitions without a position, if that was not at offset 0.
         self._began: dict[int, int] = {}
         #: What was read and is returned by the next poll.
@@ -114,6 +123,7 @@ class Tail:
         partitions = self._describe(topic_id)
         oldest = self._ask_offsets(partitions, EARLIEST)
         self._saved = {p: positions.get(p) for p in partitions}
+        self._returned = dict(self._saved)
         self._cold = not positions
         self._held = []
         self._fetched.clear()
@@ -140,7 +150,7 @@ class Tail:
         `CannotSee` also when nothing comes for 10 s although there is something.
         """
         parts, self._held = self._held, []
-        patient = self._behind() > _FAR_BEHIND
+        patient = self._behind() > FAR_BEHIND
         parts += self._fetch(_IDLE_S)
         if patient:
             while sum(len(part.data) for part in parts) < _FOLD_BYTES and (more := self._fetch(_IDLE_S)):
@@ -152,7 +162,6 @@ class Tail:
             self._ask_ends()
         self._refuse_a_stall(bool(parts) or not self._behind())
         if patient:
-            self._read_ahead()
             parts = self._hold_back(parts)
         columns, holes, bad = read_parts(parts, decompress)
         return self._batch(RecordTable.sort(columns, bad), holes)
@@ -197,10 +206,8 @@ class Tail:
         return sum(max(0, end - self._next[p]) for p, end in self._ends.items())
 
     def mark_saved(self, batch: TailBatch) -> None:
-        """Take the batch's positions as saved; the next poll begins there."""
-        for move in batch.moves:
-            self._saved[move.partition] = move.next
-            self._began.pop(move.partition, None)
+        """Take the batch's positions as saved. Another thread may poll meanwhile."""
+        self._saved |= {move.partition: move.next for move in batch.moves}
 
     def _fetch(self, wait_s: float) -> list[LogPart]:
         """Return what has come within `wait_s`, and move on behind it."""
@@ -221,11 +228,6 @@ class Tail:
                 self._next[partition] = part.next
         return parts
 
-    def _read_ahead(self) -> None:
-        """Let brokers answer while what was read is saved."""
-        with suppress(AdminUnavailable):
-            self._reader.request(self._next)
-
     def _part(self, partition: int, answer: Fetched) -> LogPart:
         self._fetched.add(partition)
         self._unstable.pop(partition, None)
@@ -240,11 +242,14 @@ class Tail:
             edges[hole.partition] = (*edges.get(hole.partition, ()), hole.offset)
         held = {part.partition for part in self._held}
         moves = []
-        for p, saved in self._saved.items():
+        for p, returned in self._returned.items():
             following = self._next[p]
-            if saved != following and p in self._fetched and p not in held:
+            if returned != following and p in self._fetched and p not in held:
                 end = max(self._ends.get(p, 0), following)
-                moves.append(PositionMove(p, saved, following, end, edges.get(p, ())))
+                moves.append(PositionMove(p, returned, following, end, edges.get(p, ())))
+        for move in moves:
+            self._returned[move.partition] = move.next
+            self._began.pop(move.partition, None)
         return tuple(moves)
 
     def _describe(self, topic_id: str) -> list[int]:
