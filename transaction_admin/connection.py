@@ -151,6 +151,11 @@ class AdminConnection:
     def _count(self, begun: float) -> None:
         self._broker_s += time.monotonic() - begun
 
+    def is_paused(self, broker: int) -> bool:
+        """Whether a quota, or requests in flight, hold back what is sent to a broker now."""
+        connection = self._manager._conns.get(broker)
+        return connection is not None and bool(connection.paused)
+
     async def _until_unpaused(self, broker: int | str) -> None:
         """Wait while a quota, or requests in flight, pause a connection: the library would refuse."""
         connection = await self._connection_to(broker)
