@@ -109,6 +109,10 @@ class LogReader:
         found = self._connection.run(self._leaders.ask_leaders, wanted, question)
         return {where.partition: answer for where, answer in found.items()}
 
+    def is_held_back(self) -> bool:
+        """Whether a quota holds back what is asked now."""
+        return self._connection.is_held_back()
+
     def forget_requests(self) -> None:
         """Drop the answers to requests that are on their way: reading begins elsewhere."""
         self._answers, self._asked = SimpleQueue(), {}
@@ -161,7 +165,7 @@ class LogReader:
 
     def _may_ask(self, leader: int) -> bool:
         # Of one that a quota holds back the others' records need not wait for the end of that.
-        paused = self._paused.get(leader, 0.0) > time.monotonic() or self._connection.is_paused(leader)
+        paused = self._paused.get(leader, 0.0) > time.monotonic() or self._connection.is_held_back(leader)
         return leader not in self._asked and not paused
 
     async def _send(self, asked: _Asked, answers: SimpleQueue[tuple[_Asked, Any]]) -> None:

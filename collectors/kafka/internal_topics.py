@@ -30,12 +30,13 @@ _HELD_BYTES = 4 * _FOLD_BYTES
 _IDLE_S = 0.2
 #: Seconds between two questions for the end of the topic, which prove how far we have seen.
 _ASK_ENDS_EVERY_S = 1.0
-_ASK_ENDS_SELDOM_S = 5.0
+_ASK_ENDS_SELDOM_S, _ASK_ENDS_HELD_BACK_S = 5.0, 10.0
 # Shorter than half a lease: a call that waits in vain must not cost the lease.
 _TIMEOUT_S = 2.5
 _RETRY_S = 0.05
 #: Brokers may answer for ever and return nothing, for one when a log has lost its end.
 _STALLED_S = 10.0
+_HELD_BACK = "in time: a quota of this client (consumer_byte_rate, request_percentage) is used up"
 
 
 class CannotSee(Exception):
@@ -162,7 +163,7 @@ class Tail:
         elif parts:
             time.sleep(gather_s)
             parts += self._fetch(_RETRY_S)
-        if time.monotonic() - self._ends_asked > (_ASK_ENDS_SELDOM_S if patient else _ASK_ENDS_EVERY_S):
+        if time.monotonic() - self._ends_asked > self._ends_due_s(patient):
             self._ask_ends()
         self._refuse_a_stall(bool(parts) or not self._behind())
         if patient:
@@ -170,6 +171,12 @@ class Tail:
             parts = self._hold_back(parts)
         columns, holes, bad = read_parts(parts, decompress)
         return self._batch(RecordTable.sort(columns, bad), holes)
+
+    def _ends_due_s(self, patient: bool) -> float:
+        # What a quota holds back would wait for its end, and what was read with it.
+        if self._reader.is_held_back():
+            return _ASK_ENDS_HELD_BACK_S
+        return _ASK_ENDS_SELDOM_S if patient else _ASK_ENDS_EVERY_S
 
     def _batch(self, records: RecordTable, holes: Collection[Hole]) -> TailBatch:
         cost, before = self._reader.cost, self._cost
@@ -332,9 +339,8 @@ class Tail:
         if moves:
             self._moved = time.monotonic()
         elif time.monotonic() - self._moved > _STALLED_S:
-            raise self._blind(
-                f"no record arrives from {self._where} although some are there; connecting anew"
-            )
+            why = _HELD_BACK if self._reader.is_held_back() else "although some are there; connecting anew"
+            raise self._blind(f"no record arrives from {self._where} {why}")
 
     def _blind(self, text: str) -> CannotSee:
         # What this poll has read is lost: whatever follows must begin with a seek.

@@ -4,6 +4,7 @@ answers a test writes.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -14,6 +15,7 @@ from kafka import errors
 
 from transaction_admin import log_reader
 from transaction_admin.api import Cost, Unseen
+from transaction_admin.connection import AdminConnection
 from transaction_admin.log_reader import Fetched, LogReader, OutOfRange
 
 TOPIC = "__transaction_state"
@@ -62,7 +64,7 @@ class WrittenConnection:
     async def send_then(self, request: Any, broker: int, done: Callable[[Any], None]) -> None:
         self.asked.append((broker, request, done))
 
-    def is_paused(self, broker: int) -> bool:
+    def is_held_back(self, broker: int) -> bool:
         return broker in self.paused
 
     def brokers(self) -> list[int]:
@@ -223,3 +225,15 @@ def test_answers_from_before_a_move_to_another_place_are_dropped(
     assert reader.receive(0.0) == {}
     reader.request({0: 0, 1: 0}, {})
     assert connection.brokers() == [2, 1, 2]
+
+
+def test_a_question_for_any_broker_names_the_quota_that_holds_back_all() -> None:
+    asking = AdminConnection.__new__(AdminConnection)
+    parts: Any = asking
+    parts._timeout_s, parts._net = 0.0, SimpleNamespace(sleep=asyncio.sleep)
+    throttled = SimpleNamespace(paused={"throttle"})
+    parts._manager = SimpleNamespace(least_loaded_node=lambda: None, _conns={1: throttled})
+    with pytest.raises(errors.ThrottlingQuotaExceededError):
+        asyncio.run(asking._any_broker())
+    parts._manager = SimpleNamespace(least_loaded_node=lambda: 2, _conns={1: throttled})
+    assert asyncio.run(asking._any_broker()) == 2

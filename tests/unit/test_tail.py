@@ -32,7 +32,7 @@ class WrittenReader:
         self.lost: set[int] = set()
         self.starts: Mapping[int, int] = {}
         self.epochs: Mapping[int, int] = {}
-        self.replaced = False
+        self.replaced, self.held_back = False, False
         self.cost = Cost(0, 0.0)
 
     def describe(self) -> Topology:
@@ -43,6 +43,9 @@ class WrittenReader:
     def ask_offsets(self, partitions: Collection[int], when: int) -> dict[int, int]:
         ends = self.ends | self.told_ends
         return {number: 0 if when == EARLIEST else ends[number] for number in partitions}
+
+    def is_held_back(self) -> bool:
+        return self.held_back
 
     def forget_requests(self) -> None:
         self.starts = {}
@@ -116,6 +119,28 @@ def test_it_names_the_epoch_of_the_last_batch_that_it_read(reader: WrittenReader
     tail.seek(TOPIC_ID, {0: 5, 1: 5})
     tail.poll(0.0)
     assert reader.epochs == {}
+
+
+def test_the_end_is_asked_for_seldom_while_a_quota_holds_us_back(reader: WrittenReader) -> None:
+    tail = opened()
+    tail.poll(0.0)
+    reader.held_back = True
+    reader.ends[0] = 6
+    look = tail.poll(0.0)
+    assert (look.count, look.seen_through_ms) == (1, None)
+    reader.held_back = False
+    assert tail.poll(0.0).seen_through_ms is not None
+
+
+@pytest.mark.parametrize("held_back", [False, True])
+def test_records_that_never_come_are_a_blind_spot_that_names_a_quota(
+    reader: WrittenReader, monkeypatch: pytest.MonkeyPatch, held_back: bool
+) -> None:
+    monkeypatch.setattr(internal_topics, "_STALLED_S", -1.0)
+    reader.silent, reader.held_back = {0, 1}, held_back
+    tail = opened()
+    with pytest.raises(CannotSee, match="quota" if held_back else "although some are there"):
+        tail.poll(0.0)
 
 
 def test_a_topic_that_was_made_again_is_not_read_on(reader: WrittenReader) -> None:
