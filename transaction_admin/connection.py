@@ -151,6 +151,11 @@ class AdminConnection:
     def _count(self, begun: float) -> None:
         self._broker_s += time.monotonic() - begun
 
+    def is_held_back(self, broker: int | None = None) -> bool:
+        """Whether a quota, or requests in flight, hold back what is sent to a broker, or to any, now."""
+        connections = list(self._manager._conns.items())
+        return any(each.paused for number, each in connections if broker in (None, number))
+
     async def _until_unpaused(self, broker: int | str) -> None:
         """Wait while a quota, or requests in flight, pause a connection: the library would refuse."""
         connection = await self._connection_to(broker)
@@ -175,11 +180,21 @@ class AdminConnection:
     async def send_to_any(self, make: Callable[[], Any]) -> Any:
         """Send a request that any broker answers, to another one when the first cannot be reached."""
         for left in reversed(range(_TRIES)):
+            broker = await self._any_broker()
             try:
-                return await self.send_request(make(), self._manager.least_loaded_node())
+                return await self.send_request(make(), broker)
             except errors.KafkaError:
                 if not left:
                     raise
+
+    async def _any_broker(self) -> Any:
+        """Return one that takes a request; wait while a quota holds all of them back."""
+        until = time.monotonic() + self._timeout_s
+        while (broker := self._manager.least_loaded_node()) is None and self.is_held_back():
+            if time.monotonic() > until:
+                raise errors.ThrottlingQuotaExceededError
+            await self._net.sleep(_PAUSE_S)
+        return broker
 
     async def send_each(self, questions: Sequence[tuple[Any, int]]) -> list[Any]:
         """Send (request, broker) pairs; return an answer or a KafkaError for each.

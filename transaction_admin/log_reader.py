@@ -17,7 +17,7 @@ from fenceline.facts import TopicPartition
 from transaction_admin.api import Cost, Unseen
 from transaction_admin.connection import AdminConnection
 from transaction_admin.leaders import Leaders, PartitionError, Question, Topics
-from transaction_admin.partition_requests import fetch_request, offset_request
+from transaction_admin.partition_requests import NONE, Epochs, fetch_request, offset_request
 from transaction_admin.reads import Topology
 
 #: How long a request waits at a leader without new records, and how much an answer holds at most.
@@ -38,7 +38,7 @@ class Fetched(NamedTuple):
 
 
 class OutOfRange(NamedTuple):
-    """The partition no longer holds, or does not yet hold, the offset that was asked for."""
+    """The partition does not hold the offset that was asked for, or lost its end before that meanwhile."""
 
 
 class _Asked(NamedTuple):
@@ -68,8 +68,11 @@ class LogReader:
         #: Requests on their way by leader, and until when others are left alone (monotonic).
         self._asked: dict[int, _Asked] = {}
         self._paused: dict[int, float] = {}
-        #: The next offsets.
+        #: The next offsets, and the epochs of the batches before them.
         self._starts: Mapping[int, int] = {}
+        self._epochs: Mapping[int, int] = {}
+        #: The topic's id when it was described, and whether another one has its name since.
+        self._topic_id, self.replaced = "", False
         #: Whether leaders may have changed, and when to ask for them next (monotonic).
         self._moved, self._refresh_at = True, 0.0
 
@@ -84,6 +87,11 @@ class LogReader:
 
     def describe(self) -> Topology:
         """Return the topic's partitions, their leaders, and its id."""
+        topology = self._refresh()
+        self._topic_id, self.replaced = topology.topic_ids.get(self._topic, ""), False
+        return topology
+
+    def _refresh(self) -> Topology:
         return self._connection.run(self._leaders.refresh_leaders, [self._topic])
 
     def refusal(self) -> str:
@@ -101,17 +109,26 @@ class LogReader:
         found = self._connection.run(self._leaders.ask_leaders, wanted, question)
         return {where.partition: answer for where, answer in found.items()}
 
+    def is_held_back(self) -> bool:
+        """Whether a quota holds back what is asked now."""
+        return self._connection.is_held_back()
+
     def forget_requests(self) -> None:
         """Drop the answers to requests that are on their way: reading begins elsewhere."""
         self._answers, self._asked = SimpleQueue(), {}
 
-    def request(self, starts: Mapping[int, int]) -> None:
-        """Ask each leader that has no request on its way for what follows; `starts` are the next offsets."""
-        self._starts = dict(starts)
+    def request(self, starts: Mapping[int, int], epochs: Mapping[int, int]) -> None:
+        """Ask each leader that has no request on its way for what follows.
+
+        `starts` are the next offsets, `epochs` those of the batches before them where they were read.
+        """
+        self._starts, self._epochs = dict(starts), epochs
         if self._moved and time.monotonic() >= self._refresh_at:
             self._moved, self._refresh_at = False, time.monotonic() + _PAUSE_S
-            self._connection.run(self._leaders.refresh_leaders, [self._topic])
-        self._connection.run(self._ask)
+            topic_id = self._refresh().topic_ids.get(self._topic, self._topic_id)
+            self.replaced = self.replaced or topic_id != self._topic_id
+        if not self.replaced:
+            self._connection.run(self._ask)
 
     def receive(self, wait_s: float) -> Mapping[int, Answer]:
         """Return the answers that have come, and those to come first within `wait_s`, by partition.
@@ -142,15 +159,25 @@ class LogReader:
             else:
                 by_leader.setdefault(leader, {})[number] = start
         for leader, some in by_leader.items():
-            if leader not in self._asked and self._paused.get(leader, 0.0) <= time.monotonic():
+            if self._may_ask(leader):
                 asked = self._asked[leader] = _Asked(leader, some)
                 await self._send(asked, self._answers)
 
+    def _may_ask(self, leader: int) -> bool:
+        # Of one that a quota holds back the others' records need not wait for the end of that.
+        paused = self._paused.get(leader, 0.0) > time.monotonic() or self._connection.is_held_back(leader)
+        return leader not in self._asked and not paused
+
     async def _send(self, asked: _Asked, answers: SimpleQueue[tuple[_Asked, Any]]) -> None:
         starts = {TopicPartition(self._topic, number): start for number, start in asked.starts.items()}
+        epochs = {where: self._epochs_of(where) for where in starts}
         topics = {self._topic: list(asked.starts)}
-        request = fetch_request(topics, starts, _MOST_BYTES, self._isolation, _WAIT_MS)
+        request = fetch_request(topics, starts, _MOST_BYTES, self._isolation, _WAIT_MS, epochs)
         await self._connection.send_then(request, asked.leader, lambda answer: answers.put((asked, answer)))
+
+    def _epochs_of(self, where: TopicPartition) -> Epochs:
+        leader = self._leaders.leader_epoch(where)
+        return Epochs(NONE if leader is None else leader, self._epochs.get(where.partition, NONE))
 
     def _read(self, leader: int, answer: Any) -> Iterator[tuple[int, Answer]]:
         if isinstance(answer, Exception):
@@ -169,6 +196,8 @@ class LogReader:
         if row.error_code:
             where = TopicPartition(self._topic, row.partition_index)
             return self._leaders.unseen(where, row.error_code, "READ", leader)
+        if row.diverging_epoch is not None and row.diverging_epoch.end_offset != NONE:
+            return OutOfRange()
         aborted = [(each.producer_id, each.first_offset) for each in row.aborted_transactions or ()]
         return Fetched(bytes(row.records or b""), row.high_watermark, row.last_stable_offset, aborted)
 

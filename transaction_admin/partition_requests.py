@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from kafka.protocol.consumer import FetchRequest, ListOffsetsRequest
 
@@ -16,6 +17,18 @@ UNCOMMITTED, COMMITTED = 0, 1
 NONE = -1
 #: From version 13 on topics go by their ids.
 _FETCH_BY_NAME = 12
+
+
+class Epochs(NamedTuple):
+    """Epochs of a partition, NONE where they are not known: a broker compares them with its own."""
+
+    #: The leader's by the last metadata: a broker that does not lead in it answers an error (KIP-320).
+    leader: int = NONE
+    #: That of the batch before the offset: a log that has lost its end since says where they part (KIP-595).
+    read: int = NONE
+
+
+_UNKNOWN = Epochs()
 
 
 def offset_request(topics: Topics, isolation: int, which: int) -> Any:
@@ -36,11 +49,26 @@ def offset_request(topics: Topics, isolation: int, which: int) -> Any:
 
 
 def fetch_request(
-    topics: Topics, starts: Mapping[TopicPartition, int], most_bytes: int, isolation: int, wait_ms: int = 0
+    topics: Topics,
+    starts: Mapping[TopicPartition, int],
+    most_bytes: int,
+    isolation: int,
+    wait_ms: int = 0,
+    epochs: Mapping[TopicPartition, Epochs] = MappingProxyType({}),
 ) -> Any:
     """Return the request for raw batches, which waits for a first one up to `wait_ms`."""
     topic_of = FetchRequest.FetchTopic
-    partition_of = topic_of.FetchPartition
+
+    def partition_of(where: TopicPartition) -> Any:
+        leader, read = epochs.get(where, _UNKNOWN)
+        return topic_of.FetchPartition(
+            partition=where.partition,
+            current_leader_epoch=leader,
+            fetch_offset=starts[where],
+            last_fetched_epoch=read,
+            partition_max_bytes=most_bytes,
+        )
+
     return FetchRequest(
         replica_id=NONE,
         max_wait_ms=wait_ms,
@@ -52,14 +80,7 @@ def fetch_request(
         topics=[
             topic_of(
                 topic=name,
-                partitions=[
-                    partition_of(
-                        partition=number,
-                        fetch_offset=starts[TopicPartition(name, number)],
-                        partition_max_bytes=most_bytes,
-                    )
-                    for number in numbers
-                ],
+                partitions=[partition_of(TopicPartition(name, number)) for number in numbers],
             )
             for name, numbers in topics.items()
         ],

@@ -31,16 +31,19 @@ __all__ = [
 
 #: How many bytes of batches one poll gathers while catching up, and how far behind that begins, in records.
 _FOLD_BYTES, FAR_BEHIND = 4 * 1024 * 1024, 100_000
+#: How many bytes of half-read partitions wait for the rest of them.
+_HELD_BYTES = 4 * _FOLD_BYTES
 #: How long a poll waits for a first record, in seconds.
 _IDLE_S = 0.2
 #: Seconds between two questions for the end of the topic, which prove how far we have seen.
 _ASK_ENDS_EVERY_S = 1.0
-_ASK_ENDS_SELDOM_S = 5.0
+_ASK_ENDS_SELDOM_S, _ASK_ENDS_HELD_BACK_S = 5.0, 10.0
 # Shorter than half a lease: a call that waits in vain must not cost the lease.
 _TIMEOUT_S = 2.5
 _RETRY_S = 0.05
 #: Brokers may answer for ever and return nothing, for one when a log has lost its end.
 _STALLED_S = 10.0
+_HELD_BACK = "in time: a quota of this client (consumer_byte_rate, request_percentage) is used up"
 
 
 class CannotSee(Exception):
@@ -93,6 +96,8 @@ class Tail:
         #: Where reading began, and the next offset to read.
         self._first: dict[int, int] = {}
         self._next: dict[int, int] = {}
+        #: The epochs of the batches before those offsets.
+        self._epochs: dict[int, int] = {}
         #: The ends at the last request; when it was sent, None once they were reached (Unix time, monotonic).
         self._ends: dict[int, int] = {}
         self._ends_ms: int | None = None
@@ -101,6 +106,8 @@ class Tail:
         self._unstable: dict[int, int] = {}
         #: Partitions that a fetch has answered for since the last seek: only that shows that we may read.
         self._fetched: set[int] = set()
+        #: Partitions whose end was before what we had read: a fetch shows whether the log has lost its end.
+        self._doubted: set[int] = set()
         self._moved = 0.0
 
     def close(self) -> None:
@@ -112,8 +119,9 @@ class Tail:
         known = {partition: saved for partition, saved in self._saved.items() if saved is not None}
         # A partition has no position before a fetch has answered for it: it is where reading began.
         expected = self._first | known
+        begins = self._next | {part.partition: part.start for part in reversed(self._held)}
         same_topic = topic_id == self.topic_id or not positions
-        return bool(self._next) and same_topic and known == dict(positions) and expected == self._next
+        return bool(self._next) and same_topic and known == dict(positions) and expected == begins
 
     def seek(self, topic_id: str, positions: Mapping[int, int]) -> None:
         """Begin at `positions`, and at the oldest record of partitions that have none.
@@ -121,12 +129,19 @@ class Tail:
         Raises `NoSuchTopic`, and `TopicReplaced` when `topic_id` ("" on the first poll) is another one's.
         """
         partitions = self._describe(topic_id)
+        if not positions.keys() <= set(partitions):
+            # Partitions never go: this broker has not heard of all of them yet.
+            raise self._blind(
+                f"{self._where} reports fewer partitions of {self._topic} than were read before"
+            )
         oldest = self._ask_offsets(partitions, EARLIEST)
         self._saved = {p: positions.get(p) for p in partitions}
         self._returned = dict(self._saved)
         self._cold = not positions
         self._held = []
         self._fetched.clear()
+        self._doubted.clear()
+        self._epochs.clear()
         self._began = {p: oldest[p] for p in partitions if p not in positions and oldest[p] > 0}
         self._first = {p: positions.get(p, oldest[p]) for p in partitions}
         self._next = dict(self._first)
@@ -158,13 +173,19 @@ class Tail:
         elif parts:
             time.sleep(gather_s)
             parts += self._fetch(_RETRY_S)
-        if time.monotonic() - self._ends_asked > (_ASK_ENDS_SELDOM_S if patient else _ASK_ENDS_EVERY_S):
+        if time.monotonic() - self._ends_asked > self._ends_due_s(patient):
             self._ask_ends()
         self._refuse_a_stall(bool(parts) or not self._behind())
         if patient:
             parts = self._hold_back(parts)
         columns, holes, bad = read_parts(parts, decompress)
         return self._batch(RecordTable.sort(columns, bad), holes)
+
+    def _ends_due_s(self, patient: bool) -> float:
+        # What a quota holds back would wait for its end, and what was read with it.
+        if self._reader.is_held_back():
+            return _ASK_ENDS_HELD_BACK_S
+        return _ASK_ENDS_SELDOM_S if patient else _ASK_ENDS_EVERY_S
 
     def _batch(self, records: RecordTable, holes: Collection[Hole]) -> TailBatch:
         cost, before = self._reader.cost, self._cost
@@ -185,13 +206,17 @@ class Tail:
     def _hold_back(self, parts: list[LogPart]) -> list[LogPart]:
         """Keep a half-read partition for the next poll: so each id is folded and saved once.
 
-        While catching up, records come partition after partition, some thousands of each at once.
+        While catching up, records come partition after partition, some thousands of each at once. A large
+        one would wait for ever beside others that go on all the time.
         """
         read = {part.partition for part in parts}
         half = {p for p in read if self._next[p] < self._ends[p]}
         if not 0 < len(half) < len(read):
             return parts
-        self._held = [part for part in parts if part.partition in half]
+        held = [part for part in parts if part.partition in half]
+        if sum(len(part.data) for part in held) > _HELD_BYTES:
+            return parts
+        self._held = held
         return [part for part in parts if part.partition not in half]
 
     def unstable_offsets(self) -> dict[int, int]:
@@ -212,10 +237,12 @@ class Tail:
     def _fetch(self, wait_s: float) -> list[LogPart]:
         """Return what has come within `wait_s`, and move on behind it."""
         try:
-            self._reader.request(self._next)
+            self._reader.request(self._next, self._epochs)
             answers = self._reader.receive(wait_s)
         except AdminUnavailable as error:
             raise self._blind(str(error)) from error
+        if self._reader.replaced:
+            raise TopicReplaced(f"{self._topic} was deleted and made again")
         parts = []
         for partition, answer in sorted(answers.items()):
             if isinstance(answer, OutOfRange):
@@ -225,11 +252,12 @@ class Tail:
             part = self._part(partition, answer)
             if part.places:
                 parts.append(part)
-                self._next[partition] = part.next
+                self._next[partition], self._epochs[partition] = part.next, part.last_epoch
         return parts
 
     def _part(self, partition: int, answer: Fetched) -> LogPart:
         self._fetched.add(partition)
+        self._doubted.discard(partition)
         self._unstable.pop(partition, None)
         if self._committed and answer.high_watermark > answer.lso >= 0:
             self._unstable[partition] = answer.lso
@@ -272,16 +300,19 @@ class Tail:
         asked_ms = time.time_ns() // 1_000_000
         self._ends = self._ask_offsets(list(self._next), LATEST)
         self._ends_asked, self._ends_ms = time.monotonic(), asked_ms
-        for partition, offset in self._next.items():
-            if offset > self._ends[partition] and partition not in self._fetched:
-                raise self._lost(partition, offset)
+        self._doubted = {
+            partition for partition, offset in self._next.items() if offset > self._ends[partition]
+        }
+        for partition in self._doubted - self._fetched:
+            raise self._lost(partition, self._next[partition])
 
     def _take_reached_ms(self) -> int | None:
         """Return when the ends were asked for that are reached now; None where they are not, or were before.
 
-        A fetch must have answered for every partition: their ends alone are told without READ.
+        A fetch must have answered for every partition: their ends alone are told without READ. Where an end
+        is before what was read, it must answer once more.
         """
-        reached = all(self._next[p] >= end for p, end in self._ends.items())
+        reached = not self._doubted and all(self._next[p] >= end for p, end in self._ends.items())
         if not reached or not self._fetched >= self._next.keys():
             return None
         asked_ms, self._ends_ms = self._ends_ms, None
@@ -313,9 +344,8 @@ class Tail:
         if moves:
             self._moved = time.monotonic()
         elif time.monotonic() - self._moved > _STALLED_S:
-            raise self._blind(
-                f"no record arrives from {self._where} although some are there; connecting anew"
-            )
+            why = _HELD_BACK if self._reader.is_held_back() else "although some are there; connecting anew"
+            raise self._blind(f"no record arrives from {self._where} {why}")
 
     def _blind(self, text: str) -> CannotSee:
         # What this poll has read is lost: whatever follows must begin with a seek.

@@ -11,6 +11,7 @@ import logging
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import cache
 from typing import Protocol
 
 from celery import shared_task
@@ -204,8 +205,12 @@ def _open(topic: TailedTopic, lease: leases.Lease) -> Tail:
     return _tails[which]
 
 
+@cache
 def _spare_the_collector() -> None:
-    """Let Python search for cycles seldom: a fold makes millions of tuples, none in a cycle, each counted."""
+    """Let Python search for cycles seldom: a fold makes millions of tuples, none in a cycle, each counted.
+
+    Once: what is frozen is never freed where it lies in a cycle, as the rest of a closed connection does.
+    """
     gc.freeze()
     gc.set_threshold(2_000_000, 5, 5)
 
@@ -214,3 +219,5 @@ def _cool(topic: TailedTopic, lease: leases.Lease) -> None:
     tail = _tails.pop((lease.cluster, topic.name, lease.shard), None)
     if tail is not None:
         tail.close()
+    del tail
+    gc.collect()

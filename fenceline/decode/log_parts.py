@@ -46,6 +46,13 @@ class LogPart(NamedTuple):
         """The offset behind the last batch."""
         return _next_offset(self.data, self.places[-1]) if self.places else self.start
 
+    @property
+    def last_epoch(self) -> int:
+        """The epoch of the leader that wrote the last batch, -1 where none is known."""
+        if not self.places or self.data[self.places[-1] + _MAGIC] < _FORMAT:
+            return -1
+        return int(_LENGTH(self.data, self.places[-1] + _FRAME)[0])
+
 
 class LogColumns(NamedTuple):
     """Records in the order in which they were read, a column for each field; places are those in `data`."""

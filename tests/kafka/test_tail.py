@@ -4,8 +4,11 @@ read.
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -23,12 +26,16 @@ from confluent_kafka.admin import (
 from collectors.kafka.internal_topics import CannotSee, NoSuchTopic, Tail, TopicReplaced
 from fenceline.decode.tail_batch import TailBatch
 from fenceline.decode.transaction_state import decode_record
-from fenceline.facts import Tombstone, TransactionRecord, TransactionState, Undecoded
+from fenceline.facts import Tombstone, TopicPartition, TransactionRecord, TransactionState, Undecoded
 from sandbox.kafka import Broker, Sasl
 from sandbox.ports import free_port
 from tests.brokers import create_topics
 from tests.transaction_load import commit
 from tests.transaction_state_records import encode_key, encode_value
+from tests.waiting import wait_for
+from transaction_admin.api import AdminUnavailable
+from transaction_admin.log_reader import Fetched, LogReader, OutOfRange
+from transaction_admin.partition_requests import LATEST
 
 pytestmark = pytest.mark.kafka
 
@@ -261,3 +268,68 @@ def test_a_property_unknown_to_librdkafka_is_named() -> None:
 def test_tls_against_a_plain_port_is_named(broker: Broker) -> None:
     text = refusal({"bootstrap.servers": broker.bootstrap, "security.protocol": "SSL"})
     assert "SSL" in text
+
+
+def test_a_log_that_lost_its_end_is_told_by_its_leader(tmp_path: Path) -> None:
+    """The broker looks up the epoch of the batch that was read last in its own log."""
+    with Broker(tmp_path) as kafka:
+        create_topics(kafka.bootstrap, "t", partitions=1)
+        commit(kafka.bootstrap, "first")
+        kafka.stop()
+        kafka.start()
+        kafka.wait_ready()
+        reader = LogReader({"bootstrap.servers": kafka.bootstrap}, "t", timeout_s=5)
+        reader.describe()
+        (end,) = reader.ask_offsets([0], LATEST).values()
+        assert isinstance(end, int)
+        commit(kafka.bootstrap, "second")
+        epoch = reader._leaders.leader_epoch(TopicPartition("t", 0))
+        assert epoch is not None
+        assert isinstance(answer_of(reader, end, 0), Fetched)
+        assert isinstance(answer_of(reader, end + 1, epoch), Fetched)
+        # The first epoch ended there: what was read of it beyond is not in this log.
+        assert answer_of(reader, end + 1, 0) == OutOfRange()
+        assert answer_of(reader, end, epoch + 1) == OutOfRange()
+        reader.close()
+
+
+def test_an_outdated_leader_epoch_is_refused_and_asked_for_again(tmp_path: Path) -> None:
+    with Broker(tmp_path) as kafka:
+        create_topics(kafka.bootstrap, "t", partitions=1)
+        commit(kafka.bootstrap, "first")
+        reader = LogReader({"bootstrap.servers": kafka.bootstrap}, "t", timeout_s=5)
+        reader.describe()
+        known = reader._leaders._known["t"]
+        assert isinstance(answer_of(reader, 0, -1), Fetched)
+        before = known[0].leader_epoch
+        kafka.stop()
+        kafka.start()
+        kafka.wait_ready()
+        assert isinstance(answer_of(reader, 0, -1), Fetched)
+        assert reader._leaders.leader_epoch(TopicPartition("t", 0)) != before
+        reader.close()
+
+
+def answer_of(reader: LogReader, start: int, epoch: int) -> object:
+    """Return what the leader of partition 0 answers."""
+    reader.forget_requests()
+
+    def answered() -> object:
+        with suppress(AdminUnavailable):
+            reader.request({0: start}, {0: epoch})
+        return reader.receive(0.1).get(0)
+
+    return wait_for(answered, "an answer", 20, until=lambda found: found is not None)
+
+
+def test_closed_tails_leave_no_thread_and_no_socket(broker: Broker) -> None:
+    def left() -> tuple[int, int]:
+        return threading.active_count(), len(os.listdir("/dev/fd"))
+
+    before = left()
+    for _ in range(10):
+        tail = opened(broker.bootstrap)
+        tail.poll(0.0)
+        # A request is on its way.
+        tail.close()
+    wait_for(lambda: left() <= before, "threads and sockets are gone", 10)

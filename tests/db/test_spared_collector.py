@@ -1,0 +1,46 @@
+"""Proves that what tails leave behind is freed, however often one is opened in vain."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dashboard.tasks import tail_loop
+
+
+@pytest.fixture(autouse=True)
+def _gc_as_before() -> Iterator[None]:
+    threshold = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*threshold)
+
+
+class _Rest:
+    """What lies in a cycle."""
+
+    left = 0
+
+    def __init__(self) -> None:
+        self.itself = self
+        _Rest.left += 1
+
+    def __del__(self) -> None:
+        _Rest.left -= 1
+
+
+def test_the_rest_of_a_closed_tail_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    topic: Any = SimpleNamespace(name="topic")
+    lease: Any = SimpleNamespace(cluster="one", shard=0)
+    monkeypatch.setattr(tail_loop, "_tails", {})
+    for _ in range(20):
+        tail_loop._spare_the_collector()
+        rest = _Rest()
+        tail_loop._tails["one", "topic", 0] = SimpleNamespace(close=lambda: None, rest=rest)  # type: ignore[assignment]
+        del rest
+        tail_loop._cool(topic, lease)
+    assert _Rest.left == 0

@@ -1,0 +1,211 @@
+"""Proves what a tail claims and keeps where a real broker cannot be made to answer so: by a reader whose
+answers a test writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import pytest
+
+from collectors.kafka import internal_topics
+from collectors.kafka.internal_topics import TRANSACTION_STATE, CannotSee, Tail, TopicReplaced
+from fenceline.facts import RawRecord, TopicPartition
+from tests.raw_batches import raw_batch
+from transaction_admin.api import Cost
+from transaction_admin.log_reader import Answer, Fetched, OutOfRange
+from transaction_admin.partition_requests import EARLIEST
+from transaction_admin.reads import Leader, Topology
+
+TOPIC_ID = "the-id"
+RECORD = (b"\0\0\0\1a", b"v" * 1_000)
+
+
+class WrittenReader:
+    """A reader of logs that a test makes: partition -> how many records it has, all of one id."""
+
+    def __init__(self, ends: dict[int, int]) -> None:
+        self.ends, self.numbers = ends, set(ends)
+        self.told_ends: dict[int, int] = {}
+        #: How many records an answer has at most, and partitions that no answer has.
+        self.most, self.silent = 1_000, set[int]()
+        self.lost: set[int] = set()
+        self.starts: Mapping[int, int] = {}
+        self.epochs: Mapping[int, int] = {}
+        self.replaced, self.held_back = False, False
+        self.cost = Cost(0, 0.0)
+
+    def describe(self) -> Topology:
+        leader = Leader(1, 1, (1,), (1,))
+        found = {TopicPartition(TRANSACTION_STATE, number): leader for number in self.numbers}
+        return Topology({1: "host:1"}, 1, found, {TRANSACTION_STATE: TOPIC_ID})
+
+    def ask_offsets(self, partitions: Collection[int], when: int) -> dict[int, int]:
+        ends = self.ends | self.told_ends
+        return {number: 0 if when == EARLIEST else ends[number] for number in partitions}
+
+    def is_held_back(self) -> bool:
+        return self.held_back
+
+    def forget_requests(self) -> None:
+        self.starts = {}
+
+    def request(self, starts: Mapping[int, int], epochs: Mapping[int, int]) -> None:
+        self.starts, self.epochs = dict(starts), dict(epochs)
+
+    def receive(self, wait_s: float) -> dict[int, Answer]:
+        left, answers = self.most, dict[int, Answer]()
+        for number, start in self.starts.items():
+            if number in self.lost:
+                answers[number] = OutOfRange()
+            elif number not in self.silent:
+                read = min(left, max(0, self.ends[number] - start))
+                left -= read
+                answers[number] = self._fetched(number, start, read)
+        return answers
+
+    def _fetched(self, number: int, start: int, read: int) -> Fetched:
+        key, value = RECORD
+        records = [(key, RawRecord(value, offset, 0)) for offset in range(start, start + read)]
+        end = self.ends[number]
+        return Fetched(raw_batch(records) if records else b"", end, end, ())
+
+
+@pytest.fixture
+def reader(monkeypatch: pytest.MonkeyPatch) -> WrittenReader:
+    made = WrittenReader({0: 5, 1: 5})
+    monkeypatch.setattr(internal_topics, "LogReader", lambda *_, **__: made)
+    monkeypatch.setattr(internal_topics, "_ASK_ENDS_EVERY_S", -1.0)
+    monkeypatch.setattr(internal_topics, "_ASK_ENDS_SELDOM_S", -1.0)
+    return made
+
+
+def opened(positions: Mapping[int, int] | None = None) -> Tail:
+    tail = Tail({"bootstrap.servers": "host:1"})
+    tail.seek(TOPIC_ID, positions or {})
+    return tail
+
+
+def saved(tail: Tail) -> dict[int, int]:
+    return {number: offset for number, offset in tail._saved.items() if offset is not None}
+
+
+def test_the_end_is_claimed_once_each_partition_has_answered(reader: WrittenReader) -> None:
+    reader.silent = {1}
+    reader.ends[1] = 0
+    tail = opened()
+    assert [tail.poll(0.0).seen_through_ms for _ in range(3)] == [None] * 3
+    reader.silent = set()
+    assert tail.poll(0.0).seen_through_ms is not None
+
+
+def test_an_end_before_what_was_read_claims_nothing_until_a_fetch_has_answered(reader: WrittenReader) -> None:
+    tail = opened()
+    assert tail.poll(0.0).seen_through_ms is not None
+    # A leader that was elected unclean: of its shorter log we have read another end.
+    reader.told_ends, reader.silent = {1: 3}, {1}
+    assert [tail.poll(0.0).seen_through_ms for _ in range(3)] == [None] * 3
+    reader.silent, reader.lost = set(), {1}
+    with pytest.raises(TopicReplaced, match="no longer holds the record that came next"):
+        tail.poll(0.0)
+
+
+def test_it_names_the_epoch_of_the_last_batch_that_it_read(reader: WrittenReader) -> None:
+    tail = opened({0: 5})
+    tail.poll(0.0)
+    assert reader.epochs.get(0) is None, "it has read nothing there"
+    tail.poll(0.0)
+    assert reader.epochs == {1: 0}
+    tail.seek(TOPIC_ID, {0: 5, 1: 5})
+    tail.poll(0.0)
+    assert reader.epochs == {}
+
+
+def test_the_end_is_asked_for_seldom_while_a_quota_holds_us_back(reader: WrittenReader) -> None:
+    tail = opened()
+    tail.poll(0.0)
+    reader.held_back = True
+    reader.ends[0] = 6
+    look = tail.poll(0.0)
+    assert (look.count, look.seen_through_ms) == (1, None)
+    reader.held_back = False
+    assert tail.poll(0.0).seen_through_ms is not None
+
+
+@pytest.mark.parametrize("held_back", [False, True])
+def test_records_that_never_come_are_a_blind_spot_that_names_a_quota(
+    reader: WrittenReader, monkeypatch: pytest.MonkeyPatch, held_back: bool
+) -> None:
+    monkeypatch.setattr(internal_topics, "_STALLED_S", -1.0)
+    reader.silent, reader.held_back = {0, 1}, held_back
+    tail = opened()
+    with pytest.raises(CannotSee, match="quota" if held_back else "although some are there"):
+        tail.poll(0.0)
+
+
+def test_a_topic_that_was_made_again_is_not_read_on(reader: WrittenReader) -> None:
+    tail = opened()
+    tail.poll(0.0)
+    reader.replaced = True
+    with pytest.raises(TopicReplaced, match="made again"):
+        tail.poll(0.0)
+
+
+def test_fewer_partitions_than_were_read_are_a_blind_spot(reader: WrittenReader) -> None:
+    reader.numbers = {0}
+    with pytest.raises(CannotSee, match="fewer partitions"):
+        opened({0: 5, 1: 5})
+    reader.numbers = {0, 1}
+    assert opened({0: 5, 1: 5}).poll(0.0).seen_through_ms is not None
+
+
+def test_partitions_that_were_added_are_read_and_claimed_only_then(reader: WrittenReader) -> None:
+    tail = opened()
+    tail.mark_saved(tail.poll(0.0))
+    reader.ends[2], reader.silent = 1, {2}
+    reader.numbers.add(2)
+    tail.confirm_partitions(TOPIC_ID)
+    assert tail.poll(0.0).seen_through_ms is None
+    reader.silent = set()
+    look = tail.poll(0.0)
+    assert (look.count, look.seen_through_ms is not None) == (1, True)
+
+
+def test_what_is_held_of_a_large_partition_is_bounded(
+    reader: WrittenReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another partition that goes on all the time must not delay it until its end."""
+    monkeypatch.setattr(internal_topics, "_FOLD_BYTES", 1_000_000)
+    monkeypatch.setattr(internal_topics, "_HELD_BYTES", 4_000_000)
+    reader.ends = {0: 200, 1: 1_000_000}
+    tail, held = opened(), []
+    for _ in range(20):
+        reader.ends[0] += 1
+        tail.mark_saved(tail.poll(0.0))
+        held.append(sum(len(part.data) for part in tail._held))
+    assert 0 < max(held) <= 4_000_000
+    assert saved(tail)[1] > 10_000
+
+
+def test_what_is_held_is_not_read_again_in_the_next_slice(reader: WrittenReader) -> None:
+    reader.ends = {0: 200, 1: 1_000_000}
+    tail = opened()
+    tail.mark_saved(tail.poll(0.0))
+    assert tail._held
+    assert tail.is_at(TOPIC_ID, saved(tail))
+    assert not tail.is_at(TOPIC_ID, {**saved(tail), 1: 5})
+
+
+def test_what_is_held_is_read_again_where_the_rest_was_not_saved(reader: WrittenReader) -> None:
+    reader.ends = {0: 200, 1: 120_000}
+    tail = opened()
+    tail.poll(0.0)
+    assert tail._held
+    assert not tail.is_at(TOPIC_ID, saved(tail))
+    tail.seek(TOPIC_ID, {})
+    count, reader.most = 0, 10_000
+    while saved(tail) != reader.ends:
+        look = tail.poll(0.0)
+        tail.mark_saved(look)
+        count += look.count
+    assert count == sum(reader.ends.values())
