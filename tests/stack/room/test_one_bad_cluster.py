@@ -44,9 +44,9 @@ def has(stack: Stack, cluster: str, name: str) -> bool:
 @pytest.mark.parametrize(
     ("cluster", "says"),
     [
-        ("unreachable", "Connection refused"),
-        ("denied", "no READ on __transaction_state"),
-        ("wrong", "Authentication failed"),
+        ("unreachable", "refused"),
+        ("denied", "no READ on this topic"),
+        ("wrong", "sasl.password"),
     ],
 )
 def test_each_bad_cluster_reports_its_error(stack: Stack, cluster: str, says: str) -> None:
@@ -92,4 +92,4 @@ def test_an_acl_that_is_granted_is_used_without_a_restart(stack: Stack, broker: 
     set_acl(broker, "viewer", ResourceType.TOPIC, "__transaction_state", AclOperation.READ)
     wait_for(lambda: error_of(stack, "denied") == "", "the ACL is used", DEADLINE_S)
     wait_for(lambda: has(stack, "denied", "one"), "its transactions are seen", DEADLINE_S)
-    assert "Authentication failed" in error_of(stack, "wrong")
+    assert "sasl.password" in error_of(stack, "wrong")

@@ -7,12 +7,14 @@ import random
 import weakref
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords
 
 from collectors.kafka.compression import decompress
+from fenceline.decode.columns import PADDING, ByteStrings
 from fenceline.decode.log_parts import Hole, LogPart, read_parts, whole_batches
 from fenceline.decode.record_table import RecordTable
 from fenceline.facts import RawRecord
@@ -193,3 +195,23 @@ def test_a_table_that_was_read_is_freed_without_a_search_for_cycles() -> None:
         assert freed() is None
     finally:
         gc.enable()
+
+
+def test_keys_with_one_hash_are_filed_apart() -> None:
+    """Each step of the hash can be undone, so that a second name of sixteen bytes can be computed."""
+    one = bytes.fromhex("00000000000000011234567812345678")
+    other = bytes.fromhex("00000000000000028c7dcc2760b600bb")
+    names = ByteStrings(one + other + bytes(PADDING), np.array([0, 16]), np.array([16, 16]))
+    assert names.hashes[0] == names.hashes[1]
+    log: Log = [(key, RawRecord(b"v", offset, 0)) for offset, key in enumerate((one, other, other, one))]
+    data = raw_batch(log)
+    assert found_in([LogPart(3, 0, data, whole_batches(data))])[0] == expected_keys(3, log)
+
+
+def test_offsets_and_epochs_may_be_large() -> None:
+    log: Log = [(b"k", RawRecord(b"v", 2**62 + number, 0)) for number in range(3)]
+    data = bytearray(raw_batch(log))
+    data[12:16] = (2**31 - 1).to_bytes(4, "big")
+    part = LogPart(0, 2**62, bytes(data), whole_batches(bytes(data)))
+    assert (part.next, part.last_epoch) == (2**62 + 3, 2**31 - 1)
+    assert found_in([part]) == (expected_keys(0, log), [], 0)
