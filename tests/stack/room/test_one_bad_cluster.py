@@ -44,7 +44,7 @@ def has(stack: Stack, cluster: str, name: str) -> bool:
 @pytest.mark.parametrize(
     ("cluster", "says"),
     [
-        ("unreachable", "refused"),
+        ("unreachable", "ECONNREFUSED"),
         ("denied", "no READ on this topic"),
         ("wrong", "sasl.password"),
     ],
