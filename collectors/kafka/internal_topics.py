@@ -21,7 +21,6 @@ from transaction_admin.properties import CannotTranslate
 
 __all__ = [
     "CONSUMER_OFFSETS",
-    "FAR_BEHIND",
     "TRANSACTION_STATE",
     "CannotSee",
     "NoSuchTopic",
@@ -30,7 +29,7 @@ __all__ = [
 ]
 
 #: How many bytes of batches one poll gathers while catching up, and how far behind that begins, in records.
-_FOLD_BYTES, FAR_BEHIND = 4 * 1024 * 1024, 100_000
+_FOLD_BYTES, _FAR_BEHIND = 4 * 1024 * 1024, 100_000
 #: How many bytes of half-read partitions wait for the rest of them.
 _HELD_BYTES = 4 * _FOLD_BYTES
 #: How long a poll waits for a first record, in seconds.
@@ -85,8 +84,6 @@ class Tail:
         self._cost = Cost(0, 0.0)
         self.topic_id = ""
         self._saved: dict[int, int | None] = {}
-        #: The same with what polls have returned since.
-        self._returned: dict[int, int | None] = {}
         #: Where reading began in partitions without a position, if that was not at offset 0.
         self._began: dict[int, int] = {}
         #: What was read and is returned by the next poll.
@@ -136,7 +133,6 @@ class Tail:
             )
         oldest = self._ask_offsets(partitions, EARLIEST)
         self._saved = {p: positions.get(p) for p in partitions}
-        self._returned = dict(self._saved)
         self._cold = not positions
         self._held = []
         self._fetched.clear()
@@ -165,7 +161,7 @@ class Tail:
         `CannotSee` also when nothing comes for 10 s although there is something.
         """
         parts, self._held = self._held, []
-        patient = self._behind() > FAR_BEHIND
+        patient = self._behind() > _FAR_BEHIND
         parts += self._fetch(_IDLE_S)
         if patient:
             while sum(len(part.data) for part in parts) < _FOLD_BYTES and (more := self._fetch(_IDLE_S)):
@@ -231,8 +227,10 @@ class Tail:
         return sum(max(0, end - self._next[p]) for p, end in self._ends.items())
 
     def mark_saved(self, batch: TailBatch) -> None:
-        """Take the batch's positions as saved. Another thread may poll meanwhile."""
-        self._saved |= {move.partition: move.next for move in batch.moves}
+        """Take the batch's positions as saved; the next poll begins there."""
+        for move in batch.moves:
+            self._saved[move.partition] = move.next
+            self._began.pop(move.partition, None)
 
     def _fetch(self, wait_s: float) -> list[LogPart]:
         """Return what has come within `wait_s`, and move on behind it."""
@@ -270,14 +268,11 @@ class Tail:
             edges[hole.partition] = (*edges.get(hole.partition, ()), hole.offset)
         held = {part.partition for part in self._held}
         moves = []
-        for p, returned in self._returned.items():
+        for p, saved in self._saved.items():
             following = self._next[p]
-            if returned != following and p in self._fetched and p not in held:
+            if saved != following and p in self._fetched and p not in held:
                 end = max(self._ends.get(p, 0), following)
-                moves.append(PositionMove(p, returned, following, end, edges.get(p, ())))
-        for move in moves:
-            self._returned[move.partition] = move.next
-            self._began.pop(move.partition, None)
+                moves.append(PositionMove(p, saved, following, end, edges.get(p, ())))
         return tuple(moves)
 
     def _describe(self, topic_id: str) -> list[int]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import logging
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache
 from typing import Protocol
@@ -17,7 +16,7 @@ from typing import Protocol
 from celery import shared_task
 from django.conf import settings
 
-from collectors.kafka.internal_topics import FAR_BEHIND, CannotSee, NoSuchTopic, Tail, TopicReplaced
+from collectors.kafka.internal_topics import CannotSee, NoSuchTopic, Tail, TopicReplaced
 from dashboard.runtime import collector_names, collector_store, leases, loop
 from dashboard.tasks.slice import HEARTBEAT_S, RETRY_S, goes_on, report_failure
 from fenceline.decode.record_table import RecordTable
@@ -107,20 +106,15 @@ class _TailSlice:
         self._lease = lease
         self._end = end
         self._saved_at = time.monotonic()
-        #: What is polled while the batch before it is saved; one poll at a time.
-        self._coming: Future[TailBatch] | None = None
 
     def read(self) -> None:
         """Open the tail and read, until the slice ends or an error prevents it."""
-        # What was polled and not saved is read again, from the saved positions.
-        self._coming = None
         try:
             tail = _open(self._topic, self._lease)
-            with ThreadPoolExecutor(1, "tail") as ahead:
-                self._step(tail, ahead)
-                # Also where to open it took all the time there was, a slice has come further.
-                while goes_on(self._end):
-                    self._step(tail, ahead)
+            self._step(tail)
+            # Also where to open it took all the time there was, a slice has come further.
+            while goes_on(self._end):
+                self._step(tail)
         except CannotSee as blind:
             self._trouble(str(blind))
         except NoSuchTopic:
@@ -128,22 +122,14 @@ class _TailSlice:
         except TopicReplaced as replaced:
             self._start_again(str(replaced))
 
-    def _step(self, tail: Tail, ahead: ThreadPoolExecutor) -> None:
-        batch = self._within_scope(self._poll(tail, ahead))
+    def _step(self, tail: Tail) -> None:
+        batch = self._within_scope(tail.poll(self._topic.flush_s))
         elapsed = time.monotonic() - self._saved_at
         if batch.moves or batch.seen_through_ms is not None or elapsed > HEARTBEAT_S:
             rate = batch.count / max(elapsed, self._topic.flush_s)
             for part in batch.split_by_keys(self._topic.save_at_once):
                 self._save(part, tail, rate)
                 tail.mark_saved(part)
-
-    def _poll(self, tail: Tail, ahead: ThreadPoolExecutor) -> TailBatch:
-        """Return the next batch; far from the end, the one behind it is polled while this one is saved."""
-        coming, self._coming = self._coming, None
-        batch = coming.result() if coming else tail.poll(self._topic.flush_s)
-        if (batch.behind or 0) > FAR_BEHIND:
-            self._coming = ahead.submit(tail.poll, self._topic.flush_s)
-        return batch
 
     def _within_scope(self, batch: TailBatch) -> TailBatch:
         """Return a batch without the records of ids or groups outside the configured scope."""

@@ -129,6 +129,6 @@ def distinct(*columns: npt.NDArray[Any]) -> tuple[Ints, Ints]:
     return first, rows[same]
 
 
-def joined(parts: Sequence[npt.NDArray[Any]], kind: Any = np.int64) -> npt.NDArray[Any]:
+def joined(parts: Sequence[Ints]) -> Ints:
     """Return columns one behind the other; an empty column where there are none."""
-    return np.concatenate(parts) if parts else np.empty(0, kind)
+    return np.concatenate(parts) if parts else np.empty(0, np.int64)
