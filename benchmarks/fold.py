@@ -1,6 +1,7 @@
 """Decoding and folding 400,000 records of 40,000 ids, in columns beside one by one: thread CPU, no broker.
 
-Each record in a batch of its own, as coordinators write them; then with the tag that Kafka 4.3 adds.
+Each record in a batch of its own, as coordinators write them; then with the tags that Kafka 4.3 and the next
+release add.
 """
 
 from __future__ import annotations
@@ -28,22 +29,26 @@ _Log = dict[int, list[tuple[bytes, RawRecord]]]
 
 def run() -> dict[str, object]:
     """Measure both ways, on records of Kafka 4.2 and of 4.3."""
-    plain, tagged = _log(lambda value: value), _log(_with_previous_id)
-    parts, more = _parts(plain), _parts(tagged)
-    reads, folds, newer = [], [], []
+    plain = _log(lambda value: value)
+    parts, tagged = _parts(plain), [_parts(_log(change)) for change in (_with_tag_0, _with_tags_0_and_4)]
+    reads, folds = [], []
+    newer: list[list[float]] = [[], []]
     for _ in range(ROUNDS):
         read, fold = _columns(parts)
         reads.append(read)
         folds.append(fold)
-        newer.append(sum(_columns(more)))
+        for times, more in zip(newer, tagged, strict=True):
+            times.append(sum(_columns(more)))
     single = median(_singly(plain) for _ in range(ROUNDS))
-    read, fold, newest = median(reads), median(folds), median(newer)
+    read, fold = median(reads), median(folds)
+    ratios = [round(median(times) / (read + fold), 2) for times in newer]
     return {
         "batches to sorted columns, us a record": round(read, 2),
         "decode and fold in columns, us a record (<= 1.5)": round(fold, 2),
         "decode and fold one by one, us a record": round(single, 2),
         "columns / one by one": round(fold / single, 2),
-        "Kafka 4.3 / 4.2, read and folded (<= 1.1)": round(newest / (read + fold), 2),
+        "Kafka 4.3 / 4.2, read and folded (<= 1.1)": ratios[0],
+        "Kafka's trunk / 4.2, read and folded (<= 1.1)": ratios[1],
     }
 
 
@@ -57,8 +62,14 @@ def _log(change: Callable[[bytes], bytes]) -> _Log:
     return log
 
 
-def _with_previous_id(value: bytes) -> bytes:
+def _with_tag_0(value: bytes) -> bytes:
+    """Add the producer id before."""
     return value[:-1] + b"\x01\x00\x08" + value[2:10]
+
+
+def _with_tags_0_and_4(value: bytes) -> bytes:
+    """Add the last epoch too."""
+    return value[:-1] + b"\x02\x00\x08" + value[2:10] + b"\x04\x02" + value[10:12]
 
 
 def _parts(log: _Log) -> list[LogPart]:

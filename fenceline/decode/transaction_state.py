@@ -44,8 +44,10 @@ _COMMON_TAILS = {
     b"\x00": (0, None, None, None, None, 1),
     b"\x01\x02\x02\x00\x02": (2, None, None, None, None, 1),
 }
-#: The sections that Kafka 4.3 writes in most records, without the number in tag 0: their client versions.
+#: The sections that Kafka 4.3 writes in most records, without the number in tag 0: their client versions. The
+#: same of later versions, without tag 4 at their end.
 _BESIDE_TAG_0 = {b"\x01\x00\x08": 0, b"\x02\x00\x08\x02\x02\x00\x02": 2}
+_BESIDE_TAGS_0_AND_4 = {b"\x02\x00\x08": 0, b"\x03\x00\x08\x02\x02\x00\x02": 2}
 _V0_EXTRAS = (0, None, None, None, None, 0)
 #: The first millisecond of the year 9999, UTC.
 LATEST_MS = 253_370_764_800_000
@@ -259,9 +261,14 @@ def _record(
 
 def _extras(value: bytes, at: int) -> tuple[int | None, ...]:
     """Return the fields that the tag section at `at` holds, which must be the last of the value."""
-    version = _BESIDE_TAG_0.get(value[at : at + 3] + value[at + 11 :])
-    if version is not None and len(value) >= at + 11:
+    first, behind = value[at : at + 3], at + 11
+    if (version := _BESIDE_TAG_0.get(first + value[behind:])) is not None and len(value) >= behind:
         return version, _or_none(_INT64.unpack_from(value, at + 3)[0]), None, None, None, 1
+    end = len(value) - 4
+    version = _BESIDE_TAGS_0_AND_4.get(first + value[behind:end])
+    if version is not None and end >= behind and value[end : end + 2] == _TAG_4:
+        previous, (last,) = _INT64.unpack_from(value, at + 3)[0], _INT16.unpack_from(value, end + 2)
+        return version, _or_none(previous), None, None, _or_none(last), 1
     tags, end = _tags(value, at, _TAGS)
     if end > len(value):
         raise _UndecodedRecord(_truncated("value", value))
