@@ -210,7 +210,7 @@ AXES_COOLOFF_TIME = timedelta(minutes=15)
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"], "ip_address"]
 AXES_HANDLER = "dashboard.system.sign_in_limits.AttemptHandler"
 AXES_CLIENT_IP_CALLABLE = "dashboard.system.sign_in_limits.axes_address"
-AXES_LOCKOUT_CALLABLE = "dashboard.web.pages.sign_in.locked_out"
+AXES_LOCKOUT_CALLABLE = "dashboard.web.pages.access.sign_in.locked_out"
 AXES_RESET_ON_SUCCESS = True
 # Who guesses on prolongs nothing.
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False

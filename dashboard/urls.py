@@ -7,7 +7,8 @@ from django.contrib.auth.views import LogoutView
 from django.urls import path, re_path
 
 from dashboard.api import api, ingest, problems, prometheus
-from dashboard.web.pages import health, page_urls, sign_in
+from dashboard.web.pages import health, page_urls
+from dashboard.web.pages.access import sign_in
 from dashboard.web.server import bundles, former_paths
 
 urlpatterns = [

@@ -7,11 +7,18 @@ with the file: an idle broker takes a hundredth of a core, and there were twenty
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import pytest
 from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    OffsetSpec,
+    ResourceType,
+)
 from confluent_kafka.cimpl import NewTopic
 from py4j.java_gateway import JavaGateway
 
@@ -102,6 +109,17 @@ def create_topics(bootstrap: str, *names: str, partitions: int = 3, replicas: in
         TopicPartition(name, number): OffsetSpec.latest() for name in names for number in range(partitions)
     }
     wait_for(lambda: not any(_failures(client, ends)), f"leaders of {names}")
+
+
+def configure_topic(bootstrap: str, topic: str, settings: Mapping[str, str]) -> None:
+    """Set a topic's configurations."""
+    entries = [
+        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+        for name, value in settings.items()
+    ]
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.incremental_alter_configs([resource])[resource].result(30)
 
 
 def _failures(client: AdminClient, ends: dict[TopicPartition, OffsetSpec]) -> list[BaseException | None]:

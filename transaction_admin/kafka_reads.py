@@ -129,12 +129,16 @@ class KafkaPythonReads:
         """Return a group's own setting (DescribeConfigs, KIP-848); None where it may not be seen."""
         return self._connection.run(self._resource_setting, _GROUP_RESOURCE, wire_form(group), name)
 
-    def batch_headers(self, partition: TopicPartition, start: int, *, most_bytes: int) -> Batches | Unseen:
-        """Return headers of the batches from the one that holds `start` on, uncommitted ones as well.
+    def batch_headers(
+        self, partition: TopicPartition, start: int, *, most_bytes: int, committed: bool = False
+    ) -> Batches | Unseen:
+        """Return headers of the batches from the one that holds `start` on.
 
-        One that is larger than `most_bytes` is returned all the same where it is the first (KIP-74).
+        Uncommitted ones as well, unless `committed`: then up to the LSO, with the index of aborted ones. One
+        that is larger than `most_bytes` is returned all the same where it is the first (KIP-74).
         """
-        return self.batch_headers_from({partition: start}, most_bytes=most_bytes)[partition]
+        isolation = COMMITTED if committed else UNCOMMITTED
+        return self._fetch({partition: start}, most_bytes, isolation)[partition]
 
     def batch_headers_from(
         self, starts: Mapping[TopicPartition, int], *, most_bytes: int
@@ -143,9 +147,13 @@ class KafkaPythonReads:
 
         A leader fills its answer in the order of the partitions: those behind get none where it is full.
         """
+        return self._fetch(starts, most_bytes, UNCOMMITTED)
 
+    def _fetch(
+        self, starts: Mapping[TopicPartition, int], most_bytes: int, isolation: int
+    ) -> Mapping[TopicPartition, Batches | Unseen]:
         def requests(topics: Topics) -> Sequence[Any]:
-            return [fetch_request(topics, starts, most_bytes, UNCOMMITTED)]
+            return [fetch_request(topics, starts, most_bytes, isolation)]
 
         def read(answers: Sequence[Any], _: int) -> Iterator[tuple[TopicPartition, Batches | PartitionError]]:
             yield from _read_batches(answers[0], starts)
@@ -233,7 +241,15 @@ def _read_batches(
             data = bytes(partition.records or b"")
             batches = tuple(parse_batches(data))
             following = batches[-1].last + 1 if batches else starts[where]
-            yield where, Batches(batches, following, partition.high_watermark, data)
+            aborted = tuple(
+                (each.producer_id, each.first_offset) for each in partition.aborted_transactions or ()
+            )
+            yield (
+                where,
+                Batches(
+                    batches, following, partition.high_watermark, data, partition.last_stable_offset, aborted
+                ),
+            )
 
 
 def _setting(answer: Any, name: str) -> str | None:

@@ -89,6 +89,10 @@ class Batches(NamedTuple):
     end: int
     #: The batches themselves, the last of them perhaps cut off.
     data: bytes = b""
+    #: The last stable offset at that moment, -1 where the broker did not say.
+    lso: int = -1
+    #: Producer id and first offset of the aborted transactions among them, of a committed read alone.
+    aborted: tuple[tuple[int, int], ...] = ()
 
 
 class ClusterReads(Protocol):
@@ -144,8 +148,13 @@ class ClusterReads(Protocol):
     def group_setting(self, group: str, name: str) -> str | None:
         """Return a group's own setting (DescribeConfigs); None where it may not be seen."""
 
-    def batch_headers(self, partition: TopicPartition, start: int, *, most_bytes: int) -> Batches | Unseen:
-        """Return headers of the batches from the one that holds `start` on, uncommitted ones as well."""
+    def batch_headers(
+        self, partition: TopicPartition, start: int, *, most_bytes: int, committed: bool = False
+    ) -> Batches | Unseen:
+        """Return headers of the batches from the one that holds `start` on.
+
+        Uncommitted ones as well, unless `committed`: then up to the LSO, with the index of aborted ones.
+        """
 
     def batch_headers_from(
         self, starts: Mapping[TopicPartition, int], *, most_bytes: int

@@ -55,7 +55,8 @@ _REMOVED_NUMBERS = {
     "rotations_per_day": removed_rule("epoch_burn"),
 }
 #: Keys of a cluster that are ours; all others are librdkafka's, or Java's and Spark's for the same.
-_SEES_ALL, _READ_ONLY, _SCOPE = "sees_all_transactional_ids", "read_only", "scope"
+_SEES_ALL, _READ_ONLY, _PAYLOADS = "sees_all_transactional_ids", "read_only", "payloads"
+_SCOPE = "scope"
 _ZERO_IS_OFF = (
     "reconcile_every_s",
     "partitions_every_s",
@@ -80,6 +81,8 @@ class ClusterConfig:
     scope: Scope = EVERYTHING
     #: Whether nothing may be done on this cluster.
     read_only: bool = False
+    #: Whether keys and values of records may be shown to those who have the permission for it.
+    payloads: bool = False
 
     @property
     def bootstrap(self) -> str:
@@ -88,7 +91,8 @@ class ClusterConfig:
 
     def redacted_properties(self) -> dict[str, str]:
         """Return the properties with every secret hidden, and our own settings, fit for a page or a log."""
-        ours = {_SCOPE: str(self.scope), _READ_ONLY: "true" if self.read_only else ""}
+        flags = {_READ_ONLY: self.read_only, _PAYLOADS: self.payloads}
+        ours = {_SCOPE: str(self.scope), **{key: "true" if is_set else "" for key, is_set in flags.items()}}
         secret = {key for key in self.properties if any(word in key for word in _SECRET_WORDS)}
         shown = {key: "(hidden)" if key in secret else value for key, value in self.properties.items()}
         return shown | {key: value for key, value in ours.items() if value}
@@ -170,7 +174,7 @@ def _cluster(path: Path, name: str, table: Any, env: Mapping[str, str]) -> Clust
         raise ConfigError(f"{path}: '{where}' must be a table; write [{where}].")
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", name):
         raise ConfigError(f"{path}: '{where}' is not a usable cluster name; {_NAME_REMEDY}.")
-    flags = {key: table.get(key, False) for key in (_SEES_ALL, _READ_ONLY)}
+    flags = {key: table.get(key, False) for key in (_SEES_ALL, _READ_ONLY, _PAYLOADS)}
     for key, value in flags.items():
         if not isinstance(value, bool):
             raise ConfigError(f"{path}: {where}.{key} must be true or false, not {value!r}.")

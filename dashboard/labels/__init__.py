@@ -20,6 +20,7 @@ LABELS: Mapping[str, Mapping[Any, StatusLabel]] = {
     "lingering": flink.LINGERING_LABELS,
     "outcome": status.OUTCOME_LABELS,
     "query": query.STATE_LABELS,
+    "record": status.RECORD_LABELS,
     "result": action.OUTCOMES,
     "silence": alert.SILENCE_STATES,
     "status": status.STATUS_LABELS,

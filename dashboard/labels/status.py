@@ -13,6 +13,7 @@ from fenceline.facts import TransactionState
 from fenceline.kafka.capabilities import CapabilityState
 from fenceline.kafka.groups import GroupStatus, Waiting
 from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
+from fenceline.kafka.record_fate import RecordFate
 from fenceline.losses.recoveries import RecoveryOutcome
 
 
@@ -33,6 +34,17 @@ VERDICT_LABELS: Mapping[str, StatusLabel] = {
     PartitionVerdict.UNKNOWN: StatusLabel("unknown", "unknown", "its coordinator could not be checked"),
     PartitionVerdict.OPEN: StatusLabel("open", "info", "its coordinator owns it, and it is within its limit"),
     PartitionVerdict.CLEAR: StatusLabel("clear", "ok", "no transaction blocks it"),
+}
+RECORD_LABELS: Mapping[str, StatusLabel] = {
+    RecordFate.COMMITTED: StatusLabel("committed", "ok", "its transaction was committed"),
+    RecordFate.PLAIN: StatusLabel("no transaction", "ok", "it was written outside any transaction"),
+    RecordFate.ABORTED: StatusLabel("aborted", "warning", "its transaction was aborted"),
+    RecordFate.OPEN: StatusLabel("open", "info", "its transaction has no marker yet"),
+    RecordFate.MARKER: StatusLabel("marker", "info", "the end of a transaction, which no consumer gets"),
+    RecordFate.COMPACTED: StatusLabel("no record", "unknown", "compaction removed it, or the log skips it"),
+    RecordFate.DELETED: StatusLabel("deleted", "unknown", "it lies before the log's start"),
+    RecordFate.NOT_WRITTEN: StatusLabel("not written", "unknown", "the log does not reach it yet"),
+    RecordFate.UNKNOWN: StatusLabel("unknown", "unknown", "its marker was not found"),
 }
 STATUS_LABELS: Mapping[str, StatusLabel] = {
     GroupStatus.BLOCKED: StatusLabel(

@@ -23,6 +23,7 @@ class AuditEntry(models.Model):
         SILENCE_ENDED = "silence.ended", "silence ended"
         INCIDENT_ACKNOWLEDGED = "incident.acknowledged", "incident acknowledged"
         INCIDENT_NOTED = "incident.noted", "note added to an incident"
+        PAYLOAD_SHOWN = "payload.shown", "key and value of a record shown"
         SCENE_PLAYED = "scene.played", "scene played in the sandbox"
         TOKEN_CREATED = "token.created", "token created"
         TOKEN_CHANGED = "token.changed", "token changed"

@@ -41,7 +41,10 @@ class PartitionRecord(Observed):
     class Meta:
         verbose_name = "partition"
         verbose_name_plural = "partitions"
-        permissions = [("ask_replicas", "Can ask every replica for its producers")]
+        permissions = [
+            ("ask_replicas", "Can ask every replica for its producers"),
+            ("view_payload", "Can see keys and values of records"),
+        ]
         constraints = [
             models.UniqueConstraint(fields=["cluster", "topic", "partition"], name="partition_record_name")
         ]

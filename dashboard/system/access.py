@@ -35,6 +35,8 @@ VIEW = "dashboard.view_cluster"
 FORCE = "dashboard.force_action"
 #: To send DescribeProducers to every replica of a partition.
 ASK_REPLICAS = "dashboard.ask_replicas"
+#: To see the keys and values of records, where a cluster's `payloads` allows it.
+PAYLOADS = "dashboard.view_payload"
 #: To make and end silences.
 SILENCE = "dashboard.add_silence"
 #: To acknowledge incidents and add notes to them.
@@ -58,7 +60,7 @@ _OPERATOR = frozenset({VIEW, *OF_ACT.values(), ASK_REPLICAS, SILENCE, SEND, INCI
 ROLES: Mapping[str, frozenset[str]] = {
     Token.Role.VIEWER: frozenset({VIEW}),
     Token.Role.OPERATOR: _OPERATOR,
-    Token.Role.ADMIN: _OPERATOR | {FORCE, CHANNELS, AUDIT, USERS},
+    Token.Role.ADMIN: _OPERATOR | {FORCE, CHANNELS, AUDIT, USERS, PAYLOADS},
 }
 
 
@@ -114,6 +116,17 @@ def permission_refusal(actor: Actor, permission: str, cluster: str = "") -> str:
     if config is not None and config.read_only:
         return f"Cluster {cluster} is read_only in the configuration: nothing can be done on it from here."
     return missing_role(actor, permission)
+
+
+def payload_refusal(actor: Actor, cluster: str) -> str:
+    """Return why an actor may not see keys and values of a cluster's records; "" where they may."""
+    config = settings.FENCELINE.clusters.get(cluster)
+    if config is None or not config.payloads:
+        return (
+            f"Keys and values are hidden: to show them, set payloads = true in [clusters.{cluster}] "
+            "of fenceline.toml."
+        )
+    return missing_role(actor, PAYLOADS)
 
 
 def missing_role(actor: Actor, permission: str) -> str:

@@ -52,6 +52,11 @@ def partition_url(cluster: str, topic: str, number: int) -> str:
     return f"{reverse('partitions')}/{_part(cluster)}/{_part(topic)}/{number}"
 
 
+def record_url(cluster: str, topic: str, number: int, offset: int | str) -> str:
+    """Return the address of the record at an offset."""
+    return f"{partition_url(cluster, topic, number)}/record?offset={offset}"
+
+
 def group_url(cluster: str, group_id: str) -> str:
     """Return the address of a consumer group's page."""
     return f"{reverse('groups')}/{_part(cluster)}/{_segment(group_id)}"

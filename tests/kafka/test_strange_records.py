@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -16,11 +16,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import (
     AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
     NewPartitions,
-    ResourceType,
 )
 from django.db import connection
 from django.test import Client, override_settings
@@ -47,7 +43,7 @@ from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.transactional_ids import key_of
 from sandbox.kafka import Broker
 from tests import offline_replay
-from tests.brokers import create_topics
+from tests.brokers import configure_topic, create_topics
 from tests.kafka.producers import LibrdkafkaProducer
 from tests.kafka.topic_records import TOPIC, RawRecord, raw_records
 from tests.transaction_load import Load, commit
@@ -97,17 +93,6 @@ class Reader:
         return (Collector.objects.get().seen_through_ms or 0) > asked_ms
 
 
-def configure(bootstrap: str, settings: Mapping[str, str]) -> None:
-    """Set configurations of `__transaction_state`."""
-    entries = [
-        ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
-        for name, value in settings.items()
-    ]
-    resource = ConfigResource(ResourceType.TOPIC, TOPIC, incremental_configs=entries)
-    admin = AdminClient({"bootstrap.servers": bootstrap})
-    admin.incremental_alter_configs([resource])[resource].result(30)
-
-
 def check_against_replay(records: Sequence[RawRecord]) -> None:
     """Compare the database with a replay of these records."""
     wrong = offline_replay.differences(
@@ -138,11 +123,11 @@ def compacted(tmp_path: Path) -> Iterator[Broker]:
 def compact(bootstrap: str) -> None:
     """Let the topic be compacted for a while, under load, since only a new record ends a segment."""
     before = missing(list(raw_records(bootstrap)))
-    configure(bootstrap, COMPACTING)
+    configure_topic(bootstrap, TOPIC, COMPACTING)
     with Load(bootstrap, 8) as load:
         wait_for(lambda: missing(list(raw_records(bootstrap))) > before + 300, "offsets are gone", DEADLINE_S)
         load.finish()
-    configure(bootstrap, NOT_COMPACTING)
+    configure_topic(bootstrap, TOPIC, NOT_COMPACTING)
 
 
 def some_load(bootstrap: str, transactions: int) -> None:

@@ -13,10 +13,10 @@ from django.test import Client
 from dashboard.models import Cluster
 from dashboard.runtime.criteria import parameter_choices, parameter_fields
 from dashboard.web.forms import lists as list_forms
+from dashboard.web.pages.access.audit import AuditListQuery
 from dashboard.web.pages.actions import ActionListQuery
 from dashboard.web.pages.alerting.alerts import AlertListQuery
 from dashboard.web.pages.alerting.deliveries import DeliveryListQuery
-from dashboard.web.pages.audit import AuditListQuery
 from dashboard.web.pages.events import EventListQuery
 from dashboard.web.pages.flink import FlinkJobListQuery
 from dashboard.web.pages.groups import GroupListQuery

@@ -5,21 +5,27 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
+from django.conf import settings
 from django.http import Http404, HttpRequest
 from ninja import Query, Router, Schema
+from ninja.errors import HttpError
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from dashboard.api import cursors, schemas
 from dashboard.api.common_schemas import OwnerOut
 from dashboard.api.series_schemas import PartitionSeries, SeriesFilters, series_answer
 from dashboard.groups import queries as group_queries
+from dashboard.history import record_lens
+from dashboard.history.record_lens import RecordLens
 from dashboard.models import PartitionRecord
 from dashboard.partitions import queries as partition_queries
 from dashboard.runtime.collector_names import PARTITIONS
 from dashboard.system import owners
+from fenceline.facts import TopicPartition
 from fenceline.kafka.end_offset_history import unpack_ends
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
+from fenceline.kafka.record_fate import RecordFate, is_visible
 from fenceline.series.points import PARTITION
 
 router = Router(tags=["partitions"])
@@ -212,6 +218,93 @@ def get_partition_series(
     name = f"{topic}-{partition}"
     unknown = f"No partition '{name}' was ever watched on cluster '{cluster}'."
     return series_answer(cluster, PARTITION, name, wanted, is_known=is_watched, unknown=unknown)
+
+
+class BatchHeaderOut(Schema):
+    """The header of a record batch, offsets inclusive; `marker` is "commit" or "abort" for one, else ""."""
+
+    first: int
+    last: int
+    records: int
+    producer_id: int
+    producer_epoch: int
+    transactional: bool
+    marker: str
+    newest_record_at: ProducerInstant = Field(validation_alias="max_timestamp_ms")
+
+
+class BatchOfQueryOut(Schema):
+    """A query, and its batch, null where that is not known."""
+
+    query: str = Field(validation_alias="query.ident")
+    batch_id: int | None
+
+
+class MovedOffset(Schema):
+    group: str
+    topic: str
+    partition: int
+    offset: int
+
+
+class RecordLensOut(Schema):
+    """One offset of a partition, as its leader has it now.
+
+    `fate` is what became of the record. `visible` is whether a consumer of each isolation level gets it, null
+    where that is not known. `moved_offsets` are those of its transaction, null once the id has gone on.
+    """
+
+    cluster: str
+    topic: str = Field(validation_alias="where.topic")
+    partition: int = Field(validation_alias="where.partition")
+    offset: int = Field(validation_alias="look.offset")
+    fate: RecordFate
+    log_start: int = Field(validation_alias="look.log_start")
+    lso: int = Field(validation_alias="look.lso")
+    high_watermark: int = Field(validation_alias="look.high_watermark")
+    visible: dict[Literal["read_committed", "read_uncommitted"], bool | None]
+    record_at: ProducerInstant
+    transactional_id: str
+    application: str
+    batch: BatchHeaderOut | None
+    marker: BatchHeaderOut | None = Field(validation_alias="look.marker")
+    stale_behind: BatchHeaderOut | None = Field(validation_alias="look.newer_epoch")
+    neighbours: list[BatchHeaderOut]
+    written_by: BatchOfQueryOut | None
+    read_by: list[BatchOfQueryOut]
+    moved_offsets: list[MovedOffset] | None
+
+    @staticmethod
+    def resolve_visible(lens: RecordLens) -> dict[str, bool | None]:
+        return {
+            f"read_{'' if committed else 'un'}committed": is_visible(lens.look, committed=committed)
+            for committed in (True, False)
+        }
+
+    @staticmethod
+    def resolve_record_at(lens: RecordLens) -> int:
+        return lens.record.at_ms if lens.record else -1
+
+    @staticmethod
+    def resolve_moved_offsets(lens: RecordLens) -> object:
+        return lens.offsets.offsets if lens.offsets else None
+
+
+@router.get(
+    "/{cluster}/{topic}/{int:partition}/records/{int:offset}",
+    response=RecordLensOut,
+    summary="What became of one record",
+)
+def get_record(
+    request: HttpRequest, cluster: schemas.Name, topic: schemas.Name, partition: int, offset: int
+) -> RecordLens:
+    """Ask the leader about one offset: committed, aborted, open or gone, and by whose transaction."""
+    if cluster not in settings.FENCELINE.clusters:
+        raise Http404(f"No cluster '{cluster}' is configured.")
+    try:
+        return record_lens.look_at_record(cluster, TopicPartition(topic, partition), offset)
+    except record_lens.CannotLook as problem:
+        raise HttpError(problem.status, str(problem)) from problem
 
 
 def _with_transactions(rows: Sequence[PartitionRecord]) -> Sequence[PartitionRecord]:

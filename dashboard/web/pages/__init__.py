@@ -10,7 +10,6 @@ from django.urls import URLPattern, path, reverse
 from dashboard.runtime.criteria import LONGEST_SEARCH
 from dashboard.web.pages import (
     actions,
-    audit,
     clusters,
     events,
     find,
@@ -21,13 +20,14 @@ from dashboard.web.pages import (
     partitions,
     pipelines,
     queries,
+    records,
     recoveries,
     reports,
     scenes,
     system,
     transactions,
-    users,
 )
+from dashboard.web.pages.access import audit, users
 from dashboard.web.pages.alerting import alerts, channels, deliveries, rules, silences
 from dashboard.web.rendering import View, signed_in
 from dashboard.web.routes import ROUTES
@@ -39,6 +39,7 @@ _PAGES = (
     pipelines,
     transactions,
     partitions,
+    records,
     groups,
     queries,
     flink,

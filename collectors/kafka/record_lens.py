@@ -1,0 +1,130 @@
+"""One offset of a partition as its leader reports it: read at the moment, kept nowhere."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from collectors.kafka.compression import decompress
+from fenceline.compat import SLOTS
+from fenceline.decode.log_parts import LogColumns, LogPart, read_parts, whole_batches
+from fenceline.decode.record_batches import RecordBatch
+from fenceline.facts import TopicPartition
+from fenceline.kafka.record_fate import OffsetLook, RecordFate, fate_of
+from transaction_admin.api import Unseen
+from transaction_admin.reads import Batches, ClusterReads
+
+#: How far a marker is searched, and how much one request brings, in bytes.
+MOST_BYTES, _BYTES_AT_ONCE = 8 * 1024 * 1024, 1024 * 1024
+#: Offsets before the record whose batches are its neighbours, and their bytes at most.
+_NEIGHBOURS, _NEIGHBOUR_BYTES = 50, 64 * 1024
+
+
+@dataclass(frozen=True, **SLOTS)
+class SeenRecord:
+    """A record's own timestamp, in milliseconds, and its bytes; None for a key or value that is null."""
+
+    at_ms: int
+    key: bytes | None
+    value: bytes | None
+
+
+@dataclass(frozen=True, **SLOTS)
+class RecordLook:
+    """What was seen at an offset; `record` is None where none is there, or it cannot be read."""
+
+    look: OffsetLook
+    record: SeenRecord | None
+    #: Why the records of the batch cannot be read; "" where they are.
+    unreadable: str = ""
+
+
+def look_at_offset(reads: ClusterReads, where: TopicPartition, offset: int) -> RecordLook | Unseen:
+    """Ask the leader about one offset, in a handful of requests. Raises `AdminUnavailable`.
+
+    The log goes on meanwhile: each answer is at least as new as the one before it, so that a record whose
+    fate one of them tells has it.
+    """
+    ends = reads.list_offsets([where])[where]
+    if isinstance(ends, Unseen):
+        return ends
+    look = OffsetLook(offset, ends.log_start, ends.lso, ends.high_watermark)
+    if fate_of(look) in (RecordFate.DELETED, RecordFate.NOT_WRITTEN):
+        return RecordLook(look, None)
+    first = reads.batch_headers(where, offset, most_bytes=_BYTES_AT_ONCE)
+    if isinstance(first, Unseen):
+        return first
+    look = replace(look, batches=first.batches, read_to=first.next, high_watermark=first.end)
+    columns, unreadable = _records(where, first)
+    record = None
+    if look.batch is not None and not look.batch.marker and columns is not None:
+        look = replace(look, held=frozenset(columns.offset.tolist()))
+        record = _record(columns, offset)
+    return RecordLook(
+        _with_transaction(reads, where, _with_neighbours(reads, where, look)), record, unreadable
+    )
+
+
+def _records(where: TopicPartition, answer: Batches) -> tuple[LogColumns | None, str]:
+    """Return the records of the first batch, or why they cannot be read."""
+    places = whole_batches(answer.data)[:1]
+    columns, _, bad = read_parts([LogPart(where.partition, 0, answer.data, places)], decompress)
+    return (None, bad[0].detail) if bad else (columns, "")
+
+
+def _record(columns: LogColumns, offset: int) -> SeenRecord | None:
+    rows = (columns.offset == offset).nonzero()[0].tolist()
+    if not rows:
+        return None
+    row = rows[0]
+    spans = ((columns.key_at, columns.key_length), (columns.value_at, columns.value_length))
+    key, value = (
+        None if length[row] < 0 else columns.data[int(at[row]) : int(at[row] + length[row])]
+        for at, length in spans
+    )
+    return SeenRecord(int(columns.at_ms[row]), key, value)
+
+
+def _with_neighbours(reads: ClusterReads, where: TopicPartition, look: OffsetLook) -> OffsetLook:
+    first = look.batches[0].first if look.batches else look.offset
+    start = max(look.log_start, first - _NEIGHBOURS)
+    if start >= first:
+        return look
+    answer = reads.batch_headers(where, start, most_bytes=_NEIGHBOUR_BYTES)
+    before = () if isinstance(answer, Unseen) else answer.batches
+    return replace(look, before=[batch for batch in before if batch.last < first])
+
+
+def _with_transaction(reads: ClusterReads, where: TopicPartition, look: OffsetLook) -> OffsetLook:
+    """Add what is to be known of the record's transaction: the index, its marker, whether it is open."""
+    batch = look.batch
+    if batch is None or not batch.transactional or batch.marker:
+        return look
+    index = reads.batch_headers(where, look.offset, most_bytes=1, committed=True)
+    if not isinstance(index, Unseen):
+        look = replace(
+            look,
+            lso=max(look.lso, index.lso),
+            aborted=index.aborted if index.batches and look.offset < index.lso else None,
+        )
+    look = _with_marker(reads, where, look)
+    if look.aborted is None and look.marker is None:
+        producers = reads.describe_producers([where])[where]
+        if not isinstance(producers, Unseen):
+            opened = {p.producer_id: p.start_offset for p in producers if p.start_offset is not None}
+            look = replace(look, open_from=opened)
+    return look
+
+
+def _with_marker(reads: ClusterReads, where: TopicPartition, look: OffsetLook) -> OffsetLook:
+    """Read on until the transaction's marker, the end of the log, or MOST_BYTES."""
+    batches: Sequence[RecordBatch] = look.batches
+    for _ in range(MOST_BYTES // _BYTES_AT_ONCE - 1):
+        if look.marker is not None or look.read_to >= look.high_watermark:
+            break
+        more = reads.batch_headers(where, look.read_to, most_bytes=_BYTES_AT_ONCE)
+        if isinstance(more, Unseen) or more.next == look.read_to:
+            break
+        batches = [*batches, *more.batches]
+        look = replace(look, batches=batches, read_to=more.next, high_watermark=more.end)
+    return look

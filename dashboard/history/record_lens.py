@@ -1,0 +1,210 @@
+"""What is known of one record of a partition: its leader's answer now, and our rows about its transaction.
+
+Nothing is stored. The record's key and value are returned where a cluster's `payloads` allows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.conf import settings
+
+from collectors.kafka.record_lens import RecordLook, SeenRecord, look_at_offset
+from dashboard.groups import queries as group_queries
+from dashboard.models import Batch, GroupOffset, Query, SinkDecision, Transaction
+from dashboard.partitions import queries as partition_queries
+from dashboard.streaming import lag
+from dashboard.streaming.batch_state import owner_query
+from dashboard.transactions.added_offsets import transaction_offsets
+from dashboard.transactions.queries import find_transaction
+from dashboard.transactions.recents import recent_ring
+from fenceline.decode import text
+from fenceline.decode.record_batches import RecordBatch
+from fenceline.facts import TopicPartition, Transition
+from fenceline.kafka.added_offsets import TransactionOffsets
+from fenceline.kafka.applications import application_of
+from fenceline.kafka.fold import transition_ring
+from fenceline.kafka.record_fate import OffsetLook, RecordFate, fate_of
+from transaction_admin.api import AdminUnavailable, Unseen
+from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.properties import CannotTranslate
+
+#: A leader must answer one request within this time, because a user waits for the page.
+ANSWER_S = 5.0
+#: The largest offset of Kafka.
+LARGEST_OFFSET = 2**63 - 1
+#: How many readers, and how many batches and decisions of a query, are searched.
+_MOST_READERS, _MOST_SEARCHED = 50, 500
+#: A marker is written at once, by another broker's clock: a decision this far from it is another one's.
+_MARKER_WITHIN_MS = 60_000
+#: How much of a key or value is shown.
+MOST_PAYLOAD = 16 * 1024
+
+
+class CannotLook(Exception):
+    """Nothing can be said about an offset; the text has the problem, `status` is HTTP's word for it."""
+
+    def __init__(self, text: str, status: int = 404) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+@dataclass(frozen=True, slots=True)
+class BatchOfQuery:
+    """A batch of a query that wrote or read a record; `batch_id` is None where it is not known."""
+
+    query: Query
+    batch_id: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLens:
+    """One record: its fate, its transaction, and who has read it."""
+
+    cluster: str
+    where: TopicPartition
+    look: OffsetLook
+    fate: RecordFate
+    #: None where no record is there, or it cannot be read.
+    record: SeenRecord | None
+    unreadable: str
+    #: The id that its producer id belongs to now, as escaped text; "" where none has it or it was not asked.
+    transactional_id: str
+    #: How the record's transaction ended, by the history of its id.
+    ending: Transition | None
+    #: The offsets of groups that its transaction moved; None where the id has gone on since.
+    offsets: TransactionOffsets | None
+    written_by: BatchOfQuery | None
+    read_by: Sequence[BatchOfQuery]
+    #: The groups that committed for the partition.
+    groups: Sequence[GroupOffset]
+
+    @property
+    def batch(self) -> RecordBatch | None:
+        """Return the batch that spans the offset."""
+        return self.look.batch
+
+    @property
+    def application(self) -> str:
+        """Return the application of its id, "" without one."""
+        return application_of(self.transactional_id).application if self.transactional_id else ""
+
+    @property
+    def neighbours(self) -> Sequence[RecordBatch]:
+        """Return some batches around it, in the order of the log."""
+        following = [batch for batch in self.look.batches if batch.last >= self.look.offset]
+        return [*self.look.before[-3:], *following[:4]]
+
+
+def look_at_record(cluster: str, where: TopicPartition, offset: int) -> RecordLens:
+    """Ask a partition's leader about one offset, and add what is known. Raises `CannotLook`."""
+    config = settings.FENCELINE.clusters[cluster]
+    if not config.scope.has_topic(where.topic):
+        raise CannotLook(f"Topic {where.topic} is outside the scope of cluster {cluster} (fenceline.toml).")
+    try:
+        reads = KafkaPythonReads(config.properties, ANSWER_S, config.scope)
+        try:
+            seen = look_at_offset(reads, where, offset)
+            if isinstance(seen, Unseen):
+                raise CannotLook(f"{where.topic}-{where.partition} cannot be read: {seen.reason}.")
+            return _lens(cluster, where, seen, _id_of(reads, seen.look.batch))
+        finally:
+            reads.close()
+    except (AdminUnavailable, CannotTranslate) as error:
+        raise CannotLook(str(error), 503) from error
+
+
+def _id_of(reads: KafkaPythonReads, batch: RecordBatch | None) -> str:
+    """Return the transactional id that has a producer id, as the coordinators list it."""
+    if batch is None or batch.producer_id < 0 or not (batch.transactional or batch.marker):
+        return ""
+    try:
+        return reads.transactional_ids([batch.producer_id]).get(batch.producer_id, "")
+    except AdminUnavailable:
+        # A coordinator that does not answer may be the one that has it: then it is not known.
+        return ""
+
+
+def _lens(cluster: str, where: TopicPartition, seen: RecordLook, name: str) -> RecordLens:
+    look = seen.look
+    row = find_transaction(cluster, name) if name else None
+    ring = _ring(row)
+    ending = _ending(ring, look)
+    watched = partition_queries.find_partition(cluster, *where)
+    queries = lag.partition_readers(watched, most=_MOST_READERS) if watched else ()
+    read_by = [BatchOfQuery(query, _reading_batch(query, where, look.offset)) for query, _ in queries]
+    return RecordLens(
+        cluster,
+        where,
+        look,
+        fate_of(look),
+        seen.record,
+        seen.unreadable,
+        name,
+        ending,
+        _moved_offsets(row, look, ring, ending),
+        _written_by(row, look),
+        [each for each in read_by if each.batch_id is not None],
+        group_queries.partition_readers(watched.cluster_id, *where, most=_MOST_READERS) if watched else (),
+    )
+
+
+def _ring(row: Transaction | None) -> Sequence[Transition]:
+    kept = recent_ring(row.cluster_id, bytes(row.key)) if row else None
+    return transition_ring.unpack_ring(kept.packed, row.log_partition) if kept and row else ()
+
+
+def _ending(ring: Sequence[Transition], look: OffsetLook) -> Transition | None:
+    """Return the decision behind a record's marker: the last one of its producer before the marker."""
+    marker = look.batch if look.batch and look.batch.marker else look.marker
+    if marker is None:
+        return None
+    ends = (each for each in ring if each.producer_id == marker.producer_id and each.open_ms is not None)
+    near = (each for each in ends if abs(each.at_ms - marker.max_timestamp_ms) <= _MARKER_WITHIN_MS)
+    return min(near, key=lambda each: abs(each.at_ms - marker.max_timestamp_ms), default=None)
+
+
+def _moved_offsets(
+    row: Transaction | None, look: OffsetLook, ring: Sequence[Transition], ending: Transition | None
+) -> TransactionOffsets | None:
+    """Return the offsets that went with the record, while its transaction is the id's newest."""
+    if row is None or look.batch is None or row.producer_id != look.batch.producer_id:
+        return None
+    newest = ending is not None and not row.is_open and next((e for e in ring if e.open_ms is not None), None)
+    is_newest = newest == ending if newest else row.is_open and fate_of(look) is RecordFate.OPEN
+    return transaction_offsets(row) if is_newest else None
+
+
+def _written_by(row: Transaction | None, look: OffsetLook) -> BatchOfQuery | None:
+    """Return the batch whose exactly-once sink wrote the record; its number where one decision alone fits."""
+    query = owner_query(row.cluster_id, row.transactional_id) if row else None
+    if row is None or query is None or look.batch is None:
+        return None
+    decisions = SinkDecision.objects.filter(query=query).order_by("-batch_id", "-round")[:_MOST_SEARCHED]
+    wanted = (row.transactional_id, look.batch.producer_id, look.batch.producer_epoch)
+    fitting = {
+        decision.batch_id
+        for decision in decisions
+        for sent in decision.transactions
+        if (sent["transactional_id"], sent["producer_id"], sent["producer_epoch"]) == wanted
+    }
+    return BatchOfQuery(query, next(iter(fitting)) if len(fitting) == 1 else None)
+
+
+def _reading_batch(query: Query, where: TopicPartition, offset: int) -> int | None:
+    """Return the batch that read an offset: the first that goes beyond it, where the one before is known."""
+    following = None
+    for batch in Batch.objects.filter(query=query).order_by("-batch_id")[:_MOST_SEARCHED]:
+        position = max((lag.source_positions(raw).get(where, -1) for _, raw in batch.offsets), default=-1)
+        if position < 0:
+            continue
+        if position <= offset:
+            return following
+        following = batch.batch_id
+    return None
+
+
+def shown_payload(data: bytes | None) -> str | None:
+    """Return a key or value as text, at most MOST_PAYLOAD bytes of it; None for null."""
+    return None if data is None else text.escape_bytes(data[:MOST_PAYLOAD])

@@ -1,0 +1,1 @@
+"""Pages of users and tokens, of the sign-in, and of the audit log."""

@@ -1,0 +1,61 @@
+"""The fate of an offset in sentences: what became of the record there, and who reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fenceline.kafka.record_fate import OffsetLook, RecordFate, fate_of
+from fenceline.text.sentences import Instant, Sentence
+
+_PLAIN: dict[RecordFate, str] = {
+    RecordFate.PLAIN: "It was written outside any transaction.",
+    RecordFate.COMPACTED: "There is no record at this offset: compaction removed it, or the log skips it.",
+    RecordFate.OPEN: "Its transaction is open: it has no marker yet.",
+    RecordFate.UNKNOWN: (
+        "Whether its transaction was committed is not known: no marker was found in what was read behind it. "
+        "It is known once the last stable offset has passed it."
+    ),
+}
+
+
+def explain_fate(look: OffsetLook) -> Sentence:
+    """Return what became of the record at an offset."""
+    fate = fate_of(look)
+    if fate is RecordFate.DELETED:
+        return (
+            f"The log begins at offset {look.log_start:,} now: retention or a deletion removed this record.",
+        )
+    if fate is RecordFate.NOT_WRITTEN:
+        return (f"The log ends at offset {look.high_watermark:,}: nothing is written here yet.",)
+    batch = look.batch
+    if fate is RecordFate.MARKER and batch is not None:
+        whose = f"producer {batch.producer_id} at epoch {batch.producer_epoch}"
+        return (f"This is the {batch.marker} marker of {whose}, which no consumer gets.",)
+    if fate in (RecordFate.COMMITTED, RecordFate.ABORTED):
+        return (f"Its transaction was {fate.value}{'' if look.marker else '.'}", *_by_marker(look))
+    return (_PLAIN[fate],)
+
+
+def _by_marker(look: OffsetLook) -> Sentence:
+    if (marker := look.marker) is None:
+        return (" Its marker lies beyond what was read.",)
+    return (f" by the marker at offset {marker.first:,}, written at ", Instant(marker.max_timestamp_ms), ".")
+
+
+def explain_readers(look: OffsetLook) -> Sequence[str]:
+    """Return what consumers of each isolation level get, a sentence each; none where there is no record."""
+    fate = fate_of(look)
+    if fate in (RecordFate.DELETED, RecordFate.NOT_WRITTEN, RecordFate.COMPACTED, RecordFate.MARKER):
+        return ()
+    return ("Consumers with read_uncommitted get it.", _committed_readers(look, fate))
+
+
+def _committed_readers(look: OffsetLook, fate: RecordFate) -> str:
+    if fate is RecordFate.ABORTED:
+        return "Consumers with read_committed never get it."
+    if look.offset < look.lso:
+        return "Consumers with read_committed get it." if fate is not RecordFate.UNKNOWN else ""
+    waits = f"the last stable offset is {look.lso:,}"
+    if fate in (RecordFate.COMMITTED, RecordFate.PLAIN):
+        return f"Consumers with read_committed wait for an older transaction that is open here: {waits}."
+    return f"Consumers with read_committed do not get it now: {waits}."

@@ -1,0 +1,129 @@
+"""Proves on a real broker that the page and the API of a record name its fate and its transaction; that keys
+and values are shown to those alone who may see them; that bad addresses are refused in plain words."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from django.test import Client
+
+from dashboard.config import ClusterConfig, Config
+from dashboard.models import AuditEntry, Cluster
+from sandbox.kafka import Broker
+from tests.brokers import create_topics
+from tests.web import factories, roles
+
+pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
+
+FATES = {
+    0: "committed", 2: "committed", 3: "marker", 4: "aborted", 5: "marker", 6: "plain", 7: "not_written"
+}  # fmt: skip
+HOSTILE = b'<script>alert(1)</script>\xff\x00"'
+
+
+class Written:
+    """A topic with a committed transaction (offsets 0 to 2, marker 3), an aborted record, and a plain one."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.name = f"lens-{random.getrandbits(40):x}"
+        create_topics(broker.bootstrap, self.name, partitions=1)
+        settings = {"bootstrap.servers": broker.bootstrap}
+        writer = Producer(settings | {"transactional.id": f"id-{self.name}"})
+        writer.init_transactions(30)
+        self._run(writer, 3, HOSTILE)
+        consumer = Consumer(settings | {"group.id": f"group-{self.name}"})
+        writer.send_offsets_to_transaction(
+            [TopicPartition(self.name, 0, 2)], consumer.consumer_group_metadata(), 30
+        )
+        consumer.close()
+        writer.commit_transaction(30)
+        self._run(writer, 1, b"aborted")
+        writer.abort_transaction(30)
+        plain = Producer(settings)
+        plain.produce(self.name, b"plain", partition=0)
+        assert plain.flush(30) == 0
+
+    def _run(self, writer: Producer, records: int, value: bytes) -> None:
+        writer.begin_transaction()
+        for _ in range(records):
+            writer.produce(self.name, value, b"k\xfe", partition=0)
+        assert writer.flush(30) == 0
+
+
+@pytest.fixture
+def prod(kafka_42: Broker, settings: Any) -> Cluster:
+    """The broker's cluster as the configuration's only one, whose keys and values may be shown."""
+    properties = {"bootstrap.servers": kafka_42.bootstrap}
+    settings.FENCELINE = Config(clusters={"prod": ClusterConfig("prod", properties, payloads=True)})
+    return factories.cluster()
+
+
+@pytest.fixture(scope="module")
+def written(kafka_42: Broker) -> Written:
+    return Written(kafka_42)
+
+
+def record_page(client: Client, topic: str, offset: object, status: int = 200) -> str:
+    return html(client.get(f"/partitions/prod/{topic}/0/record", {"offset": str(offset)}), status)
+
+
+def html(answer: Any, status: int = 200) -> str:
+    assert answer.status_code == status, answer.content
+    return str(answer.content.decode())
+
+
+def test_it_names_the_fate_and_the_id_of_each_offset(prod: Cluster, written: Written) -> None:
+    client = roles.client_with_role("viewer")
+    for offset, fate in FATES.items():
+        page = record_page(client, written.name, offset)
+        assert f'data-fate="{fate}"' in page, offset
+        assert (f"id-{written.name}" in page) == (offset < 6), offset
+        answer = client.get(f"/api/v1/partitions/prod/{written.name}/0/records/{offset}").json()
+        assert answer["fate"] == fate
+        assert answer["transactional_id"] == (f"id-{written.name}" if offset < 6 else "")
+        is_read = {
+            "read_committed": fate in ("committed", "plain"),
+            "read_uncommitted": offset in (0, 2, 4, 6),
+        }
+        assert answer["visible"] == is_read
+
+
+def test_keys_and_values_are_shown_when_asked_and_allowed(
+    prod: Cluster, written: Written, settings: Any
+) -> None:
+    address = f"/partitions/prod/{written.name}/0/record/payload"
+    client = roles.client_with_role("admin")
+    assert "alert(1)" not in record_page(client, written.name, 0)
+    assert not AuditEntry.objects.filter(event=AuditEntry.Event.PAYLOAD_SHOWN).exists()
+    page = html(client.post(address, {"offset": "0"}))
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;\\xff\\x00&quot;" in page
+    assert "k\\xfe" in page
+    entry = AuditEntry.objects.get(event=AuditEntry.Event.PAYLOAD_SHOWN)
+    assert entry.subject_name == f"{written.name}-0@0"
+    operator = roles.client_with_role("operator")
+    assert operator.post(address, {"offset": "0"}).status_code == 403
+    properties = {"bootstrap.servers": settings.FENCELINE.clusters["prod"].bootstrap}
+    settings.FENCELINE = Config(clusters={"prod": ClusterConfig("prod", properties)})
+    hidden = html(client.post(address, {"offset": "0"}))
+    assert "alert(1)" not in hidden
+    assert "payloads = true" in hidden
+
+
+@pytest.mark.parametrize("offset", ["", "x", "-1", "1.5", "9223372036854775808", "٣", "0x10"])
+def test_what_is_no_offset_is_refused(prod: Cluster, written: Written, offset: str) -> None:
+    assert "is not an offset" in record_page(roles.client_with_role("viewer"), written.name, offset, 422)
+
+
+def test_what_cannot_be_looked_at_is_said(prod: Cluster, settings: Any) -> None:
+    client = roles.client_with_role("viewer")
+    assert "cannot be read" in record_page(client, "no-such-topic", 5, 404)
+    assert client.get("/partitions/nowhere/x/0/record", {"offset": "1"}).status_code == 404
+    answer = client.get("/api/v1/partitions/prod/no-such-topic/0/records/5")
+    assert (answer.status_code, "cannot be read" in answer.json()["detail"]) == (404, True)
+    settings.FENCELINE = Config(
+        clusters={"prod": ClusterConfig("prod", {"bootstrap.servers": "127.0.0.1:1"})}
+    )
+    assert "127.0.0.1:1" in record_page(client, "no-such-topic", 5, 503)
