@@ -99,7 +99,9 @@ class RecordLens:
 
 def look_at_record(cluster: str, where: TopicPartition, offset: int) -> RecordLens:
     """Ask a partition's leader about one offset, and add what is known. Raises `CannotLook`."""
-    config = settings.FENCELINE.clusters[cluster]
+    config = settings.FENCELINE.clusters.get(cluster)
+    if config is None:
+        raise CannotLook(f"No cluster {cluster} is configured (fenceline.toml).")
     if not config.scope.has_topic(where.topic):
         raise CannotLook(f"Topic {where.topic} is outside the scope of cluster {cluster} (fenceline.toml).")
     try:

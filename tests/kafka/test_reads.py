@@ -320,7 +320,12 @@ def test_batches_have_their_producers_and_markers_their_results(
         assert part.next > at
         walked, at = [*walked, *part.batches], part.next
     assert walked == list(found.batches)
-    assert reads.batch_headers(where, 10, most_bytes=1_000) == Batches((), 10, 10)
+    open_from = 9
+    assert reads.batch_headers(where, 10, most_bytes=1_000) == Batches((), 10, 10, lso=open_from)
+    committed = reads.batch_headers(where, 0, most_bytes=1_000_000, committed=True)
+    assert isinstance(committed, Batches)
+    assert committed.batches == found.batches[:-1]
+    assert committed.aborted == ((found.batches[2].producer_id, 2),)
     beyond = reads.batch_headers(where, 11, most_bytes=1_000)
     assert isinstance(beyond, Unseen)
     assert "OFFSET_OUT_OF_RANGE" in beyond.reason

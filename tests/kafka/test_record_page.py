@@ -14,37 +14,41 @@ from dashboard.config import ClusterConfig, Config
 from dashboard.models import AuditEntry, Cluster
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
+from tests.waiting import wait_for
 from tests.web import factories, roles
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
-FATES = {
-    0: "committed", 2: "committed", 3: "marker", 4: "aborted", 5: "marker", 6: "plain", 7: "not_written"
-}  # fmt: skip
+FATES = dict(enumerate(("plain", *["committed"] * 3, "marker", "aborted", "marker", "not_written")))
 HOSTILE = b'<script>alert(1)</script>\xff\x00"'
 
 
 class Written:
-    """A topic with a committed transaction (offsets 0 to 2, marker 3), an aborted record, and a plain one."""
+    """A topic with a plain record, a committed transaction (offsets 1 to 3), and an aborted record."""
 
     def __init__(self, broker: Broker) -> None:
         self.name = f"lens-{random.getrandbits(40):x}"
         create_topics(broker.bootstrap, self.name, partitions=1)
         settings = {"bootstrap.servers": broker.bootstrap}
+        plain = Producer(settings)
+        plain.produce(self.name, b"plain", partition=0)
+        assert plain.flush(30) == 0
         writer = Producer(settings | {"transactional.id": f"id-{self.name}"})
         writer.init_transactions(30)
         self._run(writer, 3, HOSTILE)
         consumer = Consumer(settings | {"group.id": f"group-{self.name}"})
         writer.send_offsets_to_transaction(
-            [TopicPartition(self.name, 0, 2)], consumer.consumer_group_metadata(), 30
+            [TopicPartition(self.name, 0, 3)], consumer.consumer_group_metadata(), 30
         )
         consumer.close()
         writer.commit_transaction(30)
         self._run(writer, 1, b"aborted")
         writer.abort_transaction(30)
-        plain = Producer(settings)
-        plain.produce(self.name, b"plain", partition=0)
-        assert plain.flush(30) == 0
+        # Its marker is written after the answer.
+        where = TopicPartition(self.name, 0)
+        consumer = Consumer(settings | {"group.id": "none"})
+        wait_for(lambda: consumer.get_watermark_offsets(where, 10) == (0, len(FATES) - 1), "all markers")
+        consumer.close()
 
     def _run(self, writer: Producer, records: int, value: bytes) -> None:
         writer.begin_transaction()
@@ -80,15 +84,15 @@ def test_it_names_the_fate_and_the_id_of_each_offset(prod: Cluster, written: Wri
     for offset, fate in FATES.items():
         page = record_page(client, written.name, offset)
         assert f'data-fate="{fate}"' in page, offset
-        assert (f"id-{written.name}" in page) == (offset < 6), offset
+        assert (f"id-{written.name}" in page) == (0 < offset < 7), offset
         answer = client.get(f"/api/v1/partitions/prod/{written.name}/0/records/{offset}").json()
         assert answer["fate"] == fate
-        assert answer["transactional_id"] == (f"id-{written.name}" if offset < 6 else "")
-        is_read = {
-            "read_committed": fate in ("committed", "plain"),
-            "read_uncommitted": offset in (0, 2, 4, 6),
+        assert answer["transactional_id"] == (f"id-{written.name}" if 0 < offset < 7 else "")
+        readers = {
+            "read_committed": fate in ("plain", "committed"),
+            "read_uncommitted": offset in (0, 1, 2, 3, 5),
         }
-        assert answer["visible"] == is_read
+        assert answer["visible"] == readers
 
 
 def test_keys_and_values_are_shown_when_asked_and_allowed(
@@ -96,23 +100,23 @@ def test_keys_and_values_are_shown_when_asked_and_allowed(
 ) -> None:
     address = f"/partitions/prod/{written.name}/0/record/payload"
     client = roles.client_with_role("admin")
-    assert "alert(1)" not in record_page(client, written.name, 0)
+    assert "alert(1)" not in record_page(client, written.name, 1)
     assert not AuditEntry.objects.filter(event=AuditEntry.Event.PAYLOAD_SHOWN).exists()
-    page = html(client.post(address, {"offset": "0"}))
+    page = html(client.post(address, {"offset": "1"}))
     assert "&lt;script&gt;alert(1)&lt;/script&gt;\\xff\\x00&quot;" in page
     assert "k\\xfe" in page
     entry = AuditEntry.objects.get(event=AuditEntry.Event.PAYLOAD_SHOWN)
-    assert entry.subject_name == f"{written.name}-0@0"
+    assert entry.subject_name == f"{written.name}-0@1"
     operator = roles.client_with_role("operator")
-    assert operator.post(address, {"offset": "0"}).status_code == 403
+    assert operator.post(address, {"offset": "1"}).status_code == 403
     properties = {"bootstrap.servers": settings.FENCELINE.clusters["prod"].bootstrap}
     settings.FENCELINE = Config(clusters={"prod": ClusterConfig("prod", properties)})
-    hidden = html(client.post(address, {"offset": "0"}))
+    hidden = html(client.post(address, {"offset": "1"}))
     assert "alert(1)" not in hidden
     assert "payloads = true" in hidden
 
 
-@pytest.mark.parametrize("offset", ["", "x", "-1", "1.5", "9223372036854775808", "٣", "0x10"])
+@pytest.mark.parametrize("offset", [" ", "x", "-1", "1.5", "9223372036854775808", "٣", "0x10"])
 def test_what_is_no_offset_is_refused(prod: Cluster, written: Written, offset: str) -> None:
     assert "is not an offset" in record_page(roles.client_with_role("viewer"), written.name, offset, 422)
 

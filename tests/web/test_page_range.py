@@ -36,6 +36,7 @@ NOW_ONLY = {
     "transaction": "/transactions/prod/payments-ledger-7",
     "partitions": "/partitions",
     "partition": "/partitions/prod/payments/0",
+    "record": "/partitions/prod/payments/0/record",
     "groups": "/groups",
     "group": "/groups/prod/billing",
     "queries": "/queries",

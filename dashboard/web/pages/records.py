@@ -65,9 +65,10 @@ def _context(
         "name": f"{where.topic}-{where.partition}",
         "asked": asked[:40],
     }
+    if not asked:
+        return context
     try:
-        offset = _offset(asked)
-        lens = record_lens.look_at_record(cluster, where, offset)
+        lens = record_lens.look_at_record(cluster, where, _offset(asked))
     except CannotLook as problem:
         return {**context, "problem": str(problem), "status": problem.status}
     hidden = access.payload_refusal(access.actor_of(request, "page"), cluster)
