@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dashboard.groups import queries as group_queries
 from dashboard.groups.queries import BlockedReader
-from dashboard.models import Group, PartitionRecord, PinRecord, Transaction
+from dashboard.models import Collector, Group, PartitionRecord, PinRecord, Transaction
 from dashboard.partitions import queries as partition_queries
+from dashboard.runtime.collector_names import PARTITIONS
 from dashboard.streaming import blocked as blocked_queries
 from dashboard.streaming.blocked import BlockedQuery
 from dashboard.transactions import queries as transaction_queries
@@ -42,6 +43,8 @@ class NamedPartition:
     pin: PinRecord | None
     waiting: Sequence[BlockedReader]
     queries: Sequence[BlockedQuery] = ()
+    #: Of a transaction that is being ended: "written", "waiting" or "unknown"; "" of any other.
+    marker: str = ""
 
     @property
     def unstable(self) -> int | None:
@@ -84,7 +87,32 @@ def transaction_partitions(row: Transaction, waits: Waits, *, most: int) -> Sequ
     ]
     names = list(dict.fromkeys([*pins, *named]))[:most]
     known = partition_queries.partitions_by_name(names)
-    return [_place(name, known.get(name), pins.get(name), waits) for name in names]
+    collector = Collector.objects.filter(cluster_id=row.cluster_id, name=PARTITIONS)
+    polled_ms = collector.values_list("seen_through_ms", flat=True).first() if row.is_ending else None
+    return [
+        replace(
+            _place(name, known.get(name), pins.get(name), waits),
+            marker=_marker(row, known.get(name), pins.get(name), polled_ms),
+        )
+        for name in names
+    ]
+
+
+def _marker(
+    row: Transaction, seen: PartitionRecord | None, pin: PinRecord | None, polled_ms: int | None
+) -> str:
+    """Return whether the marker of a transaction that is being ended is in a partition.
+
+    Its leader no longer names the transaction once it is, in a poll since the end was decided. Producers are
+    asked for where the LSO has not moved in two polls.
+    """
+    if not row.is_ending:
+        return ""
+    if pin is not None:
+        return "waiting"
+    if seen is None or seen.error or (polled_ms or 0) < row.updated_ms:
+        return "unknown"
+    return "written" if seen.lso == seen.high_watermark or seen.pinned_ms else "unknown"
 
 
 def candidate_groups(row: Transaction, waits: Waits) -> Sequence[Group]:

@@ -106,6 +106,11 @@ class Transaction(Observed):
         return self.transactional_id
 
     @property
+    def is_ending(self) -> bool:
+        """Return whether its end is decided, and markers are being written."""
+        return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
+
+    @property
     def is_open(self) -> bool:
         """Return whether it blocks a last stable offset."""
         return self.state in OPEN_STATES

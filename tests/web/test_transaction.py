@@ -95,3 +95,24 @@ def test_what_a_coordinators_list_does_not_tell_is_never_a_number(page: Client) 
     listed = " ".join(page.get("/transactions").content.decode().split())
     for shown in (text, listed):
         assert not re.search(r">-1<|epoch -1|offset -1|· -1", shown)
+
+
+def test_a_decided_transaction_names_late_markers_with_their_leaders(
+    page: Client,
+) -> None:
+    """One is waited for, one has its marker; two are not known: unread, or behind since the last poll."""
+    prod = factories.cluster()
+    factories.partition_collectors(prod)
+    row = factories.transaction(
+        prod, "payments-7", TransactionState.PREPARE_COMMIT, partitions={"late": [0, 1, 2, 3]}, age_ms=20_000
+    )
+    factories.lso_blocker(prod, "late", 0, producer_id=row.producer_id)
+    factories.partition(prod, "late", 1)
+    factories.partition(prod, "late", 2, error="broker 3 does not answer", leader=None)
+    factories.partition(prod, "late", 3, lso=48_000)
+    shown = re.findall(r'data-marker="(\w+)".*?(broker \d|no leader)', read(page, row))
+    assert shown == [
+        ("waiting", "broker 1"), ("written", "broker 2"), ("unknown", "no leader"), ("unknown", "broker 1")
+    ]  # fmt: skip
+    done = factories.transaction(prod, "done", TransactionState.COMPLETE_COMMIT, partitions={"late": [1]})
+    assert "data-marker" not in read(page, done)
