@@ -14,10 +14,10 @@ from fenceline.kafka.record_fate import OffsetLook, RecordFate, fate_of
 from transaction_admin.api import Unseen
 from transaction_admin.reads import Batches, ClusterReads
 
-#: How far a marker is searched, and how much one request brings, in bytes.
-MOST_BYTES, _BYTES_AT_ONCE = 8 * 1024 * 1024, 1024 * 1024
+#: How much the first request brings, and each further one in search of a marker, and all of them, in bytes.
+_FIRST_BYTES, _BYTES_AT_ONCE, MOST_BYTES = 64 * 1024, 1024 * 1024, 8 * 1024 * 1024
 #: Offsets before the record whose batches are its neighbours, and their bytes at most.
-_NEIGHBOURS, _NEIGHBOUR_BYTES = 50, 64 * 1024
+_NEIGHBOURS, _NEIGHBOUR_BYTES = 50, 32 * 1024
 
 
 @dataclass(frozen=True, **SLOTS)
@@ -51,7 +51,7 @@ def look_at_offset(reads: ClusterReads, where: TopicPartition, offset: int) -> R
     look = OffsetLook(offset, ends.log_start, ends.lso, ends.high_watermark)
     if fate_of(look) in (RecordFate.DELETED, RecordFate.NOT_WRITTEN):
         return RecordLook(look, None)
-    first = reads.batch_headers(where, offset, most_bytes=_BYTES_AT_ONCE)
+    first = reads.batch_headers(where, offset, most_bytes=_FIRST_BYTES)
     if isinstance(first, Unseen):
         return first
     look = replace(look, batches=first.batches, read_to=first.next, high_watermark=first.end)
@@ -119,7 +119,7 @@ def _with_transaction(reads: ClusterReads, where: TopicPartition, look: OffsetLo
 def _with_marker(reads: ClusterReads, where: TopicPartition, look: OffsetLook) -> OffsetLook:
     """Read on until the transaction's marker, the end of the log, or MOST_BYTES."""
     batches: Sequence[RecordBatch] = look.batches
-    for _ in range(MOST_BYTES // _BYTES_AT_ONCE - 1):
+    for _ in range(MOST_BYTES // _BYTES_AT_ONCE):
         if look.marker is not None or look.read_to >= look.high_watermark:
             break
         more = reads.batch_headers(where, look.read_to, most_bytes=_BYTES_AT_ONCE)
