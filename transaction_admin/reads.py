@@ -167,5 +167,10 @@ class ClusterReads(Protocol):
     def topic_setting(self, topic: str, name: str) -> str | None:
         """Return a topic's own setting (DescribeConfigs); None where it may not be seen."""
 
+    def topic_settings(
+        self, topics: Collection[str], names: Collection[str]
+    ) -> Mapping[str, Mapping[str, str]]:
+        """Return settings of topics by name, in one request, without topics that may not be described."""
+
     def close(self) -> None:
         """Close every connection."""

@@ -84,6 +84,7 @@ def test_each_entry_has_a_key_of_its_own_that_the_sheet_names(admin: Client, pro
         ("/reports", "reports"),
         ("/access/new", "access"),
         ("/access/tokens", "access"),
+        ("/preflight", "preflight"),
         ("/system", "system"),
     ],
 )

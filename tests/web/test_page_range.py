@@ -51,6 +51,7 @@ NOW_ONLY = {
     "rule": "/rules/open_too_long",
     "access": "/access",
     "clusters": "/clusters",
+    "preflight": "/preflight",
 }
 
 

@@ -16,6 +16,7 @@ from dashboard.api.series_schemas import (
     worst_groups,
 )
 from dashboard.evaluation import finding_queries
+from dashboard.flow.preflight import Preflight, examine_setup
 from dashboard.groups import queries as groups
 from dashboard.partitions import queries as partitions
 from dashboard.runtime import visibility
@@ -34,6 +35,7 @@ from dashboard.streaming.batch_state import safe_cluster
 from dashboard.system.capabilities import cluster_capabilities
 from dashboard.transactions import queries as transaction_queries
 from fenceline.decode.typed import fields_of
+from fenceline.facts import Severity
 from fenceline.series.points import APPLICATION
 
 router = Router(tags=["clusters"])
@@ -180,3 +182,33 @@ def _out(name: str, rev: int) -> ClusterOut:
 
 def _as_of(name: str) -> dict[str, str | None]:
     return {noun: schemas.format_iso(visibility.noun_visibility(name, noun).as_of_ms) for noun in _NOUNS}
+
+
+class RiskOut(Schema):
+    """A mistake: the fact, what may come of it, what to do, and where that is written."""
+
+    check: str
+    severity: Severity
+    subject: str
+    fact: str
+    risk: str
+    remedy: str
+    source: str
+
+
+class PreflightOut(Schema):
+    """What threatens exactly-once on a cluster; `unseen` says what could not be examined."""
+
+    cluster: str
+    risks: list[RiskOut]
+    unseen: list[str]
+    examined: dict[str, int]
+
+
+@router.get("/{cluster}/preflight", response=PreflightOut, summary="The pre-flight of a cluster")
+def get_preflight(request: HttpRequest, cluster: schemas.Name) -> Preflight:
+    """Ask the brokers for their settings, and return what threatens exactly-once, worst first."""
+    row = next((row for row in visibility.configured_clusters() if row.name == cluster), None)
+    if row is None:
+        raise Http404(f"No cluster '{cluster}' is configured.")
+    return examine_setup(row, now_ms=now_ms())

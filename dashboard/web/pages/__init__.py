@@ -19,6 +19,7 @@ from dashboard.web.pages import (
     overview,
     partitions,
     pipelines,
+    preflight,
     queries,
     records,
     recoveries,
@@ -56,6 +57,7 @@ _PAGES = (
     users,
     clusters,
     system,
+    preflight,
     scenes,
     find,
 )
