@@ -78,7 +78,7 @@ ROUTES = (
         "preflight",
         preflight_page,
         plural="pre-flight",
-        key="f",
+        key="k",
         heading="Admin",
         as_of_now="Settings are read now.",
     ),
