@@ -40,7 +40,7 @@ def parse_batches(records: bytes | memoryview) -> Iterator[RecordBatch]:
 
 
 def _batch(records: bytes | memoryview, at: int, first: int) -> RecordBatch:
-    attributes, delta, _, newest_ms, producer_id, epoch, _, number = _HEADER.unpack_from(
+    attributes, delta, _, newest_ms, producer_id, epoch, sequence, number = _HEADER.unpack_from(
         records, at + _ATTRIBUTES
     )
     return RecordBatch(
@@ -52,6 +52,7 @@ def _batch(records: bytes | memoryview, at: int, first: int) -> RecordBatch:
         marker=_marker(records, at + _RECORDS) if attributes & _CONTROL and number else "",
         records=number,
         max_timestamp_ms=newest_ms,
+        base_sequence=sequence,
     )
 
 

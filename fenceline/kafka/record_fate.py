@@ -75,6 +75,22 @@ class OffsetLook:
         )
 
     @property
+    def batch_before(self) -> RecordBatch | None:
+        """Return the newest batch read before it of the same producer and epoch, markers left out."""
+        batch = self.batch
+        if batch is None or batch.base_sequence < 0:
+            return None
+        whose = batch.producer_id, batch.producer_epoch
+        return next(
+            (
+                other
+                for other in reversed(self.before)
+                if (other.producer_id, other.producer_epoch) == whose and other.base_sequence >= 0
+            ),
+            None,
+        )
+
+    @property
     def newer_epoch(self) -> RecordBatch | None:
         """Return an earlier batch of the same producer with a newer epoch: a stale one wrote this record."""
         batch = self.batch

@@ -50,6 +50,28 @@ def explain_readers(look: OffsetLook) -> Sequence[str]:
     return ("Consumers with read_uncommitted get it.", _committed_readers(look, fate))
 
 
+def explain_sequence(look: OffsetLook) -> str:
+    """Return how a batch's sequence number follows its producer's last one; "" for one without.
+
+    A leader stores what begins with the last number plus one, drops what it has stored already, and refuses
+    what leaves a gap (KIP-98; `ProducerAppendInfo.checkSequence`).
+    """
+    batch, before = look.batch, look.batch_before
+    if batch is None or batch.base_sequence < 0:
+        return ""
+    numbers = f"Sequence {batch.base_sequence:,} to {batch.last_sequence:,}"
+    if before is None:
+        started = batch.base_sequence == 0
+        return f"{numbers}{', the first of its epoch' if started else '; the batch before it was not read'}."
+    step = (batch.base_sequence - before.last_sequence) % 2**31
+    follows = f"{numbers} after {before.last_sequence:,} at offset {before.last:,}"
+    if step == 1:
+        return f"{follows}: the next one, so nothing was sent twice or left out."
+    if 1 < step < 2**30:
+        return f"{follows}: batches between them were compacted, or the leader had lost its producer state."
+    return f"{follows}: not a next one. The leader had lost its producer state, and may have stored a resend."
+
+
 def _committed_readers(look: OffsetLook, fate: RecordFate) -> str:
     if fate is RecordFate.ABORTED:
         return "Consumers with read_committed never get it."

@@ -290,7 +290,7 @@ def test_batches_have_their_producers_and_markers_their_results(
     found = reads.batch_headers(where, 0, most_bytes=1_000_000)
     assert isinstance(found, Batches)
     assert found.batches[0]._replace(max_timestamp_ms=-1) == RecordBatch(
-        0, 0, given.producer_id, 0, True, "", 1
+        0, 0, given.producer_id, 0, True, "", 1, base_sequence=0
     )
     stamps = [each.max_timestamp_ms for each in found.batches]
     assert stamps == sorted(stamps)

@@ -48,7 +48,8 @@ def test_the_entries_stand_below_their_headings(admin: Client, prod: Cluster) ->
     known = [each for each in words if each != "Pipelines"]
     assert known == [
         "Incidents", "MONITOR", "Transactions", "Partitions", "Consumer groups", "Spark queries", "Events",
-        "RESPOND", "Actions", "Alerts", "ADMIN", "Reports", "Users and access", "Clusters", "System", "Pre-flight",
+        "RESPOND", "Actions", "Alerts", "ADMIN", "Reports", "Users and access", "Clusters", "System",
+        "Pre-flight",
     ]  # fmt: skip
 
 

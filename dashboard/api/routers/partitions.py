@@ -229,6 +229,8 @@ class BatchHeaderOut(Schema):
     producer_epoch: int
     transactional: bool
     marker: str
+    base_sequence: int
+    last_sequence: int
     newest_record_at: ProducerInstant = Field(validation_alias="max_timestamp_ms")
 
 

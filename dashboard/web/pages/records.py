@@ -77,6 +77,7 @@ def _context(
         "lens": lens,
         "fate": record_fates.explain_fate(lens.look),
         "readers": record_fates.explain_readers(lens.look),
+        "sequence": record_fates.explain_sequence(lens.look),
         "hidden": hidden,
         "payload": _payload(lens) if with_payload and not hidden else None,
     }
