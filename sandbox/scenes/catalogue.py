@@ -51,6 +51,18 @@ SCENES: Mapping[str, Scene] = {
         "demo-abandoned",
         f"{_HERE}:abandoned",
     ),
+    "lost-ack": Scene(
+        "an answer is lost and the batch is sent again; the broker stores it once",
+        "a few seconds",
+        "demo-lost-ack-0",
+        "sandbox.scenes.resends:lost_ack",
+    ),
+    "crash-before-offsets": Scene(
+        "an application dies between its output and its offsets, and does both again",
+        "a few seconds",
+        "demo-crash-before-offsets",
+        "sandbox.scenes.resends:crash_before_offsets",
+    ),
     "hanging": Scene(
         "a partition has a transaction open that its coordinator knows nothing of",
         "a few seconds; then blocked until you abort the transaction",

@@ -41,7 +41,7 @@ def play(stage: Stage, report: Report) -> None:
     """Write records of a transaction that was never added to any, each time under another id."""
     topics.ensure_topics(stage.bootstrap, {TOPIC: 1})
     admin = AdminClient(clients.client_settings(stage.bootstrap, "hanging"))
-    leader, address = _leader(admin)
+    leader, address = find_leader(admin, TOPIC, PARTITION)
     name = _unused_id(stage.bootstrap)
     with wire.CoordinatorConnection(stage.bootstrap, name) as coordinator:
         identity = coordinator.init_producer_id()
@@ -126,13 +126,13 @@ def _produce(broker: wire.Connection, name: str, identity: wire.Identity) -> int
     return offset
 
 
-def _leader(admin: AdminClient) -> tuple[int, str]:
-    """Return the node id and `host:port` of the partition's leader, once it has one."""
+def find_leader(admin: AdminClient, topic: str, number: int) -> tuple[int, str]:
+    """Return the node id and `host:port` of a partition's leader, once it has one."""
 
     def found() -> tuple[int, str] | None:
-        metadata = admin.list_topics(TOPIC, timeout=10)
-        partition = metadata.topics[TOPIC].partitions.get(PARTITION)
+        metadata = admin.list_topics(topic, timeout=10)
+        partition = metadata.topics[topic].partitions.get(number)
         broker = metadata.brokers.get(partition.leader) if partition else None
         return (broker.id, f"{broker.host}:{broker.port}") if broker else None
 
-    return wait_until(found, f"{TOPIC}-{PARTITION} has a leader", _WITHIN_S)
+    return wait_until(found, f"{topic}-{number} has a leader", _WITHIN_S)

@@ -155,22 +155,40 @@ def _given(answer: Any) -> Identity:
     return Identity(answer.producer_id, answer.producer_epoch)
 
 
+def init_idempotent(broker: Connection) -> Identity:
+    """Return the identity of a producer without transactions. Raises Refused."""
+    request = InitProducerIdRequest(
+        transactional_id=None, transaction_timeout_ms=-1, producer_id=-1, producer_epoch=-1
+    )
+    until = time.monotonic() + _RETRY_FOR_S
+    while True:
+        answer = broker.send_request(request, InitProducerIdResponse, _INIT)
+        # A broker that has just started has no block of producer ids yet.
+        if answer.error_code not in _NOT_YET or time.monotonic() > until:
+            return _given(answer)
+        time.sleep(_RETRY_EVERY_S)
+
+
 def produce_records(
     leader: Connection,
-    transactional_id: str,
+    transactional_id: str | None,
     identity: Identity,
     where: tuple[str, int],
     values: Sequence[bytes],
     *,
     version: int = _PRODUCE,
+    sequence: int = 0,
 ) -> int:
-    """Write the first records of a transaction to a partition; return the offset of the first.
+    """Write records to a partition, in a transaction where there is an id; return the offset of the first.
 
     No AddPartitionsToTxn comes before: from version 12 on the broker itself adds the partition (KIP-890),
     before that the coordinator does not know of it. Raises Refused.
     """
     size = 1000 + sum(map(len, values))
-    builder = DefaultRecordBatchBuilder(2, 0, True, identity.producer_id, identity.epoch, 0, size)
+    is_transactional = transactional_id is not None
+    builder = DefaultRecordBatchBuilder(
+        2, 0, is_transactional, identity.producer_id, identity.epoch, sequence, size
+    )
     for number, value in enumerate(values):
         builder.append(number, int(time.time() * 1000), None, value, [])
     topic, partition = where

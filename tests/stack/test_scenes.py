@@ -18,9 +18,9 @@ from fenceline.facts import TransactionState
 from sandbox import clients, demo, topics
 from sandbox.errors import SandboxError
 from sandbox.kafka import Broker
-from sandbox.scenes import hanging, scenes, wire
+from sandbox.scenes import hanging, resends, scenes, wire
 from sandbox.scenes.scene_context import Stage, make_producer, open_transaction
-from tests.kafka.topic_records import last_record
+from tests.kafka.topic_records import committed_values, last_record
 from tests.waiting import wait_for
 
 #: Takes the records that the scene's own topic must not have.
@@ -56,6 +56,23 @@ def test_the_first_producer_is_fenced_and_nothing_stays_open(stage: Stage, name:
         end_of(stage.bootstrap, "orders", partition, f"read_{kind}") for kind in ("committed", "uncommitted")
     )
     assert stable == high > 0
+
+
+@pytest.mark.kafka
+def test_a_batch_that_is_sent_twice_is_stored_once(stage: Stage) -> None:
+    """Twice: the second play has a producer of its own, which begins at sequence 0 again."""
+    for played in (1, 2):
+        scene_output(stage, "lost-ack")
+        assert len(committed_values(stage.bootstrap, resends.LOST_ACK)) == 2 * played
+
+
+@pytest.mark.kafka
+def test_output_without_its_offsets_is_aborted_and_made_again(stage: Stage) -> None:
+    for played in (1, 2):
+        scene_output(stage, "crash-before-offsets")
+        values = committed_values(stage.bootstrap, resends.INVOICES)
+        assert len(values) == len(set(values)) == resends.RECORDS * played
+        assert end_of(stage.bootstrap, resends.INVOICES, 0, "read_uncommitted") >= 2 * len(values)
 
 
 @pytest.mark.kafka
