@@ -19,9 +19,14 @@ from tests.kafka.random_transactions import LAST_OUTCOMES, OUTCOMES, ClientClust
 RATES = {0: 3, 6: 12, 8: 30, 12: 14, 14: 22, 18: 8, 22: 25}
 #: The share of them by ids that are new, from the same hours on.
 NEW_IDS = {0: 0.02, 6: 0.1, 8: 0.1, 12: 0.05, 14: 0.1, 18: 0.02, 22: 0.5}
-_WORKERS, _STABLE_IDS = 6, 3
+#: Ids that stay, of several applications, and with names that a careless writer would get wrong.
+_STABLE = ("orders-gateway-{}", "payments-sink-0-{}", "back\\slash-{}", "tab\t-end-{}")
+_NEW = ("batch", "nightly-job", "stream")
+_WORKERS = 6
 #: How often the last transaction of an id that came is this one.
 _GOES = 0.3
+#: How often, beside OUTCOMES' hundred, an operator fences an id whose transaction is open.
+_FENCED = 1.5
 #: The shortest rest of a worker: who pauses the load takes its lock in it.
 _REST_S = 0.01
 
@@ -80,7 +85,7 @@ class BusyDay:
     def _play(self, worker: _Worker) -> None:
         name = self._choose(worker)
         client = worker.clients.pop(name, None)
-        goes = not name.startswith("stable") and worker.dice.random() < _GOES
+        goes = name.startswith(_NEW) and worker.dice.random() < _GOES
         try:
             if client is None:
                 client = RandomClient(self._cluster, name, random.Random(f"{self._seed} {name}"))
@@ -98,12 +103,12 @@ class BusyDay:
     def _choose(self, worker: _Worker) -> str:
         """Return a new id, or one that was there before."""
         if worker.dice.random() < _at(NEW_IDS, self.hour):
-            return f"{worker.dice.choice(('batch', 'nightly-job', 'stream'))}-{next(self._numbers)}"
-        stable = [f"stable-{worker.number}-{number}" for number in range(_STABLE_IDS)]
+            return f"{worker.dice.choice(_NEW)}-{next(self._numbers)}"
+        stable = [name.format(worker.number) for name in _STABLE]
         return worker.dice.choice([*stable, *worker.clients])
 
     def _go_on(self, client: RandomClient) -> None:
-        kinds, weights = zip(*OUTCOMES.items(), strict=True)
+        kinds, weights = zip(*OUTCOMES.items(), (fence, _FENCED), strict=True)
         (outcome,) = client.dice.choices(kinds, weights)
         client.play(outcome)
         self.outcomes[outcome.__name__] += 1
@@ -119,6 +124,14 @@ class BusyDay:
         self.outcomes["failed"] += 1
         if "zombie" in str(error):
             self._wrong.append(AssertionError(str(error)))
+
+
+def fence(client: RandomClient) -> None:
+    """An operator's tool fences the id while its transaction is open; another producer goes on."""
+    client.open()
+    client.cluster.admin.fence_producers([client.transactional_id])
+    client.producer.abandon()
+    client.producer = client.start()
 
 
 def _at(figures: dict[int, float], hour: float) -> float:

@@ -28,11 +28,15 @@ from tests.java.clients import JavaAdmin, JavaError
 from tests.kafka.topic_records import TOPIC
 from tests.stack.day.cutting_proxy import CuttingProxy
 from tests.stack.postgres.server import Server
+from tests.stack.test_broker import good_message
 from tests.waiting import wait_for
 
 _DEADLINE_S = 60
-#: Parts that a supervisor starts again.
-_PARTS = ("worker-tail-0", "worker-pollers", "beat", "web", "redis")
+_LEASE = (
+    "SELECT holder, token FROM dashboard_collector WHERE name IN ('transaction_state', 'transaction_state-0')"
+)
+#: Parts beside the tails that a supervisor starts again.
+_PARTS = ("worker-pollers", "beat", "web", "redis")
 
 
 class SecondWorker:
@@ -46,7 +50,11 @@ class SecondWorker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.process.terminate()
+        self.end(signal.SIGTERM)
+
+    def end(self, how: signal.Signals) -> None:
+        """End it, and wait for that."""
+        self.process.send_signal(how)
         self.process.wait(60)
 
     @property
@@ -59,7 +67,7 @@ class SecondWorker:
         queues = ("-Q", "tail-0,offsets-0", "-P", "threads", "-c", "2", "-n", "second@fenceline")
         command = [sys.executable, "-m", "celery", "-q", "-A", "dashboard.celery", "worker", *queues]
         alone = ("--without-mingle", "--without-gossip", "--without-heartbeat")
-        environment = os.environ | dict(self._stack.environment()) | {"PYTHONPATH": str(ROOT)}
+        environment = os.environ | dict(self._stack.environment()) | self._stack.variables
         with self._log.open("a") as log:
             self.process = subprocess.Popen(
                 [*command, *alone, "-l", "INFO"], cwd=ROOT, env=environment, stdout=log, stderr=log
@@ -82,10 +90,14 @@ class Deployment:
         """Wait, while a fault lasts; the load goes on."""
         Event().wait(self.dice.uniform(least_s, most_s))
 
+    def tails(self) -> list[str]:
+        """Return the tails' workers, one for each shard, without the second one of the first shard."""
+        return [f"worker-tail-{shard}" for shard in range(int(self.stack.variables["SHARDS"]))]
+
     def lease(self) -> tuple[int, int]:
-        """Return the process that holds the tail's lease or held it last, and its token."""
+        """Return who holds, or held last, the lease of the first shard's tail: its process, and the token."""
         with databases.reading(self.stack.described()["database"]) as cursor:
-            cursor.execute("SELECT holder, token FROM dashboard_collector WHERE name = 'transaction_state'")
+            cursor.execute(_LEASE)
             name, token = cursor.fetchone()
         return int(name.rpartition(":")[2].partition("/")[0]), int(token)
 
@@ -97,6 +109,15 @@ def _ends_part(part: str, how: signal.Signals) -> Fault:
     @contextmanager
     def fault(world: Deployment) -> Iterator[None]:
         os.kill(world.stack.pid(part), how)
+        yield
+
+    return fault
+
+
+def _ends_tail(how: signal.Signals) -> Fault:
+    @contextmanager
+    def fault(world: Deployment) -> Iterator[None]:
+        os.kill(world.stack.pid(world.dice.choice(world.tails())), how)
         yield
 
     return fault
@@ -125,8 +146,7 @@ def _paused(pid: int) -> Iterator[None]:
 @contextmanager
 def kill_the_second_tail(world: Deployment) -> Iterator[None]:
     """Whether it holds a lease or not."""
-    world.second.process.kill()
-    world.second.process.wait()
+    world.second.end(signal.SIGKILL)
     yield
     world.second.start()
 
@@ -144,12 +164,35 @@ def pause_the_holder(world: Deployment) -> Iterator[None]:
 @contextmanager
 def kill_the_dashboard(world: Deployment) -> Iterator[None]:
     """All of it at once, as a machine goes."""
-    world.second.process.kill()
-    for part in _PARTS:
+    for part in (*world.tails(), *_PARTS):
         world.stack.kill(part)
-    world.second.process.wait()
+    world.second.end(signal.SIGKILL)
     yield
     world.second.start()
+
+
+@contextmanager
+def restart_the_dashboard(world: Deployment) -> Iterator[None]:
+    """It is off for a moment, and comes back with another number of shards."""
+    world.second.end(signal.SIGTERM)
+    world.stack.stop()
+    world.lasts(0, 3)
+    world.stack.variables["SHARDS"] = "1" if world.tails()[1:] else "2"
+    world.stack.start()
+    world.second.start()
+    yield
+
+
+@contextmanager
+def kill_redis(world: Deployment) -> Iterator[None]:
+    """While hundreds of messages a second go through it."""
+    client = redis.Redis.from_url(world.stack.described()["redis"], socket_timeout=10)
+    with suppress(redis.RedisError):
+        for _ in range(world.dice.randrange(1_000)):
+            client.lpush("default", good_message("collectors.start_missing"))
+    world.stack.kill("redis")
+    client.close()
+    yield
 
 
 @contextmanager
@@ -282,13 +325,16 @@ def _restarts_database(how: signal.Signals) -> Fault:
 
 
 _DASHBOARD: Mapping[str, Fault] = {
-    **{f"kill {part}": _ends_part(part, signal.SIGKILL) for part in _PARTS},
-    "stop worker-tail-0": _ends_part("worker-tail-0", signal.SIGTERM),
+    **{f"kill {part}": _ends_part(part, signal.SIGKILL) for part in ("worker-pollers", "beat", "web")},
+    "kill a tail": _ends_tail(signal.SIGKILL),
+    "stop a tail": _ends_tail(signal.SIGTERM),
+    "kill redis": kill_redis,
     "pause worker-pollers": _pauses_part("worker-pollers", 2, 8),
     "pause redis": _pauses_part("redis", 1, 6),
     "kill the second tail": kill_the_second_tail,
     "pause the holder of the tail's lease": pause_the_holder,
     "kill the dashboard": kill_the_dashboard,
+    "restart the dashboard": restart_the_dashboard,
     "empty redis": empty_redis,
     "cut answers": cut_answers,
     "hold answers back": hold_answers_back,
