@@ -48,13 +48,13 @@ ONLY = os.environ.get("FENCELINE_FAULT", "")
 DEADLINE_S = 120
 #: Pollers that were killed leave leases of 40 s behind, the one that follows actions 90 s.
 LONGEST_LEASE_S = 90
-#: A segment ends after 5 s and is cleaned a minute later: no fault keeps a collector from it for so long. Ids
+#: A segment ends after 5 s and is cleaned 3 min later: no fault keeps a collector from it for so long. Ids
 #: expire within a minute.
 COMPACTED = {
     **PROPERTIES,
     "log.roll.ms": "5000",
     "log.cleaner.min.cleanable.ratio": "0.01",
-    "log.cleaner.min.compaction.lag.ms": "60000",
+    "log.cleaner.min.compaction.lag.ms": "180000",
     "log.cleaner.backoff.ms": "2000",
     "log.cleaner.delete.retention.ms": "1000",
     "transactional.id.expiration.ms": "40000",
