@@ -61,6 +61,8 @@ COMPACTED = {
     "transaction.remove.expired.transaction.cleanup.interval.ms": "5000",
 }
 TOPICS = ("day-a", "day-b")
+#: A client gives up soon, so that the load can be paused: by default it sends a record for two minutes.
+JAVA_SETTINGS = {"delivery.timeout.ms": "10000", "request.timeout.ms": "5000", "max.block.ms": "20000"}
 #: Their hashes differ by one, and so do their partitions of ten.
 PROBES = ("probe-0", "probe-1")
 #: Kinds of transitions that the load makes for certain in a day that is not too short.
@@ -161,7 +163,7 @@ def test_every_row_is_what_the_log_says_after_each_fault(
         admin = opened.enter_context(JavaAdmin(java, bootstrap))
         recorder = opened.enter_context(Recorder(bootstrap))
         world = opened.enter_context(deployed(tmp_path, brokers, admin, server))
-        clients = ClientCluster(bootstrap, java, admin, TOPICS)
+        clients = ClientCluster(bootstrap, java, admin, TOPICS, JAVA_SETTINGS)
         day = opened.enter_context(BusyDay(clients, SEED))
         checker = Checker(world.stack.described()["database"], recorder, clients)
         play_the_day(world, day, checker, faults.POSTGRESQL if server else faults.SQLITE)
