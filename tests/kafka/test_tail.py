@@ -176,6 +176,7 @@ def test_a_position_outside_the_topic_is_a_replaced_topic(broker: Broker) -> Non
     tail.close()
 
 
+@pytest.mark.matrix
 def test_a_log_that_lost_its_end_and_grew_again_is_a_replaced_topic(tmp_path: Path) -> None:
     """It is longer than the saved position, but what lies before that was written by a later leader."""
     one_partition = {"transaction.state.log.num.partitions": "1"}
