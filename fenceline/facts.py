@@ -284,6 +284,8 @@ class PositionMove(NamedTuple):
     end: int
     #: The first offset after each stretch that compaction had removed, in order.
     holes: tuple[int, ...] = ()
+    #: The epoch of the leader that wrote the batch before `next`, -1 where it is not known (KIP-320).
+    epoch: int = -1
 
 
 #: Key -> its records, in the order of their offsets.

@@ -45,6 +45,15 @@ def reading(url: str) -> Iterator[Any]:
         yield opened.cursor()
 
 
+@contextmanager
+def snapshot(url: str) -> Iterator[Any]:
+    """Open a stack's database as it is now: what is saved meanwhile stays out of the cursor's answers."""
+    with reading(url) as cursor:
+        on_sqlite = url.startswith("sqlite:///")
+        cursor.execute("BEGIN" if on_sqlite else "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+        yield cursor
+
+
 def new_database(server: str) -> str:
     """Return the URL of an empty database on a PostgreSQL."""
     name = f"fenceline_stack_{secrets.token_hex(4)}"

@@ -32,13 +32,14 @@ class Stack:
         self.data = folder / "data"
         self.url = f"http://127.0.0.1:{free_port()}"
         port = self.url.rpartition(":")[2]
-        self._variables = {
+        #: Those of `make up`; a change is for the next start.
+        self.variables = {
             "PORT": port,
             "FENCELINE_DATA": str(self.data),
             "FENCELINE_ADMIN_PASSWORD": PASSWORD,
             "DEMO": "lite",
         }
-        self._variables |= {"DATABASE_URL": databases.for_stack(folder), "ALLOWED_HOSTS": ""} | variables
+        self.variables |= {"DATABASE_URL": databases.for_stack(folder), "ALLOWED_HOSTS": ""} | variables
         self._token = ""
         self._operator: OpenerDirector | None = None
 
@@ -56,7 +57,7 @@ class Stack:
         command = [sys.executable, "-m", "sandbox.up"]
         environment = {name: value for name, value in os.environ.items() if name != "MAKELEVEL"}
         self.process = subprocess.Popen(
-            command, cwd=ROOT, env=environment | self._variables, stdout=self._log, stderr=subprocess.STDOUT
+            command, cwd=ROOT, env=environment | self.variables, stdout=self._log, stderr=subprocess.STDOUT
         )
         try:
             wait_for(self._is_up, "the stack is up", 150)
@@ -111,7 +112,7 @@ class Stack:
     def environment(self) -> Mapping[str, str]:
         """Return what a Django process needs to belong to this stack."""
         described = self.described()
-        config = self._variables.get("CONFIG") or str(self.data / "fenceline.toml")
+        config = self.variables.get("CONFIG") or str(self.data / "fenceline.toml")
         return {
             "DATABASE_URL": described["database"],
             "REDIS_URL": described["redis"],

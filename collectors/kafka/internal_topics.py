@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 
 from collectors.kafka.compression import decompress
 from fenceline.decode.log_parts import Hole, LogPart, read_parts, whole_batches
@@ -93,8 +94,9 @@ class Tail:
         #: Where reading began, and the next offset to read.
         self._first: dict[int, int] = {}
         self._next: dict[int, int] = {}
-        #: The epochs of the batches before those offsets.
+        #: The epochs of the batches before those offsets, and before the saved ones, where they are known.
         self._epochs: dict[int, int] = {}
+        self._saved_epochs: dict[int, int] = {}
         #: The ends at the last request; when it was sent, None once they were reached (Unix time, monotonic).
         self._ends: dict[int, int] = {}
         self._ends_ms: int | None = None
@@ -120,9 +122,13 @@ class Tail:
         same_topic = topic_id == self.topic_id or not positions
         return bool(self._next) and same_topic and known == dict(positions) and expected == begins
 
-    def seek(self, topic_id: str, positions: Mapping[int, int]) -> None:
+    def seek(
+        self, topic_id: str, positions: Mapping[int, int], epochs: Mapping[int, int] = MappingProxyType({})
+    ) -> None:
         """Begin at `positions`, and at the oldest record of partitions that have none.
 
+        `epochs` are those of the batches before the positions: a log that has lost its end since, and has
+        grown again, no longer holds what came next.
         Raises `NoSuchTopic`, and `TopicReplaced` when `topic_id` ("" on the first poll) is another one's.
         """
         partitions = self._describe(topic_id)
@@ -137,7 +143,8 @@ class Tail:
         self._held = []
         self._fetched.clear()
         self._doubted.clear()
-        self._epochs.clear()
+        self._saved_epochs = {p: epoch for p, epoch in epochs.items() if epoch >= 0}
+        self._epochs = dict(self._saved_epochs)
         self._began = {p: oldest[p] for p in partitions if p not in positions and oldest[p] > 0}
         self._first = {p: positions.get(p, oldest[p]) for p in partitions}
         self._next = dict(self._first)
@@ -152,7 +159,8 @@ class Tail:
         Raises `TopicReplaced` when the topic that is read is no longer `topic_id`.
         """
         if len(self._describe(topic_id)) > len(self._next):
-            self.seek(topic_id, {p: saved for p, saved in self._saved.items() if saved is not None})
+            saved = {p: offset for p, offset in self._saved.items() if offset is not None}
+            self.seek(topic_id, saved, self._saved_epochs)
 
     def poll(self, gather_s: float) -> TailBatch:
         """Wait a moment for a first record, gather what comes within `gather_s`, and return what there was.
@@ -230,6 +238,7 @@ class Tail:
         """Take the batch's positions as saved; the next poll begins there."""
         for move in batch.moves:
             self._saved[move.partition] = move.next
+            self._saved_epochs[move.partition] = move.epoch
             self._began.pop(move.partition, None)
 
     def _fetch(self, wait_s: float) -> list[LogPart]:
@@ -272,7 +281,9 @@ class Tail:
             following = self._next[p]
             if saved != following and p in self._fetched and p not in held:
                 end = max(self._ends.get(p, 0), following)
-                moves.append(PositionMove(p, saved, following, end, edges.get(p, ())))
+                moves.append(
+                    PositionMove(p, saved, following, end, edges.get(p, ()), self._epochs.get(p, -1))
+                )
         return tuple(moves)
 
     def _describe(self, topic_id: str) -> list[int]:

@@ -50,6 +50,8 @@ class Position(OfCluster):
     next_offset = models.BigIntegerField()
     #: The topic's end when `next_offset` was saved.
     end_offset = models.BigIntegerField()
+    #: The epoch of the leader that wrote the batch before `next_offset`, -1 where it is not known.
+    epoch = models.IntegerField(default=-1, db_default=-1)
     #: Kafka's id of the topic: one that was deleted and made again is another topic.
     topic_id = models.CharField(max_length=64)
     #: The first offset after the last stretch that compaction had removed before we came.

@@ -37,14 +37,14 @@ TRANSACTION_STATE = "__transaction_state"
 _COST_MINUTES = 5
 
 _MOVE_COLUMNS = (
-    "cluster_id, topic, partition, next_offset, end_offset, topic_id, hole_offset, since_ms, "
+    "cluster_id, topic, partition, next_offset, end_offset, epoch, topic_id, hole_offset, since_ms, "
     "clock_ms, clock_window_ms, clock_since_ms"
 )
 
 _MOVE = (
-    f"INSERT INTO dashboard_position ({_MOVE_COLUMNS}) VALUES ({', '.join(['%s'] * 11)}) "  # noqa: S608
+    f"INSERT INTO dashboard_position ({_MOVE_COLUMNS}) VALUES ({', '.join(['%s'] * 12)}) "  # noqa: S608
     "ON CONFLICT (cluster_id, topic, partition) DO UPDATE SET next_offset = excluded.next_offset, "
-    "end_offset = excluded.end_offset, topic_id = excluded.topic_id, "
+    "end_offset = excluded.end_offset, epoch = excluded.epoch, topic_id = excluded.topic_id, "
     "hole_offset = COALESCE(excluded.hole_offset, dashboard_position.hole_offset), "
     "clock_ms = COALESCE(excluded.clock_ms, dashboard_position.clock_ms), "
     "clock_window_ms = COALESCE(excluded.clock_window_ms, dashboard_position.clock_window_ms), "
@@ -111,6 +111,12 @@ def saved_positions(
     positions = list(Position.objects.filter(cluster__name=cluster, topic=topic))
     mine = {row.partition: row.next_offset for row in positions if row.partition % shards == shard}
     return (positions[0].topic_id if positions else ""), mine
+
+
+def saved_epochs(cluster: str, topic: str) -> dict[int, int]:
+    """Return the epochs of the batches before the saved positions, by partition, -1 where not known."""
+    rows = Position.objects.filter(cluster__name=cluster, topic=topic)
+    return dict(rows.values_list("partition", "epoch"))
 
 
 @retry_write
@@ -208,13 +214,13 @@ def move_positions(
     _, current = saved_positions(lease.cluster, topic)
     offsets = _offsets(lease.cluster_id, topic, clocks, now_ms)
     moved = []
-    for partition, previous, following, end, holes in moves:
+    for partition, previous, following, end, holes, epoch in moves:
         if current.get(partition) != previous:
             raise LeaseLost(f"{lease.cluster}: partition {partition} is not at {previous} any more")
         hole = holes[-1] if holes else None
         where = lease.cluster_id, topic, partition
         offset = offsets.get(partition, (None, None, None))
-        moved.append((*where, following, end, topic_id, hole, now_ms, *offset))
+        moved.append((*where, following, end, epoch, topic_id, hole, now_ms, *offset))
     if moved:
         with connection.cursor() as cursor:
             cursor.executemany(_MOVE, moved)

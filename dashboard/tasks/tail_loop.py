@@ -187,7 +187,8 @@ def _open(topic: TailedTopic, lease: leases.Lease) -> Tail:
     if _tails[which].is_at(topic_id, positions):
         _tails[which].confirm_partitions(topic_id)
     else:
-        _tails[which].seek(topic_id, positions)
+        epochs = collector_store.saved_epochs(lease.cluster, topic.name)
+        _tails[which].seek(topic_id, positions, {p: epochs[p] for p in positions})
     return _tails[which]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from django.db import connection
@@ -56,6 +57,15 @@ def test_a_batch_becomes_rows_and_positions_of_one_revision(take: Take) -> None:
         ("b", "Empty", rev),
     }
     assert collector_store.saved_positions("prod") == ("topic-1", {3: 10})
+
+
+def test_a_position_keeps_the_epoch_of_the_batch_before_it(take: Take) -> None:
+    topic = collector_store.TRANSACTION_STATE
+    lease, seen = take(), batch_of(record("a"))
+    save(lease, replace(seen, moves=tuple(move._replace(epoch=4) for move in seen.moves)))
+    assert collector_store.saved_epochs("prod", topic) == {3: 4}
+    save(lease, batch_of(record("a", epoch=1), previous=10, end=12))
+    assert collector_store.saved_epochs("prod", topic) == {3: -1}
 
 
 def test_every_column_follows_the_newest_record(take: Take) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -224,6 +224,16 @@ class JavaAdmin:
                 where, producer_id, epoch, coordinator_epoch
             )
             self._admin.abortTransaction(spec).all().get()
+
+    def lead_by(self, topic: str, partition: int, replicas: Sequence[int]) -> None:
+        """Make the first of a partition's replicas its leader, as a reassignment and an election do."""
+        where = self._jvm.org.apache.kafka.common.TopicPartition(topic, partition)
+        admin = self._jvm.org.apache.kafka.clients.admin
+        wanted = self._jvm.java.util.Optional.of(admin.NewPartitionReassignment(list(replicas)))
+        preferred = self._jvm.org.apache.kafka.common.ElectionType.PREFERRED
+        with translating:
+            self._admin.alterPartitionReassignments({where: wanted}).all().get()
+            self._admin.electLeaders(preferred, {where}).all().get()
 
     def close(self) -> None:
         """Close it."""

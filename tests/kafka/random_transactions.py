@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -30,6 +30,8 @@ class ClientCluster:
     gateway: JavaGateway
     admin: JavaAdmin
     topics: tuple[str, ...]
+    #: Further settings of Java's producers.
+    java_settings: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -66,10 +68,10 @@ class RandomClient:
     def make(self, timeout_ms: int = LONG_MS) -> TransactionalProducer:
         """Return another producer for the id, of either library."""
         settings = {"transaction.timeout.ms": str(timeout_ms), "linger.ms": "0"}
-        where = self.cluster.bootstrap, self.transactional_id, settings
+        where = self.cluster.bootstrap, self.transactional_id
         if self.dice.random() < 0.5:
-            return JavaProducer(self.cluster.gateway, *where)
-        return LibrdkafkaProducer(*where)
+            return JavaProducer(self.cluster.gateway, *where, settings | self.cluster.java_settings)
+        return LibrdkafkaProducer(*where, settings)
 
     def open(self) -> None:
         """Begin a transaction, and have its records at the brokers."""

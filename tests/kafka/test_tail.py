@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
+from shutil import copytree, rmtree
 
 import pytest
 from confluent_kafka import Producer
@@ -173,6 +174,38 @@ def test_a_position_outside_the_topic_is_a_replaced_topic(broker: Broker) -> Non
     with pytest.raises(TopicReplaced, match="made again"):
         tail.seek("another-id", {})
     tail.close()
+
+
+@pytest.mark.matrix
+def test_a_log_that_lost_its_end_and_grew_again_is_a_replaced_topic(tmp_path: Path) -> None:
+    """It is longer than the saved position, but what lies before that was written by a later leader."""
+    one_partition = {"transaction.state.log.num.partitions": "1"}
+    with Broker(tmp_path / "kafka", properties=one_partition) as broker:
+        log, copy = broker.folder / "data" / "__transaction_state-0", tmp_path / "copy"
+        create_topics(broker.bootstrap, "t")
+        commit(broker.bootstrap, "kept")
+        replace_log(broker, log, copy)
+        commit(broker.bootstrap, "lost", times=2)
+        tail = opened(broker.bootstrap)
+        read_all(tail)
+        topic_id, positions, epochs = tail.topic_id, positions_of(tail), dict(tail._saved_epochs)
+        tail.close()
+        replace_log(broker, copy, log)
+        commit(broker.bootstrap, "other", times=5)
+        again = Tail({"bootstrap.servers": broker.bootstrap})
+        again.seek(topic_id, positions, epochs)
+        with pytest.raises(TopicReplaced, match="no longer holds the record that came next"):
+            read_all(again)
+        again.close()
+
+
+def replace_log(broker: Broker, source: Path, target: Path) -> None:
+    """Copy the folder of a log while its broker is stopped."""
+    broker.stop()
+    rmtree(target, ignore_errors=True)
+    copytree(source, target)
+    broker.start()
+    broker.wait_ready()
 
 
 def test_a_cluster_without_transactions_has_no_such_topic(tmp_path: Path) -> None:

@@ -42,6 +42,8 @@ QUEUES = ("default", "tail-0", "offsets-0")
 DEADLINE_S = 60
 #: Transactional ids of the load.
 IDS = 6
+#: tests/stack/day has more.
+KILLS = 3
 
 
 class KilledRedis:
@@ -226,9 +228,8 @@ def test_messages_that_nobody_can_read_end_no_worker(
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("kills", [3, pytest.param(50, marks=pytest.mark.soak)])
 def test_redis_is_killed_at_random_instants(
-    worker: Worker, server: KilledRedis, cluster: ClientCluster, kills: int
+    worker: Worker, server: KilledRedis, cluster: ClientCluster
 ) -> None:
     print(f"\nFENCELINE_SEED={SEED}")
     stopped = threading.Event()
@@ -244,7 +245,7 @@ def test_redis_is_killed_at_random_instants(
     sender.start()
     try:
         with ThreadPoolExecutor(1) as pool:
-            for number in range(kills):
+            for number in range(KILLS):
                 playing = pool.submit(play_transactions, cluster, SEED + number)
                 stopped.wait(instants.uniform(0, 1))
                 server.kill()

@@ -1,6 +1,6 @@
 """Proves that a database that refuses for a while costs nothing but time: SQLite, whose file others may lock.
 
-tests/stack/postgres/test_kills.py has a PostgreSQL that dies.
+tests/stack/day has a PostgreSQL that dies.
 """
 
 from __future__ import annotations

@@ -121,6 +121,20 @@ def test_it_names_the_epoch_of_the_last_batch_that_it_read(reader: WrittenReader
     assert reader.epochs == {}
 
 
+def test_it_returns_that_epoch_with_the_position_and_takes_it_back(reader: WrittenReader) -> None:
+    tail = opened()
+    batch = tail.poll(0.0)
+    assert [(move.partition, move.epoch) for move in batch.moves] == [(0, 0), (1, 0)]
+    tail.mark_saved(batch)
+    reader.ends[2], reader.numbers = 0, {0, 1, 2}
+    tail.confirm_partitions(TOPIC_ID)
+    tail.poll(0.0)
+    assert reader.epochs == {0: 0, 1: 0}, "what was saved is kept where a partition comes"
+    tail.seek(TOPIC_ID, {0: 5, 1: 5, 2: 0}, {0: 7, 1: -1})
+    tail.poll(0.0)
+    assert reader.epochs == {0: 7}
+
+
 def test_the_end_is_asked_for_seldom_while_a_quota_holds_us_back(reader: WrittenReader) -> None:
     tail = opened()
     tail.poll(0.0)

@@ -1,4 +1,4 @@
-"""Proves that a PostgreSQL may die under load, and on it what tests/stack proves on SQLite (`make soak`)."""
+"""Proves that a PostgreSQL may die under load (`make soak`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from tests import databases, offline_replay
 from tests.brokers import create_topics
 from tests.deployment import Stack
 from tests.kafka.topic_records import raw_records
-from tests.stack.postgres import rerun
 from tests.stack.postgres.server import Server
 from tests.transaction_load import Load
 from tests.waiting import wait_for
@@ -29,11 +28,6 @@ def states(stack: Stack) -> dict[str, str]:
         return {row["transactional_id"]: row["state"] for row in stack.api("transactions")["items"]}
     except OSError:
         return {}
-
-
-@pytest.mark.soak
-def test_a_tail_and_redis_may_be_killed_under_load(server: Server, tmp_path: Path) -> None:
-    rerun.run("tests/stack/test_kills.py::test_a_tail_and_redis_may_be_killed_under_load", server, tmp_path)
 
 
 @pytest.mark.soak
