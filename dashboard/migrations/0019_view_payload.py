@@ -5,7 +5,7 @@ from django.db import migrations
 
 class Migration(migrations.Migration):
     dependencies = [
-        ("dashboard", "0017_recent_in_transaction"),
+        ("dashboard", "0018_position_epoch"),
     ]
 
     operations = [
