@@ -49,7 +49,7 @@ class Preflight:
     cluster: str
     risks: Sequence[Risk]
     unseen: Sequence[str]
-    #: What was examined, and how many of it.
+    #: How many were examined, by noun.
     examined: Mapping[str, int]
 
 
@@ -59,7 +59,7 @@ def examine_setup(row: Cluster, *, now_ms: int) -> Preflight:
     examined = {
         "applications": len(setup.ids),
         "topics": len(setup.topics),
-        "queries": len(setup.queries),
+        "Spark queries": len(setup.queries),
         "Flink jobs": len(setup.jobs),
         "groups": len({reader.group for reader in setup.readers}),
     }

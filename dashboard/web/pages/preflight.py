@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from django.http import HttpRequest, HttpResponse
@@ -22,20 +23,28 @@ from fenceline.preflight.checks import Risk
 _LINKED = ("application", "query", "flink_job", "group")
 
 
-class RiskLine(NamedTuple):
-    """One mistake, with the words and the page of its subject; "" where it has no page."""
+class RiskSubject(NamedTuple):
+    """One subject of a mistake: its words, its page ("" where it has none), and the fact about it."""
 
-    of: Risk
     kind: str
     name: str
     url: str
+    fact: str
+
+
+class RiskGroup(NamedTuple):
+    """One kind of mistake, with all that make it."""
+
+    risk: Risk
+    subjects: Sequence[RiskSubject]
 
 
 class Examined(NamedTuple):
-    """One cluster's pre-flight, as a page shows it."""
+    """One cluster's pre-flight, as a page shows it: its mistakes by kind, and what was examined, in words."""
 
     of: Preflight
-    lines: Sequence[RiskLine]
+    groups: Sequence[RiskGroup]
+    examined: Sequence[str]
 
 
 @signed_in
@@ -47,27 +56,30 @@ def preflight_page(request: HttpRequest) -> HttpResponse:
 def _read(request: HttpRequest) -> Mapping[str, Any]:
     clusters = visibility.clusters_named(page_context.chrome_of(request).cluster)
     found = [examine_setup(row, now_ms=now_ms(request)) for row in clusters]
-    return {"examined": [Examined(each, _lines(each)) for each in found], "headline": _headline(found)}
+    return {"examined": [_examined(each) for each in found], "headline": _headline(found)}
 
 
-def _lines(of: Preflight) -> Sequence[RiskLine]:
+def _examined(of: Preflight) -> Examined:
     names = dict(Query.objects.filter(cluster__name=of.cluster).values_list("ident", "name"))
-    return [_line(of.cluster, risk, names) for risk in of.risks]
+    by_kind = groupby(of.risks, key=lambda risk: (risk.severity, risk.check))
+    runs = [list(risks) for _, risks in by_kind]
+    groups = [RiskGroup(run[0], [_subject(of.cluster, risk, names) for risk in run]) for run in runs]
+    return Examined(of, groups, [f"{nouns} {number:,}" for nouns, number in of.examined.items()])
 
 
-def _line(cluster: str, risk: Risk, names: Mapping[str, str]) -> RiskLine:
+def _subject(cluster: str, risk: Risk, names: Mapping[str, str]) -> RiskSubject:
     kind, _, name = risk.subject.partition(":")
     url = addresses.subject_url(cluster, risk.subject) if kind in _LINKED else ""
-    return RiskLine(risk, kind.replace("_", " "), names.get(name) or name, url)
+    return RiskSubject(kind.replace("_", " "), names.get(name) or name, url, risk.fact)
 
 
 def _headline(found: Sequence[Preflight]) -> str:
-    risks = [risk for each in found for risk in each.risks]
-    critical = sum(risk.severity is Severity.CRITICAL for risk in risks)
+    risks = {(each.cluster, risk.severity, risk.check) for each in found for risk in each.risks}
+    critical = sum(severity is Severity.CRITICAL for _, severity, _ in risks)
     if critical:
-        return f"{count_noun(critical, 'setting')} can break exactly-once"
+        return f"{count_noun(critical, 'mistake')} can break exactly-once"
     if risks:
-        return f"{count_noun(len(risks), 'setting')} to look at"
+        return f"{count_noun(len(risks), 'mistake')} to look at"
     unseen = any(each.unseen for each in found)
     return "No mistake is found in what can be seen" if unseen else "No mistake is found"
 
