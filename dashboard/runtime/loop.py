@@ -27,6 +27,8 @@ from dashboard.runtime.database_errors import RepeatedInVain, is_locked, log_lin
 log = logging.getLogger(__name__)
 
 SLICE_S = 30.0
+#: The same where the slices of a process share its threads: each hand-over is six queries.
+SHARED_SLICE_S = 300.0
 #: The pause before a round is repeated.
 RETRY_S = 1.0
 #: The queue of tasks that mostly wait.
@@ -57,20 +59,27 @@ def start_missing(task: Task[Any, Any], name: str, queue: str = POLLERS, *more: 
 
 
 class Slice:
-    """The work of one collector in one cluster for `SLICE_S`, turn by turn; not for two threads at once."""
+    """The work of one collector in one cluster for a while, turn by turn; not for two threads at once."""
 
     def __init__(
-        self, task: Task[Any, Any], lease: leases.Lease, rounds: Rounds, queue: str, more: tuple[object, ...]
+        self,
+        task: Task[Any, Any],
+        lease: leases.Lease,
+        rounds: Rounds,
+        queue: str,
+        more: tuple[object, ...],
+        lasts_s: float,
     ) -> None:
         self.lease = lease
         #: When the next turn is due (monotonic).
         self.due = time.monotonic()
         self._task, self._rounds, self._queue, self._more = task, rounds, queue, more
+        self._lasts_s = lasts_s
         self._begin()
 
     def _begin(self) -> None:
         self._turns = self._rounds(self.lease)
-        self._ends_at = time.monotonic() + SLICE_S
+        self._ends_at = time.monotonic() + self._lasts_s
 
     def turn(self) -> bool:
         """Work for a turn, or end the slice where it is over; return whether it goes on.
@@ -140,6 +149,7 @@ def begin_slice(
     previous: int | None,
     queue: str = POLLERS,
     ttl: timedelta = leases.TTL,
+    lasts_s: float = SLICE_S,
 ) -> Slice | None:
     """Take the lease of collector `name` of a cluster for a slice; None where another one holds it, or the
     cluster is not configured any more.
@@ -157,7 +167,7 @@ def begin_slice(
         log.error("%s/%s: starting again soon: %s", cluster, name, log_line(error))
         connection.close()
         return None
-    return Slice(task, lease, rounds, queue, more) if lease is not None else None
+    return Slice(task, lease, rounds, queue, more, lasts_s) if lease is not None else None
 
 
 def run_slice(

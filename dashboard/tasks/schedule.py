@@ -18,9 +18,9 @@ from dashboard.tasks.slice import PerCluster, Polled, each_second
 #: Seconds between two portions while there is something to prune, and while there is not.
 _BETWEEN_PORTIONS_S = 0.1
 _IDLE_S = 10.0
-#: Seconds between two polls for messages that are due, between them while some are being sent, and between
-#: two renewals of the lease meanwhile.
-_POLL_S, _BUSY_S, _RENEW_S = 0.5, 0.1, 1.0
+#: Seconds between two polls for messages that are due, of any sender and of one, and while some are sent;
+#: and between two renewals of the lease meanwhile.
+_POLL_S, _MOST_IDLE_S, _BUSY_S, _RENEW_S = 0.5, 3.0, 0.1, 1.0
 #: What sends a cluster's messages lives from slice to slice: a slow receiver outlives them.
 _senders = PerCluster(lambda _: deliver.Sender())
 #: What the evaluator's reader keeps lives from slice to slice, by cluster.
@@ -48,7 +48,9 @@ def _deliver(lease: leases.Lease) -> loop.Turns:
             if time.monotonic() > renewed + _RENEW_S:
                 leases.renew(lease, seen_through_ms=loop.now_ms())
                 renewed = time.monotonic()
-            yield _BUSY_S if sender.start_due() else _POLL_S
+            # The senders of all clusters look for the same messages.
+            idle_s = min(_POLL_S * len(settings.FENCELINE.clusters), _MOST_IDLE_S)
+            yield _BUSY_S if sender.start_due() else idle_s
     finally:
         if loop.stop_requested.is_set():
             _senders.forget(lease.cluster)

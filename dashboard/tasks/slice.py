@@ -99,7 +99,10 @@ class Polled:
         @shared_task(name=name)
         def poll_slice(cluster: str, previous: int | None = None) -> None:
             if is_on(cluster):
-                mine = loop.begin_slice(poll_slice, cluster, collector, rounds, previous=previous, ttl=ttl)
+                mine = loop.begin_slice(
+                    poll_slice, cluster, collector, rounds,
+                    previous=previous, ttl=ttl, lasts_s=loop.SHARED_SLICE_S,
+                )  # fmt: skip
                 if mine is not None:
                     turns.pool().add(mine, asks=asks)
 

@@ -2,10 +2,10 @@
 
     pool().add(mine, asks=True)     # `mine` is a `loop.Slice`; its lease is kept while it waits
 
-Turns of two sorts wait in one lane for each cluster: those that ask the cluster or a store, which may not
-answer for `slice.ANSWER_S`, and those that read and write the database alone. TurnLanes go in turn. A cluster has
-at most `PER_CLUSTER` threads for questions; all clusters that were slow have half of the threads together;
-and questions leave a fifth to the database's turns. Without these bounds one dead cluster stops all others.
+Turns wait in two lanes for each cluster: those that ask it or a store, which may not answer for
+`slice.ANSWER_S`, and those that read and write the database alone. Lanes go in turn. A cluster has at most
+`PER_CLUSTER` threads for questions; all clusters that were slow have a third of the threads together; and
+questions leave a fifth to the database's turns. Without these bounds one dead cluster stops all others.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class TurnLanes:
             return False
         slow = {cluster for cluster in asking if self._is_slow(cluster, now)}
         of_slow = sum(asking[cluster] for cluster in slow)
-        return not self._is_slow(lane.cluster, now) or of_slow < self.threads // 2
+        return not self._is_slow(lane.cluster, now) or of_slow < self.threads // 3
 
     def _is_slow(self, cluster: str, now: float) -> bool:
         running = self._running.get(TurnLane(cluster, True), {})
