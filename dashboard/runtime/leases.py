@@ -10,7 +10,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -58,11 +58,12 @@ def holder_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}/{threading.get_ident():x}"
 
 
-def unheld_clusters(name: str) -> list[str]:
-    """Return the configured clusters in which no live lease of collector `name` exists."""
-    held = Collector.objects.filter(name=name, expires_at__gt=Now()).values("cluster_id")
-    rows = Cluster.objects.filter(configured=True).exclude(id__in=held)
-    return list(rows.order_by("name").values_list("name", flat=True))
+def unheld_clusters(*names: str) -> Mapping[str, Sequence[str]]:
+    """Return the configured clusters in which no live lease of a collector exists, by collector."""
+    live = Collector.objects.filter(name__in=names, expires_at__gt=Now())
+    held = set(live.values_list("name", "cluster__name"))
+    clusters = list(Cluster.objects.filter(configured=True).order_by("name").values_list("name", flat=True))
+    return {name: [cluster for cluster in clusters if (name, cluster) not in held] for name in names}
 
 
 def acquire(

@@ -11,9 +11,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from celery import Task
 from celery.signals import worker_shutting_down
@@ -49,13 +49,21 @@ def _stop(**_: object) -> None:
     stop_requested.set()
 
 
-def start_missing(task: Task[Any, Any], name: str, queue: str = POLLERS, *more: object) -> None:
-    """Send a first slice of `task` for every cluster without a holder of the lease `name`.
+class Collecting(Protocol):
+    """What has slices of one or several collectors."""
 
-    A task takes the cluster, the token of the slice before (None at first), and whatever `more` there is.
-    """
-    for cluster in leases.unheld_clusters(name):
-        task.apply_async((cluster, None, *more), queue=queue, expires=SLICE_S)
+    def names(self) -> Sequence[str]:
+        """Return the names of its collectors."""
+
+    def start(self, unheld: Mapping[str, Sequence[str]]) -> None:
+        """Send a first slice for each of these clusters, by collector, in which it is on."""
+
+
+def start_missing(of: Sequence[Collecting]) -> None:
+    """Send a first slice for every collector that nobody runs."""
+    unheld = leases.unheld_clusters(*(name for each in of for name in each.names()))
+    for each in of:
+        each.start(unheld)
 
 
 class Slice:

@@ -17,7 +17,7 @@ from dashboard.tasks.slice import PerCluster, Polled, each_second
 
 #: Seconds between two portions while there is something to prune, and while there is not.
 _BETWEEN_PORTIONS_S = 0.1
-_IDLE_S = 10.0
+_IDLE_S = 30.0
 #: Seconds between two polls for messages that are due, of any sender and of one, and while some are sent;
 #: and between two renewals of the lease meanwhile.
 _POLL_S, _MOST_IDLE_S, _BUSY_S, _RENEW_S = 0.5, 3.0, 0.1, 1.0
@@ -86,5 +86,4 @@ _ALL = (
 @shared_task(name="dashboard.start_missing")
 def start_missing() -> None:
     """Start evaluation, alerts, retention, deliveries and the follow-up of actions where none runs."""
-    for polled in _ALL:
-        polled.start()
+    loop.start_missing(_ALL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
 
@@ -110,9 +110,13 @@ class Polled:
         self.task = poll_slice
         self._collector, self._is_on = collector, is_on
 
-    def start(self) -> None:
-        """Send a first slice for each cluster in which no worker polls."""
-        for cluster in leases.unheld_clusters(self._collector):
+    def names(self) -> Sequence[str]:
+        """Return the name of the collector."""
+        return (self._collector,)
+
+    def start(self, unheld: Mapping[str, Sequence[str]]) -> None:
+        """Send a first slice for each cluster in which no worker polls and it is on."""
+        for cluster in unheld[self._collector]:
             if self._is_on(cluster):
                 self.task.apply_async((cluster, None), queue=loop.POLLERS, expires=loop.SLICE_S)
 

@@ -210,12 +210,12 @@ def test_nothing_runs_without_a_url(take: Take, settings: Settings, monkeypatch:
     sent: list[str] = []
     monkeypatch.setattr(task.polled.task, "apply_async", lambda args, **_: sent.append(args[0]))
     configure(settings, "")
-    task.polled.start()
+    task.polled.start({audit_store.NAME: ["prod"]})
     task.polled.task("prod")
     assert sent == []
     assert not Collector.objects.exists()
     configure(settings, "file:///audits")
-    task.polled.start()
+    task.polled.start({audit_store.NAME: ["prod"]})
     assert sent == ["prod"]
 
 

@@ -159,7 +159,7 @@ def test_only_clusters_with_a_root_are_polled(
         task.polled.task, "apply_async", lambda arguments, **options: messages.append(arguments[0])
     )
     monkeypatch.setattr(loop, "begin_slice", lambda *arguments, **options: messages.append("ran"))
-    task.polled.start()
+    task.polled.start({checkpoint_store.NAME: ["prod"]})
     assert messages == sent
     task.polled.task("other")
     assert "ran" not in messages

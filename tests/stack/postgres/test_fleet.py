@@ -210,9 +210,11 @@ def fleet(tmp_path: Path) -> Iterator[Fleet]:
 def stack(tmp_path: Path, fleet: Fleet) -> Iterator[Stack]:
     config = write_config(tmp_path / "fenceline.toml", fleet.clusters)
     # PostgreSQL's own default.
-    with Server({"max_connections": "100"}) as server:
-        with Stack(tmp_path, CONFIG=config, DEMO="0", DATABASE_URL=server.new_database()) as stack:
-            yield stack
+    with (
+        Server({"max_connections": "100"}) as server,
+        Stack(tmp_path, CONFIG=config, DEMO="0", DATABASE_URL=server.new_database()) as stack,
+    ):
+        yield stack
 
 
 @contextmanager
