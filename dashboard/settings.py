@@ -31,10 +31,10 @@ def _flag(name: str) -> bool:
     sys.exit(f"fenceline: {name}={value!r} is neither 1 nor 0.")
 
 
-def _shards() -> int:
-    value = ENVIRONMENT.get("SHARDS", "") or "1"
-    if not value.isascii() or not value.isdigit() or not 1 <= int(value) <= 50:
-        sys.exit(f"fenceline: SHARDS={value}: give a number from 1 to 50.")
+def _number(name: str, default: int, least: int, most: int) -> int:
+    value = ENVIRONMENT.get(name, "") or str(default)
+    if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
+        sys.exit(f"fenceline: {name}={value}: give a number from {least} to {most}.")
     return int(value)
 
 
@@ -91,7 +91,9 @@ _SQLITE_OPTIONS = {
 
 FENCELINE = _fenceline()
 #: Over how many workers the partitions of an internal topic are spread.
-SHARDS = _shards()
+SHARDS = _number("SHARDS", 1, 1, 50)
+#: Threads of a process that share the turns of its pollers, however many clusters there are.
+POLLER_THREADS = _number("POLLER_THREADS", 20, 5, 200)
 
 #: Nobody may act on Kafka: buttons and endpoints report it.
 READ_ONLY = _flag("READ_ONLY")

@@ -170,9 +170,8 @@ class Stack:
     def _workers(self, needs: tuple[str, ...]) -> list[Part]:
         clusters = self._cluster_count()
         schedule = ("-s", str(self.data / "beat"))
-        # A slot for each cluster's evaluator, pruner, reconciler, partitions, groups, recoveries,
-        # checkpoints, Flink's jobs, engines, audits and capabilities; some for operators and their tasks.
-        slots = 14 * clusters + 6
+        # For operators and short tasks: pollers share threads of their own (dashboard/tasks/turns.py).
+        slots = 20
         if self.options.small:
             queues, all_slots = "default,tail-0,offsets-0", str(slots + 2 * clusters)
             return [self._celery("worker", needs, "worker", "-B", *schedule, "-Q", queues, "-c", all_slots)]

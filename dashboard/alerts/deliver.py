@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from django.conf import settings
@@ -198,10 +198,6 @@ class Sender:
                 if len(self._busy) < self._threads:
                     self._busy[self._pool.submit(_deliver, pk)] = channel
         return len(self._busy)
-
-    def wait(self, seconds: float) -> None:
-        """Wait until a running delivery has ended, at most this long."""
-        wait(self._busy, seconds, FIRST_COMPLETED)
 
     def close(self) -> None:
         """Wait for all running deliveries, each at most `[alerts] timeout_s`; start nothing more."""

@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -20,6 +22,11 @@ from dashboard.models import Cluster, Collector
 
 #: How long a lease lives without a renewal; holders renew every second.
 TTL = timedelta(seconds=6)
+
+
+_KEY_COLUMNS = ("pk", "cluster_id", "name", "token")
+#: When a lease was last renewed by this process (monotonic), by cluster and collector.
+_renewed: dict[tuple[int, str], float] = {}
 
 
 class LeaseLost(Exception):
@@ -51,11 +58,12 @@ def holder_name() -> str:
     return f"{socket.gethostname()}:{os.getpid()}/{threading.get_ident():x}"
 
 
-def unheld_clusters(name: str) -> list[str]:
-    """Return the configured clusters in which no live lease of collector `name` exists."""
-    held = Collector.objects.filter(name=name, expires_at__gt=Now()).values("cluster_id")
-    rows = Cluster.objects.filter(configured=True).exclude(id__in=held)
-    return list(rows.order_by("name").values_list("name", flat=True))
+def unheld_clusters(*names: str) -> Mapping[str, Sequence[str]]:
+    """Return the configured clusters in which no live lease of a collector exists, by collector."""
+    live = Collector.objects.filter(name__in=names, expires_at__gt=Now())
+    held = set(live.values_list("name", "cluster__name"))
+    clusters = list(Cluster.objects.filter(configured=True).order_by("name").values_list("name", flat=True))
+    return {name: [cluster for cluster in clusters if (name, cluster) not in held] for name in names}
 
 
 def acquire(
@@ -74,6 +82,7 @@ def acquire(
         free = mine.filter(Q(expires_at__lte=Now()) | Q(token=previous if previous is not None else -1))
         if not free.update(token=F("token") + 1, holder=holder[:128], expires_at=Now() + ttl):
             return None
+        _renewed[row.id, name] = time.monotonic()
         return Lease(cluster, row.id, name, mine.get().token, ttl)
 
 
@@ -82,6 +91,36 @@ def renew(lease: Lease, **fields: object) -> None:
     held = collector_row(lease).filter(token=lease.token)
     if not held.update(expires_at=Now() + lease.ttl, **fields):
         raise LeaseLost(f"{lease.cluster}/{lease.name}: token {lease.token} is outdated")
+    _renewed[lease.cluster_id, lease.name] = time.monotonic()
+
+
+def renew_waiting(waiting: Iterable[Lease]) -> None:
+    """Prolong together all leases that this process has not renewed for a twelfth of their life.
+
+    Nothing is written unless one has reached a sixth. Rows that a save has locked are left out: it renews
+    its own. A lease that is not ours any more stays as it is: the next save of its holder finds that.
+    """
+    now = time.monotonic()
+    ages = {lease: now - _renewed.get((lease.cluster_id, lease.name), 0.0) for lease in waiting}
+    if not any(age >= lease.ttl.total_seconds() / 6 for lease, age in ages.items()):
+        return
+    old = {lease for lease, age in ages.items() if age >= lease.ttl.total_seconds() / 12}
+    with transaction.atomic():
+        held = _lock_held(old)
+        for ttl in {lease.ttl for lease in held}:
+            keys = [key for lease, key in held.items() if lease.ttl == ttl]
+            Collector.objects.filter(pk__in=keys).update(expires_at=Now() + ttl)
+    _renewed.update({(lease.cluster_id, lease.name): now for lease in old})
+
+
+def _lock_held(of: Collection[Lease]) -> Mapping[Lease, int]:
+    """Return the row's key of each lease that is ours and that nobody has locked."""
+    rows = Collector.objects.select_for_update(no_key=True, skip_locked=True).filter(
+        cluster_id__in={lease.cluster_id for lease in of}, name__in={lease.name for lease in of}
+    )
+    keys = {(cluster, name, token): pk for pk, cluster, name, token in rows.values_list(*_KEY_COLUMNS)}
+    named = {lease: keys.get((lease.cluster_id, lease.name, lease.token)) for lease in of}
+    return {lease: key for lease, key in named.items() if key is not None}
 
 
 def release(lease: Lease) -> None:

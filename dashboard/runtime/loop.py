@@ -1,7 +1,8 @@
 """Endless Celery work in slices: hold a lease, work for 30 s, hand it on to the next message.
 
-A slice ends by sending its successor, which takes over by the token in the message. Whatever breaks the chain
-(a kill, a lost message, an error) is repaired by beat, which every 2 s sends a first slice where nobody holds
+A slice works in turns: that of a tail in its own thread, all others in those of `dashboard.tasks.turns`.
+It ends by sending its successor, which takes over by the token in the message. Whatever breaks the chain (a
+kill, a lost message, an error) is repaired by beat, which every 2 s sends a first slice where nobody holds
 the lease. While Redis does not take the successor, or other writers lock the database, the slice goes on.
 """
 
@@ -10,9 +11,9 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import Any, Protocol
 
 from celery import Task
 from celery.signals import worker_shutting_down
@@ -26,6 +27,8 @@ from dashboard.runtime.database_errors import RepeatedInVain, is_locked, log_lin
 log = logging.getLogger(__name__)
 
 SLICE_S = 30.0
+#: The same where the slices of a process share its threads: each hand-over is six queries.
+SHARED_SLICE_S = 300.0
 #: The pause before a round is repeated.
 RETRY_S = 1.0
 #: The queue of tasks that mostly wait.
@@ -33,6 +36,9 @@ POLLERS = "default"
 #: Set when the worker must stop: slices end at once and release their lease.
 stop_requested = threading.Event()
 
+#: Works as a lease holder, in turns: yields the seconds to wait before the next one.
+Turns = Generator[float, None, None]
+Rounds = Callable[[leases.Lease], Turns]
 #: Works as a lease holder until `time.monotonic()` passes the second argument or `stop_requested` is
 #: set.
 Work = Callable[[leases.Lease, float], None]
@@ -43,13 +49,133 @@ def _stop(**_: object) -> None:
     stop_requested.set()
 
 
-def start_missing(task: Task[Any, Any], name: str, queue: str = POLLERS, *more: object) -> None:
-    """Send a first slice of `task` for every cluster without a holder of the lease `name`.
+class Collecting(Protocol):
+    """What has slices of one or several collectors."""
 
-    A task takes the cluster, the token of the slice before (None at first), and whatever `more` there is.
+    def names(self) -> Sequence[str]:
+        """Return the names of its collectors."""
+
+    def start(self, unheld: Mapping[str, Sequence[str]]) -> None:
+        """Send a first slice for each of these clusters, by collector, in which it is on."""
+
+
+def start_missing(of: Sequence[Collecting]) -> None:
+    """Send a first slice for every collector that nobody runs."""
+    unheld = leases.unheld_clusters(*(name for each in of for name in each.names()))
+    for each in of:
+        each.start(unheld)
+
+
+class Slice:
+    """The work of one collector in one cluster for a while, turn by turn; not for two threads at once."""
+
+    def __init__(
+        self,
+        task: Task[Any, Any],
+        lease: leases.Lease,
+        rounds: Rounds,
+        queue: str,
+        more: tuple[object, ...],
+        lasts_s: float,
+    ) -> None:
+        self.lease = lease
+        #: When the next turn is due (monotonic).
+        self.due = time.monotonic()
+        self._task, self._rounds, self._queue, self._more = task, rounds, queue, more
+        self._lasts_s = lasts_s
+        self._begin()
+
+    def _begin(self) -> None:
+        self._turns = self._rounds(self.lease)
+        self._ends_at = time.monotonic() + self._lasts_s
+
+    def turn(self) -> bool:
+        """Work for a turn, or end the slice where it is over; return whether it goes on.
+
+        A lost lease and a database error are logged in one line each: nothing was saved, and the next slice
+        begins at the saved positions.
+        """
+        try:
+            return self._turn()
+        except leases.LeaseLost as lost:
+            log.warning("%s: lease lost, nothing was saved: %s", self._name, lost)
+        except DatabaseError as error:
+            log.error("%s: starting again soon: %s", self._name, log_line(error))
+            connection.close()
+        return False
+
+    @property
+    def _name(self) -> str:
+        return f"{self.lease.cluster}/{self.lease.name}"
+
+    def _turn(self) -> bool:
+        if stop_requested.is_set():
+            self._turns.close()
+            leases.release(self.lease)
+            return False
+        if time.monotonic() >= self._ends_at:
+            return self._end()
+        try:
+            wait_s = next(self._turns)
+        except StopIteration:
+            return self._end()
+        except OperationalError as error:
+            wait_s = self._repeat_after(error)
+        self.due = time.monotonic() + wait_s
+        return True
+
+    def _repeat_after(self, error: OperationalError) -> float:
+        """Begin a round again that waited in vain for other writers; raise any other error.
+
+        Another holder of the lease, which may have expired meanwhile, ends it: a save finds that first.
+        """
+        if not (is_locked(error) or isinstance(error, RepeatedInVain)):
+            raise error
+        log.warning("%s: repeating a round: %s", self._name, log_line(error))
+        self._turns = self._rounds(self.lease)
+        return RETRY_S
+
+    def _end(self) -> bool:
+        """Hand on to the next message; return whether Redis did not take it, so that we go on."""
+        self._turns.close()
+        message = (self.lease.cluster, self.lease.token, *self._more)
+        try:
+            self._task.apply_async(message, queue=self._queue, expires=SLICE_S, retry=False)
+        except RedisAway as error:
+            log.warning("%s: Redis does not answer, going on here: %s", self._name, error)
+            self._begin()
+            return True
+        return False
+
+
+def begin_slice(
+    task: Task[Any, Any],
+    cluster: str,
+    name: str,
+    rounds: Rounds,
+    *more: object,
+    previous: int | None,
+    queue: str = POLLERS,
+    ttl: timedelta = leases.TTL,
+    lasts_s: float = SLICE_S,
+) -> Slice | None:
+    """Take the lease of collector `name` of a cluster for a slice; None where another one holds it, or the
+    cluster is not configured any more.
+
+    `ttl` is how long the lease lives without a renewal. `more` are the task's further arguments, `previous`
+    is the token of the slice before.
     """
-    for cluster in leases.unheld_clusters(name):
-        task.apply_async((cluster, None, *more), queue=queue, expires=SLICE_S)
+    if cluster not in settings.FENCELINE.clusters:
+        return None
+    try:
+        lease = leases.acquire(
+            cluster, name, holder=leases.holder_name(), now_ms=now_ms(), previous=previous, ttl=ttl
+        )
+    except DatabaseError as error:
+        log.error("%s/%s: starting again soon: %s", cluster, name, log_line(error))
+        connection.close()
+        return None
+    return Slice(task, lease, rounds, queue, more, lasts_s) if lease is not None else None
 
 
 def run_slice(
@@ -60,56 +186,16 @@ def run_slice(
     *more: object,
     previous: int | None,
     queue: str = POLLERS,
-    ttl: timedelta = leases.TTL,
 ) -> None:
-    """Work as collector `name` of a cluster for a slice, then hand on; nothing when another one holds it, or
-    the cluster is not configured any more.
+    """Work as collector `name` of a cluster for a slice in this thread, then hand on (`begin_slice`)."""
 
-    `ttl` is how long the lease lives while `work` does not renew it. `more` are the task's further arguments,
-    `previous` is the token of the slice before. A lost lease and a database error are logged in one line
-    each: nothing was saved, and the next slice begins at the saved positions.
-    """
-    if cluster not in settings.FENCELINE.clusters:
-        return
-    try:
-        lease = leases.acquire(
-            cluster, name, holder=leases.holder_name(), now_ms=now_ms(), previous=previous, ttl=ttl
-        )
-        while lease is not None:
-            _work(work, lease)
-            lease = None if _hand_on(task, lease, queue, more) else lease
-    except leases.LeaseLost as lost:
-        log.warning("%s/%s: lease lost, nothing was saved: %s", cluster, name, lost)
-    except DatabaseError as error:
-        log.error("%s/%s: starting again soon: %s", cluster, name, log_line(error))
-        connection.close()
+    def rounds(lease: leases.Lease) -> Turns:
+        work(lease, time.monotonic() + SLICE_S)
+        yield 0.0
 
-
-def _work(work: Work, lease: leases.Lease) -> None:
-    """Work for a slice; repeat a round that waited in vain for other writers.
-
-    Another holder of the lease, which may have expired meanwhile, ends it: a save finds that first.
-    """
-    while True:
-        try:
-            return work(lease, time.monotonic() + SLICE_S)
-        except OperationalError as error:
-            if not (is_locked(error) or isinstance(error, RepeatedInVain)):
-                raise
-            log.warning("%s/%s: repeating a round: %s", lease.cluster, lease.name, log_line(error))
-            stop_requested.wait(RETRY_S)
-
-
-def _hand_on(task: Task[Any, Any], lease: leases.Lease, queue: str, more: tuple[object, ...]) -> bool:
-    if stop_requested.is_set():
-        leases.release(lease)
-        return True
-    try:
-        task.apply_async((lease.cluster, lease.token, *more), queue=queue, expires=SLICE_S, retry=False)
-    except RedisAway as error:
-        log.warning("%s/%s: Redis does not answer, going on here: %s", lease.cluster, lease.name, error)
-        return False
-    return True
+    mine = begin_slice(task, cluster, name, rounds, *more, previous=previous, queue=queue)
+    while mine is not None and mine.turn():
+        stop_requested.wait(mine.due - time.monotonic())
 
 
 def now_ms() -> int:

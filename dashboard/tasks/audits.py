@@ -9,18 +9,18 @@ from django.conf import settings
 from dashboard.history import audit_store
 from dashboard.history.audits import read_audits
 from dashboard.runtime import leases, loop
-from dashboard.tasks.slice import ANSWER_S, Polled, goes_on, report_failure, wait_leased
+from dashboard.tasks.slice import ANSWER_S, Polled, report_failure
 
 #: Seconds from poll to poll: less than those after which a page shows a collector as late.
 EVERY_S = 8.0
 
 
-def poll_until(lease: leases.Lease, end: float) -> None:
-    """Poll and save as the holder of `lease` until `time.monotonic()` passes `end`."""
-    while goes_on(end):
+def poll_in_turns(lease: leases.Lease) -> loop.Turns:
+    """Poll and save as the holder of `lease`, in turns."""
+    while True:
         began = time.monotonic()
         _poll(lease)
-        wait_leased(lease, max(0.0, EVERY_S - (time.monotonic() - began)), end)
+        yield max(0.0, EVERY_S - (time.monotonic() - began))
 
 
 def _poll(lease: leases.Lease) -> None:
@@ -31,4 +31,4 @@ def _poll(lease: leases.Lease) -> None:
         audit_store.save_audits(lease, polled, now_ms=loop.now_ms())
 
 
-polled = Polled("collectors.audits", audit_store.NAME, poll_until, lambda _: settings.FENCELINE.audit_url)
+polled = Polled("collectors.audits", audit_store.NAME, poll_in_turns, lambda _: settings.FENCELINE.audit_url)

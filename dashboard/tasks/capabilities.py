@@ -8,23 +8,24 @@ from collectors.doctor.checks import Patient
 from collectors.doctor.sight import probe_capabilities
 from dashboard.runtime import leases, loop
 from dashboard.system import capabilities
-from dashboard.tasks.slice import ANSWER_S, HEARTBEAT_S, Polled, goes_on
+from dashboard.tasks.slice import ANSWER_S, Polled
 from transaction_admin.api import AdminUnavailable
 from transaction_admin.properties import CannotTranslate
 
 #: Milliseconds between two looks; a right that was granted shows within this time.
 _EVERY_MS = 60_000
+_TICK_S = 5.0
 
 
-def look_until(lease: leases.Lease, end: float) -> None:
-    """Look over the cluster whenever it is due, as the holder of `lease`, until `end` (monotonic)."""
+def look_in_turns(lease: leases.Lease) -> loop.Turns:
+    """Look over the cluster whenever it is due, as the holder of `lease`, in turns."""
     asked_ms = capabilities.cluster_capabilities(lease.cluster).asked_ms or 0
-    while goes_on(end):
+    while True:
         if loop.now_ms() - asked_ms >= _EVERY_MS:
             look_over_cluster(lease)
             asked_ms = loop.now_ms()
         leases.renew(lease, seen_through_ms=loop.now_ms())
-        loop.stop_requested.wait(HEARTBEAT_S)
+        yield _TICK_S
 
 
 def look_over_cluster(lease: leases.Lease) -> None:
@@ -39,4 +40,4 @@ def look_over_cluster(lease: leases.Lease) -> None:
     capabilities.save_capabilities(lease, checks, trouble, now_ms=loop.now_ms())
 
 
-polled = Polled("collectors.capabilities", capabilities.NAME, look_until)
+polled = Polled("collectors.capabilities", capabilities.NAME, look_in_turns)

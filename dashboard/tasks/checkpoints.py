@@ -10,23 +10,21 @@ from collectors.checkpoints.collector import CheckpointsCollector
 from dashboard.config import CheckpointRoot
 from dashboard.runtime import leases, loop
 from dashboard.streaming import checkpoint_store
-from dashboard.tasks.slice import RETRY_S, Polled, entries_of, goes_on, report_failure, wait_leased
+from dashboard.tasks.slice import RETRY_S, Polled, entries_of, report_failure
 
 #: What was read of each cluster's checkpoints, from slice to slice.
 _collectors: dict[str, CheckpointsCollector] = {}
 
 
-def poll_until(lease: leases.Lease, end: float) -> None:
-    """Poll and save as the holder of `lease` until `time.monotonic()` passes `end`."""
-    while goes_on(end):
+def poll_in_turns(lease: leases.Lease) -> loop.Turns:
+    """Poll and save as the holder of `lease`, in turns."""
+    while True:
         collector = _collectors.get(lease.cluster) or _begin(lease)
-        wait_leased(lease, collector.wait_s(), end)
-        if not goes_on(end):
-            return
+        yield collector.wait_s()
         polled = collector.poll(loop.now_ms(), every_s=settings.FENCELINE.limits.checkpoints_every_s)
         if polled.blind:
             report_failure(lease, polled.blind)
-            wait_leased(lease, RETRY_S, end)
+            yield RETRY_S
             continue
         checkpoint_store.save_checkpoints(
             lease,
@@ -50,4 +48,4 @@ def _roots(cluster: str) -> Sequence[CheckpointRoot]:
     return entries_of(cluster, config.checkpoints, config.limits.checkpoints_every_s)
 
 
-polled = Polled("collectors.checkpoints", checkpoint_store.NAME, poll_until, _roots)
+polled = Polled("collectors.checkpoints", checkpoint_store.NAME, poll_in_turns, _roots)

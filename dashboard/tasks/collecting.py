@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from celery import shared_task
 
+from dashboard.runtime import loop
 from dashboard.tasks import (
     audits,
     capabilities,
@@ -21,13 +22,11 @@ from dashboard.tasks import (
     tails,
 )
 
+_POLLED = (reconciling, partitions, groups, recoveries, checkpoints, flink, engines, audits, capabilities)
+_ALL = (tails.tailed, offsets.tailed, *(module.polled for module in _POLLED))
+
 
 @shared_task(name="collectors.start_missing")
 def start_missing() -> None:
     """Send a first slice for every collector that nobody runs."""
-    for tail in tails, offsets:
-        tail.tailed.start()
-    for collector in (
-        reconciling, partitions, groups, recoveries, checkpoints, flink, engines, audits, capabilities,
-    ):  # fmt: skip
-        collector.polled.start()
+    loop.start_missing(_ALL)

@@ -10,20 +10,18 @@ from collectors.engines.collector import EnginesCollector
 from dashboard.config import EngineEndpoint
 from dashboard.engines import store
 from dashboard.runtime import leases, loop
-from dashboard.tasks.slice import PerCluster, Polled, entries_of, goes_on, wait_leased
+from dashboard.tasks.slice import PerCluster, Polled, entries_of
 
 #: Of each cluster, with what is under way, from slice to slice.
 _collectors = PerCluster(lambda cluster: EnginesCollector(_apis(cluster)))
 
 
-def poll_until(lease: leases.Lease, end: float) -> None:
-    """Poll and save as the holder of `lease` until `time.monotonic()` passes `end`."""
+def poll_in_turns(lease: leases.Lease) -> loop.Turns:
+    """Poll and save as the holder of `lease`, in turns."""
     groups = {api.url: api.group for api in _apis(lease.cluster)}
     collector = _collectors.get_or_make(lease.cluster)
-    while goes_on(end):
-        wait_leased(lease, collector.wait_s(), end)
-        if not goes_on(end):
-            return
+    while True:
+        yield collector.wait_s()
         polled = collector.poll(loop.now_ms(), every_s=settings.FENCELINE.limits.engines_every_s)
         store.save_engines(lease, polled.answers, groups, gaps=polled.gaps, now_ms=loop.now_ms())
 
@@ -33,4 +31,4 @@ def _apis(cluster: str) -> Sequence[EngineEndpoint]:
     return entries_of(cluster, config.engines, config.limits.engines_every_s)
 
 
-polled = Polled("collectors.engines", store.NAME, poll_until, _apis)
+polled = Polled("collectors.engines", store.NAME, poll_in_turns, _apis)

@@ -10,31 +10,21 @@ from collectors.flink.collector import FlinkCollector
 from dashboard.config import CheckpointRoot
 from dashboard.engines import flink_store as store
 from dashboard.runtime import leases, loop
-from dashboard.tasks.slice import (
-    RETRY_S,
-    PerCluster,
-    Polled,
-    entries_of,
-    goes_on,
-    report_failure,
-    wait_leased,
-)
+from dashboard.tasks.slice import RETRY_S, PerCluster, Polled, entries_of, report_failure
 
 #: What was read of each cluster's checkpoints, from slice to slice.
 _collectors = PerCluster(lambda cluster: FlinkCollector(_roots(cluster)))
 
 
-def poll_until(lease: leases.Lease, end: float) -> None:
-    """Poll and save as the holder of `lease` until `time.monotonic()` passes `end`."""
+def poll_in_turns(lease: leases.Lease) -> loop.Turns:
+    """Poll and save as the holder of `lease`, in turns."""
     collector = _collectors.get_or_make(lease.cluster)
-    while goes_on(end):
-        wait_leased(lease, collector.wait_s(), end)
-        if not goes_on(end):
-            return
+    while True:
+        yield collector.wait_s()
         polled = collector.poll(loop.now_ms(), every_s=settings.FENCELINE.limits.checkpoints_every_s)
         if polled.blind:
             report_failure(lease, polled.blind)
-            wait_leased(lease, RETRY_S, end)
+            yield RETRY_S
             continue
         store.save_jobs(lease, polled.observations, polled.searched, gaps=polled.gaps, now_ms=loop.now_ms())
 
@@ -44,4 +34,4 @@ def _roots(cluster: str) -> Sequence[CheckpointRoot]:
     return entries_of(cluster, config.flink_checkpoints, config.limits.checkpoints_every_s)
 
 
-polled = Polled("collectors.flink", store.NAME, poll_until, _roots)
+polled = Polled("collectors.flink", store.NAME, poll_in_turns, _roots)

@@ -12,7 +12,7 @@ from dashboard.partitions import replica_store
 from dashboard.partitions import store as partition_store
 from dashboard.runtime import loop
 from dashboard.runtime.leases import Lease
-from dashboard.tasks.slice import Polled, goes_on, open_admin, open_reads, poll_repeatedly, wait_leased
+from dashboard.tasks.slice import Polled, open_admin, open_reads, poll_repeatedly
 from dashboard.tasks.tails import tail_name
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import ProducerState
@@ -24,21 +24,20 @@ from transaction_admin.reads import ClusterReads
 _watchers: dict[str, tuple[PartitionCollector, int]] = {}
 
 
-def poll_until(lease: Lease, end: float) -> None:
-    """Poll and save as the holder of `lease` until `time.monotonic()` passes `end`."""
+def poll_in_turns(lease: Lease) -> loop.Turns:
+    """Poll and save as the holder of `lease`, in turns."""
     config = settings.FENCELINE.clusters[lease.cluster]
     tails = [tail_name(shard) for shard in range(settings.SHARDS)]
     ours = partition_store.PartitionRows(
         lease, tails, vouched=config.sees_all_transactional_ids, scope=config.scope
     )
 
-    def poll() -> None:
+    def poll() -> loop.Turns:
         watcher = _watcher(lease, ours)
-        wait_leased(lease, watcher.wait_s(), end)
-        if goes_on(end):
-            _poll(lease, watcher, ours)
+        yield watcher.wait_s()
+        _poll(lease, watcher, ours)
 
-    poll_repeatedly(lease, end, poll, disconnect)
+    return poll_repeatedly(lease, poll, disconnect)
 
 
 def _poll(lease: Lease, watcher: PartitionCollector, ours: partition_store.PartitionRows) -> None:
@@ -126,6 +125,6 @@ def _ask_replicas(
 polled = Polled(
     "collectors.partitions",
     partition_store.NAME,
-    poll_until,
+    poll_in_turns,
     lambda _: settings.FENCELINE.limits.partitions_every_s,
 )

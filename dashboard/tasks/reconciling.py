@@ -8,7 +8,7 @@ from collectors.kafka.marker_tail import MarkerTail
 from collectors.kafka.reconcile import Reconciler
 from dashboard.config import ClusterConfig
 from dashboard.runtime import leases, loop
-from dashboard.tasks.slice import Polled, Warm, goes_on, open_admin, open_reads, poll_repeatedly, wait_leased
+from dashboard.tasks.slice import Polled, Warm, open_admin, open_reads, poll_repeatedly
 from dashboard.tasks.tails import tail_name
 from dashboard.transactions import reconcile_store
 
@@ -23,23 +23,22 @@ def _open_reconciler(config: ClusterConfig) -> Reconciler:
 _reconcilers = Warm(_open_reconciler)
 
 
-def reconcile_until(lease: leases.Lease, end: float) -> None:
-    """Hold rows against lists as the holder of `lease` until `time.monotonic()` passes `end`."""
+def reconcile_in_turns(lease: leases.Lease) -> loop.Turns:
+    """Hold rows against lists as the holder of `lease`, in turns."""
     ours = reconcile_store.ReconciledRows(lease, [tail_name(shard) for shard in range(settings.SHARDS)])
 
-    def poll() -> None:
+    def poll() -> loop.Turns:
         reconciler = _reconcilers.get_or_make(lease.cluster)
-        wait_leased(lease, max(reconciler.wait_s(), settings.FENCELINE.limits.reconcile_every_s), end)
-        if goes_on(end):
-            polled = reconciler.poll(loop.now_ms(), ours)
-            reconcile_store.save_reconciliation(lease, polled, now_ms=loop.now_ms())
+        yield max(reconciler.wait_s(), settings.FENCELINE.limits.reconcile_every_s)
+        polled = reconciler.poll(loop.now_ms(), ours)
+        reconcile_store.save_reconciliation(lease, polled, now_ms=loop.now_ms())
 
-    poll_repeatedly(lease, end, poll, _reconcilers.discard)
+    return poll_repeatedly(lease, poll, _reconcilers.discard)
 
 
 polled = Polled(
     "collectors.reconcile",
     reconcile_store.NAME,
-    reconcile_until,
+    reconcile_in_turns,
     lambda _: settings.FENCELINE.limits.reconcile_every_s,
 )

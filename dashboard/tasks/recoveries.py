@@ -14,7 +14,7 @@ from dashboard.recoveries import evidence as recovery_evidence
 from dashboard.recoveries import store as recovery_store
 from dashboard.runtime import collector_store, leases, loop
 from dashboard.tasks.aborted_commits import check_commits
-from dashboard.tasks.slice import Polled, Warm, goes_on, open_reads, poll_repeatedly, wait_leased
+from dashboard.tasks.slice import Polled, Warm, open_reads, poll_repeatedly
 from fenceline.facts import TopicPartition, TransitionKind
 from fenceline.losses.recoveries import LostRecords, TopicNow, deletion_reason, same_topic
 
@@ -29,18 +29,18 @@ _reads = Warm(open_reads)
 _topics: defaultdict[str, Topics] = defaultdict(Topics)
 
 
-def follow_until(lease: leases.Lease, end: float) -> None:
-    """Open, search and follow as the holder of `lease` until `time.monotonic()` passes `end`."""
+def follow_in_turns(lease: leases.Lease) -> loop.Turns:
+    """Open, search and follow as the holder of `lease`, in turns."""
     topics_at = 0.0
 
-    def poll() -> None:
+    def poll() -> loop.Turns:
         nonlocal topics_at
         began = time.monotonic()
         limit_ms = settings.FENCELINE.limits.open_too_long_s * 1_000
         recovery_store.update_recoveries(lease, limit_ms=limit_ms, now_ms=loop.now_ms())
         for row in recovery_store.waiting_for_a_search(lease):
-            if not goes_on(end):
-                return
+            # Each search is a turn of its own: there may be many.
+            yield 0.0
             if (lost := _search(row, lease.cluster)) is not None:
                 recovery_store.save_lost(lease, row, lost)
         cluster = lease.cluster
@@ -49,9 +49,9 @@ def follow_until(lease: leases.Lease, end: float) -> None:
             check_topics(lease)
             topics_at = began + _TOPICS_S
         collector_store.clear_error(lease, loop.now_ms())
-        wait_leased(lease, max(0.0, _TICK_S - (time.monotonic() - began)), end)
+        yield max(0.0, _TICK_S - (time.monotonic() - began))
 
-    poll_repeatedly(lease, end, poll, _reads.discard)
+    return poll_repeatedly(lease, poll, _reads.discard)
 
 
 def check_topics(lease: leases.Lease) -> None:
@@ -102,4 +102,4 @@ def _with_topics(
             yield same_topic(losses[where], topic, now[where.topic])
 
 
-polled = Polled("collectors.recoveries", recovery_store.NAME, follow_until)
+polled = Polled("collectors.recoveries", recovery_store.NAME, follow_in_turns)

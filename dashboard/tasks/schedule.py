@@ -13,13 +13,14 @@ from dashboard.alerts import evaluate as evaluate_alerts
 from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.runtime import collector_names, leases, loop, retention
-from dashboard.tasks.slice import PerCluster, Polled, each_second, goes_on
+from dashboard.tasks.slice import PerCluster, Polled, each_second
 
 #: Seconds between two portions while there is something to prune, and while there is not.
 _BETWEEN_PORTIONS_S = 0.1
-_IDLE_S = 10.0
-#: Seconds between two polls for messages that are due, and two renewals of the lease meanwhile.
-_POLL_S = 0.5
+_IDLE_S = 30.0
+#: Seconds between two polls for messages that are due, of any sender and of one, and while some are sent;
+#: and between two renewals of the lease meanwhile.
+_POLL_S, _MOST_IDLE_S, _BUSY_S, _RENEW_S = 0.5, 3.0, 0.1, 1.0
 #: What sends a cluster's messages lives from slice to slice: a slow receiver outlives them.
 _senders = PerCluster(lambda _: deliver.Sender())
 #: What the evaluator's reader keeps lives from slice to slice, by cluster.
@@ -32,53 +33,51 @@ def execute_action(number: int, token: str) -> None:
     execute.run_action(number, token)
 
 
-def _follow(lease: leases.Lease, end: float) -> None:
+def _follow(lease: leases.Lease) -> loop.Turns:
     try:
-        for _ in each_second(end):
-            recover_workers.follow_actions(lease, now_ms=loop.now_ms())
+        yield from each_second(lambda: recover_workers.follow_actions(lease, now_ms=loop.now_ms()))
     finally:
         recover_workers.close_connections(lease.cluster)
 
 
-def _deliver(lease: leases.Lease, end: float) -> None:
+def _deliver(lease: leases.Lease) -> loop.Turns:
     sender = _senders.get_or_make(lease.cluster)
     renewed = 0.0
-    while goes_on(end):
-        if time.monotonic() > renewed + _POLL_S:
-            leases.renew(lease, seen_through_ms=loop.now_ms())
-            renewed = time.monotonic()
-        if sender.start_due():
-            sender.wait(_POLL_S)
-        else:
-            loop.stop_requested.wait(_POLL_S)
-    if loop.stop_requested.is_set():
-        _senders.forget(lease.cluster)
-        sender.close()
+    try:
+        while True:
+            if time.monotonic() > renewed + _RENEW_S:
+                leases.renew(lease, seen_through_ms=loop.now_ms())
+                renewed = time.monotonic()
+            # The senders of all clusters look for the same messages.
+            idle_s = min(_POLL_S * len(settings.FENCELINE.clusters), _MOST_IDLE_S)
+            yield _BUSY_S if sender.start_due() else idle_s
+    finally:
+        if loop.stop_requested.is_set():
+            _senders.forget(lease.cluster)
+            sender.close()
 
 
-def _prune(lease: leases.Lease, end: float) -> None:
-    while goes_on(end):
+def _prune(lease: leases.Lease) -> loop.Turns:
+    while True:
         pruned = retention.prune(lease, settings.FENCELINE.retention, now_ms=loop.now_ms())
-        loop.stop_requested.wait(_BETWEEN_PORTIONS_S if pruned else _IDLE_S)
+        yield _BETWEEN_PORTIONS_S if pruned else _IDLE_S
 
 
-def _alert(lease: leases.Lease, end: float) -> None:
-    for _ in each_second(end):
-        evaluate_alerts.evaluate_alerts(lease, now_ms=loop.now_ms())
+def _alert(lease: leases.Lease) -> loop.Turns:
+    return each_second(lambda: evaluate_alerts.evaluate_alerts(lease, now_ms=loop.now_ms()))
 
 
-def _tick(lease: leases.Lease, end: float) -> None:
+def _tick(lease: leases.Lease) -> loop.Turns:
     reader = _readers.get_or_make(lease.cluster)
-    for _ in each_second(end):
-        evaluate_rules.evaluate_cluster(lease, reader, now_ms=loop.now_ms())
+    return each_second(lambda: evaluate_rules.evaluate_cluster(lease, reader, now_ms=loop.now_ms()))
 
 
 #: Sends what is due to channels, whichever cluster it is of.
-deliveries = Polled("dashboard.deliver", collector_names.DELIVERIES, _deliver, ttl=leases.TTL)
+deliveries = Polled("dashboard.deliver", collector_names.DELIVERIES, _deliver, ttl=leases.TTL, asks=False)
 _ALL = (
-    Polled("dashboard.judge", evaluate_rules.NAME, _tick, ttl=leases.TTL),
-    Polled("dashboard.alert", evaluate_alerts.NAME, _alert, ttl=leases.TTL),
-    Polled("dashboard.prune", retention.NAME, _prune),
+    Polled("dashboard.judge", evaluate_rules.NAME, _tick, ttl=leases.TTL, asks=False),
+    Polled("dashboard.alert", evaluate_alerts.NAME, _alert, ttl=leases.TTL, asks=False),
+    Polled("dashboard.prune", retention.NAME, _prune, asks=False),
     deliveries,
     Polled("dashboard.follow_actions", recover_workers.NAME, _follow, ttl=recover_workers.TTL),
 )
@@ -87,5 +86,4 @@ _ALL = (
 @shared_task(name="dashboard.start_missing")
 def start_missing() -> None:
     """Start evaluation, alerts, retention, deliveries and the follow-up of actions where none runs."""
-    for polled in _ALL:
-        polled.start()
+    loop.start_missing(_ALL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Generic, Protocol, TypeVar
 
@@ -13,6 +13,7 @@ from django.conf import settings
 
 from dashboard.config import ClusterConfig
 from dashboard.runtime import collector_store, leases, loop
+from dashboard.tasks import turns
 from transaction_admin.api import AdminUnavailable
 from transaction_admin.kafka_python import KafkaPythonAdmin
 from transaction_admin.kafka_reads import KafkaPythonReads
@@ -26,12 +27,8 @@ _TICK_S = 1.0
 RETRY_S = 1.0
 #: How long a cluster may take to answer one question: 2,000,000 ids take ten seconds to list.
 ANSWER_S = 25.0
-#: Pollers do not renew their lease while they wait for an answer: it outlives that.
+#: Nobody renews the lease of a poller that waits for an answer: it outlives that.
 POLL_TTL = timedelta(seconds=40)
-
-
-#: By cluster and collector: the token of a lease that was renewed in a pause, and when (monotonic).
-_renewed: dict[tuple[int, str], tuple[int, float]] = {}
 
 
 class ClusterEntry(Protocol):
@@ -91,23 +88,35 @@ class Polled:
         self,
         name: str,
         collector: str,
-        work: loop.Work,
+        rounds: loop.Rounds,
         is_on: Callable[[str], object] = lambda _: True,
         *,
         ttl: timedelta = POLL_TTL,
+        asks: bool = True,
     ) -> None:
+        """`asks` is False where a turn reads and writes the database alone."""
+
         @shared_task(name=name)
         def poll_slice(cluster: str, previous: int | None = None) -> None:
             if is_on(cluster):
-                loop.run_slice(poll_slice, cluster, collector, work, previous=previous, ttl=ttl)
+                mine = loop.begin_slice(
+                    poll_slice, cluster, collector, rounds,
+                    previous=previous, ttl=ttl, lasts_s=loop.SHARED_SLICE_S,
+                )  # fmt: skip
+                if mine is not None:
+                    turns.pool().add(mine, asks=asks)
 
         #: Takes a cluster and the token of the slice before, None for the first.
         self.task = poll_slice
         self._collector, self._is_on = collector, is_on
 
-    def start(self) -> None:
-        """Send a first slice for each cluster in which no worker polls."""
-        for cluster in leases.unheld_clusters(self._collector):
+    def names(self) -> Sequence[str]:
+        """Return the name of the collector."""
+        return (self._collector,)
+
+    def start(self, unheld: Mapping[str, Sequence[str]]) -> None:
+        """Send a first slice for each cluster in which no worker polls and it is on."""
+        for cluster in unheld[self._collector]:
             if self._is_on(cluster):
                 self.task.apply_async((cluster, None), queue=loop.POLLERS, expires=loop.SLICE_S)
 
@@ -134,40 +143,24 @@ def goes_on(end: float) -> bool:
 
 
 def poll_repeatedly(
-    lease: leases.Lease, end: float, poll: Callable[[], None], disconnect: Callable[[str], None]
-) -> None:
-    """Poll until `time.monotonic()` passes `end`; where no broker answers, save why and connect anew."""
-    while goes_on(end):
+    lease: leases.Lease, poll: Callable[[], loop.Turns], disconnect: Callable[[str], None]
+) -> loop.Turns:
+    """Poll again and again, in turns; where no broker answers, save why and connect anew."""
+    while True:
         try:
-            poll()
+            yield from poll()
         except (AdminUnavailable, CannotTranslate) as blind:
             report_failure(lease, str(blind))
             disconnect(lease.cluster)
-            wait_leased(lease, RETRY_S, end)
+            yield RETRY_S
 
 
-def each_second(end: float) -> Iterator[None]:
-    """Yield each second until `time.monotonic()` passes `end`; what takes longer is followed at once."""
-    while goes_on(end):
+def each_second(tick: Callable[[], object]) -> loop.Turns:
+    """Tick each second; what takes longer is followed at once."""
+    while True:
         began = time.monotonic()
-        yield
-        loop.stop_requested.wait(max(0.0, _TICK_S - (time.monotonic() - began)))
-
-
-def wait_leased(lease: leases.Lease, seconds: float, end: float) -> None:
-    """Wait, no longer than to `end`, and keep the lease meanwhile."""
-    until = min(end, time.monotonic() + seconds)
-    while (left := until - time.monotonic()) > 0 and not loop.stop_requested.wait(min(left, HEARTBEAT_S)):
-        _renew_when_due(lease)
-
-
-def _renew_when_due(lease: leases.Lease) -> None:
-    """Renew a lease unless that was done here within a sixth of its life."""
-    which, now = (lease.cluster_id, lease.name), time.monotonic()
-    token, renewed = _renewed.get(which, (None, 0.0))
-    if token != lease.token or now - renewed >= lease.ttl.total_seconds() / 6:
-        leases.renew(lease)
-        _renewed[which] = lease.token, now
+        tick()
+        yield max(0.0, _TICK_S - (time.monotonic() - began))
 
 
 def report_failure(lease: leases.Lease, reason: str) -> None:

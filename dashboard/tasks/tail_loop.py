@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Protocol
@@ -86,10 +87,16 @@ class Tailed:
         """Return the name of a shard's collector."""
         return collector_names.tail_name(shard, settings.SHARDS, self._collector)
 
-    def start(self) -> None:
+    def names(self) -> Sequence[str]:
+        """Return the names of all shards' collectors."""
+        return [self.collector_name(shard) for shard in range(settings.SHARDS)]
+
+    def start(self, unheld: Mapping[str, Sequence[str]]) -> None:
         """Send a first slice for every tail that nobody runs."""
-        for shard in range(settings.SHARDS):
-            loop.start_missing(self._task, self.collector_name(shard), f"{self._queue}-{shard}", shard)
+        for shard, name in enumerate(self.names()):
+            for cluster in unheld[name]:
+                message = (cluster, None, shard)
+                self._task.apply_async(message, queue=f"{self._queue}-{shard}", expires=loop.SLICE_S)
 
     def read_until(self, lease: leases.Lease, end: float) -> None:
         """Poll and save as the holder of `lease` until `time.monotonic()` passes `end`."""

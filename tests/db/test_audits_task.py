@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditManifest, 
 from fenceline.spark.records import QueryState
 from tests.audit_manifests import audit_manifest, leave_audit, proved_batch
 from tests.db import factories
+from tests.turns import take_turns
 
 QUERY_ID = "9e0e48fd-8628-4fc5-ba71-6cd718564ea4"
 AT_MS = 1_700_000_000_000
@@ -61,7 +61,7 @@ def violated(pipeline: str = "orders_enrich", **fields: object) -> AuditManifest
 def poll(lease: Lease) -> None:
     """Let the task poll once: a slice that is over when it waits for the next poll."""
     audits.clear_cache()
-    task.poll_until(lease, time.monotonic() + 0.01)
+    take_turns(task.poll_in_turns(lease), 0.01)
 
 
 def rows() -> list[tuple[str, int, int]]:
@@ -210,12 +210,12 @@ def test_nothing_runs_without_a_url(take: Take, settings: Settings, monkeypatch:
     sent: list[str] = []
     monkeypatch.setattr(task.polled.task, "apply_async", lambda args, **_: sent.append(args[0]))
     configure(settings, "")
-    task.polled.start()
+    task.polled.start({audit_store.NAME: ["prod"]})
     task.polled.task("prod")
     assert sent == []
     assert not Collector.objects.exists()
     configure(settings, "file:///audits")
-    task.polled.start()
+    task.polled.start({audit_store.NAME: ["prod"]})
     assert sent == ["prod"]
 
 

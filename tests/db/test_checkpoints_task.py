@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ from dashboard.streaming import checkpoint_store
 from dashboard.tasks import checkpoints as task
 from fenceline.limits import Limits
 from fenceline.spark.restart_prediction import RestartVerdict
+from tests.turns import take_turns
 from tests.waiting import wait_for
 
 ID = "9e0e48fd-8628-4fc5-ba71-6cd718564ea4"
@@ -59,7 +59,7 @@ def poll_until(lease: Lease, until: Callable[[], Any], what: str) -> Any:
     """Let the task poll, in short slices, until a condition holds."""
 
     def poll_once() -> Any:
-        task.poll_until(lease, time.monotonic() + 0.05)
+        take_turns(task.poll_in_turns(lease), 0.05)
         return until()
 
     return wait_for(poll_once, what)
@@ -158,8 +158,8 @@ def test_only_clusters_with_a_root_are_polled(
     monkeypatch.setattr(
         task.polled.task, "apply_async", lambda arguments, **options: messages.append(arguments[0])
     )
-    monkeypatch.setattr(loop, "run_slice", lambda *arguments, **options: messages.append("ran"))
-    task.polled.start()
+    monkeypatch.setattr(loop, "begin_slice", lambda *arguments, **options: messages.append("ran"))
+    task.polled.start({checkpoint_store.NAME: ["prod"]})
     assert messages == sent
     task.polled.task("other")
     assert "ran" not in messages

@@ -25,6 +25,7 @@ from dashboard.tasks import engines as task
 from fenceline.engines.answers import EngineKind
 from fenceline.limits import Limits
 from tests.db.conftest import NOW_MS
+from tests.turns import take_turns
 
 ANSWERS = Path(__file__).parents[1] / "data" / "engines"
 Take = Callable[..., Lease]
@@ -235,7 +236,7 @@ def test_the_task_polls_and_saves(take: Take, serve: Serve, settings: Any) -> No
     clusters = {"prod": ClusterConfig("prod", {"bootstrap.servers": "x:1"})}
     limits = Limits(engines_every_s=0.01)
     settings.FENCELINE = Config(clusters=clusters, engines=[flink(manager.url)], limits=limits)
-    task.poll_until(take(store.NAME), time.monotonic() + 0.5)
+    take_turns(task.poll_in_turns(take(store.NAME)), 0.5)
     made = task._collectors.forget("prod")
     assert made is not None
     made.close()

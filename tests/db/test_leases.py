@@ -53,13 +53,16 @@ def test_a_fenced_holder_can_neither_renew_nor_release(take: Take) -> None:
     with pytest.raises(LeaseLost):
         leases.renew(paused)
     leases.release(paused)
-    assert leases.unheld_clusters("transaction_state") == []
+    assert leases.unheld_clusters("transaction_state", "groups") == {
+        "transaction_state": [],
+        "groups": ["prod"],
+    }
     leases.renew(current)
 
 
 def test_a_released_lease_is_free_at_once(take: Take) -> None:
     leases.release(take())
-    assert leases.unheld_clusters("transaction_state") == ["prod"]
+    assert leases.unheld_clusters("transaction_state") == {"transaction_state": ["prod"]}
     take()
 
 

@@ -23,6 +23,7 @@ from dashboard.runtime.leases import Lease
 from dashboard.tasks import flink as task
 from fenceline.limits import Limits
 from tests.db.conftest import NOW_MS
+from tests.turns import take_turns
 from tests.unit import flink_states as states
 
 pytestmark = pytest.mark.sql
@@ -261,11 +262,11 @@ def test_the_task_polls_saves_and_reports_a_root_that_is_away(
     settings.FENCELINE = Config(clusters=clusters, flink_checkpoints=roots, limits=limits)
     lease = take(store.NAME)
 
-    task.poll_until(lease, time.monotonic() + 0.3)
+    take_turns(task.poll_in_turns(lease), 0.3)
     assert FlinkJob.objects.get().pending == 1
 
     root.rename(root.with_name("away"))
-    task.poll_until(lease, time.monotonic() + 0.3)
+    take_turns(task.poll_in_turns(lease), 0.3)
     assert "does not exist: check the path" in Collector.objects.get(name=store.NAME).error
 
 

@@ -184,7 +184,7 @@ def test_a_cluster_that_is_no_longer_configured_disappears_and_comes_back(take: 
         transaction_queries.transaction_page(transaction_queries.SortedTransactions(), now_ms=NOW_MS).total
         == 0
     )
-    assert leases.unheld_clusters("transaction_state") == ["other"]
+    assert leases.unheld_clusters("transaction_state") == {"transaction_state": ["other"]}
     collector_store.sync_clusters(["prod", "other"])
     assert (
         transaction_queries.transaction_page(transaction_queries.SortedTransactions(), now_ms=NOW_MS).total

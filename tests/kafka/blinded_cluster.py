@@ -44,6 +44,7 @@ from tests.kafka.proxy.restrictions import (
     coordinator_of,
 )
 from tests.kafka.proxy.server import KafkaProxy
+from tests.turns import take_turns
 from transaction_admin.api import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 #: Everything is old enough for its rule at once, and polled whenever the test polls.
@@ -242,32 +243,35 @@ class BlindedCluster:
         return work
 
     def _reconcile(self, lease: leases.Lease) -> None:
-        def poll() -> None:
+        def poll() -> loop.Turns:
             reconciler = reconciling._reconcilers.get_or_make(self.name)
             ours = reconcile_store.ReconciledRows(lease, [tails.tail_name(0)])
             for full in (True, False):
                 reconciler._full_at = 0 if full else time.monotonic() + 60
                 polled = reconciler.poll(loop.now_ms(), ours)
                 reconcile_store.save_reconciliation(lease, polled, now_ms=loop.now_ms())
+            yield 0.0
 
-        poll_repeatedly(lease, time.monotonic() + _AT_ONCE_S, poll, reconciling._reconcilers.discard)
+        take_turns(poll_repeatedly(lease, poll, reconciling._reconcilers.discard), _AT_ONCE_S)
 
     def _partitions(self, lease: leases.Lease) -> None:
-        def poll() -> None:
+        def poll() -> loop.Turns:
             ours = partition_store.PartitionRows(lease, [tails.tail_name(0)], vouched=False)
             watcher = partitions._watcher(lease, ours)
             watcher._full_at = 0
             partitions._poll(lease, watcher, ours)
+            yield 0.0
 
-        poll_repeatedly(lease, time.monotonic() + _AT_ONCE_S, poll, partitions.disconnect)
+        take_turns(poll_repeatedly(lease, poll, partitions.disconnect), _AT_ONCE_S)
 
     def _groups(self, lease: leases.Lease) -> None:
-        def poll() -> None:
+        def poll() -> loop.Turns:
             rows = group_store.GroupRows(lease, loop.now_ms())
             polled = groups._collectors.get_or_make(self.name).poll(loop.now_ms(), rows, every_s=0)
             group_store.save_groups(lease, polled, rows, now_ms=loop.now_ms())
+            yield 0.0
 
-        poll_repeatedly(lease, time.monotonic() + _AT_ONCE_S, poll, groups._collectors.discard)
+        take_turns(poll_repeatedly(lease, poll, groups._collectors.discard), _AT_ONCE_S)
 
     def collector(self, name: str) -> Collector:
         """Return a collector's row."""

@@ -10,6 +10,7 @@ from dashboard.runtime import leases, loop
 from dashboard.tasks import recoveries as task
 from dashboard.tasks import tails
 from tests.kafka.collected_partitions import CollectedPartitions
+from tests.turns import take_turns
 from tests.waiting import wait_for
 
 DEADLINE_S = 60
@@ -38,7 +39,7 @@ class ClusterInspector:
 
         wait_for(is_read, "everything is read", DEADLINE_S)
         self.collected.poll()
-        task.follow_until(self._recoveries, time.monotonic() + 1.5)
+        take_turns(task.follow_in_turns(self._recoveries), 1.5)
 
     def wait_for_recovery(self, name: str, outcome: str) -> Recovery:
         """Poll until the recovery of an id has an outcome."""

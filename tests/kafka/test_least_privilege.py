@@ -16,6 +16,7 @@ from dashboard.config import ClusterConfig, Config
 from dashboard.models import PartitionRecord, Transaction
 from dashboard.runtime import collector_store, leases, loop
 from dashboard.tasks import capabilities, groups, offsets, partitions, reconciling, recoveries, tails
+from dashboard.tasks.tail_loop import Tailed
 from fenceline.kafka.acls import Resource
 from fenceline.kafka.scope import EVERYTHING, Scope
 from sandbox.kafka import Broker, Sasl
@@ -25,6 +26,7 @@ from tests.kafka.doctor_checks import run_doctor
 from tests.kafka.producers import LONG, LibrdkafkaProducer
 from tests.kafka.test_transaction_admin import signed_in
 from tests.transaction_load import Load
+from tests.turns import take_turns
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
@@ -35,15 +37,28 @@ _KINDS = {
     Resource.GROUP: ResourceType.GROUP,
     Resource.TRANSACTIONAL_ID: ResourceType.TRANSACTIONAL_ID,
 }
-#: Collectors by their names: what works as the holder of a lease until an instant.
+_TURN_S = 0.3
+
+
+def _tail(tailed: Tailed) -> loop.Rounds:
+    """Return a tail's work as turns."""
+
+    def rounds(lease: leases.Lease) -> loop.Turns:
+        tailed.read_until(lease, time.monotonic() + _TURN_S)
+        yield 0.0
+
+    return rounds
+
+
+#: Collectors by their names: what works in turns as the holder of a lease.
 COLLECTORS = {
-    "transaction_state": tails.read_until,
-    "consumer_offsets": offsets.tailed.read_until,
-    "reconcile": reconciling.reconcile_until,
-    "partitions": partitions.poll_until,
-    "groups": groups.poll_until,
-    "recoveries": recoveries.follow_until,
-    "capabilities": capabilities.look_until,
+    "transaction_state": _tail(tails.tailed),
+    "consumer_offsets": _tail(offsets.tailed),
+    "reconcile": reconciling.reconcile_in_turns,
+    "partitions": partitions.poll_in_turns,
+    "groups": groups.poll_in_turns,
+    "recoveries": recoveries.follow_in_turns,
+    "capabilities": capabilities.look_in_turns,
 }
 
 
@@ -122,8 +137,8 @@ def test_nothing_is_denied_with_what_the_doctor_lists(
     ):
         leased = {name: lease(cluster.name, name) for name in COLLECTORS}
         while time.monotonic() < until:
-            for name, work in COLLECTORS.items():
-                work(leased[name], time.monotonic() + 0.3)
+            for name, rounds in COLLECTORS.items():
+                take_turns(rounds(leased[name]), _TURN_S)
     hidden.abort()
     assert load.ended > 20
     assert denied(strict, user)[before:] == []

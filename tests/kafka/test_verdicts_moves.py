@@ -28,6 +28,7 @@ from tests.kafka.collected_partitions import CollectedPartitions
 from tests.kafka.producers import open_in
 from tests.kafka.stray_records import identity_of, verification_disabled, write_stray_records
 from tests.kafka.test_transaction_admin import grant_describe, guarded, signed_in
+from tests.turns import take_turns
 from tests.waiting import wait_for
 from transaction_admin.api import AdminUnavailable
 
@@ -240,7 +241,7 @@ def test_the_task_polls_saves_and_resumes_after_an_outage(
     dead = Config(clusters={where: ClusterConfig(where, NOBODY_THERE)}, limits=limits)
     try:
         with override_settings(FENCELINE=dead):
-            task.poll_until(collected.lease, time.monotonic() + 0.5)
+            take_turns(task.poll_in_turns(collected.lease), 0.5)
         assert "check that it runs" in collected.collector().error
         assert list(collected.gaps()) == ["cluster"]
         with override_settings(FENCELINE=alive):
@@ -265,7 +266,7 @@ NOBODY_THERE = {"bootstrap.servers": f"127.0.0.1:{free_port()}"}
 
 
 def followed(lease: leases.Lease) -> bool:
-    task.poll_until(lease, time.monotonic() + 1.0)
+    take_turns(task.poll_in_turns(lease), 1.0)
     return True
 
 

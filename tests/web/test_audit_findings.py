@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import html
 import re
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from dashboard.runtime import leases
 from dashboard.tasks import audits as task
 from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditVerdict
 from tests.audit_manifests import audit_manifest, leave_audit
+from tests.turns import take_turns
 from tests.web import factories, scenarios
 from tests.web.roles import page_html
 
@@ -44,7 +44,7 @@ def incident(tmp_path: Path, settings: Any, prod: Cluster) -> Incident:
     poller, judge = lease(audit_store.NAME), lease("judge")
     reader = SnapshotReader("prod")
     for _ in range(3):
-        task.poll_until(poller, time.monotonic() + 0.01)
+        take_turns(task.poll_in_turns(poller), 0.01)
         evaluate_rules.evaluate_cluster(judge, reader, now_ms=factories.now_ms())
         audits.clear_cache()
     return Incident.objects.get(rule="audit_violated")

@@ -3,7 +3,8 @@
     with KafkaProxy(kafka.port) as proxy:
         proxy.restrict(Restrictions(absent=frozenset({TRANSACTION_STATE})))
 
-Clients stay behind it: every answer that names a broker names the proxy's listeners.
+Clients stay behind it: every answer that names a broker names the proxy's listeners. With `latency_s` each
+answer comes so much later.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ class _Asked(NamedTuple):
 class KafkaProxy:
     """A proxy in front of the broker at a port of this machine."""
 
-    def __init__(self, upstream: int) -> None:
-        self._upstream = upstream
+    def __init__(self, upstream: int, *, latency_s: float = 0.0) -> None:
+        self._upstream, self._latency_s = upstream, latency_s
         self._ports = {node: free_port() for node in NODES}
         self._rewriter = Rewriter(self._ports)
         self._loop = asyncio.new_event_loop()
@@ -144,6 +145,7 @@ class KafkaProxy:
     ) -> None:
         while True:
             frame = await _frame(broker)
+            await asyncio.sleep(self._latency_s)
             writer.write(_framed(self._rewritten(asked.popleft(), frame, node)))
             await writer.drain()
 
