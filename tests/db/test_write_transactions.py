@@ -20,6 +20,10 @@ Place = tuple[str, str]
 ATOMIC = {
     ("dashboard/runtime/leases.py", "acquire"): "it locks one collector's row alone",
     (
+        "dashboard/runtime/leases.py",
+        "renew_waiting",
+    ): "it locks collectors' rows that nobody has locked, and waits for none",
+    (
         "dashboard/runtime/collector_store.py",
         "_remove_collector",
     ): "it locks a collector's row, then the gaps that it guards",
@@ -51,6 +55,8 @@ OPENS = {"write_transaction", "cluster_transaction", "guarded_transaction"}
 OURS: dict[str, set[Place]] = {
     "select_for_update": {
         ("dashboard/runtime/retention.py", "prune"),
+        # With SKIP LOCKED: it waits for no writer.
+        ("dashboard/runtime/leases.py", "_lock_held"),
         # It locks a user together with all admins, so that two cannot take each other's role at once.
         ("dashboard/system/users.py", "_locked_user"),
     },

@@ -35,7 +35,7 @@ WITHOUT_PLACE = {
     "channel-disable", "channel-enable", "channel-end-old", "channel-rotate", "channel-test",
     "delivery-again", "favicon", "find", "healthz", "incident-acknowledge", "incident-html",
     "incident-markdown", "incident-note", "incident-offsets", "ingest", "login", "logout",
-    "metrics", "pipeline-proof", "readyz", "scene-play", "silence-end", "silence-make",
+    "metrics", "payload", "pipeline-proof", "readyz", "scene-play", "silence-end", "silence-make",
     "silence-preview", "timeline", "token-add", "token-revoke", "user-add", "user-disable",
     "user-enable", "user-link", "user-role", "welcome",
 }  # fmt: skip
