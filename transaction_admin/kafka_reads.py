@@ -165,10 +165,6 @@ class KafkaPythonReads:
         """Return a broker's own setting (DescribeConfigs); None where it may not be seen."""
         return self._connection.run(self._broker_setting, name)
 
-    def topic_setting(self, topic: str, name: str) -> str | None:
-        """Return a topic's own setting (DescribeConfigs); None where it may not be seen."""
-        return self._connection.run(self._resource_setting, _TOPIC_RESOURCE, topic, name)
-
     def topic_settings(
         self, topics: Collection[str], names: Collection[str]
     ) -> Mapping[str, Mapping[str, str]]:
@@ -179,12 +175,8 @@ class KafkaPythonReads:
     async def _topic_settings(
         self, topics: Sequence[str], names: Collection[str]
     ) -> Mapping[str, Mapping[str, str]]:
-        resource = DescribeConfigsRequest.DescribeConfigsResource
-        asked = [
-            resource(resource_type=_TOPIC_RESOURCE, resource_name=topic, configuration_keys=list(names))
-            for topic in topics
-        ]
-        answer = await self._connection.send_to_any(lambda: DescribeConfigsRequest(resources=asked))
+        request = partial(_settings_request, _TOPIC_RESOURCE, topics, names)
+        answer = await self._connection.send_to_any(request)
         return {
             result.resource_name: {setting.name: setting.value for setting in result.configs or ()}
             for result in answer.results
@@ -195,14 +187,14 @@ class KafkaPythonReads:
         brokers = (await self._leaders.refresh_leaders([])).brokers
         # Any one of them: the first that answers.
         for broker in brokers:
-            request = _setting_request(_BROKER_RESOURCE, str(broker), name)
+            request = _settings_request(_BROKER_RESOURCE, [str(broker)], [name])
             (answer,) = await self._connection.send_each([(request, broker)])
             if not isinstance(answer, errors.KafkaError):
                 return _setting(answer, name)
         return None
 
     async def _resource_setting(self, kind: int, resource: str, name: str) -> str | None:
-        request = partial(_setting_request, kind, resource, name)
+        request = partial(_settings_request, kind, [resource], [name])
         return _setting(await self._connection.send_to_any(request), name)
 
 
@@ -286,7 +278,9 @@ def _setting(answer: Any, name: str) -> str | None:
     )
 
 
-def _setting_request(kind: int, resource_name: str, name: str) -> Any:
+def _settings_request(kind: int, resources: Collection[str], names: Collection[str]) -> Any:
     resource = DescribeConfigsRequest.DescribeConfigsResource
-    asked = resource(resource_type=kind, resource_name=resource_name, configuration_keys=[name])
-    return DescribeConfigsRequest(resources=[asked])
+    asked = [
+        resource(resource_type=kind, resource_name=each, configuration_keys=list(names)) for each in resources
+    ]
+    return DescribeConfigsRequest(resources=asked)

@@ -164,9 +164,6 @@ class ClusterReads(Protocol):
     def broker_setting(self, name: str) -> str | None:
         """Return a broker's own setting (DescribeConfigs); None where it may not be seen."""
 
-    def topic_setting(self, topic: str, name: str) -> str | None:
-        """Return a topic's own setting (DescribeConfigs); None where it may not be seen."""
-
     def topic_settings(
         self, topics: Collection[str], names: Collection[str]
     ) -> Mapping[str, Mapping[str, str]]:

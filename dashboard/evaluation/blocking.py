@@ -89,18 +89,11 @@ def transaction_partitions(row: Transaction, waits: Waits, *, most: int) -> Sequ
     known = partition_queries.partitions_by_name(names)
     collector = Collector.objects.filter(cluster_id=row.cluster_id, name=PARTITIONS)
     polled_ms = collector.values_list("seen_through_ms", flat=True).first() if row.is_ending else None
-    return [
-        replace(
-            _place(name, known.get(name), pins.get(name), waits),
-            marker=_marker(row, known.get(name), pins.get(name), polled_ms),
-        )
-        for name in names
-    ]
+    places = [_place(name, known.get(name), pins.get(name), waits) for name in names]
+    return [replace(place, marker=_marker(row, place, polled_ms)) for place in places]
 
 
-def _marker(
-    row: Transaction, seen: PartitionRecord | None, pin: PinRecord | None, polled_ms: int | None
-) -> str:
+def _marker(row: Transaction, place: NamedPartition, polled_ms: int | None) -> str:
     """Return whether the marker of a transaction that is being ended is in a partition.
 
     Its leader no longer names the transaction once it is, in a poll since the end was decided. Producers are
@@ -108,8 +101,9 @@ def _marker(
     """
     if not row.is_ending:
         return ""
-    if pin is not None:
+    if place.pin is not None:
         return "waiting"
+    seen = place.seen
     if seen is None or seen.error or (polled_ms or 0) < row.updated_ms:
         return "unknown"
     return "written" if seen.lso == seen.high_watermark or seen.pinned_ms else "unknown"

@@ -6,6 +6,7 @@ Nothing is stored. The record's key and value are returned where a cluster's `pa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from django.conf import settings
@@ -105,14 +106,11 @@ def look_at_record(cluster: str, where: TopicPartition, offset: int) -> RecordLe
     if not config.scope.has_topic(where.topic):
         raise CannotLook(f"Topic {where.topic} is outside the scope of cluster {cluster} (fenceline.toml).")
     try:
-        reads = KafkaPythonReads(config.properties, ANSWER_S, config.scope)
-        try:
+        with closing(KafkaPythonReads(config.properties, ANSWER_S, config.scope)) as reads:
             seen = look_at_offset(reads, where, offset)
             if isinstance(seen, Unseen):
                 raise CannotLook(f"{where.topic}-{where.partition} cannot be read: {seen.reason}.")
             return _lens(cluster, where, seen, _id_of(reads, seen.look.batch))
-        finally:
-            reads.close()
     except (AdminUnavailable, CannotTranslate) as error:
         raise CannotLook(str(error), 503) from error
 

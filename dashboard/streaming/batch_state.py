@@ -166,8 +166,8 @@ def owner_query(cluster_id: int, transactional_id: str) -> Query | None:
     ledger = _ledger_in(transactional_id)
     if not ledger:
         return None
-    rows = Query.objects.filter(cluster_id=cluster_id, ledger_id__startswith=ledger).order_by("pk")
-    return next((row for row in rows if transactional_id.startswith(_stem(row))), None)
+    rows = Query.objects.select_related("cluster").filter(cluster_id=cluster_id, ledger_id__startswith=ledger)
+    return next((row for row in rows.order_by("pk") if transactional_id.startswith(_stem(row))), None)
 
 
 def decision_of(row: SinkDecision) -> Decision:

@@ -240,7 +240,7 @@ def newest_decision(of: Query) -> SinkDecision | None:
 def open_decisions(of: Iterable[Query]) -> Sequence[SinkDecision]:
     """Return the prepared decisions of queries that are not carried out to the end, oldest first."""
     rows = prepared_decisions().filter(query__in=[row.pk for row in of])
-    return list(rows.select_related("query").order_by("decided_ms", "pk"))
+    return list(rows.select_related("query__cluster").order_by("decided_ms", "pk"))
 
 
 def _sent(packed: Mapping[str, Any], row: Transaction | None) -> Sent:

@@ -52,9 +52,11 @@ def read_topics(properties: Mapping[str, str], topics: Collection[str]) -> Topic
         _refuse_unseen(topology.unseen)
         offsets = reads.list_offsets(topology.partitions)
         _refuse_unseen(answer for answer in offsets.values() if isinstance(answer, Unseen))
-        policies = {topic: reads.topic_setting(topic, _CLEANUP_POLICY) or "" for topic in topics}
+        policies = reads.topic_settings(topics, [_CLEANUP_POLICY])
     ends = {where: answer for where, answer in offsets.items() if isinstance(answer, Offsets)}
-    compacted = frozenset(topic for topic, policy in policies.items() if "compact" in policy)
+    compacted = frozenset(
+        topic for topic, policy in policies.items() if "compact" in (policy.get(_CLEANUP_POLICY) or "")
+    )
     return TopicEnds(ends, topology.topic_ids, compacted)
 
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Any, NoReturn
+from unittest.mock import patch
 
+from django.db.models import Model
+from django.db.models.fields.related_descriptors import ForwardManyToOneDescriptor
 from django.http import HttpResponseBase
 from django.test import Client
 
@@ -39,8 +42,20 @@ def _without_space_at_end(tag: re.Match[str]) -> str:
     return tag[0].removesuffix(end).rstrip() + end
 
 
+def _refuse(descriptor: Any, instance: Model) -> NoReturn:
+    name = f"{type(instance).__name__}.{descriptor.field.name}"
+    raise AssertionError(f"A page loads {name} by itself, which may be gone by then: use select_related.")
+
+
 class CompactClient(Client):
-    """A client that gets compact pages."""
+    """A client that gets compact pages; none of ours may load the row that a foreign key names by itself."""
+
+    def get(self, path: str, *args: Any, **options: Any) -> Any:
+        """Ask for a page."""
+        if path.startswith("/admin/"):
+            return super().get(path, *args, **options)
+        with patch.object(ForwardManyToOneDescriptor, "get_object", _refuse):
+            return super().get(path, *args, **options)
 
     def request(self, **request: Any) -> Any:
         """Answer a request, a page without white space."""

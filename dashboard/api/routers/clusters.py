@@ -18,6 +18,7 @@ from dashboard.api.series_schemas import (
 from dashboard.evaluation import finding_queries
 from dashboard.flow.preflight import Preflight, examine_setup
 from dashboard.groups import queries as groups
+from dashboard.models import Cluster
 from dashboard.partitions import queries as partitions
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import (
@@ -95,9 +96,7 @@ class CapabilitiesOut(Schema):
 @router.get("/{cluster}/capabilities", response=CapabilitiesOut, summary="What can be seen and done on it?")
 def get_capabilities(request: HttpRequest, cluster: schemas.Name) -> CapabilitiesOut:
     """What works on a cluster by its requests, our rights and its internal topics."""
-    if cluster not in {row.name for row in visibility.configured_clusters()}:
-        raise Http404(f"No cluster '{cluster}' is configured.")
-    found = cluster_capabilities(cluster)
+    found = cluster_capabilities(_find(cluster).name)
     items = [CapabilityOut(**fields_of(check)) for check in found.checks]
     return CapabilitiesOut(
         cluster=cluster, asked_at=schemas.format_iso(found.asked_ms), trouble=found.trouble, items=items
@@ -107,14 +106,11 @@ def get_capabilities(request: HttpRequest, cluster: schemas.Name) -> Capabilitie
 @router.get("/{cluster}/safe_to_stop", response=SafeAnswer, summary="Are all queries safe to restart now?")
 def get_safe_to_stop(request: HttpRequest, cluster: schemas.Name) -> dict[str, object]:
     """Whether every streaming query of a cluster is safe to restart now; for deploy scripts."""
-    for row in visibility.configured_clusters():
-        if row.name == cluster:
-            at_ms = now_ms()
-            prepared = streaming_batches.open_decisions(streaming_queries.of_cluster(row.name))
-            return safety_fields(
-                safe_cluster(row, at_ms), prepared, visibility.noun_visibility(cluster, QUERIES), at_ms
-            )
-    raise Http404(f"No cluster '{cluster}' is configured.")
+    row, at_ms = _find(cluster), now_ms()
+    prepared = streaming_batches.open_decisions(streaming_queries.of_cluster(row.name))
+    return safety_fields(
+        safe_cluster(row, at_ms), prepared, visibility.noun_visibility(cluster, QUERIES), at_ms
+    )
 
 
 @router.get(
@@ -160,10 +156,16 @@ def get_worst_groups(
 @router.get("/{cluster}", response=ClusterOut, summary="One cluster")
 def get_cluster(request: HttpRequest, cluster: schemas.Name) -> ClusterOut:
     """One configured cluster."""
-    for row in visibility.configured_clusters():
-        if row.name == cluster:
-            return _out(row.name, row.rev)
-    raise Http404(f"No cluster '{cluster}' is configured.")
+    row = _find(cluster)
+    return _out(row.name, row.rev)
+
+
+def _find(cluster: str) -> Cluster:
+    """Return a configured cluster; 404 where there is none of the name."""
+    row = next((row for row in visibility.configured_clusters() if row.name == cluster), None)
+    if row is None:
+        raise Http404(f"No cluster '{cluster}' is configured.")
+    return row
 
 
 def _out(name: str, rev: int) -> ClusterOut:
@@ -208,7 +210,4 @@ class PreflightOut(Schema):
 @router.get("/{cluster}/preflight", response=PreflightOut, summary="The pre-flight of a cluster")
 def get_preflight(request: HttpRequest, cluster: schemas.Name) -> Preflight:
     """Ask the brokers for their settings, and return what threatens exactly-once, worst first."""
-    row = next((row for row in visibility.configured_clusters() if row.name == cluster), None)
-    if row is None:
-        raise Http404(f"No cluster '{cluster}' is configured.")
-    return examine_setup(row, now_ms=now_ms())
+    return examine_setup(_find(cluster), now_ms=now_ms())

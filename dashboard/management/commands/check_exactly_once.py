@@ -36,10 +36,9 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, cluster: str, **options: Any) -> None:
         """Examine the clusters and print what was found."""
-        rows = visibility.configured_clusters()
-        wanted = [row for row in rows if cluster in ("", row.name)]
+        wanted = visibility.clusters_named(cluster)
         if not wanted:
-            known = ", ".join(row.name for row in rows) or "none"
+            known = ", ".join(row.name for row in visibility.configured_clusters()) or "none"
             raise CommandError(f"No cluster '{cluster}' is watched; known: {known}.")
         found = [examine_setup(row, now_ms=loop.now_ms()) for row in wanted]
         if options["json"]:
