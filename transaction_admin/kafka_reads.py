@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import kafka.errors as errors
-from kafka.protocol.admin import DescribeConfigsRequest, DescribeProducersRequest
+from kafka.protocol.admin import DescribeConfigsRequest, DescribeLogDirsRequest, DescribeProducersRequest
 
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets, ProducerState
@@ -172,6 +172,11 @@ class KafkaPythonReads:
         inside = sorted(topic for topic in topics if self._scope.has_topic(topic))
         return self._connection.run(self._topic_settings, inside, names) if inside else {}
 
+    def log_sizes(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Unseen]:
+        """Return the bytes of partitions on their leaders' disks (DescribeLogDirs, KIP-113)."""
+        question = Question(_log_dir_requests, partial(_read_log_sizes, set(partitions)), "DESCRIBE")
+        return self._connection.run(self._leaders.ask_leaders, partitions, question)
+
     async def _topic_settings(
         self, topics: Sequence[str], names: Collection[str]
     ) -> Mapping[str, Mapping[str, str]]:
@@ -241,6 +246,28 @@ def _producer(row: Any) -> ProducerState:
         row.coordinator_epoch if row.coordinator_epoch != NONE else None,
         row.current_txn_start_offset if row.current_txn_start_offset != NONE else None,
     )
+
+
+def _log_dir_requests(topics: Topics) -> Sequence[Any]:
+    topic_of = DescribeLogDirsRequest.DescribableLogDirTopic
+    return [
+        DescribeLogDirsRequest(
+            topics=[topic_of(topic=name, partitions=list(numbers)) for name, numbers in topics.items()]
+        )
+    ]
+
+
+def _read_log_sizes(
+    asked: Collection[TopicPartition], answers: Sequence[Any], _: int
+) -> Iterator[tuple[TopicPartition, int | PartitionError]]:
+    (answer,) = answers
+    if answer.error_code:
+        yield from ((where, PartitionError(answer.error_code)) for where in asked)
+    for topic in (topic for folder in answer.results for topic in folder.topics):
+        for partition in topic.partitions:
+            # One that moves to another disk is there twice.
+            if not partition.is_future_key:
+                yield TopicPartition(topic.name, partition.partition_index), partition.partition_size
 
 
 def _read_batches(

@@ -169,5 +169,8 @@ class ClusterReads(Protocol):
     ) -> Mapping[str, Mapping[str, str]]:
         """Return settings of topics by name, in one request, without topics that may not be described."""
 
+    def log_sizes(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Unseen]:
+        """Return the bytes of partitions on their leaders' disks (DescribeLogDirs, KIP-113)."""
+
     def close(self) -> None:
         """Close every connection."""

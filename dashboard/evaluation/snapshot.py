@@ -41,6 +41,7 @@ from dashboard.runtime.collector_names import (
     AUDITS,
     CAPABILITIES,
     CHECKPOINTS,
+    COORDINATORS,
     DELIVERIES,
     FLINK,
     GROUPS,
@@ -75,7 +76,7 @@ from fenceline.snapshot import (
 from fenceline.spark.queries import QueryStatus
 
 #: Collectors that read nothing outside.
-_NO_LOOKERS = (JUDGE, ACTIONS, ALERTS, DELIVERIES, CAPABILITIES, "retention")
+_NO_LOOKERS = (JUDGE, ACTIONS, ALERTS, DELIVERIES, CAPABILITIES, COORDINATORS, "retention")
 _SENSES = {
     PARTITIONS: Sense.PARTITIONS,
     GROUPS: Sense.GROUPS,

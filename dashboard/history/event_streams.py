@@ -13,13 +13,16 @@ from dashboard.models import (
     Action,
     AlertChange,
     Cluster,
+    CoordinatorMoveRecord,
     Delivery,
     FindingRecord,
     IncidentEvent,
     Recovery,
 )
+from fenceline.decode.typed import record_of
 from fenceline.history.time_range import TimeRange
 from fenceline.history.timeline import EventPlace, EventSource, TimelineEvent
+from fenceline.kafka.coordinator import CoordinatorMove
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -165,6 +168,17 @@ def _recovery(change: str) -> Callable[[Recovery], Mapping[str, Any]]:
     }
 
 
+def _coordinator(row: CoordinatorMoveRecord) -> Mapping[str, Any]:
+    move = record_of(CoordinatorMove, row)
+    return {
+        "what": "moved",
+        "cluster": row.cluster.name,
+        "subject": f"broker:{row.to_broker}",
+        "text": move.text,
+        "number": row.pk,
+    }
+
+
 def _with_cluster(rows: QuerySet[Any], *more: str) -> QuerySet[Any]:
     return rows.select_related("cluster", *more)
 
@@ -223,5 +237,12 @@ STREAMS = (
             application="application",
         )
         for change in ("opened", "closed")
+    ),
+    EventStream(
+        EventSource.COORDINATOR,
+        _with_cluster(CoordinatorMoveRecord.objects.all()),
+        "seen_ms",
+        _coordinator,
+        subject="",
     ),
 )

@@ -48,6 +48,7 @@ _MOST_GAPS = 20
 _KEPT: Mapping[EventSource, str] = {
     EventSource.TRANSITION: "transitions_d",
     EventSource.RECOVERY: "transitions_d",
+    EventSource.COORDINATOR: "transitions_d",
     EventSource.FINDING: "closed_d",
     EventSource.ALERT: "closed_d",
     EventSource.DELIVERY: "closed_d",

@@ -38,6 +38,7 @@ from dashboard.models.transactions import (
     IS_OPEN,
     NAME,
     Beginning,
+    CoordinatorMoveRecord,
     Ordered,
     Recent,
     StateCount,

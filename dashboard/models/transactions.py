@@ -196,6 +196,32 @@ class TransitionRecord(Observed):
         return f"{self.transactional_id}: {self.kind}"
 
 
+class CoordinatorMoveRecord(Observed):
+    """Ids whose coordinator changed (`fenceline.kafka.coordinator.CoordinatorMove`)."""
+
+    before_ms = models.BigIntegerField()
+    seen_ms = models.BigIntegerField()
+    from_broker = models.IntegerField()
+    to_broker = models.IntegerField()
+    #: Partitions of `__transaction_state`: [3, 17].
+    partitions = models.JSONField()
+    ids = models.BigIntegerField()
+    size = models.BigIntegerField(null=True)
+    answered_ms = models.BigIntegerField(null=True)
+
+    class Meta:
+        verbose_name = "coordinator move"
+        verbose_name_plural = "coordinator moves"
+        constraints = [
+            models.UniqueConstraint(
+                fields=["cluster", "seen_ms", "from_broker", "to_broker"], name="coordinator_move"
+            )
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.from_broker} to {self.to_broker}"
+
+
 class Tally(OfCluster):
     """What happened to an application in a minute or an hour: how often each kind, how long commits took.
 

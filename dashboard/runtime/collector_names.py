@@ -29,6 +29,8 @@ ENGINES = "engines"
 AUDITS = "audits"
 #: Looks over each cluster: what can be seen and done there.
 CAPABILITIES = "capabilities"
+#: Follows the coordinators of transactional ids.
+COORDINATORS = "coordinators"
 #: Each noun of the pages.
 EVERYTHING = "everything"
 

@@ -17,6 +17,7 @@ from dashboard.models import (
     AuditEntry,
     Batch,
     Channel,
+    CoordinatorMoveRecord,
     DeletedPartition,
     Delivery,
     DroppedOffset,
@@ -53,6 +54,7 @@ _GUARDS: Mapping[type[Model], str] = {
     Delivery: collector_names.ALERTS,
     Recovery: collector_names.RECOVERIES,
     AbortedCommit: collector_names.RECOVERIES,
+    CoordinatorMoveRecord: collector_names.COORDINATORS,
 }
 #: Batches kept per query regardless of age: as many as Spark keeps.
 _NEWEST = 100
@@ -95,6 +97,9 @@ def _outdated(cluster_id: int, keep: Retention, now_ms: int) -> Iterator[QuerySe
     yield Recent.objects.filter(cluster_id=cluster_id, expired_ms__lt=before_ms(keep.transitions_d))
     yield AddedOffsetsRecord.objects.filter(cluster_id=cluster_id, read_ms__lt=before_ms(keep.transitions_d))
     yield DeletedPartition.objects.filter(cluster_id=cluster_id, deleted_ms__lt=before_ms(keep.transitions_d))
+    yield CoordinatorMoveRecord.objects.filter(
+        cluster_id=cluster_id, seen_ms__lt=before_ms(keep.transitions_d)
+    )
     yield DroppedOffset.objects.filter(cluster_id=cluster_id, dropped_ms__lt=before_ms(keep.transitions_d))
     yield AbortedCommit.objects.filter(cluster_id=cluster_id, committed_ms__lt=before_ms(keep.transitions_d))
     yield Recovery.objects.filter(cluster_id=cluster_id, closed_ms__lt=before_ms(keep.transitions_d))

@@ -12,6 +12,7 @@ from dashboard.tasks import (
     audits,
     capabilities,
     checkpoints,
+    coordinators,
     engines,
     flink,
     groups,
@@ -22,7 +23,10 @@ from dashboard.tasks import (
     tails,
 )
 
-_POLLED = (reconciling, partitions, groups, recoveries, checkpoints, flink, engines, audits, capabilities)
+_POLLED = (
+    reconciling, coordinators, partitions, groups, recoveries, checkpoints, flink, engines, audits,
+    capabilities,
+)  # fmt: skip
 _ALL = (tails.tailed, offsets.tailed, *(module.polled for module in _POLLED))
 
 

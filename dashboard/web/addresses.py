@@ -57,6 +57,11 @@ def record_url(cluster: str, topic: str, number: int, offset: int | str) -> str:
     return f"{partition_url(cluster, topic, number)}/record?offset={offset}"
 
 
+def coordinators_url(cluster: str) -> str:
+    """Return the address of the coordinators of a cluster."""
+    return f"{reverse('coordinators')}?{urlencode({'cluster': cluster})}"
+
+
 def group_url(cluster: str, group_id: str) -> str:
     """Return the address of a consumer group's page."""
     return f"{reverse('groups')}/{_part(cluster)}/{_segment(group_id)}"
@@ -181,6 +186,8 @@ def event_url(event: TimelineEvent) -> str:
         return reverse(_NUMBERED[event.source], args=[event.number])
     if event.source is EventSource.RECOVERY:
         return reverse("recovery", args=[event.cluster, event.number])
+    if event.source is EventSource.COORDINATOR:
+        return coordinators_url(event.cluster)
     return subject_url(event.cluster, event.subject)
 
 

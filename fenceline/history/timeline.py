@@ -25,6 +25,7 @@ class EventSource(StrEnum):
     DELIVERY = "delivery"
     ACTION = "action"
     RECOVERY = "recovery"
+    COORDINATOR = "coordinator"
 
 
 class EventPlace(NamedTuple):

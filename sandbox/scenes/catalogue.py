@@ -76,6 +76,13 @@ SCENES: Mapping[str, Scene] = {
         "sandbox.scenes.late_marker:play",
         brokers=3,
     ),
+    "coordinator-moves": Scene(
+        "a broker hands the coordination of its ids to another one, as a rolling restart does",
+        "a few seconds",
+        "demo-coordinator-0",
+        "sandbox.scenes.coordinator_moves:play",
+        brokers=3,
+    ),
     "fence": Scene(
         "an administrator's tool fences a healthy producer in mid-transaction",
         "a few seconds",

@@ -18,7 +18,7 @@ from sandbox import clients, topics
 from sandbox.errors import SandboxError
 from sandbox.scenes import wire
 from sandbox.scenes.paused import pause_process
-from sandbox.scenes.scene_context import Report, Stage, make_producer, write_record
+from sandbox.scenes.scene_context import Report, Stage, make_producer, require_brokers, write_record
 from sandbox.waiting import wait_until
 
 TOPIC = TRANSACTIONAL_ID = "demo-late-marker"
@@ -31,11 +31,7 @@ _WITHIN_S = 180.0
 
 def play(stage: Stage, report: Report, away_s: float = AWAY_S) -> None:
     """Commit a transaction over partitions of three brokers, one of which is away for `away_s` seconds."""
-    if len(stage.pids) < BROKERS:
-        raise SandboxError(
-            f"late-marker needs {BROKERS} brokers and this stack has {len(stage.pids)}: start one with "
-            f"`make up BROKERS={BROKERS}`, in another folder with FENCELINE_DATA="
-        )
+    require_brokers(stage, "late-marker", BROKERS)
     nodes = sorted(stage.pids)[:BROKERS]
     _make_topic(stage.bootstrap, nodes)
     made = make_producer(stage.bootstrap, TRANSACTIONAL_ID)

@@ -52,6 +52,15 @@ def stack_kafka(stack_file: Path) -> Stage:
     return Stage(str(stack["kafka"]), pids, data_dir)
 
 
+def require_brokers(stage: Stage, scene: str, brokers: int) -> None:
+    """Raise SandboxError where a stack has fewer brokers than a scene needs."""
+    if len(stage.pids) < brokers:
+        raise SandboxError(
+            f"{scene} needs {brokers} brokers and this stack has {len(stage.pids)}: start one with "
+            f"`make up BROKERS={brokers}`, in another folder with FENCELINE_DATA="
+        )
+
+
 def flink_checkpoints(data_dir: Path) -> Path:
     """Return the folder of the Flink scene's checkpoints, in the folder of a stack."""
     return data_dir / "flink" / "checkpoints"

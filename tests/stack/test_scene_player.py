@@ -63,7 +63,7 @@ def test_each_scene_says_whether_this_stack_can_play_it(tmp_path: Path) -> None:
         for brokers, demo in ((1, True), (1, False), (3, False))
     }
     assert can[1, True] ^ can[1, False] == {"driver-crash"}
-    assert can[3, False] ^ can[1, False] == {"late-marker"}
+    assert can[3, False] ^ can[1, False] == {"late-marker", "coordinator-moves"}
 
 
 def offered(data: Path, brokers: int, *, demo: bool) -> list[dict[str, str]]:

@@ -218,9 +218,10 @@ def accepts_strays(stage: Stage) -> bool:
 
 
 @pytest.mark.kafka
-def test_late_marker_needs_three_brokers(stage: Stage) -> None:
+@pytest.mark.parametrize("scene", ["late-marker", "coordinator-moves"])
+def test_a_scene_of_three_brokers_needs_them(stage: Stage, scene: str) -> None:
     with pytest.raises(SandboxError, match=r"needs 3 brokers and this stack has 1: .*`make up BROKERS=3`"):
-        scene_output(stage, "late-marker")
+        scene_output(stage, scene)
 
 
 @pytest.mark.kafka

@@ -162,7 +162,7 @@ def test_a_range_that_begins_before_what_is_kept_says_so(page: Client, prod: Clu
     asked = {"from": _iso(now - 60 * 24 * HOUR_MS), "to": _iso(now)}
     assert 'data-cut="transition' in page.get("/events", asked).content.decode()
     kept = page.get("/api/v1/events", asked).json()["kept_since"]
-    assert set(kept) == {"transition", "recovery", "finding", "alert", "delivery"}
+    assert set(kept) == {"transition", "recovery", "coordinator", "finding", "alert", "delivery"}
     assert page.get("/api/v1/events").json()["kept_since"] == {}
 
 

@@ -49,7 +49,7 @@ def test_the_entries_stand_below_their_headings(admin: Client, prod: Cluster) ->
     assert known == [
         "Incidents", "MONITOR", "Transactions", "Partitions", "Consumer groups", "Spark queries", "Events",
         "RESPOND", "Actions", "Alerts", "ADMIN", "Reports", "Users and access", "Clusters", "System",
-        "Pre-flight",
+        "Coordinators", "Pre-flight",
     ]  # fmt: skip
 
 
@@ -86,6 +86,7 @@ def test_each_entry_has_a_key_of_its_own_that_the_sheet_names(admin: Client, pro
         ("/access/new", "access"),
         ("/access/tokens", "access"),
         ("/preflight", "preflight"),
+        ("/coordinators", "coordinators"),
         ("/system", "system"),
     ],
 )

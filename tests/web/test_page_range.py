@@ -52,6 +52,7 @@ NOW_ONLY = {
     "access": "/access",
     "clusters": "/clusters",
     "preflight": "/preflight",
+    "coordinators": "/coordinators",
 }
 
 

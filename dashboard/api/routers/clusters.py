@@ -35,6 +35,7 @@ from dashboard.streaming import queries as streaming_queries
 from dashboard.streaming.batch_state import safe_cluster
 from dashboard.system.capabilities import cluster_capabilities
 from dashboard.transactions import queries as transaction_queries
+from dashboard.transactions.coordinators import Coordinators, read_coordinators
 from fenceline.decode.typed import fields_of
 from fenceline.facts import Severity
 from fenceline.series.points import APPLICATION
@@ -211,3 +212,47 @@ class PreflightOut(Schema):
 def get_preflight(request: HttpRequest, cluster: schemas.Name) -> Preflight:
     """Ask the brokers for their settings, and return what threatens exactly-once, worst first."""
     return examine_setup(_find(cluster), now_ms=now_ms())
+
+
+class FailoverOut(Schema):
+    """What follows if a broker dies: `load_ms` is null where no load was measured.
+
+    `alone` partitions have no other replica.
+    """
+
+    broker: int
+    partitions: int
+    ids: int
+    load_ms: int | None
+    alone: int
+
+
+class CoordinatorMoveOut(Schema):
+    """Ids whose coordinator changed; `took_ms` is the most that they were without, null where not known."""
+
+    seen_ms: int
+    from_broker: int
+    to_broker: int
+    partitions: list[int]
+    ids: int
+    took_ms: int | None
+
+
+class CoordinatorsOut(Schema):
+    """The coordinators of a cluster's transactional ids, and their newest moves.
+
+    `settings` are the brokers' in ms; `blocks` are blocks of producer ids used in the last `blocks_ms`.
+    """
+
+    cluster: str
+    failovers: list[FailoverOut]
+    moves: list[CoordinatorMoveOut]
+    blocks: int | None
+    blocks_ms: int
+    settings: dict[str, int]
+
+
+@router.get("/{cluster}/coordinators", response=CoordinatorsOut, summary="The coordinators of a cluster")
+def get_coordinators(request: HttpRequest, cluster: schemas.Name) -> Coordinators:
+    """Which brokers coordinate how many ids, how long others would load them, and when they moved."""
+    return read_coordinators(_find(cluster), now_ms=now_ms())

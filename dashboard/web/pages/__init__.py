@@ -11,6 +11,7 @@ from dashboard.runtime.criteria import LONGEST_SEARCH
 from dashboard.web.pages import (
     actions,
     clusters,
+    coordinators,
     events,
     find,
     flink,
@@ -57,6 +58,7 @@ _PAGES = (
     users,
     clusters,
     system,
+    coordinators,
     preflight,
     scenes,
     find,

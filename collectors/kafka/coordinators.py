@@ -1,0 +1,144 @@
+"""Follows the coordinators of one cluster: who leads each partition of `__transaction_state`, and its moves.
+
+It uses neither the database nor Celery. Its driver asks for `wait_s`, calls `poll` and saves the result
+(`dashboard.transactions.coordinator_store`). Coordinators do not report how long they load; a new one has
+loaded a partition once it describes an id of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from fenceline.facts import TopicPartition
+from fenceline.kafka.coordinator import CoordinatorMove, ObservedCoordinators, SampleId, find_moves
+from fenceline.kafka.reconcile import NotDescribed, Obstacle
+from transaction_admin.api import TRANSACTION_STATE, TransactionAdmin, Unseen
+from transaction_admin.reads import ClusterReads
+
+#: Seconds between two polls, and while a coordinator loads.
+_EVERY_S, _LOADING_S = 2.0, 0.2
+#: Seconds between two looks at sizes and settings.
+_SIZES_EVERY_S = 300.0
+#: A coordinator that answers no later than this has not been followed to the end: ms.
+_GIVE_UP_MS = 600_000
+EXPIRATION, MAX_TIMEOUT = "transactional.id.expiration.ms", "transaction.max.timeout.ms"
+
+
+class KnownCoordinators(Protocol):
+    """Our rows of one cluster (`dashboard.transactions.coordinator_store.CoordinatorRows`)."""
+
+    def last_leaders(self) -> Mapping[int, tuple[int, int]]:
+        """Return each partition's last leader and the poll that saw it."""
+
+    def samples(self, partitions: Collection[int]) -> Mapping[int, SampleId]:
+        """Return an id of each partition that has any."""
+
+
+@dataclass(slots=True)
+class _Loading:
+    """A move whose new coordinator has not answered for these ids."""
+
+    move: CoordinatorMove
+    ids: list[str]
+
+
+class CoordinatorCollector:
+    """Follows the coordinators of one cluster. `poll` raises `AdminUnavailable`."""
+
+    def __init__(self, reads: ClusterReads, admin: TransactionAdmin, ours: KnownCoordinators) -> None:
+        self._reads, self._admin, self._ours = reads, admin, ours
+        self._led = dict(ours.last_leaders())
+        self._sizes: Mapping[int, int] = {}
+        self._loading: list[_Loading] = []
+        self._due = self._sizes_due = time.monotonic()
+
+    def wait_s(self) -> float:
+        """Return how long to wait before the next poll, 0 when one is due."""
+        return max(0.0, self._due - time.monotonic())
+
+    def close(self) -> None:
+        """Close the connections to the brokers."""
+        self._reads.close()
+        self._admin.close()
+
+    def poll(self, now_ms: int) -> ObservedCoordinators:
+        """Look at the leaders, and ask coordinators that load whether they have."""
+        before = self._cost()
+        topology = self._reads.describe_topology([TRANSACTION_STATE])
+        leaders = {
+            where.partition: place.leader
+            for where, place in topology.partitions.items()
+            if place.leader is not None
+        }
+        moves = [*self._begin_moves(leaders, now_ms), *self._follow_loading()]
+        self._led |= {partition: (leader, now_ms) for partition, leader in leaders.items()}
+        sizes, settings, unseen = None, None, ""
+        if time.monotonic() >= self._sizes_due:
+            sizes, unseen = self._ask_sizes(leaders)
+            settings = self._ask_settings()
+            self._sizes_due = time.monotonic() + _SIZES_EVERY_S
+        self._due = time.monotonic() + (_LOADING_S if self._loading else _EVERY_S)
+        requests, broker_ms = self._cost()
+        return ObservedCoordinators(
+            now_ms,
+            leaders,
+            tuple(moves),
+            sizes,
+            settings,
+            unseen,
+            requests - before[0],
+            broker_ms - before[1],
+        )
+
+    def _begin_moves(self, leaders: Mapping[int, int], now_ms: int) -> list[CoordinatorMove]:
+        """Return the moves since the poll before, of partitions that have ids."""
+        begun = []
+        for (old, new), partitions in find_moves(self._led, leaders).items():
+            samples = self._ours.samples(partitions)
+            if not samples:
+                continue
+            before_ms = min(self._led[partition][1] for partition in samples)
+            known = [self._sizes.get(partition) for partition in samples]
+            size = sum(each or 0 for each in known) if None not in known else None
+            ids = sum(sample.ids for sample in samples.values())
+            move = CoordinatorMove(before_ms, now_ms, old, new, tuple(sorted(samples)), ids, size)
+            self._loading.append(_Loading(move, [sample.transactional_id for sample in samples.values()]))
+            begun.append(move)
+        return begun
+
+    def _follow_loading(self) -> list[CoordinatorMove]:
+        """Return the moves whose new coordinator answers now."""
+        asked = [name for each in self._loading for name in each.ids]
+        described = self._admin.describe_transactions(asked, listed=True) if asked else {}
+        now_ms = time.time_ns() // 1_000_000
+        ended = []
+        for each in self._loading:
+            answers = [described[name] for name in each.ids]
+            each.ids = [
+                name
+                for name, answer in zip(each.ids, answers, strict=True)
+                if isinstance(answer, NotDescribed) and answer.obstacle is Obstacle.UNSEEN
+            ]
+            if not each.ids:
+                ended.append(each.move._replace(answered_ms=now_ms))
+        self._loading = [
+            each for each in self._loading if each.ids and now_ms - each.move.seen_ms < _GIVE_UP_MS
+        ]
+        return ended
+
+    def _ask_sizes(self, leaders: Mapping[int, int]) -> tuple[Mapping[int, int], str]:
+        answers = self._reads.log_sizes([TopicPartition(TRANSACTION_STATE, number) for number in leaders])
+        self._sizes = {where.partition: size for where, size in answers.items() if isinstance(size, int)}
+        refused = next((answer.reason for answer in answers.values() if isinstance(answer, Unseen)), "")
+        return self._sizes, refused
+
+    def _ask_settings(self) -> Mapping[str, int]:
+        known = {name: self._reads.broker_setting(name) for name in (EXPIRATION, MAX_TIMEOUT)}
+        return {name: int(value) for name, value in known.items() if value is not None}
+
+    def _cost(self) -> tuple[int, float]:
+        ours, theirs = self._reads.cost, self._admin.cost
+        return ours.requests + theirs.requests, ours.broker_ms + theirs.broker_ms

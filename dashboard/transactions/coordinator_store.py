@@ -1,0 +1,100 @@
+"""Saves what `collectors.kafka.coordinators` followed, and reads the rows that it starts from.
+
+The leaders, sizes and settings are the detail of its collector; a move of ids is a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from django.db.models import Count, Max, Min
+
+from dashboard.models import Collector, CoordinatorMoveRecord, Transaction
+from dashboard.runtime import collector_store
+from dashboard.runtime.collector_names import COORDINATORS as NAME
+from dashboard.runtime.leases import Lease, collector_row
+from dashboard.runtime.sql import write_rows
+from dashboard.runtime.write_transactions import retry_write, write_transaction
+from fenceline.decode.typed import fields_of
+from fenceline.kafka.coordinator import ObservedCoordinators, SampleId
+
+__all__ = ["NAME", "CoordinatorRows", "save_coordinators"]
+
+_KEY = ("cluster_id", "seen_ms", "from_broker", "to_broker")
+_HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
+
+
+class CoordinatorRows:
+    """The rows of one cluster."""
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+
+    def last_leaders(self) -> Mapping[int, tuple[int, int]]:
+        """Return each partition's last leader and the poll that saw it."""
+        rows = Collector.objects.filter(cluster__name=self._cluster, name=NAME)
+        detail: Mapping[str, Any] = rows.values_list("detail", flat=True).first() or {}
+        return {
+            int(number): (leader, detail["at_ms"]) for number, leader in detail.get("leaders", {}).items()
+        }
+
+    def samples(self, partitions: Collection[int]) -> Mapping[int, SampleId]:
+        """Return an id of each partition that has any."""
+        rows = Transaction.objects.filter(cluster__name=self._cluster, log_partition__in=partitions)
+        counted = rows.values_list("log_partition").annotate(n=Count("pk"), name=Min("transactional_id"))
+        return {number: SampleId(ids, name) for number, ids, name in counted.order_by("log_partition")}
+
+
+@retry_write
+def save_coordinators(lease: Lease, observed: ObservedCoordinators, *, now_ms: int) -> None:
+    """Save the result and the cost of a poll. Raises `LeaseLost`."""
+    with write_transaction(lease, {"seen_through_ms": observed.at_ms}, lock_cluster=False) as write:
+        row = collector_row(lease).get()
+        news = bool(row.error) or row.detail.get("leaders") != _by_number(observed.leaders)
+        row.detail |= {"at_ms": observed.at_ms, "leaders": _by_number(observed.leaders)}
+        if observed.sizes is not None:
+            row.detail |= _slow_facts(lease.cluster_id, observed, row.detail)
+            news = True
+        row.save(update_fields=["detail"])
+        collector_store.add_cost(lease, observed.requests, round(observed.broker_ms), now_ms)
+        collector_store.clear_error(lease, now_ms)
+        if observed.moves:
+            rev = write.next_rev()
+            moves = (
+                {**fields_of(move), "cluster_id": lease.cluster_id, "rev": rev} for move in observed.moves
+            )
+            write_rows(CoordinatorMoveRecord, moves, _KEY)
+        if news or observed.moves:
+            write.notify_after_commit("collectors")
+
+
+def _slow_facts(
+    cluster_id: int, observed: ObservedCoordinators, before: Mapping[str, Any]
+) -> Mapping[str, Any]:
+    """Return what is read every few minutes: sizes, settings, and ids by partition of the log."""
+    rows = Transaction.objects.filter(cluster_id=cluster_id, log_partition__gte=0).values_list(
+        "log_partition"
+    )
+    counted = rows.annotate(n=Count("pk"), epoch=Max("producer_epoch"), newest=Max("producer_id"))
+    ids = {str(number): (n, epoch, newest) for number, n, epoch, newest in counted.order_by("log_partition")}
+    newest_id = max((newest for _, _, newest in ids.values()), default=None)
+    return {
+        "sizes": _by_number(observed.sizes or {}),
+        "sizes_unseen": observed.sizes_unseen,
+        "settings": dict(observed.settings or {}),
+        "ids": ids,
+        "producer_ids": _newest_ids(before.get("producer_ids", ()), observed.at_ms, newest_id),
+    }
+
+
+def _newest_ids(known: Collection[list[int]], at_ms: int, newest: int | None) -> list[list[int]]:
+    """Return the newest producer id at the start of each hour of the last day, oldest first."""
+    kept = [[at, number] for at, number in known if at > at_ms - _DAY_MS - _HOUR_MS]
+    if newest is not None and (not kept or at_ms - kept[-1][0] >= _HOUR_MS):
+        kept.append([at_ms, newest])
+    return kept
+
+
+def _by_number(values: Mapping[int, int]) -> dict[str, int]:
+    return {str(number): value for number, value in sorted(values.items())}

@@ -1,0 +1,144 @@
+"""Who coordinates the transactional ids of a cluster, how much each one loads, and when they moved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django.db.models import Count
+
+from dashboard.models import Cluster, Collector, CoordinatorMoveRecord, PartitionRecord, TransitionRecord
+from dashboard.runtime.collector_names import COORDINATORS
+from dashboard.runtime.collector_store import TRANSACTION_STATE
+from fenceline.decode.typed import record_of
+from fenceline.facts import TransitionKind
+from fenceline.kafka.coordinator import CoordinatorMove, Failover, LedPartition, failovers, load_rate
+
+_DAY_MS = 86_400_000
+#: Maximum moves on a page, and of those that the rate of loading is measured from.
+MOST_MOVES, _MEASURED = 20, 100
+#: Producer ids are handed to brokers in blocks (`ProducerIdManager`); an epoch is a short.
+BLOCK, _LAST_EPOCH = 1_000, 32_766
+
+
+@dataclass(frozen=True, slots=True)
+class LogPartition:
+    """One partition of `__transaction_state`. What is not known is None."""
+
+    led: LedPartition
+    epoch: int | None
+    log_start: int | None
+    end: int | None
+    #: Ids that expired within a day.
+    expired: int
+    #: Epochs that the id with the highest one has left before it gets another producer id.
+    epochs_left: int | None
+
+    @property
+    def offsets(self) -> int | None:
+        """Return how many offsets its log spans; compaction has removed many of their records."""
+        return None if self.log_start is None or self.end is None else self.end - self.log_start
+
+
+@dataclass(frozen=True, slots=True)
+class Coordinators:
+    """The coordinators of one cluster."""
+
+    cluster: str
+    partitions: Sequence[LogPartition]
+    failovers: Sequence[Failover]
+    #: The newest first.
+    moves: Sequence[CoordinatorMove]
+    #: Bytes per ms; None where no move was measured.
+    rate: float | None
+    #: Blocks of producer ids that were used within a day, at least; None before a day's begin is known.
+    blocks: int | None
+    #: How old the first known producer id is, in ms.
+    blocks_ms: int
+    settings: Mapping[str, int]
+    sizes_unseen: str
+    #: When sizes and ids were read; None before.
+    seen_ms: int | None
+
+    @property
+    def loading(self) -> Sequence[CoordinatorMove]:
+        """Return the moves whose new coordinator has not answered."""
+        return [move for move in self.moves if move.answered_ms is None]
+
+    @property
+    def ids(self) -> int:
+        """Return the number of ids."""
+        return sum(each.led.ids for each in self.partitions)
+
+
+def read_coordinators(cluster: Cluster, *, now_ms: int) -> Coordinators:
+    """Return the coordinators of a cluster."""
+    details = Collector.objects.filter(cluster=cluster, name=COORDINATORS).values_list("detail", flat=True)
+    detail: Mapping[str, Any] = details.first() or {}
+    rows = CoordinatorMoveRecord.objects.filter(cluster=cluster, seen_ms__gte=0).order_by("-seen_ms", "pk")
+    moves = [record_of(CoordinatorMove, row) for row in rows[:_MEASURED]]
+    rate = load_rate(moves)
+    partitions = _partitions(cluster, detail, now_ms)
+    newest_ids = [(at, newest) for at, newest in detail.get("producer_ids", ())]
+    newest = max((each[2] for each in detail.get("ids", {}).values()), default=None)
+    first_ms, first = newest_ids[0] if newest_ids else (now_ms, None)
+    return Coordinators(
+        cluster.name,
+        partitions,
+        failovers([each.led for each in partitions], rate),
+        moves[:MOST_MOVES],
+        rate,
+        None if first is None or newest is None else newest // BLOCK - first // BLOCK,
+        now_ms - first_ms,
+        detail.get("settings", {}),
+        detail.get("sizes_unseen", ""),
+        detail.get("at_ms"),
+    )
+
+
+def _partitions(cluster: Cluster, detail: Mapping[str, Any], now_ms: int) -> Sequence[LogPartition]:
+    logs = PartitionRecord.objects.filter(cluster=cluster, topic=TRANSACTION_STATE).defer("ends")
+    by_number = {row.partition: row for row in logs}
+    leaders, sizes, ids = (detail.get(name, {}) for name in ("leaders", "sizes", "ids"))
+    expired = _expired(cluster, now_ms)
+    numbers = sorted({*by_number, *map(int, leaders)})
+    return [
+        _partition(
+            number,
+            by_number.get(number),
+            leaders.get(str(number)),
+            sizes.get(str(number)),
+            ids.get(str(number), (0, None, None)),
+            expired.get(number, 0),
+        )
+        for number in numbers
+    ]
+
+
+def _partition(
+    number: int,
+    row: PartitionRecord | None,
+    leader: int | None,
+    size: int | None,
+    ids: Sequence[int | None],
+    expired: int,
+) -> LogPartition:
+    count, highest, _ = ids
+    replicas = tuple(row.replicas) if row else ()
+    return LogPartition(
+        LedPartition(number, leader, replicas, count or 0, size),
+        row.leader_epoch if row else None,
+        row.log_start if row else None,
+        row.high_watermark if row else None,
+        expired,
+        None if highest is None else max(0, _LAST_EPOCH - highest),
+    )
+
+
+def _expired(cluster: Cluster, now_ms: int) -> Mapping[int, int]:
+    rows = TransitionRecord.objects.filter(
+        cluster=cluster, kind=TransitionKind.EXPIRY.value, at_ms__gte=now_ms - _DAY_MS
+    )
+    counted = rows.values_list("log_partition").annotate(n=Count("pk")).order_by("log_partition")
+    return dict(counted)

@@ -1,0 +1,57 @@
+"""The coordinators: which broker coordinates which ids, what each loads, and when they moved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+
+from dashboard.runtime import visibility
+from dashboard.runtime.collector_names import EVERYTHING
+from dashboard.transactions.coordinators import Coordinators, read_coordinators
+from dashboard.web import page_context
+from dashboard.web.per_request import now_ms
+from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.routes import PageRoute
+from fenceline.formatting import count_noun
+
+
+@signed_in
+def coordinators_page(request: HttpRequest) -> HttpResponse:
+    """Show the coordinators of the chosen cluster, or of every one."""
+    return render_page(request, "coordinators/page", lambda: _read(request))
+
+
+def _read(request: HttpRequest) -> Mapping[str, Any]:
+    clusters = visibility.clusters_named(page_context.chrome_of(request).cluster)
+    shown = [read_coordinators(row, now_ms=now_ms(request)) for row in clusters]
+    return {"clusters": shown, "headline": _headline(shown)}
+
+
+def _headline(shown: Sequence[Coordinators]) -> str:
+    loading = [move for each in shown for move in each.loading]
+    if loading:
+        ids = count_noun(sum(move.ids for move in loading), "id")
+        return f"{ids} wait for a coordinator that loads"
+    without = sum(part.led.leader is None for each in shown for part in each.partitions)
+    if without:
+        return f"{count_noun(without, 'partition')} of __transaction_state have no coordinator"
+    brokers = sum(len(each.failovers) for each in shown)
+    if not brokers:
+        return "No coordinator is known yet"
+    return f"{count_noun(brokers, 'broker')} coordinate {count_noun(sum(each.ids for each in shown), 'id')}"
+
+
+ROUTES = (
+    PageRoute(
+        "coordinators",
+        "coordinators",
+        coordinators_page,
+        plural="coordinators",
+        key="o",
+        heading="Admin",
+        shows=EVERYTHING,
+        as_of_now="Coordinators are shown as they are now.",
+    ),
+)

@@ -1,0 +1,96 @@
+"""Shows coordinators, their moves and what follows if a broker dies, from what polls have saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from django.test import Client
+
+from dashboard.models import Cluster, CoordinatorMoveRecord, PartitionRecord
+from dashboard.runtime import leases
+from dashboard.transactions import coordinator_store
+from dashboard.transactions.coordinator_store import CoordinatorRows, save_coordinators
+from fenceline.kafka.coordinator import CoordinatorMove, ObservedCoordinators, SampleId
+from tests.web import factories
+
+pytestmark = pytest.mark.django_db
+
+
+def poll(
+    leaders: Mapping[int, int],
+    *moves: CoordinatorMove,
+    sizes: Mapping[int, int] | None = None,
+    ago_ms: int = 0,
+) -> ObservedCoordinators:
+    settings = None if sizes is None else {"transactional.id.expiration.ms": 604_800_000}
+    return ObservedCoordinators(factories.now_ms() - ago_ms, leaders, moves, sizes, settings, "", 2, 3.0)
+
+
+@pytest.fixture
+def lease(prod: Cluster) -> leases.Lease:
+    for number, name in enumerate(("pay-1", "pay-2", "<b>pay</b>")):
+        factories.transaction(prod, name, log_partition=number % 2, producer_id=1_000 * number + 7)
+    for number in (0, 1):
+        PartitionRecord.objects.create(
+            cluster=prod, rev=1, topic="__transaction_state", partition=number, leader=1, leader_epoch=4,
+            replicas=[1, 2, 3], log_start=0, high_watermark=900,
+        )  # fmt: skip
+    taken = leases.acquire("prod", coordinator_store.NAME, holder="test", now_ms=factories.now_ms())
+    assert taken is not None
+    return taken
+
+
+def move(**given: object) -> CoordinatorMove:
+    seen_ms = factories.now_ms() - 9_000
+    usual = CoordinatorMove(seen_ms - 1_000, seen_ms, 1, 2, (0,), 2, 3_000)
+    return usual._replace(**given)  # type: ignore[arg-type]
+
+
+def test_a_move_is_one_event_that_ends_when_the_new_coordinator_answers(
+    page: Client, prod: Cluster, lease: leases.Lease
+) -> None:
+    begun = move()
+    save_coordinators(lease, poll({0: 1, 1: 1}, sizes={0: 3_000, 1: 50}), now_ms=factories.now_ms())
+    save_coordinators(lease, poll({0: 2, 1: 1}, begun), now_ms=factories.now_ms())
+    assert "2 ids wait for a coordinator" in page.get("/coordinators").content.decode()
+    ended = begun._replace(answered_ms=begun.seen_ms + 2_000)
+    save_coordinators(lease, poll({0: 2, 1: 1}, ended), now_ms=factories.now_ms())
+    assert CoordinatorMoveRecord.objects.count() == 1
+    (event,) = page.get("/api/v1/events?source=coordinator").json()["items"]
+    assert (event["what"], event["subject"]) == ("moved", "broker:2")
+    assert event["text"].endswith("which answered within 3.0 s")
+    shown = page.get("/events?source=coordinator").content.decode()
+    assert "/coordinators?cluster=prod" in shown
+    text = page.get("/coordinators").content.decode()
+    assert ended.text in text
+    # 3,000 bytes in 3 s, and broker 2 leads just these.
+    assert "2 ids wait about 3 s" in text
+
+
+def test_the_page_and_the_api_show_brokers_partitions_and_producer_ids(
+    page: Client, prod: Cluster, lease: leases.Lease
+) -> None:
+    save_coordinators(lease, poll({0: 1, 1: 3}, sizes={0: 3_000}, ago_ms=60_000), now_ms=factories.now_ms())
+    factories.transaction(prod, "late", log_partition=1, producer_id=9_001)
+    save_coordinators(lease, poll({0: 1, 1: 3}, sizes={0: 3_000}), now_ms=factories.now_ms())
+    text = page.get("/coordinators").content.decode()
+    assert text.count('<tr id="log-prod-') == 2
+    assert "7 blocks of 1,000" in text
+    told = page.get("/api/v1/clusters/prod/coordinators").json()
+    assert [(each["broker"], each["ids"]) for each in told["failovers"]] == [(1, 2), (3, 2)]
+    assert told["settings"] == {"transactional.id.expiration.ms": 604_800_000}
+    assert page.get("/api/v1/clusters/nowhere/coordinators").status_code == 404
+
+
+def test_a_restarted_collector_goes_on_from_the_last_leaders(prod: Cluster, lease: leases.Lease) -> None:
+    assert CoordinatorRows("prod").last_leaders() == {}
+    seen = poll({0: 1, 1: 3})
+    save_coordinators(lease, seen, now_ms=factories.now_ms())
+    assert CoordinatorRows("prod").last_leaders() == {0: (1, seen.at_ms), 1: (3, seen.at_ms)}
+    assert CoordinatorRows("prod").samples([0, 5]) == {0: SampleId(2, "<b>pay</b>")}
+
+
+def test_a_cluster_without_any_transaction_says_so(page: Client, prod: Cluster) -> None:
+    text = page.get("/coordinators").content.decode()
+    assert "No coordinator is known" in text
