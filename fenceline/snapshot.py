@@ -13,6 +13,7 @@ from fenceline.audit.violations import AuditViolation
 from fenceline.engines.flink.commits import FlinkJobFacts
 from fenceline.facts import TopicPartitions, TransactionState, TransitionKind, VisibilityGap
 from fenceline.findings.visibility import EVERYWHERE, Sense, Visibility, expected_ms
+from fenceline.formatting import list_names
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import PartitionVerdict, Pin
 from fenceline.limits import Limits
@@ -25,6 +26,29 @@ class BlockedQueryFacts(NamedTuple):
 
     ident: str
     name: str
+
+
+class MissingMarker(NamedTuple):
+    """A partition that a decided transaction has no marker in yet, its leader, and its replicas."""
+
+    topic: str
+    partition: int
+    #: None while no broker leads it.
+    leader: int | None
+    replicas: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def why(self) -> str:
+        """Return what keeps its marker from being written, in words."""
+        if self.leader is not None:
+            return f"{self} is led by broker {self.leader}, which has not taken its marker"
+        if not self.replicas:
+            return f"{self} has no leader"
+        of = "broker" if len(self.replicas) == 1 else "brokers"
+        return f"{self} has no leader: its replicas are on {of} {list_names([*map(str, self.replicas)])}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +73,8 @@ class OpenTransactionFacts:
     queries: tuple[BlockedQueryFacts, ...] = ()
     #: Its producer id and its start by its coordinator's clock; "" where that is not known.
     instance: str = ""
+    #: Of a transaction that is decided for long, the partitions without its marker, as far as they are known.
+    missing: tuple[MissingMarker, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

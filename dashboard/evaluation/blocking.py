@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dashboard.groups import queries as group_queries
@@ -13,8 +13,12 @@ from dashboard.runtime.collector_names import PARTITIONS
 from dashboard.streaming import blocked as blocked_queries
 from dashboard.streaming.blocked import BlockedQuery
 from dashboard.transactions import queries as transaction_queries
-from fenceline.facts import NOT_REPORTED, OPEN_STATES
+from fenceline.facts import NOT_REPORTED, OPEN_STATES, TransactionState
 from fenceline.kafka.partitions import PartitionVerdict
+from fenceline.snapshot import MissingMarker, OpenTransactionFacts, PinnedPartition
+
+#: Partitions of one transaction whose markers are looked for.
+_MOST_MARKERS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +111,31 @@ def _marker(row: Transaction, place: NamedPartition, polled_ms: int | None) -> s
     if seen is None or seen.error or (polled_ms or 0) < row.updated_ms:
         return "unknown"
     return "written" if seen.lso == seen.high_watermark or seen.pinned_ms else "unknown"
+
+
+def with_missing_markers(
+    cluster_id: int,
+    transactions: Iterable[OpenTransactionFacts],
+    partitions: Iterable[PinnedPartition],
+    decided_before_ms: int,
+) -> Iterator[OpenTransactionFacts]:
+    """Yield transactions; those decided before an instant with the partitions that lack their marker.
+
+    Such a partition has no leader, or its leader still names the transaction's producer.
+    """
+    opened = {(each.topic, each.partition, pin.producer_id) for each in partitions for pin in each.pins}
+    for transaction in transactions:
+        if transaction.state is TransactionState.ONGOING or transaction.updated_ms > decided_before_ms:
+            yield transaction
+            continue
+        names = [(cluster_id, part.topic, n) for part in transaction.partitions for n in part.partitions]
+        known = partition_queries.partitions_by_name(names[:_MOST_MARKERS])
+        missing = [
+            MissingMarker(topic, number, row.leader, tuple(row.replicas))
+            for (_, topic, number), row in known.items()
+            if row.leader is None or (topic, number, transaction.producer_id) in opened
+        ]
+        yield replace(transaction, missing=tuple(sorted(missing, key=str)))
 
 
 def candidate_groups(row: Transaction, waits: Waits) -> Sequence[Group]:

@@ -16,6 +16,7 @@ from django.db.models import BooleanField, F, Func, Q
 
 from dashboard.engines.flink_rule_input import FlinkCommits
 from dashboard.evaluation.baselines import Clocks, ClusterBaselines
+from dashboard.evaluation.blocking import with_missing_markers
 from dashboard.evaluation.deleted_topics import deleted_reads
 from dashboard.evaluation.open_transactions import OpenTransactionSeries
 from dashboard.evaluation.second_polls import SecondPolls
@@ -130,7 +131,9 @@ class SnapshotReader:
             self._flink.read_jobs(ahead, now_ms=now_ms) if FLINK in {row.name for row in rows} else ()
         )
         waiting = blocked_groups(groups), blocked_queries(queries, partitions)
-        transactions = tuple(self._transactions(now_ms, limits, clocks, partitions, *waiting))
+        opened = self._transactions(now_ms, limits, clocks, partitions, *waiting)
+        decided_ms = now_ms - int(limits.stuck_in_prepare_s * 1_000)
+        transactions = tuple(with_missing_markers(self._cluster.pk, opened, partitions, decided_ms))
         lately = self._figures.recent_activity(now_ms=now_ms, limits=limits, clocks=ahead)
         return Snapshot(
             cluster=self._cluster.name,

@@ -158,7 +158,7 @@ def find_partition(cluster: str, topic: str, number: int) -> PartitionRecord | N
 def partitions_by_name(names: Iterable[Name]) -> Mapping[Name, PartitionRecord]:
     """Return the partitions of some names that are known."""
     wanted = set(names)
-    rows = PartitionRecord.objects.filter(_among(wanted)).defer("ends", "replicas") if wanted else ()
+    rows = PartitionRecord.objects.filter(_among(wanted)).defer("ends") if wanted else ()
     by_name = {(row.cluster_id, row.topic, row.partition): row for row in rows}
     return {name: row for name, row in by_name.items() if name in wanted}
 

@@ -13,7 +13,7 @@ from fenceline.facts import (
     TransactionState,
 )
 from fenceline.findings.severity import worst_severity
-from fenceline.formatting import format_clock, format_duration, list_names, rough_count
+from fenceline.formatting import count_noun, format_clock, format_duration, list_names, rough_count
 from fenceline.limits import Limits
 from fenceline.plans.plan import RefusalReason
 from fenceline.plans.protected import protection_reason
@@ -81,21 +81,16 @@ def stuck_in_prepare(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iter
         passed = now_ms - transaction.updated_ms > limits.stuck_in_prepare_s * 1_000
         if transaction.state is TransactionState.ONGOING or not passed:
             continue
-        decided = "commit" if transaction.state is TransactionState.PREPARE_COMMIT else "abort"
+        state, decided = transaction.state, format_clock(transaction.updated_ms)
         yield claim(
             **_about(transaction),
             severity=Severity.CRITICAL,
             since_ms=transaction.updated_ms,
-            summary=(
-                f"{transaction.transactional_id} is in {transaction.state}, but its {decided} markers "
-                "are not written"
-            ),
-            evidence=f"in {transaction.state} since {format_clock(transaction.updated_ms)}, where markers "
-            f"take milliseconds; {_held(transaction)}",
-            next_step=(
-                f"Bring back the leaders of {list_names(_names(transaction)) or 'its partitions'}: the "
-                "coordinator goes on writing markers. Neither a fence nor an abort helps."
-            ),
+            summary=f"{transaction.transactional_id} is in {state}, but {_unwritten(transaction)}",
+            evidence=f"in {state} since {decided}, where markers take milliseconds; "
+            f"{_late_leaders(transaction)}{_held(transaction)}",
+            next_step=f"{_bring_back(transaction)}: the coordinator goes on writing markers. Neither a fence "
+            "nor an abort helps.",
         )
 
 
@@ -219,6 +214,29 @@ def _held(transaction: OpenTransactionFacts) -> str:
     streams = [query.name for query in transaction.queries]
     groups = _there(transaction.waiting, "group", "groups")
     return "; ".join([held, *groups, *_there(streams, "streaming query", "streaming queries")])
+
+
+def _unwritten(transaction: OpenTransactionFacts) -> str:
+    decided = "commit" if transaction.state is TransactionState.PREPARE_COMMIT else "abort"
+    if not transaction.missing:
+        return f"its {decided} markers are not written"
+    return f"its {decided} marker is missing in {list_names([*map(str, transaction.missing)])}"
+
+
+def _late_leaders(transaction: OpenTransactionFacts) -> str:
+    if not transaction.missing:
+        return ""
+    every = len(_names(transaction))
+    written = f"it is written in {every - len(transaction.missing):,} of {count_noun(every, 'partition')}"
+    return "; ".join([written, *(marker.why for marker in transaction.missing[:3]), ""])
+
+
+def _bring_back(transaction: OpenTransactionFacts) -> str:
+    away = {broker for marker in transaction.missing if marker.leader is None for broker in marker.replicas}
+    if len(away) == 1:
+        return f"Bring back broker {min(away)}"
+    late = [str(marker) for marker in transaction.missing] or _names(transaction)
+    return f"Bring back the leaders of {list_names(late) or 'its partitions'}"
 
 
 def _there(names: Sequence[str], one: str, many: str) -> Iterator[str]:

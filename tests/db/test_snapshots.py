@@ -230,3 +230,24 @@ def test_a_tick_reads_along_indexes_of_what_is_open() -> None:
         assert any(f'FROM "{table._meta.db_table}"' in query and index in plan for query, plan in found), (
             index
         )
+
+
+def test_a_decided_transaction_names_the_partitions_without_its_marker() -> None:
+    factories.position()
+    factories.transaction(
+        "late", state="PrepareCommit", updated_ms=NOW_MS - 20_000, partitions='[["orders", [0, 1, 2, 3]]]'
+    )
+    factories.partition("orders", 0, verdict="clear")
+    factories.partition("orders", 1, leader=None)
+    PartitionRecord.objects.filter(partition=1).update(replicas=[2])
+    factories.partition("orders", 2, leader=3, verdict="late")
+    factories.lso_blocker("orders", 2, name="late", verdict="late", ground="stuck_in_prepare")
+    (found,) = read().transactions
+    # The fourth is not watched: nothing is said about it.
+    assert [(str(each), each.leader, each.replicas) for each in found.missing] == [
+        ("orders-1", None, (2,)),
+        ("orders-2", 3, ()),
+    ]
+    Transaction.objects.update(updated_ms=NOW_MS - 5_000)
+    (found,) = read().transactions
+    assert found.missing == ()

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from fenceline.facts import NOT_REPORTED, TransactionState
-from fenceline.snapshot import OpenTransactionFacts, Repeated, UsualCommit
+from fenceline.snapshot import MissingMarker, OpenTransactionFacts, Repeated, UsualCommit
 from tests.unit.rules.factories import (
     NOW_MS,
     OWNED,
@@ -170,6 +170,26 @@ def test_stuck_in_prepare(
     assert [each.since_ms for each in told] == ([ago(decided_s_ago)] if is_stuck else []), (
         f"case {number}: {why}"
     )
+
+
+def test_stuck_in_prepare_names_the_late_leader_of_three() -> None:
+    missing = (MissingMarker("payments", 2, None, (2,)),)
+    subject = transaction(900, state=TransactionState.PREPARE_COMMIT, decided_s_ago=20, missing=missing)
+    (finding,) = findings_of("stuck_in_prepare", transactions=(subject,))
+    assert finding.summary == "payments-7 is in PrepareCommit, but its commit marker is missing in payments-2"
+    assert "it is written in 3 of 4 partitions; payments-2 has no leader: its replicas are on broker 2" in (
+        finding.evidence
+    )
+    assert finding.next_step.startswith("Bring back broker 2: ")
+
+
+def test_stuck_in_prepare_names_leaders_that_take_no_marker() -> None:
+    missing = (MissingMarker("payments", 1, 3, (3, 1)), MissingMarker("payments", 2, None, (2, 4)))
+    subject = transaction(900, state=TransactionState.PREPARE_ABORT, decided_s_ago=20, missing=missing)
+    (finding,) = findings_of("stuck_in_prepare", transactions=(subject,))
+    assert "its abort marker is missing in payments-1 and payments-2" in finding.summary
+    assert "payments-1 is led by broker 3, which has not taken its marker" in finding.evidence
+    assert finding.next_step.startswith("Bring back the leaders of payments-1 and payments-2: ")
 
 
 @pytest.mark.parametrize(
