@@ -29,7 +29,7 @@ class BlockedQueryFacts(NamedTuple):
 
 
 class MissingMarker(NamedTuple):
-    """A partition that a decided transaction has no marker in yet, its leader, and its replicas."""
+    """A partition whose leader has not confirmed a decided transaction's marker, and its replicas."""
 
     topic: str
     partition: int
@@ -44,7 +44,7 @@ class MissingMarker(NamedTuple):
     def why(self) -> str:
         """Return what keeps its marker from being written, in words."""
         if self.leader is not None:
-            return f"{self} is led by broker {self.leader}, which has not taken its marker"
+            return f"{self} is led by broker {self.leader}, which has not confirmed it"
         if not self.replicas:
             return f"{self} has no leader"
         of = "broker" if len(self.replicas) == 1 else "brokers"
@@ -73,7 +73,7 @@ class OpenTransactionFacts:
     queries: tuple[BlockedQueryFacts, ...] = ()
     #: Its producer id and its start by its coordinator's clock; "" where that is not known.
     instance: str = ""
-    #: Of a transaction that is decided for long, the partitions without its marker, as far as they are known.
+    #: Of a transaction that is decided for long, the partitions without its confirmed marker, as far as known.
     missing: tuple[MissingMarker, ...] = ()
 
 

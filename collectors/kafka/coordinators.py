@@ -76,7 +76,7 @@ class CoordinatorCollector:
         moves = [*self._begin_moves(leaders, now_ms), *self._follow_loading()]
         self._led |= {partition: (leader, now_ms) for partition, leader in leaders.items()}
         sizes, settings, unseen = None, None, ""
-        if time.monotonic() >= self._sizes_due:
+        if time.monotonic() >= self._sizes_due or any(move.answered_ms for move in moves):
             sizes, unseen = self._ask_sizes(leaders)
             settings = self._ask_settings()
             self._sizes_due = time.monotonic() + _SIZES_EVERY_S

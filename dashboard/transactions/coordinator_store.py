@@ -80,6 +80,7 @@ def _slow_facts(
     ids = {str(number): (n, epoch, newest) for number, n, epoch, newest in counted.order_by("log_partition")}
     newest_id = max((newest for _, _, newest in ids.values()), default=None)
     return {
+        "sized_ms": observed.at_ms,
         "sizes": _by_number(observed.sizes or {}),
         "sizes_unseen": observed.sizes_unseen,
         "settings": dict(observed.settings or {}),

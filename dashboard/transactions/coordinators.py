@@ -59,12 +59,17 @@ class Coordinators:
     settings: Mapping[str, int]
     sizes_unseen: str
     #: When sizes and ids were read; None before.
-    seen_ms: int | None
+    sized_ms: int | None
 
     @property
     def loading(self) -> Sequence[CoordinatorMove]:
         """Return the moves whose new coordinator has not answered."""
         return [move for move in self.moves if move.answered_ms is None]
+
+    @property
+    def slowest_ms(self) -> int | None:
+        """Return the most that ids of a move waited; None where no move was followed."""
+        return max((move.took_ms for move in self.moves if move.took_ms is not None), default=None)
 
     @property
     def ids(self) -> int:
@@ -93,7 +98,7 @@ def read_coordinators(cluster: Cluster, *, now_ms: int) -> Coordinators:
         now_ms - first_ms,
         detail.get("settings", {}),
         detail.get("sizes_unseen", ""),
-        detail.get("at_ms"),
+        detail.get("sized_ms"),
     )
 
 

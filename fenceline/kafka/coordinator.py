@@ -16,6 +16,8 @@ from fenceline.formatting import count_noun
 
 #: Polls further apart than this do not tell how long a coordinator took: ms.
 _FOLLOWED_MS = 10_000
+#: A load is measured if it took this many times the gap between the two polls.
+_MEASURABLE = 2
 #: `transaction.state.log.num.partitions` of a cluster without a setting of its own.
 DEFAULT_PARTITIONS = 50
 
@@ -138,9 +140,13 @@ def find_moves(
 def load_rate(moves: Iterable[CoordinatorMove]) -> float | None:
     """Return the bytes per ms at which coordinators loaded in some moves, at least; None without any.
 
-    The slowest one counts, of those that took longer than a poll can tell.
+    The slowest one counts, of those that took so long that the gap between two polls hardly matters.
     """
-    rates = [move.size / move.took_ms for move in moves if move.size and move.took_ms]
+    rates = [
+        move.size / move.took_ms
+        for move in moves
+        if move.size and move.took_ms and move.took_ms >= _MEASURABLE * (move.seen_ms - move.before_ms)
+    ]
     return min(rates, default=None)
 
 

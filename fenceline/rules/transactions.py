@@ -13,7 +13,7 @@ from fenceline.facts import (
     TransactionState,
 )
 from fenceline.findings.severity import worst_severity
-from fenceline.formatting import count_noun, format_clock, format_duration, list_names, rough_count
+from fenceline.formatting import format_clock, format_duration, list_names, rough_count
 from fenceline.limits import Limits
 from fenceline.plans.plan import RefusalReason
 from fenceline.plans.protected import protection_reason
@@ -87,8 +87,13 @@ def stuck_in_prepare(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iter
             severity=Severity.CRITICAL,
             since_ms=transaction.updated_ms,
             summary=f"{transaction.transactional_id} is in {state}, but {_unwritten(transaction)}",
-            evidence=f"in {state} since {decided}, where markers take milliseconds; "
-            f"{_late_leaders(transaction)}{_held(transaction)}",
+            evidence="; ".join(
+                [
+                    f"in {state} since {decided}, where markers take milliseconds",
+                    *(marker.why for marker in transaction.missing[:3]),
+                    _held(transaction),
+                ]
+            ),
             next_step=f"{_bring_back(transaction)}: the coordinator goes on writing markers. Neither a fence "
             "nor an abort helps.",
         )
@@ -203,6 +208,9 @@ def _never_ends(transaction: OpenTransactionFacts) -> bool:
 
 
 def _names(transaction: OpenTransactionFacts) -> tuple[str, ...]:
+    """Return the partitions where it may still be open."""
+    if transaction.missing:
+        return tuple(map(str, transaction.missing))
     return tuple(f"{topic}-{n}" for topic, numbers in transaction.partitions for n in numbers)
 
 
@@ -220,23 +228,14 @@ def _unwritten(transaction: OpenTransactionFacts) -> str:
     decided = "commit" if transaction.state is TransactionState.PREPARE_COMMIT else "abort"
     if not transaction.missing:
         return f"its {decided} markers are not written"
-    return f"its {decided} marker is missing in {list_names([*map(str, transaction.missing)])}"
-
-
-def _late_leaders(transaction: OpenTransactionFacts) -> str:
-    if not transaction.missing:
-        return ""
-    every = len(_names(transaction))
-    written = f"it is written in {every - len(transaction.missing):,} of {count_noun(every, 'partition')}"
-    return "; ".join([written, *(marker.why for marker in transaction.missing[:3]), ""])
+    return f"its {decided} marker is not confirmed in {list_names([*map(str, transaction.missing)])}"
 
 
 def _bring_back(transaction: OpenTransactionFacts) -> str:
     away = {broker for marker in transaction.missing if marker.leader is None for broker in marker.replicas}
     if len(away) == 1:
         return f"Bring back broker {min(away)}"
-    late = [str(marker) for marker in transaction.missing] or _names(transaction)
-    return f"Bring back the leaders of {list_names(late) or 'its partitions'}"
+    return f"Bring back the leaders of {list_names(_names(transaction)) or 'its partitions'}"
 
 
 def _there(names: Sequence[str], one: str, many: str) -> Iterator[str]:

@@ -62,6 +62,8 @@ def test_the_slowest_measured_load_is_the_rate() -> None:
         load_rate([move(size=None), move(answered_ms=None), move(seen_ms=61_000, answered_ms=62_000)]) is None
     )
     assert load_rate([move(size=8_200), move(size=4_100)]) == 1.0
+    # As long as the gap between two polls: how long the load itself took is not known.
+    assert load_rate([move(size=1, answered_ms=2_100)]) is None
 
 
 def test_a_dead_brokers_ids_go_to_the_next_replicas_which_load_at_the_same_time() -> None:

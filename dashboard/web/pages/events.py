@@ -73,7 +73,8 @@ class EventLine:
     @property
     def subject(self) -> str:
         """Return the name of the event's subject without its kind."""
-        return self.event.subject.partition(":")[2]
+        kind, _, name = self.event.subject.partition(":")
+        return f"broker {name}" if kind == "broker" else name
 
 
 @dataclass(frozen=True, slots=True)

@@ -176,10 +176,12 @@ def test_stuck_in_prepare_names_the_late_leader_of_three() -> None:
     missing = (MissingMarker("payments", 2, None, (2,)),)
     subject = transaction(900, state=TransactionState.PREPARE_COMMIT, decided_s_ago=20, missing=missing)
     (finding,) = findings_of("stuck_in_prepare", transactions=(subject,))
-    assert finding.summary == "payments-7 is in PrepareCommit, but its commit marker is missing in payments-2"
-    assert "it is written in 3 of 4 partitions; payments-2 has no leader: its replicas are on broker 2" in (
-        finding.evidence
+    assert (
+        finding.summary
+        == "payments-7 is in PrepareCommit, but its commit marker is not confirmed in payments-2"
     )
+    assert "; payments-2 has no leader: its replicas are on broker 2; " in finding.evidence
+    assert "consumers of payments-2 are blocked" in finding.evidence
     assert finding.next_step.startswith("Bring back broker 2: ")
 
 
@@ -187,8 +189,8 @@ def test_stuck_in_prepare_names_leaders_that_take_no_marker() -> None:
     missing = (MissingMarker("payments", 1, 3, (3, 1)), MissingMarker("payments", 2, None, (2, 4)))
     subject = transaction(900, state=TransactionState.PREPARE_ABORT, decided_s_ago=20, missing=missing)
     (finding,) = findings_of("stuck_in_prepare", transactions=(subject,))
-    assert "its abort marker is missing in payments-1 and payments-2" in finding.summary
-    assert "payments-1 is led by broker 3, which has not taken its marker" in finding.evidence
+    assert "its abort marker is not confirmed in payments-1 and payments-2" in finding.summary
+    assert "payments-1 is led by broker 3, which has not confirmed it" in finding.evidence
     assert finding.next_step.startswith("Bring back the leaders of payments-1 and payments-2: ")
 
 
