@@ -73,7 +73,7 @@ class OpenTransactionFacts:
     queries: tuple[BlockedQueryFacts, ...] = ()
     #: Its producer id and its start by its coordinator's clock; "" where that is not known.
     instance: str = ""
-    #: Of a transaction that is decided for long, the partitions without its confirmed marker, as far as known.
+    #: Of a transaction that is decided for long, the partitions without its confirmed marker, if known.
     missing: tuple[MissingMarker, ...] = ()
 
 

@@ -13,7 +13,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from fenceline.facts import TopicPartition
-from fenceline.kafka.coordinator import CoordinatorMove, ObservedCoordinators, SampleId, find_moves
+from fenceline.kafka.coordinator import (
+    EXPIRATION,
+    MAX_TIMEOUT,
+    CoordinatorMove,
+    ObservedCoordinators,
+    SampleId,
+    find_moves,
+)
 from fenceline.kafka.reconcile import NotDescribed, Obstacle
 from transaction_admin.api import TRANSACTION_STATE, TransactionAdmin, Unseen
 from transaction_admin.reads import ClusterReads
@@ -24,7 +31,6 @@ _EVERY_S, _LOADING_S = 2.0, 0.2
 _SIZES_EVERY_S = 300.0
 #: A coordinator that answers no later than this has not been followed to the end: ms.
 _GIVE_UP_MS = 600_000
-EXPIRATION, MAX_TIMEOUT = "transactional.id.expiration.ms", "transaction.max.timeout.ms"
 
 
 class KnownCoordinators(Protocol):

@@ -16,6 +16,7 @@ from dashboard.transactions.recents import recent_rings
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, Isolation, Transition, TransitionKind
 from fenceline.flow.observations import FlowObservations
 from fenceline.history.time_range import last_range
+from fenceline.kafka.coordinator import EXPIRATION, MAX_TIMEOUT
 from fenceline.kafka.fold import transition_ring
 from fenceline.preflight.checks import Risk, find_risks
 from fenceline.preflight.setup import (
@@ -26,6 +27,7 @@ from fenceline.preflight.setup import (
     QuerySetup,
     ReaderSetup,
     TopicSetup,
+    decided_spans,
 )
 from transaction_admin.api import CONSUMER_OFFSETS, TRANSACTION_STATE, AdminUnavailable
 from transaction_admin.kafka_reads import KafkaPythonReads
@@ -34,7 +36,6 @@ from transaction_admin.properties import CannotTranslate
 _ANSWER_S = 5.0
 _INTERNAL = (TRANSACTION_STATE, CONSUMER_OFFSETS)
 _MIN_IN_SYNC, _UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
-_MAX_TIMEOUT, _EXPIRATION = "transaction.max.timeout.ms", "transactional.id.expiration.ms"
 _VERIFICATION = "transaction.partition.verification.enable"
 #: How many applications, ids of each, topics, batches and checkpoints are looked at.
 _MOST_APPLICATIONS, _MOST_IDS, _MOST_TOPICS, _MOST_BATCHES = 500, 20, 1_000, 100
@@ -76,8 +77,8 @@ def read_setup(row: Cluster, *, now_ms: int) -> ClusterSetup:
         seen.brokers,
         seen.topics,
         list(_id_setups(row.pk)),
-        list(_query_setups(row.pk)),
-        list(_job_setups(row.pk)),
+        list(map(query_setup, Query.objects.filter(cluster=row).defer("detail").order_by("pk"))),
+        list(map(job_setup, FlinkJob.objects.filter(cluster=row).order_by("pk"))),
         [ReaderSetup(each.group, each.topic, each.isolation) for each in readers],
         [*seen.unseen, *(gap.reason for gap in observed.gaps)],
     )
@@ -113,9 +114,9 @@ def _asked(reads: KafkaPythonReads, outputs: Sequence[str], observed: FlowObserv
         for name in names
         if name in replicas
     ]
-    limits = {name: reads.broker_setting(name) for name in (_MAX_TIMEOUT, _EXPIRATION, _VERIFICATION)}
+    limits = {name: reads.broker_setting(name) for name in (MAX_TIMEOUT, EXPIRATION, _VERIFICATION)}
     brokers = BrokerSetup(
-        _number(limits[_MAX_TIMEOUT]), _number(limits[_EXPIRATION]), _flag(limits[_VERIFICATION])
+        _number(limits[MAX_TIMEOUT]), _number(limits[EXPIRATION]), _flag(limits[_VERIFICATION])
     )
     hidden = [name for name, value in limits.items() if value is None]
     unseen = [f"{name} of the brokers: it may not be described" for name in hidden]
@@ -148,13 +149,14 @@ def _id_setups(cluster_id: int) -> Iterator[IdSetup]:
 
 
 def _habits(cluster_id: int, application: str) -> tuple[int | None, int | None]:
-    """Return the longest transaction and the longest pause before one, of the last ones of some ids."""
+    """Return the longest transaction that its producer ended, and the longest pause, of some ids."""
     rows = Transaction.objects.filter(cluster=cluster_id, application=application).exclude(state="Empty")
     keys = {bytes(key): partition for key, partition in rows.values_list("key", "log_partition")[:_MOST_IDS]}
-    spans, pauses = [], []
+    spans: list[int] = []
+    pauses: list[int] = []
     for key, ring in recent_rings(cluster_id, list(keys)).items():
         life = transition_ring.unpack_ring(ring.packed, keys[key])
-        spans += [each.open_ms for each in life if each.open_ms is not None]
+        spans += decided_spans(life)
         pauses += list(_pauses(life))
     return max(spans, default=None), max(pauses, default=None)
 
@@ -165,33 +167,32 @@ def _pauses(newest_first: Sequence[Transition]) -> Iterator[int]:
             yield max(0, later.at_ms - (earlier.completed_ms or earlier.at_ms))
 
 
-def _query_setups(cluster_id: int) -> Iterator[QuerySetup]:
-    for query in Query.objects.filter(cluster=cluster_id).defer("detail").order_by("pk"):
-        durations = Batch.objects.filter(query=query, duration_ms__isnull=False).order_by("-batch_id")
-        lasted = durations.values_list("duration_ms", flat=True)[:_MOST_BATCHES]
-        longest = max((each for each in lasted if each is not None), default=None)
-        newest = SinkDecision.objects.filter(query=query).order_by("-batch_id", "-round").first()
-        timeouts = [sent["timeout_ms"] for sent in newest.transactions] if newest else []
-        yield QuerySetup(
-            str(query),
-            query.ident,
-            query.sink,
-            Isolation(query.isolation or "unknown"),
-            query.asynchronous,
-            longest,
-            min(timeouts, default=None),
-            query.checkpoint,
-            query.prefix,
-        )
+def query_setup(query: Query) -> QuerySetup:
+    """Return the settings and habits of a Spark query."""
+    durations = Batch.objects.filter(query=query, duration_ms__isnull=False).order_by("-batch_id")
+    lasted = durations.values_list("duration_ms", flat=True)[:_MOST_BATCHES]
+    newest = SinkDecision.objects.filter(query=query).order_by("-batch_id", "-round").first()
+    timeouts = [sent["timeout_ms"] for sent in newest.transactions] if newest else []
+    return QuerySetup(
+        str(query),
+        query.ident,
+        query.sink,
+        Isolation(query.isolation or "unknown"),
+        query.asynchronous,
+        max((each for each in lasted if each is not None), default=None),
+        min(timeouts, default=None),
+        query.checkpoint,
+        query.prefix,
+    )
 
 
-def _job_setups(cluster_id: int) -> Iterator[JobSetup]:
-    for job in FlinkJob.objects.filter(cluster=cluster_id).order_by("pk"):
-        done = FlinkCheckpointRecord.objects.filter(job=job, completed_ms__isnull=False)
-        newest = done.order_by("-completed_ms").values_list("completed_ms", flat=True)[:_MOST_BATCHES]
-        instants = sorted(instant for instant in newest if instant is not None)
-        interval = max((later - earlier for earlier, later in pairwise(instants)), default=None)
-        yield JobSetup(job.ident, job.prefixes, interval, _job_timeout(cluster_id, job.prefixes))
+def job_setup(job: FlinkJob) -> JobSetup:
+    """Return the settings and habits of a Flink job."""
+    done = FlinkCheckpointRecord.objects.filter(job=job, completed_ms__isnull=False)
+    newest = done.order_by("-completed_ms").values_list("completed_ms", flat=True)[:_MOST_BATCHES]
+    instants = sorted(instant for instant in newest if instant is not None)
+    interval = max((later - earlier for earlier, later in pairwise(instants)), default=None)
+    return JobSetup(job.ident, job.prefixes, interval, _job_timeout(job.cluster_id, job.prefixes))
 
 
 def _job_timeout(cluster_id: int, prefixes: Sequence[str]) -> int | None:

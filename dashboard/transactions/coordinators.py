@@ -13,7 +13,16 @@ from dashboard.runtime.collector_names import COORDINATORS
 from dashboard.runtime.collector_store import TRANSACTION_STATE
 from fenceline.decode.typed import record_of
 from fenceline.facts import TransitionKind
-from fenceline.kafka.coordinator import CoordinatorMove, Failover, LedPartition, failovers, load_rate
+from fenceline.kafka.coordinator import (
+    EXPIRATION,
+    MAX_TIMEOUT,
+    CoordinatorMove,
+    Failover,
+    LedPartition,
+    failovers,
+    load_rate,
+)
+from fenceline.preflight.setup import BrokerSetup
 
 _DAY_MS = 86_400_000
 #: Maximum moves on a page, and of those that the rate of loading is measured from.
@@ -100,6 +109,13 @@ def read_coordinators(cluster: Cluster, *, now_ms: int) -> Coordinators:
         detail.get("sizes_unseen", ""),
         detail.get("sized_ms"),
     )
+
+
+def broker_setup(cluster_id: int) -> BrokerSetup:
+    """Return the brokers' limits of transactions as last read; None in it where they are not known."""
+    details = Collector.objects.filter(cluster=cluster_id, name=COORDINATORS).values_list("detail", flat=True)
+    known = (details.first() or {}).get("settings", {})
+    return BrokerSetup(known.get(MAX_TIMEOUT), known.get(EXPIRATION))
 
 
 def _partitions(cluster: Cluster, detail: Mapping[str, Any], now_ms: int) -> Sequence[LogPartition]:

@@ -14,6 +14,8 @@ from typing import NamedTuple
 from fenceline.compat import SLOTS, zip_equal
 from fenceline.formatting import count_noun
 
+#: Settings of brokers that bound transactions and ids, in ms.
+MAX_TIMEOUT, EXPIRATION = "transaction.max.timeout.ms", "transactional.id.expiration.ms"
 #: Polls further apart than this do not tell how long a coordinator took: ms.
 _FOLLOWED_MS = 10_000
 #: A load is measured if it took this many times the gap between the two polls.

@@ -30,10 +30,10 @@ from fenceline.formatting import format_duration
 from fenceline.preflight.setup import ClusterSetup, TopicSetup
 
 #: A limit counts as used up from this share of it on.
-_NEARLY = 0.8
+NEARLY = 0.8
 _HOUR_MS = 3_600_000
 #: A flow that needs more than two checkpoints for a restart is late anyway.
-_CHECKPOINTS = 2
+CHECKPOINTS = 2
 _TEMPORARY = ("/tmp/", "/var/tmp/")  # noqa: S108 - looked for, not written to
 _KIP_98, _KIP_890 = "KIP-98", "KIP-890"
 _REPLICATION = "Kafka documentation, min.insync.replicas and acks"
@@ -93,7 +93,7 @@ def _timeouts_too_short(setup: ClusterSetup) -> Iterator[Risk]:
         )
     for job in setup.jobs:
         # A transaction lives from one checkpoint to the next, and through a restart between them.
-        needed = None if job.longest_interval_ms is None else job.longest_interval_ms * _CHECKPOINTS
+        needed = None if job.longest_interval_ms is None else job.longest_interval_ms * CHECKPOINTS
         source = "Flink documentation, Kafka sink, fault tolerance"
         lasts = "two of its checkpoint intervals take"
         yield from _too_short(f"flink_job:{job.name}", needed, job.timeout_ms, lasts, source)
@@ -102,7 +102,7 @@ def _timeouts_too_short(setup: ClusterSetup) -> Iterator[Risk]:
 def _too_short(
     subject: str, lasted_ms: int | None, timeout_ms: int | None, words: str, source: str
 ) -> Iterator[Risk]:
-    if lasted_ms is None or timeout_ms is None or lasted_ms < timeout_ms * _NEARLY:
+    if lasted_ms is None or timeout_ms is None or lasted_ms < timeout_ms * NEARLY:
         return
     yield Risk(
         "timeout_too_short",
@@ -163,7 +163,7 @@ def _ids_expire(setup: ClusterSetup) -> Iterator[Risk]:
     limit = setup.brokers.id_expiration_ms
     for ids in setup.ids:
         pause = ids.longest_pause_ms
-        if limit is not None and pause is not None and pause >= limit * _NEARLY:
+        if limit is not None and pause is not None and pause >= limit * NEARLY:
             yield Risk(
                 "id_expires",
                 Severity.WARNING,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from fenceline.compat import SLOTS
-from fenceline.facts import Isolation
+from fenceline.facts import Isolation, Transition, TransitionKind
+
+#: How a producer itself ends a transaction. What a coordinator ends has waited for its whole timeout.
+_DECIDED = (TransitionKind.COMMIT, TransitionKind.CLIENT_ABORT)
 
 
 class BrokerSetup(NamedTuple):
@@ -37,7 +40,7 @@ class IdSetup(NamedTuple):
     longest_timeout_ms: int
     #: Whether one takes part in a two-phase commit: its transactions never time out (KIP-939).
     is_two_phase: bool = False
-    #: The longest transaction, and the longest pause before one, among the last ones.
+    #: The longest transaction that its producer ended, and the longest pause before one, of the last ones.
     longest_open_ms: int | None = None
     longest_pause_ms: int | None = None
     #: The lowest version of the transaction protocol among them (KIP-890).
@@ -91,3 +94,8 @@ class ClusterSetup:
     jobs: Sequence[JobSetup] = ()
     readers: Sequence[ReaderSetup] = ()
     unseen: Sequence[str] = ()
+
+
+def decided_spans(life: Iterable[Transition]) -> Sequence[int]:
+    """Return how long the transactions were open that their producer committed or aborted, in ms."""
+    return [each.open_ms for each in life if each.kind in _DECIDED and each.open_ms is not None]

@@ -11,6 +11,7 @@ from dashboard.models import Cluster, CoordinatorMoveRecord, PartitionRecord
 from dashboard.runtime import leases
 from dashboard.transactions import coordinator_store
 from dashboard.transactions.coordinator_store import CoordinatorRows, save_coordinators
+from fenceline.facts import TransactionState
 from fenceline.kafka.coordinator import CoordinatorMove, ObservedCoordinators, SampleId
 from tests.web import factories
 
@@ -81,6 +82,18 @@ def test_the_page_and_the_api_show_brokers_partitions_and_producer_ids(
     assert [(each["broker"], each["ids"]) for each in told["failovers"]] == [(1, 2), (3, 2)]
     assert told["settings"] == {"transactional.id.expiration.ms": 604_800_000}
     assert page.get("/api/v1/clusters/nowhere/coordinators").status_code == 404
+
+
+def test_an_ids_page_has_its_limits_and_when_it_is_forgotten(
+    page: Client, prod: Cluster, lease: leases.Lease
+) -> None:
+    factories.transaction(prod, "idle", TransactionState.COMPLETE_COMMIT)
+    assert "data-forgotten" not in page.get("/transactions/prod/idle").content.decode()
+    save_coordinators(lease, poll({0: 1}, sizes={}), now_ms=factories.now_ms())
+    text = page.get("/transactions/prod/idle").content.decode()
+    assert "forgotten after 7 d without use" in text
+    assert "data-forgotten><time" in text
+    assert "data-forgotten>not while it is open" in page.get("/transactions/prod/pay-1").content.decode()
 
 
 def test_a_restarted_collector_goes_on_from_the_last_leaders(prod: Cluster, lease: leases.Lease) -> None:

@@ -37,7 +37,7 @@ def prod(rows_of_module: None) -> Cluster:
         ("/pipelines", 32),
         ("/system", 16),
         ("/transactions?state=open", 21),
-        ("/transactions/prod/payments-ledger-7", 35),
+        ("/transactions/prod/payments-ledger-7", 36),
         ("/partitions", 16),
         ("/partitions/prod/payments/0", 24),
         ("/groups", 17),

@@ -13,6 +13,7 @@ from django.http import HttpRequest, HttpResponse
 from dashboard.engines.flink_jobs import decision_of
 from dashboard.engines.queries import producer_connector
 from dashboard.evaluation import blocking, finding_queries
+from dashboard.flow.id_bounds import id_bounds
 from dashboard.history import queries as history_queries
 from dashboard.models import Action, FindingRecord, Transaction, TransitionRecord
 from dashboard.models.transactions import NAME
@@ -180,7 +181,9 @@ def _detail(request: HttpRequest, cluster: str, transactional_id: str) -> Mappin
         life = history_queries.recent_transitions(row.cluster_id, bytes(row.key), row.log_partition)
         kept = history_queries.TransactionHistory(bytes(row.key), row.transactional_id, row.application, life)
         known, lived = _known(request, row), _lived(request, cluster, kept, row)
-        return {"row": row, "kept": kept, "headline": _headline(request, row, known, lived), **known, **lived}
+        bounds = id_bounds(row, life.recent, known["written_for"], known["flink"])
+        headline = _headline(request, row, known, lived)
+        return {"row": row, "kept": kept, "headline": headline, "bounds": bounds, **known, **lived}
     gone = history_queries.forgotten_transaction(cluster, transactional_id)
     if gone is not None:
         headline = expired_headline(gone.life.expired_ms)

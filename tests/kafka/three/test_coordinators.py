@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterator, Mapping
 
 import pytest
 
-from collectors.kafka.coordinators import EXPIRATION, CoordinatorCollector
-from fenceline.kafka.coordinator import CoordinatorMove, SampleId, partition_for
+from collectors.kafka.coordinators import CoordinatorCollector
+from fenceline.kafka.coordinator import EXPIRATION, CoordinatorMove, SampleId, partition_for
 from sandbox.cluster import KafkaCluster
 from sandbox.scenes import coordinator_moves
 from sandbox.scenes.scene_context import Stage

@@ -1,0 +1,66 @@
+"""The limits of one transactional id: its timeout against what it needs, and when Kafka forgets it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from fenceline.facts import NOT_REPORTED, TWO_PHASE_COMMIT_TIMEOUT_MS
+from fenceline.preflight.checks import CHECKPOINTS, NEARLY
+from fenceline.preflight.setup import BrokerSetup, JobSetup, QuerySetup
+
+
+class IdLimit(NamedTuple):
+    """One figure to hold against a timeout, in ms."""
+
+    words: str
+    value_ms: int
+    #: Its percentage of the timeout; None where there is nothing to compare.
+    share: float | None = None
+
+    @property
+    def is_near(self) -> bool:
+        """Whether it has nearly used up the timeout, or passed it."""
+        return self.share is not None and self.share >= 100 * NEARLY
+
+
+def id_limits(
+    timeout_ms: int,
+    brokers: BrokerSetup,
+    spans: Sequence[int],
+    query: QuerySetup | None = None,
+    job: JobSetup | None = None,
+) -> Sequence[IdLimit]:
+    """Return the timeout of an id, and what is known to need it, longest transaction first.
+
+    `spans` are the ages of its transactions when its producer ended them. A two-phase commit never times out.
+    """
+    if timeout_ms in (NOT_REPORTED, TWO_PHASE_COMMIT_TIMEOUT_MS) or timeout_ms <= 0:
+        return ()
+    most_ms = brokers.max_timeout_ms
+    return [
+        IdLimit("transaction.timeout.ms", timeout_ms),
+        *([IdLimit("transaction.max.timeout.ms of the brokers", most_ms)] if most_ms else []),
+        *(
+            IdLimit(words, needed_ms, 100 * needed_ms / timeout_ms)
+            for words, needed_ms in _needs(spans, query, job)
+            if needed_ms is not None
+        ),
+    ]
+
+
+def _needs(
+    spans: Sequence[int], query: QuerySetup | None, job: JobSetup | None
+) -> Iterator[tuple[str, int | None]]:
+    yield "longest of its last transactions", max(spans, default=None)
+    if query is not None:
+        yield f"longest of the last batches of {query.name}", query.longest_batch_ms
+    if job is not None and job.longest_interval_ms is not None:
+        yield f"two checkpoint intervals of {job.name}", job.longest_interval_ms * CHECKPOINTS
+
+
+def forgotten_ms(updated_ms: int, brokers: BrokerSetup, *, is_open: bool) -> int | None:
+    """Return when its coordinator forgets an id that stays idle; None while it is open, or not known."""
+    if is_open or brokers.id_expiration_ms is None:
+        return None
+    return updated_ms + brokers.id_expiration_ms
