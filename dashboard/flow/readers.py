@@ -269,16 +269,20 @@ def _lost_batches(rows: Sequence[Query]) -> Mapping[int, int]:
 
 
 def outside_transactions(cluster_id: int) -> Mapping[str, ProducerKind]:
-    """Return the topics with producers without transactions, where an operator asked a replica.
+    """Return the topics with records outside of transactions, where an operator asked the replicas.
 
-    Such a producer has no open transaction, and no marker of one was ever written for it.
+    By the headers of the newest batches, and by producers that have no open transaction and for which no
+    marker of one was ever written.
     """
     rows = ReplicaLook.objects.filter(cluster=cluster_id, error="").order_by("-seen_ms")
-    return {
-        topic: ProducerKind.IDEMPOTENT
-        for topic, producers in rows.values_list("topic", "producers")[:_MOST_OPEN]
-        if any(map(_is_outside, producers))
-    }
+    found: dict[str, ProducerKind] = {}
+    for topic, producers, writers in rows.values_list("topic", "producers", "writers")[:_MOST_OPEN]:
+        counts = writers or {}
+        if counts.get("plain"):
+            found[topic] = ProducerKind.PLAIN
+        elif counts.get("idempotent") or any(map(_is_outside, producers)):
+            found.setdefault(topic, ProducerKind.IDEMPOTENT)
+    return found
 
 
 def _is_outside(producer: Mapping[str, object]) -> bool:

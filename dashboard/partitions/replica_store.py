@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from dashboard.models import Cluster, PartitionRecord, ReplicaLook
 from dashboard.runtime.write_transactions import cluster_transaction, retry_write
+from fenceline.decode.typed import fields_of
 from fenceline.facts import TopicPartition
+from fenceline.kafka.batch_writers import BatchWriters
 from fenceline.kafka.partitions import ProducerState
 
 
@@ -19,9 +21,11 @@ def save_replicas(
     leader: int | None,
     ids: Mapping[int, str],
     now_ms: int,
+    writers: BatchWriters | None = None,
 ) -> None:
     """Save what the replicas of a partition report of its producers, by broker, or why one does not.
-    `ids` are the known transactional ids by producer id. Notifies the partition's page.
+    `ids` are the known transactional ids by producer id, and `writers` those of the leader's newest records.
+    Notifies the partition's page.
     """
     cluster_id = Cluster.objects.get(name=cluster).pk
     # Two concurrent saves wait for each other here.
@@ -37,6 +41,7 @@ def save_replicas(
                 defaults={
                     "leads": broker == leader,
                     "seen_ms": now_ms,
+                    "writers": fields_of(writers) if writers is not None and broker == leader else None,
                     **_columns(producers, ids),
                 },
             )

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from celery import shared_task
 from django.conf import settings
 
+from collectors.kafka.batch_writers import read_writers
 from collectors.kafka.partitions import PartitionCollector
 from dashboard.partitions import replica_store
 from dashboard.partitions import store as partition_store
@@ -88,15 +89,21 @@ def poll_replicas(cluster: str, topic: str, partition: int) -> None:
         reads = open_reads(settings.FENCELINE.clusters[cluster])
         try:
             answers, leader, ids = _ask_replicas(reads, where)
+            writers = read_writers(reads, where)
         finally:
             reads.close()
     except (AdminUnavailable, CannotTranslate) as blind:
-        answers, leader, ids = (
-            dict.fromkeys(replica_store.replica_brokers(cluster, where), str(blind)),
-            None,
-            {},
-        )
-    replica_store.save_replicas(cluster, where, answers, leader=leader, ids=ids, now_ms=loop.now_ms())
+        answers = dict.fromkeys(replica_store.replica_brokers(cluster, where), str(blind))
+        leader, ids, writers = None, {}, Unseen(str(where), str(blind))
+    replica_store.save_replicas(
+        cluster,
+        where,
+        answers,
+        leader=leader,
+        ids=ids,
+        now_ms=loop.now_ms(),
+        writers=None if isinstance(writers, Unseen) else writers,
+    )
 
 
 def _ask_replicas(

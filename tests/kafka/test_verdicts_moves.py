@@ -10,14 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Producer
 from confluent_kafka.admin import AclOperation, AdminClient, NewPartitions, ResourceType
 from django.test import override_settings
 
 from dashboard.config import ClusterConfig, Config
+from dashboard.flow.readers import outside_transactions
 from dashboard.models import Collector, PartitionRecord, PinRecord, ReplicaLook
 from dashboard.runtime import leases
 from dashboard.tasks import partitions as task
 from fenceline.facts import TopicPartition
+from fenceline.flow.observations import ProducerKind
 from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 from fenceline.limits import Limits
 from sandbox.kafka import Broker
@@ -30,6 +33,7 @@ from tests.kafka.stray_records import identity_of, verification_disabled, write_
 from tests.kafka.test_transaction_admin import grant_describe, guarded, signed_in
 from tests.turns import take_turns
 from tests.waiting import wait_for
+from tests.web import roles
 from transaction_admin.api import AdminUnavailable
 
 __all__ = ["guarded"]
@@ -285,8 +289,34 @@ def test_replicas_are_polled_one_by_one_for_every_producer(
     (pin,) = collected.blockers(name)
     assert (producer["producer_id"], producer["start_offset"]) == (pin.producer_id, pin.start_offset)
     assert producer["transactional_id"] == name
+    assert look.writers["transactional"] == 1
+    assert (look.writers["idempotent"], look.writers["plain"]) == (0, 0)
     with override_settings(
         FENCELINE=Config(clusters={collected.name: ClusterConfig(collected.name, NOBODY_THERE)})
     ):
         task.poll_replicas(collected.name, name, 0)
     assert "check that it runs" in ReplicaLook.objects.get().error
+
+
+def test_records_outside_of_transactions_are_counted_by_kind_and_make_the_topic_at_least_once(
+    kafka_42: Broker, collected: CollectedPartitions, name: str
+) -> None:
+    where = {"bootstrap.servers": kafka_42.bootstrap}
+    for number, settings in ((2, {"enable.idempotence": True}), (3, {"enable.idempotence": False})):
+        producer = Producer({**where, **settings})
+        for _ in range(number):
+            producer.produce(name, b"x", partition=0)
+            producer.flush(30)
+    collected.poll_repeatedly(2)
+    config = Config(clusters={collected.name: ClusterConfig(collected.name, collected.properties)})
+    with override_settings(FENCELINE=config):
+        task.poll_replicas(collected.name, name, 0)
+    look = ReplicaLook.objects.get()
+    kinds = [look.writers[kind] for kind in ("transactional", "idempotent", "plain")]
+    assert kinds == [0, 2, 3]
+    ((producer_id, records),) = look.writers["producers"]
+    assert (producer_id, records) == (look.producers[0]["producer_id"], 2)
+    assert outside_transactions(look.cluster_id) == {name: ProducerKind.PLAIN}
+    page = roles.client_with_role("viewer").get(f"/partitions/{collected.name}/{name}/0").content.decode()
+    assert "2 by idempotent" in page
+    assert "3 by plain ones" in page

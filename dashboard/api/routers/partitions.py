@@ -128,13 +128,25 @@ class ProducerOut(Schema):
         return packed.get("transactional_id") or ""
 
 
+class WritersOut(Schema):
+    """Records of some offsets by kind of producer; `producers` are ids without transactions, counted."""
+
+    from_offset: int
+    to_offset: int
+    transactional: int
+    idempotent: int
+    plain: int
+    producers: list[tuple[int, int]]
+
+
 class ReplicaOut(Schema):
-    """The last answer of one replica, requested by an operator."""
+    """The last answer of one replica, requested by an operator; `writers` of the leader's newest records."""
 
     broker: int
     leads: bool
     seen_at: schemas.Instant | None = Field(validation_alias="seen_ms")
     producers: list[ProducerOut]
+    writers: WritersOut | None
     error: str
 
 
