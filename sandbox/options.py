@@ -19,7 +19,9 @@ class DemoSize(StrEnum):
 
     #: All of it.
     FULL = "1"
-    #: Without the second query and the jobs of Spark, and no scene is played by itself.
+    #: All of it, but no scene is played by itself.
+    QUIET = "quiet"
+    #: The same without the second query and the jobs of Spark.
     LITE = "lite"
     NONE = "0"
 
@@ -58,7 +60,7 @@ class StackOptions:
     @property
     def has_full_demo(self) -> bool:
         """Whether the jobs of Spark run in this stack as well."""
-        return self.has_own_kafka and self.demo is DemoSize.FULL
+        return self.has_own_kafka and self.demo in (DemoSize.FULL, DemoSize.QUIET)
 
 
 def read_options(environment: Mapping[str, str]) -> StackOptions:
@@ -112,7 +114,7 @@ def _demo(text: str) -> DemoSize:
     try:
         return DemoSize(text)
     except ValueError:
-        raise SandboxError(f"DEMO={text}: give 1, lite or 0") from None
+        raise SandboxError(f"DEMO={text}: give 1, quiet, lite or 0") from None
 
 
 def _servers(text: str) -> str:

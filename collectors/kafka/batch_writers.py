@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from fenceline.decode.record_batches import RecordBatch
+from fenceline.decode.record_batches import BatchWriters, RecordBatch, count_writers
 from fenceline.facts import TopicPartition
-from fenceline.kafka.batch_writers import BatchWriters, count_writers
 from transaction_admin.api import Unseen
 from transaction_admin.reads import ClusterReads
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from dashboard.models import Cluster, PartitionRecord, ReplicaLook
 from dashboard.runtime.write_transactions import cluster_transaction, retry_write
+from fenceline.decode.record_batches import BatchWriters
 from fenceline.decode.typed import fields_of
 from fenceline.facts import TopicPartition
-from fenceline.kafka.batch_writers import BatchWriters
 from fenceline.kafka.partitions import ProducerState
 
 

@@ -20,6 +20,8 @@ from dashboard.system import audit
 from dashboard.system.audit import AuditedSubject, Event
 
 _BOARD, _REQUEST = "scenes.json", "scene-request"
+#: What a scene leaves behind may be found so long after its end: ms.
+_LINGERS_MS = 60_000
 
 
 class OfferedScene(BaseModel):
@@ -59,6 +61,19 @@ class SceneBoard(BaseModel):
     runs: Sequence[SceneRun]
     #: The requested scene that has not ended, "" for none.
     wanted: str = ""
+
+    def played_about(self, name: str, at_ms: int) -> SceneRun | None:
+        """Return the run that a subject of this name, seen at an instant, came from; None for all others."""
+        subjects = {scene.name: scene.subject for scene in self.scenes}
+        return next(
+            (
+                run
+                for run in self.runs
+                if name.startswith(subjects.get(run.scene) or "\0")
+                and run.started_ms <= at_ms <= (run.ended_ms or at_ms) + _LINGERS_MS
+            ),
+            None,
+        )
 
     @property
     def is_waiting(self) -> bool:

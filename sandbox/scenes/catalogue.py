@@ -20,6 +20,8 @@ class Scene:
     brokers: int = 1
     #: Whether it is played with the demo's Spark query.
     needs_demo: bool = False
+    #: What must be in the stack's folder before it can be played, "" for nothing.
+    needs: str = ""
 
     def unavailable(self, brokers: int, *, demo: bool) -> str:
         """Return why a stack cannot play it, and what to do; "" where it can."""
@@ -95,6 +97,7 @@ SCENES: Mapping[str, Scene] = {
         "orders_enrich",
         "sandbox.scenes.driver_crash:play",
         needs_demo=True,
+        needs="spark/checkpoints/orders_enrich/kafka_exactly_once",
     ),
     "flink-crash": Scene(
         "a Flink job dies between a checkpoint and its commits: decided, and nobody carries it out",

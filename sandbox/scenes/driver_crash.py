@@ -16,6 +16,7 @@ from pathlib import Path
 from sandbox import processes
 from sandbox.errors import SandboxError
 from sandbox.folder import write_private
+from sandbox.scenes.catalogue import SCENES
 from sandbox.scenes.scene_context import Report, Stage
 from sandbox.waiting import wait_until
 
@@ -24,13 +25,13 @@ AWAY_S = 20
 #: A batch comes every few seconds, once the query runs: a small machine may still be starting it.
 _CRASH_WITHIN_S = 120
 _BACK_WITHIN_S = 180
-_LEDGER = Path("checkpoints/orders_enrich/kafka_exactly_once")
 
 
 def play(stage: Stage, report: Report) -> None:
     """Have the driver of orders_enrich die with a prepared batch; see it finish that when it is back."""
     folder = stage.data_dir / "spark"
-    if not (folder / _LEDGER).is_dir():
+    ledger = stage.data_dir / SCENES["driver-crash"].needs
+    if not ledger.is_dir():
         raise SandboxError(
             "the demo's Spark query has written nothing yet: wait for it, or start without DEMO=0"
         )
@@ -42,7 +43,6 @@ def play(stage: Stage, report: Report) -> None:
     batch = json.loads(_died(folder).read_text())["batch"]
     report(f"2. batch {batch} is prepared: transactions flushed, decision written; and its driver is dead")
     report(f"   the chain of orders_enrich is broken: no driver commits that batch for the next {AWAY_S} s …")
-    ledger = folder / _LEDGER
     wait_until(lambda: any(ledger.glob(f"{batch}.*.done")), f"batch {batch} is finished", _BACK_WITHIN_S)
     report(f"3. the driver is back and has committed batch {batch} first of all (recoverAndCommit)")
     report("Look for: orders_enrich on Queries; every order of that batch once in orders_enriched")

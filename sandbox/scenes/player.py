@@ -31,7 +31,7 @@ READY_LINE = "scenes: waiting for a request"
 _POLL_S = 0.25
 _MOST_RUNS = 10
 #: What a full demo plays by itself, each after so many seconds, and who asks for it.
-_SHOWN_FIRST, _SHOW_AFTER_S, _DEMO = ("zombie", "timeout"), 25.0, "demo"
+_SHOWN_FIRST, _SHOW_AFTER_S, _DEMO = ("zombie", "timeout", "driver-crash"), 25.0, "the demo"
 _ENDED = "It was cut off: the process that played it was ended. What it had begun may still be open."
 
 
@@ -57,7 +57,7 @@ class ScenePlayer:
         """Ask for the next of the scenes that the demo shows by itself, unless another one is wanted."""
         played = {run["scene"] for run in self._runs}
         wanted = next((name for name in _SHOWN_FIRST if name not in played), None)
-        if wanted is None:
+        if wanted is None or not (self._data / SCENES[wanted].needs).exists():
             return
         with contextlib.suppress(FileExistsError), (self._data / REQUEST).open("x") as request:
             json.dump({"scene": wanted, "by": _DEMO}, request)

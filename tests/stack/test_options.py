@@ -50,7 +50,7 @@ def test_a_real_kafka_is_accepted(tmp_path: Path) -> None:
         ),
         ({"SMALL": "yes"}, "SMALL=yes: give 1, or leave it out"),
         ({"SMALL": "1", "SHARDS": "2"}, "SMALL=1 has one worker for all, and SHARDS asks for more: give one"),
-        ({"DEMO": "no"}, "DEMO=no: give 1, lite or 0"),
+        ({"DEMO": "no"}, "DEMO=no: give 1, quiet, lite or 0"),
         ({"BROKERS": "2"}, "BROKERS=2: give 1 or 3"),
         ({"BROKERS": "3", "BOOTSTRAP": "a:1"}, "BROKERS is for the sandbox's own Kafka: leave it out"),
         ({"BOOTSTRAP": "kafka"}, "BOOTSTRAP=kafka: give host:port, several with commas between"),

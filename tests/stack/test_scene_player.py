@@ -16,6 +16,7 @@ import pytest
 
 from sandbox.kafka import Broker
 from sandbox.options import ROOT
+from sandbox.scenes.catalogue import SCENES
 from sandbox.scenes.player import BOARD, REQUEST, ScenePlayer
 from tests.brokers import kafka_42
 from tests.waiting import wait_for
@@ -155,3 +156,19 @@ def test_a_scene_that_is_ended_with_its_stack_leaves_in_order(
     (run,) = board(tmp_path)["runs"]
     assert (run["state"], "cut off" in run["error"]) == ("failed", True)
     assert not (tmp_path / REQUEST).exists()
+
+
+def test_a_full_demo_plays_three_scenes_each_once_it_can(tmp_path: Path) -> None:
+    player = ScenePlayer(tmp_path, 1, demo=True)
+    asked = []
+    for _ in range(5):
+        player.request_first()
+        if (tmp_path / REQUEST).exists():
+            asked.append(json.loads((tmp_path / REQUEST).read_text()))
+            # No stack runs here, so it ends at once.
+            player.play_requested()
+    assert [each["scene"] for each in asked] == ["zombie", "timeout"]
+    assert {each["by"] for each in asked} == {"the demo"}
+    (tmp_path / SCENES["driver-crash"].needs).mkdir(parents=True)
+    player.request_first()
+    assert json.loads((tmp_path / REQUEST).read_text())["scene"] == "driver-crash"

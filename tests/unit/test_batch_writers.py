@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fenceline.decode.record_batches import RecordBatch
-from fenceline.kafka.batch_writers import BatchWriters, count_writers
+from fenceline.decode.record_batches import BatchWriters, RecordBatch, count_writers
 
 
 def batch(

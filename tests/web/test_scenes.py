@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from django.test import Client
 
-from dashboard.models import AuditEntry, Cluster, Incident
+from dashboard.models import AuditEntry, Cluster, Incident, TransitionRecord
 from dashboard.system import scenes, tour
 from sandbox.scenes.catalogue import SCENES
 from sandbox.scenes.player import ScenePlayer
@@ -238,3 +238,20 @@ def test_each_step_of_the_tour_is_done_once_its_trace_is_there(
     assert steps() == "yyyyn"
     operator.post(f"/incidents/{row.pk}/notes", {"text": "its host was replaced"})
     assert steps() == "yyyyy"
+
+
+def test_what_a_scene_left_is_marked_where_it_is_seen(
+    player: ScenePlayer, data: Path, operator: Client
+) -> None:
+    of = factories.cluster()
+    for name in (b"demo-zombie", b"payments-7"):
+        factories.takeover_history(of, name)
+    seen_ms = TransitionRecord.objects.earliest("at_ms").at_ms
+    run = {"started_ms": seen_ms - 5_000, "ended_ms": seen_ms + 5_000, "state": "done", "by": "the demo"}
+    board(player, data, **run)
+    marked = re.findall(r"data-played>([^/]*)</bdi>", page_html(operator, "/events"))
+    events = TransitionRecord.objects.filter(transactional_id="demo-zombie").count()
+    assert marked == ["played by <bdi>the demo"] * events
+    # A former run did not cause what happened later.
+    board(player, data, **run | {"started_ms": seen_ms - 900_000, "ended_ms": seen_ms - 890_000})
+    assert "data-played" not in page_html(operator, "/events")

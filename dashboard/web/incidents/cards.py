@@ -15,6 +15,7 @@ from dashboard.incidents.queries import Recurrence
 from dashboard.incidents.stored_facts import stored_facts
 from dashboard.models import FindingRecord, Incident
 from dashboard.system import owners
+from dashboard.system.scenes import SceneBoard, SceneRun, read_board
 from dashboard.web import action_buttons, addresses
 from dashboard.web.action_buttons import Button
 from dashboard.web.per_request import now_ms
@@ -100,6 +101,8 @@ class IncidentCard:
     #: When its damage began.
     since_ms: int
     recurrence: Recurrence | None
+    #: The scene of the sandbox that it came from; None for all others.
+    scene: SceneRun | None
 
 
 def open_problems(cluster: str, findings: Sequence[FindingRecord]) -> Sequence[OpenProblem]:
@@ -124,6 +127,7 @@ def incident_cards(
     action_buttons.prefetch_offers(request, candidates)
     whose = owners.of_findings([problem.findings[0] for problem in problems])
     again = incident_queries.recurrences([problem.incident for problem in problems if problem.incident])
+    board = read_board()
     return [
         _card(
             request,
@@ -132,6 +136,7 @@ def incident_cards(
             whose[problem.findings[0].pk],
             shared,
             again.get(problem.incident.pk) if problem.incident else None,
+            board,
         )
         for problem, known in zip(problems, facts, strict=True)
     ]
@@ -199,6 +204,7 @@ def _card(
     owner: Owner | None,
     shared: Mapping[int, Sequence[int]],
     recurrence: Recurrence | None,
+    board: SceneBoard | None,
 ) -> IncidentCard:
     row, (shown, *effects) = problem.incident, problem.findings
     own = row.pk if row else 0
@@ -219,6 +225,7 @@ def _card(
         deadline_kind=facts.deadline_kind,
         since_ms=facts.since_ms,
         recurrence=recurrence,
+        scene=board.played_about(facts.name, facts.since_ms) if board else None,
     )
 
 

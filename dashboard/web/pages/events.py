@@ -21,6 +21,7 @@ from dashboard.labels.event import event_label
 from dashboard.labels.status import StatusLabel
 from dashboard.labels.transition import KIND_LABELS, NOTABLE, kind_words
 from dashboard.runtime.collector_names import EVERYTHING
+from dashboard.system.scenes import SceneRun, read_board
 from dashboard.web import addresses, page_context
 from dashboard.web.charts import application_figure
 from dashboard.web.forms import lists as list_forms
@@ -69,6 +70,8 @@ class EventLine:
     event: TimelineEvent
     look: StatusLabel
     url: str
+    #: The scene of the sandbox that it came from; None for all others.
+    scene: SceneRun | None
 
     @property
     def subject(self) -> str:
@@ -126,7 +129,16 @@ def event_list(request: HttpRequest, wanted: EventListQuery) -> Mapping[str, Any
     place = None if wanted.before is None else EventPlace(*wanted.before)
     events = event_queries.newest_events(wanted, shown, before=place, limit=_ROWS)
     sums = _sums(wanted, shown)
-    lines = [EventLine(event, event_label(event), addresses.event_url(event)) for event in events.items]
+    board = read_board()
+    lines = [
+        EventLine(
+            event,
+            event_label(event),
+            addresses.event_url(event),
+            board.played_about(event.subject.partition(":")[2], event.at_ms) if board else None,
+        )
+        for event in events.items
+    ]
     return {
         "shown": shown,
         "rows": _groups(lines),
