@@ -70,6 +70,9 @@ _show(
     actions=[admin_actions.abort_of_ids, admin_actions.fence_producers],
 )
 _show(models.Collector, "name cluster token holder expires_at behind records error")
+_show(
+    models.CoordinatorMoveRecord, "__str__ cluster seen_ms from_broker to_broker ids answered_ms", "cluster"
+)
 _show(models.Position, "topic partition cluster next_offset end_offset", "cluster topic")
 _show(models.GapRecord, "source scope cluster reason count since_ms until_ms", "cluster")
 _show(models.FindingRecord, "summary cluster rule severity seen_at closed_at", "cluster rule")

@@ -84,6 +84,7 @@ class CoordinatorCollector:
         sizes, settings, unseen = None, None, ""
         if time.monotonic() >= self._sizes_due or any(move.answered_ms for move in moves):
             sizes, unseen = self._ask_sizes(leaders)
+            unseen = next((each.reason for each in topology.unseen), unseen)
             settings = self._ask_settings()
             self._sizes_due = time.monotonic() + _SIZES_EVERY_S
         self._due = time.monotonic() + (_LOADING_S if self._loading else _EVERY_S)

@@ -134,7 +134,7 @@ class ReplicaLook(OfCluster):
     #: [{"producer_id", "producer_epoch", "last_sequence", "last_timestamp_ms", "coordinator_epoch",
     #: "start_offset", "transactional_id"}, …]
     producers = models.JSONField(default=list)
-    #: Of the leader: `fenceline.decode.record_batches.BatchWriters`; None of others, and where it was not read.
+    #: Of the leader, a `fenceline.decode.record_batches.BatchWriters`; None of others, and where not read.
     writers = models.JSONField(null=True)
     error = models.TextField(blank=True)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypedDict
 from django.conf import settings
 
 from dashboard.models import Collector, GapRecord
-from dashboard.runtime.collector_names import CAPABILITIES, COORDINATORS, RECONCILE, TAIL, collectors_of
+from dashboard.runtime.collector_names import CAPABILITIES, RECONCILE, TAIL, collectors_of
 from fenceline.facts import VisibilityGap
 from fenceline.findings.visibility import EVERYWHERE, expected_ms, stale_gap
 from fenceline.formatting import format_clock
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     LiveCollector = WithAnnotations[Collector, _Alive]
 
 #: Collectors that provide nothing for a page or an answer.
-_SHOWS_NOTHING = ("retention", "deliveries", CAPABILITIES, COORDINATORS)
+_SHOWS_NOTHING = ("retention", "deliveries", CAPABILITIES)
 
 
 def late_gaps(rows: Iterable[LiveCollector], limits: Limits, now_ms: int) -> list[GapRecord]:

@@ -25,8 +25,8 @@ _OTHER_FILE = re.compile(r"\A\.\./([\w/-]+\.md)(?:#.*)?\Z")
 #: A row of a table of limits: "| `late_grace_s` | 15 | seconds after its timeout |".
 _LIMIT_ROW = re.compile(r"^\| `(\w+)` \| ([\d.]+) \|", re.MULTILINE)
 _LIMIT_HEAD = "| limit | default | |"
-#: A row of the index: "| [{rule}]({rule}.md) | transaction | critical | what is open | A coordinator … |".
-_INDEX_ROW = re.compile(r"^\| \[(\w+)\]\(\1\.md\) \| (.+?) \| (.+?) \| .+? \| (.+?) \|$", re.MULTILINE)
+#: A row of the index: "| [{rule}]({rule}.md) | transaction | critical | what is open |".
+_INDEX_ROW = re.compile(r"^\| \[(\w+)\]\(\1\.md\) \| (.+?) \| (.+?) \| .+? \|$", re.MULTILINE)
 _READER = MarkdownIt("commonmark", {"html": False}).enable("table")
 
 
@@ -61,8 +61,14 @@ def rule_index() -> Sequence[RuleEntry]:
 def _index(path: Path, _: int) -> Sequence[RuleEntry]:
     rows = _INDEX_ROW.findall(path.read_text())
     return tuple(
-        RuleEntry(name, about, severities.split(", "), means) for name, about, severities, means in rows
+        RuleEntry(name, about, severities.split(", "), _meaning(path.with_name(f"{name}.md")))
+        for name, about, severities in rows
     )
+
+
+def _meaning(page: Path) -> str:
+    """Return the sentence below the title of a rule's page."""
+    return page.read_text().split("\n", 2)[1]
 
 
 @lru_cache(maxsize=128)

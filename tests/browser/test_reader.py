@@ -14,6 +14,7 @@ PAGES = {
     "no match": "/transactions?q=nothing-like-it&state=open&sort=wrong",
     "transaction": "/transactions/prod/inventory-sync-stuck-3",
     "system": "/system",
+    "coordinators": "/coordinators",
     "scenes": "/scenes",
     "sign-in": "/login/",
     "users": "/access",

@@ -12,7 +12,7 @@ from dashboard.runtime import leases
 from dashboard.runtime.leases import LeaseLost
 from tests.db.conftest import NOW_MS
 from tests.db.writers import WRITERS
-from tests.db.writers.cluster import Commits, Engines, Groups, Partitions, Trouble
+from tests.db.writers.cluster import Commits, Coordinators, Engines, Groups, Partitions, Trouble
 from tests.db.writers.operators import Alerts, Evaluations
 from tests.db.writers.transactions import Audits, Checkpoints, Corrections, Recoveries, Tail
 
@@ -24,6 +24,7 @@ LEASED = (
     Audits,
     Checkpoints,
     Commits,
+    Coordinators,
     Corrections,
     Engines,
     Evaluations,

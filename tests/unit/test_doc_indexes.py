@@ -6,6 +6,8 @@ import re
 import tomllib
 from pathlib import Path
 
+from sandbox.scenes.catalogue import SCENES
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 ARCHITECTURE = (DOCS / "architecture.md").read_text()
@@ -53,3 +55,13 @@ def test_the_picture_has_the_layers_of_the_contract() -> None:
     places = {name: picture.index(name) for layer in layers for name in layer.split(" | ")}
     firsts = [min(places[name] for name in layer.split(" | ")) for layer in layers]
     assert firsts == sorted(firsts)
+
+
+def test_each_seed_has_a_page_and_a_proof_that_exist() -> None:
+    rows = re.findall(r"^\| (\d+) \| .+? \| ([\w-]+) \| ([\w/-]+) \|$", (DOCS / "seeds.md").read_text(), re.M)
+    assert [int(number) for number, _, _ in rows] == list(range(1, 52))
+    pages = {path.stem.replace("_", "-") for path in (ROOT / "dashboard" / "web" / "pages").rglob("*.py")}
+    for number, page, proof in rows:
+        assert page in {*pages, "flink-jobs"}, number
+        folder, _, name = proof.rpartition("/")
+        assert proof in SCENES or (ROOT / "tests" / folder / f"test_{name}.py").is_file(), number

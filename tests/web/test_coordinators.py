@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import pytest
 from django.test import Client
 
-from dashboard.models import Cluster, CoordinatorMoveRecord, PartitionRecord
+from dashboard.models import Cluster, Collector, CoordinatorMoveRecord, PartitionRecord
 from dashboard.runtime import leases
 from dashboard.transactions import coordinator_store
 from dashboard.transactions.coordinator_store import CoordinatorRows, save_coordinators
@@ -37,6 +37,7 @@ def lease(prod: Cluster) -> leases.Lease:
             cluster=prod, rev=1, topic="__transaction_state", partition=number, leader=1, leader_epoch=4,
             replicas=[1, 2, 3], log_start=0, high_watermark=900,
         )  # fmt: skip
+    Collector.objects.filter(name=coordinator_store.NAME).delete()
     taken = leases.acquire("prod", coordinator_store.NAME, holder="test", now_ms=factories.now_ms())
     assert taken is not None
     return taken

@@ -71,7 +71,8 @@ def test_admin_shows_rows_and_changes_none(client: Client) -> None:
         "cluster", "transaction", "collector", "position", "gaprecord", "findingrecord", "token",
         "partitionrecord", "pinrecord", "replicalook", "group", "groupoffset", "commitrecord", "grouprecord",
         "recovery", "query", "run", "batch", "sinkdecision", "series", "serieschunk", "observedspan",
-        "auditviolationrecord", "flinkjob", "flinkcheckpointrecord", "flinkrunrecord", "connectorrecord",
+        "auditviolationrecord", "coordinatormoverecord", "flinkjob", "flinkcheckpointrecord",
+        "flinkrunrecord", "connectorrecord",
     ):  # fmt: skip
         assert client.get(f"/admin/dashboard/{model}/").status_code == 200
         assert client.get(f"/admin/dashboard/{model}/add/").status_code == 403

@@ -26,6 +26,7 @@ ROUTES = (
     "/groups?status=OK",
     "/groups/prod/billing",
     "/flink-jobs",
+    "/coordinators",
     f"/flink-jobs/prod/{factories.FLINK_IDENT}",
     "/recoveries",
     f"/pipelines?{_ENDED}",
@@ -48,7 +49,7 @@ def one(page: Client, sandbox: ScenePlayer) -> Client:
     factories.partition(prod)
     factories.group_offset(factories.group(prod))
     factories.recovery(prod)
-    factories.collectors(prod, "flink")
+    factories.collectors(prod, "flink", "coordinators")
     factories.flink_job(prod)
     # So far ahead that no collector is late during a test, however busy the machine is.
     prod.collector_set.update(seen_through_ms=factories.now_ms() + 600_000)

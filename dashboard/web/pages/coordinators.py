@@ -8,7 +8,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 
 from dashboard.runtime import visibility
-from dashboard.runtime.collector_names import EVERYTHING
+from dashboard.runtime.collector_names import COORDINATORS
 from dashboard.transactions.coordinators import Coordinators, read_coordinators
 from dashboard.web import page_context
 from dashboard.web.per_request import now_ms
@@ -51,7 +51,7 @@ ROUTES = (
         plural="coordinators",
         key="o",
         heading="Admin",
-        shows=EVERYTHING,
+        shows=COORDINATORS,
         as_of_now="Coordinators are shown as they are now.",
     ),
 )

@@ -19,7 +19,17 @@ from dashboard.models import (
     Transaction,
     TransitionRecord,
 )
-from tests.db.writers.cluster import Commits, Engines, Groups, Partitions, Prune, Replicas, Starts, Trouble
+from tests.db.writers.cluster import (
+    Commits,
+    Coordinators,
+    Engines,
+    Groups,
+    Partitions,
+    Prune,
+    Replicas,
+    Starts,
+    Trouble,
+)
 from tests.db.writers.operators import Alerts, Channels, Deliveries, Evaluations, Operators, SignIns, Silences
 from tests.db.writers.transactions import (
     Actions,
@@ -55,6 +65,7 @@ WRITERS: tuple[Callable[[], Writer], ...] = (
     Recoveries,
     Audits,
     Engines,
+    Coordinators,
     Prune,
     Trouble,
     Starts,

@@ -11,6 +11,7 @@ from dashboard.models import (
     Collector,
     CommitRecord,
     ConnectorRecord,
+    CoordinatorMoveRecord,
     FindingRecord,
     GapRecord,
     Group,
@@ -23,10 +24,12 @@ from dashboard.models import (
 from dashboard.partitions import replica_store
 from dashboard.partitions import store as partition_store
 from dashboard.runtime import collector_store, leases, retention
+from dashboard.transactions import coordinator_store
 from fenceline.decode.tail_batch import TailBatch
 from fenceline.engines.answers import EngineAnswer
 from fenceline.engines.connect.connectors import ConnectorStatus
 from fenceline.facts import PositionMove, RawRecord, TopicPartition
+from fenceline.kafka.coordinator import CoordinatorMove, ObservedCoordinators
 from fenceline.kafka.partitions import (
     KnownPartition,
     ObservedPartitions,
@@ -194,6 +197,22 @@ class Engines(Writer):
     def lost(self) -> object:
         there = ConnectorRecord.objects.values_list("name", flat=True)
         return sorted(there) != sorted([f"c-{self.number - 1}", f"c-{self.number}"])
+
+
+class Coordinators(Writer):
+    """The collector of coordinators: a move at each poll."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lease = lease(coordinator_store.NAME)
+
+    def write(self, number: int) -> None:
+        move = CoordinatorMove(self.now_ms - 500, self.now_ms, number, number + 1, (3,), 1)
+        seen = ObservedCoordinators(self.now_ms, {3: number + 1}, (move,), {3: 900}, {}, "", 1, 1.0)
+        coordinator_store.save_coordinators(self.lease, seen, now_ms=self.now_ms)
+
+    def lost(self) -> object:
+        return CoordinatorMoveRecord.objects.count() != self.number
 
 
 class Trouble(Writer):

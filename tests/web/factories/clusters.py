@@ -63,7 +63,10 @@ def collector(of: Cluster, name: str = "transaction_state", **fields: object) ->
 
 
 #: Collectors of nouns, each called like what it reads or does.
-POLLERS = ("partitions", "groups", "recoveries", "checkpoints", "flink", "engines", "alerts", "actions")
+POLLERS = (
+    "partitions", "groups", "recoveries", "checkpoints", "flink", "engines", "coordinators", "alerts",
+    "actions",
+)  # fmt: skip
 
 
 def collectors(of: Cluster, *names: str) -> None:
