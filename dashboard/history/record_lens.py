@@ -206,5 +206,8 @@ def _reading_batch(query: Query, where: TopicPartition, offset: int) -> int | No
 
 
 def shown_payload(data: bytes | None) -> str | None:
-    """Return a key or value as text, at most MOST_PAYLOAD bytes of it; None for null."""
-    return None if data is None else text.escape_bytes(data[:MOST_PAYLOAD])
+    """Return a key or value as text; of a large one the first MOST_PAYLOAD bytes, and a note. None for null."""
+    if data is None:
+        return None
+    cut = f" … (the first {MOST_PAYLOAD:,} of {len(data):,} bytes)" if len(data) > MOST_PAYLOAD else ""
+    return text.escape_bytes(data[:MOST_PAYLOAD]) + cut

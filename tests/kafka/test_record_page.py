@@ -131,3 +131,17 @@ def test_what_cannot_be_looked_at_is_said(prod: Cluster, settings: Any) -> None:
         clusters={"prod": ClusterConfig("prod", {"bootstrap.servers": "127.0.0.1:1"})}
     )
     assert "127.0.0.1:1" in record_page(client, "no-such-topic", 5, 503)
+
+
+def test_a_huge_key_is_cut_and_a_null_value_is_told(prod: Cluster, kafka_42: Broker) -> None:
+    name = f"lens-{random.getrandbits(40):x}"
+    create_topics(kafka_42.bootstrap, name, partitions=1)
+    producer = Producer({"bootstrap.servers": kafka_42.bootstrap, "message.max.bytes": 2_000_000})
+    producer.produce(name, None, b"\xf0" + b"k" * 900_000, partition=0)
+    assert producer.flush(30) == 0
+    client = roles.client_with_role("admin")
+    page = html(client.post(f"/partitions/prod/{name}/0/record/payload", {"offset": "0"}))
+    assert len(page) < 100_000
+    assert "\\xf0kkkk" in page
+    assert "the first 16,384 of 900,001 bytes" in page
+    assert "null" in page

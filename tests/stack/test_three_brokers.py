@@ -6,6 +6,7 @@ The oracle is Kafka's ConsumerGroupCommand, and the offsets that confluent-kafka
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from sandbox.kafka import Broker
+from sandbox.scenes import late_marker, scenes
 from sandbox.stack.config import SANDBOX_OPEN_TOO_LONG_S, SANDBOX_STUCK_IN_PREPARE_S
 from tests.deployment import Stack
 from tests.transaction_load import Load
@@ -40,6 +42,7 @@ PARTITIONS, GROUP = 6, "readers"
 #: Five times the 10 s within which all figures are right again.
 RIGHT_WITHIN_S = 50
 BACK_WITHIN_S = 120
+SEEN_WITHIN_S = 5
 #: What may be said while brokers come and go: that we, or a coordinator, cannot see.
 ABOUT_SIGHT = {"collector_gap", "coordinator_loading"}
 #: One transaction of the load in five is aborted by its own client, brokers or no brokers.
@@ -208,3 +211,54 @@ def test_no_finding_is_wrong_and_all_figures_become_correct_again(stack: Stack, 
         took_s = until(lambda: our_lags(stack) == lags(bootstrap, tool), "the oracle's lags")
         print(f"the oracle's lags {took_s:.1f} s after that")
     wait_for(lambda: not stack.api("partitions?limit=1")["gaps"], "everything is seen again", RIGHT_WITHIN_S)
+
+
+def played(stack: Stack, scene: str, seen: Callable[[], bool], *, since: str) -> float:
+    """Play a scene; return how long after its step `since` something was seen, while it went on."""
+    steps: dict[str, float] = {}
+    took: list[float] = []
+
+    def watch() -> None:
+        wait_for(lambda: since in steps, f"step {since} of {scene}", BACK_WITHIN_S)
+        wait_for(seen, f"{scene} is seen", BACK_WITHIN_S)
+        took.append(time.monotonic() - steps[since])
+
+    watcher = threading.Thread(target=watch)
+    watcher.start()
+    stage = scenes.stack_kafka(stack.data / "stack.json")
+    scenes.play(scene, stage, lambda line: steps.setdefault(line[:2], time.monotonic()) and None)
+    watcher.join()
+    return took[0]
+
+
+def test_a_coordinator_that_moves_is_one_event_within_5_s(stack: Stack) -> None:
+    def events() -> list[Any]:
+        return list(stack.api("events?source=coordinator&last=15m")["items"])
+
+    wait_for(lambda: bool(stack.api("clusters/sandbox/coordinators")["failovers"]), "leaders are known", 60)
+    before = len(events())
+    took_s = played(stack, "coordinator-moves", lambda: len(events()) > before, since="2.")
+    print(f"the event {took_s:.1f} s after the hand-over began")
+    assert took_s <= SEEN_WITHIN_S
+    wait_for(lambda: "answered within" in events()[0]["text"], "the new coordinator has answered", 30)
+    assert len(events()) == before + 1
+
+
+def test_one_late_leader_of_three_is_one_incident_that_names_it_within_5_s(stack: Stack) -> None:
+    def late() -> list[Any]:
+        found = [each for each in stack.api("findings")["items"] if each["rule"] == "stuck_in_prepare"]
+        return [each for each in found if each["subject"] == f"transaction:{late_marker.TRANSACTIONAL_ID}"]
+
+    named: list[str] = []
+
+    def seen() -> bool:
+        named.extend(each["next_step"] for each in late())
+        return any(step.startswith("Bring back broker ") for step in named)
+
+    took_s = played(stack, "late-marker", seen, since="4.")
+    print(f"the incident named its leader {took_s:.1f} s after the decision was seen to wait")
+    assert took_s <= SEEN_WITHIN_S
+    wait_for(lambda: not late(), "it is over", BACK_WITHIN_S)
+    incidents = stack.api("incidents?state=closed&last=15m")["items"]
+    mine = [each for each in incidents if late_marker.TRANSACTIONAL_ID in json.dumps(each)]
+    assert len(mine) == 1
