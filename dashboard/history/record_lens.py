@@ -206,7 +206,7 @@ def _reading_batch(query: Query, where: TopicPartition, offset: int) -> int | No
 
 
 def shown_payload(data: bytes | None) -> str | None:
-    """Return a key or value as text; of a large one the first MOST_PAYLOAD bytes, and a note. None for null."""
+    """Return a key or value as text; of a large one the first bytes and a note. None for null."""
     if data is None:
         return None
     cut = f" … (the first {MOST_PAYLOAD:,} of {len(data):,} bytes)" if len(data) > MOST_PAYLOAD else ""
