@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from collectors.kafka.compression import decompress
+from collectors.kafka.newest_batches import newest_batches
 from fenceline.compat import SLOTS
 from fenceline.decode.log_parts import LogColumns, LogPart, read_parts, whole_batches
 from fenceline.decode.record_batches import RecordBatch
@@ -39,6 +41,14 @@ class RecordLook:
     unreadable: str = ""
 
 
+class KeySearch(NamedTuple):
+    """The newest record with a key, None for none, and the offsets that were searched, the last excluded."""
+
+    offset: int | None
+    from_offset: int
+    to_offset: int
+
+
 def look_at_offset(reads: ClusterReads, where: TopicPartition, offset: int) -> RecordLook | Unseen:
     """Ask the leader about one offset, in a handful of requests. Raises `AdminUnavailable`.
 
@@ -63,6 +73,29 @@ def look_at_offset(reads: ClusterReads, where: TopicPartition, offset: int) -> R
     return RecordLook(
         _with_transaction(reads, where, _with_neighbours(reads, where, look)), record, unreadable
     )
+
+
+def find_key(reads: ClusterReads, where: TopicPartition, key: bytes) -> KeySearch | Unseen:
+    """Look for the newest record with a key among a partition's newest. Raises `AdminUnavailable`."""
+    searched = KeySearch(None, 0, 0)
+    for answer in newest_batches(reads, where):
+        if isinstance(answer, Unseen):
+            return answer
+        part = LogPart(where.partition, 0, answer.data, whole_batches(answer.data))
+        columns, _, _ = read_parts([part], decompress)
+        newest = _newest_with(columns, key)
+        first = searched.from_offset if searched.to_offset else min(b.first for b in answer.batches)
+        searched = KeySearch(searched.offset if newest is None else newest, first, answer.next)
+    return searched
+
+
+def _newest_with(columns: LogColumns, key: bytes) -> int | None:
+    """Return the last offset whose record has a key."""
+    for row in (columns.key_length == len(key)).nonzero()[0].tolist()[::-1]:
+        at = int(columns.key_at[row])
+        if columns.data[at : at + len(key)] == key:
+            return int(columns.offset[row])
+    return None
 
 
 def _records(where: TopicPartition, answer: Batches) -> tuple[LogColumns | None, str]:

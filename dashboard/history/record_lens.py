@@ -5,13 +5,13 @@ Nothing is stored. The record's key and value are returned where a cluster's `pa
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 
 from django.conf import settings
 
-from collectors.kafka.record_lens import RecordLook, SeenRecord, look_at_offset
+from collectors.kafka.record_lens import RecordLook, SeenRecord, find_key, look_at_offset
 from dashboard.groups import queries as group_queries
 from dashboard.models import Batch, GroupOffset, Query, SinkDecision, Transaction
 from dashboard.partitions import queries as partition_queries
@@ -100,6 +100,31 @@ class RecordLens:
 
 def look_at_record(cluster: str, where: TopicPartition, offset: int) -> RecordLens:
     """Ask a partition's leader about one offset, and add what is known. Raises `CannotLook`."""
+    with _reads(cluster, where) as reads:
+        seen = look_at_offset(reads, where, offset)
+        if isinstance(seen, Unseen):
+            raise CannotLook(f"{where.topic}-{where.partition} cannot be read: {seen.reason}.")
+        return _lens(cluster, where, seen, _id_of(reads, seen.look.batch))
+
+
+def find_record(cluster: str, where: TopicPartition, key: str) -> int:
+    """Return the offset of the newest record with a key (escaped text). Raises `CannotLook` for none."""
+    with _reads(cluster, where) as reads:
+        searched = find_key(reads, where, text.unescape_text(key))
+    name = f"{where.topic}-{where.partition}"
+    if isinstance(searched, Unseen):
+        raise CannotLook(f"{name} cannot be read: {searched.reason}.")
+    if searched.offset is None:
+        raise CannotLook(
+            f"No record of {name} has this key among offsets {searched.from_offset:,} to "
+            f"{searched.to_offset:,}; older ones are not searched."
+        )
+    return searched.offset
+
+
+@contextmanager
+def _reads(cluster: str, where: TopicPartition) -> Iterator[KafkaPythonReads]:
+    """Connect to a cluster for a question about one partition. Raises `CannotLook`."""
     config = settings.FENCELINE.clusters.get(cluster)
     if config is None:
         raise CannotLook(f"No cluster {cluster} is configured (fenceline.toml).")
@@ -107,10 +132,7 @@ def look_at_record(cluster: str, where: TopicPartition, offset: int) -> RecordLe
         raise CannotLook(f"Topic {where.topic} is outside the scope of cluster {cluster} (fenceline.toml).")
     try:
         with closing(KafkaPythonReads(config.properties, ANSWER_S, config.scope)) as reads:
-            seen = look_at_offset(reads, where, offset)
-            if isinstance(seen, Unseen):
-                raise CannotLook(f"{where.topic}-{where.partition} cannot be read: {seen.reason}.")
-            return _lens(cluster, where, seen, _id_of(reads, seen.look.batch))
+            yield reads
     except (AdminUnavailable, CannotTranslate) as error:
         raise CannotLook(str(error), 503) from error
 

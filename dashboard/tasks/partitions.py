@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from celery import shared_task
 from django.conf import settings
 
-from collectors.kafka.batch_writers import read_writers
+from collectors.kafka.newest_batches import read_writers
 from collectors.kafka.partitions import PartitionCollector
 from dashboard.partitions import replica_store
 from dashboard.partitions import store as partition_store

@@ -145,3 +145,18 @@ def test_a_huge_key_is_cut_and_a_null_value_is_told(prod: Cluster, kafka_42: Bro
     assert "\\xf0kkkk" in page
     assert "the first 16,384 of 900,001 bytes" in page
     assert "null" in page
+
+
+def test_the_newest_record_with_a_key_is_found_by_who_may_see_keys(prod: Cluster, written: Written) -> None:
+    address = f"/partitions/prod/{written.name}/0/record/key"
+    client = roles.client_with_role("admin")
+    answer = client.post(address, {"key": "k\\xfe"})
+    # The aborted one: whoever looks for a record wants to know that as well.
+    assert (answer.status_code, answer["Location"]) == (
+        303,
+        f"/partitions/prod/{written.name}/0/record?offset=5",
+    )
+    assert AuditEntry.objects.filter(event=AuditEntry.Event.PAYLOAD_SHOWN).count() == 1
+    page = html(client.post(address, {"key": "nobody's"}), 404)
+    assert "has this key among offsets 0 to 7" in page
+    assert roles.client_with_role("operator").post(address, {"key": "k"}).status_code == 403

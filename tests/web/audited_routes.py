@@ -83,6 +83,7 @@ EXCEPTED: Mapping[tuple[str, str], str] = {
     ("POST", "/api/v1/deliveries/{delivery}/again"): _DELIVERY,
     ("POST", "/partitions/prod/payments/0/replicas"): "asks replicas, changes nothing",
     ("POST", "/partitions/prod/payments/0/record/payload"): "tests/kafka/test_record_page.py has its row",
+    ("POST", "/partitions/prod/payments/0/record/key"): "tests/kafka/test_record_page.py has its row",
     ("POST", "/ingest/v1/progress"): "a listener's observations, nobody's setting",
     ("POST", "/access/welcome/MQ/never"): "a link is needed: tests/web/test_access.py",
     ("POST", "/login/"): "a sign-in: tests/web/test_sign_in_rows.py",

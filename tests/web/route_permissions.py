@@ -89,6 +89,7 @@ ROUTE_PERMISSIONS = (
     RoutePermission("GET", "/preflight", PAGE),
     RoutePermission("GET", "/coordinators", PAGE),
     RoutePermission("POST", "/partitions/prod/payments/0/record/payload", AUDIT),
+    RoutePermission("POST", "/partitions/prod/payments/0/record/key", AUDIT),
     RoutePermission("GET", "/groups", PAGE),
     RoutePermission("GET", "/groups/prod", PAGE),
     RoutePermission("GET", "/groups/prod/billing", PAGE),

@@ -35,8 +35,8 @@ WITHOUT_PLACE = {
     "channel-disable", "channel-enable", "channel-end-old", "channel-rotate", "channel-test",
     "delivery-again", "favicon", "find", "healthz", "incident-acknowledge", "incident-html",
     "incident-markdown", "incident-note", "incident-offsets", "ingest", "login", "logout",
-    "metrics", "payload", "pipeline-proof", "readyz", "scene-play", "silence-end", "silence-make",
-    "silence-preview", "timeline", "token-add", "token-revoke", "user-add", "user-disable",
+    "metrics", "payload", "pipeline-proof", "readyz", "record-by-key", "scene-play", "silence-end",
+    "silence-make", "silence-preview", "timeline", "token-add", "token-revoke", "user-add", "user-disable",
     "user-enable", "user-link", "user-role", "welcome",
 }  # fmt: skip
 PARENTS = sorted({parent for path in page_paths() for parent in parents(path)})

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django.db.models import Q
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 
 from dashboard.history import record_lens
 from dashboard.history.record_lens import CannotLook, RecordLens
@@ -44,6 +44,25 @@ def show_payload(request: HttpRequest, cluster: str, topic: str, partition: int)
         return forbidden_page(request, refused)
     where = TopicPartition(topic, partition)
     return _page(request, cluster, where, request.POST.get("offset", ""), with_payload=True)
+
+
+@action_view
+@of_known_cluster
+def find_by_key(request: HttpRequest, cluster: str, topic: str, partition: int) -> HttpResponse:
+    """Go to the newest record with the posted key; an audit row says that keys were read."""
+    actor = access.actor_of(request, "page")
+    if refused := access.payload_refusal(actor, cluster):
+        return forbidden_page(request, refused)
+    where = TopicPartition(topic, partition)
+    name = f"{topic}-{partition}"
+    audit.record_change(AuditEntry.Event.PAYLOAD_SHOWN, audit.AuditedSubject("record", None, name))
+    try:
+        offset = record_lens.find_record(cluster, where, request.POST.get("key", ""))
+    except CannotLook as problem:
+        wrong = {"problem": str(problem), "status": problem.status}
+        context = {"cluster": cluster, "where": where, "name": name, "asked": "", **wrong}
+        return render_page(request, "partitions/record", lambda: context)
+    return HttpResponseRedirect(addresses.record_url(cluster, topic, partition, offset), status=303)
 
 
 def _page(
@@ -121,6 +140,9 @@ ROUTES = (
         plural="records",
         search=_search,
         as_of_now="The record is as its leader has it now.",
+    ),
+    PageRoute(
+        "record-by-key", "partitions/<str:cluster>/<str:topic>/<int:partition>/record/key", find_by_key
     ),
     PageRoute("payload", "partitions/<str:cluster>/<str:topic>/<int:partition>/record/payload", show_payload),
 )
