@@ -51,12 +51,14 @@ def show_payload(request: HttpRequest, cluster: str, topic: str, partition: int)
 def find_by_key(request: HttpRequest, cluster: str, topic: str, partition: int) -> HttpResponse:
     """Go to the newest record with the posted key; an audit row says that keys were read."""
     actor = access.actor_of(request, "page")
-    if refused := access.payload_refusal(actor, cluster):
+    if refused := access.missing_role(actor, access.PAYLOADS):
         return forbidden_page(request, refused)
     where = TopicPartition(topic, partition)
     name = f"{topic}-{partition}"
-    audit.record_change(AuditEntry.Event.PAYLOAD_SHOWN, audit.AuditedSubject("record", None, name))
     try:
+        if hidden := access.payload_refusal(actor, cluster):
+            raise CannotLook(hidden, 422)
+        audit.record_change(AuditEntry.Event.PAYLOAD_SHOWN, audit.AuditedSubject("record", None, name))
         offset = record_lens.find_record(cluster, where, request.POST.get("key", ""))
     except CannotLook as problem:
         wrong = {"problem": str(problem), "status": problem.status}
