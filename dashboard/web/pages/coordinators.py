@@ -40,7 +40,8 @@ def _headline(shown: Sequence[Coordinators]) -> str:
     brokers = sum(len(each.failovers) for each in shown)
     if not brokers:
         return "No coordinator is known yet"
-    return f"{count_noun(brokers, 'broker')} coordinate {count_noun(sum(each.ids for each in shown), 'id')}"
+    verb = "coordinates" if brokers == 1 else "coordinate"
+    return f"{count_noun(brokers, 'broker')} {verb} {count_noun(sum(each.ids for each in shown), 'id')}"
 
 
 ROUTES = (
