@@ -280,6 +280,7 @@ def _replicas(request: HttpRequest, row: PartitionRecord) -> Mapping[str, Any]:
     return {
         "answers": answers,
         "differ": _differ(answers),
+        "hidden": access.payload_refusal(access.actor_of(request, "page"), cluster),
         "cannot_ask": access.permission_refusal(access.actor_of(request, "page"), access.ASK_REPLICAS),
         "question": "failed" if value == "failed" else _stands(waiting, passed_ms),
     }

@@ -53,16 +53,16 @@ def find_by_key(request: HttpRequest, cluster: str, topic: str, partition: int) 
     actor = access.actor_of(request, "page")
     if refused := access.missing_role(actor, access.PAYLOADS):
         return forbidden_page(request, refused)
-    where = TopicPartition(topic, partition)
-    name = f"{topic}-{partition}"
+    where, name = TopicPartition(topic, partition), f"{topic}-{partition}"
+    hidden = access.payload_refusal(actor, cluster)
     try:
-        if hidden := access.payload_refusal(actor, cluster):
+        if hidden:
             raise CannotLook(hidden, 422)
         audit.record_change(AuditEntry.Event.PAYLOAD_SHOWN, audit.AuditedSubject("record", None, name))
         offset = record_lens.find_record(cluster, where, request.POST.get("key", ""))
     except CannotLook as problem:
         wrong = {"problem": str(problem), "status": problem.status}
-        context = {"cluster": cluster, "where": where, "name": name, "asked": "", **wrong}
+        context = {"cluster": cluster, "where": where, "name": name, "asked": "", "hidden": hidden, **wrong}
         return render_page(request, "partitions/record", lambda: context)
     return HttpResponseRedirect(addresses.record_url(cluster, topic, partition, offset), status=303)
 
@@ -80,11 +80,13 @@ def _page(
 def _context(
     request: HttpRequest, cluster: str, where: TopicPartition, asked: str, *, with_payload: bool
 ) -> Mapping[str, Any]:
+    hidden = access.payload_refusal(access.actor_of(request, "page"), cluster)
     context = {
         "cluster": cluster,
         "where": where,
         "name": f"{where.topic}-{where.partition}",
         "asked": asked[:40],
+        "hidden": hidden,
     }
     if not asked:
         return context
@@ -92,14 +94,12 @@ def _context(
         lens = record_lens.look_at_record(cluster, where, _offset(asked))
     except CannotLook as problem:
         return {**context, "problem": str(problem), "status": problem.status}
-    hidden = access.payload_refusal(access.actor_of(request, "page"), cluster)
     return {
         **context,
         "lens": lens,
         "fate": record_fates.explain_fate(lens.look),
         "readers": record_fates.explain_readers(lens.look),
         "sequence": record_fates.explain_sequence(lens.look),
-        "hidden": hidden,
         "payload": _payload(lens) if with_payload and not hidden else None,
     }
 
