@@ -226,6 +226,7 @@ def _detail(request: HttpRequest, cluster: str, topic: str, number: int) -> Mapp
         "name": str(row),
         "verdict": _shown_verdict(row, now_ms(request)),
         "headline": partition_headline(row, pins, _blocked_consumers(readers, queries)),
+        "hidden": access.payload_refusal(access.actor_of(request, "page"), cluster),
         "happened": subject_history(request, cluster, f"partition:{row}"),
         "findings": findings,
         "tone": next((finding.severity for finding in findings if finding.severity != Severity.INFO), ""),
@@ -280,7 +281,6 @@ def _replicas(request: HttpRequest, row: PartitionRecord) -> Mapping[str, Any]:
     return {
         "answers": answers,
         "differ": _differ(answers),
-        "hidden": access.payload_refusal(access.actor_of(request, "page"), cluster),
         "cannot_ask": access.permission_refusal(access.actor_of(request, "page"), access.ASK_REPLICAS),
         "question": "failed" if value == "failed" else _stands(waiting, passed_ms),
     }
