@@ -36,6 +36,16 @@ SETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "org.apache.commons:commons-pool2:2.12.0",
         ),
     ),
+    # Delta, and JDBC drivers, for tests of the audit.
+    "tables": (
+        (),
+        (
+            "io.delta:delta-spark_4.2_2.13:4.4.0",
+            "io.delta:delta-storage:4.4.0",
+            "org.postgresql:postgresql:42.7.14",
+            "org.xerial:sqlite-jdbc:3.54.1.0",
+        ),
+    ),
     # Spark's own tests: the checkpoints that each of its versions must be able to read.
     "spark-tests": (
         (),

@@ -36,10 +36,16 @@ def named_application(text: str) -> Owner:
 
 def key_value(text: str) -> tuple[str, str]:
     """Return a property of Kafka's Java clients and its value from `KEY=VALUE`."""
+    name, value = reader_option(text)
+    return name.removeprefix("kafka."), value
+
+
+def reader_option(text: str) -> tuple[str, str]:
+    """Return an option of a reader of Spark and its value from `KEY=VALUE`."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise argparse.ArgumentTypeError(f"write KEY=VALUE, not {name!r}")
-    return name.removeprefix("kafka."), value
+    return name, value
 
 
 def folder_name(text: str) -> str:

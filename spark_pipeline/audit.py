@@ -16,12 +16,12 @@ import argparse
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pyspark.sql import SparkSession
 
 from fenceline.audit.manifest import AuditManifest, AuditMode
-from spark_pipeline.arguments import add_kafka_arguments, folder_name, java_properties
+from spark_pipeline.arguments import add_kafka_arguments, folder_name, java_properties, reader_option
 from spark_pipeline.audits.checkpoint import AuditedCheckpoint
 from spark_pipeline.audits.cluster import kafka_connection
 from spark_pipeline.audits.counts import CountsOptions
@@ -29,6 +29,7 @@ from spark_pipeline.audits.errors import AuditError
 from spark_pipeline.audits.keys import EVERY_RECORD, KeysOptions
 from spark_pipeline.audits.runs import RunOf, run_counts, run_keys
 from spark_pipeline.audits.store import AuditStore
+from spark_pipeline.audits.tables import TABLE_EXAMPLES, AuditedTable, parse_table
 from spark_pipeline.job import run_job
 
 ONCE = "once"
@@ -44,6 +45,9 @@ _EXAMPLES = """examples:
         --source-key "get_json_object(value, '$.id')" --target-key key
   by key, for a pipeline that is no query of Spark: what group billing has committed of orders
     spark-submit … audit.py … --mode keys --group billing --source orders --target invoices
+  by key, into a table: files, Delta, a database, or any other format that Spark reads
+    spark-submit … audit.py … --mode keys --checkpoint s3a://data/checkpoints/orders --target-key order_id \
+        --target-table jdbc:postgresql://host/shop#orders @database.args
   with SASL; @FILE reads arguments from a file, one a line, so that no secret is in the process list:
     spark-submit … audit.py … --kafka security.protocol=SASL_SSL --kafka sasl.mechanism=PLAIN @secret.args
 
@@ -85,6 +89,11 @@ def argument_parser() -> argparse.ArgumentParser:
         metavar="TOPIC",
         help="with --group: an input topic; repeatable",
     )
+    for side, what in (("target", "the output"), ("source", "the input, of which each row is due")):
+        add(f"--{side}-table", type=parse_table, metavar="FORMAT:URL",
+            help=f"by keys, instead of topics: {what}; {TABLE_EXAMPLES}")  # fmt: skip
+        add(f"--{side}-option", action="append", default=[], type=reader_option, metavar="KEY=VALUE",
+            help="how Spark reads this table, such as header=true or user=…; repeatable")  # fmt: skip
     add("--source-key", default="key", metavar="SQL",
         help="by keys: what names an input record")  # fmt: skip
     add("--target-key", default="key", metavar="SQL", help="by keys: the same of an output record")
@@ -121,12 +130,23 @@ def run_audit(spark: SparkSession, options: argparse.Namespace) -> str:
 def _refuse_incomplete(options: argparse.Namespace) -> None:
     if options.mode is AuditMode.COUNTS and not options.checkpoint:
         raise AuditError("--checkpoint is needed: by counts, the sink's ledger in it names what was written")
-    if options.mode is AuditMode.KEYS and bool(options.checkpoint) == bool(options.group):
+    tables, has_target = (options.source_table, options.target_table), options.target or options.target_table
+    if options.mode is AuditMode.COUNTS and any(tables):
+        raise AuditError("a table has no batches of Kafka to count: add --mode keys")
+    inputs = [options.checkpoint, options.group, options.source_table]
+    if options.mode is AuditMode.KEYS and sum(map(bool, inputs)) != 1:
         raise AuditError(
-            "by keys, name the query's --checkpoint, or the --group that reads the input: one of both"
+            "by keys, name one of these: the query's --checkpoint, the --group that reads the input, or the "
+            "input's --source-table"
         )
-    if options.group and not (options.source and options.target):
-        raise AuditError("with --group, name the input with --source and the output with --target")
+    if options.group and not (options.source and has_target):
+        raise AuditError(
+            "with --group, name the input with --source and the output with --target or --target-table"
+        )
+    if options.source_table and not has_target:
+        raise AuditError("with --source-table, name the output with --target or --target-table")
+    if options.target and options.target_table:
+        raise AuditError("name the output with --target or with --target-table: one of both")
 
 
 def _refuse_other_pipeline(
@@ -164,7 +184,13 @@ def keys_request(options: argparse.Namespace) -> KeysOptions:
         options.target_key,
         options.where,
         options.source_isolation == "read_committed",
+        _with_options(options.source_table, options.source_option),
+        _with_options(options.target_table, options.target_option),
     )
+
+
+def _with_options(table: AuditedTable | None, options: Iterable[tuple[str, str]]) -> AuditedTable | None:
+    return table and table._replace(options=dict(options))
 
 
 def _summary(manifest: AuditManifest) -> str:

@@ -6,7 +6,8 @@ The job (`spark_pipeline.audit`) writes below `OUTPUT/cluster=NAME/audits/pipeli
     parts/part=…/table=TABLE/*.parquet
 
 Tables: `partitions` (by counts, each batch in each output partition), `losses` (ranges of the input) and
-`duplicates` (by keys, ranges of the output). By counts each run adds a part, by keys its part replaces all.
+`duplicates` (by keys, ranges of the output); `loss_keys` and `duplicate_keys` where input or output is a
+table, which has no offsets. By counts each run adds a part, by keys its part replaces all.
 A count that could not be had is None: it is never a guess, and nothing is proved with it.
 """
 
@@ -22,6 +23,7 @@ from fenceline.decode.typed import read_versioned
 #: The layout's format; a newer Fenceline has a larger number.
 FORMAT = 1
 PARTITIONS, LOSSES, DUPLICATES = "partitions", "losses", "duplicates"
+LOSS_KEYS, DUPLICATE_KEYS = "loss_keys", "duplicate_keys"
 
 
 class NotAnAudit(Exception):
@@ -84,6 +86,14 @@ class AuditedRange(NamedTuple):
     partition: int
     from_offset: int
     to_offset: int
+
+
+class AuditedKey(NamedTuple):
+    """Rows of a table with one key, by which they are named: a table has no offsets."""
+
+    table: str
+    key: str
+    records: int
 
 
 class AuditedMarker(NamedTuple):
@@ -171,16 +181,25 @@ class AuditManifest:
     compared: tuple[AuditedRange, ...] = ()
     losses: tuple[AuditedRange, ...] = ()
     duplicates: tuple[AuditedRange, ...] = ()
+    #: By keys, of tables: the first keys that are missing or there again. Keys are payload: no page has them.
+    loss_keys: tuple[AuditedKey, ...] = ()
+    duplicate_keys: tuple[AuditedKey, ...] = ()
 
     @property
     def verdict(self) -> AuditVerdict:
         """Return what holds for the whole pipeline, as far as it was audited."""
         if self.duplicated or self.missing:
             return AuditVerdict.VIOLATED
-        compared = self.compared if self.mode is AuditMode.KEYS else self.proved_through is not None
+        by_keys = self.mode is AuditMode.KEYS
+        compared = self.compared or self.input if by_keys else self.proved_through is not None
         if self.obstacles or not compared:
             return AuditVerdict.UNPROVED
         return AuditVerdict.PROVED
+
+
+def is_table(name: str) -> bool:
+    """Return whether a name of `sources` or `targets` is a table's, `FORMAT:URL`; no topic has a colon."""
+    return ":" in name
 
 
 def audits_folder(cluster: str) -> str:

@@ -1,8 +1,9 @@
 """One run of the audit by keys: each record of the input, found in the output by an expression.
 
-For any pipeline from topic to topic. The consumer's position is read first, the output's end after it, the
-input's end last: every record that is due has its output below the second, and every output its input below
-the third.
+Both sides are rows (key, side, place); input and output are topics, or a table that Spark reads. The
+consumer's position is read first, the output (a topic's end, or a table) after it, the input's end last:
+every record that is due has its output in the second, and every output its input in the third. Batches that
+a sink commits in between belong to later input. An input table takes the place of the position.
 """
 
 from __future__ import annotations
@@ -13,12 +14,19 @@ from contextlib import closing
 from dataclasses import dataclass
 
 from pyspark import StorageLevel
-from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, Observation, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Observation, SparkSession, Window
 from pyspark.sql import functions as f
 
 from fenceline.audit.keys import ComparedTopics, KeyTotals, compared_obstacles
-from fenceline.audit.manifest import AuditedRange, AuditObstacle
+from fenceline.audit.manifest import (
+    DUPLICATE_KEYS,
+    DUPLICATES,
+    LOSS_KEYS,
+    LOSSES,
+    AuditedKey,
+    AuditedRange,
+    AuditObstacle,
+)
 from fenceline.compat import SLOTS
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets
@@ -27,6 +35,7 @@ from spark_pipeline.audits.consumed import ConsumedInput
 from spark_pipeline.audits.errors import AuditError
 from spark_pipeline.audits.records import RecordRange, read_records
 from spark_pipeline.audits.scan import FETCH_BYTES
+from spark_pipeline.audits.tables import SPARK_ERRORS, AuditedTable, first_line, read_table
 from transaction_admin.api import Unseen
 from transaction_admin.reads import ClusterReads
 
@@ -36,8 +45,12 @@ _DUE, _LATER, _FOUND = "due", "later", "found"
 _SETTLE_S, _SETTLE_POLL_S = 10.0, 0.2
 #: The condition that all records meet.
 EVERY_RECORD = "true"
-#: Ranges in the manifest.
+#: Ranges and keys in the manifest, and characters of one key.
 MOST_RANGES = 20
+_MOST_CHARACTERS = 200
+_NO_TOPICS = TopicEnds({}, {}, frozenset())
+#: Where a record is; of a table this is its name alone.
+_PLACE = {"topic": "string", "partition": "int", "offset": "long", "timestamp_ms": "long"}
 
 
 @dataclass(frozen=True, **SLOTS)
@@ -56,38 +69,53 @@ class KeysOptions:
     #: Which input records have an output.
     where: str
     committed_only: bool
+    #: Instead of topics.
+    source_table: AuditedTable | None = None
+    target_table: AuditedTable | None = None
+
+    @property
+    def input_names(self) -> tuple[str, ...]:
+        """Return the topics of the input, or its table."""
+        return (self.source_table.name,) if self.source_table else self.sources
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Return the topics of the output, or its table."""
+        return (self.target_table.name,) if self.target_table else self.targets
 
 
 @dataclass(frozen=True, **SLOTS)
 class KeyComparison:
-    """The results of one run. `losses` and `duplicates` have the columns of `runs.RANGES_DDL`."""
+    """The results of one run. `tables` has the differences: ranges of topics (`runs.RANGES_DDL`), or keys."""
 
     totals: KeyTotals
     compared: tuple[AuditedRange, ...]
-    losses: DataFrame | None
-    duplicates: DataFrame | None
+    tables: Mapping[str, DataFrame]
     obstacles: tuple[AuditObstacle, ...]
 
 
 def audit_keys(spark: SparkSession, options: KeysOptions, consumed: ConsumedInput) -> KeyComparison:
     """Compare all of the input that was consumed with the output. Raises AuditError."""
-    targets = _settled_targets(options)
-    sources = read_topics(options.properties, options.sources)
-    due = _due_ranges(sources, consumed)
     try:
-        return _compare(spark, options, sources, targets, due)
-    except PySparkException as error:
-        raise AuditError(f"the records cannot be compared: {str(error).strip().splitlines()[0]}") from error
+        table = _source_table(spark, options)
+        targets, output = _target_rows(spark, options)
+        if table is not None:
+            return _compare(options, _NO_TOPICS, targets, {}, table.union(output))
+        sources = read_topics(options.properties, options.sources)
+        due = _due_ranges(sources, consumed)
+        rows = _source_rows(spark, options, sources, due)
+        return _compare(options, sources, targets, due, rows.union(output))
+    except SPARK_ERRORS as error:
+        raise AuditError(f"the records cannot be compared: {first_line(error)}") from error
 
 
 def _compare(
-    spark: SparkSession,
     options: KeysOptions,
     sources: TopicEnds,
     targets: TopicEnds,
     due: Mapping[TopicPartition, tuple[int, int]],
+    rows: DataFrame,
 ) -> KeyComparison:
-    rows = _source_rows(spark, options, sources, due).union(_target_rows(spark, options, targets))
     totals, differing = _count(rows)
     losses = _missing(rows, differing) if totals.missing else None
     duplicates = _duplicated(rows, differing) if totals.duplicated else None
@@ -99,11 +127,16 @@ def _compare(
     compacted, whole = targets.compacted | sources.compacted, not any(first for first, _ in due.values())
     topics = ComparedTopics(due, targets.offsets, compacted, whole)
     totals = topics.concluded(totals)
+    tables = {}
+    if losses is not None and totals.missing:
+        tables.update({LOSS_KEYS: _by_key(losses)} if options.source_table else {LOSSES: _ranges(losses)})
+    if duplicates is not None and totals.duplicated:
+        by_key = options.target_table is not None
+        tables.update({DUPLICATE_KEYS: _by_key(duplicates)} if by_key else {DUPLICATES: _ranges(duplicates)})
     return KeyComparison(
         totals,
         tuple(AuditedRange(*where, *span) for where, span in sorted(due.items()) if span[1] > span[0]),
-        _ranges(losses) if losses is not None and totals.missing else None,
-        _ranges(duplicates) if duplicates is not None and totals.duplicated else None,
+        tables,
         tuple(compared_obstacles(topics, totals)),
     )
 
@@ -114,6 +147,14 @@ def first_ranges(found: DataFrame | None) -> tuple[AuditedRange, ...]:
         return ()
     rows = found.orderBy("topic", "partition", "from_offset").limit(MOST_RANGES).collect()
     return tuple(AuditedRange(row.topic, row.partition, row.from_offset, row.to_offset) for row in rows)
+
+
+def first_keys(found: DataFrame | None) -> tuple[AuditedKey, ...]:
+    """Return the first keys of a table; a long key is cut."""
+    if found is None:
+        return ()
+    rows = found.orderBy("table", "key").limit(MOST_RANGES).collect()
+    return tuple(AuditedKey(row.table, row.key[:_MOST_CHARACTERS], row.records) for row in rows)
 
 
 def _settled_targets(options: KeysOptions) -> TopicEnds:
@@ -173,22 +214,45 @@ def _source_rows(
     return _keyed(rows, options.source_key, f.when(is_due, _DUE).otherwise(_LATER))
 
 
-def _target_rows(spark: SparkSession, options: KeysOptions, targets: TopicEnds) -> DataFrame:
+def _source_table(spark: SparkSession, options: KeysOptions) -> DataFrame | None:
+    table = options.source_table
+    if table is None:
+        return None
+    return read_table(
+        spark,
+        table,
+        lambda rows: _table_rows(rows.where(options.where), options.source_key, _DUE, table.name),
+    )
+
+
+def _target_rows(spark: SparkSession, options: KeysOptions) -> tuple[TopicEnds, DataFrame]:
+    """Return the records of the output; of a table there are no offsets."""
+    table = options.target_table
+    if table is not None:
+        return _NO_TOPICS, read_table(
+            spark, table, lambda rows: _table_rows(rows, options.target_key, _FOUND, table.name)
+        )
+    targets = _settled_targets(options)
     ranges = [
         RecordRange(where, now.log_start, max(now.log_start, now.lso))
         for where, now in targets.offsets.items()
     ]
     rows = read_records(spark, options.java, ranges, committed_only=True)
-    return _keyed(rows, options.target_key, f.lit(_FOUND))
+    return targets, _keyed(rows, options.target_key, f.lit(_FOUND))
 
 
-def _keyed(rows: DataFrame, key: str, side: object) -> DataFrame:
+def _keyed(rows: DataFrame, key: str, side: Column) -> DataFrame:
+    placed = rows.withColumn("timestamp_ms", f.unix_millis("timestamp"))
+    return placed.select(f.expr(key).cast("string").alias("key"), side.alias("side"), *_PLACE)
+
+
+def _table_rows(rows: DataFrame, key: str, side: str, name: str) -> DataFrame:
+    places = {**dict.fromkeys(_PLACE), "topic": name}
     return rows.select(
         f.expr(key).cast("string").alias("key"),
         f.lit(side).alias("side"),
-        "topic", "partition", "offset",
-        f.unix_millis("timestamp").alias("timestamp_ms"),
-    )  # fmt: skip
+        *(f.lit(places[column]).cast(kind).alias(column) for column, kind in _PLACE.items()),
+    )
 
 
 def _count(rows: DataFrame) -> tuple[KeyTotals, DataFrame]:
@@ -242,6 +306,11 @@ def _ranges(records: DataFrame) -> DataFrame:
     runs = records.withColumn("run", run).groupBy("topic", "partition", "certain", "run")
     ends = runs.agg(f.min("offset").alias("from_offset"), (f.max("offset") + 1).alias("to_offset"))
     return ends.select("topic", "partition", "from_offset", "to_offset", "certain")
+
+
+def _by_key(records: DataFrame) -> DataFrame:
+    """Return the number of records of each key of a table."""
+    return records.groupBy(f.col("topic").alias("table"), "key").agg(f.count("*").alias("records"))
 
 
 def _removed_before_ms(options: KeysOptions, targets: TopicEnds) -> int:

@@ -9,13 +9,28 @@ from typing import NamedTuple
 from pyspark.sql import DataFrame, SparkSession
 
 from fenceline.audit.continuing import extend_manifest, next_positions
-from fenceline.audit.manifest import DUPLICATES, LOSSES, PARTITIONS, AuditManifest, AuditMode
+from fenceline.audit.manifest import (
+    DUPLICATE_KEYS,
+    DUPLICATES,
+    LOSS_KEYS,
+    LOSSES,
+    PARTITIONS,
+    AuditManifest,
+    AuditMode,
+)
 from fenceline.compat import SLOTS
 from fenceline.formatting import count_noun
 from spark_pipeline.audits.checkpoint import AuditedCheckpoint
 from spark_pipeline.audits.consumed import ConsumedInput, consumed_by_group, consumed_by_query
 from spark_pipeline.audits.counts import CountsOptions, Findings, audit_counts
-from spark_pipeline.audits.keys import EVERY_RECORD, KeyComparison, KeysOptions, audit_keys, first_ranges
+from spark_pipeline.audits.keys import (
+    EVERY_RECORD,
+    KeyComparison,
+    KeysOptions,
+    audit_keys,
+    first_keys,
+    first_ranges,
+)
 
 #: Ranges of the input that are missing; `certain` where these very records are.
 RANGES_DDL = "topic STRING, partition INT, from_offset LONG, to_offset LONG, certain BOOLEAN"
@@ -92,25 +107,26 @@ def run_keys(
     if checkpoint is not None:
         consumed = consumed_by_query(checkpoint)
         named = tuple(sorted({where.topic for where in consumed.positions}))
-        options = replace(options, sources=named, targets=options.targets or checkpoint.targets())
-    else:
+        targets = () if options.target_table else options.targets or checkpoint.targets()
+        options = replace(options, sources=named, targets=targets)
+    elif options.group:
         consumed = consumed_by_group(options.properties, options.group, options.sources)
+    else:
+        consumed = ConsumedInput({})
     comparison = audit_keys(spark, options, consumed)
-    tables = {LOSSES: comparison.losses, DUPLICATES: comparison.duplicates}
     done = f"{count_noun(comparison.totals.due, 'record')} compared"
-    known = {name: rows for name, rows in tables.items() if rows is not None}
-    return AuditRun(_keys_manifest(run, options, consumed, comparison), known, done)
+    return AuditRun(_keys_manifest(run, options, consumed, comparison), comparison.tables, done)
 
 
 def _keys_manifest(
     run: RunOf, options: KeysOptions, consumed: ConsumedInput, comparison: KeyComparison
 ) -> AuditManifest:
-    totals = comparison.totals
+    totals, tables = comparison.totals, comparison.tables
     whole = not (comparison.obstacles or totals.missing or totals.duplicated)
     return replace(
         run.manifest(AuditMode.KEYS, consumed.query_id),
-        sources=options.sources,
-        targets=options.targets,
+        sources=options.input_names,
+        targets=options.output_names,
         proved_through=consumed.batch if whole else None,
         input=totals.due,
         readable=totals.found,
@@ -119,6 +135,8 @@ def _keys_manifest(
         obstacles=comparison.obstacles,
         condition="" if options.where == EVERY_RECORD else options.where,
         compared=comparison.compared,
-        losses=first_ranges(comparison.losses),
-        duplicates=first_ranges(comparison.duplicates),
+        losses=first_ranges(tables.get(LOSSES)),
+        duplicates=first_ranges(tables.get(DUPLICATES)),
+        loss_keys=first_keys(tables.get(LOSS_KEYS)),
+        duplicate_keys=first_keys(tables.get(DUPLICATE_KEYS)),
     )

@@ -57,7 +57,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Spark 4.2 with Kafka's connector, two cores and two shuffle partitions."""
+    """Spark 4.2 with the jars of Kafka, Delta and databases, two cores and two shuffle partitions."""
     folder = tmp_path_factory.mktemp("spark")
     # It tells of every call back into Python.
     logging.getLogger("py4j").setLevel(logging.WARNING)
@@ -65,7 +65,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
         for name, value in environment(folder).items():
             patch.setenv(name, value)
         builder = SparkSession.builder.appName("tests")
-        for key, value in settings(folder).items():
+        tables = ",".join(str(path) for path in fetch_jars("tables", lambda line: None))
+        known = settings(folder)
+        for key, value in {**known, "spark.jars": f"{known['spark.jars']},{tables}"}.items():
             builder = builder.config(key, value)
         session = builder.getOrCreate()
     yield session

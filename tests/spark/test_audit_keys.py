@@ -48,6 +48,7 @@ class GroupPipeline:
         name = uuid.uuid4().hex[:8]
         self.bootstrap, self.output, self.group = bootstrap, output, f"keys-{name}"
         self.source, self.target = f"keys-in-{name}", f"keys-out-{name}"
+        self.into: tuple[str, ...] = ("--target", self.target)
         for topic in (self.source, self.target):
             create_topics(bootstrap, topic, partitions=PARTITIONS)
 
@@ -73,7 +74,7 @@ class GroupPipeline:
     def arguments(self, *more: str) -> list[str]:
         return [
             "--bootstrap-servers", self.bootstrap, "--cluster", CLUSTER, "--pipeline", PIPELINE, "--output",
-            self.output.as_uri(), "--mode", "keys", "--target", self.target, *more,
+            self.output.as_uri(), "--mode", "keys", *self.into, *more,
         ]  # fmt: skip
 
     def audit(self, spark: SparkSession, *more: str) -> AuditManifest:
@@ -256,7 +257,7 @@ def test_what_is_wrong_is_one_sentence(spark: SparkSession, pipeline: GroupPipel
         (["--where", "value >"], "the records cannot be compared"),
         (["--where", "assert_true(key = 'k1') IS NULL"], "the records cannot be compared"),
         (["--group", "nobody"], f"group nobody has committed nothing of {pipeline.source}"),
-        (["--checkpoint", "file:///nowhere"], "one of both"),
+        (["--checkpoint", "file:///nowhere"], "name one of these"),
         (["--mode", "counts"], "--checkpoint is needed"),
         (["--source", "keys-nowhere"], "there is no topic keys-nowhere"),
     ):

@@ -1,0 +1,131 @@
+"""Tables that the audit compares by keys: files, Delta and JDBC, or any other format that Spark reads."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from spark_pipeline.audits.errors import AuditError
+from spark_pipeline.folder import OutputFolder
+
+#: What Spark raises, as Python gets it.
+SPARK_ERRORS = (PySparkException, Py4JJavaError)
+_JDBC = "jdbc"
+#: Rows of one answer of a database: without it PostgreSQL's driver holds the whole table in memory.
+_FETCH_ROWS = "10000"
+_SPEC = re.compile(r"([a-z][\w.]*):(.+)", re.DOTALL)
+#: A user with a password before the host (Oracle: `user/password@`), or a password among the parameters.
+_SECRET = re.compile(r"//[^/@]*:[^/@]*@|thin:[^/@]+/[^@]+@|password=|pwd=", re.IGNORECASE)
+#: For messages and help.
+TABLE_EXAMPLES = "parquet:s3a://data/out, delta:/data/table or jdbc:postgresql://host/db#table"
+_REMEDIES = (
+    (
+        r"DATA_SOURCE_NOT_FOUND|Failed to find( the)? data source|No suitable driver|ClassNotFound",
+        "Add its jar with --packages or --jars, and name a JDBC driver's class as the option driver=CLASS",
+    ),
+    (
+        r"PATH_NOT_FOUND|DELTA_TABLE_NOT_FOUND|DELTA_MISSING|UNABLE_TO_INFER_SCHEMA",
+        "Name the folder that the sink writes to",
+    ),
+)
+
+
+class AuditedTable(NamedTuple):
+    """A table, and the options with which Spark reads it; `table` is the name inside a database, else ""."""
+
+    format: str
+    url: str
+    table: str
+    options: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """Return how manifests name it: without the parameters of a JDBC URL."""
+        if self.format != _JDBC:
+            return f"{self.format}:{self.url}"
+        return f"{re.split('[?;]', self.url)[0]}#{self.table}"
+
+
+def parse_table(text: str) -> AuditedTable:
+    """Return the table in `FORMAT:URL`, or in a JDBC URL with `#TABLE` at its end. For argparse."""
+    match = _SPEC.fullmatch(text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"write FORMAT:URL, such as {TABLE_EXAMPLES}")
+    kind, url = match.groups()
+    if _SECRET.search(url):
+        raise argparse.ArgumentTypeError(
+            "leave the password out of the URL: give user=… and password=… as options, in a file (@FILE)"
+        )
+    if kind != _JDBC:
+        if re.search(r"[*?\[{]", url):
+            raise argparse.ArgumentTypeError(
+                "name one folder: for a pattern Spark ignores the sink's own log"
+            )
+        return AuditedTable(kind, url, "", {})
+    address, _, table = text.rpartition("#")
+    if not address or not table:
+        raise argparse.ArgumentTypeError(
+            "name the table behind the JDBC URL, as in jdbc:postgresql://host/db#table"
+        )
+    return AuditedTable(kind, address, table, {})
+
+
+def read_table(
+    spark: SparkSession, table: AuditedTable, select: Callable[[DataFrame], DataFrame]
+) -> DataFrame:
+    """Return what `select` takes of the rows of a table as it is now. Raises AuditError.
+
+    The rows are kept: the comparison needs them several times, and the sink may commit in between. One read
+    is one snapshot: one version of Delta, one list of files or one log of Spark's file sink, one query of a
+    database. If an executor dies with kept rows, Spark fails; it does not read the table again.
+    """
+    columns: list[str] = []
+    try:
+        rows = _load(spark, table)
+        columns = rows.columns
+        return select(rows).localCheckpoint(eager=True)
+    except SPARK_ERRORS as error:
+        raise AuditError(f"{table.name} cannot be read: {_with_remedy(error, columns)}.") from error
+
+
+def _load(spark: SparkSession, table: AuditedTable) -> DataFrame:
+    reader = spark.read.format(table.format)
+    if table.format == _JDBC:
+        options = {"fetchsize": _FETCH_ROWS, **table.options, "url": table.url, "dbtable": table.table}
+        return reader.options(**options).load()
+    if table.format == "parquet" and OutputFolder(spark, table.url).names("_delta_log"):
+        raise AuditError(
+            f"{table.name} is a Delta table, whose folder also has files of older versions: "
+            f"name it delta:{table.url}"
+        )
+    return reader.options(**table.options).load(table.url)
+
+
+def first_line(error: Exception) -> str:
+    """Return what failed, in one line: Spark wraps what a driver or a file system reports."""
+    return _innermost(error).partition("\n")[0].strip().rstrip(".")
+
+
+def _innermost(error: Exception) -> str:
+    # PySpark's own exceptions replace that of the JVM, which stays their context.
+    raised = error if isinstance(error, Py4JJavaError) else error.__context__
+    if not isinstance(raised, Py4JJavaError):
+        return str(error).strip()
+    thrown: Any = raised.java_exception
+    while thrown.getCause() is not None:
+        thrown = thrown.getCause()
+    named = str(thrown.toString())
+    return named if "ClassNotFound" in named else str(thrown.getMessage() or named).strip()
+
+
+def _with_remedy(error: Exception, columns: list[str]) -> str:
+    reason = first_line(error)
+    remedies = (remedy for pattern, remedy in _REMEDIES if re.search(pattern, reason))
+    known = f"Its columns: {', '.join(columns)}" if "UNRESOLVED_COLUMN" in reason else ""
+    return f"{reason}. {known or next(remedies, 'Check the table, its options, and the rights of its user')}"

@@ -1,0 +1,233 @@
+"""Proves the audit by keys of sinks that are no topic: files, Delta and databases, on a real Kafka and Spark.
+
+A query with state writes batches into a sink. It loses some records and repeats others, which the audit
+names; each batch is written twice, as after a restart, and what an attempt left is there: neither counts.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+import sqlite3
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from fenceline.audit.manifest import (
+    DUPLICATE_KEYS,
+    LOSSES,
+    AuditedKey,
+    AuditManifest,
+    AuditVerdict,
+    audit_folder,
+)
+from sandbox.kafka import Broker
+from tests.spark.queries import settings
+from tests.spark.test_audit_keys import CLUSTER, PIPELINE, SEED, GroupPipeline, records
+from tests.stack.postgres.server import Server
+
+pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+
+PER_BATCH, SERIES = 4, 200
+#: Delta's own queries are of a few rows here.
+DELTA = {
+    "spark.databricks.delta.requiredSparkConfsCheck.enabled": "false",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+CREATE = "CREATE TABLE sent (id VARCHAR(20), copy INTEGER, PRIMARY KEY (id, copy))"
+
+
+class FileSink:
+    """Spark's own file sink."""
+
+    def __init__(self, url: str, kind: str) -> None:
+        self.url, self.kind = url, kind
+        self.arguments = ["--target-table", f"{kind}:{url}"]
+
+    def start(self, rows: DataFrame) -> Any:
+        return rows.writeStream.format(self.kind).option("path", self.url)
+
+    def leave(self, spark: SparkSession, ids: Collection[str]) -> None:
+        """Leave a file as an attempt that was killed does: the sink's log does not have it."""
+        rows = spark.createDataFrame([(each, 1) for each in ids], "id STRING, copy INT")
+        rows.coalesce(1).write.format(self.kind).save(f"{self.url}-attempt")
+        path = spark._jvm.org.apache.hadoop.fs.Path
+        files = path(self.url).getFileSystem(spark._jsc.hadoopConfiguration())
+        (written,) = (each.getPath() for each in files.globStatus(path(f"{self.url}-attempt/part-*")))
+        assert files.rename(written, path(f"{self.url}/{written.getName()}"))
+
+
+class BatchSink:
+    """A sink of `foreachBatch` that is idempotent; each batch is written twice."""
+
+    arguments: Sequence[str]
+
+    def start(self, rows: DataFrame) -> Any:
+        def write(batch: DataFrame, batch_id: int) -> None:
+            for _ in range(2):
+                self.write(batch, batch_id)
+
+        return rows.writeStream.foreachBatch(write)
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        raise NotImplementedError
+
+    def leave(self, spark: SparkSession, ids: Collection[str]) -> None:
+        """Leave what an attempt left that was killed: here nothing."""
+
+
+class DeltaSink(BatchSink):
+    """A Delta table that knows its last batch."""
+
+    def __init__(self, url: str) -> None:
+        self.url, self.arguments = url, ["--target-table", f"delta:{url}"]
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        writer = batch.coalesce(1).write.format("delta").mode("append")
+        writer.options(txnAppId="sent", txnVersion=str(batch_id)).save(self.url)
+
+    def leave(self, spark: SparkSession, ids: Collection[str]) -> None:
+        """Add rows and delete them again: their file stays, and the newest version does not have it."""
+        rows = spark.createDataFrame([(each, 1) for each in ids], "id STRING, copy INT")
+        before = spark.read.format("delta").load(self.url).localCheckpoint()
+        rows.write.format("delta").mode("append").save(self.url)
+        before.coalesce(1).write.format("delta").mode("overwrite").save(self.url)
+
+
+class SqliteSink(BatchSink):
+    """A table of SQLite with a primary key: a row that is there stays."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.arguments = [
+            "--target-table",
+            f"jdbc:sqlite:{file}#sent",
+            "--target-option",
+            "driver=org.sqlite.JDBC",
+        ]
+        with closing(sqlite3.connect(file)) as database:
+            database.execute(CREATE)
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        with closing(sqlite3.connect(self.file)) as database, database:
+            rows = [tuple(row) for row in batch.collect()]
+            database.executemany("INSERT OR IGNORE INTO sent VALUES (?, ?)", rows)
+
+
+class PostgresSink(BatchSink):
+    """A table of PostgreSQL with a primary key. The password is in a file of arguments."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url = url
+        match = re.fullmatch(r"postgres://(.+?):(.+?)@(.+)", url)
+        assert match
+        self.user, self.password, self.address = match.groups()
+        self.arguments = [
+            f"--target-table=jdbc:postgresql://{self.address}#sent",
+            f"@{folder / 'secret.args'}",
+        ]
+        (folder / "secret.args").write_text("\n".join(postgres_options(self.user, self.password)))
+        with psycopg.connect(url, autocommit=True) as database:
+            database.execute(CREATE)
+
+    def write(self, batch: DataFrame, batch_id: int) -> None:
+        with psycopg.connect(self.url) as database, database.cursor() as cursor:
+            rows = [tuple(row) for row in batch.collect()]
+            cursor.executemany("INSERT INTO sent VALUES (%s, %s) ON CONFLICT DO NOTHING", rows)
+
+
+def postgres_options(user: str, password: str) -> list[str]:
+    given = {"driver": "org.postgresql.Driver", "user": user, "password": password}
+    return [f"--target-option={name}={value}" for name, value in given.items()]
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Server]:
+    with Server() as server:
+        yield server
+
+
+@pytest.fixture
+def sink(request: pytest.FixtureRequest, tmp_path: Path) -> FileSink | BatchSink:
+    kind = request.param
+    if kind == "postgresql":
+        return PostgresSink(request.getfixturevalue("postgres").new_database(), tmp_path)
+    if kind == "hdfs":
+        return FileSink(f"{request.getfixturevalue('hdfs_root')}/{tmp_path.name}", "parquet")
+    made = {"delta": DeltaSink, "sqlite": lambda url: SqliteSink(Path(url))}
+    return made[kind](str(tmp_path / "sent")) if kind in made else FileSink(str(tmp_path / "sent"), kind)
+
+
+@pytest.fixture
+def pipeline(kafka_42: Broker, tmp_path: Path) -> GroupPipeline:
+    return GroupPipeline(kafka_42.bootstrap, tmp_path / "output")
+
+
+def write_batches(
+    spark: SparkSession, of: GroupPipeline, into: FileSink | BatchSink, checkpoint: Path,
+    lost: Collection[str], doubled: Collection[str],
+) -> None:  # fmt: skip
+    """Run a query with state over all of the input; without `lost`, and with a second copy of `doubled`."""
+    kafka = {"kafka.bootstrap.servers": of.bootstrap, "startingOffsets": "earliest"}
+    rows = spark.readStream.format("kafka").options(**kafka, maxOffsetsPerTrigger=str(PER_BATCH))
+    ids = rows.option("subscribe", of.source).load().select(f.col("key").cast("string").alias("id"))
+    copies = f.when(f.col("id").isin(*doubled), f.array(f.lit(1), f.lit(2))).otherwise(f.array(f.lit(1)))
+    kept = (
+        ids.where(~f.col("id").isin(*lost))
+        .dropDuplicates(["id"])
+        .select("id", f.explode(copies).alias("copy"))
+    )
+    query = into.start(kept).option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    assert query.awaitTermination(1_200)
+
+
+def table(
+    spark: SparkSession, of: GroupPipeline, manifest: AuditManifest, name: str
+) -> list[tuple[str, int]]:
+    """Return keys and their numbers of records in a table of the audit's output."""
+    folder = of.output / audit_folder(CLUSTER, PIPELINE) / f"parts/part={manifest.parts[-1]}/table={name}"
+    rows = spark.read.parquet(str(folder)).collect() if folder.exists() else []
+    return sorted((row.key, row.records) for row in rows)
+
+
+@pytest.mark.parametrize(
+    ("sink", "batches"),
+    [
+        ("parquet", 3), ("delta", 2), ("postgresql", 2),
+        *(pytest.param(kind, 2, marks=pytest.mark.matrix) for kind in ("orc", "json", "csv", "sqlite")),
+        *(
+            pytest.param(kind, SERIES, marks=pytest.mark.matrix)
+            for kind in ("parquet", "hdfs", "delta", "postgresql", "sqlite")
+        ),
+    ],
+    indirect=["sink"],
+)  # fmt: skip
+def test_exactly_the_planted_losses_and_duplicates_of_a_sink_are_named(
+    spark: SparkSession, pipeline: GroupPipeline, tmp_path: Path, sink: FileSink | BatchSink, batches: int
+) -> None:
+    dice = random.Random(SEED)
+    numbers = range(batches * PER_BATCH)
+    places = pipeline.produce(pipeline.source, records(numbers))
+    planted = dice.sample(numbers, max(4, batches // 5))
+    lost, doubled = planted[::2], sorted(f"k{each}" for each in planted[1::2])
+    checkpoint = tmp_path / "checkpoint"
+    pipeline.into = (*sink.arguments, "--target-key", "id", "--checkpoint", checkpoint.as_uri())
+    with settings(spark, DELTA):
+        write_batches(spark, pipeline, sink, checkpoint, [f"k{each}" for each in lost], doubled)
+        sink.leave(spark, ["k0", *(f"k{each}" for each in lost)])
+        assert len([each for each in (checkpoint / "commits").iterdir() if each.name.isdecimal()]) >= batches
+        # Later input is not due.
+        pipeline.produce(pipeline.source, records(range(len(numbers), len(numbers) + 2)))
+        found = pipeline.run(spark)
+        assert (found.verdict, found.input) == (AuditVerdict.VIOLATED, len(numbers))
+        assert (found.missing, found.duplicated, found.obstacles) == (len(lost), len(doubled), ())
+        assert pipeline.places(spark, found, LOSSES) == {places[each] for each in lost}
+        assert table(spark, pipeline, found, DUPLICATE_KEYS) == [(key, 1) for key in doubled]
+        assert found.duplicate_keys == tuple(AuditedKey(found.targets[0], key, 1) for key in doubled[:20])
+        assert pipeline.run(spark) == found, "a run that finds nothing new leaves nothing"
