@@ -5,6 +5,7 @@
 | application → topic | its ids are transactional: such a producer cannot send outside a transaction | |
 | topic → Spark query | the offsets are in its checkpoint, and it reads read_committed or an audit proves its output | at least once with asynchronous progress or read_uncommitted |
 | Spark query → topic | our sink, whose ledger is complete | at least once without our sink, at most once where batches are lost |
+| Spark query → its sink | an audit by keys proves the table that it writes to | |
 | topic → group | its offsets are committed inside transactions, read_committed | at least once where they are not |
 | topic → application | the same | at least once where it reads read_uncommitted |
 
@@ -116,7 +117,8 @@ def pipeline_guarantee(pipeline: Pipeline, facts: GuaranteeFacts) -> PipelineGua
         links.append(LinkGuarantee(source.label, target.label, *edge_guarantee(edge, facts)))
         links += _into(target, facts)
     if pipeline.end.id.kind is NodeKind.QUERY:
-        written = _written(facts.queries[pipeline.end.id.name])
+        ident = pipeline.end.id.name
+        written = _into_sink(facts.queries[ident], facts.proved.get(ident))
         links.append(LinkGuarantee(pipeline.end.label, "its sink", *written))
     return PipelineGuarantee(links)
 
@@ -171,6 +173,14 @@ def _written(query: QueryLinks) -> Reasoned:
     if query.ledger_damaged or query.error:
         return Guarantee.UNKNOWN, LEDGER_DAMAGED
     return Guarantee.EXACTLY_ONCE, SINK_COMPLETE
+
+
+def _into_sink(query: QueryLinks, proved: int | None) -> Reasoned:
+    """Return what the sink of a query without topics guarantees: only an audit sees into a table."""
+    written = _written(query)
+    if proved is None or written[1] != SINK_UNKNOWN:
+        return written
+    return Guarantee.EXACTLY_ONCE, f"its output is audited through batch {proved:,}"
 
 
 def _consumed(reads: GroupReads) -> Reasoned:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from fenceline.audit.manifest import AuditManifest, AuditMode, AuditVerdict
+from fenceline.audit.manifest import DUPLICATE_KEYS, LOSS_KEYS, AuditManifest, AuditMode, AuditVerdict
 from fenceline.flow.graph import NodeKind
 from fenceline.flow.guarantee import (
     Guarantee,
@@ -173,8 +173,14 @@ def proof_document(cluster: str, proof: PipelineProof) -> dict[str, Any]:
         "guarantee": proof.guarantee.guarantee,
         "weakest": _link(proof.guarantee.weakest),
         "links": [_link(link) for link in proof.guarantee.links],
-        "audits": [{**asdict(audit), "verdict": audit.verdict} for audit in proof.audits],
+        "audits": [_audit(audit) for audit in proof.audits],
     }
+
+
+def _audit(audit: AuditManifest) -> dict[str, Any]:
+    """Return an audit without keys of records: they are payload."""
+    document = {**asdict(audit), "verdict": audit.verdict}
+    return {name: value for name, value in document.items() if name not in (LOSS_KEYS, DUPLICATE_KEYS)}
 
 
 def _link(link: LinkGuarantee) -> dict[str, str]:

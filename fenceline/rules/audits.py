@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from fenceline.audit.manifest import AuditedRange, AuditMode
+from fenceline.audit.manifest import DUPLICATE_KEYS, LOSS_KEYS, AuditedRange, AuditMode, is_table
 from fenceline.audit.violations import AuditViolation
 from fenceline.facts import Finding, Severity
 from fenceline.formatting import count_noun, list_names
@@ -16,6 +16,13 @@ _KEYS_FIRST = "Run the audit with --mode keys: it finds the missing records by o
 _REPLAY = (
     "Fix the cause first; spark_pipeline/replay.py then writes the missing records once (docs/audit.md). "
     "Without --execute it only reports what it would write."
+)
+_PROCESS_AGAIN = (
+    "Fix the cause first; then process the missing records again, into a sink that keeps one row per key."
+)
+_KEYS = "The keys are in the output of the audit job, as {} (docs/audit.md)."
+_DELETE_ROWS = (
+    "Fix the sink first: a batch that it writes again must replace its rows. Then delete the extra rows."
 )
 
 
@@ -53,11 +60,14 @@ def _evidence(violation: AuditViolation) -> str:
 
 
 def _steps(violation: AuditViolation) -> Iterator[str]:
+    into_table = any(map(is_table, violation.targets))
     if violation.missing and not violation.losses:
-        yield _KEYS_FIRST
+        yield _KEYS_FIRST if violation.mode is AuditMode.COUNTS else _KEYS.format(LOSS_KEYS)
     if violation.missing:
-        yield _REPLAY
-    if violation.duplicated:
+        yield _PROCESS_AGAIN if into_table else _REPLAY
+    if violation.duplicated and into_table:
+        yield f"{_KEYS.format(DUPLICATE_KEYS)} {_DELETE_ROWS}"
+    elif violation.duplicated:
         yield (
             f"See which producers write to {_targets(violation)}: one outside of the transactions of this "
             "pipeline, or a second one of it, writes records again."

@@ -30,6 +30,11 @@ _REMEDIES = (
         "Add its jar with --packages or --jars, and name a JDBC driver's class as the option driver=CLASS",
     ),
     (
+        r"DELTA_CONFIGURE_SPARK_SESSION",
+        "Add --conf spark.sql.extensions=io.delta.sql.DeltaSparkSessionExtension and "
+        "--conf spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    ),
+    (
         r"PATH_NOT_FOUND|DELTA_TABLE_NOT_FOUND|DELTA_MISSING|UNABLE_TO_INFER_SCHEMA",
         "Name the folder that the sink writes to",
     ),
@@ -109,7 +114,9 @@ def _load(spark: SparkSession, table: AuditedTable) -> DataFrame:
 
 def first_line(error: Exception) -> str:
     """Return what failed, in one line: Spark wraps what a driver or a file system reports."""
-    return _innermost(error).partition("\n")[0].strip().rstrip(".")
+    # A plan or advice follows.
+    reason = re.split(r"\n\s*\n|;\n", _innermost(error))[0]
+    return " ".join(reason.split()).rstrip(".")
 
 
 def _innermost(error: Exception) -> str:

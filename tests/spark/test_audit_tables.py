@@ -6,6 +6,7 @@ names; each batch is written twice, as after a restart, and what an attempt left
 
 from __future__ import annotations
 
+import argparse
 import random
 import re
 import sqlite3
@@ -21,15 +22,19 @@ from pyspark.sql import functions as f
 
 from fenceline.audit.manifest import (
     DUPLICATE_KEYS,
+    LOSS_KEYS,
     LOSSES,
     AuditedKey,
     AuditManifest,
     AuditVerdict,
+    ObstacleKind,
     audit_folder,
 )
 from sandbox.kafka import Broker
+from spark_pipeline.audits.errors import AuditError
+from spark_pipeline.audits.tables import parse_table
 from tests.spark.queries import settings
-from tests.spark.test_audit_keys import CLUSTER, PIPELINE, SEED, GroupPipeline, records
+from tests.spark.test_audit_keys import CLUSTER, PIPELINE, SEED, GroupPipeline, kinds, records
 from tests.stack.postgres.server import Server
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -125,14 +130,9 @@ class PostgresSink(BatchSink):
 
     def __init__(self, url: str, folder: Path) -> None:
         self.url = url
-        match = re.fullmatch(r"postgres://(.+?):(.+?)@(.+)", url)
-        assert match
-        self.user, self.password, self.address = match.groups()
-        self.arguments = [
-            f"--target-table=jdbc:postgresql://{self.address}#sent",
-            f"@{folder / 'secret.args'}",
-        ]
-        (folder / "secret.args").write_text("\n".join(postgres_options(self.user, self.password)))
+        user, password, address = parts_of(url)
+        self.arguments = [f"--target-table=jdbc:postgresql://{address}#sent", f"@{folder / 'secret.args'}"]
+        (folder / "secret.args").write_text("\n".join(postgres_options(user, password)))
         with psycopg.connect(url, autocommit=True) as database:
             database.execute(CREATE)
 
@@ -140,6 +140,13 @@ class PostgresSink(BatchSink):
         with psycopg.connect(self.url) as database, database.cursor() as cursor:
             rows = [tuple(row) for row in batch.collect()]
             cursor.executemany("INSERT INTO sent VALUES (%s, %s) ON CONFLICT DO NOTHING", rows)
+
+
+def parts_of(url: str) -> tuple[str, str, str]:
+    """Return user, password, and `host:port/database`."""
+    match = re.fullmatch(r"postgres://(.+?):(.+?)@(.+)", url)
+    assert match
+    return match[1], match[2], match[3]
 
 
 def postgres_options(user: str, password: str) -> list[str]:
@@ -199,7 +206,7 @@ def table(
 @pytest.mark.parametrize(
     ("sink", "batches"),
     [
-        ("parquet", 3), ("delta", 2), ("postgresql", 2),
+        ("parquet", 2), ("delta", 1), ("postgresql", 2),
         *(pytest.param(kind, 2, marks=pytest.mark.matrix) for kind in ("orc", "json", "csv", "sqlite")),
         *(
             pytest.param(kind, SERIES, marks=pytest.mark.matrix)
@@ -230,4 +237,106 @@ def test_exactly_the_planted_losses_and_duplicates_of_a_sink_are_named(
         assert pipeline.places(spark, found, LOSSES) == {places[each] for each in lost}
         assert table(spark, pipeline, found, DUPLICATE_KEYS) == [(key, 1) for key in doubled]
         assert found.duplicate_keys == tuple(AuditedKey(found.targets[0], key, 1) for key in doubled[:20])
-        assert pipeline.run(spark) == found, "a run that finds nothing new leaves nothing"
+
+
+def run_tables(spark: SparkSession, of: GroupPipeline, into: str, *more: str) -> AuditManifest:
+    """Audit from one table of the test to another."""
+    of.into = ("--target-table", into, "--target-key", "id")
+    return of.run(spark, *more)
+
+
+def test_an_input_that_is_a_table_has_its_losses_named_by_key(
+    spark: SparkSession, pipeline: GroupPipeline, tmp_path: Path
+) -> None:
+    ids = [f"k{each}" for each in range(12)]
+    source, target = tmp_path / "in", tmp_path / "out"
+    spark.createDataFrame([(each,) for each in ids], "id STRING").write.csv(str(source), header=True)
+    spark.createDataFrame([(each,) for each in [*ids[2:], "k5", "k5", "odd"]], "id STRING").write.json(
+        str(target)
+    )
+    chosen = ("--source-option", "header=true", "--source-key", "id", "--where", "id != 'k1'")
+    found = run_tables(spark, pipeline, f"json:{target}", "--source-table", f"csv:{source}", *chosen)
+    assert (found.sources, found.targets) == ((f"csv:{source}",), (f"json:{target}",))
+    assert (found.verdict, found.input, found.readable) == (AuditVerdict.VIOLATED, 11, 10)
+    assert table(spark, pipeline, found, LOSS_KEYS) == [("k0", 1)]
+    assert found.loss_keys == (AuditedKey(f"csv:{source}", "k0", 1),)
+    assert found.duplicate_keys == (AuditedKey(f"json:{target}", "k5", 2),)
+    assert kinds(found) == {ObstacleKind.FOREIGN_RECORDS}
+    again = ("--source-table", f"json:{target}", "--source-key", "id")
+    assert run_tables(spark, pipeline, f"json:{target}", *again).verdict is AuditVerdict.PROVED
+
+
+def test_what_is_wrong_with_a_table_is_one_sentence(
+    spark: SparkSession, pipeline: GroupPipeline, tmp_path: Path, postgres: Server
+) -> None:
+    pipeline.produce(pipeline.source, records(range(2)))
+    pipeline.commit({0: 1, 1: 1})
+    database = postgres.new_database()
+    user, password, address = parts_of(database)
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(CREATE)
+        connection.execute("CREATE ROLE weak LOGIN PASSWORD 'weak'")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "junk").mkdir()
+    (tmp_path / "junk" / "part-0.parquet").write_text("not Parquet")
+    (tmp_path / "delta" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "delta" / "_delta_log" / "0.json").touch()
+    spark.range(2).selectExpr("CAST(id AS STRING) AS id").write.parquet(str(tmp_path / "good"))
+    good, sent = f"parquet:{tmp_path}/good", f"jdbc:postgresql://{address}#sent"
+    owner, weak = postgres_options(user, password), postgres_options("weak", "weak")
+    for spec, more, text in (
+        ("nonsense:/x", (), r"nonsense.*Add its jar with --packages"),
+        (f"parquet:{tmp_path}/gone", (), r"Path does not exist.*Name the folder that the sink writes to"),
+        (f"parquet:{tmp_path}/empty", (), r"Name the folder that the sink writes to"),
+        (f"parquet:{tmp_path}/junk", (), r"junk cannot be read: .*not.*Parquet.*Check the table"),
+        (f"parquet:{tmp_path}/delta", (), r"is a Delta table.*name it delta:"),
+        (f"delta:{tmp_path}/empty", (), r"configured with the Delta.*Add --conf spark.sql.extensions="),
+        (good, ("--target-key", "name"), r"`name` cannot be resolved.*Its columns: id\."),
+        (good, ("--target-key", "id ("), r"good cannot be read: "),
+        ("jdbc:mysql://127.0.0.1/db#t", (), r"No suitable driver.*the option driver=CLASS"),
+        ("jdbc:mysql://h/d#t", ("--target-option", "driver=no.Such"), r"NotFound.*: no.Such.*Add its jar"),
+        ("jdbc:postgresql://127.0.0.1:1/db#t", owner, r"#t cannot be read: .*refused.*Check the table"),
+        (sent.replace("#sent", "#gone"), owner, r"#gone cannot be read: .*\"gone\" does not exist"),
+        (sent, postgres_options(user, "wrong"), r"#sent cannot be read: .*password authentication failed"),
+        (sent, weak, r"#sent cannot be read: .*permission denied for table sent.*rights of its user"),
+        (sent, ("--target", "t"), "one of both"),
+        (sent, ("--mode", "counts", "--checkpoint", "c"), "add --mode keys"),
+        (sent, ("--source-table", sent), "name one of these"),
+    ):  # fmt: skip
+        pipeline.into = ("--target-table", spec)
+        with pytest.raises(AuditError, match=text) as raised:
+            pipeline.audit(spark, *more)
+        assert "\n" not in str(raised.value)
+        assert password not in str(raised.value)
+    pipeline.into = ()
+    with pytest.raises(AuditError, match="--target or --target-table"):
+        pipeline.run(spark, "--source-table", sent)
+
+
+@pytest.mark.parametrize(
+    ("spec", "text"),
+    [
+        ("/data/out", "write FORMAT:URL, such as parquet:"),
+        ("parquet:", "write FORMAT:URL"),
+        ("parquet:/data/out/*", "for a pattern Spark ignores"),
+        ("jdbc:postgresql://host/db", "name the table behind the JDBC URL"),
+        ("jdbc:postgresql://host/db#", "name the table behind the JDBC URL"),
+        ("jdbc:postgresql://host/db?user=me&password=secret#t", "leave the password out"),
+        ("jdbc:mysql://me:secret@host/db#t", "leave the password out"),
+        ("jdbc:oracle:thin:me/secret@host:1521/db#t", "leave the password out"),
+        ("parquet:s3a://me:secret@bucket/out", "leave the password out"),
+    ],
+)
+def test_a_table_that_cannot_be_meant_is_refused(spec: str, text: str) -> None:
+    with pytest.raises(argparse.ArgumentTypeError, match=text) as raised:
+        parse_table(spec)
+    assert "secret" not in str(raised.value)
+
+
+def test_a_table_is_named_without_parameters() -> None:
+    named = {
+        "parquet:abfss://data@account/out": "parquet:abfss://data@account/out",
+        "jdbc:postgresql://host/db?sslmode=require#public.t": "jdbc:postgresql://host/db#public.t",
+        "jdbc:sqlserver://host;databaseName=db#t": "jdbc:sqlserver://host#t",
+    }
+    assert {spec: parse_table(spec).name for spec in named} == named

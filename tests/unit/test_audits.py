@@ -9,6 +9,7 @@ import pytest
 
 from fenceline.audit.manifest import (
     AuditedBatch,
+    AuditedKey,
     AuditedPosition,
     AuditedRange,
     AuditManifest,
@@ -32,6 +33,7 @@ MANIFEST = AuditManifest(
     10, 9, 0, 1, (BATCH,), (GONE,), ("000000000003-1f",), 8,
     (AuditedPosition("enriched", 0, "id", 5, ((7, 6),)),),
     "key > 3", (AuditedRange("orders", 0, 0, 5),), (AuditedRange("orders", 0, 2, 3),),
+    duplicate_keys=(AuditedKey("delta:/out", "k7", 1),),
 )  # fmt: skip
 
 
@@ -82,6 +84,13 @@ def test_names_sort_as_runs_do() -> None:
         ({"missing": 0, "obstacles": ()}, AuditVerdict.UNPROVED),
         ({"missing": 0, "obstacles": (), "proved_through": 7}, AuditVerdict.PROVED),
         ({"missing": 0, "duplicated": 1, "proved_through": 7}, AuditVerdict.VIOLATED),
+        ({"missing": 0, "obstacles": (), "mode": AuditMode.KEYS}, AuditVerdict.PROVED),
+        # An input that is a table has no ranges.
+        ({"missing": 0, "obstacles": (), "mode": AuditMode.KEYS, "compared": ()}, AuditVerdict.PROVED),
+        (
+            {"missing": 0, "obstacles": (), "mode": AuditMode.KEYS, "compared": (), "input": 0},
+            AuditVerdict.UNPROVED,
+        ),
     ],
 )
 def test_a_pipeline_is_proved_only_where_nothing_is_missing_or_hidden(

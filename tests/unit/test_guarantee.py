@@ -80,6 +80,15 @@ def test_a_link_that_is_known_to_be_weak_is_weaker_than_one_that_is_not_known() 
     assert found.weakest.name == "enrich → its sink"
 
 
+def test_a_sink_that_is_no_topic_is_exactly_once_only_where_an_audit_proves_it() -> None:
+    query = QueryLinks("q", "enrich", sources=["in"], checkpoint=True, isolation=Isolation.READ_COMMITTED)
+    observed = FlowObservations(60, [TopicWrites("gateway", "in", 1)], queries=[query])
+    guess, proved = of(observed), of(observed, {"q": 7})
+    assert (guess.guarantee, guess.weakest.reason) == (Guarantee.UNKNOWN, reasons.SINK_UNKNOWN)
+    assert proved.guarantee is Guarantee.EXACTLY_ONCE
+    assert proved.links[-1].reason == "its output is audited through batch 7"
+
+
 def test_of_a_group_with_members_that_commit_in_both_ways_the_weaker_way_counts() -> None:
     """Two groups of one family: the committer of one of them is not known yet."""
     reads = [GroupReads("family", "in", None), GroupReads("family", "in", "")]

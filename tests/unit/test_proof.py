@@ -9,6 +9,7 @@ import pytest
 
 from fenceline.audit.manifest import (
     AuditedBatch,
+    AuditedKey,
     AuditedRange,
     AuditManifest,
     AuditMode,
@@ -38,6 +39,7 @@ OBSERVED = FlowObservations(
 )  # fmt: skip
 PREPARED = AuditedBatch(1_204, AuditVerdict.PREPARED, None, 18_004, 0, 18_004, 0, 0)
 COMPARED = AuditedRange("orders", 0, 0, 1)
+KEY = AuditedKey("parquet:/data/out", "customer-4711", 1)
 GONE = AuditObstacle(ObstacleKind.RETENTION, "orders-3", "records 0 to 4 are gone", "batch 6 is not proved")
 
 
@@ -146,6 +148,11 @@ def test_the_document_is_json_with_the_links_and_the_manifest() -> None:
     assert found["weakest"]["guarantee"] == found["guarantee"] == "at_least_once"
     assert [each["target"] for each in found["links"]] == found["labels"][1:]
     assert found["audits"][0]["proved_through"] == 1_203
+
+
+def test_the_document_has_no_keys_of_records() -> None:
+    audit = audit_manifest(query_id="q", loss_keys=(KEY,), duplicate_keys=(KEY,), duplicated=1)
+    assert KEY.key not in json.dumps(proof_document("prod", proof_of(audit)))
 
 
 def test_a_proof_of_a_part_is_none_of_a_pipeline_with_an_unknown_link() -> None:

@@ -20,8 +20,10 @@ from dashboard.history import audits
 from dashboard.models import Cluster
 from fenceline.audit.manifest import (
     AuditedBatch,
+    AuditedKey,
     AuditedMarker,
     AuditedRange,
+    AuditMode,
     AuditObstacle,
     AuditVerdict,
     ObstacleKind,
@@ -175,6 +177,16 @@ def test_losses_and_duplicates_lead_to_their_partitions(page: Client, place: Pat
         text, "group:warehouse"
     )
     assert "1 with missing or duplicated records" in text
+
+
+def test_keys_of_a_table_are_left_in_the_output_of_the_job(page: Client, place: Path) -> None:
+    again = AuditedKey("parquet:/data/out", "customer-4711", 1)
+    fields = {"targets": ("parquet:/data/out",), "duplicated": 1, "duplicate_keys": (again,)}
+    leave_audit(place, audit_manifest(**ENRICHED, **fields, mode=AuditMode.KEYS, parts=("7-ab",)))
+    text = page_html(page, OPEN)
+    assert "<code>parts/part=7-ab/table=duplicate_keys</code>" in text
+    assert "1 record duplicated of order_events in parquet:/data/out" in statement_of(text, "group:warehouse")
+    assert again.key not in text
 
 
 def test_an_obstacle_is_named_with_its_consequence(page: Client, place: Path) -> None:

@@ -15,7 +15,7 @@ from dashboard.runtime.paging import Number, Page, page_of
 from dashboard.web import addresses
 from dashboard.web.flow.picture import family_url, focus_url, latency_words, node_url
 from dashboard.web.flow.rows import ListedPipeline, audit_name
-from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditManifest
+from fenceline.audit.manifest import DUPLICATE_KEYS, LOSS_KEYS, AuditedBatch, AuditedRange, AuditManifest
 from fenceline.flow.graph import (
     Flow,
     FlowEdge,
@@ -73,6 +73,13 @@ class AuditTable:
     page: Page[BatchRow]
     duplicates: Sequence[RangeLink]
     losses: Sequence[RangeLink]
+
+    @property
+    def keys_at(self) -> Sequence[str]:
+        """Return where the job left the keys of tables: keys are payload, which this page does not have."""
+        part = self.of.parts[-1] if self.of.parts else ""
+        keys = ((LOSS_KEYS, self.of.loss_keys), (DUPLICATE_KEYS, self.of.duplicate_keys))
+        return [f"parts/part={part}/table={name}" for name, known in keys if known]
 
 
 @dataclass(frozen=True, slots=True)

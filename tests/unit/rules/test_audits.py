@@ -84,6 +84,30 @@ def test_the_next_step_is_of_what_was_found(
     assert found == (replay, keys, producers), f"case {number}: {why}"
 
 
+TABLE = "jdbc:postgresql://db/shop#orders"
+
+
+@pytest.mark.parametrize(
+    ("number", "facts", "words", "why"),
+    [
+        (1, {"losses": (LOSS,)}, "process the missing records again", "a replay writes to a topic alone"),
+        (
+            2,
+            {"missing": 0, "duplicated": 2},
+            "as duplicate_keys (docs/audit.md). Fix the sink",
+            "no producer",
+        ),
+        (3, {"sources": ("parquet:/in",)}, "as loss_keys (docs/audit.md). Fix", "a table has no offsets"),
+    ],
+)
+def test_the_next_step_for_a_table_names_no_tool_of_topics(
+    number: int, facts: dict[str, Any], words: str, why: str
+) -> None:
+    step = finding(mode=AuditMode.KEYS, batches=(), targets=(TABLE,), **facts).next_step
+    assert words in step, f"case {number}: {why}"
+    assert not any(tool in step for tool in (REPLAY, "--mode keys", "producers"))
+
+
 def batch(number: int, at_ms: int | None, *losses: AuditedRange) -> AuditedBatch:
     return AuditedBatch(number, AuditVerdict.VIOLATED, at_ms, missing=1, losses=losses)
 
