@@ -17,11 +17,15 @@ from spark_pipeline.folder import OutputFolder
 #: What Spark raises, as Python gets it.
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
 _JDBC = "jdbc"
+#: Formats whose table is a folder of files.
+_FILES = ("parquet", "orc", "json", "csv", "text", "avro")
 #: Rows of one answer of a database: without it PostgreSQL's driver holds the whole table in memory.
 _FETCH_ROWS = "10000"
 _SPEC = re.compile(r"([a-z][\w.]*):(.+)", re.DOTALL)
 #: A user with a password before the host (Oracle: `user/password@`), or a password among the parameters.
 _SECRET = re.compile(r"//[^/@]*:[^/@]*@|thin:[^/@]+/[^@]+@|password=|pwd=", re.IGNORECASE)
+#: Folders of partitions at the end of a path, such as `/day=3`.
+_PARTITIONS = re.compile(r"(/[^/=]+=[^/]*)+/?$")
 #: For messages and help.
 TABLE_EXAMPLES = "parquet:s3a://data/out, delta:/data/table or jdbc:postgresql://host/db#table"
 _REMEDIES = (
@@ -104,12 +108,24 @@ def _load(spark: SparkSession, table: AuditedTable) -> DataFrame:
     if table.format == _JDBC:
         options = {"fetchsize": _FETCH_ROWS, **table.options, "url": table.url, "dbtable": table.table}
         return reader.options(**options).load()
-    if table.format == "parquet" and OutputFolder(spark, table.url).names("_delta_log"):
-        raise AuditError(
-            f"{table.name} is a Delta table, whose folder also has files of older versions: "
-            f"name it delta:{table.url}"
-        )
+    if table.format in _FILES:
+        _refuse_part(spark, table)
     return reader.options(**table.options).load(table.url)
+
+
+def _refuse_part(spark: SparkSession, table: AuditedTable) -> None:
+    """Raise AuditError where files of a folder may not count, and Spark would read them."""
+    whole = _PARTITIONS.sub("", table.url)
+    folder = OutputFolder(spark, whole)
+    if folder.names("_delta_log"):
+        raise AuditError(
+            f"{table.name} is a Delta table, whose folder also has files of old versions: name delta:{whole}"
+        )
+    if whole != table.url and folder.names("_spark_metadata"):
+        raise AuditError(
+            f"{table.name} is a partition in the folder of a file sink, whose log Spark then ignores: "
+            f"name {table.format}:{whole}"
+        )
 
 
 def first_line(error: Exception) -> str:
