@@ -46,7 +46,7 @@ _EXAMPLES = """examples:
   by key, for a pipeline that is no query of Spark: what group billing has committed of orders
     spark-submit … audit.py … --mode keys --group billing --source orders --target invoices
   by key, into a table: files, Delta, a database, or any other format that Spark reads
-    spark-submit … audit.py … --mode keys --checkpoint s3a://data/checkpoints/orders --target-key order_id \
+    spark-submit … audit.py … --mode keys --checkpoint s3a://data/checkpoints/orders --target-key order_id \\
         --target-table jdbc:postgresql://host/shop#orders @database.args
   with SASL; @FILE reads arguments from a file, one a line, so that no secret is in the process list:
     spark-submit … audit.py … --kafka security.protocol=SASL_SSL --kafka sasl.mechanism=PLAIN @secret.args
