@@ -121,24 +121,33 @@ def _compare(
     duplicates = _duplicated(rows, differing) if totals.duplicated else None
     removed_ms = _removed_before_ms(options, targets) if losses is not None else 0
     if losses is not None and removed_ms:
-        uncertain = losses.where(f.col("timestamp_ms") < removed_ms).count()
-        losses = losses.where(f.col("timestamp_ms") >= removed_ms)
+        # A row of a table has no time: it may be older.
+        older = f.coalesce(f.col("timestamp_ms") < removed_ms, f.lit(True))
+        uncertain = losses.where(older).count()
+        losses = losses.where(~older)
         totals = totals._replace(missing=totals.missing - uncertain, uncertain=uncertain)
     compacted, whole = targets.compacted | sources.compacted, not any(first for first, _ in due.values())
     topics = ComparedTopics(due, targets.offsets, compacted, whole)
     totals = topics.concluded(totals)
-    tables = {}
-    if losses is not None and totals.missing:
-        tables.update({LOSS_KEYS: _by_key(losses)} if options.source_table else {LOSSES: _ranges(losses)})
-    if duplicates is not None and totals.duplicated:
-        by_key = options.target_table is not None
-        tables.update({DUPLICATE_KEYS: _by_key(duplicates)} if by_key else {DUPLICATES: _ranges(duplicates)})
     return KeyComparison(
         totals,
         tuple(AuditedRange(*where, *span) for where, span in sorted(due.items()) if span[1] > span[0]),
-        tables,
+        _named(options, losses if totals.missing else None, duplicates if totals.duplicated else None),
         tuple(compared_obstacles(topics, totals)),
     )
+
+
+def _named(
+    options: KeysOptions, losses: DataFrame | None, duplicates: DataFrame | None
+) -> Mapping[str, DataFrame]:
+    """Return the tables of the audit's output: offsets of topics, and keys of tables."""
+    tables = {}
+    if losses is not None:
+        tables.update({LOSS_KEYS: _by_key(losses)} if options.source_table else {LOSSES: _ranges(losses)})
+    if duplicates is not None:
+        by_key = options.target_table is not None
+        tables.update({DUPLICATE_KEYS: _by_key(duplicates)} if by_key else {DUPLICATES: _ranges(duplicates)})
+    return tables
 
 
 def first_ranges(found: DataFrame | None) -> tuple[AuditedRange, ...]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
@@ -68,7 +68,7 @@ class GroupPipeline:
         """Let the group have read the input up to these offsets."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group})
         positions = [TopicPartition(self.source, *each) for each in offsets.items()]
-        consumer.commit(offsets=positions, asynchronous=False)
+        wait_for(lambda: _is_committed(consumer, positions), "the group commits")
         consumer.close()
 
     def arguments(self, *more: str) -> list[str]:
@@ -95,6 +95,17 @@ class GroupPipeline:
                 for row in spark.read.parquet(str(folder)).collect():
                     found |= {(row.partition, offset) for offset in range(row.from_offset, row.to_offset)}
         return found
+
+
+def _is_committed(consumer: Consumer, positions: list[TopicPartition]) -> bool:
+    """Commit; return False while the coordinator of a new broker is not there yet."""
+    try:
+        consumer.commit(offsets=positions, asynchronous=False)
+    except KafkaException as error:
+        if error.args[0].code() not in (KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_NOT_AVAILABLE):
+            raise
+        return False
+    return True
 
 
 @contextmanager

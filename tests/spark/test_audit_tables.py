@@ -1,7 +1,7 @@
 """Proves the audit by keys of sinks that are no topic: files, Delta and databases, on a real Kafka and Spark.
 
 A query with state writes batches into a sink. It loses some records and repeats others, which the audit
-names; each batch is written twice, as after a restart, and what an attempt left is there: neither counts.
+names; batches are written twice, as after a restart, and what an attempt left is there: neither counts.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Any
 
 import psycopg
 import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -75,13 +77,13 @@ def leave_file(spark: SparkSession, url: str, kind: str, ids: Collection[str]) -
 
 
 class BatchSink:
-    """A sink of `foreachBatch` that is idempotent; each batch is written twice."""
+    """A sink of `foreachBatch` that is idempotent; every second batch is written twice."""
 
     arguments: Sequence[str]
 
     def start(self, rows: DataFrame) -> Any:
         def write(batch: DataFrame, batch_id: int) -> None:
-            for _ in range(2):
+            for _ in range(1 + batch_id % 2):
                 self.write(batch, batch_id)
 
         return rows.writeStream.foreachBatch(write)
@@ -293,6 +295,23 @@ def test_an_input_that_is_a_table_has_its_losses_named_by_key(
     assert kinds(found) == {ObstacleKind.FOREIGN_RECORDS}
     again = ("--source-table", f"json:{target}", "--source-key", "id")
     assert run_tables(spark, pipeline, f"json:{target}", *again).verdict is AuditVerdict.PROVED
+
+
+@pytest.mark.matrix
+def test_rows_of_a_table_are_not_missing_in_a_topic_that_retention_has_cut(
+    spark: SparkSession, pipeline: GroupPipeline, tmp_path: Path
+) -> None:
+    source = f"json:{tmp_path / 'in'}"
+    spark.createDataFrame([(f"k{number}",) for number in range(6)], "id STRING").write.json(source[5:])
+    pipeline.produce(pipeline.target, records(range(6)))
+    chosen = ("--source-table", source, "--source-key", "id")
+    assert pipeline.run(spark, *chosen).verdict is AuditVerdict.PROVED
+    admin = AdminClient({"bootstrap.servers": pipeline.bootstrap})
+    for deleted in admin.delete_records([TopicPartition(pipeline.target, 0, 2)]).values():
+        deleted.result(30)
+    found = pipeline.run(spark, *chosen)
+    assert (found.verdict, found.missing, found.loss_keys) == (AuditVerdict.UNPROVED, 0, ())
+    assert kinds(found) == {ObstacleKind.RETENTION}
 
 
 def test_what_is_wrong_with_a_table_is_one_sentence(
