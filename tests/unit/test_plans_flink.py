@@ -34,7 +34,7 @@ HELD = Committable(ID, MINE, 3, 41, "out")
 #: A job whose checkpoint was completed a minute after the transaction of `plan_producer` began.
 HOLD = FlinkHold("job@1", "copy", "chk-41", 41, NOW_MS - 9 * MINUTE_MS, False, HELD)
 NOT_HELD = replace(HOLD, committable=None)
-IMPLICIT, EXPLICIT = TransactionOwnership
+IMPLICIT, EXPLICIT, OLDER_SINK = TransactionOwnership
 
 
 def producer(hold: FlinkHold | None = HOLD, said: Any = None, **fields: Any) -> Producer:
