@@ -201,9 +201,12 @@ def _refusals(transaction: FlinkTransaction) -> Iterator[Refusal]:
         words = f"What the checkpoints of {hold.name} decided is not known: {hold.trouble}."
         yield Refusal(RefusalReason.CHECKPOINT_UNREADABLE, words)
     elif hold.committable is None:
+        is_older_sink = TransactionOwnership.POOL_OF_PRODUCER in hold.ownerships
+        condition = ", if its pools have the id," if is_older_sink else ""
         words = (
             f"The newest checkpoint of {hold.name}, {hold.checkpoint}, does not hold {name}: nothing is "
-            "decided about it. A restore aborts it and reads its records again; a fence does no more."
+            f"decided about it. A restore aborts it{condition} and reads its records again; a fence does no "
+            "more."
         )
         yield Refusal(RefusalReason.NOT_CHECKPOINTED, words)
     else:
