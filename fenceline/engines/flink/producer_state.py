@@ -8,7 +8,6 @@ version: the serializers' snapshots before the lists name both. A list beside it
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from fenceline.decode.text import escape_bytes
 from fenceline.engines.flink.data_input import DataInput, MalformedState
@@ -25,15 +24,11 @@ _SNAPSHOT_VERSION, _STATE_VERSION = 3, 4
 _COMPOSITE_MAGIC, _NESTED_MAGIC, _NESTED_VERSION = 911_108, 1_333_245, 1
 
 
-class ProducerFormat(NamedTuple):
-    """How the entries of one operator's state are written."""
+def records_idle(header: bytes) -> bool | None:
+    """Return whether entries behind a header begin with whether a transaction is open.
 
-    #: Whether a byte before the open transaction records whether there is one.
-    may_be_idle: bool
-
-
-def read_producer_format(header: bytes) -> ProducerFormat | None:
-    """Return how the entries behind a header are written, None where the sink is another one."""
+    None where the sink is another one. Raises `MalformedState` for a version that is not known.
+    """
     place = header.find(_utf(_STATE))
     if place < 0 or _utf(_TRANSACTION) not in header:
         return None
@@ -41,21 +36,21 @@ def read_producer_format(header: bytes) -> ProducerFormat | None:
     _expect(_version(source, _STATE), _SNAPSHOT_VERSION, "StateSerializer")
     _expect(source.read_int(), _COMPOSITE_MAGIC, "StateSerializer", "magic number")
     _expect(source.read_int(), _STATE_VERSION, "StateSerializer")
-    may_be_idle = source.read_byte() != 0
+    begins_with_it = source.read_byte() != 0
     _expect(source.read_int(), _NESTED_MAGIC, "nested serializers", "magic number")
     _expect(source.read_int(), _NESTED_VERSION, "nested serializers")
     _expect(source.read_int(), 2, "nested serializers", "number")
     _expect(_version(source, _TRANSACTION), _SNAPSHOT_VERSION, "TransactionStateSerializer")
     _expect(_version(source, _CONTEXT), _SNAPSHOT_VERSION, "ContextStateSerializer")
-    return ProducerFormat(may_be_idle)
+    return begins_with_it
 
 
 def read_producer(
-    entry: bytes, form: ProducerFormat, writer: WriterState
+    entry: bytes, writer: WriterState, *, has_idle: bool
 ) -> Iterator[Committable | WriterState]:
     """Yield what a subtask decided to commit, and `writer` with its pool, where it is exactly once."""
     source = DataInput(entry)
-    is_open = not form.may_be_idle or source.read_byte() != 0
+    is_open = not has_idle or source.read_byte() != 0
     opened = _transaction(source, writer.operator) if is_open else None
     decided = [_transaction(source, writer.operator) for _ in range(source.read_count())]
     pool = tuple(_name(source) for _ in range(source.read_count())) if source.read_byte() else ()

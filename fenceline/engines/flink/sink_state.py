@@ -23,7 +23,7 @@ from fenceline.engines.flink.metadata import (
     CheckpointMetadata,
     OperatorMetadata,
 )
-from fenceline.engines.flink.producer_state import read_hint, read_producer, read_producer_format
+from fenceline.engines.flink.producer_state import read_hint, read_producer, records_idle
 from fenceline.engines.flink.records import UNKNOWN_SUBTASK, Committable, TransactionOwnership, WriterState
 from fenceline.engines.flink.snappy import read_compressed_entry, read_frames
 from fenceline.engines.flink.state_handles import FlinkStateFile, ListState
@@ -121,8 +121,8 @@ def _producer_entry(
 ) -> Sequence[Committable | WriterState]:
     """Decode an entry of `FlinkKafkaProducer`, with the hint beside it."""
     header = DataInput(raw).take(state.begins[0])
-    form = read_producer_format(header)
-    if form is None:
+    has_idle = records_idle(header)
+    if has_idle is None:
         raise _AnotherSink
     places = hint.offsets if hint else ()
     hints = [read_hint(header, _unsized(state, raw, place)) for place in places]
@@ -135,7 +135,7 @@ def _producer_entry(
         _operator_name(operator),
         next_free=max(hints, default=None),
     )
-    return list(read_producer(_unsized(state, raw, offset), form, writer))
+    return list(read_producer(_unsized(state, raw, offset), writer, has_idle=has_idle))
 
 
 def _unsized(state: ListState, raw: bytes, offset: int) -> bytes:
