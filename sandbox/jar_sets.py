@@ -9,11 +9,18 @@ EVERYDAY_KAFKA = ("4.2.0", "3.9.1")
 MATRIX_KAFKA = ("4.0.0", "4.1.2", "4.3.1")
 #: Flink -> its patch, and the connector.
 FLINKS = {"1.20": ("1.20.5", "3.4.0-1.20"), "2.0": ("2.0.0", "4.0.1-2.0"), "2.1": ("2.1.0", "5.0.0-2.1")}
+#: Those with `FlinkKafkaProducer` that the tests' fixtures are made with, beside 1.20.
+OLDER_FLINKS = {"1.14": ("1.14.6", "1.14.6"), "1.18": ("1.18.1", "3.0.2-1.18")}
 _LOGGING = "org.slf4j:slf4j-simple:1.7.36"
 
 
 def _of_flink(patch: str, connector: str) -> tuple[str, ...]:
-    names = f"clients:{patch}", f"connector-base:{patch}", f"connector-kafka:{connector}"
+    scala = "_2.12" if patch.startswith("1.14.") else ""
+    names = (
+        f"clients{scala}:{patch}",
+        f"connector-base:{patch}",
+        f"connector-kafka{scala}:{connector}",
+    )
     return (*(f"org.apache.flink:flink-{name}" for name in names), _LOGGING)
 
 
@@ -57,7 +64,7 @@ SETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
     ),
     # What py4j drives in a JVM: Flink, each with the Kafka connector that is made for it, Streams, Connect.
-    **{f"flink-{flink}": (_of_flink(*versions), ()) for flink, versions in FLINKS.items()},
+    **{f"flink-{flink}": (_of_flink(*versions), ()) for flink, versions in (FLINKS | OLDER_FLINKS).items()},
     **{
         artifact: ((f"org.apache.kafka:{artifact}:4.2.0", _LOGGING), ())
         for artifact in ("kafka-streams", "connect-mirror")

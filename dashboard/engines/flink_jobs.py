@@ -26,6 +26,7 @@ from fenceline.engines.flink.restore import (
     commit_fate,
     decision_sentence,
     is_of_prefix,
+    is_pooled,
     lingering_kind,
 )
 from fenceline.facts import TransactionState
@@ -77,6 +78,8 @@ class LingeringTransaction:
 
     row: Transaction
     kind: Lingering
+    #: False where the older sink has its id in no pool: it stays open until its timeout.
+    is_aborted_by_restore: bool = True
 
 
 def job_page(wanted: SortedFlinkJobs, *, page: Number, size: int) -> Page[FlinkJob]:
@@ -136,9 +139,10 @@ def pending_commits(job: FlinkJob, row: FlinkCheckpointRecord | None) -> Sequenc
     committables = committables_of(row)
     known = _transactions(job.cluster_id, [committable.transactional_id for committable in committables])
     rows = [known.get(committable.transactional_id) for committable in committables]
+    fates = _fates(row, known)
     commits = [
-        CheckpointedCommit(committable, commit_fate(committable, _view(now)), now)
-        for committable, now in zip(committables, rows, strict=True)
+        CheckpointedCommit(committable, fate, now)
+        for committable, fate, now in zip(committables, fates, rows, strict=True)
     ]
     order = list(CommitFate)
     return sorted(commits, key=lambda commit: (order.index(commit.fate), commit.committable.transactional_id))
@@ -156,11 +160,21 @@ def fates_by_job(jobs: Sequence[FlinkJob]) -> Mapping[int, Sequence[CommitFate]]
         }
         known = _transactions(cluster_id, sorted(names))
         for pk, committables in mine.items():
-            fates[pk] = [
-                commit_fate(committable, _view(known.get(committable.transactional_id)))
-                for committable in committables
-            ]
+            fates[pk] = _fates(newest[pk], known) if committables else ()
     return fates
+
+
+def _fates(checkpoint: FlinkCheckpointRecord, known: Mapping[str, Transaction]) -> Sequence[CommitFate]:
+    """Return the fates of what a checkpoint decided, in its order; `known` are rows by id."""
+    pools = {writer.prefix for writer in writers_of(checkpoint) if is_pooled([writer.ownership])}
+    return [
+        commit_fate(
+            committable,
+            _view(known.get(committable.transactional_id)),
+            of_pool=is_of_prefix(committable.transactional_id, pools),
+        )
+        for committable in committables_of(checkpoint)
+    ]
 
 
 def other_open_transactions(
@@ -181,7 +195,8 @@ def other_open_transactions(
             opened = OpenOfPrefix(row.transactional_id, row.started_ms)
             ownerships = _ownerships(newest, prefix)
             kind = lingering_kind(opened, prefix, ownerships, newest.checkpoint_id or 0, completed)
-            lingering.append(LingeringTransaction(row, kind))
+            pool = _pool_of(newest, prefix)
+            lingering.append(LingeringTransaction(row, kind, not pool or row.transactional_id in pool))
     return lingering
 
 
@@ -228,8 +243,10 @@ def decision_of(row: Transaction, *, now_ms: int) -> FlinkDecision | None:
     hold = holds_of(row.cluster_id, [row.transactional_id], now_ms=now_ms).get(row.transactional_id)
     if hold is None:
         return None
+    of_pool = is_pooled(hold.ownerships)
     return FlinkDecision(
-        hold, None if hold.committable is None else commit_fate(hold.committable, _view(row))
+        hold,
+        None if hold.committable is None else commit_fate(hold.committable, _view(row), of_pool=of_pool),
     )
 
 
@@ -272,6 +289,11 @@ def _ownerships(row: FlinkCheckpointRecord, prefix: str) -> frozenset[Transactio
     return frozenset(writer.ownership for writer in writers_of(row) if writer.prefix == prefix)
 
 
+def _pool_of(row: FlinkCheckpointRecord, prefix: str) -> frozenset[str]:
+    """Return the ids of the older sink's pools; empty for another sink."""
+    return frozenset(name for writer in writers_of(row) if writer.prefix == prefix for name in writer.pool)
+
+
 def _completions(jobs: Sequence[FlinkJob]) -> Mapping[int, Sequence[int]]:
     """Return when each job's checkpoints were completed, the newest first, by the job's key."""
     rows = FlinkCheckpointRecord.objects.filter(job__in=[job.pk for job in jobs], completed_ms__isnull=False)
@@ -296,7 +318,9 @@ def _open_of(job: FlinkJob) -> Iterator[tuple[Transaction, str]]:
     """Yield open transactions of a job's prefixes, each with its prefix."""
     for prefix in job.prefixes:
         rows = Transaction.objects.filter(
-            IS_OPEN, cluster_id=job.cluster_id, transactional_id__startswith=f"{prefix}-"
+            IS_OPEN,
+            cluster_id=job.cluster_id,
+            transactional_id__startswith=f"{prefix.removesuffix('-')}-",
         ).select_related("cluster")
         matching = (
             row for row in rows.order_by("transactional_id") if is_of_prefix(row.transactional_id, [prefix])

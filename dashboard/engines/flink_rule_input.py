@@ -16,7 +16,7 @@ from fenceline.kafka.clock_skew import start_ms
 
 #: By partition of `__transaction_state`: how far our clock is ahead of its coordinator's.
 Clocks = Mapping[int, int | None]
-_SETTLED = (CommitFate.COMMITTED, CommitFate.ENDED)
+_SETTLED = (CommitFate.COMMITTED, CommitFate.ENDED, CommitFate.SUPERSEDED)
 #: A coordinator has forgotten an id that is still unknown this long after its checkpoint.
 _FORGOTTEN_MS = 86_400_000
 _REPORTED = (CommitFate.PENDING, CommitFate.LOST)

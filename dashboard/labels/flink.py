@@ -18,6 +18,9 @@ FATE_LABELS: Mapping[CommitFate, StatusLabel] = {
     CommitFate.ENDED: StatusLabel(
         "ended", "unknown", "its id has gone on under another epoch: see the history of the id"
     ),
+    CommitFate.SUPERSEDED: StatusLabel(
+        "superseded", "info", "it has ended; its id has a newer transaction open, which a restore leaves open"
+    ),
     CommitFate.COMMITTED: StatusLabel("committed", "ok", "its coordinator has committed it"),
 }
 LINGERING_LABELS: Mapping[Lingering, StatusLabel] = {

@@ -19,6 +19,7 @@ from fenceline.engines.flink.restore import (
     Lingering,
     OpenOfPrefix,
     commit_fate,
+    is_pooled,
     lingering_kind,
 )
 from fenceline.formatting import format_clock, format_duration
@@ -34,6 +35,7 @@ _ENDED_WORDS = {
     CommitFate.COMMITTED: "is committed already, under the epoch that the checkpoint recorded",
     CommitFate.LOST: "was aborted: its records are lost, and no restore brings them back",
     CommitFate.ENDED: "has gone on under another epoch: the transaction that the checkpoint holds has ended",
+    CommitFate.SUPERSEDED: "has a newer transaction open: the one that the checkpoint holds has ended",
     CommitFate.UNKNOWN: "has nothing open",
 }
 
@@ -96,7 +98,7 @@ def fate_of(hold: FlinkHold, described: Described) -> CommitFate | None:
     if hold.committable is None:
         return None
     now = CoordinatorView(described.state, described.producer_id, described.producer_epoch)
-    return commit_fate(hold.committable, now)
+    return commit_fate(hold.committable, now, of_pool=is_pooled(hold.ownerships))
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +201,12 @@ def _refusals(transaction: FlinkTransaction) -> Iterator[Refusal]:
         words = f"What the checkpoints of {hold.name} decided is not known: {hold.trouble}."
         yield Refusal(RefusalReason.CHECKPOINT_UNREADABLE, words)
     elif hold.committable is None:
+        is_older_sink = TransactionOwnership.POOL_OF_PRODUCER in hold.ownerships
+        condition = ", if its pools have the id," if is_older_sink else ""
         words = (
             f"The newest checkpoint of {hold.name}, {hold.checkpoint}, does not hold {name}: nothing is "
-            "decided about it. A restore aborts it and reads its records again; a fence does no more."
+            f"decided about it. A restore aborts it{condition} and reads its records again; a fence does no "
+            "more."
         )
         yield Refusal(RefusalReason.NOT_CHECKPOINTED, words)
     else:

@@ -19,7 +19,7 @@ from sandbox.waiting import wait_until
 #: What Flink reaches into by reflection.
 _OPENED = (
     "java.io", "java.lang", "java.lang.reflect", "java.net", "java.nio", "java.text", "java.time",
-    "java.util", "java.util.concurrent",
+    "java.util", "java.util.concurrent", "java.util.concurrent.atomic",
 )  # fmt: skip
 #: A first one comes when the job has started, on a busy machine.
 _CHECKPOINT_WITHIN_S = 60.0
@@ -62,17 +62,21 @@ class FlinkProcess:
         parallelism: int = 2,
         interval_ms: int = 500,
         pooling: bool = False,
+        is_older_sink: bool = False,
         settings: Mapping[str, str] | None = None,
         sink_properties: Mapping[str, str] | None = None,
     ) -> None:
         self.version, self.bootstrap, self.folder = version, bootstrap, folder
         self.source, self.target, self.prefix, self.pooling = source, target, prefix, pooling
+        self._is_older_sink = is_older_sink
         self._sink_properties = {"transaction.timeout.ms": "600000", **(sink_properties or {})}
         self._settings = {
             **_SETTINGS,
             "parallelism.default": str(parallelism),
             "execution.checkpointing.interval": f"{interval_ms} ms",
+            # Two names: that of today, and that of Flink 1.19 and before.
             "execution.checkpointing.dir": f"file://{folder}",
+            "state.checkpoints.dir": f"file://{folder}",
             **(settings or {}),
         }
 
@@ -150,12 +154,16 @@ class FlinkProcess:
         for name, value in self._settings.items():
             settings.setString(name, value)
         if restore_from is not None:
-            settings.setString("execution.state-recovery.path", f"file://{restore_from}")
+            for name in ("execution.state-recovery.path", "execution.savepoint.path"):
+                settings.setString(name, f"file://{restore_from}")
         environment = flink.streaming.api.environment.StreamExecutionEnvironment
         stream = environment.getExecutionEnvironment(settings)
         watermarks = flink.api.common.eventtime.WatermarkStrategy.noWatermarks()
         values = stream.fromSource(self._source(flink), watermarks, "in").uid("in")
-        values.sinkTo(self._sink(flink)).uid("out")
+        if self._is_older_sink:
+            values.addSink(self._older_sink(flink)).uid("out")
+        else:
+            values.sinkTo(self._sink(flink)).uid("out")
         return stream.executeAsync("copy")
 
     def _source(self, flink: Any) -> Any:
@@ -190,6 +198,19 @@ class FlinkProcess:
         if self.pooling:
             builder.setTransactionNamingStrategy(kafka.TransactionNamingStrategy.POOLING)
         return builder.build()
+
+    def _older_sink(self, flink: Any) -> Any:
+        """Return a `FlinkKafkaProducer`, which connector 4.0 removed, with a pool of 5 ids a subtask."""
+        older = flink.streaming.connectors.kafka.FlinkKafkaProducer
+        properties = self._gateway.jvm.java.util.Properties()
+        for name, value in {"bootstrap.servers": self.bootstrap, **self._sink_properties}.items():
+            properties.setProperty(name, value)
+        schema = flink.api.common.serialization.SimpleStringSchema()
+        exactly_once = older.Semantic.EXACTLY_ONCE
+        size = older.DEFAULT_KAFKA_PRODUCERS_POOL_SIZE
+        sink = older(self.target, schema, properties, None, exactly_once, size)
+        sink.setTransactionalIdPrefix(self.prefix)
+        return sink
 
 
 def checkpoint_number(checkpoint: Path | None) -> int:

@@ -1,6 +1,6 @@
 """Make checkpoints and savepoints of a job with Kafka's sink with each version of Flink, and keep them.
 
-    python -m tests.data.capture_flink
+    python -m tests.data.capture_flink [VERSION…]
 
 Writes `flink/VERSION/KIND/…`: `_metadata`, and the files beside it that hold state.
 
@@ -11,20 +11,23 @@ Writes `flink/VERSION/KIND/…`: `_metadata`, and the files beside it that hold 
     pooled      transactional ids of a pool (connector 4.0 and newer)
     savepoint   a canonical savepoint
 
+Those whose name begins with `producer` are of the older sink, `FlinkKafkaProducer` (Flink 1.14 to 1.20).
+
 Absolute paths in them begin with the folder in which they were made, `made-flink` in the temporary one.
 """
 
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from confluent_kafka import Producer
 
 from sandbox.engines.flink import FlinkProcess
-from sandbox.jar_sets import FLINKS
+from sandbox.jar_sets import FLINKS, OLDER_FLINKS
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 
@@ -39,22 +42,38 @@ KINDS: Mapping[str, Mapping[str, str]] = {
     "compressed": {"execution.checkpointing.snapshot-compression": "true"},
     "pooled": {},
     "savepoint": {},
+    "producer": {},
+    "producer-files": {
+        "execution.checkpointing.data-inline-threshold": "0b",
+        "state.storage.fs.memory-threshold": "0b",
+    },
+    "producer-compressed": {"execution.checkpointing.snapshot-compression": "true"},
+    "producer-savepoint": {},
 }
+#: The one version that has both sinks, and what a version lacks: pools, a savepoint of a named format.
+_WITH_BOTH = "1.20"
+_LACKING = {("1.20", "pooled"), ("1.14", "producer-savepoint")}
 _ROOT = Path(tempfile.gettempdir()) / "made-flink"
 
 
-def main() -> None:
+def main(versions: Sequence[str]) -> None:
     """Play every kind with every version."""
-    shutil.rmtree(TARGET, ignore_errors=True)
     with tempfile.TemporaryDirectory() as name, Broker(Path(name) / "kafka", version="4.2.0") as broker:
-        for version in FLINKS:
+        for version in versions or (FLINKS | OLDER_FLINKS):
+            shutil.rmtree(TARGET / version, ignore_errors=True)
             for kind, settings in KINDS.items():
-                if kind == "pooled" and version == "1.20":
+                if not _is_possible(version, kind):
                     continue
                 folder = _ROOT / version / kind
                 shutil.rmtree(folder, ignore_errors=True)
                 _capture(broker.bootstrap, version, kind, settings, folder)
     shutil.rmtree(_ROOT)
+
+
+def _is_possible(version: str, kind: str) -> bool:
+    """Return whether a version has the sink of a kind."""
+    with_sink = [_WITH_BOTH, *OLDER_FLINKS] if kind.startswith("producer") else list(FLINKS)
+    return version in with_sink and (version, kind) not in _LACKING
 
 
 def _capture(bootstrap: str, version: str, kind: str, settings: Mapping[str, str], folder: Path) -> None:
@@ -63,7 +82,7 @@ def _capture(bootstrap: str, version: str, kind: str, settings: Mapping[str, str
     producer = Producer({"bootstrap.servers": bootstrap})
     job = FlinkProcess(
         version, bootstrap, folder, source=source, target=target, prefix="copy", interval_ms=300,
-        pooling=kind == "pooled", settings=settings,
+        pooling=kind == "pooled", is_older_sink=kind.startswith("producer"), settings=settings,
     )  # fmt: skip
     with job.start():
         number, checkpoint = 0, job.wait_for_checkpoint()
@@ -74,7 +93,7 @@ def _capture(bootstrap: str, version: str, kind: str, settings: Mapping[str, str
                 number += 1
             producer.flush()
             checkpoint = job.wait_for_checkpoint(int(checkpoint.name.removeprefix("chk-")))
-        if kind == "savepoint":
+        if kind.endswith("savepoint"):
             producer.produce(source, str(number))
             producer.flush()
             checkpoint = job.savepoint(folder)
@@ -95,4 +114,4 @@ def _keep(checkpoint: Path, kept: Path) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -84,6 +84,29 @@ def test_a_real_checkpoint_is_kept_with_what_it_decided(
     assert len(queries.writers_of(row)) == 2
 
 
+@pytest.mark.parametrize(("version", "format_version"), [("1.14", 3), ("1.18", 4), ("1.20", 4)])
+@pytest.mark.parametrize("kind", ["producer", "producer-compressed"])
+def test_a_real_checkpoint_of_the_older_sink_is_kept_with_its_pools(
+    root: Path, poll: Poll, version: str, format_version: int, kind: str
+) -> None:
+    shutil.copytree(states.GOLDEN / version / kind, root / JOB)
+
+    assert (poll(), poll()) == (1, 0)
+
+    job, row = FlinkJob.objects.get(), FlinkCheckpointRecord.objects.get()
+    assert (job.prefixes, job.checkpoint_id, job.pending, job.error) == (["copy-"], 4, 2, "")
+    assert (row.version, row.other_entries) == (format_version, 0)
+    assert [each.transactional_id for each in queries.committables_of(row)] == ["copy-3", "copy-6"]
+    assert [(each.writing, each.next_free) for each in queries.writers_of(row)] == [
+        ("copy-4", 10),
+        ("copy-7", None),
+    ]
+    assert set(queries.holds_of(job.cluster_id, ["copy-3", "copy-30", "copy-0-3"], now_ms=NOW_MS)) == {
+        "copy-3",
+        "copy-30",
+    }
+
+
 def test_a_root_may_be_a_job_a_savepoint_or_a_folder_of_both(root: Path, poll: Poll) -> None:
     (savepoint,) = (states.GOLDEN / "2.1" / "savepoint").iterdir()
     shutil.copytree(savepoint, root / "savepoints" / savepoint.name)

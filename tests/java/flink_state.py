@@ -25,6 +25,7 @@ _MOST = 10_000
 _COMMITTABLE = re.compile(
     r"KafkaCommittable\{producerId=(\d+), epoch=(\d+), transactionalId='?([^',}]+)'?[,}]"
 )
+_TRANSACTION = re.compile(r"\[transactionalId=(\S+), producerId=(\d+), epoch=(\d+)\]")
 _PREFIX = re.compile(r"transactionalIdPrefix='([^']*)'")
 _OWNED = re.compile(r"ownedSubtaskId=(\d+), totalNumberOfOwnedSubtasks=(\d+), transactionOwnership=(\w+)")
 _PRECOMMITTED = re.compile(r"CheckpointTransaction\{transactionalId='([^']*)'")
@@ -47,6 +48,13 @@ class ReadWriter(NamedTuple):
     subtasks: int
     ownership: str
     precommitted: tuple[str, ...]
+
+
+class ReadProducer(NamedTuple):
+    """A subtask of the older sink as Flink reads it: (id, producer id, epoch) of its transactions."""
+
+    writing: tuple[str, int, int]
+    decided: tuple[tuple[str, int, int], ...]
 
 
 class FlinkStateReader:
@@ -85,6 +93,19 @@ class FlinkStateReader:
         states = self._entries(checkpoint, WRITER, _WRITER_LIST, serializer)
         return [_writer(str(each.toString())) for each in states]
 
+    def producer_states(self, checkpoint: Path) -> list[ReadProducer]:
+        """Return what each subtask of the older sink has, by the serializers of Flink and its connector."""
+        function = self._flink.streaming.api.functions.sink.TwoPhaseCommitSinkFunction
+        older = self._flink.streaming.connectors.kafka.FlinkKafkaProducer
+        api = self._flink.state.api
+        serializer = function.StateSerializer(
+            older.TransactionStateSerializer(), older.ContextStateSerializer()
+        )
+        kind = self._flink.api.common.typeinfo.TypeInformation.of(function.State().getClass())
+        reader = api.SavepointReader.read(self._environment, f"file://{checkpoint}")
+        states = reader.readListState(api.OperatorIdentifier.forUid(WRITER), "state", kind, serializer)
+        return [_producer(state) for state in elements(states.executeAndCollect(_MOST))]
+
     def _entries(self, checkpoint: Path, uid: str, name: str, serializer: Any) -> Iterator[Any]:
         """Yield the entries of an operator's list, each of any subtask."""
         api = self._flink.state.api
@@ -106,6 +127,16 @@ class FlinkStateReader:
         exactly_once = self._flink.connector.base.DeliveryGuarantee.EXACTLY_ONCE
         builder = kafka.KafkaSink.builder().setBootstrapServers("none:1").setRecordSerializer(schema)
         return builder.setDeliveryGuarantee(exactly_once).setTransactionalIdPrefix("none").build()
+
+
+def _producer(state: Any) -> ReadProducer:
+    shown = [state.getPendingTransaction(), *state.getPendingCommitTransactions()]
+    writing, *decided = [
+        (name, int(producer_id), int(epoch))
+        for holder in shown
+        for name, producer_id, epoch in _TRANSACTION.findall(str(holder.toString()))
+    ]
+    return ReadProducer(writing, tuple(decided))
 
 
 def _writer(shown: str) -> ReadWriter:

@@ -34,7 +34,7 @@ HELD = Committable(ID, MINE, 3, 41, "out")
 #: A job whose checkpoint was completed a minute after the transaction of `plan_producer` began.
 HOLD = FlinkHold("job@1", "copy", "chk-41", 41, NOW_MS - 9 * MINUTE_MS, False, HELD)
 NOT_HELD = replace(HOLD, committable=None)
-IMPLICIT, EXPLICIT = TransactionOwnership
+IMPLICIT, EXPLICIT, OLDER_SINK = TransactionOwnership
 
 
 def producer(hold: FlinkHold | None = HOLD, said: Any = None, **fields: Any) -> Producer:
@@ -97,6 +97,32 @@ def test_a_commit_is_allowed_for_just_what_the_checkpoint_decided(
 
     assert grounds(found) == expected, number
     assert bool(found.steps) is all(forceable for _, forceable in expected)
+
+
+@pytest.mark.parametrize(
+    ("ownership", "words"),
+    [
+        (IMPLICIT, "A restore aborts it and reads"),
+        (OLDER_SINK, "aborts it, if its pools have the id, and reads"),
+    ],
+)
+def test_a_restore_of_the_older_sink_aborts_ids_of_its_pools_alone(
+    ownership: TransactionOwnership, words: str
+) -> None:
+    found = commit(producer(replace(NOT_HELD, ownerships=frozenset({ownership}))))
+
+    assert words in found.refusals[0].words
+
+
+@pytest.mark.parametrize(("ownership", "words"), [(IMPLICIT, "has gone on"), (EXPLICIT, "has a newer")])
+def test_a_newer_transaction_of_a_pools_id_is_never_committed(
+    ownership: TransactionOwnership, words: str
+) -> None:
+    hold = replace(HOLD, ownerships=frozenset({ownership}))
+    found = commit(producer(hold, said=open_as(producer_epoch=4)))
+
+    assert grounds(found) == [(Why.ALREADY_ENDED, False)]
+    assert words in found.refusals[0].words
 
 
 def test_a_commit_names_what_is_committed_and_that_nothing_is_lost() -> None:

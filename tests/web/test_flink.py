@@ -227,6 +227,34 @@ def test_ids_of_a_pool_are_told_apart_by_when_they_began(page: Client, prod: Clu
     assert [row.split()[1] for row in rows] == ["writing", "unknown", "left"]
 
 
+def test_the_older_sink_shows_its_pool_and_what_a_restore_leaves_open(page: Client, prod: Cluster) -> None:
+    job = scenarios.job_of_older_sink(prod)
+
+    text = page_html(page, JOB)
+
+    assert "<bdi>copy-</bdi>" in text
+    assert [row.split()[:2] for row in rows_of(text, "pending")] == [
+        ["copy-3", "not"],
+        ["copy-6", "superseded"],
+    ]
+    others = rows_of(text, "others")
+    assert [row.split()[0] for row in others] == ["copy-30", "copy-4"]
+    assert "not in its pool: open until its timeout" in others[0]
+    assert "not in its pool" not in others[1]
+    (pool,) = re.findall(r"data-pool>(.*?)</p>", text)
+    assert "2 subtasks with 10 ids, copy-0 to copy-9. New subtasks take ids from copy-10 on." in pool
+    assert "A restore aborts them" not in text
+    found = page.get(f"/api/v1{JOB}").json()
+    assert [(each["transactional_id"], each["is_aborted_by_restore"]) for each in found["other_open"]] == [
+        ("copy-30", False),
+        ("copy-4", True),
+    ]
+    (api_pool,) = found["producer_pools"]
+    assert (api_pool["prefix"], api_pool["next_free"], api_pool["safe_parallelism"]) == ("copy-", 10, 1)
+    assert [each["fate"] for each in found["commits"]] == ["pending", "superseded"]
+    assert str(job) == "copy-"
+
+
 def test_a_checkpoint_that_cannot_be_read_is_named_and_nothing_is_concluded(
     page: Client, prod: Cluster
 ) -> None:

@@ -26,6 +26,7 @@ from dashboard.web.list_pages import CLUSTER, clock_steps, list_view, of_known_c
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute
+from fenceline.engines.flink.producer_pool import pool_sentences, producer_pools
 from fenceline.engines.flink.restore import CommitFate, restore_sentence
 from fenceline.formatting import count_noun
 from fenceline.plans.plan import MOST_SUBJECTS, Act
@@ -90,6 +91,7 @@ def _detail(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]
     open_ids = [
         commit.committable.transactional_id for commit in pending if commit.fate is CommitFate.PENDING
     ]
+    writers = flink_queries.writers_of(newest) if newest else ()
     name = (newest.name or job.ident) if newest else ""
     run, troubles = engines.job_report(job)
     return {
@@ -99,7 +101,8 @@ def _detail(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]
         "sentence": restore_sentence(name, [commit.fate for commit in pending]) if newest else job.error,
         "checkpoints": checkpoints,
         "newest": newest,
-        "writers": flink_queries.writers_of(newest) if newest else (),
+        "writers": writers,
+        "pools": [" ".join(pool_sentences(pool)) for pool in producer_pools(writers)],
         "fates": _counted([commit.fate for commit in pending]),
         "pending": pending[:_MOST_LISTED],
         "more": max(0, len(pending) - _MOST_LISTED),

@@ -2,8 +2,9 @@
 
 The file is magic number, version, checkpoint id, master states, operators; from version 4 on the properties
 of the checkpoint follow, from version 5 on an operator has name and uid. Versions 2 to 6 are read: Flink
-1.20 writes 4, 2.0 writes 5, 2.1 writes 6 (`Checkpoints.storeCheckpointMetadata` and `MetadataV2Serializer`
-to `MetadataV6Serializer`). Any other version is not decoded, since a later one may move what decides.
+1.14 writes 3, 1.20 writes 4, 2.0 writes 5, 2.1 writes 6 (`Checkpoints.storeCheckpointMetadata` and
+`MetadataV2Serializer` to `MetadataV6Serializer`). Any other version is not decoded, since a later one may
+move what decides.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ MAGIC, MASTER_MAGIC = 0x4960672D, 0xC96B1696
 OLDEST_VERSION, NEWEST_VERSION = 2, 6
 #: The lists of a two-phase committing sink: `CommitterOperator` and `StatefulSinkWriterStateHandler`.
 COMMITTER_STATE, WRITER_STATE = "streaming_committer_raw_states", "writer_raw_states"
-_WANTED = frozenset({COMMITTER_STATE, WRITER_STATE})
+#: Those of `FlinkKafkaProducer`: its transactions, and which ids it uses next.
+PRODUCER_STATE, HINT_STATE = "state", "next-transactional-id-hint-v2"
+_WANTED = frozenset({COMMITTER_STATE, WRITER_STATE, PRODUCER_STATE, HINT_STATE})
 _SUBTASK_HAS_CHANNELS = _HAS_COORDINATOR = 3
 _HAS_PROPERTIES, _HAS_NAMES, _CHANNELS_ARE_TYPED = 4, 5, 6
 #: The class of its type in the serialized `CheckpointProperties` of a savepoint, and of a checkpoint.
@@ -140,7 +143,7 @@ def _subtask(source: DataInput, version: int) -> list[ListState]:
         source.take(12)
     elif index < 0:
         return []
-    states = read_operator_state(source, index, _WANTED) if source.read_int() else []
+    states = _of_sinks(read_operator_state(source, index, _WANTED) if source.read_int() else [])
     if source.read_int():
         read_operator_state(source, index, frozenset())
     skip_keyed_state(source)
@@ -149,3 +152,9 @@ def _subtask(source: DataInput, version: int) -> list[ListState]:
         for _ in ("input", "output"):
             skip_channel_state(source, typed=version >= _CHANNELS_ARE_TYPED)
     return states
+
+
+def _of_sinks(states: list[ListState]) -> list[ListState]:
+    """Leave out a list that has the name of `FlinkKafkaProducer`'s without the hint beside it."""
+    has_hint = any(state.name == HINT_STATE for state in states)
+    return [state for state in states if has_hint or state.name != PRODUCER_STATE]

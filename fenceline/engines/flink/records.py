@@ -31,10 +31,15 @@ class TransactionOwnership(StrEnum):
     IMPLICIT_BY_SUBTASK_ID = "implicit_by_subtask_id"
     #: By the writer's state: names of a pool.
     EXPLICIT_BY_WRITER_STATE = "explicit_by_writer_state"
+    #: By the pool in the state of `FlinkKafkaProducer`, of flink-connector-kafka before 4.0.
+    POOL_OF_PRODUCER = "pool_of_producer"
 
 
 class WriterState(NamedTuple):
-    """What a writer of Kafka's sink has in a checkpoint (`KafkaWriterState`)."""
+    """What a writer of Kafka's sink has in a checkpoint: `KafkaWriterState`, or `FlinkKafkaProducer`'s state.
+
+    Ids are `prefix-S-N`; of `FlinkKafkaProducer`, whose prefix here ends with its dash, `prefix-N`.
+    """
 
     prefix: str
     #: -1 where the connector does not record them (before 4.0).
@@ -44,6 +49,11 @@ class WriterState(NamedTuple):
     #: Transactional ids of this writer that were pre-committed and not yet known to be committed.
     precommitted: tuple[str, ...]
     operator: str
+    #: Of `FlinkKafkaProducer`: all ids of this subtask, the one that it wrote when the checkpoint was
+    #: taken, and the first id that no subtask has had, which subtask 0 alone records.
+    pool: tuple[str, ...] = ()
+    writing: str = ""
+    next_free: int | None = None
 
 
 class FlinkCheckpoint(NamedTuple):
@@ -65,7 +75,12 @@ class FlinkCheckpoint(NamedTuple):
     @property
     def prefixes(self) -> tuple[str, ...]:
         """Return the prefixes of transactional ids of its sinks, sorted: also where writers have finished."""
-        decided = {_prefix_of(committable.transactional_id) for committable in self.committables}
+        pools = {writer.operator for writer in self.writers if writer.pool}
+        decided = {
+            _prefix_of(committable.transactional_id)
+            for committable in self.committables
+            if committable.operator not in pools
+        }
         return tuple(sorted({writer.prefix for writer in self.writers} | decided - {""}))
 
 

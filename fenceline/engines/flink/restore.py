@@ -4,6 +4,7 @@ A restore from a checkpoint commits each of its pending transactions under the p
 recorded (`KafkaCommitter`). One that is committed already is no error. One that its coordinator has aborted,
 or whose id another producer has, is lost: Flink logs it and goes on. Every other open transaction of the
 sink's prefix is aborted (`TransactionAbortStrategy`), and its records are read from the source again.
+`FlinkKafkaProducer` commits alike, and aborts the other ids of its pools alone (`producer_pool`).
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ class CommitFate(StrEnum):
     UNKNOWN = "unknown"
     #: Its id has gone on: it ended before, how is in the history of the id.
     ENDED = "ended"
+    #: It ended, and its id, of a pool, has a newer transaction open, which a restore leaves open.
+    SUPERSEDED = "superseded"
     COMMITTED = "committed"
 
 
@@ -42,11 +45,24 @@ class CoordinatorView(NamedTuple):
     producer_epoch: int
 
 
-def commit_fate(committable: Committable, now: CoordinatorView | None) -> CommitFate:
-    """Return what has become of a transaction; `now` is None where its id is not known."""
+def is_pooled(ownerships: Collection[TransactionOwnership]) -> bool:
+    """Return whether writers take ids of a pool, each again and again; False where that is not known."""
+    return bool(ownerships) and TransactionOwnership.IMPLICIT_BY_SUBTASK_ID not in ownerships
+
+
+def commit_fate(
+    committable: Committable, now: CoordinatorView | None, *, of_pool: bool = False
+) -> CommitFate:
+    """Return what has become of a transaction; `now` is None where its id is not known.
+
+    A restore skips an id `of_pool` that it has to commit where it aborts the others (FLINK-40626).
+    """
     if now is None:
         return CommitFate.UNKNOWN
     raised = now.producer_epoch - committable.producer_epoch
+    is_later = now.producer_id == committable.producer_id and raised > 0
+    if of_pool and is_later and now.state is TransactionState.ONGOING:
+        return CommitFate.SUPERSEDED
     if now.producer_id != committable.producer_id or raised not in (0, 1):
         # An abort that a fence or a timeout begins raises the epoch by one, the next producer's start again.
         return CommitFate.ENDED
@@ -90,7 +106,17 @@ def subtask_and_number(transactional_id: str, prefix: str) -> tuple[int, int] | 
 
 def is_of_prefix(transactional_id: str, prefixes: Collection[str]) -> bool:
     """Return whether an id is one that a sink with one of these prefixes makes."""
-    return any(subtask_and_number(transactional_id, prefix) is not None for prefix in prefixes)
+    return any(
+        subtask_and_number(transactional_id, prefix) is not None or _is_of_producer(transactional_id, prefix)
+        for prefix in prefixes
+    )
+
+
+def _is_of_producer(transactional_id: str, prefix: str) -> bool:
+    """Return whether an id is `prefix-N` of `FlinkKafkaProducer`, whose prefix ends with its dash."""
+    number = transactional_id.removeprefix(prefix)
+    is_number = number.isascii() and number.isdecimal()
+    return prefix.endswith("-") and transactional_id.startswith(prefix) and is_number
 
 
 def lingering_kind(
@@ -112,7 +138,8 @@ def lingering_kind(
             return Lingering.WRITING
         is_later = _is_after(transaction.started_ms, completed_ms)
         return Lingering.UNDECIDED if is_later else Lingering.LEFT
-    if transaction.started_ms is None or not completed_ms:
+    is_ours = found is not None or TransactionOwnership.POOL_OF_PRODUCER in ownerships
+    if transaction.started_ms is None or not completed_ms or not is_ours:
         return Lingering.UNDECIDED
     if transaction.started_ms >= completed_ms[0]:
         return Lingering.WRITING
@@ -143,6 +170,7 @@ _RESTORES = {
     CommitFate.PENDING: "commits {}",
     CommitFate.UNKNOWN: "commits {} if still open, which is not known",
     CommitFate.ENDED: "finds {} ended, under ids that have gone on",
+    CommitFate.SUPERSEDED: "finds {} ended, and leaves a newer one under its id open",
     CommitFate.COMMITTED: "finds {} committed",
 }
 
@@ -159,5 +187,6 @@ _DECIDED = {
     CommitFate.PENDING: "this transaction, and nobody has yet: a restore commits it, a fence loses it",
     CommitFate.UNKNOWN: "its transaction; what became of it is not known",
     CommitFate.ENDED: "an earlier transaction of this id, which has ended",
+    CommitFate.SUPERSEDED: "an earlier transaction of this id; a restore leaves the newer one open",
     CommitFate.COMMITTED: "its transaction, and it is committed",
 }

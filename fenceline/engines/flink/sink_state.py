@@ -4,20 +4,28 @@ A list has an entry for each subtask: its length, then version, length and bytes
 (`SimpleVersionedListState`). The committer's are those of `CommittableCollectorSerializer` (1 of Sink V1, 2
 of today), around `KafkaCommittableSerializer` 1; the writer's those of `KafkaWriterStateSerializer` (1 of
 connector 3, 2 from 4.0 on). Other sinks use the same lists: an entry that is not exactly Kafka's is counted
-as another's, and never half read.
+as another's, and never half read. `FlinkKafkaProducer` has lists of its own (`producer_state`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import NamedTuple
 
 from fenceline.decode.text import escape_bytes
 from fenceline.engines.flink.data_input import DataInput, MalformedState
-from fenceline.engines.flink.metadata import COMMITTER_STATE, CheckpointMetadata, OperatorMetadata
+from fenceline.engines.flink.metadata import (
+    COMMITTER_STATE,
+    HINT_STATE,
+    PRODUCER_STATE,
+    CheckpointMetadata,
+    OperatorMetadata,
+)
+from fenceline.engines.flink.producer_state import read_hint, read_producer, records_idle
 from fenceline.engines.flink.records import UNKNOWN_SUBTASK, Committable, TransactionOwnership, WriterState
-from fenceline.engines.flink.snappy import read_compressed_entry
+from fenceline.engines.flink.snappy import read_compressed_entry, read_frames
 from fenceline.engines.flink.state_handles import FlinkStateFile, ListState
 from fenceline.facts import Undecoded
 
@@ -31,7 +39,11 @@ _CHECKPOINT_VERSIONS, _SUBTASK_VERSIONS, _REQUEST_VERSIONS = range(2), range(3),
 #: The version of an operator's state from which on it records whether its lists are compressed
 #: (`OperatorBackendSerializationProxy`), and the newest one known.
 _RECORDS_COMPRESSION, _NEWEST_BACKEND = 6, 7
-_OWNERSHIPS = tuple(TransactionOwnership)
+#: As `KafkaWriterState` numbers them.
+_OWNERSHIPS = (
+    TransactionOwnership.IMPLICIT_BY_SUBTASK_ID,
+    TransactionOwnership.EXPLICIT_BY_WRITER_STATE,
+)
 
 
 class _AnotherSink(Exception):
@@ -57,13 +69,14 @@ def decode_sink_states(
     records: list[Committable | WriterState] = []
     others = 0
     try:
-        states = ((operator, state) for operator in metadata.operators for state in operator.states)
-        for operator, state in states:
-            for version, data in _entries(state, files):
-                try:
-                    records += _decode_entry(operator, state.name, version, data)
-                except _AnotherSink:
-                    others += 1
+        for operator in metadata.operators:
+            hints = {state.subtask: state for state in operator.states if state.name == HINT_STATE}
+            for state in operator.states:
+                for entry in _entries(operator, state, hints.get(state.subtask), files):
+                    try:
+                        records += entry()
+                    except _AnotherSink:
+                        others += 1
     except MalformedState as wrong:
         return Undecoded(wrong.reason, wrong.detail)
     committables = dict.fromkeys(record for record in records if isinstance(record, Committable))
@@ -71,9 +84,14 @@ def decode_sink_states(
     return SinkStates(tuple(committables), writers, others)
 
 
-def _entries(state: ListState, files: Mapping[FlinkStateFile, bytes]) -> Iterator[tuple[int, bytes]]:
-    """Yield version and bytes of each entry of a list."""
-    if state.stored is None or not state.offsets:
+def _entries(
+    operator: OperatorMetadata,
+    state: ListState,
+    hint: ListState | None,
+    files: Mapping[FlinkStateFile, bytes],
+) -> Iterator[Callable[[], Sequence[Committable | WriterState]]]:
+    """Yield for each entry of a list what decodes it."""
+    if state.stored is None or not state.offsets or state.name == HINT_STATE:
         return
     raw = state.stored if isinstance(state.stored, bytes) else files[state.stored]
     if isinstance(state.stored, FlinkStateFile) and len(raw) != state.stored.size:
@@ -82,9 +100,11 @@ def _entries(state: ListState, files: Mapping[FlinkStateFile, bytes]) -> Iterato
         )
     compressed = _is_compressed(raw)
     for offset in state.offsets:
-        inside = read_compressed_entry(raw, offset) if compressed else DataInput(raw, offset).read_bytes()
-        entry = DataInput(inside)
-        yield entry.read_int(), entry.read_bytes()
+        if state.name == PRODUCER_STATE:
+            yield partial(_producer_entry, operator, state, hint, raw, offset)
+        else:
+            inside = read_compressed_entry(raw, offset) if compressed else DataInput(raw, offset).read_bytes()
+            yield partial(_versioned_entry, operator, state.name, inside)
 
 
 def _is_compressed(raw: bytes) -> bool:
@@ -96,10 +116,44 @@ def _is_compressed(raw: bytes) -> bool:
     return version >= _RECORDS_COMPRESSION and source.read_byte() != 0
 
 
-def _decode_entry(
-    operator: OperatorMetadata, name: str, version: int, data: bytes
-) -> list[Committable] | list[WriterState]:
-    mine = operator.uid or operator.operator_id
+def _producer_entry(
+    operator: OperatorMetadata, state: ListState, hint: ListState | None, raw: bytes, offset: int
+) -> Sequence[Committable | WriterState]:
+    """Decode an entry of `FlinkKafkaProducer`, with the hint beside it."""
+    header = DataInput(raw).take(state.begins[0])
+    has_idle = records_idle(header)
+    if has_idle is None:
+        raise _AnotherSink
+    places = hint.offsets if hint else ()
+    hints = [read_hint(header, _unsized(state, raw, place)) for place in places]
+    writer = WriterState(
+        "",
+        state.subtask,
+        operator.parallelism,
+        TransactionOwnership.POOL_OF_PRODUCER,
+        (),
+        _operator_name(operator),
+        next_free=max(hints, default=None),
+    )
+    return list(read_producer(_unsized(state, raw, offset), writer, has_idle=has_idle))
+
+
+def _unsized(state: ListState, raw: bytes, offset: int) -> bytes:
+    """Return an entry that has no length before it: it ends where the next one begins."""
+    end = next((begin for begin in state.begins if begin > offset), len(raw))
+    inside = DataInput(raw, offset).take(end - offset)
+    return read_frames(inside) if _is_compressed(raw) else inside
+
+
+def _operator_name(operator: OperatorMetadata) -> str:
+    return operator.uid or operator.operator_id
+
+
+def _versioned_entry(
+    operator: OperatorMetadata, name: str, inside: bytes
+) -> Sequence[Committable | WriterState]:
+    entry, mine = DataInput(inside), _operator_name(operator)
+    version, data = entry.read_int(), entry.read_bytes()
     if name == COMMITTER_STATE:
         return list(_committables(mine, version, data))
     return [_writer(mine, version, data)]

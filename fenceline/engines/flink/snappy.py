@@ -19,15 +19,27 @@ def read_compressed_entry(raw: bytes, offset: int) -> bytes:
     """Return the bytes of the entry whose frames begin at `offset`, its length before them left out."""
     source, output = DataInput(raw, offset), bytearray()
     while len(output) < (needed := _needed(output)):
-        kind, size = source.take(1)[0], int.from_bytes(source.take(3), "little")
-        frame = source.take(size)
-        if kind == _COMPRESSED:
-            output += _decompressed(frame[_CHECKSUM:])
-        elif kind == _UNCOMPRESSED:
-            output += frame[_CHECKSUM:]
-        elif kind != _STREAM_BEGINS:
-            raise MalformedState("compressed", f"frame {kind:#04x} at byte {offset:,}")
+        _read_frame(source, output)
     return bytes(output[4:needed])
+
+
+def read_frames(raw: bytes) -> bytes:
+    """Return what whole frames hold: an entry without a length before it."""
+    source, output = DataInput(raw), bytearray()
+    while source.left:
+        _read_frame(source, output)
+    return bytes(output)
+
+
+def _read_frame(source: DataInput, output: bytearray) -> None:
+    kind, size = source.take(1)[0], int.from_bytes(source.take(3), "little")
+    frame = source.take(size)
+    if kind == _COMPRESSED:
+        output += _decompressed(frame[_CHECKSUM:])
+    elif kind == _UNCOMPRESSED:
+        output += frame[_CHECKSUM:]
+    elif kind != _STREAM_BEGINS:
+        raise MalformedState("compressed", f"frame {kind:#04x}, {source.left:,} bytes before the end")
 
 
 def _needed(output: bytearray) -> int:

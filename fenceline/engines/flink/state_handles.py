@@ -40,6 +40,8 @@ class ListState(NamedTuple):
     offsets: tuple[int, ...]
     #: None where the list has no bytes at all.
     stored: bytes | FlinkStateFile | None
+    #: Where an entry of any list in the same bytes begins, sorted: the one before ends there.
+    begins: tuple[int, ...] = ()
 
 
 def read_operator_state(source: DataInput, subtask: int, wanted: frozenset[str]) -> list[ListState]:
@@ -53,14 +55,15 @@ def read_operator_state(source: DataInput, subtask: int, wanted: frozenset[str])
     for _ in range(source.read_count()):
         name = source.read_text()
         source.read_byte()
-        where = source.read_longs(source.read_int())
-        if name in wanted:
-            offsets[name] = where
+        offsets[name] = source.read_longs(source.read_int())
     if kind == _SEGMENT_OPERATOR_STATE:
         # Two folders of the file merging, and whether it is empty.
         source.read_text(), source.read_text(), source.read_byte()
     stored = read_stream(source)
-    return [ListState(name, subtask, where, stored) for name, where in offsets.items()]
+    begins = tuple(sorted(offset for where in offsets.values() for offset in where))
+    return [
+        ListState(name, subtask, where, stored, begins) for name, where in offsets.items() if name in wanted
+    ]
 
 
 def read_stream(source: DataInput) -> bytes | FlinkStateFile | None:

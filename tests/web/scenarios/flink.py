@@ -17,6 +17,24 @@ def flink_job_of_every_fate(of: Cluster) -> FlinkJob:
     return factories.flink_job(of, [factories.committable(f"copy-{subtask}-41") for subtask in range(4)])
 
 
+def job_of_older_sink(of: Cluster) -> FlinkJob:
+    """Return a job with `FlinkKafkaProducer`: a pending commit, a superseded one, two other open ids."""
+    job = factories.flink_job(
+        of, [factories.committable("copy-3"), factories.committable("copy-6")], prefix="copy-"
+    )
+    pools = [[f"copy-{number}" for number in range(first, first + 5)] for first in (0, 5)]
+    writers = [
+        ["copy-", subtask, 2, "pool_of_producer", [], "out", pool, pool[-1], next_free]
+        for (subtask, pool), next_free in zip(enumerate(pools), (10, None), strict=True)
+    ]
+    job.flinkcheckpointrecord_set.update(writers=writers)
+    factories.transaction(of, "copy-3", age_ms=100_000, timeout_ms=600_000)
+    factories.transaction(of, "copy-6", producer_epoch=19, age_ms=1_000)
+    for name in ("copy-4", "copy-30", "copying-4", "copy-4-4"):
+        factories.transaction(of, name, age_ms=400_000, timeout_ms=900_000)
+    return job
+
+
 def busy_flink_jobs(of: Cluster) -> None:
     """Fill a cluster with jobs: one of every fate, one with nothing pending, one that cannot be read.
 

@@ -14,6 +14,7 @@ from dashboard.engines import queries as engines
 from dashboard.models import FlinkCheckpointRecord, FlinkJob
 from dashboard.runtime.collector_names import FLINK
 from dashboard.system import owners
+from fenceline.engines.flink.producer_pool import ProducerPool, producer_pools, safe_parallelism
 from fenceline.engines.flink.restore import CommitFate, Lingering
 from fenceline.facts import TransactionState
 
@@ -71,13 +72,36 @@ class CheckpointedCommitOut(Schema):
 
 
 class LingeringTransactionOut(Schema):
-    """An open transaction of the job's prefixes that its newest checkpoint does not hold."""
+    """An open transaction of the job's prefixes that its newest checkpoint does not hold.
+
+    A restore of the older sink does not abort an id that is in no pool of it.
+    """
 
     transactional_id: str = Field(validation_alias="row.transactional_id")
     kind: Lingering
+    is_aborted_by_restore: bool
     producer_id: int = Field(validation_alias="row.producer_id")
     producer_epoch: int = Field(validation_alias="row.producer_epoch")
     started_at: schemas.Instant | None = Field(validation_alias="row.started_ms")
+
+
+class ProducerPoolOut(Schema):
+    """The ids of an older sink, `FlinkKafkaProducer`; a restore aborts what is open of them, and no other id.
+
+    `writing` were open when the checkpoint was taken. `next_free` is the number of the next id. A start
+    without a checkpoint needs `safe_parallelism` subtasks to abort all of them.
+    """
+
+    prefix: str
+    subtasks: int
+    ids: list[str]
+    writing: list[str]
+    next_free: int | None
+    safe_parallelism: int
+
+    @staticmethod
+    def resolve_safe_parallelism(pool: ProducerPool) -> int:
+        return safe_parallelism(pool)
 
 
 class FlinkCheckpointOut(Schema):
@@ -108,6 +132,7 @@ class FlinkJobDetail(FlinkJobOut):
     checkpoints: list[FlinkCheckpointOut]
     commits: list[CheckpointedCommitOut]
     other_open: list[LingeringTransactionOut]
+    producer_pools: list[ProducerPoolOut]
     run: FlinkRunOut | None
     api_errors: list[EngineApiErrorOut]
 
@@ -146,6 +171,7 @@ def get_flink_job(request: HttpRequest, cluster: schemas.Name, job: schemas.Name
         checkpoints=checkpoints,
         commits=flink_queries.pending_commits(row, newest)[:_MOST_COMMITS],
         other_open=flink_queries.other_open_transactions(row, checkpoints),
+        producer_pools=producer_pools(flink_queries.writers_of(newest) if newest else ()),
         run=run,
         api_errors=troubles,
     )
