@@ -22,8 +22,8 @@ _PROCESS_AGAIN = (
 )
 _KEYS = "The keys are in the output of the audit job, as {} (docs/audit.md)."
 _DELETE_ROWS = (
-    "Fix the sink first: a batch that it writes again must replace its rows. Copy the table first, then delete "
-    "the extra rows."
+    "Fix the sink first: a batch that it writes again must replace its rows. "
+    "Copy the table first, then delete the extra rows."
 )
 
 
