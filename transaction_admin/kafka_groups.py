@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest
 
 from fenceline.compat import zip_equal
 from fenceline.decode import text
+from fenceline.engines.streams import StreamsStore
 from fenceline.facts import TopicPartition
 from fenceline.kafka.groups import Committed
 from transaction_admin.api import CONSUMER_OFFSETS, Unseen, grant_command
@@ -27,14 +28,15 @@ from transaction_admin.connection import (
 from transaction_admin.leaders import Leaders
 from transaction_admin.reads import Commits, GroupListed, GroupListing, ShareProgresses, Unstable
 from transaction_admin.share_groups import read_progress, share_offsets_request
+from transaction_admin.streams_groups import describe_streams_request, read_stores
 
 #: How many groups one request names.
 _MOST_GROUPS = 500
 #: From version 10 on topics go by their ids.
 _BY_NAME = 9
 _NO_OFFSET = -1
-#: Reads the topics of one group's answer.
-_ReadTopics = Callable[[Sequence[Any]], Iterable[tuple[TopicPartition, Any]]]
+#: Reads one group of an answer.
+_ReadGroup = Callable[[Any], Any]
 _LEFT_OUT = Unseen("", "its coordinator left it out of its answer")
 
 
@@ -78,14 +80,22 @@ class Groups:
         if refusal is not None:
             return dict.fromkeys(names, refusal)
         asked = {wire_form(name): topics for name, topics in (named or {}).items()}
-        return await self._ask(names, lambda ids: _fetch_request(ids, asked, require_stable), _commits)
+        return await self._ask(
+            names,
+            lambda ids: _fetch_request(ids, asked, require_stable),
+            lambda group: dict(_commits(group.topics)),
+        )
 
     async def share_progress(self, names: Collection[str]) -> Mapping[str, ShareProgresses | Unseen]:
         """Return how far share groups have come."""
-        return await self._ask(names, share_offsets_request, read_progress)
+        return await self._ask(names, share_offsets_request, lambda group: dict(read_progress(group.topics)))
+
+    async def streams_stores(self, names: Collection[str]) -> Mapping[str, Sequence[StreamsStore] | Unseen]:
+        """Return the state stores of groups of Kafka Streams."""
+        return await self._ask(names, describe_streams_request, read_stores)
 
     async def _ask(
-        self, names: Collection[str], request_of: Callable[[list[str]], Any], read: _ReadTopics
+        self, names: Collection[str], request_of: Callable[[list[str]], Any], read: _ReadGroup
     ) -> Mapping[str, Any]:
         """Ask each group's coordinator; groups that moved to another one are asked for once more."""
         by_wire = {wire_form(name): name for name in names}
@@ -102,28 +112,27 @@ class Groups:
         wanted: Collection[str],
         by_wire: Mapping[str, str],
         request_of: Callable[[list[str]], Any],
-        read: _ReadTopics,
+        read: _ReadGroup,
         answers: dict[str, Any],
     ) -> list[str]:
         """Put coordinators' answers into `answers`; return the groups that have moved to another one."""
         again: list[str] = []
-        questions = [
-            (request_of(some), broker)
+        portions = [
+            (some, broker)
             for broker, ids in (await self._coordinators(wanted, by_wire, answers)).items()
             for some in split_ids(ids, _MOST_GROUPS)
         ]
-        received = await self._connection.send_each(questions)
-        for (request, broker), answer in zip_equal(questions, received):
+        received = await self._connection.send_each([(request_of(some), broker) for some, broker in portions])
+        for (ids, broker), answer in zip_equal(portions, received):
             if isinstance(answer, errors.KafkaError):
                 reason = f"its coordinator, broker {broker}: {explain_error(answer)}"
-                ids = [group.group_id for group in request.groups]
                 answers.update((by_wire[name], Unseen(by_wire[name], reason)) for name in ids)
                 again += ids
                 continue
             for group in answer.groups:
                 name = by_wire[group.group_id]
                 refused = self._refusal(group.error_code, name) if group.error_code else None
-                answers[name] = refused or dict(read(group.topics))
+                answers[name] = refused or read(group)
                 if errors.for_code(group.error_code) is errors.NotCoordinatorError:
                     again.append(group.group_id)
         return again

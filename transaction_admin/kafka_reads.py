@@ -9,6 +9,7 @@ from typing import Any
 import kafka.errors as errors
 from kafka.protocol.admin import DescribeConfigsRequest, DescribeLogDirsRequest, DescribeProducersRequest
 
+from fenceline.engines.streams import StreamsStore
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets, ProducerState
 from fenceline.kafka.scope import EVERYTHING, Scope
@@ -124,6 +125,10 @@ class KafkaPythonReads:
     def share_progress(self, groups: Collection[str]) -> Mapping[str, ShareProgresses | Unseen]:
         """Return how far share groups have come (DescribeShareGroupOffsets, KIP-932)."""
         return self._connection.run(self._groups.share_progress, groups)
+
+    def streams_stores(self, groups: Collection[str]) -> Mapping[str, Sequence[StreamsStore] | Unseen]:
+        """Return the state stores of groups of Kafka Streams (StreamsGroupDescribe, KIP-1071)."""
+        return self._connection.run(self._groups.streams_stores, groups)
 
     def group_setting(self, group: str, name: str) -> str | None:
         """Return a group's own setting (DescribeConfigs, KIP-848); None where it may not be seen."""

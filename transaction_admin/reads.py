@@ -5,12 +5,13 @@ Partial failure is part of every answer: what a broker or partition did not retu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol, Union
 
 from fenceline.compat import SLOTS
 from fenceline.decode.record_batches import RecordBatch
+from fenceline.engines.streams import StreamsStore
 from fenceline.facts import TopicPartition
 from fenceline.kafka.groups import Committed, ShareProgress
 from fenceline.kafka.partitions import Offsets, ProducerState
@@ -144,6 +145,9 @@ class ClusterReads(Protocol):
 
     def share_progress(self, groups: Collection[str]) -> Mapping[str, ShareProgresses | Unseen]:
         """Return how far share groups have come (KIP-932)."""
+
+    def streams_stores(self, groups: Collection[str]) -> Mapping[str, Sequence[StreamsStore] | Unseen]:
+        """Return the state stores of groups of Kafka Streams (StreamsGroupDescribe, KIP-1071)."""
 
     def group_setting(self, group: str, name: str) -> str | None:
         """Return a group's own setting (DescribeConfigs); None where it may not be seen."""

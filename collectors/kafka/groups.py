@@ -18,13 +18,14 @@ from collectors.kafka.internal_topics import CONSUMER_OFFSETS
 from collectors.kafka.marker_scan import Markers
 from collectors.kafka.pending_commits import PendingReader, Undecided
 from collectors.kafka.share_groups import ShareGroupReader
+from collectors.kafka.streams_groups import StreamsGroupReader
 from collectors.rate_limit import RecentDuration
 from fenceline.decode import text
 from fenceline.facts import TopicPartition
 from fenceline.kafka.added_offsets import AddedOffsets
 from fenceline.kafka.coordinator import partition_for
 from fenceline.kafka.group_observation import ObservedGroups, PendingCommit, SeenGroup
-from fenceline.kafka.groups import SHARE, Committed
+from fenceline.kafka.groups import SHARE, STREAMS, Committed
 from fenceline.kafka.partitions import Offsets
 from transaction_admin.api import AdminUnavailable, Unseen
 from transaction_admin.reads import ClusterReads, Commits, GroupListed, GroupListing, Unstable
@@ -70,6 +71,7 @@ class GroupsCollector:
         self._committers = CommitterReader(reads)
         self._markers = Markers(reads)
         self._shares = ShareGroupReader(reads)
+        self._streams = StreamsGroupReader(reads)
         self._due = time.monotonic()
         self._lately = RecentDuration()
         self._log_partitions: list[TopicPartition] = []
@@ -110,6 +112,9 @@ class GroupsCollector:
         for name, group in poll.groups.items():
             if group.kind == SHARE:
                 poll.groups[name] = self._shares.at_positions(name, group, ends)
+        streams = [name for name, group in poll.groups.items() if group.kind == STREAMS]
+        for name, stores in self._streams.stores(streams).items():
+            poll.groups[name] = replace(poll.groups[name], stores=stores)
         pending, added = self._undecided(poll, ends, ours, now_ms)
         return ObservedGroups(
             at_ms=now_ms,

@@ -46,7 +46,7 @@ __all__ = ["NAME", "GroupRows", "save_groups"]
 _GROUP = (
     "cluster_id", "key", "group_id", "family", "state", "kind", "coordinator", "log_partition", "members",
     "partitions", "lag_lso", "lag_hw", "lag_ms", "trend", "status", "blocked", "unstable", "committers",
-    "seen_ms", "error", "rev",
+    "stores", "seen_ms", "error", "rev",
 )  # fmt: skip
 _OFFSET = (
     "group_id", "topic", "partition", '"offset"', "leader_epoch", "metadata", "commit_ms", "unstable",
@@ -232,9 +232,16 @@ def _group_columns(
         sum(stood.status is GroupStatus.BLOCKED for stood in stands),
         sum(stood.unstable for stood in stands),
         committers,
+        _stores(observed_group, old),
         at_ms,
         observed_group.error,
     )
+
+
+def _stores(observed_group: SeenGroup, old: Group | None) -> str:
+    if observed_group.stores is None:
+        return old.stores if old else ""
+    return json.dumps(observed_group.stores, separators=(",", ":"))
 
 
 def _committers(packed: str, asked: Mapping[str, str | None], topics: Collection[str]) -> str:

@@ -123,6 +123,9 @@ class Group(Observed):
     #: Whose transactions commit its offsets, {topic: application} as JSON text: "" for nobody's, null where
     #: the producer is known and its transactional id is not. A topic that was not checked is left out.
     committers = models.TextField(blank=True)
+    #: The state stores of a group of Kafka Streams, `fenceline.engines.streams.StreamsStore` as JSON text: ""
+    #: where brokers did not report them.
+    stores = models.TextField(blank=True, db_default="")
     seen_ms = models.BigIntegerField()
     #: Why it cannot be seen whole; "" when it can.
     error = models.TextField(blank=True)

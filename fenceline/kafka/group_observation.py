@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from fenceline.engines.streams import StreamsStore
 from fenceline.facts import Isolation, TopicPartition
 from fenceline.kafka import end_offset_history as ends
 from fenceline.kafka.added_offsets import AddedOffsets
@@ -83,6 +84,8 @@ class SeenGroup:
     unseen: bool = False
     #: How it reads; Kafka reports it of share groups alone (`share.isolation.level`).
     isolation: Isolation = Isolation.UNKNOWN
+    #: The state stores of a group of Kafka Streams; None where they were not asked for.
+    stores: Sequence[StreamsStore] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,6 +112,7 @@ POINTS_APART_MS, MOST_POINTS = 20_000, 30
 
 #: The kind of groups that have a start offset in the place of committed ones (KIP-932).
 SHARE = "Share"
+STREAMS = "Streams"
 
 
 class ShareProgress(NamedTuple):

@@ -5,26 +5,33 @@ past its timeout is the one whose transaction is reported as timed out."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from py4j.java_gateway import JavaGateway
 
-from dashboard.models import Transaction, TransitionRecord
+from dashboard.groups.streams import group_stores
+from dashboard.models import Group, Transaction, TransitionRecord
 from dashboard.transactions.producers import producer_identity
+from fenceline.engines.streams import StreamsStore
 from fenceline.kafka.producer_identity import Engine, StreamsTopic, streams_topic
 from sandbox.engines.steady_input import steady_input
 from sandbox.engines.streams import StreamsInstance, streams_instance
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
+from tests.java.tools import KafkaTool
 from tests.kafka.collected_groups import CollectedGroups
 from tests.waiting import wait_for
+from transaction_admin.api import Unseen
+from transaction_admin.kafka_reads import KafkaPythonReads
 
 pytestmark = [pytest.mark.kafka, pytest.mark.matrix, pytest.mark.django_db]
 
 #: A member is gone after so long, and a transaction times out.
 SESSION_MS, TRANSACTION_MS = 6_000, 10_000
+CONFIG = "kafka.admin.ConfigCommand"
 
 
 @contextmanager
@@ -92,6 +99,33 @@ def test_each_id_is_attributed_to_its_instance(
         uses = [streams_topic(name, topic) for topic in topics]
         assert uses.count(StreamsTopic.CHANGELOG) == 1
         assert uses.count(StreamsTopic.REPARTITION) == 0
+
+
+def test_a_store_has_its_changelog_sources_active_and_standby_tasks(
+    kafka_of_engine: Broker, java: JavaGateway, reader: CollectedGroups, tmp_path: Path
+) -> None:
+    if kafka_of_engine.version == "4.0.0":
+        pytest.skip("KIP-1071 begins with Kafka 4.1")
+    name = "stores"
+    config = ["--alter", "--entity-type", "groups", "--entity-name", name]
+    tool = KafkaTool(kafka_of_engine, java)
+    tool.run(CONFIG, *config, "--add-config", "streams.num.standby.replicas=1")
+    with application(kafka_of_engine, tmp_path, name, 2, "streams"):
+
+        def told() -> StreamsStore | None:
+            with closing(KafkaPythonReads({"bootstrap.servers": kafka_of_engine.bootstrap})) as reads:
+                stores = reads.streams_stores([name])[name]
+            assert not isinstance(stores, Unseen), stores
+            return next((store for store in stores if store.standby), None)
+
+        store = wait_for(told, "a standby task is assigned", 120)
+        assert store is not None
+        assert store.name_in(name).startswith("KSTREAM-AGGREGATE-STATE-STORE")
+        assert store.sources == (f"{name}-in",)
+        assert (store.active, store.standby) == (3, 3)
+        assert reader.poll(2)[name].kind == "Streams"
+        (shown,) = group_stores(Group.objects.get(group_id=name))
+        assert shown.store.changelog == store.changelog
 
 
 def test_an_instance_that_is_paused_past_its_timeout_is_the_one_that_is_named(

@@ -8,10 +8,11 @@ import re
 from typing import Any
 
 import pytest
+from django.db.models import F
 from django.test import Client
 
 from dashboard.labels.status import trend_word
-from dashboard.models import Cluster
+from dashboard.models import Cluster, Group, PartitionRecord
 from tests.web import factories
 from tests.web.roles import page_html
 
@@ -216,3 +217,25 @@ def test_a_group_with_an_empty_id_has_a_heading_and_addresses(page: Client, prod
         answer = page.get(f"/api/v1/groups/prod/{path}")
         assert (answer.status_code, answer.json()["group"]) == (200, ""), path
     assert page.get("/api/v1/groups/nope/").status_code == 404
+
+
+def test_a_streams_application_shows_its_stores(page: Client, prod: Cluster) -> None:
+    row = factories.group(prod, b"shop")
+    for number in (0, 1):
+        PartitionRecord.objects.create(
+            cluster=prod, rev=1, topic="shop-counts-changelog", partition=number, log_start=10,
+            high_watermark=510,
+        )  # fmt: skip
+    text = page.get("/groups/prod/shop").content.decode()
+    assert "<bdi>counts</bdi>" in text
+    assert "Names of topics show the stores." in text
+    assert "1,000" in text
+    described = [["shop-totals-changelog", ["orders"], 3, 1, 0]]
+    Group.objects.filter(pk=row.pk).update(stores=json.dumps(described))
+    Cluster.objects.update(rev=F("rev") + 1)
+    text = page.get("/groups/prod/shop").content.decode()
+    assert "<bdi>totals</bdi>" in text
+    assert "Without a standby" in text
+    (store,) = page.get("/api/v1/groups/prod/shop").json()["stores"]
+    assert (store["name"], store["active"], store["standby"]) == ("totals", 3, 1)
+    assert "data-stores" not in page.get("/groups/prod/billing").content.decode()

@@ -12,6 +12,7 @@ from dashboard.api import cursors, schemas
 from dashboard.api.common_schemas import BlockerOut, OwnerOut
 from dashboard.api.series_schemas import GroupSeries, SeriesFilters, series_answer
 from dashboard.groups import queries as group_queries
+from dashboard.groups.streams import group_stores
 from dashboard.models import Group, GroupOffset
 from dashboard.runtime.collector_names import GROUPS
 from dashboard.system import owners
@@ -90,12 +91,32 @@ class LagAt(Schema):
     lag_hw: int | None
 
 
+class StoreOut(Schema):
+    """A state store of Kafka Streams; numbers of tasks are null where brokers do not report them (KIP-1071).
+
+    `offsets` is the most that a rebuild from its changelog reads.
+    """
+
+    name: str
+    changelog: str = Field(validation_alias="store.changelog")
+    sources: list[str] = Field(validation_alias="store.sources")
+    active: int | None = Field(validation_alias="store.active")
+    standby: int | None = Field(validation_alias="store.standby")
+    warmup: int | None = Field(validation_alias="store.warmup")
+    offsets: int | None
+
+
 class GroupDetail(GroupOut):
-    """A group with its partitions, the worst first, and its lag in the last polls."""
+    """A group with its partitions, the worst first, its lag in the last polls, and its state stores."""
 
     owner: OwnerOut | None
     offsets: list[OffsetOut]
     trend: list[LagAt]
+    stores: list[StoreOut]
+
+    @staticmethod
+    def resolve_stores(row: Group) -> object:
+        return group_stores(row)
 
     @staticmethod
     def resolve_owner(row: Group) -> object:

@@ -10,6 +10,7 @@ from django.http import HttpRequest, HttpResponse
 
 from dashboard.evaluation import finding_queries
 from dashboard.groups import queries as group_queries
+from dashboard.groups.streams import group_stores
 from dashboard.labels.status import STATUS_LABELS, StatusLabel, trend_word
 from dashboard.models import FindingRecord, GroupOffset
 from dashboard.runtime.collector_names import GROUPS
@@ -144,6 +145,7 @@ def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, A
         "trend": _trend(row.trend, 2),
         "unread": _trend(row.trend, 1),
         "waits_for": blockers,
+        "stores": group_stores(row),
         "explanation": family_of(row.group_id).explanation,
         **series_context(request, row.cluster_id, GROUP, row.group_id),
     }

@@ -1,0 +1,62 @@
+"""State stores of Kafka Streams: from which topics each is built, and who has it. Pure.
+
+A store is rebuilt from its changelog topic, `APPLICATION-STORE-changelog`. A standby task follows the
+changelog, so that another instance need not read all of it. Brokers report tasks for the protocol of KIP-1071
+alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+_CHANGELOG = "-changelog"
+
+
+class StreamsStore(NamedTuple):
+    """One state store. Counts of tasks are None where brokers do not report them."""
+
+    changelog: str
+    #: Topics that its part of the topology reads, repartition topics among them.
+    sources: tuple[str, ...] = ()
+    active: int | None = None
+    standby: int | None = None
+    #: Tasks that are being built up, to be moved to another instance.
+    warmup: int | None = None
+
+    def name_in(self, application: str) -> str:
+        """Return the name of the store in the application's code."""
+        return self.changelog.removeprefix(f"{application}-").removesuffix(_CHANGELOG)
+
+
+class Subtopology(NamedTuple):
+    """A part of a topology whose tasks run together (KIP-1071)."""
+
+    ident: str
+    sources: tuple[str, ...]
+    changelogs: tuple[str, ...]
+
+
+class StreamsTasks(NamedTuple):
+    """Numbers of tasks by subtopology: active, standby and warm-up ones."""
+
+    active: Mapping[str, int]
+    standby: Mapping[str, int]
+    warmup: Mapping[str, int]
+
+
+def described_stores(topology: Iterable[Subtopology], tasks: StreamsTasks) -> Sequence[StreamsStore]:
+    """Return the stores of a topology that brokers describe; `tasks` are those of all members."""
+    return sorted(
+        StreamsStore(changelog, part.sources, *(kind.get(part.ident, 0) for kind in tasks))
+        for part in topology
+        for changelog in part.changelogs
+    )
+
+
+def named_stores(application: str, topics: Iterable[str]) -> Sequence[StreamsStore]:
+    """Return the stores that the names of topics show: all that is known of the classic protocol."""
+    start = f"{application}-"
+    return sorted(
+        StreamsStore(topic) for topic in topics if topic.startswith(start) and topic.endswith(_CHANGELOG)
+    )

@@ -1,0 +1,56 @@
+"""Groups of Kafka Streams (KIP-1071): their topology and tasks, from their coordinators.
+
+The messages are of Kafka's schema, StreamsGroupDescribeRequest and -Response, which kafka-python lacks.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any
+
+from kafka.protocol.api_message import ApiMessage
+
+from fenceline.engines.streams import StreamsStore, StreamsTasks, Subtopology, described_stores
+from transaction_admin import schemas
+
+
+class StreamsGroupDescribeRequest(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
+    """Which groups."""
+
+
+class StreamsGroupDescribeResponse(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
+    """Their topologies, None before they are initialised, and their members with tasks."""
+
+
+def describe_streams_request(groups: Sequence[str]) -> Any:
+    """Return the request about some groups."""
+    return StreamsGroupDescribeRequest(group_ids=list(groups), include_authorized_operations=False)
+
+
+def read_stores(group: Any) -> Sequence[StreamsStore]:
+    """Return the state stores of a described group, none before its topology is initialised."""
+    parts = (group.topology.subtopologies if group.topology else None) or ()
+    topology = [
+        Subtopology(
+            part.subtopology_id,
+            (*part.source_topics, *(topic.name for topic in part.repartition_source_topics)),
+            tuple(topic.name for topic in part.state_changelog_topics),
+        )
+        for part in parts
+    ]
+    assignments = [member.assignment for member in group.members]
+    tasks = StreamsTasks(
+        _counted(each.active_tasks for each in assignments),
+        _counted(each.standby_tasks for each in assignments),
+        _counted(each.warmup_tasks for each in assignments),
+    )
+    return described_stores(topology, tasks)
+
+
+def _counted(tasks_of_members: Iterable[Iterable[Any]]) -> Mapping[str, int]:
+    numbers: Counter[str] = Counter()
+    for task in chain.from_iterable(tasks_of_members):
+        numbers[task.subtopology_id] += len(task.partitions)
+    return numbers
