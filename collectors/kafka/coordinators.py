@@ -29,8 +29,6 @@ from transaction_admin.reads import ClusterReads
 _EVERY_S, _LOADING_S = 2.0, 0.2
 #: Seconds between two looks at sizes and settings.
 _SIZES_EVERY_S = 300.0
-#: A coordinator that answers no later than this has not been followed to the end: ms.
-_GIVE_UP_MS = 600_000
 
 
 class KnownCoordinators(Protocol):
@@ -38,6 +36,9 @@ class KnownCoordinators(Protocol):
 
     def last_leaders(self) -> Mapping[int, tuple[int, int]]:
         """Return each partition's last leader and the poll that saw it."""
+
+    def unanswered(self) -> Collection[CoordinatorMove]:
+        """Return the moves whose new coordinator has not answered."""
 
     def samples(self, partitions: Collection[int]) -> Mapping[int, SampleId]:
         """Return an id of each partition that has any."""
@@ -58,7 +59,7 @@ class CoordinatorCollector:
         self._reads, self._admin, self._ours = reads, admin, ours
         self._led = dict(ours.last_leaders())
         self._sizes: Mapping[int, int] = {}
-        self._loading: list[_Loading] = []
+        self._loading = [_Loading(move, self._sample_ids(move.partitions)) for move in ours.unanswered()]
         self._due = self._sizes_due = time.monotonic()
 
     def wait_s(self) -> float:
@@ -104,6 +105,8 @@ class CoordinatorCollector:
         """Return the moves since the poll before, of partitions that have ids."""
         begun = []
         for (old, new), partitions in find_moves(self._led, leaders).items():
+            # Whoever answers now is not the coordinator that an earlier move of theirs went to.
+            self._loading = [each for each in self._loading if not {*each.move.partitions} & {*partitions}]
             samples = self._ours.samples(partitions)
             if not samples:
                 continue
@@ -115,6 +118,9 @@ class CoordinatorCollector:
             self._loading.append(_Loading(move, [sample.transactional_id for sample in samples.values()]))
             begun.append(move)
         return begun
+
+    def _sample_ids(self, partitions: Collection[int]) -> list[str]:
+        return [sample.transactional_id for sample in self._ours.samples(partitions).values()]
 
     def _follow_loading(self) -> list[CoordinatorMove]:
         """Return the moves whose new coordinator answers now."""
@@ -131,9 +137,7 @@ class CoordinatorCollector:
             ]
             if not each.ids:
                 ended.append(each.move._replace(answered_ms=now_ms))
-        self._loading = [
-            each for each in self._loading if each.ids and now_ms - each.move.seen_ms < _GIVE_UP_MS
-        ]
+        self._loading = [each for each in self._loading if each.ids and each.move.is_loading(now_ms)]
         return ended
 
     def _ask_sizes(self, leaders: Mapping[int, int]) -> tuple[Mapping[int, int], str]:

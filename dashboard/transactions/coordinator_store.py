@@ -16,13 +16,15 @@ from dashboard.runtime.collector_names import COORDINATORS as NAME
 from dashboard.runtime.leases import Lease, collector_row
 from dashboard.runtime.sql import write_rows
 from dashboard.runtime.write_transactions import retry_write, write_transaction
-from fenceline.decode.typed import fields_of
-from fenceline.kafka.coordinator import ObservedCoordinators, SampleId
+from fenceline.decode.typed import fields_of, record_of
+from fenceline.kafka.coordinator import CoordinatorMove, ObservedCoordinators, SampleId
 
 __all__ = ["NAME", "CoordinatorRows", "save_coordinators"]
 
 _KEY = ("cluster_id", "seen_ms", "from_broker", "to_broker")
 _HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
+#: Moves that a collector which starts goes on to follow.
+_MOST_UNANSWERED = 20
 
 
 class CoordinatorRows:
@@ -38,6 +40,11 @@ class CoordinatorRows:
         return {
             int(number): (leader, detail["at_ms"]) for number, leader in detail.get("leaders", {}).items()
         }
+
+    def unanswered(self) -> Collection[CoordinatorMove]:
+        """Return the moves whose new coordinator has not answered, the newest first."""
+        rows = CoordinatorMoveRecord.objects.filter(cluster__name=self._cluster, answered_ms=None)
+        return [record_of(CoordinatorMove, row) for row in rows.order_by("-seen_ms", "pk")[:_MOST_UNANSWERED]]
 
     def samples(self, partitions: Collection[int]) -> Mapping[int, SampleId]:
         """Return an id of each partition that has any."""

@@ -57,8 +57,9 @@ class Coordinators:
     cluster: str
     partitions: Sequence[LogPartition]
     failovers: Sequence[Failover]
-    #: The newest first.
+    #: The newest first, and those of them whose new coordinator is awaited.
     moves: Sequence[CoordinatorMove]
+    loading: Sequence[CoordinatorMove]
     #: Bytes per ms; None where no move was measured.
     rate: float | None
     #: Blocks of producer ids that were used within a day, at least; None before a day's begin is known.
@@ -69,11 +70,6 @@ class Coordinators:
     sizes_unseen: str
     #: When sizes and ids were read; None before.
     sized_ms: int | None
-
-    @property
-    def loading(self) -> Sequence[CoordinatorMove]:
-        """Return the moves whose new coordinator has not answered."""
-        return [move for move in self.moves if move.answered_ms is None]
 
     @property
     def slowest_ms(self) -> int | None:
@@ -102,6 +98,7 @@ def read_coordinators(cluster: Cluster, *, now_ms: int) -> Coordinators:
         partitions,
         failovers([each.led for each in partitions], rate),
         moves[:MOST_MOVES],
+        [move for move in moves[:MOST_MOVES] if move.is_loading(now_ms)],
         rate,
         None if first is None or newest is None else newest // BLOCK - first // BLOCK,
         now_ms - first_ms,

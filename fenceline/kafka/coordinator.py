@@ -18,6 +18,8 @@ from fenceline.formatting import count_noun
 MAX_TIMEOUT, EXPIRATION = "transaction.max.timeout.ms", "transactional.id.expiration.ms"
 #: Polls further apart than this do not tell how long a coordinator took: ms.
 _FOLLOWED_MS = 10_000
+#: A coordinator that does not answer for so long is not followed any more: ms.
+GIVE_UP_MS = 600_000
 #: A load is measured if it took this many times the gap between the two polls.
 _MEASURABLE = 2
 #: `transaction.state.log.num.partitions` of a cluster without a setting of its own.
@@ -78,12 +80,16 @@ class CoordinatorMove(NamedTuple):
         is_followed = self.seen_ms - self.before_ms <= _FOLLOWED_MS
         return self.answered_ms - self.before_ms if is_followed and self.answered_ms is not None else None
 
+    def is_loading(self, now_ms: int) -> bool:
+        """Whether its new coordinator has not answered, as far as it is followed."""
+        return self.answered_ms is None and now_ms - self.seen_ms < GIVE_UP_MS
+
     @property
     def text(self) -> str:
         """Return the move as a sentence for operators."""
         moved = f"the coordinator of {count_noun(self.ids, 'id')} moved from broker {self.from_broker} to "
         if self.answered_ms is None:
-            return f"{moved}{self.to_broker}, which has not answered yet"
+            return f"{moved}{self.to_broker}, which was not seen to answer"
         if self.took_ms is None:
             return f"{moved}{self.to_broker}; how long it loaded was not seen"
         return f"{moved}{self.to_broker}, which answered within {self.took_ms / 1_000:.1f} s"

@@ -43,7 +43,7 @@ def test_a_partition_moves_from_its_last_leader_to_another_one(
         (
             move(ids=1, answered_ms=None),
             None,
-            "the coordinator of 1 id moved from broker 1 to 3, which has not",
+            "the coordinator of 1 id moved from broker 1 to 3, which was not",
         ),
         # Nobody has looked for a minute: nothing is said about how long it took.
         (move(seen_ms=61_000, answered_ms=61_100), None, "how long it loaded was not seen"),
@@ -54,6 +54,13 @@ def test_a_move_is_told_with_the_most_that_its_ids_waited(
 ) -> None:
     assert of.took_ms == took_ms
     assert words in of.text
+
+
+def test_a_coordinator_is_awaited_for_ten_minutes() -> None:
+    waiting = move(answered_ms=None)
+    assert waiting.is_loading(601_999)
+    assert not waiting.is_loading(602_000)
+    assert not move().is_loading(6_000)
 
 
 def test_the_slowest_measured_load_is_the_rate() -> None:

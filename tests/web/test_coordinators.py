@@ -56,6 +56,7 @@ def test_a_move_is_one_event_that_ends_when_the_new_coordinator_answers(
     save_coordinators(lease, poll({0: 1, 1: 1}, sizes={0: 3_000, 1: 50}), now_ms=factories.now_ms())
     save_coordinators(lease, poll({0: 2, 1: 1}, begun), now_ms=factories.now_ms())
     assert "2 ids wait for a coordinator" in page.get("/coordinators").content.decode()
+    assert list(CoordinatorRows("prod").unanswered()) == [begun]
     ended = begun._replace(answered_ms=begun.seen_ms + 2_000)
     save_coordinators(lease, poll({0: 2, 1: 1}, ended), now_ms=factories.now_ms())
     assert CoordinatorMoveRecord.objects.count() == 1

@@ -28,6 +28,9 @@ class Rows:
     def last_leaders(self) -> Mapping[int, tuple[int, int]]:
         return {}
 
+    def unanswered(self) -> Collection[CoordinatorMove]:
+        return ()
+
     def samples(self, partitions: Collection[int]) -> Mapping[int, SampleId]:
         by_number: dict[int, list[str]] = {}
         for name in coordinator_moves.IDS:
