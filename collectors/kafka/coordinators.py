@@ -28,7 +28,7 @@ from transaction_admin.reads import ClusterReads
 #: Seconds between two polls, and while a coordinator loads.
 _EVERY_S, _LOADING_S = 2.0, 0.2
 #: Seconds between two looks at sizes and settings.
-_SIZES_EVERY_S = 300.0
+_SIZES_EVERY_S = 60.0
 
 
 class KnownCoordinators(Protocol):

@@ -79,7 +79,7 @@ def save_coordinators(lease: Lease, observed: ObservedCoordinators, *, now_ms: i
 def _slow_facts(
     cluster_id: int, observed: ObservedCoordinators, before: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return what is read every few minutes: sizes, settings, and ids by partition of the log."""
+    """Return what is read each minute: sizes, settings, and ids by partition of the log."""
     rows = Transaction.objects.filter(cluster_id=cluster_id, log_partition__gte=0).values_list(
         "log_partition"
     )
