@@ -179,7 +179,7 @@ class KafkaPythonReads:
 
     def log_sizes(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Unseen]:
         """Return the bytes of partitions on their leaders' disks (DescribeLogDirs, KIP-113)."""
-        question = Question(_log_dir_requests, partial(_read_log_sizes, set(partitions)), "DESCRIBE")
+        question = Question(_log_dir_requests, _read_log_sizes, "DESCRIBE")
         return self._connection.run(self._leaders.ask_leaders, partitions, question)
 
     async def _topic_settings(
@@ -262,12 +262,9 @@ def _log_dir_requests(topics: Topics) -> Sequence[Any]:
     ]
 
 
-def _read_log_sizes(
-    asked: Collection[TopicPartition], answers: Sequence[Any], _: int
-) -> Iterator[tuple[TopicPartition, int | PartitionError]]:
+def _read_log_sizes(answers: Sequence[Any], _: int) -> Iterator[tuple[TopicPartition, int | PartitionError]]:
+    # A broker that refuses names no partition.
     (answer,) = answers
-    if answer.error_code:
-        yield from ((where, PartitionError(answer.error_code)) for where in asked)
     for topic in (topic for folder in answer.results for topic in folder.topics):
         for partition in topic.partitions:
             # One that moves to another disk is there twice.

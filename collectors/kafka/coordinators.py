@@ -59,7 +59,10 @@ class CoordinatorCollector:
         self._reads, self._admin, self._ours = reads, admin, ours
         self._led = dict(ours.last_leaders())
         self._sizes: Mapping[int, int] = {}
-        self._loading = [_Loading(move, self._sample_ids(move.partitions)) for move in ours.unanswered()]
+        # What it took is not known of a move that nobody followed for a while.
+        self._loading = [
+            _Loading(move.unfollowed(), self._sample_ids(move.partitions)) for move in ours.unanswered()
+        ]
         self._due = self._sizes_due = time.monotonic()
 
     def wait_s(self) -> float:
@@ -93,6 +96,7 @@ class CoordinatorCollector:
         return ObservedCoordinators(
             now_ms,
             leaders,
+            {where.partition: place.in_sync for where, place in topology.partitions.items()},
             tuple(moves),
             sizes,
             settings,
@@ -124,6 +128,8 @@ class CoordinatorCollector:
 
     def _follow_loading(self) -> list[CoordinatorMove]:
         """Return the moves whose new coordinator answers now."""
+        now_ms = time.time_ns() // 1_000_000
+        self._loading = [each for each in self._loading if each.move.is_loading(now_ms)]
         asked = [name for each in self._loading for name in each.ids]
         described = self._admin.describe_transactions(asked, listed=True) if asked else {}
         now_ms = time.time_ns() // 1_000_000
@@ -133,18 +139,18 @@ class CoordinatorCollector:
             each.ids = [
                 name
                 for name, answer in zip(each.ids, answers, strict=True)
-                if isinstance(answer, NotDescribed) and answer.obstacle is Obstacle.UNSEEN
+                if isinstance(answer, NotDescribed) and answer.obstacle is not Obstacle.UNKNOWN
             ]
             if not each.ids:
                 ended.append(each.move._replace(answered_ms=now_ms))
-        self._loading = [each for each in self._loading if each.ids and each.move.is_loading(now_ms)]
+        self._loading = [each for each in self._loading if each.ids]
         return ended
 
     def _ask_sizes(self, leaders: Mapping[int, int]) -> tuple[Mapping[int, int], str]:
         answers = self._reads.log_sizes([TopicPartition(TRANSACTION_STATE, number) for number in leaders])
         self._sizes = {where.partition: size for where, size in answers.items() if isinstance(size, int)}
         refused = next((answer.reason for answer in answers.values() if isinstance(answer, Unseen)), "")
-        return self._sizes, refused
+        return self._sizes, f"{refused}; sizes take DESCRIBE on the cluster" if refused else ""
 
     def _ask_settings(self) -> Mapping[str, int]:
         known = {name: self._reads.broker_setting(name) for name in (EXPIRATION, MAX_TIMEOUT)}

@@ -47,6 +47,8 @@ class KeySearch(NamedTuple):
     offset: int | None
     from_offset: int
     to_offset: int
+    #: Batches among them that cannot be read.
+    unreadable: int
 
 
 def look_at_offset(reads: ClusterReads, where: TopicPartition, offset: int) -> RecordLook | Unseen:
@@ -77,15 +79,19 @@ def look_at_offset(reads: ClusterReads, where: TopicPartition, offset: int) -> R
 
 def find_key(reads: ClusterReads, where: TopicPartition, key: bytes) -> KeySearch | Unseen:
     """Look for the newest record with a key among a partition's newest. Raises `AdminUnavailable`."""
-    searched = KeySearch(None, 0, 0)
-    for answer in newest_batches(reads, where):
+    searched = KeySearch(None, 0, 0, 0)
+    for at, answer in newest_batches(reads, where):
         if isinstance(answer, Unseen):
             return answer
-        part = LogPart(where.partition, 0, answer.data, whole_batches(answer.data))
-        columns, _, _ = read_parts([part], decompress)
+        part = LogPart(where.partition, at, answer.data, whole_batches(answer.data))
+        columns, _, bad = read_parts([part], decompress)
         newest = _newest_with(columns, key)
-        first = searched.from_offset if searched.to_offset else min(b.first for b in answer.batches)
-        searched = KeySearch(searched.offset if newest is None else newest, first, answer.next)
+        searched = KeySearch(
+            searched.offset if newest is None else newest,
+            searched.from_offset if searched.to_offset else at,
+            answer.next,
+            searched.unreadable + len(bad),
+        )
     return searched
 
 

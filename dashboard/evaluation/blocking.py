@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from dashboard.groups import queries as group_queries
 from dashboard.groups.queries import BlockedReader
@@ -17,8 +18,8 @@ from fenceline.facts import NOT_REPORTED, OPEN_STATES, TransactionState
 from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.snapshot import MissingMarker, OpenTransactionFacts, PinnedPartition
 
-#: Partitions of one transaction whose markers are looked for.
-_MOST_MARKERS = 1_000
+#: Decided transactions, and partitions of all of them, whose markers are looked for.
+_MOST_DECIDED, _MOST_MARKERS = 100, 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,19 +124,46 @@ def with_missing_markers(
 
     Such a partition has no leader, or its leader still names the transaction's producer.
     """
-    opened = {(each.topic, each.partition, pin.producer_id) for each in partitions for pin in each.pins}
-    for transaction in transactions:
-        if transaction.state is TransactionState.ONGOING or transaction.updated_ms > decided_before_ms:
-            yield transaction
-            continue
-        names = [(cluster_id, part.topic, n) for part in transaction.partitions for n in part.partitions]
-        known = partition_queries.partitions_by_name(names[:_MOST_MARKERS])
-        missing = [
-            MissingMarker(topic, number, row.leader, tuple(row.replicas))
-            for (_, topic, number), row in known.items()
-            if row.leader is None or (topic, number, transaction.producer_id) in opened
-        ]
-        yield replace(transaction, missing=tuple(sorted(missing, key=str)))
+    opened = {
+        (each.topic, each.partition, pin.producer_id)
+        for each in partitions
+        for pin in each.pins
+        if pin.verdict is not PartitionVerdict.HANGING
+    }
+    listed = list(transactions)
+    decided = [
+        transaction
+        for transaction in listed
+        if transaction.state is not TransactionState.ONGOING and transaction.updated_ms <= decided_before_ms
+    ]
+    names = {
+        (cluster_id, part.topic, n)
+        for transaction in decided[:_MOST_DECIDED]
+        for part in transaction.partitions
+        for n in part.partitions
+    }
+    known = partition_queries.partitions_by_name(islice(names, _MOST_MARKERS))
+    for transaction in listed:
+        yield (
+            replace(transaction, missing=_missing(cluster_id, transaction, known, opened))
+            if (transaction in decided)
+            else transaction
+        )
+
+
+def _missing(
+    cluster_id: int,
+    transaction: OpenTransactionFacts,
+    known: Mapping[partition_queries.Name, PartitionRecord],
+    opened: Collection[tuple[str, int, int]],
+) -> tuple[MissingMarker, ...]:
+    places = [(part.topic, n) for part in transaction.partitions for n in part.partitions]
+    rows = [(topic, n, known.get((cluster_id, topic, n))) for topic, n in places]
+    return tuple(
+        MissingMarker(topic, n, row.leader, tuple(row.replicas))
+        for topic, n, row in sorted(rows, key=lambda each: each[:2])
+        if row is not None and (row.leader is None or (topic, n, transaction.producer_id) in opened)
+    )
 
 
 def candidate_groups(row: Transaction, waits: Waits) -> Sequence[Group]:

@@ -10,7 +10,7 @@ from dashboard.flow.preflight import job_setup, query_setup
 from dashboard.models import Transaction
 from dashboard.streaming.batches import SinkWriter
 from dashboard.transactions.coordinators import broker_setup
-from fenceline.facts import Transition
+from fenceline.facts import NOT_FROM_LOG, Transition
 from fenceline.preflight.limits import IdLimit, forgotten_ms, id_limits
 from fenceline.preflight.setup import decided_spans
 
@@ -38,5 +38,8 @@ def id_bounds(
         query_setup(written.query) if written else None,
         job_setup(job) if job else None,
     )
+    if row.log_offset == NOT_FROM_LOG:
+        # A list does not tell when the id was used last.
+        return IdBounds(limits, None, None)
     forgotten = forgotten_ms(row.updated_ms, brokers, is_open=row.is_open)
     return IdBounds(limits, brokers.id_expiration_ms, forgotten)

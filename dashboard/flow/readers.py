@@ -275,6 +275,8 @@ def outside_transactions(cluster_id: int) -> Mapping[str, ProducerKind]:
     marker of one was ever written.
     """
     rows = ReplicaLook.objects.filter(cluster=cluster_id, error="").order_by("-seen_ms")
+    # Coordinators write plain records into Kafka's own topics.
+    rows = rows.exclude(topic__startswith="__")
     found: dict[str, ProducerKind] = {}
     for topic, producers, writers in rows.values_list("topic", "producers", "writers")[:_MOST_OPEN]:
         counts = writers or {}

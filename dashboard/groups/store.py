@@ -37,7 +37,7 @@ from fenceline.kafka.group_observation import (
     has_changed,
     observe_partition,
 )
-from fenceline.kafka.groups import MOST_POINTS, POINTS_APART_MS, GroupStatus, worst_status
+from fenceline.kafka.groups import MOST_POINTS, POINTS_APART_MS, STREAMS, GroupStatus, worst_status
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.series.points import GROUP
 
@@ -240,7 +240,8 @@ def _group_columns(
 
 def _stores(observed_group: SeenGroup, old: Group | None) -> str:
     if observed_group.stores is None:
-        return old.stores if old else ""
+        is_streams = observed_group.kind in ("", STREAMS)
+        return old.stores if old and is_streams else ""
     return json.dumps(observed_group.stores, separators=(",", ":"))
 
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 from django.db.models import Count, F, Sum
 
-from dashboard.models import Group, PartitionRecord
+from dashboard.models import Group, GroupRecord, PartitionRecord
 from fenceline.decode.typed import read_json
 from fenceline.engines.streams import StreamsStore, named_stores
+from fenceline.kafka.producer_identity import THREAD
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,21 +27,40 @@ class ShownStore:
 def group_stores(row: Group) -> Sequence[ShownStore]:
     """Return the stores of a group: as brokers describe them, else as the names of topics show them."""
     logs = _changelogs(row)
-    stores: Sequence[StreamsStore] = (
-        [read_json(StreamsStore, each) for each in json.loads(row.stores)]
-        if row.stores
-        else named_stores(row.group_id, logs)
-    )
+    stores: Sequence[StreamsStore] = ()
+    if row.stores:
+        stores = [read_json(StreamsStore, each) for each in json.loads(row.stores)]
+    elif _is_streams(row):
+        stores = named_stores(row.group_id, logs)
     return [
         ShownStore(store.name_in(row.group_id), store, *logs.get(store.changelog, (0, None)))
         for store in stores
     ]
 
 
-def _changelogs(row: Group) -> Mapping[str, tuple[int, int | None]]:
-    """Return the number of partitions and of offsets of each topic that begins with a group's id."""
-    rows = PartitionRecord.objects.filter(cluster=row.cluster_id, topic__startswith=f"{row.group_id}-")
-    counted = rows.values_list("topic").annotate(
-        n=Count("pk"), held=Sum(F("high_watermark") - F("log_start"))
+def _is_streams(row: Group) -> bool:
+    """Whether a member's client id is that of a thread of Kafka Streams."""
+    members = GroupRecord.objects.filter(cluster=row.cluster_id, key=row.key).values_list(
+        "members", flat=True
     )
-    return {topic: (n, held) for topic, n, held in counted.order_by("topic")}
+    return any(THREAD in packed for packed in members)
+
+
+def _changelogs(row: Group) -> Mapping[str, tuple[int, int | None]]:
+    """Return the number of partitions and of offsets of the topics of a group, None where one is not known.
+
+    A topic that begins with a longer group's id is that group's.
+    """
+    start = f"{row.group_id}-"
+    others = Group.objects.filter(cluster=row.cluster_id, group_id__startswith=start)
+    longer = tuple(f"{name}-" for name in others.values_list("group_id", flat=True))
+    rows = PartitionRecord.objects.filter(cluster=row.cluster_id, topic__startswith=start)
+    held = Sum(F("high_watermark") - F("log_start"))
+    counted = rows.values_list("topic").annotate(
+        n=Count("pk"), known=Count(F("high_watermark") - F("log_start")), held=held
+    )
+    return {
+        topic: (n, held if known == n else None)
+        for topic, n, known, held in counted.order_by("topic")
+        if not topic.startswith(longer)
+    }

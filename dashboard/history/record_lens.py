@@ -23,6 +23,7 @@ from dashboard.transactions.recents import recent_ring
 from fenceline.decode import text
 from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition, Transition
+from fenceline.formatting import count_noun
 from fenceline.kafka.added_offsets import TransactionOffsets
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.fold import transition_ring
@@ -109,15 +110,22 @@ def look_at_record(cluster: str, where: TopicPartition, offset: int) -> RecordLe
 
 def find_record(cluster: str, where: TopicPartition, key: str) -> int:
     """Return the offset of the newest record with a key (escaped text). Raises `CannotLook` for none."""
+    try:
+        raw = text.unescape_text(key)
+    except ValueError as error:
+        raise CannotLook(
+            f"This is no key: {error}. Write a backslash as \\\\, a byte as \\xNN.", 422
+        ) from error
     with _reads(cluster, where) as reads:
-        searched = find_key(reads, where, text.unescape_text(key))
+        searched = find_key(reads, where, raw)
     name = f"{where.topic}-{where.partition}"
     if isinstance(searched, Unseen):
         raise CannotLook(f"{name} cannot be read: {searched.reason}.")
     if searched.offset is None:
         raise CannotLook(
             f"No record of {name} has this key among offsets {searched.from_offset:,} to "
-            f"{searched.to_offset:,}; older ones are not searched."
+            f"{searched.to_offset:,}; others are not searched."
+            + (f" {count_noun(searched.unreadable, 'batch')} cannot be read." if searched.unreadable else "")
         )
     return searched.offset
 

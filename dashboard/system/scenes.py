@@ -53,6 +53,10 @@ class SceneRun(BaseModel):
         """Return its duration; 0 while it is playing."""
         return max(0, self.ended_ms - self.started_ms) if self.ended_ms else 0
 
+    def until_ms(self, now_ms: int) -> int:
+        """Return its end; `now_ms` while it is playing, its start where it was cut off."""
+        return self.ended_ms or (now_ms if self.state == "playing" else self.started_ms)
+
 
 class SceneBoard(BaseModel):
     """The scenes of the sandbox, and its runs, the newest first."""
@@ -70,7 +74,7 @@ class SceneBoard(BaseModel):
                 run
                 for run in self.runs
                 if name.startswith(subjects.get(run.scene) or "\0")
-                and run.started_ms <= at_ms <= (run.ended_ms or at_ms) + _LINGERS_MS
+                and run.started_ms <= at_ms <= run.until_ms(at_ms) + _LINGERS_MS
             ),
             None,
         )

@@ -15,10 +15,16 @@ def _open_collector(config: ClusterConfig) -> CoordinatorCollector:
 
 
 _collectors = Warm(_open_collector)
+#: The token of the lease that each cluster was followed under last.
+_tokens: dict[str, int] = {}
 
 
 def poll_in_turns(lease: leases.Lease) -> loop.Turns:
     """Poll and save as the holder of `lease`, in turns."""
+    if lease.token - _tokens.get(lease.cluster, 0) not in (0, 1):
+        # Somebody else has followed them meanwhile.
+        _collectors.discard(lease.cluster)
+    _tokens[lease.cluster] = lease.token
 
     def poll() -> loop.Turns:
         collector = _collectors.get_or_make(lease.cluster)

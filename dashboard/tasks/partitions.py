@@ -15,6 +15,7 @@ from dashboard.runtime import loop
 from dashboard.runtime.leases import Lease
 from dashboard.tasks.slice import Polled, open_admin, open_reads, poll_repeatedly
 from dashboard.tasks.tails import tail_name
+from fenceline.decode.record_batches import BatchWriters
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import ProducerState
 from transaction_admin.api import AdminUnavailable, Unseen
@@ -89,12 +90,12 @@ def poll_replicas(cluster: str, topic: str, partition: int) -> None:
         reads = open_reads(settings.FENCELINE.clusters[cluster])
         try:
             answers, leader, ids = _ask_replicas(reads, where)
-            writers = read_writers(reads, where)
+            writers = _ask_writers(reads, where)
         finally:
             reads.close()
     except (AdminUnavailable, CannotTranslate) as blind:
         answers = dict.fromkeys(replica_store.replica_brokers(cluster, where), str(blind))
-        leader, ids, writers = None, {}, Unseen(str(where), str(blind))
+        leader, ids, writers = None, {}, None
     replica_store.save_replicas(
         cluster,
         where,
@@ -102,8 +103,17 @@ def poll_replicas(cluster: str, topic: str, partition: int) -> None:
         leader=leader,
         ids=ids,
         now_ms=loop.now_ms(),
-        writers=None if isinstance(writers, Unseen) else writers,
+        writers=writers,
     )
+
+
+def _ask_writers(reads: ClusterReads, where: TopicPartition) -> BatchWriters | None:
+    """Return who wrote the newest batches, None where the leader does not tell."""
+    try:
+        writers = read_writers(reads, where)
+    except AdminUnavailable:
+        return None
+    return None if isinstance(writers, Unseen) else writers
 
 
 def _ask_replicas(

@@ -56,12 +56,15 @@ class CoordinatorRows:
 @retry_write
 def save_coordinators(lease: Lease, observed: ObservedCoordinators, *, now_ms: int) -> None:
     """Save the result and the cost of a poll. Raises `LeaseLost`."""
+    # Before the transaction: it may count a million ids.
+    ids = None if observed.sizes is None else _ids_by_partition(lease.cluster_id)
     with write_transaction(lease, {"seen_through_ms": observed.at_ms}, lock_cluster=False) as write:
         row = collector_row(lease).get()
-        news = bool(row.error) or row.detail.get("leaders") != _by_number(observed.leaders)
-        row.detail |= {"at_ms": observed.at_ms, "leaders": _by_number(observed.leaders)}
-        if observed.sizes is not None:
-            row.detail |= _slow_facts(lease.cluster_id, observed, row.detail)
+        now = {"leaders": _by_number(observed.leaders), "in_sync": _by_number(observed.in_sync)}
+        news = bool(row.error) or any(row.detail.get(name) != value for name, value in now.items())
+        row.detail |= {"at_ms": observed.at_ms, **now}
+        if ids is not None:
+            row.detail |= _slow_facts(observed, ids, row.detail)
             news = True
         row.save(update_fields=["detail"])
         collector_store.add_cost(lease, observed.requests, round(observed.broker_ms), now_ms)
@@ -76,15 +79,17 @@ def save_coordinators(lease: Lease, observed: ObservedCoordinators, *, now_ms: i
             write.notify_after_commit("collectors")
 
 
+def _ids_by_partition(cluster_id: int) -> Mapping[str, tuple[int, int, int]]:
+    """Return the number of ids, the highest epoch and producer id by partition of the log, "-1" for none."""
+    rows = Transaction.objects.filter(cluster_id=cluster_id).values_list("log_partition")
+    counted = rows.annotate(n=Count("pk"), epoch=Max("producer_epoch"), newest=Max("producer_id"))
+    return {str(number): (n, epoch, newest) for number, n, epoch, newest in counted.order_by("log_partition")}
+
+
 def _slow_facts(
-    cluster_id: int, observed: ObservedCoordinators, before: Mapping[str, Any]
+    observed: ObservedCoordinators, ids: Mapping[str, tuple[int, int, int]], before: Mapping[str, Any]
 ) -> Mapping[str, Any]:
     """Return what is read each minute: sizes, settings, and ids by partition of the log."""
-    rows = Transaction.objects.filter(cluster_id=cluster_id, log_partition__gte=0).values_list(
-        "log_partition"
-    )
-    counted = rows.annotate(n=Count("pk"), epoch=Max("producer_epoch"), newest=Max("producer_id"))
-    ids = {str(number): (n, epoch, newest) for number, n, epoch, newest in counted.order_by("log_partition")}
     newest_id = max((newest for _, _, newest in ids.values()), default=None)
     return {
         "sized_ms": observed.at_ms,
@@ -100,9 +105,14 @@ def _newest_ids(known: Collection[list[int]], at_ms: int, newest: int | None) ->
     """Return the newest producer id at the start of each hour of the last day, oldest first."""
     kept = [[at, number] for at, number in known if at > at_ms - _DAY_MS - _HOUR_MS]
     if newest is not None and (not kept or at_ms - kept[-1][0] >= _HOUR_MS):
-        kept.append([at_ms, newest])
+        # An id may be forgotten; the number was used all the same.
+        kept.append([at_ms, max([newest, *(number for _, number in kept)])])
     return kept
 
 
-def _by_number(values: Mapping[int, int]) -> dict[str, int]:
-    return {str(number): value for number, value in sorted(values.items())}
+def _by_number(values: Mapping[int, int] | Mapping[int, tuple[int, ...]]) -> dict[str, Any]:
+    """Return values as JSON has them, by number."""
+    return {
+        str(number): list(value) if isinstance(value, tuple) else value
+        for number, value in sorted(values.items())
+    }

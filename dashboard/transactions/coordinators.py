@@ -12,7 +12,7 @@ from dashboard.models import Cluster, Collector, CoordinatorMoveRecord, Partitio
 from dashboard.runtime.collector_names import COORDINATORS
 from dashboard.runtime.collector_store import TRANSACTION_STATE
 from fenceline.decode.typed import record_of
-from fenceline.facts import TransitionKind
+from fenceline.facts import NOT_FROM_LOG, TransitionKind
 from fenceline.kafka.coordinator import (
     EXPIRATION,
     MAX_TIMEOUT,
@@ -29,6 +29,8 @@ _DAY_MS = 86_400_000
 MOST_MOVES, _MEASURED = 20, 100
 #: Producer ids are handed to brokers in blocks (`ProducerIdManager`); an epoch is a short.
 BLOCK, _LAST_EPOCH = 1_000, 32_766
+#: The partition of ids that lists alone show.
+_UNPLACED = str(NOT_FROM_LOG)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,8 @@ class Coordinators:
     blocks_ms: int
     settings: Mapping[str, int]
     sizes_unseen: str
+    #: Ids that lists alone show, so that their partition is not known.
+    unplaced: int
     #: When sizes and ids were read; None before.
     sized_ms: int | None
 
@@ -91,7 +95,8 @@ def read_coordinators(cluster: Cluster, *, now_ms: int) -> Coordinators:
     rate = load_rate(moves)
     partitions = _partitions(cluster, detail, now_ms)
     newest_ids = [(at, newest) for at, newest in detail.get("producer_ids", ())]
-    newest = max((each[2] for each in detail.get("ids", {}).values()), default=None)
+    ids = detail.get("ids", {})
+    newest = max((each[2] for each in ids.values()), default=None)
     first_ms, first = newest_ids[0] if newest_ids else (now_ms, None)
     return Coordinators(
         cluster.name,
@@ -100,10 +105,11 @@ def read_coordinators(cluster: Cluster, *, now_ms: int) -> Coordinators:
         moves[:MOST_MOVES],
         [move for move in moves[:MOST_MOVES] if move.is_loading(now_ms)],
         rate,
-        None if first is None or newest is None else newest // BLOCK - first // BLOCK,
+        None if first is None or newest is None else max(0, newest // BLOCK - first // BLOCK),
         now_ms - first_ms,
         detail.get("settings", {}),
         detail.get("sizes_unseen", ""),
+        ids.get(_UNPLACED, (0,))[0],
         detail.get("sized_ms"),
     )
 
@@ -118,7 +124,7 @@ def broker_setup(cluster_id: int) -> BrokerSetup:
 def _partitions(cluster: Cluster, detail: Mapping[str, Any], now_ms: int) -> Sequence[LogPartition]:
     logs = PartitionRecord.objects.filter(cluster=cluster, topic=TRANSACTION_STATE).defer("ends")
     by_number = {row.partition: row for row in logs}
-    leaders, sizes, ids = (detail.get(name, {}) for name in ("leaders", "sizes", "ids"))
+    leaders, in_sync, sizes, ids = (detail.get(name, {}) for name in ("leaders", "in_sync", "sizes", "ids"))
     expired = _expired(cluster, now_ms)
     numbers = sorted({*by_number, *map(int, leaders)})
     return [
@@ -126,6 +132,7 @@ def _partitions(cluster: Cluster, detail: Mapping[str, Any], now_ms: int) -> Seq
             number,
             by_number.get(number),
             leaders.get(str(number)),
+            tuple(in_sync.get(str(number), ())),
             sizes.get(str(number)),
             ids.get(str(number), (0, None, None)),
             expired.get(number, 0),
@@ -138,19 +145,19 @@ def _partition(
     number: int,
     row: PartitionRecord | None,
     leader: int | None,
+    in_sync: tuple[int, ...],
     size: int | None,
     ids: Sequence[int | None],
     expired: int,
 ) -> LogPartition:
     count, highest, _ = ids
-    replicas = tuple(row.replicas) if row else ()
     return LogPartition(
-        LedPartition(number, leader, replicas, count or 0, size),
+        LedPartition(number, leader, in_sync, count or 0, size),
         row.leader_epoch if row else None,
         row.log_start if row else None,
         row.high_watermark if row else None,
         expired,
-        None if highest is None else max(0, _LAST_EPOCH - highest),
+        None if highest is None or highest < 0 else max(0, _LAST_EPOCH - highest),
     )
 
 

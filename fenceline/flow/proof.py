@@ -77,7 +77,11 @@ def guarantee_facts(observed: FlowObservations, audits: Iterable[AuditManifest])
     proved = {
         audit.query_id: audit.proved_through
         for audit in audits
-        if audit.query_id and audit.verdict is AuditVerdict.PROVED and audit.proved_through is not None
+        if audit.query_id
+        and audit.verdict is AuditVerdict.PROVED
+        and audit.proved_through is not None
+        # Some of its records prove nothing of the others.
+        and not audit.condition
     }
     return GuaranteeFacts(observed, proved)
 

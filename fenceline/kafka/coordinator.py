@@ -51,8 +51,8 @@ class LedPartition(NamedTuple):
     partition: int
     #: None while no broker leads it.
     leader: int | None
-    #: Brokers with a replica, the preferred leader first.
-    replicas: tuple[int, ...] = ()
+    #: Brokers whose replica is in sync, the preferred leader first.
+    in_sync: tuple[int, ...] = ()
     ids: int = 0
     #: Bytes on the leader's disk; None where that is not known.
     size: int | None = None
@@ -76,9 +76,13 @@ class CoordinatorMove(NamedTuple):
 
     @property
     def took_ms(self) -> int | None:
-        """Return the most that its ids were without a coordinator, in ms; None where that is not known."""
+        """Return the time from the last poll that saw the old one to the answer, in ms; None if not known."""
         is_followed = self.seen_ms - self.before_ms <= _FOLLOWED_MS
         return self.answered_ms - self.before_ms if is_followed and self.answered_ms is not None else None
+
+    def unfollowed(self) -> CoordinatorMove:
+        """Return the move with a gap before it: nobody can tell any more how long it took."""
+        return self._replace(before_ms=min(self.before_ms, self.seen_ms - _FOLLOWED_MS - 1))
 
     def is_loading(self, now_ms: int) -> bool:
         """Whether its new coordinator has not answered, as far as it is followed."""
@@ -108,6 +112,8 @@ class ObservedCoordinators:
 
     at_ms: int
     leaders: Mapping[int, int]
+    #: Brokers whose replica is in sync, by partition.
+    in_sync: Mapping[int, tuple[int, ...]]
     #: Moves that were seen first, or whose new coordinator has answered.
     moves: tuple[CoordinatorMove, ...]
     #: Bytes by partition, and settings of brokers; None where they were not asked for.
@@ -127,7 +133,7 @@ class Failover(NamedTuple):
     ids: int
     #: None where no rate was measured, or sizes are not known.
     load_ms: int | None
-    #: Partitions that no other broker has: their ids wait until this one is back.
+    #: Partitions that no other broker has in sync: their ids wait until this one is back.
     alone: int
 
 
@@ -161,7 +167,8 @@ def load_rate(moves: Iterable[CoordinatorMove]) -> float | None:
 def failovers(partitions: Sequence[LedPartition], rate: float | None) -> Sequence[Failover]:
     """Return what follows if each broker that leads something dies; `rate` is in bytes per ms.
 
-    The next replica takes over, and brokers load at the same time: the one with the most bytes sets the end.
+    The next replica in sync takes over. Brokers load at the same time: the one with the most bytes sets the
+    end.
     """
     brokers = sorted({each.leader for each in partitions if each.leader is not None})
     return [_failover(broker, [p for p in partitions if p.leader == broker], rate) for broker in brokers]
@@ -171,7 +178,7 @@ def _failover(broker: int, led: Sequence[LedPartition], rate: float | None) -> F
     loads: defaultdict[int, int] = defaultdict(int)
     alone = 0
     for each in led:
-        heir = next((other for other in each.replicas if other != broker), None)
+        heir = next((other for other in each.in_sync if other != broker), None)
         if heir is None:
             alone += 1
         else:

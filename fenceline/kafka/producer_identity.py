@@ -18,7 +18,7 @@ from fenceline.kafka.applications import Application, Shape, application_of
 from fenceline.kafka.fold.counting import OFFSETS_TOPIC
 from fenceline.owners import Owner
 
-_THREAD, _UUID_LENGTH = "-StreamThread-", 36
+THREAD, _UUID_LENGTH = "-StreamThread-", 36
 _LEADER = "connect-cluster-"
 #: Hyphens of an id that are tried.
 _MOST_SPLITS = 50
@@ -126,11 +126,11 @@ def _of_streams(application: Application, clients: Sequence[GroupClient]) -> Pro
     is_process = len(application.member) == _UUID_LENGTH
     if is_process:
         parts: tuple[tuple[str, str], ...] = (("process", application.member), ("thread", application.slot))
-        own = f"{application.application}-{application.member}{_THREAD}{application.slot}-"
+        own = f"{application.application}-{application.member}{THREAD}{application.slot}-"
     else:
         parts, own = (("task", f"{application.member}_{application.slot}"),), f"{application.application}-"
     own_clients = (client for client in clients if client.client_id.startswith(own))
-    client = next((client for client in own_clients if _THREAD in client.client_id), None)
+    client = next((client for client in own_clients if THREAD in client.client_id), None)
     if client is None:
         return ProducerIdentity(Engine.KAFKA_STREAMS, application.application, parts)
     sign = f"client {client.client_id} is a member of group {application.application}"

@@ -22,8 +22,15 @@ _FILES = ("parquet", "orc", "json", "csv", "text", "avro")
 #: Rows of one answer of a database: without it PostgreSQL's driver holds the whole table in memory.
 _FETCH_ROWS = "10000"
 _SPEC = re.compile(r"([a-z][\w.]*):(.+)", re.DOTALL)
-#: A user with a password before the host (Oracle: `user/password@`), or a password among the parameters.
-_SECRET = re.compile(r"//[^/@]*:[^/@]*@|thin:[^/@]+/[^@]+@|password=|pwd=", re.IGNORECASE)
+#: A user with a password before the host (Oracle: `user/password@`), or a secret among the parameters. What
+#: follows a host's colon is a port.
+_SECRET = re.compile(
+    r"//[^/@]*:(?!\d+(?:/|$))[^@]*@|(?:thin|oci8?):[^/@]+/[^@]+@|"
+    r"(?:password|pwd|token|secret|apikey|credential)s?\w*=",
+    re.IGNORECASE,
+)
+#: What manifests show of a JDBC URL: its driver, host and database. Other parts may hold a secret.
+_SHOWN = re.compile(r"jdbc:[a-z0-9]+(?::[a-z]+)*:(?://[\w.,:\[\]-]+)?/*[\w./-]*", re.IGNORECASE)
 #: Folders of partitions at the end of a path, such as `/day=3`.
 _PARTITIONS = re.compile(r"(/[^/=]+=[^/]*)+/?$")
 #: For messages and help.
@@ -58,7 +65,8 @@ class AuditedTable(NamedTuple):
         """Return how manifests name it: without the parameters of a JDBC URL."""
         if self.format != _JDBC:
             return f"{self.format}:{self.url}"
-        return f"{re.split('[?;]', self.url)[0]}#{self.table}"
+        shown = _SHOWN.match(self.url)
+        return f"{shown[0] if shown else _JDBC}#{self.table}"
 
 
 def parse_table(text: str) -> AuditedTable:

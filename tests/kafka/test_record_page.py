@@ -4,18 +4,23 @@ and values are shown to those alone who may see them; that bad addresses are ref
 from __future__ import annotations
 
 import random
+from contextlib import closing
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from django.test import Client
 
+from collectors.kafka.newest_batches import read_writers
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import AuditEntry, Cluster
+from fenceline.decode.record_batches import BatchWriters
+from fenceline.facts import TopicPartition as FencelinePartition
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.waiting import wait_for
 from tests.web import factories, roles
+from transaction_admin.kafka_reads import KafkaPythonReads
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
@@ -160,3 +165,27 @@ def test_the_newest_record_with_a_key_is_found_by_who_may_see_keys(prod: Cluster
     page = html(client.post(address, {"key": "nobody's"}), 404)
     assert "has this key among offsets 0 to 7" in page
     assert roles.client_with_role("operator").post(address, {"key": "k"}).status_code == 403
+
+
+def test_a_key_that_is_none_is_refused_before_anything_is_read(prod: Cluster, written: Written) -> None:
+    address = f"/partitions/prod/{written.name}/0/record/key"
+    page = html(roles.client_with_role("admin").post(address, {"key": "C:\\orders"}), 422)
+    assert "This is no key" in page
+
+
+def test_large_records_leave_the_newest_ones_searched(prod: Cluster, kafka_42: Broker) -> None:
+    name = f"lens-{random.getrandbits(40):x}"
+    create_topics(kafka_42.bootstrap, name, partitions=1)
+    producer = Producer({"bootstrap.servers": kafka_42.bootstrap, "linger.ms": 50})
+    for number in range(1_500):
+        producer.produce(name, bytes(10_000), b"k" if number in (10, 1_499) else b"other", partition=0)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    client = roles.client_with_role("admin")
+    answer = client.post(f"/partitions/prod/{name}/0/record/key", {"key": "k"})
+    assert answer["Location"].endswith("offset=1499")
+    with closing(KafkaPythonReads({"bootstrap.servers": kafka_42.bootstrap})) as reads:
+        writers = read_writers(reads, FencelinePartition(name, 0))
+    assert isinstance(writers, BatchWriters)
+    assert writers.to_offset == 1_500
+    assert writers.idempotent + writers.plain < 1_500

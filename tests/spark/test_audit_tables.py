@@ -376,6 +376,9 @@ def test_what_is_wrong_with_a_table_is_one_sentence(
         ("jdbc:mysql://me:secret@host/db#t", "leave the password out"),
         ("jdbc:oracle:thin:me/secret@host:1521/db#t", "leave the password out"),
         ("parquet:s3a://me:secret@bucket/out", "leave the password out"),
+        ("parquet:s3a://me:sec/ret@bucket/out", "leave the password out"),
+        ("jdbc:oracle:oci:me/secret@tns#t", "leave the password out"),
+        ("jdbc:db2://h:50000/db:apiKey=secret#t", "leave the password out"),
     ],
 )
 def test_a_table_that_cannot_be_meant_is_refused(spec: str, text: str) -> None:

@@ -56,6 +56,10 @@ def test_a_move_is_told_with_the_most_that_its_ids_waited(
     assert words in of.text
 
 
+def test_a_move_that_nobody_followed_tells_no_time() -> None:
+    assert move().unfollowed().took_ms is None
+
+
 def test_a_coordinator_is_awaited_for_ten_minutes() -> None:
     waiting = move(answered_ms=None)
     assert waiting.is_loading(601_999)

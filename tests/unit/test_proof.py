@@ -128,6 +128,11 @@ def test_an_obstacle_or_a_loss_proves_no_link() -> None:
         assert proof.verdict is not AuditVerdict.PROVED
 
 
+def test_an_audit_of_some_records_proves_no_link() -> None:
+    proof = proof_of(audit_manifest(query_id="q", condition="amount > 1000"))
+    assert proof.guarantee.links[1].guarantee is Guarantee.UNKNOWN
+
+
 def test_an_audit_belongs_to_the_pipelines_with_its_query_or_its_topics() -> None:
     assert proof_of(audit_manifest(query_id="another")).audits == []
     assert proof_of(audit_manifest(query_id="")).audits

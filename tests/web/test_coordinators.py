@@ -25,7 +25,10 @@ def poll(
     ago_ms: int = 0,
 ) -> ObservedCoordinators:
     settings = None if sizes is None else {"transactional.id.expiration.ms": 604_800_000}
-    return ObservedCoordinators(factories.now_ms() - ago_ms, leaders, moves, sizes, settings, "", 2, 3.0)
+    in_sync = dict.fromkeys(leaders, (1, 2, 3))
+    return ObservedCoordinators(
+        factories.now_ms() - ago_ms, leaders, in_sync, moves, sizes, settings, "", 2, 3.0
+    )
 
 
 @pytest.fixture
@@ -109,3 +112,25 @@ def test_a_restarted_collector_goes_on_from_the_last_leaders(prod: Cluster, leas
 def test_a_cluster_without_any_transaction_says_so(page: Client, prod: Cluster) -> None:
     text = page.get("/coordinators").content.decode()
     assert "No coordinator is known" in text
+
+
+def test_ids_of_lists_alone_have_no_known_coordinator(
+    page: Client, prod: Cluster, lease: leases.Lease
+) -> None:
+    factories.transaction(prod, "listed", log_partition=-1, log_offset=-1, producer_epoch=-1)
+    save_coordinators(lease, poll({0: 1, 4: 2}, sizes={}), now_ms=factories.now_ms())
+    text = page.get("/coordinators").content.decode()
+    assert "no id waits" not in text
+    assert "1 id of the coordinators' lists" in text.replace("&#x27;", "'")
+    save_coordinators(lease, poll({0: 1}, sizes={}), now_ms=factories.now_ms())
+    assert "data-forgotten" not in page.get("/transactions/prod/listed").content.decode()
+
+
+def test_producer_ids_are_counted_though_their_id_is_forgotten(
+    page: Client, prod: Cluster, lease: leases.Lease
+) -> None:
+    row = factories.transaction(prod, "gone", log_partition=1, producer_id=9_001)
+    save_coordinators(lease, poll({1: 1}, sizes={}), now_ms=factories.now_ms())
+    row.delete()
+    save_coordinators(lease, poll({1: 1}, sizes={}), now_ms=factories.now_ms())
+    assert page.get("/api/v1/clusters/prod/coordinators").json()["blocks"] == 0

@@ -12,7 +12,7 @@ from django.db.models import F
 from django.test import Client
 
 from dashboard.labels.status import trend_word
-from dashboard.models import Cluster, Group, PartitionRecord
+from dashboard.models import Cluster, Group, GroupRecord, PartitionRecord
 from tests.web import factories
 from tests.web.roles import page_html
 
@@ -226,7 +226,16 @@ def test_a_streams_application_shows_its_stores(page: Client, prod: Cluster) -> 
             cluster=prod, rev=1, topic="shop-counts-changelog", partition=number, log_start=10,
             high_watermark=510,
         )  # fmt: skip
+    assert "data-stores" not in page.get("/groups/prod/shop").content.decode(), "it may be any group"
+    members = json.dumps({"m-1": ["shop-0f8fad5b-StreamThread-1-consumer", "/10.0.0.7"]})
+    GroupRecord.objects.create(
+        cluster=prod, key=row.key, group_id="shop", members=members, log_partition=1, log_offset=1
+    )
+    factories.group(prod, b"shop-2")
+    PartitionRecord.objects.create(cluster=prod, rev=1, topic="shop-2-cart-changelog", partition=0)
+    Cluster.objects.update(rev=F("rev") + 1)
     text = page.get("/groups/prod/shop").content.decode()
+    assert "cart" not in text
     assert "<bdi>counts</bdi>" in text
     assert "Names of topics show the stores." in text
     assert "1,000" in text

@@ -40,6 +40,8 @@ def _headline(shown: Sequence[Coordinators]) -> str:
     brokers = sum(len(each.failovers) for each in shown)
     if not brokers:
         return "No coordinator is known yet"
+    if any(each.unplaced for each in shown):
+        return f"{count_noun(brokers, 'broker')} coordinate ids, of which not all are placed"
     verb = "coordinates" if brokers == 1 else "coordinate"
     return f"{count_noun(brokers, 'broker')} {verb} {count_noun(sum(each.ids for each in shown), 'id')}"
 

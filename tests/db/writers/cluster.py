@@ -208,7 +208,9 @@ class Coordinators(Writer):
 
     def write(self, number: int) -> None:
         move = CoordinatorMove(self.now_ms - 500, self.now_ms, number, number + 1, (3,), 1)
-        seen = ObservedCoordinators(self.now_ms, {3: number + 1}, (move,), {3: 900}, {}, "", 1, 1.0)
+        seen = ObservedCoordinators(
+            self.now_ms, {3: number + 1}, {3: (1, 2)}, (move,), {3: 900}, {}, "", 1, 1.0
+        )
         coordinator_store.save_coordinators(self.lease, seen, now_ms=self.now_ms)
 
     def lost(self) -> object:
