@@ -26,12 +26,14 @@ class ShownStore:
 
 def group_stores(row: Group) -> Sequence[ShownStore]:
     """Return the stores of a group: as brokers describe them, else as the names of topics show them."""
+    if not (row.stores or _is_streams(row)):
+        return ()
     logs = _changelogs(row)
-    stores: Sequence[StreamsStore] = ()
-    if row.stores:
-        stores = [read_json(StreamsStore, each) for each in json.loads(row.stores)]
-    elif _is_streams(row):
-        stores = named_stores(row.group_id, logs)
+    stores: Sequence[StreamsStore] = (
+        [read_json(StreamsStore, each) for each in json.loads(row.stores)]
+        if row.stores
+        else named_stores(row.group_id, logs)
+    )
     return [
         ShownStore(store.name_in(row.group_id), store, *logs.get(store.changelog, (0, None)))
         for store in stores
