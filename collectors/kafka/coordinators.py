@@ -61,7 +61,7 @@ class CoordinatorCollector:
         self._sizes: Mapping[int, int] = {}
         # What it took is not known of a move that nobody followed for a while.
         self._loading = [
-            _Loading(move.unfollowed(), self._sample_ids(move.partitions)) for move in ours.unanswered()
+            _Loading(move.unfollowed(), _names(ours.samples(move.partitions))) for move in ours.unanswered()
         ]
         self._due = self._sizes_due = time.monotonic()
 
@@ -119,12 +119,9 @@ class CoordinatorCollector:
             size = sum(each or 0 for each in known) if None not in known else None
             ids = sum(sample.ids for sample in samples.values())
             move = CoordinatorMove(before_ms, now_ms, old, new, tuple(sorted(samples)), ids, size)
-            self._loading.append(_Loading(move, [sample.transactional_id for sample in samples.values()]))
+            self._loading.append(_Loading(move, _names(samples)))
             begun.append(move)
         return begun
-
-    def _sample_ids(self, partitions: Collection[int]) -> list[str]:
-        return [sample.transactional_id for sample in self._ours.samples(partitions).values()]
 
     def _follow_loading(self) -> list[CoordinatorMove]:
         """Return the moves whose new coordinator answers now."""
@@ -159,3 +156,7 @@ class CoordinatorCollector:
     def _cost(self) -> tuple[int, float]:
         ours, theirs = self._reads.cost, self._admin.cost
         return ours.requests + theirs.requests, ours.broker_ms + theirs.broker_ms
+
+
+def _names(samples: Mapping[int, SampleId]) -> list[str]:
+    return [sample.transactional_id for sample in samples.values()]

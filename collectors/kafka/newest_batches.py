@@ -30,9 +30,9 @@ def newest_batches(reads: ClusterReads, where: TopicPartition) -> Iterator[tuple
         if later > at:
             at = later
             answer = _ask(reads, where, at)
-    for _ in range(_MOST_ANSWERS):
+    for left in reversed(range(_MOST_ANSWERS)):
         yield at, answer
-        if isinstance(answer, Unseen) or not answer.batches or answer.next >= ends.high_watermark:
+        if isinstance(answer, Unseen) or not answer.batches or answer.next >= ends.high_watermark or not left:
             return
         at = answer.next
         answer = _ask(reads, where, at)

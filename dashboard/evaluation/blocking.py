@@ -131,11 +131,7 @@ def with_missing_markers(
         if pin.verdict is not PartitionVerdict.HANGING
     }
     listed = list(transactions)
-    decided = [
-        transaction
-        for transaction in listed
-        if transaction.state is not TransactionState.ONGOING and transaction.updated_ms <= decided_before_ms
-    ]
+    decided = [transaction for transaction in listed if _is_decided(transaction, decided_before_ms)]
     names = {
         (cluster_id, part.topic, n)
         for transaction in decided[:_MOST_DECIDED]
@@ -146,9 +142,13 @@ def with_missing_markers(
     for transaction in listed:
         yield (
             replace(transaction, missing=_missing(cluster_id, transaction, known, opened))
-            if (transaction in decided)
+            if _is_decided(transaction, decided_before_ms)
             else transaction
         )
+
+
+def _is_decided(transaction: OpenTransactionFacts, before_ms: int) -> bool:
+    return transaction.state is not TransactionState.ONGOING and transaction.updated_ms <= before_ms
 
 
 def _missing(

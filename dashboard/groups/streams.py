@@ -20,7 +20,6 @@ class ShownStore:
 
     name: str
     store: StreamsStore
-    partitions: int
     offsets: int | None
 
 
@@ -34,10 +33,7 @@ def group_stores(row: Group) -> Sequence[ShownStore]:
         if row.stores
         else named_stores(row.group_id, logs)
     )
-    return [
-        ShownStore(store.name_in(row.group_id), store, *logs.get(store.changelog, (0, None)))
-        for store in stores
-    ]
+    return [ShownStore(store.name_in(row.group_id), store, logs.get(store.changelog)) for store in stores]
 
 
 def _is_streams(row: Group) -> bool:
@@ -48,8 +44,8 @@ def _is_streams(row: Group) -> bool:
     return any(THREAD in packed for packed in members)
 
 
-def _changelogs(row: Group) -> Mapping[str, tuple[int, int | None]]:
-    """Return the number of partitions and of offsets of the topics of a group, None where one is not known.
+def _changelogs(row: Group) -> Mapping[str, int | None]:
+    """Return the number of offsets of the topics of a group, None where it is not known.
 
     A topic that begins with a longer group's id is that group's.
     """
@@ -62,7 +58,7 @@ def _changelogs(row: Group) -> Mapping[str, tuple[int, int | None]]:
         n=Count("pk"), known=Count(F("high_watermark") - F("log_start")), held=held
     )
     return {
-        topic: (n, held if known == n else None)
+        topic: held if known == n else None
         for topic, n, known, held in counted.order_by("topic")
         if not topic.startswith(longer)
     }

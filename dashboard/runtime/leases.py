@@ -49,6 +49,10 @@ class Lease:
         number = self.name.rpartition("-")[2]
         return int(number) if number.isdigit() else 0
 
+    def is_unbroken_since(self, token: int) -> bool:
+        """Whether nobody else has held it since this process held it with `token`."""
+        return self.token - token in (0, 1)
+
 
 def holder_name() -> str:
     """Return `host:process/thread`, which names one holder among hosts and containers.

@@ -21,7 +21,7 @@ _tokens: dict[str, int] = {}
 
 def poll_in_turns(lease: leases.Lease) -> loop.Turns:
     """Poll and save as the holder of `lease`, in turns."""
-    if lease.token - _tokens.get(lease.cluster, 0) not in (0, 1):
+    if not lease.is_unbroken_since(_tokens.get(lease.cluster, 0)):
         # Somebody else has followed them meanwhile.
         _collectors.discard(lease.cluster)
     _tokens[lease.cluster] = lease.token

@@ -55,7 +55,7 @@ def _poll(lease: Lease, watcher: PartitionCollector, ours: partition_store.Parti
 def _watcher(lease: Lease, ours: partition_store.PartitionRows) -> PartitionCollector:
     """Return what watched the cluster in the slice before; another one where somebody else has since."""
     watcher, token = _watchers.get(lease.cluster, (None, 0))
-    if watcher is not None and lease.token - token in (0, 1):
+    if watcher is not None and lease.is_unbroken_since(token):
         _watchers[lease.cluster] = watcher, lease.token
         return watcher
     disconnect(lease.cluster)

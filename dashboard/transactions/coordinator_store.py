@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from django.db.models import Count, Max, Min
+from django.db.models import Count, Max, Min, QuerySet
 
 from dashboard.models import Collector, CoordinatorMoveRecord, Transaction
 from dashboard.runtime import collector_store
@@ -19,7 +19,7 @@ from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.decode.typed import fields_of, record_of
 from fenceline.kafka.coordinator import CoordinatorMove, ObservedCoordinators, SampleId
 
-__all__ = ["NAME", "CoordinatorRows", "save_coordinators"]
+__all__ = ["NAME", "CoordinatorRows", "read_detail", "save_coordinators"]
 
 _KEY = ("cluster_id", "seen_ms", "from_broker", "to_broker")
 _HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
@@ -35,8 +35,7 @@ class CoordinatorRows:
 
     def last_leaders(self) -> Mapping[int, tuple[int, int]]:
         """Return each partition's last leader and the poll that saw it."""
-        rows = Collector.objects.filter(cluster__name=self._cluster, name=NAME)
-        detail: Mapping[str, Any] = rows.values_list("detail", flat=True).first() or {}
+        detail = read_detail(Collector.objects.filter(cluster__name=self._cluster))
         return {
             int(number): (leader, detail["at_ms"]) for number, leader in detail.get("leaders", {}).items()
         }
@@ -51,6 +50,11 @@ class CoordinatorRows:
         rows = Transaction.objects.filter(cluster__name=self._cluster, log_partition__in=partitions)
         counted = rows.values_list("log_partition").annotate(n=Count("pk"), name=Min("transactional_id"))
         return {number: SampleId(ids, name) for number, ids, name in counted.order_by("log_partition")}
+
+
+def read_detail(collectors: QuerySet[Collector]) -> Mapping[str, Any]:
+    """Return what was saved last of a cluster, given its collectors; empty before."""
+    return collectors.filter(name=NAME).values_list("detail", flat=True).first() or {}
 
 
 @retry_write

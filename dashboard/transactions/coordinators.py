@@ -9,8 +9,8 @@ from typing import Any
 from django.db.models import Count
 
 from dashboard.models import Cluster, Collector, CoordinatorMoveRecord, PartitionRecord, TransitionRecord
-from dashboard.runtime.collector_names import COORDINATORS
 from dashboard.runtime.collector_store import TRANSACTION_STATE
+from dashboard.transactions.coordinator_store import read_detail
 from fenceline.decode.typed import record_of
 from fenceline.facts import NOT_FROM_LOG, TransitionKind
 from fenceline.kafka.coordinator import (
@@ -26,9 +26,9 @@ from fenceline.preflight.setup import BrokerSetup
 
 _DAY_MS = 86_400_000
 #: Maximum moves on a page, and of those that the rate of loading is measured from.
-MOST_MOVES, _MEASURED = 20, 100
+_MOST_MOVES, _MEASURED = 20, 100
 #: Producer ids are handed to brokers in blocks (`ProducerIdManager`); an epoch is a short.
-BLOCK, _LAST_EPOCH = 1_000, 32_766
+_BLOCK, _LAST_EPOCH = 1_000, 32_766
 #: The partition of ids that lists alone show.
 _UNPLACED = str(NOT_FROM_LOG)
 
@@ -62,8 +62,6 @@ class Coordinators:
     #: The newest first, and those of them whose new coordinator is awaited.
     moves: Sequence[CoordinatorMove]
     loading: Sequence[CoordinatorMove]
-    #: Bytes per ms; None where no move was measured.
-    rate: float | None
     #: Blocks of producer ids that were used within a day, at least; None before a day's begin is known.
     blocks: int | None
     #: How old the first known producer id is, in ms.
@@ -88,8 +86,7 @@ class Coordinators:
 
 def read_coordinators(cluster: Cluster, *, now_ms: int) -> Coordinators:
     """Return the coordinators of a cluster."""
-    details = Collector.objects.filter(cluster=cluster, name=COORDINATORS).values_list("detail", flat=True)
-    detail: Mapping[str, Any] = details.first() or {}
+    detail = read_detail(Collector.objects.filter(cluster=cluster))
     rows = CoordinatorMoveRecord.objects.filter(cluster=cluster, seen_ms__gte=0).order_by("-seen_ms", "pk")
     moves = [record_of(CoordinatorMove, row) for row in rows[:_MEASURED]]
     rate = load_rate(moves)
@@ -102,10 +99,9 @@ def read_coordinators(cluster: Cluster, *, now_ms: int) -> Coordinators:
         cluster.name,
         partitions,
         failovers([each.led for each in partitions], rate),
-        moves[:MOST_MOVES],
-        [move for move in moves[:MOST_MOVES] if move.is_loading(now_ms)],
-        rate,
-        None if first is None or newest is None else max(0, newest // BLOCK - first // BLOCK),
+        moves[:_MOST_MOVES],
+        [move for move in moves[:_MOST_MOVES] if move.is_loading(now_ms)],
+        None if first is None or newest is None else max(0, newest // _BLOCK - first // _BLOCK),
         now_ms - first_ms,
         detail.get("settings", {}),
         detail.get("sizes_unseen", ""),
@@ -116,8 +112,7 @@ def read_coordinators(cluster: Cluster, *, now_ms: int) -> Coordinators:
 
 def broker_setup(cluster_id: int) -> BrokerSetup:
     """Return the brokers' limits of transactions as last read; None in it where they are not known."""
-    details = Collector.objects.filter(cluster=cluster_id, name=COORDINATORS).values_list("detail", flat=True)
-    known = (details.first() or {}).get("settings", {})
+    known = read_detail(Collector.objects.filter(cluster=cluster_id)).get("settings", {})
     return BrokerSetup(known.get(MAX_TIMEOUT), known.get(EXPIRATION))
 
 

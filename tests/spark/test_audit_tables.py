@@ -10,6 +10,7 @@ import argparse
 import random
 import re
 import sqlite3
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -76,7 +77,7 @@ def leave_file(spark: SparkSession, url: str, kind: str, ids: Collection[str]) -
     assert files.rename(written, path(f"{url}/{written.getName()}"))
 
 
-class BatchSink:
+class BatchSink(ABC):
     """A sink of `foreachBatch` that is idempotent; every second batch is written twice."""
 
     arguments: Sequence[str]
@@ -88,11 +89,13 @@ class BatchSink:
 
         return rows.writeStream.foreachBatch(write)
 
+    @abstractmethod
     def write(self, batch: DataFrame, batch_id: int) -> None:
-        raise NotImplementedError
+        """Write a batch into the sink."""
 
+    @abstractmethod
     def leave(self, spark: SparkSession, ids: Collection[str]) -> None:
-        """Leave what an attempt that was killed leaves: of a database's nothing is left."""
+        """Leave what an attempt that was killed leaves."""
 
 
 class DeltaSink(BatchSink):
@@ -109,7 +112,14 @@ class DeltaSink(BatchSink):
         leave_file(spark, self.url, "parquet", ids)
 
 
-class SqliteSink(BatchSink):
+class DatabaseSink(BatchSink):
+    """A table of a database, which takes back what an attempt that was killed wrote."""
+
+    def leave(self, spark: SparkSession, ids: Collection[str]) -> None:
+        """Leave nothing."""
+
+
+class SqliteSink(DatabaseSink):
     """A table of SQLite with a primary key: a row that is there stays."""
 
     def __init__(self, file: Path) -> None:
@@ -131,7 +141,7 @@ class SqliteSink(BatchSink):
             database.executemany("INSERT OR IGNORE INTO sent VALUES (?, ?)", rows)
 
 
-class PostgresSink(BatchSink):
+class PostgresSink(DatabaseSink):
     """A table of PostgreSQL with a primary key. The password is in a file of arguments."""
 
     def __init__(self, url: str, folder: Path) -> None:
