@@ -96,6 +96,19 @@ def test_the_verdict_the_title_and_the_icon_follow_a_finding(server: Server, liv
     expect(page.locator("#announcer")).to_have_text(re.compile("^1 open incident. only has been open"))
 
 
+def test_a_part_that_appears_later_follows_its_bells(server: Server, live: Opener) -> None:
+    server("reset", "busy", 40)
+    page = live("/")
+    part = page.locator("#timeline-part")
+    expect(part.locator("svg").first).to_be_visible()
+    part.evaluate(
+        "part => { const again = part.cloneNode(false); part.replaceWith(again); htmx.process(again); }"
+    )
+    for _ in range(2):
+        with page.expect_response(lambda answer: "/timeline" in answer.url):
+            server("ring", "transitions")
+
+
 def test_lost_sight_is_shown_and_its_return(server: Server, live: Opener) -> None:
     server("reset", "calm")
     page = live("/transactions")

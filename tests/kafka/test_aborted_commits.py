@@ -33,6 +33,7 @@ from tests.kafka.cluster_inspector import DEADLINE_S, ClusterInspector
 from tests.kafka.collected_partitions import CollectedPartitions
 from tests.kafka.producers import LONG, LibrdkafkaProducer, TransactionalProducer
 from tests.kafka.record_offsets import record_offsets
+from tests.kafka.transactional_ids import initialise_ids
 from tests.seeds import SEED
 from tests.waiting import wait_for
 
@@ -75,6 +76,8 @@ class Inspector(ClusterInspector):
 
 @pytest.fixture
 def collectors(kafka: Broker) -> Iterator[Inspector]:
+    # A tail waits for the first id of a broker.
+    initialise_ids(kafka.bootstrap, ["first-of-all"])
     collected = CollectedPartitions(kafka.bootstrap)
     properties = {"bootstrap.servers": kafka.bootstrap}
     with override_settings(

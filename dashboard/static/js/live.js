@@ -26,7 +26,7 @@ window.fenceline = window.fenceline || {};
   let pointerDown = false;
   let asOf = Number(lamp.dataset.asOf) || 0;
   const staleAfter = Number(lamp.dataset.staleMs);
-  const pages = new Map(); // section -> {pace, took, timer, flying, dirty, last, tag}
+  const pages = new WeakMap(); // section -> {pace, took, timer, flying, dirty, last, tag}
 
   const announce = (words) => (announcer.textContent = words);
 
@@ -54,8 +54,16 @@ window.fenceline = window.fenceline || {};
   // --- Refetching ---------------------------------------------------------------------------------------------
   const held = () => pointerDown || performance.now() - pointerMoved < POINTER_REST;
 
+  // A swap may bring a section, as when the first cluster is seen.
+  const pageOf = (section) => {
+    if (!pages.has(section) && section.matches("section[data-bell]")) {
+      pages.set(section, { pace: Number(section.dataset.pace), took: [0, 0], timer: 0, due: 0, flying: false, dirty: false, last: -1e9, tag: "" });
+    }
+    return pages.get(section);
+  };
+
   const ring = (section, gap = 0) => {
-    const page = pages.get(section);
+    const page = pageOf(section);
     page.dirty = true;
     const due = page.last + Math.max(gap, page.pace, Math.min(...page.took) * REST);
     if (page.flying || document.hidden || paused || (page.timer && page.due <= due)) return;
@@ -69,8 +77,7 @@ window.fenceline = window.fenceline || {};
   };
 
   const fetchNow = (section) => {
-    const page = pages.get(section);
-    Object.assign(page, { dirty: false, flying: true, timer: 0, last: performance.now() });
+    Object.assign(pageOf(section), { dirty: false, flying: true, timer: 0, last: performance.now() });
     htmx.trigger(section, "bell");
   };
 
@@ -90,19 +97,19 @@ window.fenceline = window.fenceline || {};
   };
 
   document.addEventListener("htmx:configRequest", (event) => {
-    const page = pages.get(event.detail.elt);
+    const page = pageOf(event.detail.elt);
     if (page && page.tag) event.detail.headers["If-None-Match"] = page.tag;
   });
   document.addEventListener("htmx:beforeSwap", (event) => {
     const { xhr } = event.detail;
-    if (!pages.has(event.detail.elt)) return;
+    if (!pageOf(event.detail.elt)) return;
     const ours = xhr.getResponseHeader("Fenceline-Now") !== null;
     // A page about something that is gone explains that itself.
     if (xhr.status === 404 && ours) Object.assign(event.detail, { shouldSwap: true, isError: false });
     if (paused || xhr.status === 304 || !ours) event.detail.shouldSwap = false; // A pause's end asks again.
   });
   document.addEventListener("htmx:afterRequest", (event) => {
-    const page = pages.get(event.detail.elt);
+    const page = pageOf(event.detail.elt);
     if (!page) return;
     const { xhr } = event.detail;
     const now = xhr.getResponseHeader("Fenceline-Now");
@@ -163,9 +170,6 @@ window.fenceline = window.fenceline || {};
   document.addEventListener("pointerdown", () => (pointerDown = true));
   for (const end of ["pointerup", "pointercancel", "blur"]) addEventListener(end, () => (pointerDown = false));
 
-  for (const section of sections()) {
-    pages.set(section, { pace: Number(section.dataset.pace), took: [0, 0], timer: 0, due: 0, flying: false, dirty: false, last: -1e9, tag: "" });
-  }
   let lastPoll = performance.now();
   setInterval(() => {
     const due = socketUp && answered && !stale() ? SAFETY_POLL : DOWN_POLL;
