@@ -137,6 +137,9 @@ class ReplicaLook(OfCluster):
     #: Of the leader, a `fenceline.decode.record_batches.BatchWriters`; None of others, and where not read.
     writers = models.JSONField(null=True)
     error = models.TextField(blank=True)
+    #: The producers of the answer before this one, and when it came; None before a second answer.
+    producers_before = models.JSONField(default=list)
+    before_ms = models.BigIntegerField(null=True)
 
     class Meta:
         verbose_name = "replica check"

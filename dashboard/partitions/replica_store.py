@@ -32,6 +32,7 @@ def save_replicas(
     with cluster_transaction(cluster, cluster_id) as write:
         mine = ReplicaLook.objects.filter(cluster_id=cluster_id, topic=where.topic, partition=where.partition)
         mine.exclude(broker__in=answers).delete()
+        answered = {look.broker: look for look in mine.filter(error="")}
         for broker, producers in sorted(answers.items()):
             mine.update_or_create(
                 cluster_id=cluster_id,
@@ -43,6 +44,7 @@ def save_replicas(
                     "seen_ms": now_ms,
                     "writers": fields_of(writers) if writers is not None and broker == leader else None,
                     **_columns(producers, ids),
+                    **_before(answered.get(broker), producers),
                 },
             )
         write.notify_after_commit("partitions")
@@ -58,6 +60,12 @@ def _columns(answer: Sequence[ProducerState] | str, ids: Mapping[int, str]) -> d
     if isinstance(answer, str):
         return {"producers": [], "error": answer}
     return {"producers": [_shown(producer, ids) for producer in answer], "error": ""}
+
+
+def _before(known: ReplicaLook | None, answer: Sequence[ProducerState] | str) -> dict[str, object]:
+    if known is None or isinstance(answer, str):
+        return {}
+    return {"producers_before": known.producers, "before_ms": known.seen_ms}
 
 
 def _shown(producer: ProducerState, ids: Mapping[int, str]) -> dict[str, object]:

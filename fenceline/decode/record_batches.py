@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import NamedTuple
 
 from fenceline.compat import SLOTS
 
 #: Maximum idempotent producers that are named.
 _MOST_PRODUCERS = 100
+#: Maximum batches out of sequence that are named.
+_MOST_BREAKS = 20
 _NO_PRODUCER = -1
 
 
@@ -38,6 +41,36 @@ class RecordBatch(NamedTuple):
         return (self.base_sequence + self.last - self.first) % 2**31
 
 
+class SequenceStep(StrEnum):
+    """How a sequence number follows the last one of the same producer and epoch."""
+
+    NEXT = "next"
+    #: Numbers between them are missing.
+    GAP = "gap"
+    #: It was there before.
+    REPEAT = "repeat"
+
+
+def sequence_step(last: int, found: int) -> SequenceStep:
+    """Return how the number of a batch follows the last number; both wrap around behind 2147483647."""
+    step = (found - last) % 2**31
+    if step == 1:
+        return SequenceStep.NEXT
+    return SequenceStep.GAP if 1 < step < 2**30 else SequenceStep.REPEAT
+
+
+class SequenceBreak(NamedTuple):
+    """A stored batch that does not begin with the last sequence of its producer and epoch plus one."""
+
+    offset: int
+    producer_id: int
+    producer_epoch: int
+    #: The last sequence before it.
+    last: int
+    found: int
+    step: SequenceStep
+
+
 @dataclass(frozen=True, **SLOTS)
 class BatchWriters:
     """How many records of some offsets each kind of producer wrote, by the headers of their batches."""
@@ -50,6 +83,11 @@ class BatchWriters:
     plain: int = 0
     #: Producer ids without a transaction and their records, the most first.
     producers: tuple[tuple[int, int], ...] = ()
+    #: Batches that follow an earlier one of their producer and epoch in these offsets.
+    following: int = 0
+    #: How many of them do not begin with the next sequence, and the first of these.
+    broken: int = 0
+    breaks: tuple[SequenceBreak, ...] = ()
 
 
 def count_writers(batches: Sequence[RecordBatch]) -> BatchWriters:
@@ -63,7 +101,29 @@ def count_writers(batches: Sequence[RecordBatch]) -> BatchWriters:
         if _kind(batch) == "idempotent":
             producers[batch.producer_id] += batch.records
     start, end = (batches[0].first, batches[-1].last + 1) if batches else (0, 0)
-    return BatchWriters(start, end, **kinds, producers=tuple(producers.most_common(_MOST_PRODUCERS)))
+    steps = list(_steps(batches))
+    breaks = [step for step in steps if step.step is not SequenceStep.NEXT]
+    return BatchWriters(
+        start,
+        end,
+        **kinds,
+        producers=tuple(producers.most_common(_MOST_PRODUCERS)),
+        following=len(steps),
+        broken=len(breaks),
+        breaks=tuple(breaks[:_MOST_BREAKS]),
+    )
+
+
+def _steps(batches: Sequence[RecordBatch]) -> Iterator[SequenceBreak]:
+    """Yield how each batch follows the one before of its producer and epoch, also where nothing is broken."""
+    last: dict[tuple[int, int], int] = {}
+    for batch in batches:
+        if batch.marker or batch.base_sequence < 0:
+            continue
+        whose, found = (batch.producer_id, batch.producer_epoch), batch.base_sequence
+        if whose in last:
+            yield SequenceBreak(batch.first, *whose, last[whose], found, sequence_step(last[whose], found))
+        last[whose] = batch.last_sequence
 
 
 def _kind(batch: RecordBatch) -> str:

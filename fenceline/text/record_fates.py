@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from fenceline.decode.record_batches import BatchWriters, SequenceBreak, SequenceStep, sequence_step
+from fenceline.kafka.partitions import ProducerState
 from fenceline.kafka.record_fate import OffsetLook, RecordFate, fate_of
 from fenceline.text.sentences import Instant, Sentence
 
@@ -15,6 +17,11 @@ _PLAIN: dict[RecordFate, str] = {
         "Whether its transaction was committed is not known: no marker was found in what was read behind it. "
         "It is known once the last stable offset has passed it."
     ),
+}
+
+_BREAKS = {
+    SequenceStep.GAP: "batches between them were compacted, or the leader had lost its producer state",
+    SequenceStep.REPEAT: "the leader had lost its producer state, and may have stored a resend",
 }
 
 
@@ -63,13 +70,42 @@ def explain_sequence(look: OffsetLook) -> str:
     if before is None:
         started = batch.base_sequence == 0
         return f"{numbers}{', the first of its epoch' if started else '; the batch before it was not read'}."
-    step = (batch.base_sequence - before.last_sequence) % 2**31
     follows = f"{numbers} after {before.last_sequence:,} at offset {before.last:,}"
-    if step == 1:
-        return f"{follows}: the next one, so nothing was sent twice or left out."
-    if 1 < step < 2**30:
-        return f"{follows}: batches between them were compacted, or the leader had lost its producer state."
-    return f"{follows}: not a next one. The leader had lost its producer state, and may have stored a resend."
+    step = sequence_step(before.last_sequence, batch.base_sequence)
+    if step is SequenceStep.NEXT:
+        return f"{follows}: the next one, so nothing was stored twice or left out."
+    return f"{follows}: {_BREAKS[step]}."
+
+
+def explain_sequences(writers: BatchWriters) -> str:
+    """Return whether the newest batches of a partition follow one another; "" where none can be compared."""
+    if not writers.following:
+        return ""
+    number = f"{writers.following:,} {'batch' if writers.following == 1 else 'batches'}"
+    if not writers.broken:
+        return f"{number} checked: each begins with the next sequence of its producer. No resend is stored."
+    return f"{writers.broken:,} of {number} do not begin with the next sequence of their producer."
+
+
+def explain_break(of: SequenceBreak) -> str:
+    """Return what a batch out of sequence means."""
+    return (
+        f"Offset {of.offset:,}: producer {of.producer_id}, epoch {of.producer_epoch}, "
+        f"sequence {of.found:,} after {of.last:,}: {_BREAKS[of.step]}."
+    )
+
+
+def explain_progress(before: ProducerState | None, now: ProducerState) -> str:
+    """Return what a producer has written since an earlier answer of the same replica."""
+    if before is None:
+        return "not known then"
+    if now.producer_epoch != before.producer_epoch:
+        return f"epoch {before.producer_epoch} → {now.producer_epoch}"
+    if now.last_sequence == before.last_sequence:
+        return "nothing new"
+    if sequence_step(before.last_sequence, now.last_sequence) is SequenceStep.REPEAT:
+        return f"went back from {before.last_sequence:,}: its state was lost"
+    return f"+{(now.last_sequence - before.last_sequence) % 2**31:,}"
 
 
 def _committed_readers(look: OffsetLook, fate: RecordFate) -> str:

@@ -25,6 +25,7 @@ from fenceline.kafka.partitions import PartitionVerdict, VerdictReason
 from fenceline.limits import Limits
 from sandbox.kafka import Broker
 from sandbox.ports import free_port
+from sandbox.scenes import wire
 from tests.acls import set_acl
 from tests.brokers import PROPERTIES, create_topics
 from tests.kafka.collected_partitions import CollectedPartitions
@@ -283,6 +284,7 @@ def test_replicas_are_polled_one_by_one_for_every_producer(
     with override_settings(FENCELINE=alive):
         task.poll_replicas(collected.name, name, 0)
         task.poll_replicas("no-such-cluster", name, 0)
+    assert ReplicaLook.objects.get().before_ms is None
     look = ReplicaLook.objects.get()
     assert (look.broker, look.leads, look.error) == (1, True, "")
     (producer,) = look.producers
@@ -320,3 +322,39 @@ def test_records_outside_of_transactions_are_counted_by_kind_and_make_the_topic_
     page = roles.client_with_role("viewer").get(f"/partitions/{collected.name}/{name}/0").content.decode()
     assert "2 by idempotent" in page
     assert "3 by plain ones" in page
+
+
+FORGETFUL = {"producer.id.expiration.ms": "1000", "producer.id.expiration.check.interval.ms": "100"}
+
+
+def test_a_resend_that_a_forgetful_leader_stores_is_shown(tmp_path: Path) -> None:
+    with Broker(tmp_path, properties=FORGETFUL) as broker, wire.Connection(broker.bootstrap) as client:
+        create_topics(broker.bootstrap, "t", partitions=1)
+        collected = CollectedPartitions(broker.bootstrap)
+        collected.poll()
+        identity = wire.init_idempotent(client)
+        assert send(client, identity, 0) == send(client, identity, 0) == 0
+        assert send(client, identity, 1) == 1
+        first = ask(collected)
+        (producer,) = first.producers
+        assert (producer["producer_id"], producer["last_sequence"]) == (identity.producer_id, 1)
+        assert (first.writers["following"], first.writers["broken"]) == (1, 0)
+        wait_for(lambda: not ask(collected).producers, "the leader forgets the producer", 60)
+        # By now its state is what the leader forgot; the row keeps what was known at an answer before.
+        assert send(client, identity, 0) == 2
+        look = ask(collected)
+        assert look.writers["breaks"] == [[2, identity.producer_id, identity.epoch, 1, 0, "repeat"]]
+        page = roles.client_with_role("viewer").get(f"/partitions/{collected.name}/t/0").content.decode()
+        assert "may have stored a resend" in page
+        collected.close()
+
+
+def ask(collected: CollectedPartitions) -> ReplicaLook:
+    config = Config(clusters={collected.name: ClusterConfig(collected.name, collected.properties)})
+    with override_settings(FENCELINE=config):
+        task.poll_replicas(collected.name, "t", 0)
+    return ReplicaLook.objects.get()
+
+
+def send(client: wire.Connection, identity: wire.Identity, sequence: int) -> int:
+    return wire.produce_records(client, None, identity, ("t", 0), [b"x"], sequence=sequence)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from django.db.models import Q
@@ -35,14 +36,17 @@ from dashboard.web.rendering import action_view, render_page, signed_in
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute
 from dashboard.web.series.context import series_context
 from dashboard.web.subject_history import subject_history
+from fenceline.decode.record_batches import BatchWriters
+from fenceline.decode.typed import read_json
 from fenceline.facts import Severity
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.groups import Waiting
-from fenceline.kafka.partitions import WORST_VERDICTS, PartitionVerdict, VerdictReason
+from fenceline.kafka.partitions import WORST_VERDICTS, PartitionVerdict, ProducerState, VerdictReason
 from fenceline.owners import Owner
 from fenceline.plans.plan import Act
 from fenceline.series.points import PARTITION
 from fenceline.text.explanations import verdict_reason
+from fenceline.text.record_fates import explain_break, explain_progress, explain_sequences
 
 #: Maximum groups on a partition's page, waiting groups first.
 _MOST_READERS = 100
@@ -101,6 +105,20 @@ class Open:
     next_step: str
     owner: Owner | None
     offers: Sequence[Button]
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaAnswer:
+    """What one replica reported of its producers, beside its answer before."""
+
+    look: ReplicaLook
+    writers: BatchWriters | None
+    sequences: str
+    breaks: Sequence[str]
+    #: Producers as kept in the row, and what they have written since the answer before.
+    producers: Sequence[tuple[Mapping[str, Any], str]]
+    #: Producer ids that the answer before had.
+    gone: Sequence[int]
 
 
 class PartitionListQuery(list_forms.NumberedList, partition_queries.SortedPartitions):
@@ -279,11 +297,32 @@ def _replicas(request: HttpRequest, row: PartitionRecord) -> Mapping[str, Any]:
     answered = {answer.broker for answer in answers if answer.seen_ms >= at_ms}
     waiting = at_ms > 0 and not (answered and answered >= set(row.replicas))
     return {
-        "answers": answers,
+        "answers": [_shown_answer(answer) for answer in answers],
         "differ": _differ(answers),
         "cannot_ask": access.permission_refusal(access.actor_of(request, "page"), access.ASK_REPLICAS),
         "question": "failed" if value == "failed" else _stands(waiting, passed_ms),
     }
+
+
+def _shown_answer(look: ReplicaLook) -> ReplicaAnswer:
+    before = {producer["producer_id"]: producer for producer in look.producers_before}
+    writers = read_json(BatchWriters, look.writers) if look.writers is not None else None
+    here = {producer["producer_id"] for producer in look.producers}
+    return ReplicaAnswer(
+        look,
+        writers,
+        explain_sequences(writers) if writers else "",
+        [explain_break(each) for each in writers.breaks] if writers else [],
+        [(each, _progress(look, before.get(each["producer_id"]), each)) for each in look.producers],
+        [] if look.error else [producer_id for producer_id in before if producer_id not in here],
+    )
+
+
+def _progress(look: ReplicaLook, before: Mapping[str, Any] | None, now: Mapping[str, Any]) -> str:
+    if look.before_ms is None:
+        return ""
+    read = partial(read_json, ProducerState)
+    return explain_progress(read(before) if before is not None else None, read(now))
 
 
 def _stands(waiting: bool, passed_ms: int) -> str:
