@@ -23,8 +23,8 @@ class DashboardConfig(AppConfig):
         from dashboard.system import (
             audit_signals,  # noqa: F401
             live_sessions,  # noqa: F401
-            sign_in_log,  # noqa: F401
         )
+        from dashboard.system.sign_in import log  # noqa: F401
 
         name_applications(settings.FENCELINE.owners)
         gc.freeze()

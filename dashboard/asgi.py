@@ -16,6 +16,7 @@ django = get_asgi_application()
 
 # Imported after Django is set up: they read models.
 from dashboard.api.ingest import may_post  # noqa: E402
+from dashboard.web.server.base_path import under_base_path  # noqa: E402
 from dashboard.web.server.body_limits import BodyLimits, Lane  # noqa: E402
 from dashboard.web.server.live_socket import LiveConsumer  # noqa: E402
 from dashboard.web.server.origins import same_origin_only  # noqa: E402
@@ -29,5 +30,5 @@ http = BodyLimits(
 )
 
 sockets = same_origin_only(AuthMiddlewareStack(URLRouter([path("ws/live", LiveConsumer.as_asgi())])))
-application = ProtocolTypeRouter({"http": http, "websocket": sockets})
+application = under_base_path(ProtocolTypeRouter({"http": http, "websocket": sockets}), settings.BASE_PATH)
 warm_up()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -36,6 +37,13 @@ def _number(name: str, default: int, least: int, most: int) -> int:
     if not value.isascii() or not value.isdigit() or not least <= int(value) <= most:
         sys.exit(f"fenceline: {name}={value}: give a number from {least} to {most}.")
     return int(value)
+
+
+def _base_path() -> str:
+    value = ENVIRONMENT.get("FENCELINE_BASE_PATH", "").rstrip("/")
+    if value and not re.fullmatch(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)+", value):
+        sys.exit(f"fenceline: FENCELINE_BASE_PATH={value}: give a path such as /fenceline.")
+    return value
 
 
 def _log_format() -> str:
@@ -103,6 +111,9 @@ DEMO_RECEIVER = ENVIRONMENT.get("FENCELINE_DEMO_RECEIVER", "")
 #: Until when the demo's Spark may still be starting, in epoch milliseconds; 0 without the demo.
 DEMO_SPARK_UNTIL_MS = int(ENVIRONMENT.get("FENCELINE_DEMO_SPARK_UNTIL_MS") or 0)
 
+#: Under which path of its host Fenceline is; "" for the root. `dashboard.web.server.base_path` serves it.
+BASE_PATH = _base_path()
+FORCE_SCRIPT_NAME = BASE_PATH or None
 SECRET_KEY = _secret_key()
 DEBUG = False
 ALLOWED_HOSTS = ENVIRONMENT.get("ALLOWED_HOSTS", "127.0.0.1,localhost").split(",")
@@ -192,9 +203,8 @@ TEMPLATES = [
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2**20
 FILE_UPLOAD_MAX_MEMORY_SIZE = 8 * 2**20
 FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.MemoryFileUploadHandler"]
-LOGIN_URL = "/login/"
-LOGIN_REDIRECT_URL = "/"
-LOGOUT_REDIRECT_URL = "/login/"
+LOGIN_URL = LOGOUT_REDIRECT_URL = "login"
+LOGIN_REDIRECT_URL = "overview"
 _VALIDATION = "django.contrib.auth.password_validation"
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"{_VALIDATION}.MinimumLengthValidator", "OPTIONS": {"min_length": 12}},
@@ -206,27 +216,28 @@ AUTHENTICATION_BACKENDS = [
     "django.contrib.auth.backends.ModelBackend",
 ]
 # So many wrong passwords of one name from one address, and of all names from one address, lock its sign-in
-# (`dashboard.system.sign_in_limits`).
+# (`dashboard.system.sign_in.limits`).
 AXES_FAILURE_LIMIT, SIGN_IN_FAILURES_OF_ADDRESS = 5, 50
 AXES_COOLOFF_TIME = timedelta(minutes=15)
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"], "ip_address"]
-AXES_HANDLER = "dashboard.system.sign_in_limits.AttemptHandler"
-AXES_CLIENT_IP_CALLABLE = "dashboard.system.sign_in_limits.axes_address"
+AXES_HANDLER = "dashboard.system.sign_in.limits.AttemptHandler"
+AXES_CLIENT_IP_CALLABLE = "dashboard.system.sign_in.limits.axes_address"
 AXES_LOCKOUT_CALLABLE = "dashboard.web.pages.access.sign_in.locked_out"
 AXES_RESET_ON_SUCCESS = True
 # Who guesses on prolongs nothing.
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
-# `dashboard.system.sign_in_log` writes what it would, without names that nobody has.
+# `dashboard.system.sign_in.log` writes what it would, without names that nobody has.
 AXES_DISABLE_ACCESS_LOG, AXES_VERBOSE, AXES_ENABLE_ADMIN = True, False, False
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = SECURE_COOKIES
+SESSION_COOKIE_PATH = CSRF_COOKIE_PATH = f"{BASE_PATH}/"
 
 USE_TZ = True
 TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en-us"
 USE_I18N = False
-STATIC_URL = "/static/"
+STATIC_URL = f"{BASE_PATH}/static/"
 # One machine serves its own checkout: no collectstatic step between a clone and a page.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_MAX_AGE = 3600
@@ -286,9 +297,11 @@ LOGGING = {
         # In place of uvicorn's own handlers, which know neither format.
         "uvicorn": {"handlers": ["console"], "propagate": False},
         "uvicorn.access": {"level": "WARNING"},
+        # A line for each request.
+        "mcp": {"level": "WARNING"},
         # What matters in its log it also raises; the rest is a flood, and at DEBUG it holds passwords.
         "kafka": {"level": "CRITICAL"},
-        # Every failed sign-in has a line of dashboard.system.sign_in_log.
+        # Every failed sign-in has a line of dashboard.system.sign_in.log.
         "axes": {"level": "ERROR"},
         # What comes of a message is in its row, redacted; its own words repeat addresses with their tokens.
         "apprise": {"level": "CRITICAL"},

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from django.contrib import admin
-from django.contrib.auth.views import LogoutView
 from django.urls import path, re_path
 
 from dashboard.api import api, ingest, problems, prometheus
 from dashboard.web.pages import health, page_urls
-from dashboard.web.pages.access import sign_in
+from dashboard.web.pages.access import sign_in, single_sign_on
 from dashboard.web.server import bundles, former_paths
 
 urlpatterns = [
@@ -18,7 +17,9 @@ urlpatterns = [
     path("history", former_paths.history),
     path("login/", sign_in.SignIn.as_view(), name="login"),
     path("access/welcome/<str:uidb64>/<str:token>", sign_in.SetPassword.as_view(), name="welcome"),
-    path("logout/", LogoutView.as_view(), name="logout"),
+    path("sign-in/<slug:name>", single_sign_on.begin, name="sign-in-at"),
+    path("sign-in/<slug:name>/callback", single_sign_on.callback, name="sign-in-callback"),
+    path("logout/", single_sign_on.sign_out, name="logout"),
     path("static/bundles/<str:name>", bundles.serve_bundle, name="bundle"),
     path("favicon.ico", bundles.serve_bundle, {"name": "icon.svg"}, name="favicon"),
     path("healthz", health.healthz, name="healthz"),

@@ -15,6 +15,7 @@ from typing import Any
 
 from dashboard.config.engines import EngineEndpoint as EngineEndpoint
 from dashboard.config.engines import read_engines
+from dashboard.config.identity import IdentityProvider, read_providers
 from dashboard.config.values import ConfigError as ConfigError
 from dashboard.config.values import (
     is_number,
@@ -42,6 +43,7 @@ _SECTIONS = (
     "owners",
     "checkpoints",
     "connect",
+    "identity_providers",
     "history",
     "audit",
     "alerts",
@@ -132,6 +134,7 @@ class Config:
     flink_checkpoints: Sequence[CheckpointRoot] = ()
     #: JobManagers and workers of Connect whose REST APIs are polled.
     engines: Sequence[EngineEndpoint] = ()
+    identity_providers: Sequence[IdentityProvider] = ()
     #: Where the history job writes its reports, any fsspec URL; "" where it writes none.
     history_url: str = ""
     #: Where the audit job writes its manifests, any fsspec URL; "" where it writes none.
@@ -162,6 +165,7 @@ def load_config(path: Path | None, env: Mapping[str, str]) -> Config:
         checkpoints=roots[CheckpointKind.SPARK],
         flink_checkpoints=roots[CheckpointKind.FLINK],
         engines=read_engines(path, document, list(clusters), env),
+        identity_providers=read_providers(path, document, env),
         history_url=_url(path, "history", document),
         audit_url=_url(path, "audit", document),
         alerts=_alerts(path, document),

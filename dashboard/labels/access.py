@@ -11,6 +11,7 @@ from dashboard.models import Token
 ACCESS_STATES: Mapping[str, StatusLabel] = {
     "active": StatusLabel("active", "ok", "it may be used"),
     "invited": StatusLabel("invited", "info", "no password is set yet"),
+    "external": StatusLabel("external", "ok", "signs in at an identity provider"),
     "disabled": StatusLabel("disabled", "unknown", "this user cannot sign in"),
     "expired": StatusLabel("expired", "unknown", "it is refused"),
     "revoked": StatusLabel("revoked", "unknown", "it is refused"),

@@ -4,7 +4,25 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from django.contrib.auth.models import User
 from django.db import models
+
+
+class ExternalIdentity(models.Model):
+    """Whom an identity provider knows as a user: by the subject that it never gives to another person."""
+
+    user = models.OneToOneField(User, on_delete=models.CASCADE, related_name="external_identity")
+    #: The name of the provider in the configuration.
+    provider = models.CharField(max_length=32)
+    subject = models.CharField(max_length=255)
+
+    class Meta:
+        verbose_name = "external identity"
+        verbose_name_plural = "external identities"
+        constraints = [models.UniqueConstraint(fields=["provider", "subject"], name="identity_subject")]
+
+    def __str__(self) -> str:
+        return f"{self.user} at {self.provider}"
 
 
 class Token(models.Model):

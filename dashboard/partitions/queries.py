@@ -20,7 +20,8 @@ from dashboard.models import (
 from dashboard.runtime import criteria, loop, visibility
 from dashboard.runtime.criteria import Criteria, Sorted
 from dashboard.runtime.paging import Number, Page, page_of
-from fenceline.decode.typed import record_of
+from fenceline.decode.record_batches import BatchWriters
+from fenceline.decode.typed import read_json, record_of
 from fenceline.facts import NOT_REPORTED
 from fenceline.grouping import grouped
 from fenceline.kafka.partitions import VERDICTS, WORST_VERDICTS, PartitionVerdict, Pin
@@ -199,6 +200,11 @@ def replica_answers(row: PartitionRecord) -> Sequence[ReplicaLook]:
     """Return the replicas' last answers about their producers, the leader first."""
     rows = ReplicaLook.objects.filter(cluster=row.cluster_id, topic=row.topic, partition=row.partition)
     return list(rows.order_by("-leads", "broker"))
+
+
+def batch_writers(look: ReplicaLook) -> BatchWriters | None:
+    """Return who wrote the newest batches of a partition, as its leader has them; None where not read."""
+    return None if look.writers is None else read_json(BatchWriters, look.writers)
 
 
 def coordinator_brokers(cluster_id: int, log_partitions: Iterable[int]) -> Mapping[int, int]:

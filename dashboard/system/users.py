@@ -24,7 +24,7 @@ _BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 def list_users() -> QuerySet[User]:
     """Return all users by name, with their groups."""
-    return User.objects.order_by("username").prefetch_related("groups")
+    return User.objects.order_by("username").select_related("external_identity").prefetch_related("groups")
 
 
 def find_user(number: int) -> User | None:
@@ -41,10 +41,18 @@ def role_of(user: User) -> str:
 
 
 def state_of(user: User) -> str:
-    """Return "active", "disabled", or "invited" for a user who has set no password."""
+    """Return "active", "disabled", "external" of an identity provider, or "invited": no password is set."""
     if not user.is_active:
         return "disabled"
+    if provider_of(user):
+        return "external"
     return "active" if user.has_usable_password() else "invited"
+
+
+def provider_of(user: User) -> str:
+    """Return the identity provider that a user signs in at, "" for a local user."""
+    identity = getattr(user, "external_identity", None)
+    return identity.provider if identity else ""
 
 
 def refusal_of_change(user: User, by: User) -> str:
@@ -81,8 +89,20 @@ def set_role(number: int, role: str, *, by: User) -> None:
     user, group = _locked_user(number, by), _role_group(role)
     if user.is_superuser:
         raise AccessRefused(f"{user} is a superuser, who has every permission: no role changes that.")
+    if provider := provider_of(user):
+        raise AccessRefused(f"{user} signs in at {provider}: the role comes from the groups there.")
     if role != Token.Role.ADMIN:
         _keep_an_admin(user)
+    _give(user, group)
+
+
+def take_role(user: User, role: str) -> None:
+    """Give a user who signs in the role that an identity provider's groups have."""
+    if role_of(user) != role:
+        _give(user, _role_group(role))
+
+
+def _give(user: User, group: Group) -> None:
     user.groups.set([*user.groups.exclude(name__in=access.ROLES), group])
 
 
@@ -106,6 +126,8 @@ def reset_password(number: int, *, by: User) -> User:
     _refuse_self(user, by, "reset the password of")
     if not user.is_active:
         raise AccessRefused(f"{user} is disabled: enable this user first.")
+    if provider := provider_of(user):
+        raise AccessRefused(f"{user} signs in at {provider} and has no password here.")
     user.set_unusable_password()
     # Saving the password field alone is what a re-hash at a sign-in does, which leaves no audit row.
     user.save()

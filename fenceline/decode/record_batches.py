@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import NamedTuple
 
-from fenceline.compat import SLOTS
+from fenceline.compat import SLOTS, StrEnum
 
 #: Maximum idempotent producers that are named.
 _MOST_PRODUCERS = 100

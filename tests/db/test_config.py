@@ -80,6 +80,13 @@ def test_without_a_file_no_cluster_is_configured() -> None:
     assert load_config(None, {}) == Config()
 
 
+#: An identity provider whose groups have no role.
+P = (
+    '[[identity_providers]]\nname = "corp"\nissuer = "https://id.example/id"\n'
+    'client_id = "fenceline"\nclient_secret = "hush"\n'
+)
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -185,6 +192,19 @@ def test_without_a_file_no_cluster_is_configured() -> None:
             f'{A}[[checkpoints]]\nroot = "x"\nmap = 3',
             'checkpoints[1].map must be a table; write map = { "a" = "b" }',
         ),
+        (f"{P}issuers = 1", "unknown key 'identity_providers[1].issuers'; did you mean 'issuer'"),
+        (
+            '[[identity_providers]]\nname = "a"',
+            "identity_providers[1] lacks issuer, client_id, client_secret",
+        ),
+        (P.replace('"corp"', '"A b"'), "identity_providers[1].name must have lower-case letters"),
+        (P.replace("https:", "http:"), "identity_providers[1].issuer must be an https:// address"),
+        (P.replace("/id", "/id?a=b"), "identity_providers[1].issuer must be an https:// address"),
+        (P, "identity_providers[1] gives nobody a role"),
+        (f'{P}viewer = "staff"', "identity_providers[1].viewer must be a list of groups"),
+        (f'{P}viewer = ["a"]\nsession_h = 0', "session_h must be a number from 1 to 744, not 0"),
+        (f'{P}viewer = ["a"]\n' * 2, "two identity_providers are called 'corp'"),
+        (P.replace("hush", "env:NO_SUCH"), "asks for the environment variable NO_SUCH, which is not set"),
         ("[history]\nurl = 3", "history.url must be text, not 3"),
         ("[audit]\nurl = 3", "audit.url must be text, not 3"),
         ("[audit]\nurls = 3", "unknown key 'audit.urls'; did you mean 'url'?"),
@@ -254,6 +274,13 @@ def test_rest_apis_are_read_with_their_headers_each_once(tmp_path: Path) -> None
     assert (manager.kind, manager.url, manager.cluster) == (EngineKind.FLINK, "http://jm:8081", "a")
     assert manager.headers == {"Authorization": "Basic abc"}
     assert (worker.kind, worker.url, worker.group) == (EngineKind.CONNECT, "https://w/base", "cdc")
+
+
+def test_identity_providers_are_read_with_their_roles(tmp_path: Path) -> None:
+    text = f'{P}admin = ["leads"]\nviewer = ["staff", "guests"]\nlabel = "Corp"\n'
+    (provider,) = read(tmp_path, text.replace('"hush"', '"env:HUSH"'), HUSH="secret").identity_providers
+    assert (provider.label, provider.client_secret) == ("Corp", "secret")
+    assert provider.roles == (("staff", "viewer"), ("guests", "viewer"), ("leads", "admin"))
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

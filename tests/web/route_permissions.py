@@ -170,6 +170,8 @@ ROUTE_PERMISSIONS = (
     # Without a role.
     RoutePermission("GET", "/access/welcome/MQ/never", WELCOME, there=False),
     RoutePermission("POST", "/access/welcome/MQ/never", WELCOME, there=False),
+    RoutePermission("GET", "/sign-in/corp", OPEN, there=False),
+    RoutePermission("GET", "/sign-in/corp/callback", OPEN, there=False),
     RoutePermission("GET", "/login/", OPEN),
     RoutePermission("POST", "/login/", OPEN, {"username": "nobody", "password": "wrong"}),
     RoutePermission("GET", "/static/bundles/app.css", OPEN),

@@ -15,7 +15,7 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from django.test import Client
 
-from dashboard.system import sign_in_limits
+from dashboard.system.sign_in import limits as sign_in_limits
 
 pytestmark = pytest.mark.django_db
 RIGHT = "let me in, please"

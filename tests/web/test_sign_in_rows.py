@@ -14,7 +14,7 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard.models import AuditEntry
-from dashboard.system import sign_in_log
+from dashboard.system.sign_in import log as sign_in_log
 from tests.web.test_sign_in import ELSEWHERE, HERE, OF_NAME, RIGHT, is_in, lock, sign_in
 
 pytestmark = pytest.mark.django_db

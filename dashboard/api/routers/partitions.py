@@ -16,10 +16,11 @@ from dashboard.api.series_schemas import PartitionSeries, SeriesFilters, series_
 from dashboard.groups import queries as group_queries
 from dashboard.history import record_lens
 from dashboard.history.record_lens import RecordLens
-from dashboard.models import PartitionRecord
+from dashboard.models import PartitionRecord, ReplicaLook
 from dashboard.partitions import queries as partition_queries
 from dashboard.runtime.collector_names import PARTITIONS
 from dashboard.system import owners
+from fenceline.decode.record_batches import BatchWriters, SequenceStep
 from fenceline.facts import TopicPartition
 from fenceline.kafka.end_offset_history import unpack_ends
 from fenceline.kafka.groups import Waiting
@@ -128,8 +129,22 @@ class ProducerOut(Schema):
         return packed.get("transactional_id") or ""
 
 
+class SequenceBreakOut(Schema):
+    """A stored batch that does not begin with its producer's next sequence: after a "gap", or a "repeat"."""
+
+    offset: int
+    producer_id: int
+    producer_epoch: int
+    last: int
+    found: int
+    step: SequenceStep
+
+
 class WritersOut(Schema):
-    """Records of some offsets by kind of producer; `producers` are ids without transactions, counted."""
+    """Records of some offsets by kind of producer; `producers` are ids without transactions, counted.
+
+    `following` batches were compared with one before; `broken` of them do not begin with the next sequence.
+    """
 
     from_offset: int
     to_offset: int
@@ -137,6 +152,9 @@ class WritersOut(Schema):
     idempotent: int
     plain: int
     producers: list[tuple[int, int]]
+    following: int
+    broken: int
+    breaks: list[SequenceBreakOut]
 
 
 class ReplicaOut(Schema):
@@ -148,6 +166,10 @@ class ReplicaOut(Schema):
     producers: list[ProducerOut]
     writers: WritersOut | None
     error: str
+
+    @staticmethod
+    def resolve_writers(look: ReplicaLook) -> BatchWriters | None:
+        return partition_queries.batch_writers(look)
 
 
 class PartitionDetail(PartitionOut):

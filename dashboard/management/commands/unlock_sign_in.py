@@ -7,9 +7,10 @@ from argparse import ArgumentParser
 from django.core.management.base import BaseCommand, CommandError
 from django.db import transaction
 
-from dashboard.system import audit, sign_in_limits
+from dashboard.system import audit
 from dashboard.system.audit import AuditedSubject, Event
 from dashboard.system.client_address import plain_address
+from dashboard.system.sign_in import limits as sign_in_limits
 from fenceline.formatting import count_noun
 
 

@@ -306,7 +306,7 @@ def _replicas(request: HttpRequest, row: PartitionRecord) -> Mapping[str, Any]:
 
 def _shown_answer(look: ReplicaLook) -> ReplicaAnswer:
     before = {producer["producer_id"]: producer for producer in look.producers_before}
-    writers = read_json(BatchWriters, look.writers) if look.writers is not None else None
+    writers = partition_queries.batch_writers(look)
     here = {producer["producer_id"] for producer in look.producers}
     return ReplicaAnswer(
         look,

@@ -24,9 +24,10 @@ from django.shortcuts import render
 from django.urls import reverse, reverse_lazy
 from django.utils import timezone
 
-from dashboard.system import access, sign_in_limits, users
+from dashboard.system import access, users
 from dashboard.system.client_address import client_address
-from dashboard.system.sign_in_limits import Lock
+from dashboard.system.sign_in import limits as sign_in_limits
+from dashboard.system.sign_in.limits import Lock
 from dashboard.web.errors import forbidden_page
 from fenceline.formatting import count_noun
 
@@ -51,7 +52,8 @@ class SignIn(LoginView):
         """Add whether a signed-in user asked for the admin and may not open it."""
         context = super().get_context_data(**kwargs)
         asked_admin = context["next"].startswith(reverse("admin:index"))
-        return context | {"not_allowed": asked_admin and self.request.user.is_authenticated}
+        refused = asked_admin and self.request.user.is_authenticated
+        return context | {"not_allowed": refused, "providers": settings.FENCELINE.identity_providers}
 
 
 class SetPassword(PasswordResetConfirmView):
@@ -116,8 +118,18 @@ def _lock_text(lock: Lock, left: timedelta, address: str) -> str:
 
 
 def _refused(request: HttpRequest, words: str, retry_after_s: int) -> HttpResponse:
-    shown = {"form": AuthenticationForm(), "next": request.POST.get("next", ""), "refusal": words}
-    response = render(request, "sign_in/login.html", shown, status=429)
+    response = refused_page(request, words, request.POST.get("next", ""), status=429)
     response["Retry-After"] = str(retry_after_s)
     response["Cache-Control"] = "no-store"
     return response
+
+
+def refused_page(request: HttpRequest, words: str, wanted: str, *, status: int) -> HttpResponse:
+    """Return the sign-in page with the reason of a refusal; it leads to `wanted` after the next sign-in."""
+    shown = {
+        "form": AuthenticationForm(),
+        "next": wanted,
+        "refusal": words,
+        "providers": settings.FENCELINE.identity_providers,
+    }
+    return render(request, "sign_in/login.html", shown, status=status)

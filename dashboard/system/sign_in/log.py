@@ -23,7 +23,7 @@ from django.utils import timezone
 from dashboard.models import AuditEntry
 from dashboard.runtime.database_errors import log_line
 from dashboard.system import audit
-from dashboard.system.audit import AuditedSubject, ChangeOrigin, Event, Via
+from dashboard.system.audit import AuditedSubject, ChangeOrigin, Changes, Event, Via
 from dashboard.system.client_address import client_address
 
 log = logging.getLogger(__name__)
@@ -31,6 +31,7 @@ log = logging.getLogger(__name__)
 COUNTED_WITHIN = timedelta(hours=1)
 #: Maximum rows of failures, and of locks, in that time; further ones share one row without a name.
 MOST_ROWS = 100
+_LONGEST_REASON = 300
 _NOBODY = AuditedSubject("", None, "")
 
 
@@ -63,6 +64,18 @@ def _failed(credentials: Mapping[str, Any], request: HttpRequest | None = None, 
         _record(Event.SIGN_IN_LOCKED, request, _subject(user), is_bounded=True)
 
 
+def record_refusal(request: HttpRequest, provider: str, reason: str) -> None:
+    """Record that a sign-in at an identity provider was refused."""
+    log.warning("sign-in at %s from %s refused: %s", provider, _place(request), reason)
+    _record(
+        Event.SIGN_IN_FAILED,
+        request,
+        _NOBODY,
+        {"provider": (None, provider), "reason": (None, reason[:_LONGEST_REASON])},
+        is_bounded=True,
+    )
+
+
 def _place(request: HttpRequest) -> str:
     return client_address(request) or "an unknown address"
 
@@ -71,9 +84,16 @@ def _subject(user: AbstractBaseUser | None) -> AuditedSubject:
     return _NOBODY if user is None else AuditedSubject("user", user.pk, user.get_username())
 
 
-def _record(event: Event, request: HttpRequest, subject: AuditedSubject, *, is_bounded: bool = False) -> None:
+def _record(
+    event: Event,
+    request: HttpRequest,
+    subject: AuditedSubject,
+    changes: Changes | None = None,
+    *,
+    is_bounded: bool = False,
+) -> None:
     """Save an audit row; a failing database prevents nobody from signing in or out."""
-    row = audit.audit_entry(event, subject, by=audit.change_origin(request))
+    row = audit.audit_entry(event, subject, changes, by=audit.change_origin(request))
     try:
         with transaction.atomic():
             _count(row) if is_bounded else row.save()
@@ -94,7 +114,9 @@ def _count(row: AuditEntry) -> None:
 
 
 def _raise_count(recent: Any, row: AuditEntry) -> bool:
-    """Raise the count of a recent row of the same actor, subject and address; False where there is none."""
-    same = recent.filter(actor=row.actor, subject_name=row.subject_name, address=row.address)
+    """Raise the count of a recent row that is the same but for its time; False where there is none."""
+    same = recent.filter(
+        actor=row.actor, subject_name=row.subject_name, address=row.address, changes=row.changes
+    )
     earlier = same.order_by("pk").first()
     return earlier is not None and bool(AuditEntry.objects.filter(pk=earlier.pk).update(count=F("count") + 1))

@@ -1,0 +1,119 @@
+"""The identity providers that `fenceline.toml` names: `[[identity_providers]]`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from dashboard.config.values import ConfigError, is_number, read_list, read_secret, refuse_unknown
+
+#: From the least to the most, as `dashboard.system.access.ROLES`.
+_ROLES = ("viewer", "operator", "admin")
+_TEXTS = ("name", "label", "issuer", "client_id", "client_secret", "scope", "username_claim", "groups_claim")
+_NEEDED = ("name", "issuer", "client_id", "client_secret")
+_LONGEST_SESSION_H = 24 * 31
+
+
+@dataclass(frozen=True, slots=True)
+class IdentityProvider:
+    """One OpenID Connect provider, and which of its groups have which role here."""
+
+    #: Part of the address that it returns to.
+    name: str
+    issuer: str
+    client_id: str
+    client_secret: str
+    #: What the sign-in page calls it.
+    label: str
+    #: Group and role, in the order of roles: the last one that a user is in counts.
+    roles: tuple[tuple[str, str], ...]
+    scope: str = "openid profile"
+    username_claim: str = "preferred_username"
+    groups_claim: str = "groups"
+    #: After so many hours a user signs in again, and has the role of that time's groups.
+    session_h: int = 8
+    #: How far its clock may be from ours, in seconds.
+    leeway_s: int = 60
+
+
+def read_providers(
+    path: Path, document: Mapping[str, Any], env: Mapping[str, str]
+) -> Sequence[IdentityProvider]:
+    """Return every `[[identity_providers]]`; raises ConfigError."""
+    tables = read_list(path, "identity_providers", document)
+    providers = [_provider(path, number, table, env) for number, table in enumerate(tables, 1)]
+    names = [provider.name for provider in providers]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise ConfigError(f"{path}: two identity_providers are called {twice!r}: rename one.")
+    return providers
+
+
+def _provider(path: Path, number: int, table: Any, env: Mapping[str, str]) -> IdentityProvider:
+    where = f"identity_providers[{number}]"
+    if not isinstance(table, dict):
+        raise ConfigError(f"{path}: {where} must be a table; write [[identity_providers]].")
+    refuse_unknown(path, f"{where}.", table, (*_TEXTS, *_ROLES, "session_h", "leeway_s"))
+    texts = {key: table[key] for key in _TEXTS if key in table}
+    for key, value in texts.items():
+        if not isinstance(value, str) or not value:
+            raise ConfigError(f"{path}: {where}.{key} must be text, not {value!r}.")
+    if missing := [key for key in _NEEDED if key not in texts]:
+        raise ConfigError(f"{path}: {where} lacks {', '.join(missing)}.")
+    if not re.fullmatch(r"[a-z0-9-]{1,32}", texts["name"]):
+        raise ConfigError(f"{path}: {where}.name must have lower-case letters, digits and '-' alone.")
+    numbers = {key: table[key] for key in ("session_h", "leeway_s") if key in table}
+    _check_numbers(path, where, numbers)
+    return IdentityProvider(
+        **texts
+        | {"label": texts.get("label", texts["name"])}
+        | {"issuer": _issuer(path, where, texts["issuer"])}
+        | {"client_secret": read_secret(path, f"{where}.client_secret", texts["client_secret"], env)}
+        | numbers,
+        roles=_roles(path, where, table),
+    )
+
+
+def _check_numbers(path: Path, where: str, numbers: Mapping[str, Any]) -> None:
+    longest = {"session_h": (1, _LONGEST_SESSION_H), "leeway_s": (0, 600)}
+    for key, value in numbers.items():
+        least, most = longest[key]
+        if not is_number(value, int) or not least <= value <= most:
+            raise ConfigError(
+                f"{path}: {where}.{key} must be a number from {least} to {most}, not {value!r}."
+            )
+
+
+def _issuer(path: Path, where: str, issuer: str) -> str:
+    """Return an issuer, compared letter by letter with what the provider says of itself."""
+    parts = urlsplit(issuer)
+    if parts.scheme == "https" and parts.hostname and not (parts.query or parts.fragment):
+        return issuer
+    if parts.scheme == "http" and _is_loopback(parts.hostname or ""):
+        return issuer
+    raise ConfigError(f"{path}: {where}.issuer must be an https:// address without a query, not {issuer!r}.")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _roles(path: Path, where: str, table: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    roles = []
+    for role in _ROLES:
+        groups = table.get(role, [])
+        if not isinstance(groups, list) or not all(isinstance(name, str) and name for name in groups):
+            raise ConfigError(
+                f'{path}: {where}.{role} must be a list of groups such as ["sre"], not {groups!r}.'
+            )
+        roles += [(group, role) for group in groups]
+    if not roles:
+        raise ConfigError(f'{path}: {where} gives nobody a role: write viewer = ["GROUP"] or another role.')
+    return tuple(roles)

@@ -1,0 +1,163 @@
+"""Signing in at an identity provider by OpenID Connect: there, back, and signed out at both.
+
+Authlib makes the request (code flow, PKCE, state, nonce) and checks the answer and its ID token.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import requests
+from authlib.common.errors import AuthlibBaseError
+from authlib.integrations.base_client.errors import MismatchingStateError
+from authlib.integrations.django_client import OAuth
+from django.conf import settings
+from django.contrib.auth import login, logout
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_POST, require_safe
+from joserfc.errors import JoseError
+
+from dashboard.config.identity import IdentityProvider
+from dashboard.system.access import AccessRefused
+from dashboard.system.sign_in import external_identities
+from dashboard.system.sign_in.log import record_refusal
+from dashboard.web.pages.access.sign_in import refused_page
+
+log = logging.getLogger(__name__)
+_BACKEND = "django.contrib.auth.backends.ModelBackend"
+_WITHIN_S = 10
+#: Signatures that a provider alone can make: none, and none by the secret that we have too.
+_ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+#: In a session: where to go, which provider it is of, and its proof for the sign-out there.
+_NEXT, _PROVIDER, _ID_TOKEN = "sign_in_next", "sign_in_provider", "sign_in_id_token"
+#: What goes wrong between a provider and us, each with a text of its own.
+_FAILURES = (AuthlibBaseError, JoseError, requests.RequestException, ValueError, KeyError, RuntimeError)
+
+
+@require_safe
+def begin(request: HttpRequest, name: str) -> HttpResponse:
+    """Send the browser to a provider."""
+    provider = _provider(name)
+    request.session[_NEXT] = request.GET.get("next", "")
+    back = request.build_absolute_uri(reverse("sign-in-callback", args=[name]))
+    try:
+        return _client(provider).authorize_redirect(request, back)  # type: ignore[no-any-return]
+    except _FAILURES as error:
+        return _refused(request, provider, error)
+
+
+@require_safe
+def callback(request: HttpRequest, name: str) -> HttpResponse:
+    """Take a provider's answer: sign its user in, or tell why not."""
+    provider = _provider(name)
+    try:
+        token = _checked_token(request, provider)
+        user = external_identities.admit(provider, token["userinfo"])
+    except (*_FAILURES, AccessRefused) as error:
+        return _refused(request, provider, error)
+    wanted = request.session.pop(_NEXT, "")
+    login(request, user, backend=_BACKEND)
+    request.session.set_expiry(provider.session_h * 3_600)
+    request.session[_PROVIDER], request.session[_ID_TOKEN] = name, token["id_token"]
+    allowed = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, require_https=request.is_secure())
+    return HttpResponseRedirect(wanted if allowed else reverse("overview"))
+
+
+@require_POST
+def sign_out(request: HttpRequest) -> HttpResponse:
+    """End the session, and the one at the provider that it came from, where that can be asked."""
+    name, proof = request.session.get(_PROVIDER, ""), request.session.get(_ID_TOKEN, "")
+    logout(request)
+    provider = next((one for one in settings.FENCELINE.identity_providers if one.name == name), None)
+    there = _sign_out_url(request, provider, proof) if provider else ""
+    if provider and there:
+        # A form's answer may not lead elsewhere (form-action of our policy): the page that is shown does.
+        return render(request, "sign_in/signed_out.html", {"provider": provider, "there": there})
+    return HttpResponseRedirect(reverse("login"))
+
+
+def _sign_out_url(request: HttpRequest, provider: IdentityProvider, proof: str) -> str:
+    """Return where a provider ends its own session (RP-initiated logout); "" where it does not say."""
+    client = _client(provider)
+    try:
+        if not client.load_server_metadata().get("end_session_endpoint"):
+            return ""
+        back = request.build_absolute_uri(reverse("login"))
+        return str(client.create_logout_url(back, proof, client_id=provider.client_id)["url"])
+    except _FAILURES as error:
+        log.warning("%s cannot be asked to sign a user out: %s", provider.name, error)
+        return ""
+
+
+def _provider(name: str) -> IdentityProvider:
+    for provider in settings.FENCELINE.identity_providers:
+        if provider.name == name:
+            return provider
+    raise Http404(f"No identity provider is called {name} here.")
+
+
+@cache
+def _client(provider: IdentityProvider) -> Any:
+    """Return the provider's client; it reads the provider's description and keys when they are needed."""
+    return OAuth().register(
+        provider.name,
+        client_id=provider.client_id,
+        client_secret=provider.client_secret,
+        server_metadata_url=f"{provider.issuer.rstrip('/')}/.well-known/openid-configuration",
+        client_kwargs={
+            "scope": provider.scope,
+            "code_challenge_method": "S256",
+            "default_timeout": _WITHIN_S,
+        },
+    )
+
+
+def _checked_token(request: HttpRequest, provider: IdentityProvider) -> Mapping[str, Any]:
+    """Return the tokens of an answer, with the claims as "userinfo"; raises one of _FAILURES."""
+    client = _client(provider)
+    described = client.load_server_metadata()
+    # Two providers may be mixed up by an attacker: RFC 9207, and OpenID Connect Discovery 4.3.
+    for issuer in (described.get("issuer"), request.GET.get("iss", provider.issuer)):
+        if issuer != provider.issuer:
+            raise ValueError(f"the answer is of issuer {issuer!r}, not of {provider.issuer}")
+    offered = described.get("id_token_signing_alg_values_supported") or ["RS256"]
+    described["id_token_signing_alg_values_supported"] = [name for name in offered if name in _ALGORITHMS]
+    options = {
+        "iss": {"essential": True, "value": provider.issuer},
+        "aud": {"essential": True, "value": provider.client_id},
+    }
+    token = client.authorize_access_token(request, claims_options=options, leeway=provider.leeway_s)
+    if "userinfo" not in token:
+        raise ValueError("it sent no ID token: is 'openid' in scope?")
+    claims = token["userinfo"]
+    if provider.groups_claim not in claims and described.get("userinfo_endpoint"):
+        more = client.userinfo(token=token)
+        if more.get("sub") != claims["sub"]:
+            raise ValueError("its user information is of somebody else")
+        token["userinfo"] = {**more, **claims}
+    return token  # type: ignore[no-any-return]
+
+
+def _refused(request: HttpRequest, provider: IdentityProvider, error: Exception) -> HttpResponse:
+    words = _explain(provider, error)
+    record_refusal(request, provider.name, words)
+    return refused_page(request, words, request.session.pop(_NEXT, ""), status=403)
+
+
+def _explain(provider: IdentityProvider, error: Exception) -> str:
+    """Return why a sign-in is refused, and what to do."""
+    match error:
+        case AccessRefused():
+            return str(error)
+        case MismatchingStateError():
+            return "This sign-in was begun in another browser, or used before: begin again from this page."
+        case requests.RequestException():
+            why = type(error).__name__
+            return f"{provider.label} does not answer ({why}): try again, or sign in with a local user."
+    return f"{provider.label} was not accepted: {error}. Nobody was signed in."

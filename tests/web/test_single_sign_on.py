@@ -1,0 +1,261 @@
+"""Proves the sign-in at OpenID Connect providers: who gets in with which role, until when; and that a wrong
+answer signs nobody in, says why in one line, and leaves an audit row."""
+
+from __future__ import annotations
+
+import html
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from joserfc.jwk import RSAKey
+
+from dashboard.config import Config
+from dashboard.config.identity import IdentityProvider
+from dashboard.models import AuditEntry, ExternalIdentity
+from dashboard.system import users
+from tests.openid_provider import CLIENT, SECRET, OpenIdProvider
+
+pytestmark = pytest.mark.django_db
+BACK = "/sign-in/corp/callback"
+
+
+@pytest.fixture
+def corp(settings: Any) -> Iterator[OpenIdProvider]:
+    with OpenIdProvider() as provider:
+        settings.FENCELINE = Config(identity_providers=[configured(provider)])
+        yield provider
+
+
+def configured(provider: OpenIdProvider, **other: Any) -> IdentityProvider:
+    roles = (("staff", "viewer"), ("sre", "operator"), ("leads", "admin"))
+    usual = {"name": "corp", "label": "Example Corp", "roles": roles}
+    return IdentityProvider(
+        issuer=provider.issuer, client_id=CLIENT, client_secret=SECRET, **{**usual, **other}
+    )
+
+
+def begin(client: Client, provider: OpenIdProvider, name: str = "corp", wanted: str = "") -> str:
+    """Return the address that the provider sends the browser back to."""
+    answer = client.get(f"/sign-in/{name}", {"next": wanted} if wanted else {})
+    assert answer.status_code == 302, answer.content.decode()
+    back = urlsplit(provider.authorize(answer["Location"]))
+    return f"{back.path}?{back.query}"
+
+
+def sign_in(provider: OpenIdProvider, wanted: str = "") -> tuple[Client, Any]:
+    client = Client()
+    return client, client.get(begin(client, provider, wanted=wanted))
+
+
+def is_in(client: Client) -> bool:
+    return client.get("/system").status_code == 200
+
+
+def refused(answer: Any) -> str:
+    """Return the one line of a refusal, which an audit row has, too."""
+    assert answer.status_code == 403
+    said = answer.content.decode().split("data-locked>")[1].split("</p>")[0]
+    (row,) = AuditEntry.objects.filter(event=AuditEntry.Event.SIGN_IN_FAILED)
+    assert row.changes["provider"] == [None, "corp"]
+    assert row.address == "127.0.0.1"
+    assert "\n" not in said.strip()
+    return str(row.changes["reason"][1])
+
+
+def test_a_user_of_a_group_comes_in_with_its_role_and_goes_where_wanted(corp: OpenIdProvider) -> None:
+    assert "Example Corp" in Client().get("/login/").content.decode()
+    client, answer = sign_in(corp, "/transactions?state=all")
+    assert answer["Location"] == "/transactions?state=all"
+    assert is_in(client)
+    user = User.objects.get(username="ada")
+    assert (users.role_of(user), users.state_of(user)) == ("operator", "external")
+    assert ExternalIdentity.objects.get(user=user).subject == "u-1"
+    assert 7.9 * 3_600 < client.session.get_expiry_age() <= 8 * 3_600
+    signed_in = AuditEntry.objects.get(event=AuditEntry.Event.SIGN_IN_SUCCEEDED)
+    assert signed_in.subject_name == "ada"
+
+
+def test_the_role_follows_the_groups_at_each_sign_in(corp: OpenIdProvider) -> None:
+    for groups, role in ((["leads", "staff"], "admin"), ("staff", "viewer"), (["sre", "x"], "operator")):
+        corp.claims["groups"] = groups
+        client, _ = sign_in(corp)
+        assert is_in(client)
+        assert users.role_of(User.objects.get()) == role
+    corp.claims["groups"] = ["cooks"]
+    client, answer = sign_in(corp)
+    assert "leads, sre, staff" in refused(answer)
+    assert not is_in(client)
+
+
+def test_a_subject_stays_the_same_user_under_another_name(corp: OpenIdProvider) -> None:
+    sign_in(corp)
+    corp.claims["preferred_username"] = "ada.l"
+    client, _ = sign_in(corp)
+    assert is_in(client)
+    assert User.objects.get().username == "ada"
+
+
+def test_groups_of_the_userinfo_endpoint_count(corp: OpenIdProvider) -> None:
+    corp.told_later = ("groups",)
+    client, _ = sign_in(corp)
+    assert is_in(client)
+
+
+@pytest.mark.parametrize("name", ["ada", "ADA"])
+def test_nobody_becomes_a_local_user(corp: OpenIdProvider, name: str) -> None:
+    local = User.objects.create_superuser(name, password="a password of a local user")
+    client, answer = sign_in(corp)
+    assert "is not of Example Corp" in refused(answer)
+    assert not is_in(client)
+    assert local.check_password("a password of a local user")
+    assert not ExternalIdentity.objects.exists()
+
+
+def test_a_disabled_user_stays_out(corp: OpenIdProvider) -> None:
+    sign_in(corp)
+    User.objects.update(is_active=False)
+    client, answer = sign_in(corp)
+    assert "ada is disabled here" in refused(answer)
+    assert not is_in(client)
+
+
+def wrong_key(provider: OpenIdProvider) -> None:
+    provider.signs_with = RSAKey.generate_key(2048, {"kid": "one"})
+
+
+def secret_as_key(provider: OpenIdProvider) -> None:
+    provider.algorithm = "HS256"
+
+
+def claim(**wrong: Any) -> Callable[[OpenIdProvider], None]:
+    return lambda provider: provider.wrong.update(wrong)
+
+
+def describe(**described: Any) -> Callable[[OpenIdProvider], None]:
+    return lambda provider: provider.described.update(described)
+
+
+def tell(**claims: Any) -> Callable[[OpenIdProvider], None]:
+    return lambda provider: provider.claims.update(claims)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (wrong_key, "signature"),
+        (secret_as_key, "algorithm"),
+        (claim(aud="another-client"), "aud"),
+        (claim(aud=["another-client"], azp=CLIENT), "aud"),
+        (claim(iss="https://evil.example"), "iss"),
+        (claim(nonce="of-an-earlier-sign-in"), "nonce"),
+        (claim(nonce=None), "nonce"),
+        (claim(exp=1_000_000_000), "expired"),
+        (claim(exp=None), "exp"),
+        (claim(sub=None), "sub"),
+        (claim(preferred_username=None), "username_claim"),
+        (claim(preferred_username="a b\x1b[31m<script>"), "cannot be a user"),
+        (claim(preferred_username="x" * 400), "cannot be a user"),
+        (claim(groups={"sre": 1}, preferred_username=7), "username_claim"),
+        (describe(issuer="https://evil.example"), "issuer"),
+        (describe(token_endpoint="http://127.0.0.1:1/token"), "does not answer"),
+        (describe(jwks_uri="http://127.0.0.1:1/keys"), "does not answer"),
+        (tell(groups=None), "No group"),
+    ],
+)
+def test_a_wrong_answer_signs_nobody_in(
+    corp: OpenIdProvider, spoil: Callable[[OpenIdProvider], None], why: str
+) -> None:
+    spoil(corp)
+    client, answer = sign_in(corp)
+    assert why in refused(answer)
+    assert not is_in(client)
+    assert not User.objects.exists()
+
+
+def test_a_clock_that_is_a_little_off_is_no_refusal(corp: OpenIdProvider, settings: Any) -> None:
+    corp.wrong.update(exp=int(time.time()) - 30)
+    client, _ = sign_in(corp)
+    assert is_in(client)
+
+
+def test_a_state_counts_once_and_in_its_own_browser(corp: OpenIdProvider) -> None:
+    client = Client()
+    back = begin(client, corp)
+    assert "another browser" in refused(Client().get(back))
+    AuditEntry.objects.all().delete()
+    client.get(back)
+    assert is_in(client)
+    assert "used before" in refused(client.get(back))
+
+
+def test_a_refusal_by_the_provider_is_told(corp: OpenIdProvider) -> None:
+    answer = Client().get(BACK, {"error": "access_denied", "error_description": "you said no", "state": "x"})
+    assert "you said no" in refused(answer)
+    assert Client().get("/sign-in/nobody").status_code == 404
+    assert Client().post("/sign-in/corp").status_code == 405
+
+
+def test_two_providers_are_not_mixed_up(corp: OpenIdProvider, settings: Any) -> None:
+    with OpenIdProvider() as other:
+        both = [configured(corp), configured(other, name="other", label="Other")]
+        settings.FENCELINE = Config(identity_providers=both)
+        client = Client()
+        back = begin(client, corp)
+        assert client.get(back.replace("/corp/", "/other/")).status_code == 403
+        assert client.get(f"{begin(client, corp)}&iss={other.issuer}").status_code == 403
+        assert not is_in(client)
+        assert client.get(f"{begin(client, corp)}&iss={corp.issuer}").status_code == 302
+        # The same subject of another provider is another person.
+        stranger = Client()
+        assert stranger.get(begin(stranger, other, "other")).status_code == 403
+        assert ExternalIdentity.objects.count() == 1
+
+
+@pytest.mark.parametrize("wanted", ["https://evil.example/", "//evil.example", "javascript:alert(1)"])
+def test_nobody_is_sent_elsewhere_after_it(corp: OpenIdProvider, wanted: str) -> None:
+    _, answer = sign_in(corp, wanted)
+    assert answer["Location"] == "/"
+
+
+def test_a_provider_that_does_not_answer_is_told(corp: OpenIdProvider) -> None:
+    corp.__exit__()
+    answer = Client().get("/sign-in/corp")
+    assert "does not answer" in refused(answer)
+
+
+def test_a_sign_out_ends_both_sessions(corp: OpenIdProvider) -> None:
+    client, _ = sign_in(corp)
+    answer = client.post("/logout/")
+    there = html.unescape(answer.content.decode().split("0; url=")[1].split('"')[0])
+    asked = parse_qs(urlsplit(there).query)
+    assert there.startswith(f"{corp.issuer}/end?")
+    assert asked["post_logout_redirect_uri"] == ["http://testserver/login/"]
+    assert asked["id_token_hint"][0].count(".") == 2
+    assert not is_in(client)
+    assert client.get("/logout/").status_code == 405
+
+
+def test_a_provider_without_sign_out_ends_ours_alone(corp: OpenIdProvider) -> None:
+    corp.described["end_session_endpoint"] = None
+    client, _ = sign_in(corp)
+    assert client.post("/logout/")["Location"] == "/login/"
+    assert not is_in(client)
+
+
+def test_an_admin_changes_neither_role_nor_password_of_an_external_user(corp: OpenIdProvider) -> None:
+    sign_in(corp)
+    ada, root = User.objects.get(), User.objects.create_superuser("root", password="a password of root")
+    client = Client()
+    client.force_login(root)
+    for what in ("role", "link"):
+        page = client.post(f"/access/{ada.pk}/{what}", {"role": "admin"}, follow=True)
+        assert "signs in at corp" in page.content.decode()
+    assert users.role_of(ada) == "operator"
+    assert 'data-state="external"' in client.get("/access").content.decode()
+    client.post(f"/access/{ada.pk}/disable")
+    assert not User.objects.get(pk=ada.pk).is_active
