@@ -9,7 +9,7 @@ LINT_ENV := SECRET_KEY=lint FENCELINE_CONFIG= DATABASE_URL=sqlite://:memory:
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help up url test test-fast coverage durations screenshots bench soak test-matrix lint lock clean spark-zip wheel venv venv-up chromium postgresql kerberos
+.PHONY: help up url test test-fast coverage durations screenshots bench soak test-matrix lint lock clean spark-zip wheel venv venv-up chromium postgresql kerberos nginx
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,7 +51,7 @@ bench: venv ## measure; results in benchmarks/results/latest.json
 soak: venv ## the long runs, with a printed seed
 	@FENCELINE_SEED=$${FENCELINE_SEED:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')} exec $(PYTHON_BIN) -m pytest -m soak -o faulthandler_timeout=3600 $(ARGS)
 
-test-matrix: venv chromium postgresql kerberos ## Kafka 3.9 to 4.3, Spark 3.5, 4.0 and 4.1, PostgreSQL, HDFS, Kerberos; each page in each state
+test-matrix: venv chromium postgresql kerberos nginx ## Kafka 3.9 to 4.3, Spark 3.5, 4.0 and 4.1, PostgreSQL, HDFS, Kerberos; each page in each state
 	@exec $(PYTHON_BIN) -m pytest -m 'matrix and not soak' $(ARGS)
 
 lint: venv ## style, types, imports, templates, migrations, the compose file
@@ -106,6 +106,16 @@ postgresql:
 			apt-get update -q && apt-get install -qy --no-install-recommends postgresql; \
 		else \
 			echo 'make: the database tests need PostgreSQL: install it (Debian: apt install postgresql)' >&2; exit 1; \
+		fi; }
+
+# A proxy in front, for the tests of a base path.
+nginx:
+	@command -v nginx >/dev/null || { \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo 'setup: installing nginx for the tests of a base path'; \
+			apt-get update -q && apt-get install -qy --no-install-recommends nginx-light; \
+		else \
+			echo 'make: the tests behind nginx are skipped: install it' >&2; \
 		fi; }
 
 # A KDC, and kafka-python's side of it, which is built here: its package has no wheel for Linux.

@@ -59,7 +59,8 @@ class Stack:
         self._ports = folder.assign_ports(self.data, tuple(named))
         self._receiver = DemoReceiver(self.data, self._ports["receiver"]) if options.has_demo else None
         self.is_up = False
-        self.url = f"http://{HOST}:{options.port}/"
+        self._base = os.environ.get("FENCELINE_BASE_PATH", "").rstrip("/")
+        self.url = f"http://{HOST}:{options.port}{self._base}/"
         password = folder.stored_secret(self.data, "redis_password", lambda: secrets.token_urlsafe(32))
         self._redis = redis.Server(self.data / "redis", password, options.redis_port)
         self.redis_url = options.redis_url or self._redis.url
@@ -81,6 +82,7 @@ class Stack:
                 self.data, "ingest_token", lambda: secrets.token_urlsafe(32)
             ),
             "SHARDS": str(self.options.shards),
+            "FENCELINE_BASE_PATH": self._base,
             "ALLOWED_HOSTS": os.environ.get("ALLOWED_HOSTS") or "127.0.0.1,localhost",
             "PYTHONPATH": str(ROOT),
             "PYTHONUNBUFFERED": "1",

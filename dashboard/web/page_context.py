@@ -177,7 +177,8 @@ class Chrome:
         if route.lists_open and not self.time_range.is_live:
             kept.setdefault("state", "all")
         query = f"?{urlencode(kept)}" if kept else ""
-        return [(form.upper(), f"/api/v1/exports/{route.name}.{form}{query}") for form in ("csv", "json")]
+        files = f"{settings.BASE_PATH}/api/v1/exports/{route.name}"
+        return [(form.upper(), f"{files}.{form}{query}") for form in ("csv", "json")]
 
     @property
     def read_only(self) -> bool:

@@ -41,12 +41,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class Server:
-    """The web part of a stack, and a writer beside it."""
+    """The web part of a stack, under a base path if any, and a writer beside it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, base: str = "", **environment: str) -> None:
         self._folder = folder
-        self._redis, self._port = redis.Server(folder / "redis"), free_port()
-        self.url = f"http://127.0.0.1:{self._port}"
+        self._redis, self.port = redis.Server(folder / "redis"), free_port()
+        self.url = f"http://127.0.0.1:{self.port}{base}"
         #: Where the history job's output would be; nothing is there yet.
         self.reports = folder / "reports"
         history = f'[history]\nurl = "{self.reports.as_uri()}"\n'
@@ -64,6 +64,8 @@ class Server:
             "FENCELINE_DATA": str(folder),
             "FENCELINE_CONFIG": str(folder / "fenceline.toml"),
             "REDIS_URL": self._redis.url,
+            "FENCELINE_BASE_PATH": base,
+            **environment,
         }
         self._processes: dict[str, subprocess.Popen[str]] = {}
 
@@ -79,7 +81,7 @@ class Server:
 
     def start_web(self) -> None:
         """Start uvicorn; returns when it is ready."""
-        options = ["--port", str(self._port), "--lifespan", "off", *WEB_OPTIONS]
+        options = ["--port", str(self.port), "--lifespan", "off", *WEB_OPTIONS]
         self._run("web", [sys.executable, "-m", "uvicorn", "dashboard.asgi:application", *options])
         wait_for(self._is_ready, "the web part is ready", 180)
 

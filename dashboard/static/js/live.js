@@ -129,7 +129,7 @@ window.fenceline = window.fenceline || {};
 
   // --- The socket ---------------------------------------------------------------------------------------------
   const connect = () => {
-    socket = new WebSocket(location.origin.replace(/^http/, "ws") + "/ws/live");
+    socket = new WebSocket(location.origin.replace(/^http/, "ws") + lamp.dataset.socketPath);
     socket.onopen = () => {
       if (everUp) announce("The page is live again.");
       lamp.dataset.socket = "up";

@@ -93,7 +93,7 @@ class BodyLimits:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        posts = scope["path"].startswith("/ingest/")
+        posts = scope["path"].removeprefix(scope.get("root_path", "")).startswith("/ingest/")
         body = _Body(self._ingest if posts else self._small)
         try:
             _fit(_declared(scope), body.lane)

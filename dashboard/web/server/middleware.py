@@ -117,7 +117,7 @@ def api_problems(get_response: Handler) -> Handler:
 
 
 def _is_of_api(request: HttpRequest) -> bool:
-    return request.path.startswith(("/api/", "/ingest/"))
+    return request.path_info.startswith(("/api/", "/ingest/"))
 
 
 def streamed_files(get_response: Handler) -> Handler:
