@@ -16,6 +16,7 @@ django = get_asgi_application()
 
 # Imported after Django is set up: they read models.
 from dashboard.api.ingest import may_post  # noqa: E402
+from dashboard.mcp.server import with_mcp  # noqa: E402
 from dashboard.web.server.base_path import under_base_path  # noqa: E402
 from dashboard.web.server.body_limits import BodyLimits, Lane  # noqa: E402
 from dashboard.web.server.live_socket import LiveConsumer  # noqa: E402
@@ -23,7 +24,7 @@ from dashboard.web.server.origins import same_origin_only  # noqa: E402
 from dashboard.web.server.warm_up import warm_up  # noqa: E402
 
 http = BodyLimits(
-    django,
+    with_mcp(django),
     small=Lane(settings.DATA_UPLOAD_MAX_MEMORY_SIZE, most_held=8 * 2**20),
     ingest=Lane(settings.FILE_UPLOAD_MAX_MEMORY_SIZE, most_held=24 * 2**20),
     may_post=database_sync_to_async(may_post),

@@ -1,0 +1,161 @@
+"""The tools: one for each operation of the API that an agent may need, with the API's own description of it.
+
+None executes a plan. Answers are bounded JSON in ASCII: names from a cluster are data, whatever they
+contain.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from functools import cache
+from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from mcp.types import Tool, ToolAnnotations
+
+from dashboard.api import api
+from dashboard.mcp.api_requests import PREFIX
+
+#: Of an answer, in characters.
+LONGEST_ANSWER = 40_000
+_USUAL_LIMIT = 20
+#: What confirms a plan: for the person on its page alone.
+_CONFIRMS = ("digest", "confirm")
+
+
+class Operation(NamedTuple):
+    """A tool, and the operation of the API that it requests."""
+
+    name: str
+    path: str
+    method: str = "get"
+
+
+OPERATIONS = (
+    Operation("list_clusters", "/clusters"),
+    Operation("list_incidents", "/incidents"),
+    Operation("explain_incident", "/incidents/{number}"),
+    Operation("list_findings", "/findings"),
+    Operation("list_events", "/events"),
+    Operation("list_transactions", "/transactions"),
+    Operation("get_transaction", "/transactions/{cluster}/{transactional_id}"),
+    Operation("list_partitions", "/partitions"),
+    Operation("get_partition", "/partitions/{cluster}/{topic}/{partition}"),
+    Operation("get_record", "/partitions/{cluster}/{topic}/{partition}/records/{offset}"),
+    Operation("list_groups", "/groups"),
+    Operation("get_group", "/groups/{cluster}/{group}"),
+    Operation("list_queries", "/queries"),
+    Operation("get_query", "/queries/{query}"),
+    Operation("query_safe_to_stop", "/queries/{query}/safe_to_stop"),
+    Operation("cluster_safe_to_stop", "/clusters/{cluster}/safe_to_stop"),
+    Operation("list_flink_jobs", "/flink-jobs"),
+    Operation("list_recoveries", "/recoveries"),
+    Operation("get_coordinators", "/clusters/{cluster}/coordinators"),
+    Operation("check_exactly_once", "/clusters/{cluster}/preflight"),
+    Operation("list_actions", "/actions"),
+    Operation("get_action", "/actions/{number}"),
+    Operation("make_plan", "/actions/plan", "post"),
+)
+BY_NAME: Mapping[str, Operation] = {operation.name: operation for operation in OPERATIONS}
+
+
+class ToolRequest(NamedTuple):
+    """A request to the API that a tool makes; `path` is percent-encoded."""
+
+    method: str
+    path: str
+    query: Mapping[str, Any]
+    body: Any
+
+
+@cache
+def described_tools() -> list[Tool]:
+    """Return the tools, with what the API's description says of their operations."""
+    return [_described(operation) for operation in OPERATIONS]
+
+
+def _described(operation: Operation) -> Tool:
+    known = _operation(operation)
+    text = f"{known['summary']}. {known.get('description', '')}".strip()
+    if operation.method == "post":
+        text += " A person confirms the plan on its page, at `confirm_at`; no tool does."
+    hints = ToolAnnotations(read_only_hint=operation.method == "get", destructive_hint=False)
+    return Tool(name=operation.name, description=text, input_schema=_arguments(known), annotations=hints)
+
+
+def _operation(operation: Operation) -> Mapping[str, Any]:
+    methods = api.get_openapi_schema()["paths"][f"{PREFIX}{operation.path}"]
+    return dict(methods[operation.method])
+
+
+def _arguments(known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON Schema of a tool's arguments: the operation's parameters, or the fields of its body."""
+    if "requestBody" in known:
+        return dict(_inlined(known["requestBody"]["content"]["application/json"]["schema"]))
+    return {
+        "type": "object",
+        "properties": {each["name"]: _inlined(each["schema"]) for each in known["parameters"]},
+        "required": [each["name"] for each in known["parameters"] if each.get("required")],
+        "additionalProperties": False,
+    }
+
+
+def _inlined(schema: Any) -> Any:
+    """Return a schema with what it refers to in its place: a tool's schema stands alone."""
+    if isinstance(schema, list):
+        return list(map(_inlined, schema))
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        name = schema["$ref"].rpartition("/")[2]
+        return _inlined(api.get_openapi_schema()["components"]["schemas"][name])
+    return {key: _inlined(value) for key, value in schema.items()}
+
+
+def request_of(operation: Operation, arguments: Mapping[str, Any]) -> ToolRequest:
+    """Return the request for the arguments of a tool; raises ValueError for one that is missing."""
+    if operation.method == "post":
+        return ToolRequest("POST", operation.path, {}, dict(arguments))
+    known = _operation(operation)["parameters"]
+    in_path = [each["name"] for each in known if each["in"] == "path"]
+    if missing := [name for name in in_path if name not in arguments]:
+        raise ValueError(f"{operation.name} needs {', '.join(missing)}.")
+    path = operation.path.format(**{name: quote(str(arguments[name]), safe="") for name in in_path})
+    query = {name: _as_text(value) for name, value in arguments.items() if name not in in_path}
+    if any(each["name"] == "limit" for each in known):
+        query.setdefault("limit", _USUAL_LIMIT)
+    return ToolRequest("GET", path, query, None)
+
+
+def _as_text(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool) else value
+
+
+def answer_text(body: Any) -> str:
+    """Return an answer as a tool gives it: without what confirms a plan, and as much as fits."""
+    answer = _without_confirmation(body)
+    text = json.dumps(answer)
+    if len(text) <= LONGEST_ANSWER:
+        return text
+    if isinstance(answer, dict) and isinstance(answer.get("items"), list):
+        return next(_shorter_lists(answer))
+    return json.dumps({"too_long": len(text), "instead": "open the page", "begins": text[:2_000]})
+
+
+def _shorter_lists(answer: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the longest list that fits, with the number of items left off, of which no cursor tells."""
+    items = answer["items"]
+    for number in range(len(items) - 1, -1, -1):
+        left_off = {"left_off": len(items) - number, "instead": "ask again with a smaller limit"}
+        text = json.dumps({**answer, "items": items[:number], "next": None, **left_off})
+        if len(text) <= LONGEST_ANSWER:
+            yield text
+
+
+def _without_confirmation(body: Any) -> Any:
+    if isinstance(body, list):
+        return list(map(_without_confirmation, body))
+    if isinstance(body, dict):
+        return {key: _without_confirmation(value) for key, value in body.items() if key not in _CONFIRMS}
+    return body
