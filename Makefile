@@ -68,14 +68,14 @@ LOCK := $(PYTHON_BIN) -m uv pip compile -q --universal --generate-hashes --no-an
 	--no-emit-index-url --no-emit-find-links --python-version 3.11 pyproject.toml
 
 lock: venv ## lock the dependencies of pyproject.toml in requirements.txt; ARGS=--upgrade renews all
-	$(LOCK) --extra dashboard --extra dev --extra msk --extra pkcs12 --extra s3 --extra sandbox --extra spark \
+	$(LOCK) --extra cli --extra dashboard --extra dev --extra msk --extra pkcs12 --extra s3 --extra sandbox --extra spark \
 		-o requirements.txt $(ARGS)
 	$(LOCK) --extra kerberos -o requirements-kerberos.txt $(ARGS)
 
 spark-zip: venv ## the --py-files archive for Spark: dist/fenceline-spark.zip
 	@exec $(PYTHON_BIN) -m sandbox.spark_zip $(ARGS)
 
-wheel: venv ## the wheel for users' Spark, which pip installs with [spark]: dist/fenceline-*.whl
+wheel: venv ## the wheel for users' Spark ([spark]) and the command line ([cli]): dist/fenceline-*.whl
 	@# What setuptools has kept of a build before would be in the wheel, also what is no module any more.
 	@rm -rf build && $(PYTHON_BIN) -m uv build -q --wheel --out-dir dist . && rm -rf build
 

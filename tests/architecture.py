@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGES = (
-    "fenceline", "transaction_admin", "collectors", "dashboard", "sandbox", "spark_listener",
-    "spark_pipeline",
+    "fenceline", "fenceline_client", "transaction_admin", "collectors", "dashboard", "sandbox",
+    "spark_listener", "spark_pipeline",
 )  # fmt: skip
 #: What Django writes rows with.
 WRITES = frozenset({
