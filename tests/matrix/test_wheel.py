@@ -1,4 +1,5 @@
-"""Proves that pip brings the wheel to the oldest Python and to the newest, with all that the sink needs."""
+"""Proves that pip brings the wheel to the oldest Python and to the newest, with all that the sink needs;
+there the command line explains what it lacks itself."""
 
 from __future__ import annotations
 
@@ -21,8 +22,13 @@ print(spark_pipeline.sink.__file__)
 """
 
 
-@pytest.mark.parametrize(("version", "spark"), [("3.9", "3.5.6"), ("3.13", "4.2.0")])
-def test_pip_installs_it_with_what_the_sink_needs(version: str, spark: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("version", "spark", "advice"),
+    [("3.9", "3.5.6", "needs Python 3.11 or newer, this is 3.9."), ("3.13", "4.2.0", "'fenceline[cli]'")],
+)
+def test_pip_installs_it_with_what_the_sink_needs(
+    version: str, spark: str, advice: str, tmp_path: Path
+) -> None:
     uv = [sys.executable, "-m", "uv"]
     subprocess.run([*uv, "build", "-q", "--wheel", "--out-dir", str(tmp_path), str(ROOT)], check=True)
     (wheel,) = tmp_path.glob("*.whl")
@@ -33,3 +39,7 @@ def test_pip_installs_it_with_what_the_sink_needs(version: str, spark: str, tmp_
     subprocess.run([*uv, "pip", "install", "-q", "-p", python, *wanted], check=True)
     done = subprocess.run([python, "-c", PROBE], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert Path(done.stdout.strip()).is_relative_to(folder)
+    # The command line is there, and explains what it lacks.
+    lacking = subprocess.run([folder / "bin" / "fenceline"], capture_output=True, text=True, check=False)
+    assert (lacking.returncode, lacking.stdout) == (2, "")
+    assert advice in lacking.stderr
