@@ -140,7 +140,7 @@ prometheus:
 			echo 'make: the tests of dashboards and alert rules are skipped: they need prometheus and promtool on PATH' >&2; \
 		fi; }
 
-# No package index and no Debian has Helm: Go builds it, which takes minutes the first time.
+# Neither PyPI nor Debian has Helm: Go builds it, once, in three minutes.
 helm: venv
 	@command -v helm >/dev/null || [ -x .venv/bin/helm ] || { \
 		if command -v go >/dev/null; then \
