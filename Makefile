@@ -9,7 +9,7 @@ LINT_ENV := SECRET_KEY=lint FENCELINE_CONFIG= DATABASE_URL=sqlite://:memory:
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help up url test test-fast coverage durations screenshots bench soak test-matrix lint lock clean spark-zip wheel venv venv-up chromium postgresql kerberos nginx
+.PHONY: help up url test test-fast coverage durations screenshots bench soak test-matrix lint lock clean spark-zip wheel venv venv-up chromium postgresql kerberos nginx prometheus helm
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -51,7 +51,7 @@ bench: venv ## measure; results in benchmarks/results/latest.json
 soak: venv ## the long runs, with a printed seed
 	@FENCELINE_SEED=$${FENCELINE_SEED:-$$(od -An -N3 -tu4 /dev/urandom | tr -d ' ')} exec $(PYTHON_BIN) -m pytest -m soak -o faulthandler_timeout=3600 $(ARGS)
 
-test-matrix: venv chromium postgresql kerberos nginx ## Kafka 3.9 to 4.3, Spark 3.5, 4.0 and 4.1, PostgreSQL, HDFS, Kerberos; each page in each state
+test-matrix: venv chromium postgresql kerberos nginx prometheus helm ## Kafka 3.9 to 4.3, Spark 3.5, 4.0 and 4.1, PostgreSQL, HDFS, Kerberos, Prometheus, Helm; each page in each state
 	@exec $(PYTHON_BIN) -m pytest -m 'matrix and not soak' $(ARGS)
 
 lint: venv ## style, types, imports, templates, migrations, the compose file
@@ -129,3 +129,23 @@ kerberos: venv
 		fi; }
 	@$(PYTHON_BIN) -c 'import gssapi' 2>/dev/null || .venv/bin/uv pip install --quiet --python $(PYTHON_BIN) --require-hashes -r requirements-kerberos.txt || \
 		echo 'make: the Kerberos tests are skipped: gssapi cannot be built here' >&2
+
+# Alert rules and panels are tested by Prometheus itself; Debian's package has promtool, too.
+prometheus:
+	@{ command -v prometheus && command -v promtool; } >/dev/null || { \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo 'setup: installing Prometheus for the tests of dashboards and alert rules'; \
+			apt-get update -q && apt-get install -qy --no-install-recommends prometheus; \
+		else \
+			echo 'make: the tests of dashboards and alert rules are skipped: they need prometheus and promtool on PATH' >&2; \
+		fi; }
+
+# Neither PyPI nor Debian has Helm: Go builds it, once, in three minutes.
+helm: venv
+	@command -v helm >/dev/null || [ -x .venv/bin/helm ] || { \
+		if command -v go >/dev/null; then \
+			echo 'setup: building Helm for the tests of the chart'; \
+			GOBIN="$(CURDIR)/.venv/bin" go install -ldflags '-s -w' helm.sh/helm/v3/cmd/helm@v3.22.0; \
+		else \
+			echo 'make: the tests of the chart are skipped: they need helm on PATH, or Go to build it' >&2; \
+		fi; }

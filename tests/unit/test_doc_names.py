@@ -12,8 +12,8 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FOLDERS = (
-    "benchmarks", "collectors", "compose", "dashboard", "docs", "fenceline", "fenceline_client", "sandbox",
-    "spark_listener", "spark_pipeline", "templates", "tests", "transaction_admin",
+    "benchmarks", "collectors", "compose", "dashboard", "deploy", "docs", "fenceline", "fenceline_client",
+    "sandbox", "spark_listener", "spark_pipeline", "templates", "tests", "transaction_admin",
 )  # fmt: skip
 #: `dashboard/web/pages/`, `tests/README.md`; a pattern (`docs/adr/*.md`, `{name}.md`) names no file.
 PATH = re.compile(rf"(?<![\w/.:-])((?:{'|'.join(FOLDERS)})/[\w./-]*)(?![\w*{{<])")
