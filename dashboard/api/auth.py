@@ -10,7 +10,7 @@ from ninja.errors import AuthenticationError, HttpError
 from ninja.utils import check_csrf
 
 from dashboard.models import Token
-from dashboard.system import access
+from dashboard.system import access, cluster_limits
 from dashboard.system.tokens import TokenRefused, usable_token
 
 _REMEDY = "Make one with `manage.py create_token NAME` and send it as 'Authorization: Bearer TOKEN'."
@@ -28,7 +28,14 @@ class _Bearer(security.HttpBearer):
             row = usable_token(token)
         except TokenRefused as refused:
             raise AuthenticationError(message=f"{refused} {_REMEDY}") from None
-        return None if row.role == Token.Role.INGEST else row
+        if row.role == Token.Role.INGEST:
+            return None
+        if reason := cluster_limits.limit_caller(request, cluster_limits.limit_of_token(row)):
+            raise HttpError(403, reason)
+        # Only now it is known who asks.
+        named = request.resolver_match.kwargs if request.resolver_match else {}
+        cluster_limits.refuse_hidden(named.get("cluster"))
+        return row
 
 
 class SessionAuth(security.SessionAuth):

@@ -19,6 +19,7 @@ from prometheus_client.openmetrics import exposition as openmetrics
 from dashboard.models import Token
 from dashboard.runtime import loop
 from dashboard.runtime.problems import problem_response
+from dashboard.system import cluster_limits
 from dashboard.system.metrics import Metrics
 from dashboard.system.tokens import TokenRefused, bearer_token
 
@@ -62,4 +63,6 @@ def _refusal(request: HttpRequest) -> HttpResponse | None:
     if known.role == Token.Role.INGEST:
         why = f"A token of the role {known.role} may not read: {_REMEDY}."
         return problem_response(HTTPStatus.FORBIDDEN, why)
+    if reason := cluster_limits.limit_caller(request, cluster_limits.limit_of_token(known)):
+        return problem_response(HTTPStatus.FORBIDDEN, reason)
     return None

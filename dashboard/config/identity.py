@@ -35,6 +35,8 @@ class IdentityProvider:
     scope: str = "openid profile"
     username_claim: str = "preferred_username"
     groups_claim: str = "groups"
+    #: Group and the clusters that it may see, "*" for all; empty where everybody may see all.
+    clusters: tuple[tuple[str, tuple[str, ...]], ...] = ()
     #: After so many hours a user signs in again, and has the role of that time's groups.
     session_h: int = 8
     #: How far its clock may be from ours, in seconds.
@@ -57,7 +59,7 @@ def _provider(path: Path, number: int, table: Any, env: Mapping[str, str]) -> Id
     where = f"identity_providers[{number}]"
     if not isinstance(table, dict):
         raise ConfigError(f"{path}: {where} must be a table; write [[identity_providers]].")
-    refuse_unknown(path, f"{where}.", table, (*_TEXTS, *_ROLES, "session_h", "leeway_s"))
+    refuse_unknown(path, f"{where}.", table, (*_TEXTS, *_ROLES, "clusters", "session_h", "leeway_s"))
     texts = {key: table[key] for key in _TEXTS if key in table}
     for key, value in texts.items():
         if not isinstance(value, str) or not value:
@@ -75,7 +77,20 @@ def _provider(path: Path, number: int, table: Any, env: Mapping[str, str]) -> Id
         | {"client_secret": read_secret(path, f"{where}.client_secret", texts["client_secret"], env)}
         | numbers,
         roles=_roles(path, where, table),
+        clusters=_clusters(path, f"{where}.clusters", table.get("clusters", {})),
     )
+
+
+def _clusters(path: Path, where: str, table: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    remedy = 'write clusters = { "GROUP" = ["CLUSTER"] }'
+    if not isinstance(table, dict):
+        raise ConfigError(f"{path}: {where} must be a table; {remedy}.")
+    for group, names in table.items():
+        if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+            raise ConfigError(
+                f'{path}: {where}."{group}" must be a list of clusters, not {names!r}; {remedy}.'
+            )
+    return tuple((group, tuple(names)) for group, names in table.items())
 
 
 def _check_numbers(path: Path, where: str, numbers: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ The cluster of a table has no index of its own where a unique key begins with it
 
 from __future__ import annotations
 
-from dashboard.models.access import ExternalIdentity, Token
+from dashboard.models.access import ClusterLimit, ExternalIdentity, Token
 from dashboard.models.acting import Action, ActionRecord
 from dashboard.models.alerting import Alert, AlertChange, Channel, Delivery, Silence
 from dashboard.models.audit import SIGN_INS, AuditEntry

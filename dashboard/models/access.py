@@ -25,6 +25,21 @@ class ExternalIdentity(models.Model):
         return f"{self.user} at {self.provider}"
 
 
+class ClusterLimit(models.Model):
+    """The clusters that a user may see; a user without a row may see all."""
+
+    user = models.OneToOneField(User, on_delete=models.CASCADE, related_name="cluster_limit")
+    #: Names, also of clusters that the configuration does not know.
+    clusters = models.JSONField(default=list)
+
+    class Meta:
+        verbose_name = "limit to clusters"
+        verbose_name_plural = "limits to clusters"
+
+    def __str__(self) -> str:
+        return f"{self.user}: {', '.join(self.clusters)}"
+
+
 class Token(models.Model):
     """A bearer token of the API. Only its digest is kept."""
 
@@ -39,6 +54,8 @@ class Token(models.Model):
     #: SHA-256 of the token, in hexadecimal.
     digest = models.CharField(max_length=64, unique=True)
     created_at = models.DateTimeField(auto_now_add=True)
+    #: The names of the clusters that it may see; empty for all.
+    clusters = models.JSONField(default=list)
     #: None: it does not expire.
     expires_at = models.DateTimeField(null=True)
     revoked_at = models.DateTimeField(null=True)

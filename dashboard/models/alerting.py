@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import Q
 
 from dashboard.models.collecting import Cluster, OfCluster
+from dashboard.models.scope import ManagerOfAlert, ScopedManager
 from fenceline.facts import Severity
 
 _SEVERITIES = [(severity.value, severity.value) for severity in Severity]
@@ -80,6 +81,8 @@ class AlertChange(models.Model):
     processed_at = models.DateTimeField(null=True)
     #: What came of it, by channel: [[channel id, "delivery", delivery id], [channel id, "quiet", why], …].
     fates = models.JSONField(default=list)
+
+    objects = ManagerOfAlert()
 
     class Meta:
         verbose_name = "alert change"
@@ -189,6 +192,8 @@ class Delivery(models.Model):
     tries = models.JSONField(default=list)
     #: The last failure in words, redacted.
     error = models.TextField(blank=True)
+
+    objects = ScopedManager()
 
     class Meta:
         verbose_name = "delivery"

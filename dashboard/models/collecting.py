@@ -5,6 +5,8 @@ from __future__ import annotations
 from django.db import models
 from django.db.models import Q
 
+from dashboard.models.scope import ClusterManager, ScopedManager
+
 
 class Cluster(models.Model):
     """A Kafka cluster of the configuration, and its revision: the counter that orders every change."""
@@ -15,6 +17,8 @@ class Cluster(models.Model):
     configured = models.BooleanField(default=True)
     #: By which names of `[[owners]]` its ids were last put to applications: their digest, "" by none.
     naming = models.CharField(max_length=64, default="")
+
+    objects = ClusterManager()
 
     class Meta:
         verbose_name = "cluster"
@@ -28,6 +32,8 @@ class OfCluster(models.Model):
     """A row of one cluster; a unique key or an index of the table begins with it."""
 
     cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
+
+    objects = ScopedManager()
 
     class Meta:
         abstract = True
@@ -109,6 +115,8 @@ class Collector(models.Model):
     #: When the error, or its absence, began.
     since_ms = models.BigIntegerField()
 
+    objects = ScopedManager()
+
     class Meta:
         verbose_name = "collector"
         verbose_name_plural = "collectors"
@@ -129,6 +137,8 @@ class GapRecord(models.Model):
     reason = models.TextField()
     #: How often it was seen: compaction leaves many small holes, each no news of its own.
     count = models.BigIntegerField(default=1)
+
+    objects = ScopedManager()
 
     class Meta:
         verbose_name = "gap"

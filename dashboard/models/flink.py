@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 from dashboard.models.collecting import Observed
+from dashboard.models.scope import ManagerOfFlinkJob
 
 
 class FlinkJob(Observed):
@@ -61,6 +62,8 @@ class FlinkCheckpointRecord(models.Model):
     other_entries = models.IntegerField(default=0)
     #: Why it cannot be read; "" when it can.
     error = models.TextField(blank=True)
+
+    objects = ManagerOfFlinkJob()
 
     class Meta:
         verbose_name = "Flink checkpoint"

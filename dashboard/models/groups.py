@@ -5,6 +5,7 @@ from __future__ import annotations
 from django.db import models
 
 from dashboard.models.collecting import Observed, OfCluster
+from dashboard.models.scope import ManagerOfGroup
 from fenceline.kafka.groups import GroupStatus, is_beyond_end, lag_to_lso
 
 
@@ -171,6 +172,8 @@ class GroupOffset(models.Model):
     blockers = models.JSONField(default=list)
     #: Its last commits or polls, [[at_ms, offset, lag to LSO], …] as JSON text, oldest first.
     points = models.TextField(blank=True)
+
+    objects = ManagerOfGroup()
 
     class Meta:
         verbose_name = "group offset"

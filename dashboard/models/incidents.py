@@ -9,6 +9,7 @@ from django.db import models
 from django.db.models import Q
 
 from dashboard.models.collecting import Cluster
+from dashboard.models.scope import ManagerOfIncident, ScopedManager
 from fenceline.facts import Severity
 from fenceline.incidents.findings import IncidentEventKind
 
@@ -48,6 +49,8 @@ class Incident(models.Model):
     #: How it ended, in a sentence; "" while it is open, and where that is not known.
     outcome = models.TextField(blank=True, default="")
 
+    objects = ScopedManager()
+
     class Meta:
         verbose_name = "incident"
         verbose_name_plural = "incidents"
@@ -79,6 +82,8 @@ class IncidentRevision(models.Model):
     impact = models.JSONField(default=dict)
     facts = models.JSONField(default=dict)
 
+    objects = ManagerOfIncident()
+
     class Meta:
         verbose_name = "incident revision"
         verbose_name_plural = "incident revisions"
@@ -106,6 +111,8 @@ class IncidentFinding(models.Model):
     summary = models.TextField()
     since_ms = models.BigIntegerField()
     until_ms = models.BigIntegerField(null=True)
+
+    objects = ManagerOfIncident()
 
     class Meta:
         verbose_name = "incident finding"
@@ -135,6 +142,8 @@ class IncidentEvent(models.Model):
     #: Who acknowledged, or wrote the note.
     actor = models.CharField(max_length=200, blank=True)
     text = models.TextField(blank=True)
+
+    objects = ManagerOfIncident()
 
     class Meta:
         verbose_name = "incident event"

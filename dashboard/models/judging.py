@@ -6,6 +6,7 @@ from django.db import models
 from django.db.models import Q
 
 from dashboard.models.collecting import Cluster
+from dashboard.models.scope import ScopedManager
 from fenceline.facts import Severity
 
 
@@ -38,6 +39,8 @@ class FindingRecord(models.Model):
     to_miss = models.IntegerField(default=0)
 
     AGAIN = -1
+
+    objects = ScopedManager()
 
     class Meta:
         verbose_name = "finding"

@@ -10,6 +10,7 @@ from django.db import models
 from django.db.models import Q
 
 from dashboard.models.collecting import Observed
+from dashboard.models.scope import ManagerOfQuery
 from fenceline.spark.records import Decided, DecisionOutcome, QueryState
 
 
@@ -102,6 +103,8 @@ class Run(models.Model):
     #: The versions of Spark and of the listener.
     spark_version = models.CharField(max_length=32, blank=True)
 
+    objects = ManagerOfQuery()
+
     class Meta:
         verbose_name = "query run"
         verbose_name_plural = "query runs"
@@ -129,6 +132,8 @@ class OperatorStateRecord(models.Model):
     read_ms = models.BigIntegerField()
     #: Why a part of it is not known; "" where all of it is.
     unread = models.TextField(blank=True)
+
+    objects = ManagerOfQuery()
 
     class Meta:
         verbose_name = "operator state"
@@ -169,6 +174,8 @@ class Batch(models.Model):
     operators = models.JSONField(default=list)
     rev = models.BigIntegerField()
 
+    objects = ManagerOfQuery()
+
     class Meta:
         verbose_name = "batch"
         verbose_name_plural = "batches"
@@ -208,6 +215,8 @@ class SinkDecision(models.Model):
     done_ms = models.BigIntegerField(null=True)
     done_by = models.CharField(max_length=16, blank=True)
     lost = models.JSONField(default=list)
+
+    objects = ManagerOfQuery()
 
     class Meta:
         verbose_name = "sink decision"

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from django.db import models
 from django.db.models import Q
 
 from dashboard.models.collecting import Observed, OfCluster
+from dashboard.models.scope import ScopedManager
 from fenceline.facts import OPEN_STATES, Confidence, TransactionState, TransitionKind, TransitionReason
 
 
@@ -50,7 +51,7 @@ class Ordered(Beginning):
 NAME = Ordered("transactional_id")
 
 
-class _WithoutRecent(models.Manager["Transaction"]):
+class _WithoutRecent(ScopedManager["Transaction"]):
     """Reads rows without their last transitions, unless these are asked for."""
 
     def get_queryset(self) -> models.QuerySet[Transaction]:
@@ -85,7 +86,7 @@ class Transaction(Observed):
     #: newest first.
     recent = models.BinaryField(default=b"", db_default=b"")
 
-    objects = _WithoutRecent()
+    objects: ClassVar[_WithoutRecent] = _WithoutRecent()
 
     class Meta:
         verbose_name = "transactional id"

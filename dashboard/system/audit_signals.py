@@ -31,7 +31,7 @@ _FIELDS: Mapping[type[Model], Sequence[str]] = {
         "password",
     ),
     Group: ("name",),
-    Token: ("name", "role", "digest", "expires_at", "revoked_at"),
+    Token: ("name", "role", "clusters", "digest", "expires_at", "revoked_at"),
 }
 _SHOWN = {"password": audit.hide_secret, "digest": audit.hide_secret}
 _WORDS: Mapping[type[Model], str] = {User: "user", Group: "role", Token: "token"}

@@ -17,6 +17,7 @@ from django.db.models.signals import m2m_changed, post_delete, post_save
 from django.dispatch import receiver
 from django.http import HttpRequest
 
+from dashboard.models import ClusterLimit
 from dashboard.runtime import notify
 from dashboard.system import access
 
@@ -41,6 +42,12 @@ def _session_ended(instance: Session, **_: object) -> None:
 def _user_changed(instance: User, created: bool = False, **_: object) -> None:
     if not created:
         _check(instance.pk)
+
+
+@receiver(post_save, sender=ClusterLimit)
+@receiver(post_delete, sender=ClusterLimit)
+def _limit_changed(instance: ClusterLimit, **_: object) -> None:
+    _check(instance.user_id)
 
 
 @receiver(m2m_changed, sender=User.groups.through)

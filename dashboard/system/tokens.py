@@ -6,6 +6,7 @@ import hashlib
 import logging
 import re
 import secrets
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 
 from django.db import DatabaseError, IntegrityError, transaction
@@ -15,7 +16,7 @@ from django.utils import timezone
 from dashboard.models import Token
 from dashboard.runtime.database_errors import is_locked, log_line
 from dashboard.runtime.write_transactions import lock_row, unwaiting_transaction
-from dashboard.system import audit
+from dashboard.system import audit, cluster_limits
 from dashboard.system.access import AccessRefused
 from dashboard.system.audit import AuditedSubject, Event
 
@@ -37,8 +38,11 @@ def token_digest(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def create_token(name: str, role: str, expires: str = "") -> str:
-    """Create a token and return it, once; it never expires for "". Raises `AccessRefused`."""
+def create_token(name: str, role: str, expires: str = "", clusters: Sequence[str] = ()) -> str:
+    """Create a token and return it, once; it never expires for "", and sees all clusters where none is named.
+
+    Raises `AccessRefused`.
+    """
     if not 1 <= len(name) <= LONGEST_NAME or not name.strip() or not name.isprintable():
         raise AccessRefused(
             f"The name is to have 1 to {LONGEST_NAME} printable characters: choose another name.", "name"
@@ -46,10 +50,15 @@ def create_token(name: str, role: str, expires: str = "") -> str:
     if role not in Token.Role.values:
         raise AccessRefused(f"No such role: choose one of {', '.join(Token.Role.values)}.", "role")
     expires_at = _expiry(expires, timezone.now()) if expires else None
+    names = cluster_limits.checked_names(clusters)
+    if names and role == Token.Role.INGEST:
+        raise AccessRefused("A listener's token posts for the clusters of its queries.", "clusters")
     token = secrets.token_urlsafe(32)
     try:
         with transaction.atomic():
-            Token.objects.create(name=name, role=role, digest=token_digest(token), expires_at=expires_at)
+            Token.objects.create(
+                name=name, role=role, digest=token_digest(token), expires_at=expires_at, clusters=names
+            )
     except IntegrityError as error:
         raise AccessRefused(f"A token named '{name}' exists; choose another name.", "name") from error
     return token

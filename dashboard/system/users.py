@@ -16,7 +16,7 @@ from django.db.models import Q, QuerySet
 
 from dashboard.models import Token
 from dashboard.runtime.write_transactions import lock_row, retry_write
-from dashboard.system import access
+from dashboard.system import access, cluster_limits
 from dashboard.system.access import AccessRefused
 
 _BACKEND = "django.contrib.auth.backends.ModelBackend"
@@ -24,7 +24,11 @@ _BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 def list_users() -> QuerySet[User]:
     """Return all users by name, with their groups."""
-    return User.objects.order_by("username").select_related("external_identity").prefetch_related("groups")
+    return (
+        User.objects.order_by("username")
+        .select_related("external_identity", "cluster_limit")
+        .prefetch_related("groups")
+    )
 
 
 def find_user(number: int) -> User | None:
@@ -96,6 +100,20 @@ def set_role(number: int, role: str, *, by: User) -> None:
     _give(user, group)
 
 
+@retry_write
+@transaction.atomic
+def set_clusters(number: int, names: str, *, by: User) -> None:
+    """Limit a user to clusters, named with commas between them; "" lifts it. Raises `AccessRefused`."""
+    user = _locked_user(number, by)
+    if user.is_superuser:
+        raise AccessRefused(f"{user} is a superuser, who sees every cluster.")
+    _refuse_self(user, by, "limit")
+    wanted = cluster_limits.checked_names(names.split(","))
+    if wanted:
+        _keep_an_admin(user)
+    cluster_limits.set_clusters(user, wanted or None)
+
+
 def take_role(user: User, role: str) -> None:
     """Give a user who signs in the role that an identity provider's groups have."""
     if role_of(user) != role:
@@ -162,8 +180,8 @@ def _locked_user(number: int, by: User) -> User:
 
 
 def _admins() -> QuerySet[User]:
-    """Return the active users who may administer users and have a password."""
-    users = User.objects.with_perm(access.USERS, backend=_BACKEND)
+    """Return the active users who may administer users, have a password and see all clusters."""
+    users = User.objects.with_perm(access.USERS, backend=_BACKEND).filter(cluster_limit=None)
     return users.exclude(password__startswith=UNUSABLE_PASSWORD_PREFIX)
 
 

@@ -19,7 +19,7 @@ from dashboard.models import Cluster, FindingRecord
 from dashboard.partitions import queries as partition_queries
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import TRANSACTIONS
-from dashboard.system import access, scenes
+from dashboard.system import access, cluster_limits, scenes
 from dashboard.web.forms import time_ranges
 from dashboard.web.forms.time_ranges import PageRange
 from dashboard.web.freshness import CollectorState, Freshness, collector_state, noun_freshness, stale_after_ms
@@ -123,7 +123,11 @@ class Chrome:
     def nav(self) -> Sequence[SidebarLink]:
         """Return the links of the sidebar that the user may open; they keep the cluster."""
         actor = access.actor_of(self._request, "page")
-        sidebar = [route for route in sidebar_routes() if not route.permission or actor.may(route.permission)]
+        sidebar = [
+            route
+            for route in sidebar_routes()
+            if (not route.permission or actor.may(route.permission)) and cluster_limits.may_open(route.path)
+        ]
         headings = ["", *(route.heading for route in sidebar)]
         return [
             SidebarLink(

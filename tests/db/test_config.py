@@ -204,6 +204,8 @@ P = (
         (f'{P}viewer = "staff"', "identity_providers[1].viewer must be a list of groups"),
         (f'{P}viewer = ["a"]\nsession_h = 0', "session_h must be a number from 1 to 744, not 0"),
         (f'{P}viewer = ["a"]\n' * 2, "two identity_providers are called 'corp'"),
+        (f'{P}viewer = ["a"]\nclusters = ["a"]', "identity_providers[1].clusters must be a table"),
+        (f'{P}viewer = ["a"]\nclusters = {{ a = "prod" }}', '.clusters."a" must be a list of clusters'),
         (P.replace("hush", "env:NO_SUCH"), "asks for the environment variable NO_SUCH, which is not set"),
         ("[history]\nurl = 3", "history.url must be text, not 3"),
         ("[audit]\nurl = 3", "audit.url must be text, not 3"),
@@ -278,8 +280,10 @@ def test_rest_apis_are_read_with_their_headers_each_once(tmp_path: Path) -> None
 
 def test_identity_providers_are_read_with_their_roles(tmp_path: Path) -> None:
     text = f'{P}admin = ["leads"]\nviewer = ["staff", "guests"]\nlabel = "Corp"\n'
+    text += 'clusters = { staff = ["prod"] }\n'
     (provider,) = read(tmp_path, text.replace('"hush"', '"env:HUSH"'), HUSH="secret").identity_providers
     assert (provider.label, provider.client_secret) == ("Corp", "secret")
+    assert provider.clusters == (("staff", ("prod",)),)
     assert provider.roles == (("staff", "viewer"), ("guests", "viewer"), ("leads", "admin"))
 
 

@@ -64,6 +64,7 @@ AUDITED_WRITES: Mapping[tuple[str, str], AuditedWrite] = {
     ("POST", "/access/add"): AuditedWrite(Event.USER_CREATED, {"username": "linus", "role": "viewer"}),
     ("POST", "/access/{user}/role"): AuditedWrite(Event.USER_CHANGED, {"role": "operator"}),
     ("POST", "/access/{user}/disable"): AuditedWrite(Event.USER_CHANGED),
+    ("POST", "/access/{user}/clusters"): AuditedWrite(Event.USER_CHANGED, {"clusters": "prod"}),
     ("POST", "/access/{user}/enable"): AuditedWrite(Event.USER_CHANGED, user={"is_active": False}),
     ("POST", "/access/{user}/link"): AuditedWrite(Event.PASSWORD_CHANGED),
     ("POST", "/access/tokens/add"): AuditedWrite(Event.TOKEN_CREATED, {"name": "new", "role": "viewer"}),

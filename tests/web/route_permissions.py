@@ -160,6 +160,7 @@ ROUTE_PERMISSIONS = (
     RoutePermission("POST", "/access/add", ADMINISTER, {"username": "linus", "role": "viewer"}),
     RoutePermission("GET", "/access/{user}", AUDIT),
     RoutePermission("POST", "/access/{user}/role", ADMINISTER, {"role": "operator"}),
+    RoutePermission("POST", "/access/{user}/clusters", ADMINISTER, {"clusters": "prod"}),
     RoutePermission("POST", "/access/{user}/enable", ADMINISTER),
     RoutePermission("POST", "/access/{user}/disable", ADMINISTER),
     RoutePermission("POST", "/access/{user}/link", ADMINISTER),

@@ -35,9 +35,10 @@ WITHOUT_PLACE = {
     "channel-disable", "channel-enable", "channel-end-old", "channel-rotate", "channel-test",
     "delivery-again", "favicon", "find", "healthz", "incident-acknowledge", "incident-html",
     "incident-markdown", "incident-note", "incident-offsets", "ingest", "login", "logout",
-    "metrics", "payload", "pipeline-proof", "readyz", "record-by-key", "scene-play", "silence-end",
+    "metrics", "payload", "pipeline-proof", "readyz", "record-by-key", "scene-play", "sign-in-at",
+    "sign-in-callback", "silence-end",
     "silence-make", "silence-preview", "timeline", "token-add", "token-revoke", "user-add", "user-disable",
-    "user-enable", "user-link", "user-role", "welcome",
+    "user-clusters", "user-enable", "user-link", "user-role", "welcome",
 }  # fmt: skip
 PARENTS = sorted({parent for path in page_paths() for parent in parents(path)})
 
@@ -46,7 +47,8 @@ def test_the_walk_meets_every_page_of_the_urlconf() -> None:
     walked = {path.split("{")[0].strip("/").split("/")[0] for path in page_paths()}
     routes = {str(each.pattern).lstrip("^").split("(")[0].split("/")[0].split("<")[0] for each in urlpatterns}
     programs = {
-        "api", "ingest", "metrics", "healthz", "readyz", "admin", "login", "logout", "static", "favicon.ico",
+        "api", "ingest", "metrics", "healthz", "readyz", "admin", "login", "logout", "sign-in", "static",
+        "favicon.ico",
     }  # fmt: skip
     assert routes - programs == walked - {"api"}
 

@@ -19,6 +19,7 @@ from dashboard.config.identity import IdentityProvider
 from dashboard.models import AuditEntry, ExternalIdentity
 from dashboard.system import users
 from tests.openid_provider import CLIENT, SECRET, OpenIdProvider
+from tests.web import factories
 
 pytestmark = pytest.mark.django_db
 BACK = "/sign-in/corp/callback"
@@ -90,6 +91,23 @@ def test_the_role_follows_the_groups_at_each_sign_in(corp: OpenIdProvider) -> No
     client, answer = sign_in(corp)
     assert "leads, sre, staff" in refused(answer)
     assert not is_in(client)
+
+
+@pytest.mark.parametrize(
+    ("groups", "seen"), [(["sre"], []), (["sre", "team-a"], ["prod"]), (["sre", "all"], ["prod", "staging"])]
+)
+def test_groups_name_the_clusters(
+    corp: OpenIdProvider, settings: Any, groups: list[str], seen: list[str]
+) -> None:
+    rules = (("team-a", ("prod",)), ("all", ("*",)))
+    settings.FENCELINE = Config(identity_providers=[configured(corp, clusters=rules)])
+    for name in ("prod", "staging"):
+        factories.cluster(name)
+    corp.claims["groups"] = groups
+    client, _ = sign_in(corp)
+    listed = client.get("/api/v1/clusters").json()["items"]
+    assert [item["cluster"] for item in listed] == seen
+    assert client.get("/channels").status_code == (200 if "all" in groups else 403)
 
 
 def test_a_subject_stays_the_same_user_under_another_name(corp: OpenIdProvider) -> None:

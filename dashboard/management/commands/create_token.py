@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import ArgumentParser
+from collections.abc import Sequence
 
 from django.core.management.base import BaseCommand, CommandError
 
@@ -21,18 +22,30 @@ class Command(BaseCommand):
         parser.add_argument("name", help="whose token it is")
         parser.add_argument("--role", choices=Token.Role.values, default=Token.Role.VIEWER)
         parser.add_argument(
+            "--cluster",
+            action="append",
+            default=[],
+            help="a cluster that it may see, several times for several; all without it",
+        )
+        parser.add_argument(
             "--expires",
             metavar="WHEN",
             help="45min, 12h, 90d, or a date as 2027-01-31 (UTC); never without it",
         )
 
     def handle(
-        self, *args: object, name: str, role: str, expires: str | None = None, **options: object
+        self,
+        *args: object,
+        name: str,
+        role: str,
+        cluster: Sequence[str] = (),
+        expires: str | None = None,
+        **options: object,
     ) -> None:
         """Make the token; raises CommandError for a name that is taken or cannot be kept, and for no end."""
         try:
             # An empty WHEN is a mistake, as a variable that is not set.
-            token = tokens.create_token(name, role, "" if expires is None else expires or " ")
+            token = tokens.create_token(name, role, "" if expires is None else expires or " ", cluster)
         except AccessRefused as error:
             option = "--expires " if error.field == "expires" else ""
             raise CommandError(f"{option}{error}") from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from django.contrib.auth.models import User
@@ -12,7 +12,7 @@ from django.db import transaction
 from dashboard.config.identity import IdentityProvider
 from dashboard.models import ExternalIdentity
 from dashboard.runtime.write_transactions import retry_write
-from dashboard.system import users
+from dashboard.system import cluster_limits, users
 from dashboard.system.access import AccessRefused
 
 _LONGEST_SUBJECT = 255
@@ -22,8 +22,7 @@ _SHOWN = 60
 
 def role_of_claims(provider: IdentityProvider, claims: Mapping[str, Any]) -> str:
     """Return the highest role of a user's groups; raises `AccessRefused` where none has a role."""
-    claimed = claims.get(provider.groups_claim)
-    groups = {claimed} if isinstance(claimed, str) else set(map(str, claimed or ()))
+    groups = _groups(provider, claims)
     role = next((role for group, role in reversed(provider.roles) if group in groups), "")
     if not role:
         named = ", ".join(sorted({group for group, _ in provider.roles}))
@@ -31,6 +30,18 @@ def role_of_claims(provider: IdentityProvider, claims: Mapping[str, Any]) -> str
             f"No group of yours at {provider.label} has a role here: ask its administrator for {named}."
         )
     return role
+
+
+def clusters_of_claims(provider: IdentityProvider, claims: Mapping[str, Any]) -> Sequence[str] | None:
+    """Return the clusters that a user's groups may see, by name; None for all."""
+    groups = _groups(provider, claims)
+    names = {name for group, names in provider.clusters if group in groups for name in names}
+    return None if not provider.clusters or "*" in names else sorted(names)
+
+
+def _groups(provider: IdentityProvider, claims: Mapping[str, Any]) -> set[str]:
+    claimed = claims.get(provider.groups_claim)
+    return {claimed} if isinstance(claimed, str) else set(map(str, claimed or ()))
 
 
 @retry_write
@@ -49,6 +60,8 @@ def admit(provider: IdentityProvider, claims: Mapping[str, Any]) -> User:
     if not user.is_active:
         raise AccessRefused(f"{user} is disabled here: an admin of Fenceline can enable this user.")
     users.take_role(user, role)
+    if provider.clusters:
+        cluster_limits.set_clusters(user, clusters_of_claims(provider, claims))
     return user
 
 

@@ -13,7 +13,7 @@ from django.db import DatabaseError
 
 from dashboard.runtime.database_errors import log_line
 from dashboard.runtime.notify import GROUP, Bell, SessionCheck, session_name
-from dashboard.system import access, live_sessions
+from dashboard.system import access, cluster_limits, live_sessions
 
 #: Seconds between two checks of the session; ends of sessions are also reported at once.
 RECHECK_S = 60.0
@@ -37,6 +37,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
             return
         self.user_id, self.session_key = user.pk, self.scope["session"].session_key
         self.session = session_name(self.session_key)
+        self.clusters = await database_sync_to_async(cluster_limits.clusters_now)(self.user_id)
         await self.channel_layer.group_add(GROUP, self.channel_name)
         await self.accept()
         self._checks = asyncio.create_task(self._check_regularly())
@@ -53,8 +54,9 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
         """Ignore messages of clients: their requests use HTTP."""
 
     async def bell(self, bell: Bell) -> None:
-        """Forward a bell."""
-        await self.send_json({key: value for key, value in bell.items() if key != "type"})
+        """Forward a bell of a cluster that the user may see."""
+        if self.clusters is None or bell["cluster"] in self.clusters:
+            await self.send_json({key: value for key, value in bell.items() if key != "type"})
 
     async def session_check(self, check: SessionCheck) -> None:
         """Close the socket if its session has ended."""
@@ -70,6 +72,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
     async def _close_if_ended(self) -> None:
         try:
             may_stay = await database_sync_to_async(live_sessions.may_stay)(self.session_key)
+            self.clusters = await database_sync_to_async(cluster_limits.clusters_now)(self.user_id)
         except DatabaseError as error:
             log.warning("a live socket stays open, its session cannot be checked: %s", log_line(error))
             return

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from functools import cache
 from typing import Any
 
 import requests
@@ -30,7 +29,6 @@ from dashboard.system.sign_in.log import record_refusal
 from dashboard.web.pages.access.sign_in import refused_page
 
 log = logging.getLogger(__name__)
-_BACKEND = "django.contrib.auth.backends.ModelBackend"
 _WITHIN_S = 10
 #: Signatures that a provider alone can make: none, and none by the secret that we have too.
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
@@ -62,7 +60,7 @@ def callback(request: HttpRequest, name: str) -> HttpResponse:
     except (*_FAILURES, AccessRefused) as error:
         return _refused(request, provider, error)
     wanted = request.session.pop(_NEXT, "")
-    login(request, user, backend=_BACKEND)
+    login(request, user, backend=settings.AUTHENTICATION_BACKENDS[-1])
     request.session.set_expiry(provider.session_h * 3_600)
     request.session[_PROVIDER], request.session[_ID_TOKEN] = name, token["id_token"]
     allowed = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, require_https=request.is_secure())
@@ -102,9 +100,8 @@ def _provider(name: str) -> IdentityProvider:
     raise Http404(f"No identity provider is called {name} here.")
 
 
-@cache
 def _client(provider: IdentityProvider) -> Any:
-    """Return the provider's client; it reads the provider's description and keys when they are needed."""
+    """Return a client that reads the provider's description and keys anew: it may have changed its keys."""
     return OAuth().register(
         provider.name,
         client_id=provider.client_id,

@@ -62,16 +62,21 @@ class AccessLine(NamedTuple):
     state: str
     last: datetime | None
     expires: datetime | None = None
+    #: Names with commas between them; "" for all.
+    clusters: str = ""
 
 
 def _user_line(user: User) -> AccessLine:
     role, state = users.role_of(user), users.state_of(user)
-    return AccessLine(user.pk, user.get_username(), role, state, user.last_login)
+    limit = getattr(user, "cluster_limit", None)
+    clusters = (", ".join(limit.clusters) or "none") if limit else ""
+    return AccessLine(user.pk, user.get_username(), role, state, user.last_login, clusters=clusters)
 
 
 def _token_line(token: Token) -> AccessLine:
     state = token.state(timezone.now())
-    return AccessLine(token.pk, token.name, token.role, state, token.last_used_at, token.expires_at)
+    clusters = ", ".join(token.clusters)
+    return AccessLine(token.pk, token.name, token.role, state, token.last_used_at, token.expires_at, clusters)
 
 
 def _read_users(request: HttpRequest, wanted: NumberedList) -> Page[AccessLine]:
@@ -120,8 +125,8 @@ def _listed(request: HttpRequest, page: Page[Any]) -> Mapping[str, Any]:
     return {"page": page, "rows": page.items, "cannot_change": _refusal(request)}
 
 
-_USERS = _headings("User", "Role", "State", "Last sign-in")
-_TOKENS = _headings("Token", "Role", "State", "Expires", "Last used", "Revoke")
+_USERS = _headings("User", "Role", "Clusters", "State", "Last sign-in")
+_TOKENS = _headings("Token", "Role", "Clusters", "State", "Expires", "Last used", "Revoke")
 
 
 @_shown
@@ -180,9 +185,10 @@ def new_token(request: HttpRequest) -> HttpResponse:
 @_posted
 def add_token(request: HttpRequest) -> HttpResponse:
     """Create a token and show it once, or the form again with what is wrong."""
-    name, role, expires = (request.POST.get(field, "") for field in ("name", "role", "expires"))
+    asked = (request.POST.get(field, "") for field in ("name", "role", "expires", "clusters"))
+    name, role, expires, clusters = asked
     try:
-        secret = tokens.create_token(name.strip(), role, expires)
+        secret = tokens.create_token(name.strip(), role, expires, clusters.split(","))
     except AccessRefused as error:
         return _form(request, _TOKEN, error)
     return render(request, "access/secret.html", {"name": name, "secret": secret, "back": reverse("tokens")})
@@ -212,6 +218,10 @@ def _act(do: Callable[[HttpRequest, int], HttpResponse | None]) -> View[...]:
 
 def _set_role(request: HttpRequest, number: int) -> None:
     users.set_role(number, request.POST.get("role", ""), by=_self(request))
+
+
+def _set_clusters(request: HttpRequest, number: int) -> None:
+    users.set_clusters(number, request.POST.get("clusters", ""), by=_self(request))
 
 
 def _set_active(request: HttpRequest, number: int, *, active: bool) -> None:
@@ -274,6 +284,7 @@ ROUTES = (
     PageRoute("user-add", "access/add", add_user),
     PageRoute("user", "access/<int:number>", user_detail, parent="access"),
     PageRoute("user-role", "access/<int:number>/role", _act(_set_role)),
+    PageRoute("user-clusters", "access/<int:number>/clusters", _act(_set_clusters)),
     PageRoute("user-enable", "access/<int:number>/enable", _act(partial(_set_active, active=True))),
     PageRoute("user-disable", "access/<int:number>/disable", _act(partial(_set_active, active=False))),
     PageRoute("user-link", "access/<int:number>/link", _act(_new_link)),

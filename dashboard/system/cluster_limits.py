@@ -1,0 +1,145 @@
+"""Callers who may see some clusters alone: rows of others are in no answer, pages about all are refused."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
+from django.core.signals import request_finished
+from django.db import transaction
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+
+from dashboard.models import Cluster, ClusterLimit, Token
+from dashboard.models.scope import visible_clusters
+from dashboard.runtime.problems import problem_response
+from dashboard.system import audit
+from dashboard.system.access import AccessRefused
+from dashboard.system.audit import AuditedSubject, Event
+
+#: The first part of each address that a limited caller may ask for, below the API's the first of its nouns.
+#: A new one is refused until it is here: it may show what is of all clusters, as channels and users are.
+_PAGES = frozenset(
+    (
+        "", "transactions", "partitions", "groups", "queries", "flink-jobs", "events", "timeline",
+        "recoveries", "actions", "incidents", "alerts", "pipelines", "clusters", "coordinators", "preflight",
+        "find", "rules", "feed", "fencing", "login", "logout", "sign-in", "static", "favicon.ico", "healthz",
+        "readyz", "api",
+    )
+)  # fmt: skip
+_NOUNS = frozenset(
+    (
+        "", "docs", "openapi.json", "transactions", "events", "transitions", "applications", "partitions",
+        "pipelines", "groups", "queries", "flink-jobs", "connectors", "recoveries", "actions", "alerts",
+        "findings", "incidents", "collectors", "clusters", "exports",
+    )
+)  # fmt: skip
+_API = ["api", "v1"]
+
+
+class ClusterLimits:
+    """Middleware behind the authentication: limits what the request of a signed-in user sees."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """Answer a request, or refuse it."""
+        names = clusters_of(request.user) if request.user.is_authenticated else None
+        refused = limit_caller(request, names)
+        if refused and request.path_info.startswith("/api/"):
+            return problem_response(403, refused)
+        if refused:
+            return render(request, "403.html", {"reason": refused}, status=403)
+        return self._get_response(request)
+
+    def process_view(self, _: HttpRequest, __: object, ___: object, named: Mapping[str, object]) -> None:
+        """Raise Http404 where an address names a cluster that the caller may not see."""
+        refuse_hidden(named.get("cluster"))
+
+
+def _forget(**_: object) -> None:
+    """A streamed answer is read after the middleware has returned: the limit ends with the request."""
+    visible_clusters.set(None)
+
+
+request_finished.connect(_forget, dispatch_uid="cluster_limits")
+
+
+def clusters_of(user: AbstractBaseUser | AnonymousUser) -> Sequence[str] | None:
+    """Return the names of the clusters that a user may see, None for all."""
+    if not isinstance(user, User) or user.is_superuser:
+        return None
+    limit: ClusterLimit | None = getattr(user, "cluster_limit", None)
+    return None if limit is None else limit.clusters
+
+
+def clusters_now(user_id: int) -> Sequence[str] | None:
+    """Return the names of the clusters that a user may see by now, None for all; none for one who is gone."""
+    user = User.objects.select_related("cluster_limit").filter(pk=user_id).first()
+    return [] if user is None else clusters_of(user)
+
+
+def limit_caller(request: HttpRequest, names: Sequence[str] | None) -> str:
+    """Let a request see clusters by name, all for None; return why its address is refused, "" where not."""
+    visible_clusters.set(None)
+    if names is None:
+        return ""
+    rows = Cluster.objects.filter(name__in=names)
+    visible_clusters.set(frozenset(rows.values_list("pk", flat=True)))
+    if may_open(request.path_info):
+        return ""
+    return f"This is about all clusters: your access is limited to {', '.join(names) or 'none'}."
+
+
+def refuse_hidden(cluster: object) -> None:
+    """Raise Http404 for the name of a cluster that the caller may not see, as for one that there is not."""
+    if visible_clusters.get() is None or cluster is None:
+        return
+    if not Cluster.objects.filter(name=cluster).exists():
+        raise Http404(f"No cluster “{cluster}” is configured.")
+
+
+def may_open(path: str) -> bool:
+    """Return whether the caller may ask for an address: a limited one for what is of clusters alone."""
+    return visible_clusters.get() is None or _is_of_clusters(path)
+
+
+def _is_of_clusters(path: str) -> bool:
+    parts = path.strip("/").split("/")
+    if parts[:2] != _API:
+        return parts[0] in _PAGES
+    noun = parts[2] if len(parts) > 2 else ""
+    of_export = parts[3].partition(".")[0] if noun == "exports" and len(parts) > 3 else "exports"
+    return noun in _NOUNS and of_export in _NOUNS
+
+
+def checked_names(names: Iterable[str]) -> list[str]:
+    """Return the names of clusters, each once; raises `AccessRefused` for one that is not configured."""
+    known = set(Cluster.objects.filter(configured=True).values_list("name", flat=True))
+    wanted = sorted(set(filter(None, (name.strip() for name in names))))
+    if unknown := [name for name in wanted if name not in known]:
+        raise AccessRefused(
+            f"No cluster {', '.join(unknown)}: there are {', '.join(sorted(known)) or 'none'}.", "clusters"
+        )
+    return wanted
+
+
+@transaction.atomic
+def set_clusters(user: User, names: Sequence[str] | None) -> None:
+    """Limit a user to clusters, to no cluster at all for none; for None the user sees all."""
+    limit = ClusterLimit.objects.filter(user=user).first()
+    before, after = limit.clusters if limit else None, None if names is None else list(names)
+    if before == after:
+        return
+    if after is None:
+        ClusterLimit.objects.filter(user=user).delete()
+    else:
+        ClusterLimit.objects.update_or_create(user=user, defaults={"clusters": after})
+    subject = AuditedSubject("user", user.pk, user.get_username())
+    audit.record_change(Event.USER_CHANGED, subject, {"clusters": (before, after)})
+
+
+def limit_of_token(token: Token) -> Sequence[str] | None:
+    """Return the names of the clusters that a token may see, None for all."""
+    return token.clusters or None

@@ -1,0 +1,205 @@
+"""Proves that who is limited to clusters learns nothing of another one: on no page, in no list, count, search
+or export, by no address, by no number; and that what is of all clusters is refused."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from asgiref.sync import async_to_sync, sync_to_async
+from django.contrib.auth.models import User
+from django.test import AsyncClient, Client
+
+from dashboard.api import api, list_files
+from dashboard.api.routers.exports import LISTS
+from dashboard.config import ClusterConfig, Config
+from dashboard.models import AuditEntry, Cluster, Token
+from dashboard.models.scope import visible_clusters
+from dashboard.system import cluster_limits, users
+from dashboard.system.access import AccessRefused
+from dashboard.system.tokens import create_token, token_digest
+from dashboard.web.routes import sidebar_routes
+from tests.web import factories, roles, scenarios
+from tests.web.route_permissions import ROUTE_PERMISSIONS
+
+pytestmark = pytest.mark.django_db
+#: Lists of which these clusters have nothing.
+EMPTY = (
+    "recoveries", "transitions", "history", "connectors", "events", "incidents", "actions", "applications",
+)  # fmt: skip
+HIDDEN, MARK = "crypt-7f3", "crypt-7f3"
+
+
+@pytest.fixture
+def clusters(settings: Any) -> tuple[Cluster, Cluster]:
+    """Two clusters with the same of everything; ids, topics and groups of the hidden one carry its name."""
+    settings.FENCELINE = Config(
+        clusters={
+            name: ClusterConfig(name, {"bootstrap.servers": "127.0.0.1:1"}) for name in ("prod", HIDDEN)
+        }
+    )
+    both = factories.cluster(), factories.cluster(HIDDEN)
+    for of in both:
+        scenarios.busy_transactions(of, 5)
+        scenarios.busy_partitions(of)
+        scenarios.busy_queries(of)
+        scenarios.busy_flink_jobs(of)
+        scenarios.busy_actions(of)
+        factories.alert(of, "transaction:payments-7")
+        factories.finding(of, f"transaction:{of}-1", "critical")
+    for number in range(3):
+        factories.transaction(both[1], f"{MARK}-{number}")
+        factories.group(both[1], f"{MARK}-{number}")
+    return both
+
+
+@pytest.fixture
+def limited(clusters: tuple[Cluster, Cluster]) -> Client:
+    """An operator who may see prod alone."""
+    client = roles.client_with_role("operator")
+    cluster_limits.set_clusters(User.objects.get(pk=client.session["_auth_user_id"]), ["prod"])
+    return client
+
+
+@pytest.fixture(autouse=True)
+def unlimited_tests() -> Iterator[None]:
+    """A test itself sees everything, also after a request."""
+    yield
+    left = visible_clusters.get()
+    visible_clusters.set(None)
+    assert left is None
+
+
+async def read_file(path: str, user: User) -> str:
+    """Return a file, of which all but the first rows are read after the view has returned."""
+    client = AsyncClient()
+    await sync_to_async(client.force_login)(user)
+    answer = await client.get(path)
+    if not answer.streaming:
+        return answer.content.decode()
+    return b"".join([part async for part in answer.streaming_content]).decode()
+
+
+def test_a_list_has_what_the_cluster_alone_has(limited: Client) -> None:
+    whole = roles.client_with_role("admin")
+    described = api.get_openapi_schema()["paths"].items()
+    for path in (path for path, methods in described if "get" in methods and "{" not in path):
+        mine = limited.get(path)
+        assert MARK not in mine.content.decode(), path
+        if mine.status_code == 403:
+            assert "limited to prod" in mine.json()["detail"]
+        elif (of_prod := whole.get(path, {"cluster": "prod"})).status_code == 200:
+            assert mine.json().get("items") == of_prod.json().get("items"), path
+
+
+def test_no_page_names_another_cluster(limited: Client) -> None:
+    pages = sorted({row.path for row in ROUTE_PERMISSIONS if row.method == "GET" and "{" not in row.path})
+    for answer in map(limited.get, pages):
+        assert answer.streaming or MARK not in answer.content.decode(), answer.request["PATH_INFO"]
+    found = limited.get("/find", {"q": MARK}).content.decode().split("<main")[1]
+    assert not re.search(rf'href="[^"]*{MARK}-\d', found)
+
+
+@pytest.mark.parametrize("noun", [*LISTS, "nowhere"])
+def test_no_file_names_another_cluster(limited: Client, noun: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(list_files, "_AT_ONCE", 3)
+    user = User.objects.get(pk=limited.session["_auth_user_id"])
+    content = async_to_sync(read_file)(f"/api/v1/exports/{noun}.csv", user)
+    assert MARK not in content
+    assert content.count("\n") > 1 or "limited to prod" in content or noun in ("nowhere", *EMPTY)
+
+
+def test_no_address_leads_to_another_cluster(limited: Client) -> None:
+    for row in ROUTE_PERMISSIONS:
+        if "/prod" not in row.path or "{" in row.path:
+            continue
+        path = row.path.replace("/prod", f"/{HIDDEN}")
+        answer = limited.generic(row.method, path, "{}", "application/json")
+        if answer.status_code == 302:
+            # A list, where the name that was asked for filters nothing.
+            listed = limited.get(answer["Location"]).content.decode()
+            assert f"/{HIDDEN}/" not in listed
+        else:
+            assert answer.status_code in (400, 403, 404, 405, 422), (row.method, path, answer.status_code)
+
+
+def test_numbers_of_another_cluster_are_unknown(limited: Client, clusters: tuple[Cluster, Cluster]) -> None:
+    hidden = clusters[1]
+    for noun, rows in (("alerts", hidden.alert_set), ("findings", hidden.findingrecord_set)):
+        number = rows.order_by("pk")[0].pk
+        assert limited.get(f"/api/v1/{noun}/{number}").status_code == 404
+    action = factories.planned_action(factories.plan(factories.fence_subject(f"{MARK}-0")), cluster=hidden)
+    assert limited.get(f"/api/v1/actions/{action.pk}").status_code == 404
+    body = {"digest": action.digest, "confirm": action.plan["confirm"], "reason": "ticket 4711"}
+    executed = limited.post(f"/api/v1/actions/{action.pk}/execute", json.dumps(body), "application/json")
+    assert executed.status_code in (403, 404)
+
+
+def test_nobody_plans_for_another_cluster(limited: Client) -> None:
+    token = create_token("ci", "operator", clusters=["prod"])
+    body = json.dumps({"cluster": HIDDEN, "act": "fence", "subjects": [f"{MARK}-0"]})
+    answer = Client().post(
+        "/api/v1/actions/plan", body, "application/json", headers={"Authorization": f"Bearer {token}"}
+    )
+    assert answer.status_code == 404
+    assert answer.json()["detail"] == f"No cluster “{HIDDEN}” is configured."
+
+
+def test_a_token_is_limited_as_a_user_is(limited: Client) -> None:
+    Token.objects.create(name="t", role="viewer", digest=token_digest("t"), clusters=["prod"])
+    bearer = Client(headers={"Authorization": "Bearer t"})
+    names = [item["cluster"] for item in bearer.get("/api/v1/clusters").json()["items"]]
+    assert names == ["prod"]
+    assert bearer.get("/api/v1/channels").status_code == 403
+    assert MARK not in bearer.get("/api/v1/transactions").content.decode()
+    assert bearer.get("/metrics", REMOTE_ADDR="203.0.113.9").status_code == 403
+
+
+def test_the_sidebar_leaves_out_what_is_refused(limited: Client) -> None:
+    page = limited.get("/").content.decode()
+    for route in sidebar_routes():
+        is_shown = f'href="/{route.path}"' in page
+        assert is_shown <= (limited.get(f"/{route.path}").status_code == 200), route.name
+    assert 'href="/channels"' not in page
+
+
+def test_a_limit_to_nothing_shows_nothing_and_an_unknown_cluster_is_refused(limited: Client) -> None:
+    user = User.objects.get(pk=limited.session["_auth_user_id"])
+    cluster_limits.set_clusters(user, [])
+    assert limited.get("/api/v1/transactions").json()["items"] == []
+    cluster_limits.set_clusters(user, None)
+    assert MARK in limited.get("/api/v1/transactions").content.decode()
+    with pytest.raises(AccessRefused, match="No cluster nowhere: there are"):
+        create_token("ci", "viewer", clusters=["nowhere"])
+    with pytest.raises(AccessRefused, match="listener"):
+        create_token("ci", "ingest", clusters=["prod"])
+
+
+def test_an_admin_limits_a_user_by_the_page(clusters: tuple[Cluster, Cluster]) -> None:
+    admin, ada = roles.client_with_role("admin"), User.objects.create_user("ada")
+    page = f"/access/{ada.pk}"
+    assert (
+        "No cluster nowhere"
+        in admin.post(f"{page}/clusters", {"clusters": "nowhere"}, follow=True).content.decode()
+    )
+    assert cluster_limits.clusters_now(ada.pk) is None
+    admin.post(f"{page}/clusters", {"clusters": f"{HIDDEN}, prod"})
+    assert cluster_limits.clusters_now(ada.pk) == [HIDDEN, "prod"]
+    assert f"{HIDDEN}, prod" in admin.get("/access").content.decode()
+    admin.post(f"{page}/clusters", {"clusters": ""})
+    assert cluster_limits.clusters_now(ada.pk) is None
+    rows = AuditEntry.objects.filter(event=AuditEntry.Event.USER_CHANGED, subject_name="ada")
+    assert [row.changes["clusters"] for row in rows.order_by("pk")] == [
+        [None, [HIDDEN, "prod"]],
+        [[HIDDEN, "prod"], None],
+    ]
+
+
+def test_the_last_admin_and_a_superuser_are_not_limited(clusters: tuple[Cluster, Cluster]) -> None:
+    root = User.objects.create_superuser("root", password="a password of root")
+    for user, why in ((root, "superuser"), (User.objects.get(username="root"), "superuser")):
+        with pytest.raises(AccessRefused, match=why):
+            users.set_clusters(user.pk, "prod", by=root)
