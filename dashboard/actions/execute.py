@@ -15,6 +15,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from django.conf import settings
 from django.db import DatabaseError
 from django.db.models import Q
 from django.db.models.functions import Now
@@ -85,6 +86,8 @@ def confirm_plan(
     """
     plan = action_store.plan_of(action)
     _refuse_actor(plan, actor)
+    if alone := second_person_refusal(action, actor):
+        raise ExecutionRefused(403, alone)
     if not secrets.compare_digest(digest.encode(), action.digest.encode()):
         raise ExecutionRefused(
             409, "This is not the plan that was previewed: its digest differs. Open it again."
@@ -108,6 +111,17 @@ def confirm_plan(
         _send(action, token)
     action.refresh_from_db()
     return action if claimed else _executed_already(action, actor)
+
+
+def second_person_refusal(action: Action, actor: Actor) -> str:
+    """Return why an actor may not confirm a plan that takes two persons, as a sentence; "" where they may."""
+    if action.act not in settings.FENCELINE.second_person:
+        return ""
+    if actor.name == action.planned_by:
+        return f"This takes two persons: {actor.name} planned it, somebody else confirms it."
+    if actor.is_token:
+        return "This takes two persons: a person confirms it, on the page of the plan or by a session."
+    return ""
 
 
 def _refuse_actor(plan: Plan, actor: Actor) -> None:

@@ -35,6 +35,7 @@ from fenceline.kafka.applications import LONGEST
 from fenceline.kafka.scope import EVERYTHING, Scope
 from fenceline.limits import Limits, Retention
 from fenceline.owners import Owner
+from fenceline.plans.plan import Act
 
 _SECTIONS = (
     "clusters",
@@ -44,6 +45,7 @@ _SECTIONS = (
     "checkpoints",
     "connect",
     "identity_providers",
+    "actions",
     "history",
     "audit",
     "alerts",
@@ -135,6 +137,8 @@ class Config:
     #: JobManagers and workers of Connect whose REST APIs are polled.
     engines: Sequence[EngineEndpoint] = ()
     identity_providers: Sequence[IdentityProvider] = ()
+    #: Acts that another person confirms than the one who planned them.
+    second_person: frozenset[str] = frozenset()
     #: Where the history job writes its reports, any fsspec URL; "" where it writes none.
     history_url: str = ""
     #: Where the audit job writes its manifests, any fsspec URL; "" where it writes none.
@@ -166,6 +170,7 @@ def load_config(path: Path | None, env: Mapping[str, str]) -> Config:
         flink_checkpoints=roots[CheckpointKind.FLINK],
         engines=read_engines(path, document, list(clusters), env),
         identity_providers=read_providers(path, document, env),
+        second_person=_second_person(path, read_table(path, "actions", document)),
         history_url=_url(path, "history", document),
         audit_url=_url(path, "audit", document),
         alerts=_alerts(path, document),
@@ -337,6 +342,16 @@ def _numbers(
         if not is_number(value, int, float) or (value == 0 and not off):
             raise ConfigError(f"{path}: {section}.{key} must be {what}, not {value!r}.")
     return dict(table)
+
+
+def _second_person(path: Path, table: Mapping[str, Any]) -> frozenset[str]:
+    refuse_unknown(path, "actions.", table, ("second_person",))
+    acts = table.get("second_person", [])
+    known = [act.value for act in Act]
+    if not isinstance(acts, list) or not set(map(str, acts)) <= set(known):
+        wrong = f"a list of {', '.join(known)}, not {acts!r}"
+        raise ConfigError(f"{path}: actions.second_person must be {wrong}.")
+    return frozenset(acts)
 
 
 def environment_path(env: Mapping[str, str]) -> Path | None:

@@ -64,6 +64,9 @@ ROLES: Mapping[str, frozenset[str]] = {
 }
 
 
+_OF_TOKENS = "token "
+
+
 class AccessRefused(ValueError):
     """A change of a user or token is refused; `field` names the wrong input, "" for none."""
 
@@ -80,6 +83,11 @@ class Actor:
     via: str
     permissions: frozenset[str]
 
+    @property
+    def is_token(self) -> bool:
+        """Return whether it is a program: no name of a user has a space."""
+        return self.name.startswith(_OF_TOKENS)
+
     def may(self, permission: str) -> bool:
         """Return whether the actor has a permission of this module."""
         return permission in self.permissions
@@ -89,7 +97,7 @@ def actor_of(request: HttpRequest, via: str) -> Actor:
     """Return the actor of a request: the API's token, or the session's user."""
     token = getattr(request, "auth", None)
     if isinstance(token, Token):
-        return Actor(f"token {token.name}", via, ROLES.get(token.role, frozenset()))
+        return Actor(f"{_OF_TOKENS}{token.name}", via, ROLES.get(token.role, frozenset()))
     return Actor(str(request.user), via, _of_user(request.user))
 
 

@@ -11,7 +11,7 @@ from django.http import HttpRequest
 
 from dashboard.actions import audit as action_audit
 from dashboard.actions import offers
-from dashboard.actions.execute import MOST_REASON
+from dashboard.actions.execute import MOST_REASON, second_person_refusal
 from dashboard.actions.offers import Offer
 from dashboard.labels import action as action_labels
 from dashboard.labels.action import bound_sign
@@ -103,7 +103,8 @@ def plan_page(request: HttpRequest, action: Action) -> Mapping[str, Any]:
         "folded": len(subjects) > _UNFOLDED,
         "refused": [subject for subject in subjects if subject.of.is_refused],
         "confirms": shown.state == "planned",
-        "why_not": _why_not(request, plan),
+        "why_not": _why_not(request, plan)
+        or second_person_refusal(action, action_buttons.request_actor(request)),
         "again": _again(request, action, shown, subjects),
         "by_force": _by_force(request, plan, shown, subjects),
         "confirmed_ms": action_audit.confirmed_ms(action),

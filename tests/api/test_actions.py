@@ -142,6 +142,23 @@ def test_a_plan_is_executed_with_what_was_seen_and_once(prod: Cluster, sent: lis
     assert "token ci-operator executes this plan right now" in other["detail"]
 
 
+def test_another_person_confirms_where_two_are_asked_for(
+    prod: Cluster, sent: list[Any], settings: Any
+) -> None:
+    settings.FENCELINE = replace(settings.FENCELINE, second_person=frozenset({"fence"}))
+    operator, other = Caller("operator", session=True), Caller("admin", session=True)
+    operator.client.handler.enforce_csrf_checks = other.client.handler.enforce_csrf_checks = False
+    action = factories.planned_action(planned_by="user-operator")
+    alone = operator.post(f"actions/{action.pk}/execute", execution(action), 403)
+    assert "user-operator planned it, somebody else confirms it" in alone["detail"]
+    assert "somebody else confirms it" in operator.client.get(f"/actions/{action.pk}").content.decode()
+    program = Caller("admin").post(f"actions/{action.pk}/execute", execution(action), 403)
+    assert "a person confirms it" in program["detail"]
+    assert not sent
+    told = other.post(f"actions/{action.pk}/execute", execution(action), 202)
+    assert (told["planned_by"], told["executed_by"]) == ("user-operator", "user-admin")
+
+
 @pytest.mark.parametrize(
     ("fields", "status", "said"),
     [

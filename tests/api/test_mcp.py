@@ -149,6 +149,17 @@ def test_strangers_stay_out(prod: Cluster, token: str, headers: dict[str, str], 
     assert posted("viewer").status_code == 200
 
 
+def test_a_limited_agent_sees_its_clusters_alone(prod: Cluster) -> None:
+    Token.objects.create(name="agent-viewer", role="viewer", digest=token_digest("viewer"), clusters=["prod"])
+    hidden = factories.cluster("crypt-7f3")
+    factories.transaction(hidden, "crypt-id")
+    for tool in (operation.name for operation in OPERATIONS if operation.name.startswith("list_")):
+        assert "crypt" not in text_of(call("viewer", tool)), tool
+    for name in ("crypt-7f3", "nowhere"):
+        refused = call("viewer", "get_transaction", cluster=name, transactional_id="crypt-id")
+        assert text_of(refused) == f"No cluster “{name}” is configured."
+
+
 def test_a_session_is_no_token(prod: Cluster, admin_client: Any) -> None:
     cookie = f"sessionid={admin_client.cookies['sessionid'].value}"
     assert posted("", Cookie=cookie).status_code == 401

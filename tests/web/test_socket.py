@@ -20,6 +20,7 @@ from django.test import Client
 from django.utils import timezone
 
 from dashboard import asgi
+from dashboard.models import ClusterLimit
 from dashboard.runtime import notify
 from dashboard.web.server import live_socket
 from tests.web import roles
@@ -303,3 +304,20 @@ def test_an_outage_of_redis_is_told_once_and_stops_nobody(
     assert len(said) == 2, said
     assert "poll instead" in said[0]
     assert "answers again" in said[1]
+
+
+def test_a_limited_user_hears_of_no_other_cluster() -> None:
+    client = roles.client_with_role("viewer")
+    user = User.objects.get(username="the viewer")
+    ClusterLimit.objects.create(user=user, clusters=["staging"])
+
+    async def scenario() -> None:
+        socket = Socket(client)
+        assert await socket.open() == "websocket.accept"
+        for cluster in ("prod", "staging"):
+            await get_channel_layer().group_send(notify.GROUP, {"type": "bell", **BELL, "cluster": cluster})
+        assert json.loads((await socket.receive())["text"])["cluster"] == "staging"
+        assert await socket.is_silent()
+        await socket.close()
+
+    asyncio.run(scenario())
