@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo
-	@echo 'make up takes PORT=8000 BOOTSTRAP=host:port CONFIG=fenceline.toml DEMO=1|lite|0 SHARDS=1 SMALL= BROKERS=1 DATABASE_URL= REDIS_URL= REDIS_PORT='
+	@echo 'make up takes PORT=8000 BOOTSTRAP=host:port CONFIG=fenceline.toml DEMO=1|quiet|lite|0 SHARDS=1 SMALL= BROKERS=1 DATABASE_URL= REDIS_URL= REDIS_PORT='
 	@echo 'and FENCELINE_DATA=.data FENCELINE_ADMIN_PASSWORD= PYTHON='
 
 up: venv-up ## start a whole deployment and print its URL and a sign-in; Ctrl-C stops it
