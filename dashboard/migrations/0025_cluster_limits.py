@@ -37,8 +37,8 @@ class Migration(migrations.Migration):
                 ),
             ],
             options={
-                "verbose_name": "limit to clusters",
-                "verbose_name_plural": "limits to clusters",
+                "verbose_name": "cluster limit",
+                "verbose_name_plural": "cluster limits",
             },
         ),
     ]

@@ -33,8 +33,8 @@ class ClusterLimit(models.Model):
     clusters = models.JSONField(default=list)
 
     class Meta:
-        verbose_name = "limit to clusters"
-        verbose_name_plural = "limits to clusters"
+        verbose_name = "cluster limit"
+        verbose_name_plural = "cluster limits"
 
     def __str__(self) -> str:
         return f"{self.user}: {', '.join(self.clusters)}"

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
 from django.core.signals import request_finished
 from django.db import transaction
-from django.http import Http404, HttpRequest, HttpResponse
-from django.shortcuts import render
+from django.http import Http404, HttpRequest
 
 from dashboard.models import Cluster, ClusterLimit, Token
 from dashboard.models.scope import visible_clusters
-from dashboard.runtime.problems import problem_response
 from dashboard.system import audit
 from dashboard.system.access import AccessRefused
 from dashboard.system.audit import AuditedSubject, Event
@@ -37,25 +35,9 @@ _NOUNS = frozenset(
 _API = ["api", "v1"]
 
 
-class ClusterLimits:
-    """Middleware behind the authentication: limits what the request of a signed-in user sees."""
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self._get_response = get_response
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        """Answer a request, or refuse it."""
-        names = clusters_of(request.user) if request.user.is_authenticated else None
-        refused = limit_caller(request, names)
-        if refused and request.path_info.startswith("/api/"):
-            return problem_response(403, refused)
-        if refused:
-            return render(request, "403.html", {"reason": refused}, status=403)
-        return self._get_response(request)
-
-    def process_view(self, _: HttpRequest, __: object, ___: object, named: Mapping[str, object]) -> None:
-        """Raise Http404 where an address names a cluster that the caller may not see."""
-        refuse_hidden(named.get("cluster"))
+def limit_user(request: HttpRequest) -> str:
+    """Limit the request of a signed-in user; return why its address is refused, "" where not."""
+    return limit_caller(request, clusters_of(request.user) if request.user.is_authenticated else None)
 
 
 def _forget(**_: object) -> None:

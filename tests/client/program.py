@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pty
 import select
+import signal
 import struct
 import subprocess
 import sys
@@ -17,6 +18,11 @@ from typing import NamedTuple
 
 PROGRAM = (sys.executable, "-m", "fenceline_client.main")
 _SECONDS = 60
+
+
+def hear_ctrl_c() -> None:
+    """Let a child hear Ctrl-C, which a shell that runs tests in the background has its children ignore."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 class Finished(NamedTuple):
@@ -81,6 +87,7 @@ def terminal(*arguments: str, columns: int = 200, **environment: str) -> Iterato
         stderr=follower,
         env=_without_size(environment),
         start_new_session=True,
+        preexec_fn=hear_ctrl_c,
     )
     os.close(follower)
     try:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from dashboard.models import Cluster, Incident
-from tests.client.program import PROGRAM
+from tests.client.program import PROGRAM, hear_ctrl_c
 from tests.receivers import Receiver, answer
 from tests.waiting import wait_for
 from tests.web import factories
@@ -26,7 +26,10 @@ def watching(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[b
     out, err = folder / "out", folder / "err"
     with out.open("wb") as stdout, err.open("wb") as stderr:
         process = subprocess.Popen(
-            [*PROGRAM, "watch", "--interval", "1", *arguments], stdout=stdout, stderr=stderr
+            [*PROGRAM, "watch", "--interval", "1", *arguments],
+            stdout=stdout,
+            stderr=stderr,
+            preexec_fn=hear_ctrl_c,
         )
     try:
         yield process, out, err

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 
 from django.conf import settings
 from django.core.exceptions import DisallowedHost
@@ -15,8 +15,10 @@ from django.utils.log import log_response
 
 from dashboard.runtime.criteria import LONGEST_SEARCH
 from dashboard.runtime.database_errors import explain_error, log_line
-from dashboard.runtime.problems import as_problem
+from dashboard.runtime.problems import as_problem, problem_response
+from dashboard.system import cluster_limits
 from dashboard.system.client_address import client_address
+from dashboard.web.errors import forbidden_page
 
 log = logging.getLogger(__name__)
 
@@ -150,11 +152,38 @@ class DatabaseGone:
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
         """Handle temporary database errors; Django handles the others."""
-        if not isinstance(exception, DatabaseError):
-            return None
-        explanation = explain_error(exception)
-        if not explanation.is_passing:
-            return None
-        log.error("%s: %s", request.path, log_line(exception))
-        page = render_to_string("503.html", {"explanation": explanation.text})
-        return HttpResponse(page, status=503, headers={"Retry-After": "5"})
+        return _database_gone(request, exception)
+
+
+def _database_gone(request: HttpRequest, exception: Exception) -> HttpResponse | None:
+    if not isinstance(exception, DatabaseError):
+        return None
+    explanation = explain_error(exception)
+    if not explanation.is_passing:
+        return None
+    log.error("%s: %s", request.path, log_line(exception))
+    page = render_to_string("503.html", {"explanation": explanation.text})
+    return HttpResponse(page, status=503, headers={"Retry-After": "5"})
+
+
+class ClusterLimits:
+    """Limit what the request of a signed-in user sees; it comes after the authentication."""
+
+    def __init__(self, get_response: Handler) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """Answer a request, or refuse it."""
+        try:
+            refused = cluster_limits.limit_user(request)
+        except DatabaseError as error:
+            if gone := _database_gone(request, error):
+                return gone
+            raise
+        if refused and _is_of_api(request):
+            return problem_response(403, refused)
+        return forbidden_page(request, refused) if refused else self._get_response(request)
+
+    def process_view(self, _: HttpRequest, __: object, ___: object, named: Mapping[str, object]) -> None:
+        """Raise Http404 where an address names a cluster that the caller may not see."""
+        cluster_limits.refuse_hidden(named.get("cluster"))
