@@ -15,7 +15,7 @@ from typing import Any
 
 from dashboard.config.engines import EngineEndpoint as EngineEndpoint
 from dashboard.config.engines import read_engines
-from dashboard.config.identity import IdentityProvider, read_providers
+from dashboard.config.identity import IdentityProvider, SignInProxy, read_providers, read_proxy
 from dashboard.config.values import ConfigError as ConfigError
 from dashboard.config.values import (
     is_number,
@@ -45,6 +45,7 @@ _SECTIONS = (
     "checkpoints",
     "connect",
     "identity_providers",
+    "sign_in_proxy",
     "actions",
     "history",
     "audit",
@@ -137,6 +138,7 @@ class Config:
     #: JobManagers and workers of Connect whose REST APIs are polled.
     engines: Sequence[EngineEndpoint] = ()
     identity_providers: Sequence[IdentityProvider] = ()
+    sign_in_proxy: SignInProxy | None = None
     #: Acts that another person confirms than the one who planned them.
     second_person: frozenset[str] = frozenset()
     #: Where the history job writes its reports, any fsspec URL; "" where it writes none.
@@ -170,6 +172,7 @@ def load_config(path: Path | None, env: Mapping[str, str]) -> Config:
         flink_checkpoints=roots[CheckpointKind.FLINK],
         engines=read_engines(path, document, list(clusters), env),
         identity_providers=read_providers(path, document, env),
+        sign_in_proxy=read_proxy(path, document),
         second_person=_second_person(path, read_table(path, "actions", document)),
         history_url=_url(path, "history", document),
         audit_url=_url(path, "audit", document),

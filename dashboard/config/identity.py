@@ -5,17 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_address
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from dashboard.config.values import ConfigError, is_number, read_list, read_secret, refuse_unknown
+from dashboard.config.values import ConfigError, is_number, read_list, read_secret, read_table, refuse_unknown
 
 #: From the least to the most, as `dashboard.system.access.ROLES`.
 _ROLES = ("viewer", "operator", "admin")
 _TEXTS = ("name", "label", "issuer", "client_id", "client_secret", "scope", "username_claim", "groups_claim")
 _NEEDED = ("name", "issuer", "client_id", "client_secret")
+#: The headers of a proxy that signs users in, by their usual names.
+_HEADERS = {"user": "X-Forwarded-User", "groups": "X-Forwarded-Groups"}
 _LONGEST_SESSION_H = 24 * 31
 
 
@@ -41,6 +43,57 @@ class IdentityProvider:
     session_h: int = 8
     #: How far its clock may be from ours, in seconds.
     leeway_s: int = 60
+
+
+@dataclass(frozen=True, slots=True)
+class SignInProxy:
+    """`[sign_in_proxy]`: a proxy that has signed users in, and says so by headers, which are its claims."""
+
+    #: Networks that requests of the proxy come from.
+    networks: tuple[IPv4Network | IPv6Network, ...]
+    provider: IdentityProvider
+
+    def sends_from(self, address: str) -> bool:
+        """Return whether an address is one of the proxy's."""
+        try:
+            return any(ip_address(address) in network for network in self.networks)
+        except ValueError:
+            return False
+
+
+def read_proxy(path: Path, document: Mapping[str, Any]) -> SignInProxy | None:
+    """Return `[sign_in_proxy]`, None where there is none; raises ConfigError."""
+    table, where = read_table(path, "sign_in_proxy", document), "sign_in_proxy"
+    if not table:
+        return None
+    refuse_unknown(path, f"{where}.", table, ("addresses", "user", "groups", *_ROLES, "clusters"))
+    headers = {key: table.get(key, usual) for key, usual in _HEADERS.items()}
+    for key, value in headers.items():
+        if not isinstance(value, str) or not re.fullmatch(r"[A-Za-z0-9-]+", value):
+            raise ConfigError(f"{path}: {where}.{key} must be the name of a header, not {value!r}.")
+    return SignInProxy(
+        _networks(path, f"{where}.addresses", table.get("addresses")),
+        IdentityProvider(
+            name="proxy",
+            issuer="",
+            client_id="",
+            client_secret="",
+            label="the proxy",
+            roles=_roles(path, where, table),
+            username_claim=headers["user"],
+            groups_claim=headers["groups"],
+            clusters=_clusters(path, f"{where}.clusters", table.get("clusters", {})),
+        ),
+    )
+
+
+def _networks(path: Path, where: str, addresses: Any) -> tuple[IPv4Network | IPv6Network, ...]:
+    try:
+        if isinstance(addresses, list) and addresses:
+            return tuple(map(ip_network, addresses))
+    except ValueError as error:
+        raise ConfigError(f"{path}: {where}: {error}.") from error
+    raise ConfigError(f'{path}: {where} must name where the proxy is: write ["127.0.0.1", "10.0.0.0/8"].')
 
 
 def read_providers(

@@ -6,6 +6,7 @@ import asyncio
 import json
 import socket
 import threading
+import urllib.request
 import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -354,3 +355,15 @@ def test_a_file_is_sent_piece_by_piece() -> None:
     assert start["status"] == 200
     whole = (ROOT / "dashboard" / scope["path"].lstrip("/")).read_bytes()
     assert b"".join(each.get("body", b"") for each in pieces) == whole
+
+
+def test_a_request_keeps_the_address_of_the_proxy_beside_the_forwarded_one() -> None:
+    async def told(scope: Any, receive: Any, send: Any) -> None:
+        body = f"{scope['client'][0]} {scope['state']['peer']}".encode()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": body})
+
+    with serving(told) as (port, _):
+        request = urllib.request.Request(f"http://{HOST}:{port}/", headers={"X-Forwarded-For": "203.0.113.9"})
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            assert answer.read() == b"203.0.113.9 127.0.0.1"

@@ -9,13 +9,15 @@ from django.utils import timezone
 
 from dashboard.models import Token
 
-_HEADINGS = ("NAME", "ROLE", "STATE", "CREATED", "EXPIRES", "LAST USED")
+_HEADINGS = ("NAME", "ROLE", "STATE", "CREATED", "EXPIRES", "LAST USED", "CLUSTERS")
 
 
 class Command(BaseCommand):
     """One line for each token; none shows what would open a door."""
 
-    help = "List the bearer tokens: name, role, state, made, expires, last used (UTC, to the minute)."
+    help = (
+        "List the bearer tokens: name, role, state, made, expires, last used (UTC, to the minute), clusters."
+    )
 
     def handle(self, *args: object, **options: object) -> None:
         """Print a table, by name."""
@@ -34,7 +36,8 @@ class Command(BaseCommand):
 
 def _line(row: Token, now: datetime) -> tuple[str, ...]:
     instants = (row.created_at, row.expires_at, row.last_used_at)
-    return (row.name, row.role, row.state(now), *(_minute(moment) for moment in instants))
+    clusters = ",".join(row.clusters) or "all"
+    return (row.name, row.role, row.state(now), *(_minute(moment) for moment in instants), clusters)
 
 
 def _minute(moment: datetime | None) -> str:

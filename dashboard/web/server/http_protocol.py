@@ -33,6 +33,8 @@ class Protocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a header, or close the connection beyond the limit."""
         super().connection_made(transport)
+        # A forwarded address takes the place of the client's; who sent it decides what else is believed.
+        self.app_state = {**self.app_state, "peer": self.client[0] if self.client else ""}
         limit = self.limit_concurrency
         if limit is not None and len(self.connections) > limit + MOST_REFUSED:
             transport.abort()

@@ -19,6 +19,7 @@ from dashboard.runtime.problems import as_problem, problem_response
 from dashboard.system import cluster_limits
 from dashboard.system.client_address import client_address
 from dashboard.web.errors import forbidden_page
+from dashboard.web.pages.access.single_sign_on import sign_in_by_proxy
 
 log = logging.getLogger(__name__)
 
@@ -166,8 +167,8 @@ def _database_gone(request: HttpRequest, exception: Exception) -> HttpResponse |
     return HttpResponse(page, status=503, headers={"Retry-After": "5"})
 
 
-class ClusterLimits:
-    """Limit what the request of a signed-in user sees; it comes after the authentication."""
+class Callers:
+    """Sign in whom a proxy names, and limit what a user sees; it comes after the authentication."""
 
     def __init__(self, get_response: Handler) -> None:
         self._get_response = get_response
@@ -175,6 +176,8 @@ class ClusterLimits:
     def __call__(self, request: HttpRequest) -> HttpResponse:
         """Answer a request, or refuse it."""
         try:
+            if (answer := sign_in_by_proxy(request)) is not None:
+                return answer
             refused = cluster_limits.limit_user(request)
         except DatabaseError as error:
             if gone := _database_gone(request, error):

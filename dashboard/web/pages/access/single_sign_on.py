@@ -34,6 +34,8 @@ _WITHIN_S = 10
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 #: In a session: where to go, which provider it is of, and its proof for the sign-out there.
 _NEXT, _PROVIDER, _ID_TOKEN = "sign_in_next", "sign_in_provider", "sign_in_id_token"
+#: The user and groups that a proxy named.
+_TOLD = "sign_in_told"
 #: What goes wrong between a provider and us, each with a text of its own.
 _FAILURES = (AuthlibBaseError, JoseError, requests.RequestException, ValueError, KeyError, RuntimeError)
 
@@ -78,6 +80,31 @@ def sign_out(request: HttpRequest) -> HttpResponse:
         # A form's answer may not lead elsewhere (form-action of our policy): the page that is shown does.
         return render(request, "sign_in/signed_out.html", {"provider": provider, "there": there})
     return HttpResponseRedirect(reverse("login"))
+
+
+def sign_in_by_proxy(request: HttpRequest) -> HttpResponse | None:
+    """Sign in the user whom the configured proxy names; return the refusal of one who may not come in.
+
+    A session goes on while the proxy names the same user and groups. Programs bring tokens of their own.
+    """
+    proxy = settings.FENCELINE.sign_in_proxy
+    peer = getattr(request, "scope", {}).get("state", {}).get("peer", "")
+    if proxy is None or "Authorization" in request.headers or not proxy.sends_from(peer):
+        return None
+    of = proxy.provider
+    name, groups = (request.headers.get(header, "") for header in (of.username_claim, of.groups_claim))
+    told = [name, groups]
+    if not name or (request.user.is_authenticated and request.session.get(_TOLD) == told):
+        return None
+    claims = {"sub": name, of.username_claim: name, of.groups_claim: list(map(str.strip, groups.split(",")))}
+    try:
+        user = external_identities.admit(of, claims)
+    except AccessRefused as error:
+        return _refused(request, of, error)
+    login(request, user, backend=settings.AUTHENTICATION_BACKENDS[-1])
+    request.session.set_expiry(of.session_h * 3_600)
+    request.session[_TOLD] = told
+    return None
 
 
 def _sign_out_url(request: HttpRequest, provider: IdentityProvider, proof: str) -> str:
