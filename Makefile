@@ -9,7 +9,7 @@ LINT_ENV := SECRET_KEY=lint FENCELINE_CONFIG= DATABASE_URL=sqlite://:memory:
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help up url test test-fast coverage durations screenshots bench soak test-matrix lint lock clean spark-zip wheel venv venv-up chromium postgresql kerberos nginx prometheus helm
+.PHONY: help up url test test-fast coverage durations screenshots bench soak test-matrix lint lock release clean spark-zip wheel venv venv-up chromium postgresql kerberos nginx prometheus helm
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -78,6 +78,14 @@ spark-zip: venv ## the --py-files archive for Spark: dist/fenceline-spark.zip
 wheel: venv ## the wheel for users' Spark ([spark]) and the command line ([cli]): dist/fenceline-*.whl
 	@# What setuptools has kept of a build before would be in the wheel, also what is no module any more.
 	@rm -rf build && $(PYTHON_BIN) -m uv build -q --wheel --out-dir dist . && rm -rf build
+
+release: wheel helm ## the wheel, the chart, an SBOM of requirements.txt and checksums: dist/; images need Docker
+	@PATH="$(CURDIR)/.venv/bin:$$PATH" helm package deploy/chart --destination dist
+	@$(PYTHON_BIN) -m uv tool run --quiet --from cyclonedx-bom==7.* \
+		cyclonedx-py requirements requirements.txt --output-file dist/fenceline-sbom.cdx.json
+	@if docker info >/dev/null 2>&1; then docker build --tag "fenceline:$$(sh compose/tag.sh)" .; \
+		else echo 'make: no image was built: no Docker runs here' >&2; fi
+	@cd dist && rm -f SHA256SUMS && sha256sum * > SHA256SUMS && cat SHA256SUMS
 
 clean: ## remove .venv and .data
 	@[ ! -e .data/stack.json ] || { echo 'make: a stack runs on .data: stop it first (or remove .data/stack.json)' >&2; exit 1; }
