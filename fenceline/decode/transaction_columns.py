@@ -7,7 +7,7 @@ tombstones, rare tag sections, strange numbers, what cannot be decoded.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +20,7 @@ from fenceline.facts import TopicPartitions, Undecoded
 
 #: Version, producer id, epoch, timeout and status; last update and start.
 _HEAD, _TIMES = 17, 16
-_Partitions = tuple[TopicPartitions, ...] | None
+_Partitions = Optional[tuple[TopicPartitions, ...]]
 
 
 #: The tags that Kafka writes (4, 2 with its value, 1 and 0), last first: bytes, and how they begin.

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import subprocess
 import sys
 from pathlib import Path
@@ -29,14 +30,33 @@ def modules_of_users() -> list[Path]:
 
 
 def unions_at_run_time(file: Path) -> list[str]:
-    """Return the calls that are given `int | str`, which vermin takes for numbers."""
-    calls = (node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.Call))
+    """Return the calls and names that are given `int | str`, which vermin takes for numbers."""
+    tree = ast.parse(file.read_text())
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
     asking = (node for node in calls if getattr(node.func, "id", "") in ("isinstance", "issubclass"))
+    given = [(node, node.args[1]) for node in asking]
+    given += [
+        (node, node.value)
+        for node in tree.body
+        if isinstance(node, (ast.Assign, ast.AnnAssign)) and node.value
+    ]
     return [
         f"{file}:{node.lineno}: {ast.unparse(node)}"
-        for node in asking
-        if any(isinstance(part, ast.BinOp) for part in ast.walk(node.args[1]))
+        for node, value in given
+        if any(map(_is_union, ast.walk(value)))
     ]
+
+
+def _is_union(node: ast.AST) -> bool:
+    """Whether it is a union of types, and not of flags of a name."""
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.BitOr):
+        return False
+    return any(
+        isinstance(side, ast.Subscript)
+        or (isinstance(side, ast.Constant) and side.value is None)
+        or (isinstance(side, ast.Name) and side.id in dir(builtins))
+        for side in (node.left, node.right)
+    )
 
 
 def newer_than_39(files: list[Path]) -> str:
@@ -71,5 +91,6 @@ def test_what_is_newer_is_found(tmp_path: Path) -> None:
 
 def test_a_union_that_is_asked_for_is_found(tmp_path: Path) -> None:
     file = tmp_path / "newer.py"
-    file.write_text("isinstance(1, int | str)\nisinstance(1, (int, str))\n")
-    assert unions_at_run_time(file) == [f"{file}:1: isinstance(1, int | str)"]
+    file.write_text("isinstance(1, int | str)\nisinstance(1, (int, str))\nA = list[int] | None\nB = 1 | 2\n")
+    found = [f"{file}:1: isinstance(1, int | str)", f"{file}:3: A = list[int] | None"]
+    assert unions_at_run_time(file) == found
