@@ -83,7 +83,7 @@ def explain_sequences(writers: BatchWriters) -> str:
         return ""
     number = f"{writers.following:,} {'batch' if writers.following == 1 else 'batches'}"
     if not writers.broken:
-        return f"{number} checked: each begins with the next sequence of its producer. No resend is stored."
+        return f"{number} checked: each begins with the next sequence of its producer, so none is a resend."
     return f"{writers.broken:,} of {number} do not begin with the next sequence of their producer."
 
 
