@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import User
 from django.test import AsyncClient, Client
 
+from dashboard.actions import inspect
 from dashboard.api import api, list_files
 from dashboard.api.routers.exports import LISTS
 from dashboard.config import ClusterConfig, Config
@@ -136,6 +138,23 @@ def test_numbers_of_another_cluster_are_unknown(limited: Client, clusters: tuple
     body = {"digest": action.digest, "confirm": action.plan["confirm"], "reason": "ticket 4711"}
     executed = limited.post(f"/api/v1/actions/{action.pk}/execute", json.dumps(body), "application/json")
     assert executed.status_code in (403, 404)
+
+
+def test_nobody_learns_that_another_cluster_is_read_only(limited: Client, settings: Any) -> None:
+    hidden = replace(settings.FENCELINE.clusters[HIDDEN], read_only=True)
+    settings.FENCELINE = replace(settings.FENCELINE, clusters={**settings.FENCELINE.clusters, HIDDEN: hidden})
+    for name in (HIDDEN, "nowhere"):
+        asked = {"cluster": name, "act": "fence", "subject": f"{MARK}-0"}
+        answer = limited.post("/actions/plan", asked)
+        assert answer.status_code == 404
+        assert f"No cluster “{name}” is configured." in answer.content.decode()
+
+
+def test_an_error_names_no_cluster_of_the_configuration_that_is_hidden(limited: Client) -> None:
+    visible_clusters.set(frozenset(Cluster.objects.filter(name="prod").values_list("pk", flat=True)))
+    with pytest.raises(inspect.UnknownCluster, match=r"known are: prod$"):
+        inspect.connect_cluster("of-yesterday", 0).__enter__()
+    visible_clusters.set(None)
 
 
 def test_nobody_plans_for_another_cluster(limited: Client) -> None:
