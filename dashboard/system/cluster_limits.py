@@ -87,6 +87,11 @@ def may_open(path: str) -> bool:
     return visible_clusters.get() is None or _is_of_clusters(path)
 
 
+def why_closed(path: str) -> str:
+    """Return why the caller may not ask for an address, "" where they may."""
+    return "" if may_open(path) else "Your access is limited to clusters: this is about all of them."
+
+
 def _is_of_clusters(path: str) -> bool:
     parts = path.strip("/").split("/")
     if parts[:2] != _API:

@@ -157,6 +157,16 @@ def test_an_error_names_no_cluster_of_the_configuration_that_is_hidden(limited: 
     visible_clusters.set(None)
 
 
+def test_the_alerts_do_not_count_channels_and_silences_of_all(limited: Client) -> None:
+    factories.channel()
+    factories.silence()
+    assert "1 silence</a> active" in roles.client_with_role("admin").get("/alerts").content.decode()
+    page = limited.get("/alerts").content.decode()
+    assert "active</li>" not in page
+    assert "Silence…" not in page
+    assert "notification channel" not in page
+
+
 def test_nobody_plans_for_another_cluster(limited: Client) -> None:
     token = create_token("ci", "operator", clusters=["prod"])
     body = json.dumps({"cluster": HIDDEN, "act": "fence", "subjects": [f"{MARK}-0"]})
