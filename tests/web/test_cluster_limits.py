@@ -203,6 +203,10 @@ def test_a_limit_to_nothing_shows_nothing_and_an_unknown_cluster_is_refused(limi
     assert MARK in limited.get("/api/v1/transactions").content.decode()
     with pytest.raises(AccessRefused, match="No cluster nowhere: there are"):
         create_token("ci", "viewer", clusters=["nowhere"])
+    # As `--cluster "$CLUSTER"` of a variable that is not set.
+    for blank in ([""], [" "], ["", ""]):
+        with pytest.raises(AccessRefused, match="No cluster is named"):
+            create_token("ci", "viewer", clusters=blank)
     with pytest.raises(AccessRefused, match="listener"):
         create_token("ci", "ingest", clusters=["prod"])
 
