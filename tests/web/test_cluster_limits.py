@@ -25,6 +25,7 @@ from dashboard.system.access import AccessRefused
 from dashboard.system.tokens import create_token, token_digest
 from dashboard.web.routes import sidebar_routes
 from tests.web import factories, roles, scenarios
+from tests.web.roles import page_html
 from tests.web.route_permissions import ROUTE_PERMISSIONS
 
 pytestmark = pytest.mark.django_db
@@ -160,9 +161,9 @@ def test_an_error_names_no_cluster_of_the_configuration_that_is_hidden(limited: 
 def test_the_alerts_do_not_count_channels_and_silences_of_all(limited: Client) -> None:
     factories.channel()
     factories.silence()
-    assert "1 silence</a> active" in roles.client_with_role("admin").get("/alerts").content.decode()
-    page = limited.get("/alerts").content.decode()
-    assert "active</li>" not in page
+    assert "1 silence</a> active" in page_html(roles.client_with_role("admin"), "/alerts")
+    page = page_html(limited, "/alerts")
+    assert "</a> active" not in page
     assert "Silence…" not in page
     assert "notification channel" not in page
 
