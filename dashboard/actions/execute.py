@@ -119,6 +119,11 @@ def second_person_refusal(action: Action, actor: Actor) -> str:
         return ""
     if actor.name == action.planned_by:
         return f"This takes two persons: {actor.name} planned it, somebody else confirms it."
+    if access.is_token_name(action.planned_by):
+        # Whoever has the token may be who confirms.
+        return (
+            "This takes two persons: a token planned it. A person plans it again, another person confirms it."
+        )
     if actor.is_token:
         return "This takes two persons: a person confirms it, on the page of the plan or by a session."
     return ""

@@ -15,7 +15,7 @@ from dashboard.actions import blocked_readers
 from dashboard.config import ClusterConfig
 from dashboard.models import Cluster, PinRecord, Transaction
 from dashboard.partitions import store as partition_store
-from dashboard.runtime import collector_names
+from dashboard.runtime import collector_names, visibility
 from dashboard.runtime.leases import Lease
 from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition, TransactionState
@@ -73,7 +73,9 @@ def connect_cluster(cluster: str, now_ms: int) -> Iterator[ClusterInspector]:
     config = settings.FENCELINE.clusters.get(cluster)
     row = Cluster.objects.filter(name=cluster).first()
     if config is None or row is None:
-        known = ", ".join(settings.FENCELINE.clusters) or "none"
+        # Not those of the configuration: of some the actor may not know.
+        seen = {row.name for row in visibility.configured_clusters()}
+        known = ", ".join(name for name in settings.FENCELINE.clusters if name in seen) or "none"
         raise UnknownCluster(f"No cluster {cluster!r} is configured; known are: {known}")
     reads = KafkaPythonReads(config.properties, ANSWER_S, config.scope)
     try:

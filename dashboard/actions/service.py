@@ -29,10 +29,13 @@ def plan_for(
     and the reasons of `planning`.
     """
     for permission in (access.OF_ACT[act], *((access.FORCE,) if force else ())):
-        if why_not := access.permission_refusal(actor, permission, cluster):
+        if why_not := access.permission_refusal(actor, permission):
             raise NotPlanned(403, why_not)
     if not any(row.name == cluster for row in visibility.configured_clusters()):
         raise NotPlanned(404, f"No cluster “{cluster[:80]}” is configured.")
+    # Only of a cluster that the actor may see it is told that it is read_only.
+    if why_not := access.permission_refusal(actor, access.OF_ACT[act], cluster):
+        raise NotPlanned(403, why_not)
     unique = list(dict.fromkeys(subjects))
     if not 1 <= len(unique) <= MOST_SUBJECTS:
         raise NotPlanned(400, f"A plan has 1 to {MOST_SUBJECTS} subjects, and these are {len(unique):,}.")

@@ -7,6 +7,9 @@ from typing import NamedTuple
 
 from mcp.types import GetPromptResult, Prompt, PromptArgument, PromptMessage, TextContent
 
+#: As much of a name as the API takes.
+_LONGEST_NAME = 1_000
+
 
 class UsualQuestion(NamedTuple):
     """A question: what it is for, its arguments, and what the agent is told."""
@@ -67,6 +70,6 @@ def filled_prompt(name: str, given: Mapping[str, str]) -> GetPromptResult:
     if missing := [argument for argument in question.arguments if not given.get(argument)]:
         raise ValueError(f"{name} needs {', '.join(missing)}.")
     # A name of the cluster is quoted as data: what stands in it is no instruction.
-    quoted = {argument: repr(given[argument]) for argument in question.arguments}
+    quoted = {argument: ascii(given[argument][:_LONGEST_NAME]) for argument in question.arguments}
     text = TextContent(text=question.text.format(**quoted))
     return GetPromptResult(description=question.means, messages=[PromptMessage(role="user", content=text)])

@@ -7,7 +7,8 @@ contain.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -19,6 +20,7 @@ from dashboard.mcp.api_requests import PREFIX
 
 #: Of an answer, in characters.
 LONGEST_ANSWER = 40_000
+_LONGEST_ERROR = 2_000
 _USUAL_LIMIT = 20
 #: What confirms a plan: for the person on its page alone.
 _CONFIRMS = ("digest", "confirm")
@@ -119,6 +121,8 @@ def request_of(operation: Operation, arguments: Mapping[str, Any]) -> ToolReques
         return ToolRequest("POST", operation.path, {}, dict(arguments))
     known = _operation(operation)["parameters"]
     in_path = [each["name"] for each in known if each["in"] == "path"]
+    # Agents write null for what they do not ask for.
+    arguments = {name: value for name, value in arguments.items() if value is not None}
     if missing := [name for name in in_path if name not in arguments]:
         raise ValueError(f"{operation.name} needs {', '.join(missing)}.")
     path = operation.path.format(**{name: quote(str(arguments[name]), safe="") for name in in_path})
@@ -138,19 +142,31 @@ def answer_text(body: Any) -> str:
     text = json.dumps(answer)
     if len(text) <= LONGEST_ANSWER:
         return text
-    if isinstance(answer, dict) and isinstance(answer.get("items"), list):
-        return next(_shorter_lists(answer))
+    is_list = isinstance(answer, dict) and isinstance(answer.get("items"), list)
+    if is_list and (short := _shorter_list(answer)):
+        return short
     return json.dumps({"too_long": len(text), "instead": "open the page", "begins": text[:2_000]})
 
 
-def _shorter_lists(answer: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the longest list that fits, with the number of items left off, of which no cursor tells."""
+def _shorter_list(answer: Mapping[str, Any]) -> str:
+    """Return the longest list that fits, with the number of items left off, of which no cursor tells.
+
+    "" where not even an empty one fits. It is searched by halves: the server answers nobody else meanwhile.
+    """
     items = answer["items"]
-    for number in range(len(items) - 1, -1, -1):
+
+    def cut(number: int) -> str:
         left_off = {"left_off": len(items) - number, "instead": "ask again with a smaller limit"}
-        text = json.dumps({**answer, "items": items[:number], "next": None, **left_off})
-        if len(text) <= LONGEST_ANSWER:
-            yield text
+        return json.dumps({**answer, "items": items[:number], "next": None, **left_off})
+
+    fitting = bisect_right(range(len(items)), LONGEST_ANSWER, key=lambda number: len(cut(number)))
+    return cut(fitting - 1) if fitting else ""
+
+
+def error_text(text: str) -> str:
+    """Return why a tool did nothing, in ASCII and bounded as answers are: it repeats what was asked for."""
+    plain = text.replace("“", '"').replace("”", '"').encode("ascii", "backslashreplace").decode()
+    return plain if len(plain) <= _LONGEST_ERROR else f"{plain[:_LONGEST_ERROR]}..."
 
 
 def _without_confirmation(body: Any) -> Any:

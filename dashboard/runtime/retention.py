@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
+from django.contrib.sessions.models import Session
 from django.db.models import Exists, F, Model, OuterRef, Q, QuerySet, Subquery
 
 from dashboard.models import (
@@ -111,6 +112,7 @@ def _outdated(cluster_id: int, keep: Retention, now_ms: int) -> Iterator[QuerySe
     yield from _of_series(cluster_id, keep, now_ms)
     # These rows belong to no cluster: the pruning of any cluster deletes them.
     yield AuditEntry.objects.filter(event__in=SIGN_INS, at__lt=_instant(before_ms(keep.sign_ins_d)))
+    yield Session.objects.filter(expire_date__lt=_instant(now_ms))
 
 
 def _of_alerts(cluster_id: int, closed_ms: int, now_ms: int) -> Iterator[QuerySet[Any]]:

@@ -85,12 +85,17 @@ class Actor:
 
     @property
     def is_token(self) -> bool:
-        """Return whether it is a program: no name of a user has a space."""
-        return self.name.startswith(_OF_TOKENS)
+        """Return whether it is a program."""
+        return is_token_name(self.name)
 
     def may(self, permission: str) -> bool:
         """Return whether the actor has a permission of this module."""
         return permission in self.permissions
+
+
+def is_token_name(name: str) -> bool:
+    """Return whether an actor's name is that of a token: no name of a user has a space."""
+    return name.startswith(_OF_TOKENS)
 
 
 def actor_of(request: HttpRequest, via: str) -> Actor:

@@ -87,6 +87,11 @@ def may_open(path: str) -> bool:
     return visible_clusters.get() is None or _is_of_clusters(path)
 
 
+def why_closed(path: str) -> str:
+    """Return why the caller may not ask for an address, "" where they may."""
+    return "" if may_open(path) else "Your access is limited to clusters: this is about all of them."
+
+
 def _is_of_clusters(path: str) -> bool:
     parts = path.strip("/").split("/")
     if parts[:2] != _API:
@@ -97,14 +102,25 @@ def _is_of_clusters(path: str) -> bool:
 
 
 def checked_names(names: Iterable[str]) -> list[str]:
-    """Return the names of clusters, each once; raises `AccessRefused` for one that is not configured."""
+    """Return the names of clusters, each once; raises `AccessRefused` for one that is not configured.
+
+    Also for blank ones alone: they would lift the limit that they were meant to set.
+    """
+    names = list(names)
     known = set(Cluster.objects.filter(configured=True).values_list("name", flat=True))
     wanted = sorted(set(filter(None, (name.strip() for name in names))))
     if unknown := [name for name in wanted if name not in known]:
         raise AccessRefused(
             f"No cluster {', '.join(unknown)}: there are {', '.join(sorted(known)) or 'none'}.", "clusters"
         )
+    if names and not wanted:
+        raise AccessRefused("No cluster is named: write a name, or nothing for all clusters.", "clusters")
     return wanted
+
+
+def split_names(text: str) -> Sequence[str]:
+    """Return the names of a form's field, with commas between them; none for an empty one."""
+    return text.split(",") if text.strip() else ()
 
 
 @transaction.atomic

@@ -16,6 +16,7 @@ from django.db import transaction
 from django.db.models.signals import m2m_changed, post_delete, post_save
 from django.dispatch import receiver
 from django.http import HttpRequest
+from django.utils import timezone
 
 from dashboard.models import ClusterLimit
 from dashboard.runtime import notify
@@ -33,7 +34,9 @@ def may_stay(session_key: str) -> bool:
 
 @receiver(post_delete, sender=Session)
 def _session_ended(instance: Session, **_: object) -> None:
-    """Signing out deletes the session, as does a sign-in in the same browser."""
+    """Signing out deletes the session, as does a sign-in in its browser; an expired one has no socket."""
+    if instance.expire_date <= timezone.now():
+        return
     transaction.on_commit(lambda: notify.check_sessions(session=notify.session_name(instance.session_key)))
 
 

@@ -108,7 +108,7 @@ def set_clusters(number: int, names: str, *, by: User) -> None:
     if user.is_superuser:
         raise AccessRefused(f"{user} is a superuser, who sees every cluster.")
     _refuse_self(user, by, "limit")
-    wanted = cluster_limits.checked_names(names.split(","))
+    wanted = cluster_limits.checked_names(cluster_limits.split_names(names))
     if wanted:
         _keep_an_admin(user)
     cluster_limits.set_clusters(user, wanted or None)

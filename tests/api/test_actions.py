@@ -155,6 +155,9 @@ def test_another_person_confirms_where_two_are_asked_for(
     program = Caller("admin").post(f"actions/{action.pk}/execute", execution(action), 403)
     assert "a person confirms it" in program["detail"]
     assert not sent
+    of_token = factories.planned_action(planned_by="token ci-operator")
+    alone = operator.post(f"actions/{of_token.pk}/execute", execution(of_token), 403)
+    assert "a token planned it" in alone["detail"]
     told = other.post(f"actions/{action.pk}/execute", execution(action), 202)
     assert (told["planned_by"], told["executed_by"]) == ("user-operator", "user-admin")
 

@@ -4,6 +4,7 @@ plan that it cannot execute, gets names as data, and no more than its token may.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -15,7 +16,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
 
 from dashboard.asgi import application
-from dashboard.mcp.tools import LONGEST_ANSWER, OPERATIONS
+from dashboard.mcp.tools import LONGEST_ANSWER, OPERATIONS, answer_text
 from dashboard.models import Action, Cluster, Token
 from dashboard.system.tokens import token_digest
 from tests.web import factories, scenarios
@@ -120,6 +121,37 @@ def test_an_answer_is_bounded(prod: Cluster) -> None:
     assert listed["left_off"] + len(listed["items"]) == 120
 
 
+def test_a_long_list_is_cut_at_once() -> None:
+    body = {"items": [{f"field-{key}": "x" * 20 for key in range(60)}] * 1_000, "next": "c"}
+    began = time.monotonic()
+    listed = json.loads(answer_text(body))
+    assert time.monotonic() - began < 3
+    assert listed["left_off"] + len(listed["items"]) == 1_000
+    assert len(json.dumps({**listed, "items": [*listed["items"], body["items"][0]]})) > LONGEST_ANSWER
+    assert json.loads(answer_text({"items": [1], "gaps": ["x" * LONGEST_ANSWER]}))["too_long"]
+
+
+def test_null_is_what_is_not_asked_for(prod: Cluster) -> None:
+    factories.transaction(prod, "payments-7")
+    assert answer("viewer", "list_transactions", cluster=None, limit=None, q=None)["items"]
+    assert text_of(call("viewer", "explain_incident", number=None)) == "explain_incident needs number."
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("x\u202e" * 50_000, {}),
+        ("get_group", {"cluster": "prod", "group": "\u202e" * 5_000}),
+        ("get_query", {"query": "caf\xe9\u202e"}),
+    ],
+)
+def test_errors_are_bounded_and_ascii_too(prod: Cluster, tool: str, arguments: dict[str, Any]) -> None:
+    result = call("viewer", tool, **arguments)
+    assert result.is_error
+    assert text_of(result).isascii()
+    assert len(text_of(result)) < 3_000
+
+
 @pytest.mark.parametrize(
     ("tool", "arguments", "says"),
     [
@@ -157,7 +189,7 @@ def test_a_limited_agent_sees_its_clusters_alone(prod: Cluster) -> None:
         assert "crypt" not in text_of(call("viewer", tool)), tool
     for name in ("crypt-7f3", "nowhere"):
         refused = call("viewer", "get_transaction", cluster=name, transactional_id="crypt-id")
-        assert text_of(refused) == f"No cluster “{name}” is configured."
+        assert text_of(refused) == f'No cluster "{name}" is configured.'
 
 
 def test_a_session_is_no_token(prod: Cluster, admin_client: Any) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
+from django.contrib.sessions.models import Session
 
 from dashboard.models import (
     AbortedCommit,
@@ -99,6 +100,14 @@ def test_each_table_has_its_own_retention(take: Callable[..., Lease]) -> None:
         "transitions": 2, "minutes": 1, "hours": 5, "recents": 2, "offsets": 2, "gaps": 3, "findings": 3,
         "recoveries": 2, "deleted": 2, "dropped": 2, "commits": 2,
     }  # fmt: skip
+
+
+def test_sessions_that_are_over_are_deleted(take: Callable[..., Lease]) -> None:
+    for name, ends_ms in (("over", NOW_MS - 1_000), ("open", NOW_MS + 1_000)):
+        ends = datetime.fromtimestamp(ends_ms / 1_000, UTC)
+        Session.objects.create(session_key=name, session_data="", expire_date=ends)
+    prune_all(take(retention.NAME))
+    assert [row.session_key for row in Session.objects.all()] == ["open"]
 
 
 def test_open_rows_are_never_deleted(take: Callable[..., Lease]) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import User
 from django.test import AsyncClient, Client
 
+from dashboard.actions import inspect
 from dashboard.api import api, list_files
 from dashboard.api.routers.exports import LISTS
 from dashboard.config import ClusterConfig, Config
@@ -23,6 +25,7 @@ from dashboard.system.access import AccessRefused
 from dashboard.system.tokens import create_token, token_digest
 from dashboard.web.routes import sidebar_routes
 from tests.web import factories, roles, scenarios
+from tests.web.roles import page_html
 from tests.web.route_permissions import ROUTE_PERMISSIONS
 
 pytestmark = pytest.mark.django_db
@@ -138,6 +141,33 @@ def test_numbers_of_another_cluster_are_unknown(limited: Client, clusters: tuple
     assert executed.status_code in (403, 404)
 
 
+def test_nobody_learns_that_another_cluster_is_read_only(limited: Client, settings: Any) -> None:
+    hidden = replace(settings.FENCELINE.clusters[HIDDEN], read_only=True)
+    settings.FENCELINE = replace(settings.FENCELINE, clusters={**settings.FENCELINE.clusters, HIDDEN: hidden})
+    for name in (HIDDEN, "nowhere"):
+        asked = {"cluster": name, "act": "fence", "subject": f"{MARK}-0"}
+        answer = limited.post("/actions/plan", asked)
+        assert answer.status_code == 404
+        assert f"No cluster “{name}” is configured." in answer.content.decode()
+
+
+def test_an_error_names_no_cluster_of_the_configuration_that_is_hidden(limited: Client) -> None:
+    visible_clusters.set(frozenset(Cluster.objects.filter(name="prod").values_list("pk", flat=True)))
+    with pytest.raises(inspect.UnknownCluster, match=r"known are: prod$"):
+        inspect.connect_cluster("of-yesterday", 0).__enter__()
+    visible_clusters.set(None)
+
+
+def test_the_alerts_do_not_count_channels_and_silences_of_all(limited: Client) -> None:
+    factories.channel()
+    factories.silence()
+    assert "1 silence</a> active" in page_html(roles.client_with_role("admin"), "/alerts")
+    page = page_html(limited, "/alerts")
+    assert "</a> active" not in page
+    assert "Silence…" not in page
+    assert "notification channel" not in page
+
+
 def test_nobody_plans_for_another_cluster(limited: Client) -> None:
     token = create_token("ci", "operator", clusters=["prod"])
     body = json.dumps({"cluster": HIDDEN, "act": "fence", "subjects": [f"{MARK}-0"]})
@@ -174,6 +204,10 @@ def test_a_limit_to_nothing_shows_nothing_and_an_unknown_cluster_is_refused(limi
     assert MARK in limited.get("/api/v1/transactions").content.decode()
     with pytest.raises(AccessRefused, match="No cluster nowhere: there are"):
         create_token("ci", "viewer", clusters=["nowhere"])
+    # As `--cluster "$CLUSTER"` of a variable that is not set.
+    for blank in ([""], [" "], ["", ""]):
+        with pytest.raises(AccessRefused, match="No cluster is named"):
+            create_token("ci", "viewer", clusters=blank)
     with pytest.raises(AccessRefused, match="listener"):
         create_token("ci", "ingest", clusters=["prod"])
 

@@ -4,15 +4,19 @@ answer signs nobody in, says why in one line, and leaves an audit row."""
 from __future__ import annotations
 
 import html
+import json
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from ipaddress import ip_network
 from typing import Any
+from unittest.mock import patch
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
+from django.contrib.sessions.models import Session
 from django.test import AsyncClient, Client
 from joserfc.jwk import RSAKey
 
@@ -20,8 +24,10 @@ from dashboard.config import Config
 from dashboard.config.identity import IdentityProvider, SignInProxy
 from dashboard.models import AuditEntry, ExternalIdentity
 from dashboard.system import users
+from dashboard.system.sign_in.log import MOST_ROWS
 from tests.openid_provider import CLIENT, SECRET, OpenIdProvider
 from tests.web import factories
+from tests.web.factories import audit_entry
 
 pytestmark = pytest.mark.django_db
 BACK = "/sign-in/corp/callback"
@@ -180,7 +186,16 @@ def tell(**claims: Any) -> Callable[[OpenIdProvider], None]:
         (claim(preferred_username=None), "username_claim"),
         (claim(preferred_username="a b\x1b[31m<script>"), "cannot be a user"),
         (claim(preferred_username="x" * 400), "cannot be a user"),
-        (claim(groups={"sre": 1}, preferred_username=7), "username_claim"),
+        (claim(preferred_username=7), "username_claim"),
+        (claim(groups={"sre": 1}), "No group"),
+        (claim(groups=5), "No group"),
+        (claim(groups=True), "No group"),
+        (claim(sub=""), "no usable sub"),
+        (claim(sub="x" * 256), "no usable sub"),
+        (claim(sub="a\0b"), "no usable sub"),
+        (claim(preferred_username="a\0b"), "cannot be a user"),
+        (describe(id_token_signing_alg_values_supported=5), "Example Corp was not accepted"),
+        (describe(jwks={"keys": 5}), "Example Corp was not accepted"),
         (describe(issuer="https://evil.example"), "issuer"),
         (describe(token_endpoint="http://127.0.0.1:1/token"), "does not answer"),
         (describe(jwks_uri="http://127.0.0.1:1/keys"), "does not answer"),
@@ -195,6 +210,75 @@ def test_a_wrong_answer_signs_nobody_in(
     assert why in refused(answer)
     assert not is_in(client)
     assert not User.objects.exists()
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        {"authorization_endpoint": 5},
+        {"authorization_endpoint": "javascript:alert(1)"},
+        {"authorization_endpoint": f"https://id.example/{'x' * 20_000}"},
+        {"scope": 5},
+    ],
+)
+def test_a_wrong_description_sends_nobody_there(corp: OpenIdProvider, described: dict[str, Any]) -> None:
+    corp.described.update(described)
+    assert "Example Corp was not accepted" in refused(Client().get("/sign-in/corp"))
+
+
+def test_subjects_that_differ_in_the_end_alone_are_two_persons(corp: OpenIdProvider) -> None:
+    for name in ("ada", "eve"):
+        corp.claims.update(sub=f"{'s' * 250}-{name}", preferred_username=name)
+        client, _ = sign_in(corp)
+        assert User.objects.get(pk=client.session["_auth_user_id"]).username == name
+
+
+def test_a_name_in_other_letters_is_the_same_name(corp: OpenIdProvider) -> None:
+    User.objects.create_user("ada")
+    corp.claims["preferred_username"] = "\uff21\uff24\uff21"
+    _, answer = sign_in(corp)
+    assert "A user ADA exists here" in refused(answer)
+
+
+def test_a_session_ends_whatever_is_done_in_it(corp: OpenIdProvider) -> None:
+    client, _ = sign_in(corp)
+    ends = Session.objects.get().expire_date
+    with patch("django.utils.timezone.now", return_value=ends - timedelta(hours=1)):
+        client.get("/sign-in/corp")
+    assert abs(Session.objects.get().expire_date - ends) < timedelta(seconds=2)
+
+
+def test_what_strangers_begin_stays_small_and_ends_soon(corp: OpenIdProvider) -> None:
+    client = Client()
+    for _ in range(12):
+        back = begin(client, corp, wanted=f"/{'x' * 40_000}")
+    assert len(json.dumps(dict(client.session.items()))) < 10_000
+    assert client.session.get_expiry_age() <= 3_600
+    assert client.get(back)["Location"] == "/"
+    assert is_in(client)
+    assert client.session.get_expiry_age() > 3_600
+    User.objects.create_user("root", password="a password of root")
+    begin(local := Client(), corp)
+    local.post("/login/", {"username": "root", "password": "a password of root"})
+    assert local.session.get_expiry_age() > 24 * 3_600
+
+
+def test_strangers_write_no_lines_of_the_log_and_hide_no_guess(
+    corp: OpenIdProvider, caplog: pytest.LogCaptureFixture
+) -> None:
+    state = parse_qs(urlsplit(begin(client := Client(), corp)).query)["state"][0]
+    client.get(BACK, {"error": "x", "error_description": "no\n2026 INFO root has signed in", "state": state})
+    assert all("\n" not in record.getMessage() for record in caplog.records)
+    AuditEntry.objects.all().delete()
+    for number in range(MOST_ROWS + 5):
+        audit_entry(
+            AuditEntry.Event.SIGN_IN_FAILED, changes={"reason": [None, f"{number}"]}, address="127.0.0.1"
+        )
+        Client().get(BACK, {"error": str(number), "state": "x"})
+    assert AuditEntry.objects.filter(event=AuditEntry.Event.SIGN_IN_FAILED).count() <= MOST_ROWS + 6
+    User.objects.create_user("root", password="a password of root")
+    Client().post("/login/", {"username": "root", "password": "a guess"})
+    assert AuditEntry.objects.filter(event=AuditEntry.Event.SIGN_IN_FAILED, subject_name="root").exists()
 
 
 def test_a_clock_that_is_a_little_off_is_no_refusal(corp: OpenIdProvider, settings: Any) -> None:
@@ -214,8 +298,10 @@ def test_a_state_counts_once_and_in_its_own_browser(corp: OpenIdProvider) -> Non
 
 
 def test_a_refusal_by_the_provider_is_told(corp: OpenIdProvider) -> None:
-    answer = Client().get(BACK, {"error": "access_denied", "error_description": "you said no", "state": "x"})
-    assert "you said no" in refused(answer)
+    client = Client()
+    state = parse_qs(urlsplit(begin(client, corp)).query)["state"][0]
+    words = {"error": "access_denied", "error_description": "you said\nno", "state": state}
+    assert "you said no" in refused(client.get(BACK, words))
     assert Client().get("/sign-in/nobody").status_code == 404
     assert Client().post("/sign-in/corp").status_code == 405
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from django.contrib.auth.models import User
 from django.core.exceptions import ValidationError
-from django.db import transaction
+from django.db import IntegrityError, transaction
 
 from dashboard.config.identity import IdentityProvider
 from dashboard.models import ExternalIdentity
@@ -40,8 +40,20 @@ def clusters_of_claims(provider: IdentityProvider, claims: Mapping[str, Any]) ->
 
 
 def _groups(provider: IdentityProvider, claims: Mapping[str, Any]) -> set[str]:
+    """Return the groups of a claim; what is neither a name nor a list of names is none."""
     claimed = claims.get(provider.groups_claim)
-    return {claimed} if isinstance(claimed, str) else set(map(str, claimed or ()))
+    names = claimed if isinstance(claimed, list) else [claimed]
+    return {name for name in names if isinstance(name, str)}
+
+
+def _subject(provider: IdentityProvider, claims: Mapping[str, Any]) -> str:
+    """Return by what a provider knows a user: whole, for two users may differ in the last letter alone."""
+    subject = claims.get("sub")
+    if isinstance(subject, str) and 0 < len(subject) <= _LONGEST_SUBJECT and subject.isprintable():
+        return subject
+    raise AccessRefused(
+        f"{provider.label} sent no usable sub: a text of 1 to {_LONGEST_SUBJECT} characters names a user."
+    )
 
 
 @retry_write
@@ -53,10 +65,13 @@ def admit(provider: IdentityProvider, claims: Mapping[str, Any]) -> User:
     `AccessRefused`.
     """
     role = role_of_claims(provider, claims)
-    subject = str(claims.get("sub") or "")[:_LONGEST_SUBJECT]
+    subject = _subject(provider, claims)
     known = ExternalIdentity.objects.select_related("user").filter(provider=provider.name, subject=subject)
     identity = known.first()
-    user = identity.user if identity else _new_user(provider, claims, subject)
+    try:
+        user = identity.user if identity else _new_user(provider, claims, subject)
+    except IntegrityError as error:
+        raise AccessRefused("Another sign-in made this user at the same time: begin again.") from error
     if not user.is_active:
         raise AccessRefused(f"{user} is disabled here: an admin of Fenceline can enable this user.")
     users.take_role(user, role)
@@ -71,17 +86,18 @@ def _new_user(provider: IdentityProvider, claims: Mapping[str, Any], subject: st
         raise AccessRefused(
             f"{provider.label} sent no {provider.username_claim}: let username_claim name what it sends."
         )
-    if User.objects.filter(username__iexact=name).exists():
-        raise AccessRefused(
-            f"A user {name} exists here who is not of {provider.label}: an admin can rename or delete it."
-        )
-    user = User(username=name)
+    # As Django keeps names: one that differs in the form of its letters alone is the same.
+    user = User(username=User.normalize_username(name))
     user.set_unusable_password()
     try:
-        user.full_clean()
+        user.clean_fields()
     except ValidationError as error:
         reason = " ".join(error.messages)
         raise AccessRefused(f"{name[:_SHOWN]!r} cannot be a user here: {reason}") from error
+    if User.objects.filter(username__iexact=user.username).exists():
+        raise AccessRefused(
+            f"A user {user} exists here who is not of {provider.label}: an admin can rename or delete it."
+        )
     user.save()
     ExternalIdentity.objects.create(user=user, provider=provider.name, subject=subject)
     return user

@@ -28,7 +28,7 @@ from dashboard.models import (
 from dashboard.streaming import batches as streaming_batches
 from dashboard.streaming.batch_state import chain_of
 from dashboard.streaming.registry import driver_of
-from dashboard.system import access
+from dashboard.system import access, cluster_limits
 from dashboard.system.access import actor_of
 from dashboard.transactions import queries as transaction_queries
 from dashboard.transactions.producers import producer_identity
@@ -214,7 +214,8 @@ def _links(request: HttpRequest, row: Incident) -> Mapping[str, Any]:
         "events_url": addresses.events_url(row.cluster.name, row.opened_ms - _AROUND_MS, until_ms),
         "silence_matchers": matchers_text([("incident", "=", str(row.pk))]),
         "cannot_write": access.permission_refusal(actor_of(request, "page"), access.INCIDENTS),
-        "cannot_silence": access.permission_refusal(actor_of(request, "page"), access.SILENCE),
+        "cannot_silence": access.permission_refusal(actor_of(request, "page"), access.SILENCE)
+        or cluster_limits.why_closed("silences"),
     }
 
 

@@ -48,6 +48,12 @@ class SignIn(LoginView):
             words = f"Too many sign-ins at once: try again in {_BUSY_S} s. Nothing was counted."
             return _refused(request, words, _BUSY_S)
 
+    def form_valid(self, form: AuthenticationForm) -> HttpResponse:
+        """Sign in; a sign-in at a provider that was begun in this browser ends nothing sooner."""
+        response = super().form_valid(form)
+        self.request.session.set_expiry(None)
+        return response
+
     def get_context_data(self, **kwargs: Any) -> dict[str, Any]:
         """Add whether a signed-in user asked for the admin and may not open it."""
         context = super().get_context_data(**kwargs)

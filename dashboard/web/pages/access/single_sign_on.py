@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import requests
@@ -15,9 +16,12 @@ from authlib.integrations.base_client.errors import MismatchingStateError
 from authlib.integrations.django_client import OAuth
 from django.conf import settings
 from django.contrib.auth import login, logout
+from django.contrib.auth.models import User
+from django.core.exceptions import SuspiciousOperation
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST, require_safe
 from joserfc.errors import JoseError
@@ -36,15 +40,22 @@ _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "E
 _NEXT, _PROVIDER, _ID_TOKEN = "sign_in_next", "sign_in_provider", "sign_in_id_token"
 #: The user and groups that a proxy named.
 _TOLD = "sign_in_told"
+#: Authlib's keys in a session. Of sign-ins that were begun in one browser so many count, for an hour.
+_STATE, _MOST_BEGUN, _BEGUN_S = "_state_", 5, 3_600
+_LONGEST_NEXT, _LONGEST_REASON = 4_000, 300
 #: What goes wrong between a provider and us, each with a text of its own.
-_FAILURES = (AuthlibBaseError, JoseError, requests.RequestException, ValueError, KeyError, RuntimeError)
+_FAILURES = (
+    AuthlibBaseError, JoseError, requests.RequestException,
+    # Of a description or an answer that is no such one: a number where a list is expected.
+    ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, SuspiciousOperation,
+)  # fmt: skip
 
 
 @require_safe
 def begin(request: HttpRequest, name: str) -> HttpResponse:
     """Send the browser to a provider."""
     provider = _provider(name)
-    request.session[_NEXT] = request.GET.get("next", "")
+    _bound_session(request)
     back = request.build_absolute_uri(reverse("sign-in-callback", args=[name]))
     try:
         return _client(provider).authorize_redirect(request, back)  # type: ignore[no-any-return]
@@ -62,8 +73,7 @@ def callback(request: HttpRequest, name: str) -> HttpResponse:
     except (*_FAILURES, AccessRefused) as error:
         return _refused(request, provider, error)
     wanted = request.session.pop(_NEXT, "")
-    login(request, user, backend=settings.AUTHENTICATION_BACKENDS[-1])
-    request.session.set_expiry(provider.session_h * 3_600)
+    _let_in(request, user, provider)
     request.session[_PROVIDER], request.session[_ID_TOKEN] = name, token["id_token"]
     allowed = url_has_allowed_host_and_scheme(wanted, {request.get_host()}, require_https=request.is_secure())
     return HttpResponseRedirect(wanted if allowed else reverse("overview"))
@@ -101,10 +111,26 @@ def sign_in_by_proxy(request: HttpRequest) -> HttpResponse | None:
         user = external_identities.admit(of, claims)
     except AccessRefused as error:
         return _refused(request, of, error)
-    login(request, user, backend=settings.AUTHENTICATION_BACKENDS[-1])
-    request.session.set_expiry(of.session_h * 3_600)
+    _let_in(request, user, of)
     request.session[_TOLD] = told
     return None
+
+
+def _let_in(request: HttpRequest, user: User, provider: IdentityProvider) -> None:
+    login(request, user, backend=settings.AUTHENTICATION_BACKENDS[-1])
+    # An instant: hours would begin again with each change of the session.
+    request.session.set_expiry(timezone.now() + timedelta(hours=provider.session_h))
+
+
+def _bound_session(request: HttpRequest) -> None:
+    """Note where to go, and keep small what anybody may have stored by asking."""
+    session, wanted = request.session, request.GET.get("next", "")
+    session[_NEXT] = wanted if len(wanted) <= _LONGEST_NEXT else ""
+    begun = [key for key, _ in session.items() if key.startswith(_STATE)]
+    for key in begun[: 1 - _MOST_BEGUN]:
+        del session[key]
+    if not request.user.is_authenticated:
+        session.set_expiry(_BEGUN_S)
 
 
 def _sign_out_url(request: HttpRequest, provider: IdentityProvider, proof: str) -> str:
@@ -145,6 +171,9 @@ def _client(provider: IdentityProvider) -> Any:
 def _checked_token(request: HttpRequest, provider: IdentityProvider) -> Mapping[str, Any]:
     """Return the tokens of an answer, with the claims as "userinfo"; raises one of _FAILURES."""
     client = _client(provider)
+    if not client.framework.get_state_data(request.session, request.GET.get("state")):
+        # Nobody was sent there from this browser: the provider is not asked, and its words are not believed.
+        raise MismatchingStateError
     described = client.load_server_metadata()
     # Two providers may be mixed up by an attacker: RFC 9207, and OpenID Connect Discovery 4.3.
     for issuer in (described.get("issuer"), request.GET.get("iss", provider.issuer)):
@@ -169,9 +198,15 @@ def _checked_token(request: HttpRequest, provider: IdentityProvider) -> Mapping[
 
 
 def _refused(request: HttpRequest, provider: IdentityProvider, error: Exception) -> HttpResponse:
-    words = _explain(provider, error)
+    words = _one_line(_explain(provider, error))
     record_refusal(request, provider.name, words)
     return refused_page(request, words, request.session.pop(_NEXT, ""), status=403)
+
+
+def _one_line(text: str) -> str:
+    """Return a text that others may have written as one line of the log and the page."""
+    shown = "".join(letter if letter.isprintable() else " " for letter in text)
+    return " ".join(shown.split())[:_LONGEST_REASON]
 
 
 def _explain(provider: IdentityProvider, error: Exception) -> str:

@@ -22,6 +22,7 @@ from dashboard.models import Token
 from dashboard.runtime.paging import Page, page_of
 from dashboard.system import access, tokens, users
 from dashboard.system.access import AccessRefused
+from dashboard.system.cluster_limits import split_names
 from dashboard.web.action_buttons import request_actor
 from dashboard.web.errors import error_note, flash_refusal, forbidden_page
 from dashboard.web.forms.columns import Heading
@@ -188,7 +189,7 @@ def add_token(request: HttpRequest) -> HttpResponse:
     asked = (request.POST.get(field, "") for field in ("name", "role", "expires", "clusters"))
     name, role, expires, clusters = asked
     try:
-        secret = tokens.create_token(name.strip(), role, expires, clusters.split(","))
+        secret = tokens.create_token(name.strip(), role, expires, split_names(clusters))
     except AccessRefused as error:
         return _form(request, _TOKEN, error)
     return render(request, "access/secret.html", {"name": name, "secret": secret, "back": reverse("tokens")})

@@ -17,7 +17,7 @@ from dashboard.models import Alert
 from dashboard.runtime import loop
 from dashboard.runtime.collector_names import ALERTS
 from dashboard.runtime.criteria import parameter_choices
-from dashboard.system import access
+from dashboard.system import access, cluster_limits
 from dashboard.system.access import actor_of
 from dashboard.web import addresses, notification_reasons, page_context
 from dashboard.web.forms import lists as list_forms
@@ -83,7 +83,9 @@ def alert_list(request: HttpRequest, wanted: AlertListQuery) -> Mapping[str, Any
         AlertLine(row, notification_reasons.alert_reasons(row, last.get(row.pk), notified[row.pk]))
         for row in page.items
     ]
-    channels = alert_queries.list_channels()
+    # Channels and silences are of all clusters: a limited caller learns neither their number.
+    sees_all = cluster_limits.may_open("channels")
+    channels = alert_queries.list_channels() if sees_all else []
     return {
         "page": page,
         "parts": [
@@ -94,11 +96,17 @@ def alert_list(request: HttpRequest, wanted: AlertListQuery) -> Mapping[str, Any
         "counts": counts.items(),
         "filters": _filters(request, wanted, counts),
         "headline": _headline(frame, counts, page.total),
-        "silences": alert_queries.list_silences("active", now_ms=now).count(),
+        "sees_all": sees_all,
+        "silences": alert_queries.list_silences("active", now_ms=now).count() if sees_all else 0,
         "channels": channels,
         "disabled": [row for row in channels if not row.enabled],
-        "cannot_silence": access.permission_refusal(actor_of(request, "page"), access.SILENCE),
+        "cannot_silence": _cannot_silence(request),
     }
+
+
+def _cannot_silence(request: HttpRequest) -> str:
+    refused = access.permission_refusal(actor_of(request, "page"), access.SILENCE)
+    return refused or cluster_limits.why_closed("silences")
 
 
 def _filters(request: HttpRequest, wanted: AlertListQuery, counts: Mapping[str, int]) -> Sequence[ChipRow]:
@@ -161,7 +169,7 @@ def _detail(request: HttpRequest, alert: Alert) -> Mapping[str, Any]:
         "labels": sorted(alert.labels.items()),
         "annotations": sorted(alert.annotations.items()),
         "actions": alert_queries.actions_of(alert, limit=_ACTIONS),
-        "cannot_silence": access.permission_refusal(actor_of(request, "page"), access.SILENCE),
+        "cannot_silence": _cannot_silence(request),
     }
 
 
