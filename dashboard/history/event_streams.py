@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from django.db.models import Model, Q, QuerySet
+from django.db.models import Model, Q
 
 from dashboard.models import (
     Action,
@@ -53,7 +53,7 @@ class EventStream:
     """Rows with an instant each: in field `at`, in ms since 1970 or as a datetime."""
 
     source: EventSource
-    rows: QuerySet[Any]
+    model: type[Model]
     at: str
     event: Callable[[Any], Mapping[str, Any]]
     #: The paths to the cluster's key and to the subject; the latter is "" for rows without one.
@@ -61,12 +61,16 @@ class EventStream:
     subject: str = "subject"
     #: The field of the application, "" where rows have none.
     application: str = ""
+    #: What is read with a row, besides its cluster.
+    beside: tuple[str, ...] = ()
 
     def read(self, number: int, wanted: EventWindow) -> Sequence[TimelineEvent]:
         """Return up to `limit` events, the newest first; `number` is the stream's in places."""
         if (wanted.application and not self.application) or (wanted.q and not self.subject):
             return []
-        rows = self.rows.filter(_in_range(self, wanted.range), _below(self, *wanted.rows_below(number)))
+        # Asked for now, and not once for all: a manager shows the rows that this caller may see.
+        rows = self.model._default_manager.select_related(self.cluster, *self.beside)
+        rows = rows.filter(_in_range(self, wanted.range), _below(self, *wanted.rows_below(number)))
         rows = rows.filter(**{f"{self.cluster}__in": [cluster.pk for cluster in wanted.clusters]})
         if wanted.q:
             rows = rows.filter(**{f"{self.subject}__icontains": wanted.q})
@@ -179,28 +183,20 @@ def _coordinator(row: CoordinatorMoveRecord) -> Mapping[str, Any]:
     }
 
 
-def _with_cluster(rows: QuerySet[Any], *more: str) -> QuerySet[Any]:
-    return rows.select_related("cluster", *more)
-
-
 #: In the order of events of one instant; transitions, which have their own readers, come before these.
 STREAMS = (
-    EventStream(
-        EventSource.FINDING, _with_cluster(FindingRecord.objects.all()), "since_ms", _finding("opened")
-    ),
-    EventStream(
-        EventSource.FINDING, _with_cluster(FindingRecord.objects.all()), "closed_at", _finding("closed")
-    ),
+    EventStream(EventSource.FINDING, FindingRecord, "since_ms", _finding("opened")),
+    EventStream(EventSource.FINDING, FindingRecord, "closed_at", _finding("closed")),
     EventStream(
         EventSource.INCIDENT,
-        IncidentEvent.objects.select_related("incident__cluster"),
+        IncidentEvent,
         "at_ms",
         _incident,
         "incident__cluster",
     ),
     EventStream(
         EventSource.ALERT,
-        AlertChange.objects.select_related("alert__cluster"),
+        AlertChange,
         "at_ms",
         _alert,
         "alert__cluster",
@@ -208,21 +204,22 @@ STREAMS = (
     ),
     EventStream(
         EventSource.DELIVERY,
-        _with_cluster(Delivery.objects.exclude(ended_at=None), "channel"),
+        Delivery,
         "ended_at",
         _delivery,
         subject="channel__name",
+        beside=("channel",),
     ),
     EventStream(
         EventSource.ACTION,
-        _with_cluster(Action.objects.all()),
+        Action,
         "started_ms",
         _action("started"),
         subject="subjects",
     ),
     EventStream(
         EventSource.ACTION,
-        _with_cluster(Action.objects.all()),
+        Action,
         "ended_ms",
         _action("ended"),
         subject="subjects",
@@ -230,7 +227,7 @@ STREAMS = (
     *(
         EventStream(
             EventSource.RECOVERY,
-            _with_cluster(Recovery.objects.all()),
+            Recovery,
             f"{change}_ms",
             _recovery(change),
             subject="transactional_id",
@@ -240,7 +237,7 @@ STREAMS = (
     ),
     EventStream(
         EventSource.COORDINATOR,
-        _with_cluster(CoordinatorMoveRecord.objects.all()),
+        CoordinatorMoveRecord,
         "seen_ms",
         _coordinator,
         subject="",
