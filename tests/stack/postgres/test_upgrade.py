@@ -1,5 +1,6 @@
-"""Proves the upgrade and the way back of docs/deploying.md on a real PostgreSQL: the former release's own
-program makes a database, this one migrates it and keeps what is in it, and the dump brings the former back.
+"""Proves the upgrade and the way back of docs/deploying.md on a real PostgreSQL, and on SQLite: the former
+release's own program makes a database, this one migrates it and keeps what is in it, the dump or the copied
+file brings the former back.
 
 The commands are those of the text, run by PostgreSQL's programs here instead of in a container.
 """
@@ -9,9 +10,12 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
+import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -22,7 +26,7 @@ from sandbox.options import ROOT
 from tests.stack.postgres.server import Server, programs
 
 #: What was deployed last; move it at each release.
-FORMER = "1d84c44adf112b1b32914164b4be428c04ed0b21"
+FORMER = "082d0186a36847babfef5be7443e4b8313d3d70e"
 PASSWORD = "correct horse battery staple"
 
 
@@ -91,24 +95,52 @@ def run_documented(program: str, url: str, folder: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+STATEMENTS = {
+    "users": "SELECT username, password, is_superuser FROM auth_user ORDER BY username",
+    "tokens": "SELECT name, role, digest FROM dashboard_token ORDER BY name",
+    "clusters": "SELECT name, configured FROM dashboard_cluster ORDER BY name",
+    "migrations": "SELECT name FROM django_migrations WHERE app = 'dashboard' ORDER BY name",
+}
+
+
 def rows(url: str) -> dict[str, list[tuple[object, ...]]]:
     """Return what is worth keeping, by columns that both releases have."""
-    statements = {
-        "users": "SELECT username, password, is_superuser FROM auth_user ORDER BY username",
-        "tokens": "SELECT name, role, digest FROM dashboard_token ORDER BY name",
-        "clusters": "SELECT name, configured FROM dashboard_cluster ORDER BY name",
-        "migrations": "SELECT name FROM django_migrations WHERE app = 'dashboard' ORDER BY name",
-    }
+    if url.startswith("sqlite"):
+        with closing(sqlite3.connect(url.removeprefix("sqlite:///"))) as file:
+            return {name: file.execute(statement).fetchall() for name, statement in STATEMENTS.items()}
     with psycopg.connect(url) as connection:
-        return {name: connection.execute(statement).fetchall() for name, statement in statements.items()}
+        return {name: connection.execute(statement).fetchall() for name, statement in STATEMENTS.items()}
 
 
 @pytest.mark.matrix
 def test_forward_and_back(former: Path, url: str, tmp_path: Path) -> None:
+    def bring_back() -> None:
+        for program in ("dropdb", "createdb", "pg_restore"):
+            run_documented(program, url, tmp_path)
+
+    go_and_return(former, url, lambda: run_documented("pg_dump", url, tmp_path), bring_back)
+
+
+@pytest.mark.matrix
+def test_forward_and_back_on_sqlite(former: Path, tmp_path: Path) -> None:
+    file, copied = tmp_path / "fenceline.db", tmp_path / "copied.db"
+
+    def bring_back() -> None:
+        for left in ("-wal", "-shm"):
+            file.with_name(f"{file.name}{left}").unlink(missing_ok=True)
+        shutil.copy(copied, file)
+
+    go_and_return(former, f"sqlite:///{file}", lambda: shutil.copy(file, copied), bring_back)
+
+
+def go_and_return(
+    former: Path, url: str, keep: Callable[[], object], bring_back: Callable[[], object]
+) -> None:
+    """Make a database by the former release, keep it, upgrade it, and bring it back."""
     prepare(former, url)
     before = rows(url)
     assert all(before.values())
-    run_documented("pg_dump", url, tmp_path)
+    keep()
 
     prepare(ROOT, url)
     after = rows(url)
@@ -116,10 +148,9 @@ def test_forward_and_back(former: Path, url: str, tmp_path: Path) -> None:
     assert {**after, "migrations": None} == {**before, "migrations": None}
     refused = manage(former, url, "prepare")
     assert refused.returncode == 1
-    assert "The database was made by a newer Fenceline" in refused.stderr
+    assert "was made by a newer Fenceline" in refused.stderr
 
-    for program in ("dropdb", "createdb", "pg_restore"):
-        run_documented(program, url, tmp_path)
+    bring_back()
     assert rows(url) == before
     prepare(former, url)
     assert rows(url) == before
