@@ -31,6 +31,7 @@ from fenceline.facts import Tombstone, TopicPartition, TransactionRecord, Transa
 from sandbox.kafka import Broker, Sasl
 from sandbox.ports import free_port
 from tests.brokers import create_topics
+from tests.kafka.topic_records import last_record
 from tests.transaction_load import commit
 from tests.transaction_state_records import encode_key, encode_value
 from tests.waiting import wait_for
@@ -308,6 +309,8 @@ def test_a_log_that_lost_its_end_is_told_by_its_leader(tmp_path: Path) -> None:
     with Broker(tmp_path) as kafka:
         create_topics(kafka.bootstrap, "t", partitions=1)
         commit(kafka.bootstrap, "first")
+        # Else the coordinator writes its marker once more, in the next epoch.
+        wait_for(lambda: is_complete(kafka.bootstrap, "first"), "the commit is complete")
         kafka.stop()
         kafka.start()
         kafka.wait_ready()
@@ -341,6 +344,10 @@ def test_an_outdated_leader_epoch_is_refused_and_asked_for_again(tmp_path: Path)
         assert isinstance(answer_of(reader, 0, -1), Fetched)
         assert reader._leaders.leader_epoch(TopicPartition("t", 0)) != before
         reader.close()
+
+
+def is_complete(bootstrap: str, name: str) -> bool:
+    return last_record(bootstrap, name).state is TransactionState.COMPLETE_COMMIT
 
 
 def answer_of(reader: LogReader, start: int, epoch: int) -> object:

@@ -26,7 +26,7 @@ window.fenceline = window.fenceline || {};
   let pointerDown = false;
   let asOf = Number(lamp.dataset.asOf) || 0;
   const staleAfter = Number(lamp.dataset.staleMs);
-  const pages = new WeakMap(); // section -> {pace, took, timer, flying, dirty, last, tag}
+  const pages = new Map(); // section -> {pace, took, timer, flying, dirty, last, tag}
 
   const announce = (words) => (announcer.textContent = words);
 
@@ -54,16 +54,8 @@ window.fenceline = window.fenceline || {};
   // --- Refetching ---------------------------------------------------------------------------------------------
   const held = () => pointerDown || performance.now() - pointerMoved < POINTER_REST;
 
-  // A swap may bring a section, as when the first cluster is seen.
-  const pageOf = (section) => {
-    if (!pages.has(section) && section.matches("section[data-bell]")) {
-      pages.set(section, { pace: Number(section.dataset.pace), took: [0, 0], timer: 0, due: 0, flying: false, dirty: false, last: -1e9, tag: "" });
-    }
-    return pages.get(section);
-  };
-
   const ring = (section, gap = 0) => {
-    const page = pageOf(section);
+    const page = pages.get(section);
     page.dirty = true;
     const due = page.last + Math.max(gap, page.pace, Math.min(...page.took) * REST);
     if (page.flying || document.hidden || paused || (page.timer && page.due <= due)) return;
@@ -77,7 +69,8 @@ window.fenceline = window.fenceline || {};
   };
 
   const fetchNow = (section) => {
-    Object.assign(pageOf(section), { dirty: false, flying: true, timer: 0, last: performance.now() });
+    const page = pages.get(section);
+    Object.assign(page, { dirty: false, flying: true, timer: 0, last: performance.now() });
     htmx.trigger(section, "bell");
   };
 
@@ -97,21 +90,22 @@ window.fenceline = window.fenceline || {};
   };
 
   document.addEventListener("htmx:configRequest", (event) => {
-    const page = pageOf(event.detail.elt);
+    const page = pages.get(event.detail.elt);
     if (page && page.tag) event.detail.headers["If-None-Match"] = page.tag;
   });
   document.addEventListener("htmx:beforeSwap", (event) => {
     const { xhr } = event.detail;
-    if (!pageOf(event.detail.elt)) return;
+    if (!pages.has(event.detail.elt)) return;
     const ours = xhr.getResponseHeader("Fenceline-Now") !== null;
     // A page about something that is gone explains that itself.
     if (xhr.status === 404 && ours) Object.assign(event.detail, { shouldSwap: true, isError: false });
     if (paused || xhr.status === 304 || !ours) event.detail.shouldSwap = false; // A pause's end asks again.
   });
   document.addEventListener("htmx:afterRequest", (event) => {
-    const page = pageOf(event.detail.elt);
+    // htmx goes on with this detail: by the time that the page is drawn, its `elt` is a part that was swapped.
+    const { elt: section, xhr } = event.detail;
+    const page = pages.get(section);
     if (!page) return;
-    const { xhr } = event.detail;
     const now = xhr.getResponseHeader("Fenceline-Now");
     answered = now !== null;
     if (now !== null && !paused) {
@@ -123,7 +117,7 @@ window.fenceline = window.fenceline || {};
     page.took = [page.took[1], performance.now() - page.last];
     whenDrawn(() => {
       page.flying = false;
-      if (page.dirty) ring(event.detail.elt);
+      if (page.dirty) ring(section);
     });
   });
 
@@ -170,6 +164,9 @@ window.fenceline = window.fenceline || {};
   document.addEventListener("pointerdown", () => (pointerDown = true));
   for (const end of ["pointerup", "pointercancel", "blur"]) addEventListener(end, () => (pointerDown = false));
 
+  for (const section of sections()) {
+    pages.set(section, { pace: Number(section.dataset.pace), took: [0, 0], timer: 0, due: 0, flying: false, dirty: false, last: -1e9, tag: "" });
+  }
   let lastPoll = performance.now();
   setInterval(() => {
     const due = socketUp && answered && !stale() ? SAFETY_POLL : DOWN_POLL;
