@@ -29,8 +29,14 @@ def shorten(name: str, most: int) -> str:
 
 
 def count_noun(number: int, noun: str) -> str:
-    """Return `1 partition`, `1,204 partitions`: grouped digits and the noun in its number."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+    """Return `1 partition`, `1,204 batches`: grouped digits and the noun in its number."""
+    return f"{number:,} {noun if number == 1 else _plural(noun)}"
+
+
+def _plural(noun: str) -> str:
+    if noun.endswith("ch"):
+        return f"{noun}es"
+    return f"{noun[:-1]}ies" if noun.endswith("ry") else f"{noun}s"
 
 
 def format_clock(ms: int) -> str:

@@ -15,7 +15,6 @@ from fenceline.flow.graph import (
     FlowNode,
     Latency,
     NodeId,
-    NodeKind,
     health_rank,
     nodes_after,
     nodes_before,
@@ -129,18 +128,11 @@ def _folded_node(at: NodeId, nodes: Sequence[FlowNode]) -> FlowNode:
         return nodes[0]
     health = worst_health(node.health for node in nodes)
     number = sum(node.number for node in nodes)
-    detail = _counted(number, at.kind)
+    detail = count_noun(number, at.kind.value)
     unwell = sum(node.health is health for node in nodes)
     if health is not FlowHealth.OK:
         detail = f"{detail}, {unwell:,} {health.value}"
     return FlowNode(at, at.name, health, detail, number)
-
-
-def _counted(number: int, kind: NodeKind) -> str:
-    """Return `14 topics`, `2 queries`."""
-    if kind is NodeKind.QUERY:
-        return f"{number:,} {'query' if number == 1 else 'queries'}"
-    return count_noun(number, kind.value)
 
 
 def _folded_edges(edges: Iterable[FlowEdge], into: Mapping[NodeId, NodeId]) -> Sequence[FlowEdge]:

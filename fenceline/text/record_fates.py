@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from fenceline.decode.record_batches import BatchWriters, SequenceBreak, SequenceStep, sequence_step
+from fenceline.formatting import count_noun
 from fenceline.kafka.partitions import ProducerState
 from fenceline.kafka.record_fate import OffsetLook, RecordFate, fate_of
 from fenceline.text.sentences import Instant, Sentence
@@ -81,7 +82,7 @@ def explain_sequences(writers: BatchWriters) -> str:
     """Return whether the newest batches of a partition follow one another; "" where none can be compared."""
     if not writers.following:
         return ""
-    number = f"{writers.following:,} {'batch' if writers.following == 1 else 'batches'}"
+    number = count_noun(writers.following, "batch")
     if not writers.broken:
         return f"{number} checked: each begins with the next sequence of its producer, so none is a resend."
     return f"{writers.broken:,} of {number} do not begin with the next sequence of their producer."

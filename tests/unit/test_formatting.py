@@ -33,6 +33,8 @@ def test_duration(ms: int, words: str) -> None:
 
 def test_count_groups_digits_and_uses_singular_and_plural() -> None:
     assert [count_noun(n, "record") for n in (0, 1, 1_204)] == ["0 records", "1 record", "1,204 records"]
+    assert [count_noun(n, "batch") for n in (1, 2)] == ["1 batch", "2 batches"]
+    assert [count_noun(n, "query") for n in (1, 2)] == ["1 query", "2 queries"]
 
 
 def test_clock_is_utc() -> None:

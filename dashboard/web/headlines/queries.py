@@ -13,6 +13,7 @@ from dashboard.streaming.batch_state import is_overdue, prepared_batches
 from dashboard.streaming.queries import PREPARED
 from dashboard.streaming.registry import driver_of
 from fenceline.facts import Severity
+from fenceline.formatting import count_noun
 from fenceline.spark.records import QueryState
 from fenceline.spark.safe_to_restart import prepared_headline
 
@@ -50,7 +51,7 @@ def queries_headline(
     now_ms: int,
 ) -> QueryHeadline:
     """Return the verdict on `number` queries; `findings` are theirs, the worst first."""
-    queries = f"{number:,} {'query' if number == 1 else 'queries'}"
+    queries = count_noun(number, "query")
     figures = [
         f"{states[state]:,} {STATE_LABELS[state].words}"
         for state in streaming_queries.WORST_STATES
