@@ -8,20 +8,18 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
-from ipaddress import ip_network
 from typing import Any
 from unittest.mock import patch
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.contrib.sessions.models import Session
-from django.test import AsyncClient, Client
+from django.test import Client
 from joserfc.jwk import RSAKey
 
 from dashboard.config import Config
-from dashboard.config.identity import IdentityProvider, SignInProxy
+from dashboard.config.identity import IdentityProvider
 from dashboard.models import AuditEntry, ExternalIdentity
 from dashboard.system import users
 from dashboard.system.sign_in.log import MOST_ROWS
@@ -351,61 +349,6 @@ def test_a_provider_without_sign_out_ends_ours_alone(corp: OpenIdProvider) -> No
     client, _ = sign_in(corp)
     assert client.post("/logout/")["Location"] == "/login/"
     assert not is_in(client)
-
-
-PROXY = SignInProxy(
-    (ip_network("10.0.0.0/8"),),
-    IdentityProvider(
-        "proxy",
-        "",
-        "",
-        "",
-        "the proxy",
-        (("sre", "operator"),),
-        username_claim="X-User",
-        groups_claim="X-Groups",
-    ),
-)
-
-
-class FromPeer(AsyncClient):
-    """A browser behind a proxy at an address."""
-
-    peer = ""
-
-    async def request(self, **request: Any) -> Any:
-        return await super().request(**request, state={"peer": self.peer})
-
-    def ask(self, peer: str, **headers: str) -> Any:
-        self.peer = peer
-        return async_to_sync(self.get)("/system", headers=headers)
-
-
-def test_a_proxy_at_a_named_address_signs_users_in(settings: Any) -> None:
-    settings.FENCELINE = Config(sign_in_proxy=PROXY)
-    client = FromPeer()
-    assert client.ask("10.1.2.3", **{"X-User": "ada", "X-Groups": "staff, sre"}).status_code == 200
-    assert users.role_of(User.objects.get(username="ada")) == "operator"
-    assert client.ask("10.1.2.3", **{"X-User": "ada", "X-Groups": "staff, sre"}).status_code == 200
-    assert AuditEntry.objects.filter(event=AuditEntry.Event.SIGN_IN_SUCCEEDED).count() == 1
-    assert client.ask("10.1.2.3", **{"X-User": "ada", "X-Groups": "staff"}).status_code == 403
-
-
-@pytest.mark.parametrize("peer", ["", "192.0.2.7", "::1", "no address"])
-def test_nobody_else_is_believed(settings: Any, peer: str) -> None:
-    settings.FENCELINE = Config(sign_in_proxy=PROXY)
-    said = {"X-User": "ada", "X-Groups": "sre", "X-Forwarded-For": "10.1.2.3"}
-    answer = FromPeer().ask(peer, **said)
-    assert answer.status_code == 302
-    assert not User.objects.exists()
-
-
-def test_a_proxy_names_no_local_user(settings: Any) -> None:
-    settings.FENCELINE = Config(sign_in_proxy=PROXY)
-    User.objects.create_superuser("root", password="a password of root")
-    answer = FromPeer().ask("10.1.2.3", **{"X-User": "root", "X-Groups": "sre"})
-    assert answer.status_code == 403
-    assert "is not of the proxy" in answer.content.decode()
 
 
 def test_an_admin_changes_neither_role_nor_password_of_an_external_user(corp: OpenIdProvider) -> None:

@@ -20,7 +20,7 @@ _LONGEST_SUBJECT = 255
 _SHOWN = 60
 
 
-def role_of_claims(provider: IdentityProvider, claims: Mapping[str, Any]) -> str:
+def _role(provider: IdentityProvider, claims: Mapping[str, Any]) -> str:
     """Return the highest role of a user's groups; raises `AccessRefused` where none has a role."""
     groups = _groups(provider, claims)
     role = next((role for group, role in reversed(provider.roles) if group in groups), "")
@@ -32,11 +32,11 @@ def role_of_claims(provider: IdentityProvider, claims: Mapping[str, Any]) -> str
     return role
 
 
-def clusters_of_claims(provider: IdentityProvider, claims: Mapping[str, Any]) -> Sequence[str] | None:
+def _clusters(provider: IdentityProvider, claims: Mapping[str, Any]) -> Sequence[str] | None:
     """Return the clusters that a user's groups may see, by name; None for all."""
     groups = _groups(provider, claims)
     names = {name for group, names in provider.clusters if group in groups for name in names}
-    return None if not provider.clusters or "*" in names else sorted(names)
+    return None if "*" in names else sorted(names)
 
 
 def _groups(provider: IdentityProvider, claims: Mapping[str, Any]) -> set[str]:
@@ -64,7 +64,7 @@ def admit(provider: IdentityProvider, claims: Mapping[str, Any]) -> User:
     A local user of the same name is another person: nobody becomes that one through a provider. Raises
     `AccessRefused`.
     """
-    role = role_of_claims(provider, claims)
+    role = _role(provider, claims)
     subject = _subject(provider, claims)
     known = ExternalIdentity.objects.select_related("user").filter(provider=provider.name, subject=subject)
     identity = known.first()
@@ -76,7 +76,7 @@ def admit(provider: IdentityProvider, claims: Mapping[str, Any]) -> User:
         raise AccessRefused(f"{user} is disabled here: an admin of Fenceline can enable this user.")
     users.take_role(user, role)
     if provider.clusters:
-        cluster_limits.set_clusters(user, clusters_of_claims(provider, claims))
+        cluster_limits.set_clusters(user, _clusters(provider, claims))
     return user
 
 
