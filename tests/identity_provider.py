@@ -6,38 +6,36 @@ import base64
 import json
 import math
 import ssl
-import threading
 import time
 import urllib.parse
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any
 
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
+
+from tests.json_server import JsonHandler, JsonServer
 
 AUDIENCE = "kafka"
 CLIENTS = {"collector": "rightful"}
 
 
-class IdentityProvider:
+class IdentityProvider(JsonServer):
     """Issues signed tokens at `token_url` to `CLIENTS`; brokers fetch its keys from `keys_url`."""
 
     def __init__(self, life_s: float = 300, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(_Handler)
         #: How long a token lives that is issued now.
         self.life_s = life_s
         #: Clients that tokens were issued to, one by one.
         self.issued: list[str] = []
         self._key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-        self._server.provider = self  # type: ignore[attr-defined]
         self._scheme = "https" if tls else "http"
         if tls:
             self._server.socket = tls.wrap_socket(self._server.socket, server_side=True)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
     @property
     def url(self) -> str:
-        return f"{self._scheme}://127.0.0.1:{self._server.server_port}"
+        return f"{self._scheme}://127.0.0.1:{self.port}"
 
     @property
     def token_url(self) -> str:
@@ -46,14 +44,6 @@ class IdentityProvider:
     @property
     def keys_url(self) -> str:
         return f"{self.url}/keys"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
     def token(self, subject: str, *, life_s: float | None = None, audience: str = AUDIENCE) -> str:
         """Return a signed token."""
@@ -83,9 +73,9 @@ def _base64(content: bytes) -> bytes:
     return base64.urlsafe_b64encode(content).rstrip(b"=")
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(JsonHandler):
     def do_GET(self) -> None:
-        self._answer(200, self.server.provider.keys())  # type: ignore[attr-defined]
+        self.answer(200, self.server.provider.keys())  # type: ignore[attr-defined]
 
     def do_POST(self) -> None:
         provider: IdentityProvider = self.server.provider  # type: ignore[attr-defined]
@@ -93,18 +83,7 @@ class _Handler(BaseHTTPRequestHandler):
         basic = base64.b64decode(self.headers.get("Authorization", "").removeprefix("Basic ")).decode()
         client, _, secret = basic.partition(":")
         if form.get("grant_type") != ["client_credentials"] or CLIENTS.get(client) != secret:
-            self._answer(401, {"error": "invalid_client"})
+            self.answer(401, {"error": "invalid_client"})
             return
         provider.issued.append(client)
-        self._answer(200, {"access_token": provider.token(client), "expires_in": int(provider.life_s)})
-
-    def _answer(self, status: int, body: object) -> None:
-        content = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
+        self.answer(200, {"access_token": provider.token(client), "expires_in": int(provider.life_s)})

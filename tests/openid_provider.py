@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import json
-import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Self
+from typing import Any
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 from joserfc import jwt
 from joserfc.jwk import OctKey, RSAKey
 from joserfc.jws import JWSRegistry
 
+from tests.json_server import JsonHandler, JsonServer
+
 CLIENT, SECRET = "fenceline", "a secret of the client"
 
 
-class OpenIdProvider:
+class OpenIdProvider(JsonServer):
     """One provider: `claims` are those of whoever signs in; the other attributes are what it does wrong."""
 
     def __init__(self) -> None:
+        super().__init__(_Handler)
         self.claims: dict[str, Any] = {"sub": "u-1", "preferred_username": "ada", "groups": ["sre"]}
         #: Claims that stand in place of the right ones; None leaves one out.
         self.wrong: dict[str, Any] = {}
@@ -32,21 +32,10 @@ class OpenIdProvider:
         #: Of the claims, what it tells by its userinfo endpoint alone.
         self.told_later: tuple[str, ...] = ()
         self.codes: dict[str, dict[str, str]] = {}
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-        self._server.provider = self  # type: ignore[attr-defined]
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
     @property
     def issuer(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_port}"
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        return f"http://127.0.0.1:{self.port}"
 
     def authorize(self, url: str) -> str:
         """Sign a user in at the address that a browser was sent to; return where it goes back to."""
@@ -85,7 +74,7 @@ class OpenIdProvider:
         return jwt.encode({"alg": self.algorithm, "kid": "one"}, claims, key, registry=every)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(JsonHandler):
     def do_GET(self) -> None:
         provider: OpenIdProvider = self.server.provider  # type: ignore[attr-defined]
         answers = {
@@ -93,22 +82,11 @@ class _Handler(BaseHTTPRequestHandler):
             "/keys": {"keys": [provider.key.as_dict(private=False)]},
             "/userinfo": provider.claims,
         }
-        self._answer(200 if self.path in answers else 404, answers.get(self.path))
+        self.answer(200 if self.path in answers else 404, answers.get(self.path))
 
     def do_POST(self) -> None:
         provider: OpenIdProvider = self.server.provider  # type: ignore[attr-defined]
         body = self.rfile.read(int(self.headers["Content-Length"])).decode()
         form = {name: values[0] for name, values in parse_qs(body).items()}
         tokens = provider.tokens(form)
-        self._answer(200 if tokens else 400, tokens or {"error": "invalid_grant"})
-
-    def _answer(self, status: int, body: object) -> None:
-        content = json.dumps(body).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
+        self.answer(200 if tokens else 400, tokens or {"error": "invalid_grant"})
