@@ -143,10 +143,10 @@ class Chrome:
 
     @cached_property
     def switch_path(self) -> str:
-        """Return the address for choosing another cluster: ids belong to one cluster."""
+        """Return the address for choosing another cluster: what is of one cluster leads to its list."""
         match = self._request.resolver_match
-        about_one = self._route.parent and match is not None and match.kwargs
-        return reverse(self._route.parent) if about_one else self._request.path
+        above = next((route for route in self._trail[1:] if "<" not in route.path), None)
+        return reverse(above.name) if above and match is not None and match.kwargs else self._request.path
 
     @property
     def plural(self) -> str:

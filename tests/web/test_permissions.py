@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from django.urls import get_resolver, resolve
 from dashboard.api import api
 from dashboard.celery import app
 from dashboard.models import Token
-from dashboard.system import access
+from dashboard.system import access, cluster_limits
 from dashboard.system.tokens import token_digest
 from tests.web import factories, scenarios
 from tests.web.route_permissions import (
@@ -41,6 +42,10 @@ _METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 #: The sign-in is Django's; what describes the API, and what is none of it, is answered to whoever asks.
 _ANY_METHOD = ("/login/", "/api/nowhere", "/ingest/nowhere", "/api/v1/docs", "/api/v1/openapi.json")
 _ENDS = ("anonymous", "no role", "admin", "token admin")
+#: Tokens that are over: they open what is open to everybody.
+OVER = ("token revoked", "token expired")
+#: An operator who may see another cluster than the one that all rows are of.
+ELSEWHERE = "operator elsewhere"
 #: Not this machine: on loopback some doors stand open.
 _ELSEWHERE = "203.0.113.9"
 
@@ -113,6 +118,16 @@ def clients(rows: Mapping[str, object]) -> Mapping[str, Client]:
         Token.objects.create(name=f"ci-{role}", role=role, digest=token_digest(role))
         found[f"token {role}"] = Client(REMOTE_ADDR=_ELSEWHERE, headers={"Authorization": f"Bearer {role}"})
     assert tuple(found) == CALLERS
+    past = datetime(2026, 1, 1, tzinfo=UTC)
+    for name, over in zip(OVER, ({"revoked_at": past}, {"expires_at": past}), strict=True):
+        Token.objects.create(name=name, role="admin", digest=token_digest(name), **over)
+        found[name] = Client(REMOTE_ADDR=_ELSEWHERE, headers={"Authorization": f"Bearer {name}"})
+    factories.cluster("elsewhere")
+    user = User.objects.create_user(ELSEWHERE)
+    user.groups.set(Group.objects.filter(name="operator"))
+    cluster_limits.set_clusters(user, ["elsewhere"])
+    found[ELSEWHERE] = Client(REMOTE_ADDR=_ELSEWHERE)
+    found[ELSEWHERE].force_login(user)
     return found
 
 
@@ -163,6 +178,26 @@ def test_a_line_for_every_caller(
             if found != expected:
                 wrong.append((caller, f"READ_ONLY={settings.READ_ONLY}", found, "not", expected))
     assert not wrong, (named(door), wrong)
+
+
+def test_a_token_that_is_over_opens_what_is_open_to_everybody(
+    door: RoutePermission, rows: Mapping[str, object], clients: Mapping[str, Client]
+) -> None:
+    path = door.path.format(**rows)
+    for caller in OVER:
+        found = met(ask(clients[caller], door.method, path, door.body))
+        assert found == door.rule.of("anonymous", read_only=False) or (found == "404" and not door.there), (
+            caller
+        )
+
+
+def test_an_operator_of_another_cluster_finds_nothing_of_this_one(
+    door: RoutePermission, rows: Mapping[str, object], clients: Mapping[str, Client]
+) -> None:
+    found = met(ask(clients[ELSEWHERE], door.method, door.path.format(**rows), door.body))
+    names_a_row = "{" in door.path or "/prod" in door.path or "prod" in str(door.body) or not door.there
+    open_to_them = {SIGN_IN, "404"} if names_a_row else {door.rule.of("operator", read_only=False)}
+    assert found in {FORBIDDEN, *open_to_them}, named(door)
 
 
 #: A number that no row has, and one that no database holds.
@@ -246,6 +281,6 @@ def test_django_s_admin_is_for_staff_alone(rows: Mapping[str, object], clients: 
 
 def test_signing_out_is_only_posted(clients: Mapping[str, Client]) -> None:
     for path in ("/logout/", "/admin/logout/"):
-        assert {ask(client, "GET", path).status_code for client in clients.values()} <= {302, 405}
+        assert {ask(client, "GET", path).status_code for client in clients.values()} <= {302, 403, 405}
         assert ask(clients["viewer"], "GET", "/").status_code == 200
         assert met(ask(clients["anonymous"], "POST", path)) in (IN, SIGN_IN)
