@@ -28,14 +28,13 @@ def plan_for(
     Raises `NotPlanned`: 403 no permission, 404 a cluster that is not configured, 400 no subjects or too many,
     and the reasons of `planning`.
     """
+    known = any(row.name == cluster for row in visibility.configured_clusters())
     for permission in (access.OF_ACT[act], *((access.FORCE,) if force else ())):
-        if why_not := access.permission_refusal(actor, permission):
+        # Only of a cluster that the actor may see it is told that it is read_only.
+        if why_not := access.permission_refusal(actor, permission, cluster if known else ""):
             raise NotPlanned(403, why_not)
-    if not any(row.name == cluster for row in visibility.configured_clusters()):
+    if not known:
         raise NotPlanned(404, f"No cluster “{cluster[:80]}” is configured.")
-    # Only of a cluster that the actor may see it is told that it is read_only.
-    if why_not := access.permission_refusal(actor, access.OF_ACT[act], cluster):
-        raise NotPlanned(403, why_not)
     unique = list(dict.fromkeys(subjects))
     if not 1 <= len(unique) <= MOST_SUBJECTS:
         raise NotPlanned(400, f"A plan has 1 to {MOST_SUBJECTS} subjects, and these are {len(unique):,}.")

@@ -40,10 +40,10 @@ def _read_kept(kept: list[list[str]]) -> list[MatcherIO]:
 KeptMatchers = Annotated[list[MatcherIO], BeforeValidator(_read_kept)]
 
 
-def require_permission(request: HttpRequest, permission: str) -> Actor:
-    """Return the caller, if they have a permission; else raise a 403 with the reason."""
+def require_permission(request: HttpRequest, permission: str, cluster: str = "") -> Actor:
+    """Return the caller, if they have a permission, on a cluster where one is named; else raise a 403."""
     actor = access.actor_of(request, "api")
-    if refused := access.permission_refusal(actor, permission):
+    if refused := access.permission_refusal(actor, permission, cluster):
         raise HttpError(403, refused)
     return actor
 

@@ -37,7 +37,7 @@ class IdentityProvider:
     scope: str = "openid profile"
     username_claim: str = "preferred_username"
     groups_claim: str = "groups"
-    #: Group and the clusters that it may see, "*" for all; empty where everybody may see all.
+    #: Group and its grants, as `dashboard.system.access.granted_roles` takes them; empty: everybody sees all.
     clusters: tuple[tuple[str, tuple[str, ...]], ...] = ()
     #: After so many hours a user signs in again, and has the role of that time's groups.
     session_h: int = 8
@@ -135,7 +135,7 @@ def _provider(path: Path, number: int, table: Any, env: Mapping[str, str]) -> Id
 
 
 def _clusters(path: Path, where: str, table: Any) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    remedy = 'write clusters = { "GROUP" = ["CLUSTER"] }'
+    remedy = 'write clusters = { "GROUP" = ["CLUSTER", "CLUSTER=ROLE"] }'
     if not isinstance(table, dict):
         raise ConfigError(f"{path}: {where} must be a table; {remedy}.")
     for group, names in table.items():
@@ -143,7 +143,15 @@ def _clusters(path: Path, where: str, table: Any) -> tuple[tuple[str, tuple[str,
             raise ConfigError(
                 f'{path}: {where}."{group}" must be a list of clusters, not {names!r}; {remedy}.'
             )
+        if wrong := [name for name in names if not _is_grant(name)]:
+            known = f'CLUSTER, "*" or CLUSTER=ROLE, ROLE one of {", ".join(_ROLES)}'
+            raise ConfigError(f'{path}: {where}."{group}": {wrong[0]!r} is none of {known}.')
     return tuple((group, tuple(names)) for group, names in table.items())
+
+
+def _is_grant(name: str) -> bool:
+    cluster, has_role, role = name.partition("=")
+    return not has_role or (role in _ROLES and cluster not in ("", "*"))
 
 
 def _check_numbers(path: Path, where: str, numbers: Mapping[str, Any]) -> None:

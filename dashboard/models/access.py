@@ -26,10 +26,10 @@ class ExternalIdentity(models.Model):
 
 
 class ClusterLimit(models.Model):
-    """The clusters that a user may see; a user without a row may see all."""
+    """What a user may see and do on clusters; a user without a row sees all, with one role on all."""
 
     user = models.OneToOneField(User, on_delete=models.CASCADE, related_name="cluster_limit")
-    #: Names, also of clusters that the configuration does not know.
+    #: Grants, as `dashboard.system.access.granted_roles` takes them; also of clusters that are unknown.
     clusters = models.JSONField(default=list)
 
     class Meta:
@@ -54,7 +54,7 @@ class Token(models.Model):
     #: SHA-256 of the token, in hexadecimal.
     digest = models.CharField(max_length=64, unique=True)
     created_at = models.DateTimeField(auto_now_add=True)
-    #: The names of the clusters that it may see; empty for all.
+    #: Grants, as of a `ClusterLimit`; empty where it sees all.
     clusters = models.JSONField(default=list)
     #: None: it does not expire.
     expires_at = models.DateTimeField(null=True)

@@ -1,9 +1,9 @@
-"""Permissions: three roles as Django groups, the same for tokens, and one check for both."""
+"""Permissions: three roles as Django groups, the same for tokens and on clusters, and one check for all."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from django.conf import settings
 from django.contrib.auth.models import (
@@ -19,7 +19,7 @@ from django.core.exceptions import ValidationError
 from django.db.models import Q
 from django.http import HttpRequest
 
-from dashboard.models import Token
+from dashboard.models import ClusterLimit, Token
 from fenceline.plans.plan import Act
 
 #: The permission of each act, as `user.has_perm` takes it.
@@ -55,6 +55,7 @@ USERS = "dashboard.change_token"
 #: Why nobody may change anything where READ_ONLY is set.
 READ_ONLY = "READ_ONLY is set: this Fenceline only shows; nothing can be done or changed from here."
 
+_ON_KAFKA = frozenset({*OF_ACT.values(), FORCE})
 _OPERATOR = frozenset({VIEW, *OF_ACT.values(), ASK_REPLICAS, SILENCE, SEND, INCIDENTS})
 #: The permissions of each role; an ingest token has none.
 ROLES: Mapping[str, frozenset[str]] = {
@@ -82,15 +83,18 @@ class Actor:
     name: str
     via: str
     permissions: frozenset[str]
+    #: Role by cluster, where it is another than the one that `permissions` are of.
+    roles_on: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_token(self) -> bool:
         """Return whether it is a program."""
         return is_token_name(self.name)
 
-    def may(self, permission: str) -> bool:
-        """Return whether the actor has a permission of this module."""
-        return permission in self.permissions
+    def may(self, permission: str, cluster: str = "") -> bool:
+        """Return whether the actor has a permission of this module, on a cluster where one is named."""
+        role = self.roles_on.get(cluster)
+        return permission in (ROLES[role] if role else self.permissions)
 
 
 def is_token_name(name: str) -> bool:
@@ -102,8 +106,29 @@ def actor_of(request: HttpRequest, via: str) -> Actor:
     """Return the actor of a request: the API's token, or the session's user."""
     token = getattr(request, "auth", None)
     if isinstance(token, Token):
-        return Actor(f"{_OF_TOKENS}{token.name}", via, ROLES.get(token.role, frozenset()))
-    return Actor(str(request.user), via, _of_user(request.user))
+        permissions = ROLES.get(token.role, frozenset())
+        return Actor(f"{_OF_TOKENS}{token.name}", via, permissions, _roles_on(token.clusters))
+    return Actor(str(request.user), via, _of_user(request.user), _roles_on(grants_of(request.user) or ()))
+
+
+def grants_of(user: AbstractBaseUser | AnonymousUser) -> Sequence[str] | None:
+    """Return a user's grants, as `granted_roles` takes them; None for a user who may see all clusters."""
+    if not isinstance(user, User) or user.is_superuser:
+        return None
+    limit: ClusterLimit | None = getattr(user, "cluster_limit", None)
+    return None if limit is None else limit.clusters
+
+
+def granted_roles(grants: Iterable[str]) -> Mapping[str, str]:
+    """Return the role by cluster of grants: each is CLUSTER, with the caller's own role, or CLUSTER=ROLE.
+
+    The cluster "*" stands for all; the caller's own role is "".
+    """
+    return {cluster: role for cluster, _, role in (grant.partition("=") for grant in grants)}
+
+
+def _roles_on(grants: Iterable[str]) -> Mapping[str, str]:
+    return {cluster: role for cluster, role in granted_roles(grants).items() if role}
 
 
 def may_view(user: AbstractBaseUser | AnonymousUser) -> bool:
@@ -121,14 +146,14 @@ def permission_refusal(actor: Actor, permission: str, cluster: str = "") -> str:
     """Return why an actor may not use a permission now, as a sentence; "" where they may.
 
     READ_ONLY forbids every act by page and API, those on alerting as well; `read_only` of a `cluster` what
-    acts on it.
+    acts on its Kafka.
     """
     if settings.READ_ONLY:
         return READ_ONLY
     config = settings.FENCELINE.clusters.get(cluster)
-    if config is not None and config.read_only:
+    if config is not None and config.read_only and permission in _ON_KAFKA:
         return f"Cluster {cluster} is read_only in the configuration: nothing can be done on it from here."
-    return missing_role(actor, permission)
+    return missing_role(actor, permission, cluster)
 
 
 def payload_refusal(actor: Actor, cluster: str) -> str:
@@ -139,15 +164,16 @@ def payload_refusal(actor: Actor, cluster: str) -> str:
             f"Keys and values are hidden: to show them, set payloads = true in [clusters.{cluster}] "
             "of fenceline.toml."
         )
-    return missing_role(actor, PAYLOADS)
+    return missing_role(actor, PAYLOADS, cluster)
 
 
-def missing_role(actor: Actor, permission: str) -> str:
+def missing_role(actor: Actor, permission: str, cluster: str = "") -> str:
     """Return the role that an actor lacks for a permission, as a sentence; "" where they have it."""
-    if actor.may(permission):
+    if actor.may(permission, cluster):
         return ""
     needed = next((role for role, held in ROLES.items() if permission in held), "")
-    return f"{actor.name} may not do this: it needs the role {needed} (permission {permission})."
+    where = f" on {cluster}" if actor.roles_on and cluster else ""
+    return f"{actor.name} may not do this: it needs the role {needed}{where} (permission {permission})."
 
 
 def _of_user(user: AbstractBaseUser | AnonymousUser) -> frozenset[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
@@ -11,7 +12,7 @@ from django.http import Http404, HttpRequest
 
 from dashboard.models import Cluster, ClusterLimit, Token
 from dashboard.models.scope import visible_clusters
-from dashboard.system import audit
+from dashboard.system import access, audit
 from dashboard.system.access import AccessRefused
 from dashboard.system.audit import AuditedSubject, Event
 
@@ -33,6 +34,8 @@ _NOUNS = frozenset(
     )
 )  # fmt: skip
 _API = ["api", "v1"]
+#: Stands for all clusters among grants.
+ALL = "*"
 
 
 def limit_user(request: HttpRequest) -> str:
@@ -50,10 +53,13 @@ request_finished.connect(_forget, dispatch_uid="cluster_limits")
 
 def clusters_of(user: AbstractBaseUser | AnonymousUser) -> Sequence[str] | None:
     """Return the names of the clusters that a user may see, None for all."""
-    if not isinstance(user, User) or user.is_superuser:
-        return None
-    limit: ClusterLimit | None = getattr(user, "cluster_limit", None)
-    return None if limit is None else limit.clusters
+    grants = access.grants_of(user)
+    return None if grants is None else _named(grants)
+
+
+def _named(grants: Sequence[str]) -> Sequence[str] | None:
+    roles = access.granted_roles(grants)
+    return None if ALL in roles else list(roles)
 
 
 def clusters_now(user_id: int) -> Sequence[str] | None:
@@ -101,21 +107,33 @@ def _is_of_clusters(path: str) -> bool:
     return noun in _NOUNS and of_export in _NOUNS
 
 
-def checked_names(names: Iterable[str]) -> list[str]:
-    """Return the names of clusters, each once; raises `AccessRefused` for one that is not configured.
+def checked_grants(grants: Iterable[str]) -> list[str]:
+    """Return grants, each once; raises `AccessRefused` for a cluster that is not configured, and for no role.
 
     Also for blank ones alone: they would lift the limit that they were meant to set.
     """
-    names = list(names)
+    grants = list(grants)
     known = set(Cluster.objects.filter(configured=True).values_list("name", flat=True))
-    wanted = sorted(set(filter(None, (name.strip() for name in names))))
-    if unknown := [name for name in wanted if name not in known]:
+    wanted = sorted(set(filter(None, (re.sub(r"\s*=\s*", "=", grant.strip()) for grant in grants))))
+    roles = access.granted_roles(wanted)
+    if unknown := sorted(set(roles) - known - {ALL}):
         raise AccessRefused(
             f"No cluster {', '.join(unknown)}: there are {', '.join(sorted(known)) or 'none'}.", "clusters"
         )
-    if names and not wanted:
+    if grants and not wanted:
         raise AccessRefused("No cluster is named: write a name, or nothing for all clusters.", "clusters")
-    return wanted
+    if len(roles) < len(wanted):
+        raise AccessRefused("A cluster is named twice: give it one role.", "clusters")
+    if wrong := sorted({role for role in roles.values() if role and role not in access.ROLES}):
+        raise AccessRefused(
+            f"No such role on a cluster: {', '.join(wrong)}; choose one of {', '.join(access.ROLES)}.",
+            "clusters",
+        )
+    if roles.get(ALL):
+        raise AccessRefused(
+            "The role on all clusters is the user's or token's own: write * alone.", "clusters"
+        )
+    return [] if wanted == [ALL] else wanted
 
 
 def split_names(text: str) -> Sequence[str]:
@@ -124,10 +142,10 @@ def split_names(text: str) -> Sequence[str]:
 
 
 @transaction.atomic
-def set_clusters(user: User, names: Sequence[str] | None) -> None:
+def set_clusters(user: User, grants: Sequence[str] | None) -> None:
     """Limit a user to clusters, to no cluster at all for none; for None the user sees all."""
     limit = ClusterLimit.objects.filter(user=user).first()
-    before, after = limit.clusters if limit else None, None if names is None else list(names)
+    before, after = limit.clusters if limit else None, None if grants is None else list(grants)
     if before == after:
         return
     if after is None:
@@ -140,4 +158,4 @@ def set_clusters(user: User, names: Sequence[str] | None) -> None:
 
 def limit_of_token(token: Token) -> Sequence[str] | None:
     """Return the names of the clusters that a token may see, None for all."""
-    return token.clusters or None
+    return _named(token.clusters) if token.clusters else None

@@ -50,14 +50,14 @@ def create_token(name: str, role: str, expires: str = "", clusters: Sequence[str
     if role not in Token.Role.values:
         raise AccessRefused(f"No such role: choose one of {', '.join(Token.Role.values)}.", "role")
     expires_at = _expiry(expires, timezone.now()) if expires else None
-    names = cluster_limits.checked_names(clusters)
-    if names and role == Token.Role.INGEST:
+    grants = cluster_limits.checked_grants(clusters)
+    if grants and role == Token.Role.INGEST:
         raise AccessRefused("A listener's token posts for the clusters of its queries.", "clusters")
     token = secrets.token_urlsafe(32)
     try:
         with transaction.atomic():
             Token.objects.create(
-                name=name, role=role, digest=token_digest(token), expires_at=expires_at, clusters=names
+                name=name, role=role, digest=token_digest(token), expires_at=expires_at, clusters=grants
             )
     except IntegrityError as error:
         raise AccessRefused(f"A token named '{name}' exists; choose another name.", "name") from error

@@ -102,13 +102,13 @@ def set_role(number: int, role: str, *, by: User) -> None:
 
 @retry_write
 @transaction.atomic
-def set_clusters(number: int, names: str, *, by: User) -> None:
-    """Limit a user to clusters, named with commas between them; "" lifts it. Raises `AccessRefused`."""
+def set_clusters(number: int, grants: str, *, by: User) -> None:
+    """Limit a user to grants with commas between them; "" lifts the limit. Raises `AccessRefused`."""
     user = _locked_user(number, by)
     if user.is_superuser:
         raise AccessRefused(f"{user} is a superuser, who sees every cluster.")
     _refuse_self(user, by, "limit")
-    wanted = cluster_limits.checked_names(cluster_limits.split_names(names))
+    wanted = cluster_limits.checked_grants(cluster_limits.split_names(grants))
     if wanted:
         _keep_an_admin(user)
     cluster_limits.set_clusters(user, wanted or None)

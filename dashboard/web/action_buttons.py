@@ -139,6 +139,6 @@ def _why_not(who: Actor, offer: Offer) -> str:
     why_not = access.permission_refusal(who, access.OF_ACT[offer.act], offer.cluster)
     if why_not or not offer.refusals:
         return why_not
-    if offer.forceable and not access.permission_refusal(who, access.FORCE):
+    if offer.forceable and not access.permission_refusal(who, access.FORCE, offer.cluster):
         return ""
     return f"Not available: {offer.refusals[0].words}"

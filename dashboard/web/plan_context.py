@@ -162,7 +162,7 @@ def _why_not(request: HttpRequest, plan: Plan) -> str:
     """Return why the user may not confirm it, "" where they may."""
     actor = action_buttons.request_actor(request)
     why_not = access.permission_refusal(actor, access.OF_ACT[plan.act], plan.cluster)
-    return why_not or (access.permission_refusal(actor, access.FORCE) if plan.forced else "")
+    return why_not or (access.permission_refusal(actor, access.FORCE, plan.cluster) if plan.forced else "")
 
 
 def _again(
@@ -191,7 +191,7 @@ def _by_force(
     if plan.forced or not names or shown.state not in ("planned", "refused", "expired"):
         return None
     why_not = _why_not(request, plan) or access.permission_refusal(
-        action_buttons.request_actor(request), access.FORCE
+        action_buttons.request_actor(request), access.FORCE, plan.cluster
     )
     words = "Plan by force…" if len(names) == 1 else f"Plan {len(names)} by force…"
     return Again(words, plan.cluster, plan.act.value, names, True, why_not)
@@ -201,5 +201,5 @@ def _form(request: HttpRequest, action: Action, words: str, names: Sequence[str]
     actor = action_buttons.request_actor(request)
     why_not = access.permission_refusal(actor, access.OF_ACT[Act(action.act)], action.cluster.name)
     if force and not why_not:
-        why_not = access.permission_refusal(actor, access.FORCE)
+        why_not = access.permission_refusal(actor, access.FORCE, action.cluster.name)
     return Again(words, action.cluster.name, action.act, names, force, why_not)

@@ -206,6 +206,8 @@ P = (
         (f'{P}viewer = ["a"]\n' * 2, "two identity_providers are called 'corp'"),
         (f'{P}viewer = ["a"]\nclusters = ["a"]', "identity_providers[1].clusters must be a table"),
         (f'{P}viewer = ["a"]\nclusters = {{ a = "prod" }}', '.clusters."a" must be a list of clusters'),
+        (f'{P}viewer = ["a"]\nclusters = {{ a = ["prod=chief"] }}', "\"a\": 'prod=chief' is none of CLUSTER"),
+        (f'{P}viewer = ["a"]\nclusters = {{ a = ["*=admin"] }}', "\"a\": '*=admin' is none of CLUSTER"),
         (P.replace("hush", "env:NO_SUCH"), "asks for the environment variable NO_SUCH, which is not set"),
         ('[sign_in_proxy]\naddresses = ["::1"]', "sign_in_proxy gives nobody a role"),
         ('[sign_in_proxy]\nviewer = ["a"]', "sign_in_proxy.addresses must name where the proxy is"),

@@ -20,7 +20,7 @@ from dashboard.api.routers.exports import LISTS
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import AuditEntry, Cluster, Token
 from dashboard.models.scope import visible_clusters
-from dashboard.system import cluster_limits, users
+from dashboard.system import access, cluster_limits, users
 from dashboard.system.access import AccessRefused
 from dashboard.system.tokens import create_token, token_digest
 from dashboard.web.routes import sidebar_routes
@@ -237,3 +237,56 @@ def test_the_last_admin_and_a_superuser_are_not_limited(clusters: tuple[Cluster,
     for user, why in ((root, "superuser"), (User.objects.get(username="root"), "superuser")):
         with pytest.raises(AccessRefused, match=why):
             users.set_clusters(user.pk, "prod", by=root)
+
+
+def test_a_role_counts_on_its_cluster_alone(clusters: tuple[Cluster, Cluster]) -> None:
+    token = create_token("ci", "viewer", clusters=["*", "prod = operator"])
+    row = Token.objects.get(name="ci")
+    assert row.clusters == ["*", "prod=operator"]
+    bearer = Client(headers={"Authorization": f"Bearer {token}"})
+    assert {item["cluster"] for item in bearer.get("/api/v1/clusters").json()["items"]} == {"prod", HIDDEN}
+    incidents = {of.name: factories.incident(of) for of in clusters}
+    for name, status in (("prod", 200), (HIDDEN, 403)):
+        path = f"/api/v1/incidents/{incidents[name].pk}/acknowledge"
+        assert bearer.post(path, content_type="application/json").status_code == status, name
+        body = json.dumps({"cluster": name, "act": "fence", "subjects": ["payments-7"], "force": True})
+        planned = bearer.post("/api/v1/actions/plan", body, "application/json")
+        assert planned.status_code == 403
+        needed = "admin" if name == "prod" else "operator"
+        assert planned.json()["detail"].startswith(
+            f"token ci may not do this: it needs the role {needed} on {name}"
+        )
+
+
+def test_a_page_offers_what_the_role_on_its_cluster_may(clusters: tuple[Cluster, Cluster]) -> None:
+    client = roles.client_with_role("operator")
+    user = User.objects.get(pk=client.session["_auth_user_id"])
+    cluster_limits.set_clusters(user, ["*", f"{HIDDEN}=viewer"])
+    refused = "needs the role operator"
+    for of, may in zip(clusters, (True, False), strict=True):
+        incident = factories.incident(of)
+        assert (refused not in page_html(client, f"/incidents/{incident.pk}")) is may
+        assert (client.post(f"/incidents/{incident.pk}/acknowledge").status_code == 303) is may
+    user = User.objects.get(pk=user.pk)
+    assert not access.grants_of(User(is_superuser=True))
+    assert access.grants_of(user) == ["*", f"{HIDDEN}=viewer"]
+
+
+@pytest.mark.parametrize(
+    ("grants", "why"),
+    [
+        (["prod=chief"], "No such role on a cluster: chief"),
+        (["prod=ingest"], "No such role on a cluster: ingest"),
+        (["prod", "prod=viewer"], "named twice"),
+        (["*=admin"], r"write \* alone"),
+        (["nowhere=viewer"], "No cluster nowhere: there are"),
+        (["=viewer"], "No cluster : there are"),
+    ],
+)
+def test_a_grant_that_means_nothing_is_refused(
+    clusters: tuple[Cluster, Cluster], grants: list[str], why: str
+) -> None:
+    with pytest.raises(AccessRefused, match=why) as refused:
+        cluster_limits.checked_grants(grants)
+    assert refused.value.field == "clusters"
+    assert cluster_limits.checked_grants(["*"]) == []

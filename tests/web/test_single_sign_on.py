@@ -21,7 +21,7 @@ from joserfc.jwk import RSAKey
 from dashboard.config import Config
 from dashboard.config.identity import IdentityProvider
 from dashboard.models import AuditEntry, ExternalIdentity
-from dashboard.system import users
+from dashboard.system import access, users
 from dashboard.system.sign_in.log import MOST_ROWS
 from tests.openid_provider import CLIENT, SECRET, OpenIdProvider
 from tests.web import factories
@@ -114,6 +114,27 @@ def test_groups_name_the_clusters(
     listed = client.get("/api/v1/clusters").json()["items"]
     assert [item["cluster"] for item in listed] == seen
     assert client.get("/channels").status_code == (200 if "all" in groups else 403)
+
+
+@pytest.mark.parametrize(
+    ("rules", "kept"),
+    [
+        ((("sre", ("*", "prod=admin")),), ["*", "prod=admin"]),
+        ((("sre", ("prod=viewer",)), ("on-call", ("prod",))), ["prod"]),
+        (
+            (("sre", ("prod=viewer",)), ("on-call", ("prod=admin", "staging=viewer"))),
+            ["prod=admin", "staging=viewer"],
+        ),
+        ((("sre", ("*",)), ("on-call", ("*",))), None),
+    ],
+)
+def test_the_highest_role_of_the_groups_counts_on_each_cluster(
+    corp: OpenIdProvider, settings: Any, rules: Any, kept: list[str] | None
+) -> None:
+    settings.FENCELINE = Config(identity_providers=[configured(corp, clusters=rules)])
+    corp.claims["groups"] = ["sre", "on-call"]
+    sign_in(corp)
+    assert access.grants_of(User.objects.select_related("cluster_limit").get()) == kept
 
 
 def test_a_subject_stays_the_same_user_under_another_name(corp: OpenIdProvider) -> None:

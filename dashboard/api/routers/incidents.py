@@ -150,7 +150,9 @@ class IncidentFilters(schemas.ShortListFilters, incident_queries.IncidentCriteri
 class IncidentNoteIn(Body):
     """A note to an incident."""
 
-    text: Annotated[str, Field(max_length=operators.LONGEST_NOTE), AfterValidator(operators.usable_note)]
+    text: Annotated[
+        str, Field(min_length=1, max_length=operators.LONGEST_NOTE), AfterValidator(operators.usable_note)
+    ]
 
 
 @router.get("", response=IncidentList, summary="List incidents")
@@ -172,8 +174,7 @@ def get_incident(request: HttpRequest, number: int) -> Incident:
 @router.post("/{int:number}/acknowledge", response=IncidentDetail, summary="Acknowledge an incident")
 def acknowledge_incident(request: HttpRequest, number: int) -> Incident:
     """Note that you take care of it; who did so first stays. Needs the role operator."""
-    actor = require_permission(request, access.INCIDENTS)
-    _known(number)
+    actor = require_permission(request, access.INCIDENTS, _known(number).cluster.name)
     try:
         operators.acknowledge_incident(number, by=actor.name, now_ms=loop.now_ms())
     except operators.IncidentClosed as error:
@@ -184,8 +185,7 @@ def acknowledge_incident(request: HttpRequest, number: int) -> Incident:
 @router.post("/{int:number}/notes", response=IncidentDetail, summary="Add a note to an incident")
 def add_incident_note(request: HttpRequest, number: int, asked: IncidentNoteIn) -> Incident:
     """Add a note to its history; notes are never changed. Needs the role operator."""
-    actor = require_permission(request, access.INCIDENTS)
-    _known(number)
+    actor = require_permission(request, access.INCIDENTS, _known(number).cluster.name)
     operators.add_incident_note(number, asked.text, by=actor.name, now_ms=loop.now_ms())
     return _detail(_known(number))
 

@@ -25,7 +25,7 @@ class Command(BaseCommand):
             "--cluster",
             action="append",
             default=[],
-            help="a cluster that it may see, several times for several; all without it",
+            help="a cluster that it may see, or CLUSTER=ROLE, several times for several; all without it",
         )
         parser.add_argument(
             "--expires",

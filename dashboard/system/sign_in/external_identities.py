@@ -12,7 +12,7 @@ from django.db import IntegrityError, transaction
 from dashboard.config.identity import IdentityProvider
 from dashboard.models import ExternalIdentity
 from dashboard.runtime.write_transactions import retry_write
-from dashboard.system import cluster_limits, users
+from dashboard.system import access, cluster_limits, users
 from dashboard.system.access import AccessRefused
 
 _LONGEST_SUBJECT = 255
@@ -32,11 +32,15 @@ def _role(provider: IdentityProvider, claims: Mapping[str, Any]) -> str:
     return role
 
 
-def _clusters(provider: IdentityProvider, claims: Mapping[str, Any]) -> Sequence[str] | None:
-    """Return the clusters that a user's groups may see, by name; None for all."""
-    groups = _groups(provider, claims)
-    names = {name for group, names in provider.clusters if group in groups for name in names}
-    return None if "*" in names else sorted(names)
+def _grants(provider: IdentityProvider, claims: Mapping[str, Any], own: str) -> Sequence[str] | None:
+    """Return the grants of a user's groups, the highest of each cluster; None to see all as `own`."""
+    groups, granted = _groups(provider, claims), dict[str, str]()
+    for grant in (grant for group, grants in provider.clusters if group in groups for grant in grants):
+        cluster, _, role = grant.partition("=")
+        granted[cluster] = max(granted.get(cluster, role or own), role or own, key=list(access.ROLES).index)
+    if granted == {cluster_limits.ALL: own}:
+        return None
+    return sorted(name if role == own else f"{name}={role}" for name, role in granted.items())
 
 
 def _groups(provider: IdentityProvider, claims: Mapping[str, Any]) -> set[str]:
@@ -76,7 +80,7 @@ def admit(provider: IdentityProvider, claims: Mapping[str, Any]) -> User:
         raise AccessRefused(f"{user} is disabled here: an admin of Fenceline can enable this user.")
     users.take_role(user, role)
     if provider.clusters:
-        cluster_limits.set_clusters(user, _clusters(provider, claims))
+        cluster_limits.set_clusters(user, _grants(provider, claims, role))
     return user
 
 

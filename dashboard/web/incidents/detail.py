@@ -213,7 +213,9 @@ def _links(request: HttpRequest, row: Incident) -> Mapping[str, Any]:
         "subject_label": addresses.subject_label(row.subject),
         "events_url": addresses.events_url(row.cluster.name, row.opened_ms - _AROUND_MS, until_ms),
         "silence_matchers": matchers_text([("incident", "=", str(row.pk))]),
-        "cannot_write": access.permission_refusal(actor_of(request, "page"), access.INCIDENTS),
+        "cannot_write": access.permission_refusal(
+            actor_of(request, "page"), access.INCIDENTS, row.cluster.name
+        ),
         "cannot_silence": access.permission_refusal(actor_of(request, "page"), access.SILENCE)
         or cluster_limits.why_closed("silences"),
     }

@@ -78,7 +78,7 @@ def incident_offsets_file(request: HttpRequest, number: int) -> HttpResponse:
 def acknowledge(request: HttpRequest, number: int) -> HttpResponse:
     """Mark an incident as acknowledged by this user; a closed one is refused."""
     actor, row = actor_of(request, "page"), _found(number)
-    if refused := access.permission_refusal(actor, access.INCIDENTS):
+    if refused := access.permission_refusal(actor, access.INCIDENTS, row.cluster.name):
         return forbidden_page(request, refused)
     try:
         operators.acknowledge_incident(row.pk, by=actor.name, now_ms=now_ms(request))
@@ -91,7 +91,7 @@ def acknowledge(request: HttpRequest, number: int) -> HttpResponse:
 def add_note(request: HttpRequest, number: int) -> HttpResponse:
     """Add a note to the history of an incident."""
     actor, row = actor_of(request, "page"), _found(number)
-    if refused := access.permission_refusal(actor, access.INCIDENTS):
+    if refused := access.permission_refusal(actor, access.INCIDENTS, row.cluster.name):
         return forbidden_page(request, refused)
     try:
         text = operators.usable_note(request.POST.get("text", ""))

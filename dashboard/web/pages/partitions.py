@@ -140,7 +140,7 @@ def partition_detail(request: HttpRequest, cluster: str, topic: str, partition: 
 @of_known_cluster
 def ask_replicas(request: HttpRequest, cluster: str, topic: str, partition: int) -> HttpResponse:
     """Ask every replica of a partition for its producers, then show its page again."""
-    if refused := access.permission_refusal(access.actor_of(request, "page"), access.ASK_REPLICAS):
+    if refused := access.permission_refusal(access.actor_of(request, "page"), access.ASK_REPLICAS, cluster):
         return forbidden_page(request, refused)
     if partition_queries.find_partition(cluster, topic, partition) is None:
         raise Http404("Unknown partition.")
@@ -299,7 +299,9 @@ def _replicas(request: HttpRequest, row: PartitionRecord) -> Mapping[str, Any]:
     return {
         "answers": [_shown_answer(answer) for answer in answers],
         "differ": _differ(answers),
-        "cannot_ask": access.permission_refusal(access.actor_of(request, "page"), access.ASK_REPLICAS),
+        "cannot_ask": access.permission_refusal(
+            access.actor_of(request, "page"), access.ASK_REPLICAS, row.cluster.name
+        ),
         "question": "failed" if value == "failed" else _stands(waiting, passed_ms),
     }
 

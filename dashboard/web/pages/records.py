@@ -40,7 +40,7 @@ def record_page(request: HttpRequest, cluster: str, topic: str, partition: int) 
 @of_known_cluster
 def show_payload(request: HttpRequest, cluster: str, topic: str, partition: int) -> HttpResponse:
     """Show the record at `offset` with its key and value; an audit row says so."""
-    if refused := access.missing_role(access.actor_of(request, "page"), access.PAYLOADS):
+    if refused := access.missing_role(access.actor_of(request, "page"), access.PAYLOADS, cluster):
         return forbidden_page(request, refused)
     where = TopicPartition(topic, partition)
     return _page(request, cluster, where, request.POST.get("offset", ""), with_payload=True)
@@ -51,7 +51,7 @@ def show_payload(request: HttpRequest, cluster: str, topic: str, partition: int)
 def find_by_key(request: HttpRequest, cluster: str, topic: str, partition: int) -> HttpResponse:
     """Go to the newest record with the posted key; an audit row says that keys were read."""
     actor = access.actor_of(request, "page")
-    if refused := access.missing_role(actor, access.PAYLOADS):
+    if refused := access.missing_role(actor, access.PAYLOADS, cluster):
         return forbidden_page(request, refused)
     where, name = TopicPartition(topic, partition), f"{topic}-{partition}"
     hidden = access.payload_refusal(actor, cluster)

@@ -52,6 +52,12 @@ class Protocol(H11Protocol):
         if not self._is_websocket:
             self._wait_for_header()
 
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP, or has too long an address or header, as a problem, and close."""
+        why = f"{msg} An address and its headers have at most 64 KiB."
+        self.transport.write(_problem(self.conn, HTTPStatus.BAD_REQUEST, why))
+        self.transport.close()
+
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
         """Leave the connection to the WebSocket's protocol."""
         self._is_websocket = True
@@ -94,7 +100,8 @@ class Protocol(H11Protocol):
         if self.transport.is_closing():
             return
         if self.conn.trailing_data[0] and self.conn.our_state is h11.IDLE:
-            self.transport.write(_late(self.conn))
+            why = f"The header of this request was not there after {HEADER_S:g} s: send it at once."
+            self.transport.write(_problem(self.conn, HTTPStatus.REQUEST_TIMEOUT, why))
         self.transport.close()
 
     def _stop_waiting(self) -> None:
@@ -109,12 +116,9 @@ class Protocol(H11Protocol):
             self._header_timer = None
 
 
-def _late(connection: h11.Connection) -> bytes:
-    """Return the bytes of the answer to an incomplete header."""
-    status = HTTPStatus.REQUEST_TIMEOUT
-    body = problem_body(
-        status, f"The header of this request was not there after {HEADER_S:g} s: send it at once."
-    )
+def _problem(connection: h11.Connection, status: HTTPStatus, text: str) -> bytes:
+    """Return the bytes of an answer that ends a connection."""
+    body = problem_body(status, text)
     headers = [
         (b"content-type", PROBLEM_TYPE.encode()),
         (b"content-length", str(len(body)).encode()),
