@@ -22,6 +22,14 @@ os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 #: Seconds between two checks for collectors that no worker runs.
 RESTART_EVERY_S = 2.0
+_EXPORT_EVERY_S = 30.0
+_EXPORT = {
+    "export-metrics": {
+        "task": "dashboard.export_metrics",
+        "schedule": _EXPORT_EVERY_S,
+        "options": {"expires": _EXPORT_EVERY_S},
+    }
+}
 
 
 def broker_url(redis_url: str) -> str:
@@ -60,7 +68,8 @@ app.conf.update(
             "schedule": RESTART_EVERY_S,
             "options": {"expires": RESTART_EVERY_S},
         },
-    },
+    }
+    | (_EXPORT if settings.OTLP_ENDPOINT else {}),
 )
 
 

@@ -33,6 +33,15 @@ def execute_action(number: int, token: str) -> None:
     execute.run_action(number, token)
 
 
+@shared_task(name="dashboard.export_metrics")
+def export_metrics() -> None:
+    """Push the metrics by OTLP; the beat sends it where an endpoint is configured."""
+    # Its libraries take memory that most workers never need.
+    from dashboard.system.metrics_export import export_families
+
+    export_families(loop.now_ms())
+
+
 def _follow(lease: leases.Lease) -> loop.Turns:
     try:
         yield from each_second(lambda: recover_workers.follow_actions(lease, now_ms=loop.now_ms()))
