@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 import httpx2
@@ -16,7 +17,7 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
 
 from dashboard.asgi import application
-from dashboard.mcp.tools import LONGEST_ANSWER, OPERATIONS, answer_text
+from dashboard.mcp.tools import LONGEST_ANSWER, OPERATIONS, answer_text, described_tools
 from dashboard.models import Action, Cluster, Token
 from dashboard.system.tokens import token_digest
 from tests.web import factories, scenarios
@@ -172,13 +173,42 @@ def test_a_wrong_call_is_told(prod: Cluster, tool: str, arguments: dict[str, Any
 
 @pytest.mark.parametrize(
     ("token", "headers", "status"),
-    [("", {}, 401), ("unknown", {}, 401), ("ingest", {}, 401), ("viewer", {"Host": "evil.example"}, 400)],
+    [
+        ("", {}, 401),
+        ("unknown", {}, 401),
+        ("ingest", {}, 401),
+        ("revoked", {}, 401),
+        ("expired", {}, 401),
+        ("viewer", {"Host": "evil.example"}, 400),
+    ],
 )
 def test_strangers_stay_out(prod: Cluster, token: str, headers: dict[str, str], status: int) -> None:
     for role in ("viewer", "ingest"):
         Token.objects.create(name=role, role=role, digest=token_digest(role))
+    past = datetime(2026, 1, 1, tzinfo=UTC)
+    for name, over in (("revoked", {"revoked_at": past}), ("expired", {"expires_at": past})):
+        Token.objects.create(name=name, role="admin", digest=token_digest(name), **over)
     assert posted(token, **headers).status_code == status
     assert posted("viewer").status_code == 200
+
+
+@pytest.mark.parametrize("role", ["viewer", "operator", "admin"])
+def test_each_tool_may_what_its_operation_may(prod: Cluster, role: str) -> None:
+    factories.transaction(prod, "payments-7")
+    given = {
+        "cluster": "prod",
+        "act": "fence",
+        "subjects": ["payments-7"],
+        "number": 1,
+        "query": "q",
+        "group": "g",
+    }
+    given |= {"topic": "payments", "partition": 0, "offset": 0, "transactional_id": "payments-7"}
+    for tool in described_tools():
+        needed = tool.input_schema.get("required", ())
+        text = text_of(call(role, tool.name, **{name: given[name] for name in needed}))
+        is_refused = "may not do this" in text
+        assert is_refused is (role == "viewer" and tool.name == "make_plan"), (tool.name, text)
 
 
 def test_a_limited_agent_sees_its_clusters_alone(prod: Cluster) -> None:

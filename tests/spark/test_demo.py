@@ -24,6 +24,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 from sandbox.options import ROOT
 from tests.deployment import Stack
+from tests.mcp_agent import Agent
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.matrix]
@@ -273,6 +274,7 @@ def test_a_killed_driver_is_one_incident_with_its_prepared_batch(stack: Stack) -
     headlines: list[str] = []
     incidents: dict[int, str] = {}
     actions: set[str] = set()
+    agent, explained = Agent(stack), list[Any]()
 
     def poll() -> None:
         while not over.wait(0.5):
@@ -280,6 +282,7 @@ def test_a_killed_driver_is_one_incident_with_its_prepared_batch(stack: Stack) -
             named = [each for each in stack.api("incidents")["items"] if is_of_driver(each)]
             incidents.update((each["number"], each["rule"]) for each in named)
             actions.update(first_action(stack.page(f"/incidents/{each['number']}")) for each in named)
+            explained.extend(filter(None, [agent.explain("sandbox", "orders_enrich")]))
 
     over = threading.Event()
     polls = threading.Thread(target=poll)
@@ -298,6 +301,8 @@ def test_a_killed_driver_is_one_incident_with_its_prepared_batch(stack: Stack) -
     assert list(incidents.values()) == ["batch_prepared"]
     assert actions <= {"finish_batch", ""}
     assert "finish_batch" in actions
+    assert any("restart" in each["cause"]["next_step"].lower() for each in explained), explained
+    assert agent.calls <= 3
 
 
 def is_of_driver(incident: Any) -> bool:

@@ -3,7 +3,6 @@ the scenes of one broker leave, within three calls; neither can execute anything
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -11,18 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx2
 import pytest
-from asgiref.sync import async_to_sync
-from mcp import Client
-from mcp.client.streamable_http import streamable_http_client
-from mcp.types import TextContent
 
 from sandbox.kafka import Broker
 from sandbox.scenes import scenes
 from sandbox.scenes.scene_context import Stage
 from tests.brokers import PROPERTIES
 from tests.deployment import Stack
+from tests.mcp_agent import Agent
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.matrix]
@@ -64,32 +59,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
             yield stack
 
 
-class Agent:
-    """An agent with a viewer's token, that counts its calls."""
-
-    def __init__(self, stack: Stack) -> None:
-        self.token = stack.manage("create_token", f"agent-{id(self)}")
-        self._url = f"{stack.url}/mcp"
-        self.calls = 0
-
-    def call(self, tool: str, /, **arguments: Any) -> Any:
-        """Return what a tool answers."""
-        self.calls += 1
-        return async_to_sync(self._call)(tool, arguments)
-
-    async def _call(self, tool: str, arguments: dict[str, Any]) -> Any:
-        headers = {"Authorization": f"Bearer {self.token}"}
-        async with (
-            httpx2.AsyncClient(headers=headers, timeout=30) as http,
-            Client(streamable_http_client(self._url, http_client=http)) as client,
-        ):
-            result = await client.call_tool(tool, arguments)
-        (content,) = result.content
-        assert isinstance(content, TextContent)
-        assert not result.is_error, content.text
-        return json.loads(content.text)
-
-
 @pytest.mark.parametrize("scene", EVENTS)
 def test_an_agent_names_what_happened(stack: Stack, scene: str) -> None:
     subject, kinds = EVENTS[scene]
@@ -113,13 +82,9 @@ def test_an_agent_names_cause_and_next_step(stack: Stack, scene: str) -> None:
     subject, step = INCIDENTS[scene]
     agent = Agent(stack)
 
-    def told() -> Any:
-        agent.calls = 0
-        incidents = agent.call("list_incidents", cluster="shop")["items"]
-        return next((each for each in incidents if each["subject"].endswith(subject)), None)
-
-    incident = wait_for(told, f"the incident of {scene} is open", _DEADLINE_S)
-    explained = agent.call("explain_incident", number=incident["number"])
+    explained = wait_for(
+        lambda: agent.explain("shop", subject), f"the incident of {scene} is open", _DEADLINE_S
+    )
     assert step in explained["cause"]["next_step"].lower()
     assert explained["cause"]["evidence"]
     assert agent.calls <= 3

@@ -1,5 +1,6 @@
 """Proves of the scenes of Flink, Streams and Connect, played into a whole stack with the real engines, that
-each is one incident with the right cause and action, and that the page of its id names who is behind it."""
+each is one incident with the right cause and action, that the page of its id names who is behind it, and
+that an agent over MCP is told the same within three calls."""
 
 from __future__ import annotations
 
@@ -14,6 +15,7 @@ import pytest
 
 from sandbox.scenes.catalogue import SCENES
 from tests.deployment import Stack
+from tests.mcp_agent import Agent
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.matrix]
@@ -37,6 +39,9 @@ class Poll:
         self.pages: dict[str, str] = {}
         #: What the incidents' own pages had as evidence.
         self.evidence: dict[int, str] = {}
+        #: What an agent is told of each, as it was last, open.
+        self.explained: dict[int, Any] = {}
+        self.agent = Agent(stack)
         self._thread = threading.Thread(target=self._run, daemon=True)
 
     def __enter__(self) -> Poll:
@@ -58,6 +63,8 @@ class Poll:
             self.evidence[number] = page.partition('id="cause"')[2].partition("</section>")[0]
             found = re.search(r'name="act"\s+value="(\w+)"', page)
             self.actions.setdefault(number, set()).update([found[1]] if found else [])
+            if explained := self.agent.explain("sandbox", subject):
+                self.explained[number] = explained
             if subject.startswith("transaction:"):
                 name = subject.removeprefix("transaction:")
                 self.pages[name] = self._stack.page(f"/transactions/sandbox/{name}")
@@ -70,6 +77,7 @@ class Poll:
 def played(stack: Stack, scene: str) -> Poll:
     with Poll(stack, SCENES[scene].subject) as poll:
         stack.manage("scene", scene)
+    assert poll.agent.calls <= 3
     return poll
 
 
@@ -84,6 +92,7 @@ def test_an_open_commit_of_a_killed_flink_job_is_one_incident_with_its_commit(st
     # Its transactions may be found first: then their incident goes on under the name of its cause.
     ((number, (_, subject)),) = poll.incidents.items()
     assert poll.actions[number] <= {"commit_flink"}
+    assert "commit" in poll.explained[number]["cause"]["next_step"].lower()
     ident = subject.removeprefix("flink_job:")
     job = stack.page(f"/flink-jobs/sandbox/{ident}")
     assert "not yet committed" in job
@@ -95,6 +104,8 @@ def test_a_paused_instance_of_streams_is_named_by_its_transaction(stack: Stack) 
     ((number, (rule, subject)),) = poll.incidents.items()
     assert rule == "open_too_long"
     assert poll.actions[number] == {"fence"}
+    assert SCENES["streams-zombie"].subject in poll.explained[number]["cause"]["title"]
+    assert "fence" in poll.explained[number]["cause"]["next_step"].lower()
     (page,) = poll.pages.values()
     process, _, thread = subject.removeprefix("transaction:demo-streams-").rpartition("-")
     for named in ("Kafka Streams", process, thread):
@@ -109,6 +120,8 @@ def test_a_task_of_a_dead_connect_worker_is_named_and_idle_ones_are_not_taken_ov
     ((number, (rule, subject)),) = poll.incidents.items()
     assert (rule, subject) == ("open_too_long", "transaction:demo-connect-mirror-0")
     assert poll.actions[number] == {"fence"}
+    assert "demo-connect-mirror-0" in poll.explained[number]["cause"]["title"]
+    assert "fence" in poll.explained[number]["cause"]["next_step"].lower()
     (page,) = poll.pages.values()
     assert "Kafka Connect" in page
     assert "Kafka Connect group demo-connect: connector mirror, task 0" in poll.evidence[number]

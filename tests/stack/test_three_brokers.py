@@ -24,6 +24,7 @@ from sandbox.kafka import Broker
 from sandbox.scenes import late_marker, scenes
 from sandbox.stack.config import SANDBOX_OPEN_TOO_LONG_S, SANDBOX_STUCK_IN_PREPARE_S
 from tests.deployment import Stack
+from tests.mcp_agent import Agent
 from tests.transaction_load import Load
 from tests.waiting import wait_for
 
@@ -244,6 +245,13 @@ def test_a_coordinator_that_moves_is_one_event_within_5_s(stack: Stack) -> None:
     assert took_s <= SEEN_WITHIN_S
     wait_for(lambda: "answered within" in events()[0]["text"], "the new coordinator has answered", 30)
     assert len(events()) == before + 1
+    agent = Agent(stack)
+    (told,) = [
+        each
+        for each in agent.call("list_events", cluster="sandbox", last="15m", limit=100)["items"]
+        if each["text"] == events()[0]["text"]
+    ]
+    assert "moved" in told["text"]
 
 
 def test_one_late_leader_of_three_is_one_incident_that_names_it_within_5_s(stack: Stack) -> None:
@@ -252,8 +260,10 @@ def test_one_late_leader_of_three_is_one_incident_that_names_it_within_5_s(stack
         return [each for each in found if each["subject"] == f"transaction:{late_marker.TRANSACTIONAL_ID}"]
 
     incidents: set[int] = set()
+    agent, explained = Agent(stack), []
 
     def seen() -> bool:
+        explained.append(agent.explain("sandbox", late_marker.TRANSACTIONAL_ID))
         numbers = [each["number"] for each in stack.api("incidents")["items"]]
         incidents.update(
             number
@@ -266,4 +276,6 @@ def test_one_late_leader_of_three_is_one_incident_that_names_it_within_5_s(stack
     print(f"the incident named its leader {took_s:.1f} s after the decision was seen to wait")
     assert took_s <= SEEN_WITHIN_S
     assert len(incidents) == 1
+    assert explained[-1]["cause"]["next_step"].startswith("Bring back broker ")
+    assert agent.calls <= 3
     wait_for(lambda: not late(), "it is over", BACK_WITHIN_S)
