@@ -46,6 +46,16 @@ def _base_path() -> str:
     return value
 
 
+def _otlp_endpoint() -> str:
+    value = ENVIRONMENT.get("OTEL_EXPORTER_OTLP_METRICS_ENDPOINT", "")
+    if value and not re.fullmatch(r"https?://[^\s/]+(/\S*)?", value):
+        sys.exit(
+            f"fenceline: OTEL_EXPORTER_OTLP_METRICS_ENDPOINT={value}: give the address that takes OTLP by "
+            "HTTP, such as http://collector:4318/v1/metrics."
+        )
+    return value
+
+
 def _log_format() -> str:
     value = ENVIRONMENT.get("LOG_FORMAT", "") or FORMATS[0]
     if value not in FORMATS:
@@ -102,6 +112,12 @@ FENCELINE = _fenceline()
 SHARDS = _number("SHARDS", 1, 1, 50)
 #: Threads of a process that share the turns of its pollers, however many clusters there are.
 POLLER_THREADS = _number("POLLER_THREADS", 20, 5, 200)
+
+#: Of one user or token, in one web process; 0 for no limit.
+API_REQUESTS_PER_MINUTE = _number("API_REQUESTS_PER_MINUTE", 3_000, 0, 1_000_000)
+
+#: Where the metrics are pushed by OTLP, "" for nowhere. The exporter reads its other variables itself.
+OTLP_ENDPOINT = _otlp_endpoint()
 
 #: Nobody may act on Kafka: buttons and endpoints report it.
 READ_ONLY = _flag("READ_ONLY")
@@ -298,6 +314,8 @@ LOGGING = {
         # In place of uvicorn's own handlers, which know neither format.
         "uvicorn": {"handlers": ["console"], "propagate": False},
         "uvicorn.access": {"level": "WARNING"},
+        # Each of its repetitions; dashboard.system.metrics_export has a line for the failed export.
+        "opentelemetry": {"level": "CRITICAL"},
         # A line for each request.
         "mcp": {"level": "WARNING"},
         # What matters in its log it also raises; the rest is a flood, and at DEBUG it holds passwords.

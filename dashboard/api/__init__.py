@@ -10,6 +10,7 @@ from dashboard.api.auth import bearer, session
 from dashboard.api.description import DescribedAPI
 from dashboard.api.known_names import know_cluster, know_request
 from dashboard.api.list_files import exported_list
+from dashboard.api.request_rate import limit_rate
 from dashboard.api.routers import (
     actions,
     applications,
@@ -44,6 +45,7 @@ api = DescribedAPI(
 )
 api.add_decorator(know_request, mode="view")
 api.add_decorator(know_cluster, mode="operation")
+api.add_decorator(limit_rate, mode="operation")
 #: By the address that each is at.
 ROUTERS = {
     "transactions": transactions.router,

@@ -21,13 +21,7 @@ _MORE: Mapping[str, tuple[int, ...]] = {
     "dashboard_api_channels_rotate_secret": (409,),
     "dashboard_api_channels_send_test": (409,),
     "dashboard_api_deliveries_send_again": (409,),
-    "dashboard_api_history_list_applications": (400,),
-    "dashboard_api_history_list_ids": (400,),
-    "dashboard_api_history_list_days": (400,),
     "dashboard_api_incidents_acknowledge_incident": (409,),
-    "dashboard_api_queries_get_query": (400,),
-    "dashboard_api_queries_list_batches": (400,),
-    "dashboard_api_queries_get_safe_to_stop": (400,),
 }
 
 
@@ -62,12 +56,10 @@ class DescribedAPI(NinjaAPI):
 
 def _statuses(operation: Mapping[str, Any]) -> Iterator[int]:
     """Yield the statuses of the errors that an operation may answer."""
-    yield from (401, 403, 422, 500, 503)
+    yield from (400, 401, 403, 422, 429, 500, 503)
     yield from _MORE.get(operation["operationId"], ())
     asked = operation["parameters"]
     if any(each["in"] == "path" or each["name"] == "cluster" for each in asked):
         yield 404
-    if any(each["name"] in ("cursor", "from") for each in asked):
-        yield 400
     if "requestBody" in operation:
-        yield from (400, 413)
+        yield 413

@@ -84,7 +84,11 @@ def _not_found(request: HttpRequest, error: Any) -> HttpResponse:
 
 
 def _refused(request: HttpRequest, error: Any) -> HttpResponse:
-    return problem_response(error.status_code, str(error), **getattr(error, "members", {}))
+    members = getattr(error, "members", {})
+    response = problem_response(error.status_code, str(error), **members)
+    if wait_s := members.get("retry_after_s"):
+        response["Retry-After"] = str(wait_s)
+    return response
 
 
 def database_problem(request: HttpRequest, error: Any) -> HttpResponse:

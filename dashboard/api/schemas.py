@@ -71,13 +71,13 @@ class RangeFilters(Schema):
     """A range of time; without `from` the last so long."""
 
     start: Name = Field("", alias="from")
-    end: Name = Field("", alias="to")
+    until: Name = Field("", alias="to")
     last: Name = "1h"
 
     def time_range(self, now_ms: int) -> TimeRange:
         """Return the range; raises a 400 that names what in it is wrong."""
         try:
-            return read_time_range(self.start, self.end, self.last, now_ms=now_ms)
+            return read_time_range(self.start, self.until, self.last, now_ms=now_ms)
         except InvalidTimeRange as error:
             raise HttpError(400, str(error)) from None
 

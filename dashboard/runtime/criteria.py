@@ -18,6 +18,7 @@ from pydantic import (
     WithJsonSchema,
     field_validator,
 )
+from pydantic.config import JsonDict
 from pydantic.fields import FieldInfo
 
 from fenceline.history.time_range import read_instant
@@ -62,10 +63,9 @@ def _instant(value: object) -> object:
     return value
 
 
+_INSTANT: JsonDict = {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "string", "const": ""}]}
 #: A parameter that is an ISO 8601 instant, without a zone in UTC; in ms since 1970.
-Instant = Annotated[
-    int | None, BeforeValidator(_instant), WithJsonSchema({"type": "string", "format": "date-time"})
-]
+Instant = Annotated[int | None, BeforeValidator(_instant), WithJsonSchema(_INSTANT)]
 
 
 class Ranged(Criteria):

@@ -200,3 +200,16 @@ def test_the_environment_s_token_stays_revoked_until_another_is_brought(
     monkeypatch.setenv("FENCELINE_INGEST_TOKEN", "second")
     call_command("prepare")
     assert knock("/ingest/v1/progress", "second").status_code != 401
+
+
+def test_who_asks_too_often_waits_and_nobody_else_does(settings: Any) -> None:
+    settings.API_REQUESTS_PER_MINUTE = 3
+    eager, other = made("eager-ci"), made("other-ci")
+    answers = [knock("/api/v1/clusters", eager) for _ in range(4)]
+    assert [answer.status_code for answer in answers] == [200, 200, 200, 429]
+    told = answers[-1].json()
+    assert told["detail"].startswith("token eager-ci has asked 3 times within a minute")
+    assert 1 <= int(answers[-1]["Retry-After"]) == told["retry_after_s"] <= 60
+    assert knock("/api/v1/clusters", other).status_code == 200
+    settings.API_REQUESTS_PER_MINUTE = 0
+    assert knock("/api/v1/clusters", eager).status_code == 200

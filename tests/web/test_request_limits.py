@@ -265,6 +265,16 @@ def test_a_header_that_drips_is_late_as_well(port: int, monkeypatch: pytest.Monk
         assert b" 408 " in wait_for(answer, "it is refused")
 
 
+@pytest.mark.parametrize("line", [f"GET /{'x' * 70_000} HTTP/1.1\r\n\r\n", "no HTTP at all\r\n\r\n"])
+def test_what_is_no_request_is_a_problem(port: int, line: str) -> None:
+    with connected(port) as link:
+        link.sendall(line.encode())
+        answer = link.recv(4 * KB)
+    assert answer.startswith(b"HTTP/1.1 400 ")
+    assert b"application/problem+json" in answer
+    assert b"at most 64 KiB" in answer
+
+
 def test_an_answer_that_nobody_reads_is_dropped(app: Application, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http_protocol, "ANSWER_S", 0.2)
     with serving(app) as (port, server), connected(port) as link:

@@ -27,7 +27,7 @@ from fenceline.flow.guarantee import Guarantee
 from fenceline.flow.pipelines import Pipeline
 from fenceline.flow.proof import pipeline_proofs, proof_document
 from fenceline.flow.view import flow_around_nodes, search_flow
-from fenceline.history.time_range import InvalidTimeRange, TimeRange, read_time_range
+from fenceline.history.time_range import TimeRange
 
 router = Router(tags=["pipelines"])
 
@@ -186,7 +186,7 @@ class FlowEdgeList(_FlowListing):
     items: list[FlowEdgeOut]
 
 
-class ProofFilters(Criteria):
+class ProofFilters(schemas.RangeFilters, Criteria):
     """The query string: the last node of the pipeline, as `group:billing`, and a range.
 
     Without `cluster` it is the first one with such a pipeline.
@@ -194,20 +194,14 @@ class ProofFilters(Criteria):
 
     cluster: Name = ""
     end: Name = ""
-    start: Name = Field("", alias="from")
-    until: Name = Field("", alias="to")
-    last: Name = "1h"
 
 
-class FlowFilters(schemas.ListFilters, Criteria):
+class FlowFilters(schemas.ListFilters, schemas.RangeFilters, Criteria):
     """The query string: `q` is a part of a node's name, `focus` a node as `topic:orders`."""
 
     cluster: Name = ""
     q: Search = ""
     focus: Name = ""
-    start: Name = Field("", alias="from")
-    end: Name = Field("", alias="to")
-    last: Name = "1h"
 
 
 @router.get("", response=PipelineList, by_alias=True, summary="List pipelines")
@@ -240,7 +234,7 @@ def list_flow_edges(request: HttpRequest, wanted: Query[FlowFilters]) -> dict[st
 def get_pipeline_proof(request: HttpRequest, wanted: Query[ProofFilters]) -> dict[str, object]:
     """What is proved of the pipeline that leads to one end: its guarantee link by link, and its audits."""
     now_ms = time.time_ns() // 1_000_000
-    shown = _range(wanted.start, wanted.until, wanted.last, now_ms)
+    shown = wanted.time_range(now_ms)
     for flow in flow_queries.read_flows(wanted.cluster, shown, now_ms=now_ms):
         audits = read_audits(settings.FENCELINE.audit_url, flow.cluster)
         pipelines = [pipeline for pipeline in flow.pipelines if str(pipeline.end.id) == wanted.end]
@@ -250,16 +244,9 @@ def get_pipeline_proof(request: HttpRequest, wanted: Query[ProofFilters]) -> dic
     raise HttpError(404, "No pipeline of this cluster leads there.")
 
 
-def _range(start: str, end: str, last: str, now_ms: int) -> TimeRange:
-    try:
-        return read_time_range(start, end, last, now_ms=now_ms)
-    except InvalidTimeRange as error:
-        raise HttpError(400, str(error)) from None
-
-
 def _read(wanted: FlowFilters) -> tuple[TimeRange, Sequence[ClusterFlow]]:
     now_ms = time.time_ns() // 1_000_000
-    shown = _range(wanted.start, wanted.end, wanted.last, now_ms)
+    shown = wanted.time_range(now_ms)
     flows = flow_queries.read_flows(wanted.cluster, shown, now_ms=now_ms)
     return shown, [_narrowed(flow, wanted) for flow in flows]
 
