@@ -107,7 +107,8 @@ class Tail:
         self._fetched: set[int] = set()
         #: Partitions whose end was before what we had read: a fetch shows whether the log has lost its end.
         self._doubted: set[int] = set()
-        self._moved = 0.0
+        #: How long polls have waited in vain since the last record.
+        self._waited_s = 0.0
 
     def close(self) -> None:
         """Close the connections."""
@@ -151,7 +152,7 @@ class Tail:
         self._reader.forget_requests()
         self._ask_ends()
         self._refuse_positions_before(oldest)
-        self._moved = time.monotonic()
+        self._waited_s = 0.0
 
     def confirm_partitions(self, topic_id: str) -> None:
         """Take up partitions that the topic was given meanwhile.
@@ -166,8 +167,9 @@ class Tail:
         """Wait a moment for a first record, gather what comes within `gather_s`, and return what there was.
 
         Far behind it gathers as much as one save takes. Raises `TopicReplaced` when the next record is gone,
-        `CannotSee` also when nothing comes for 10 s although there is something.
+        `CannotSee` also when polls wait 10 s in vain although there is something.
         """
+        began = time.monotonic()
         parts, self._held = self._held, []
         patient = self._behind() > _FAR_BEHIND
         parts += self._fetch(_IDLE_S)
@@ -179,7 +181,9 @@ class Tail:
             parts += self._fetch(_RETRY_S)
         if time.monotonic() - self._ends_asked > self._ends_due_s(patient):
             self._ask_ends()
-        self._refuse_a_stall(bool(parts) or not self._behind())
+        moves = bool(parts) or not self._behind()
+        self._waited_s = 0.0 if moves else self._waited_s + time.monotonic() - began
+        self._refuse_a_stall()
         if patient:
             parts = self._hold_back(parts)
         columns, holes, bad = read_parts(parts, decompress)
@@ -346,10 +350,8 @@ class Tail:
             if offset < oldest[partition]:
                 raise self._lost(partition, offset)
 
-    def _refuse_a_stall(self, moves: bool) -> None:
-        if moves:
-            self._moved = time.monotonic()
-        elif time.monotonic() - self._moved > _STALLED_S:
+    def _refuse_a_stall(self) -> None:
+        if self._waited_s > _STALLED_S:
             why = _HELD_BACK if self._reader.is_held_back() else "although some are there; connecting anew"
             raise self._blind(f"no record arrives from {self._where} {why}")
 

@@ -4,6 +4,7 @@ answers a test writes.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Mapping
 
 import pytest
@@ -155,6 +156,20 @@ def test_records_that_never_come_are_a_blind_spot_that_names_a_quota(
     tail = opened()
     with pytest.raises(CannotSee, match="quota" if held_back else "although some are there"):
         tail.poll(0.0)
+
+
+def test_a_pause_between_two_polls_is_no_stall(
+    reader: WrittenReader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tail = opened()
+    tail.poll(0.0)
+    later = time.monotonic() + 3_600
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    # The request of before has nothing; what came meanwhile is in the next answer.
+    reader.ends[0], reader.silent = 6, {0}
+    assert tail.poll(0.0).seen_through_ms is None
+    reader.silent = set()
+    assert tail.poll(0.0).count == 1
 
 
 def test_a_topic_that_was_made_again_is_not_read_on(reader: WrittenReader) -> None:
