@@ -26,7 +26,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from spark_listener.emit import Emitter, Pace
 from spark_listener.spool import MOST_BYTES, Spool
 
-VERSION = "0.1.0"
+VERSION = "1.0.0"
 _ADDRESS = "/ingest/v1/progress"
 #: How long a driver that ends may be held up.
 _LAST_FLUSH_S = 2.0

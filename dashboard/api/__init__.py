@@ -32,13 +32,25 @@ from dashboard.api.routers import (
 from dashboard.api.routers.alerting import alerts, channels, deliveries, silences
 from dashboard.api.routers.flow import connectors, flink, pipelines
 
+_DESCRIPTION = """\
+The control room for exactly-once between Kafka and Spark.
+
+**Callers** send `Authorization: Bearer TOKEN`, or the cookie of a session with its CSRF token. A token has a
+role, and may be limited to clusters: another cluster is 404, as one that is not configured.
+
+**Errors** are problems of RFC 9457; `detail` says what happened and what to do. An unknown parameter or
+field is 422 with the nearest known name. More than API_REQUESTS_PER_MINUTE of one caller is 429; 429 and a
+passing 503 have `Retry-After`.
+
+**Lists** have `items`, `next`, `as_of` (until when everything was seen) and `gaps` (what could not be seen).
+Send `next` as `cursor`, with the same filters, for the following page; null ends the list. A cursor names
+the last row of a page: it does not expire, and what comes before that row later is not repeated. A cursor
+of another list is 400. With a cursor give `from` and `to`: the range of `last` moves.
+"""
 api = DescribedAPI(
     title="Fenceline",
     version="1",
-    description=(
-        "The control room for exactly-once between Kafka and Spark. An unknown parameter or field is refused "
-        "with 422 and the nearest known name; a cluster that is not configured is 404."
-    ),
+    description=_DESCRIPTION,
     auth=[bearer, session],
     docs_url="/docs",
     openapi_url="/openapi.json",

@@ -47,7 +47,7 @@ def listener_post(
 ) -> dict[str, Any]:
     """Return a post of these events."""
     about = {
-        "listener": "0.1.0",
+        "listener": "1.0.0",
         "spark": "4.2.0",
         "dropped": 0,
         "spooled": 0,

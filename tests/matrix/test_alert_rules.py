@@ -103,7 +103,7 @@ CASES = [
 ]  # fmt: skip
 #: What a healthy cluster reports.
 HEALTHY = {
-    'fenceline_build_info{version="0.1.0"}': "1x240",
+    'fenceline_build_info{version="1.0.0"}': "1x240",
     'fenceline_judgement_age_seconds{cluster="prod"}': "1x240",
     'fenceline_collector_failing{cluster="prod", collector="groups"}': "0x240",
     'fenceline_collector_seen_seconds_ago{cluster="prod", collector="groups"}': "2x240",
@@ -184,6 +184,6 @@ def test_a_fenceline_without_metrics_is_down(tmp_path: Path) -> None:
     rule = ALERTS["FencelineDown"]
     firing = {"exp_labels": rule["labels"], "exp_annotations": rule["annotations"]}
     # The scrapes end after five minutes; Prometheus forgets a series without samples after five more.
-    series = {'fenceline_build_info{version="0.1.0"}': "1x20 _x200"}
+    series = {'fenceline_build_info{version="1.0.0"}': "1x20 _x200"}
     expected = [expectation("FencelineDown", 300), expectation("FencelineDown", 1200, firing)]
     assert run_promtool(tmp_path, series, expected) == ""
