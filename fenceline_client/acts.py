@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from shlex import quote
 
 import click
@@ -170,11 +171,12 @@ def _confirmed(
 def _follow(
     client: FencelineClient, answer: TypedAnswer[shapes.PlannedAction], wait_s: float
 ) -> TypedAnswer[shapes.PlannedAction]:
-    """Poll an action until it ends, or the time is over."""
+    """Poll an action until it ends, or the time is over; a poll without an answer is repeated."""
     end = time.monotonic() + wait_s
     while answer.value.state == "executing" and time.monotonic() < end:
         time.sleep(_POLL_S)
-        answer = client.action(answer.value.id)
+        with suppress(ClientError):
+            answer = client.action(answer.value.id)
     return answer
 
 

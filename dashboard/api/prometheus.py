@@ -1,5 +1,7 @@
 """`/metrics`: what Prometheus scrapes, with a token of any role that may read; on loopback without one.
 
+A token that is sent on loopback counts there as well.
+
 Only the connection shows that a client is on loopback, never a header. It shows nothing where a proxy on this
 machine may pass on what comes from elsewhere: then everybody needs a token.
 """
@@ -33,7 +35,8 @@ _REMEDY = (
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
     """Answer in Prometheus' text format, or in OpenMetrics' where that is asked for."""
-    if not _is_here(request) and (refusal := _refusal(request)):
+    needs_token = not _is_here(request) or "Authorization" in request.headers
+    if needs_token and (refusal := _refusal(request)):
         return refusal
     wanted = request.headers.get("Accept", "")
     theirs = openmetrics if "application/openmetrics-text" in wanted else exposition

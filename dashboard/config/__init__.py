@@ -147,6 +147,12 @@ class Config:
     audit_url: str = ""
     alerts: Alerting = field(default_factory=Alerting)
 
+    @property
+    def sign_in_names(self) -> frozenset[str]:
+        """The names of what signs users in from outside."""
+        proxies = [self.sign_in_proxy.provider] if self.sign_in_proxy else []
+        return frozenset(provider.name for provider in (*self.identity_providers, *proxies))
+
 
 def load_config(path: Path | None, env: Mapping[str, str]) -> Config:
     """Return the configuration in the file at `path`; without a path, one that watches nothing.

@@ -14,12 +14,16 @@ class ExternalIdentity(models.Model):
     user = models.OneToOneField(User, on_delete=models.CASCADE, related_name="external_identity")
     #: The name of the provider in the configuration.
     provider = models.CharField(max_length=32)
+    #: Its issuer; "" of a proxy, and of users who have not signed in since it is kept.
+    issuer = models.CharField(max_length=255, default="")
     subject = models.CharField(max_length=255)
 
     class Meta:
         verbose_name = "external identity"
         verbose_name_plural = "external identities"
-        constraints = [models.UniqueConstraint(fields=["provider", "subject"], name="identity_subject")]
+        constraints = [
+            models.UniqueConstraint(fields=["provider", "issuer", "subject"], name="identity_of_issuer")
+        ]
 
     def __str__(self) -> str:
         return f"{self.user} at {self.provider}"

@@ -15,7 +15,7 @@ from dashboard.models import Action, Cluster
 from fenceline.plans.plan import LIVES_MS
 from tests.client.conftest import Fenceline
 from tests.client.program import terminal
-from tests.receivers import Receiver, answer, raw
+from tests.receivers import Manner, Receiver, answer, raw
 from tests.web import factories
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("operator")]
@@ -181,3 +181,21 @@ def test_a_lost_answer_says_that_a_repetition_is_harmless(
     assert done.error.endswith(
         f"Whether plan {row.pk} is executed is not known. Repeat the command: a plan is executed only once."
     )
+
+
+def test_a_poll_without_an_answer_is_repeated(
+    fenceline: Fenceline, prod: Cluster, server: str, operator: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = factories.planned_action()
+    url, headers = f"{server}/api/v1/actions/{row.pk}", {"Authorization": f"Bearer {operator}"}
+
+    def shown(state: str) -> Manner:
+        Action.objects.filter(pk=row.pk).update(state=state)
+        body = requests.get(url, headers=headers, timeout=60).content
+        return answer(200, body, content_type="application/json")
+
+    planned, executing, done = map(shown, ("planned", "executing", "done"))
+    with Receiver(manners=[planned, executing, raw(), answer(503), done]) as there:
+        monkeypatch.setenv("FENCELINE_URL", there.url.removesuffix("/hook"))
+        ended = fenceline("execute", str(row.pk), *REASON, "--confirm", "payments-7")
+    assert (ended.status, ended.err) == (0, "")

@@ -145,6 +145,28 @@ def test_a_subject_stays_the_same_user_under_another_name(corp: OpenIdProvider) 
     assert User.objects.get().username == "ada"
 
 
+def test_another_issuer_under_the_same_name_knows_other_people(corp: OpenIdProvider, settings: Any) -> None:
+    sign_in(corp)
+    ExternalIdentity.objects.update(issuer="")
+    client, _ = sign_in(corp)
+    assert is_in(client)
+    assert ExternalIdentity.objects.get().issuer == corp.issuer
+    with OpenIdProvider() as other:
+        settings.FENCELINE = Config(identity_providers=[configured(other)])
+        stranger, answer = sign_in(other)
+        assert "A user ada exists here who is not of Example Corp" in refused(answer)
+    assert not is_in(stranger)
+
+
+def test_sessions_of_a_removed_provider_end(corp: OpenIdProvider, settings: Any) -> None:
+    client, _ = sign_in(corp)
+    local = Client()
+    local.force_login(User.objects.create_superuser("root"))
+    settings.FENCELINE = Config()
+    assert not is_in(client)
+    assert is_in(local)
+
+
 def test_groups_of_the_userinfo_endpoint_count(corp: OpenIdProvider) -> None:
     corp.told_later = ("groups",)
     client, _ = sign_in(corp)

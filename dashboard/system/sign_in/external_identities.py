@@ -70,8 +70,7 @@ def admit(provider: IdentityProvider, claims: Mapping[str, Any]) -> User:
     """
     role = _role(provider, claims)
     subject = _subject(provider, claims)
-    known = ExternalIdentity.objects.select_related("user").filter(provider=provider.name, subject=subject)
-    identity = known.first()
+    identity = _known(provider, subject)
     try:
         user = identity.user if identity else _new_user(provider, claims, subject)
     except IntegrityError as error:
@@ -82,6 +81,16 @@ def admit(provider: IdentityProvider, claims: Mapping[str, Any]) -> User:
     if provider.clusters:
         cluster_limits.set_clusters(user, _grants(provider, claims, role))
     return user
+
+
+def _known(provider: IdentityProvider, subject: str) -> ExternalIdentity | None:
+    """Return whom a provider knows; of another issuer under its name the same subject is another person."""
+    known = ExternalIdentity.objects.select_related("user").filter(provider=provider.name, subject=subject)
+    identity = known.filter(issuer__in=("", provider.issuer)).order_by("-issuer").first()
+    if identity is not None and identity.issuer != provider.issuer:
+        identity.issuer = provider.issuer
+        identity.save(update_fields=["issuer"])
+    return identity
 
 
 def _new_user(provider: IdentityProvider, claims: Mapping[str, Any], subject: str) -> User:
@@ -103,5 +112,7 @@ def _new_user(provider: IdentityProvider, claims: Mapping[str, Any], subject: st
             f"A user {user} exists here who is not of {provider.label}: an admin can rename or delete it."
         )
     user.save()
-    ExternalIdentity.objects.create(user=user, provider=provider.name, subject=subject)
+    ExternalIdentity.objects.create(
+        user=user, provider=provider.name, issuer=provider.issuer, subject=subject
+    )
     return user
