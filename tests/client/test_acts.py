@@ -192,7 +192,7 @@ def test_a_poll_without_an_answer_is_repeated(
     def shown(state: str) -> Manner:
         Action.objects.filter(pk=row.pk).update(state=state)
         body = requests.get(url, headers=headers, timeout=60).content
-        return answer(200, body, content_type="application/json")
+        return answer(200, body, content_type="application/json", connection="close")
 
     planned, executing, done = map(shown, ("planned", "executing", "done"))
     with Receiver(manners=[planned, executing, raw(), answer(503), done]) as there:
