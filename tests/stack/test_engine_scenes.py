@@ -104,7 +104,7 @@ def test_a_paused_instance_of_streams_is_named_by_its_transaction(stack: Stack) 
     ((number, (rule, subject)),) = poll.incidents.items()
     assert rule == "open_too_long"
     assert poll.actions[number] == {"fence"}
-    assert SCENES["streams-zombie"].subject in poll.explained[number]["cause"]["title"]
+    assert SCENES["streams-zombie"].subject in poll.explained[number]["cause"]["subject"]
     assert "fence" in poll.explained[number]["cause"]["next_step"].lower()
     (page,) = poll.pages.values()
     process, _, thread = subject.removeprefix("transaction:demo-streams-").rpartition("-")
@@ -120,7 +120,7 @@ def test_a_task_of_a_dead_connect_worker_is_named_and_idle_ones_are_not_taken_ov
     ((number, (rule, subject)),) = poll.incidents.items()
     assert (rule, subject) == ("open_too_long", "transaction:demo-connect-mirror-0")
     assert poll.actions[number] == {"fence"}
-    assert "demo-connect-mirror-0" in poll.explained[number]["cause"]["title"]
+    assert "demo-connect-mirror-0" in poll.explained[number]["cause"]["subject"]
     assert "fence" in poll.explained[number]["cause"]["next_step"].lower()
     (page,) = poll.pages.values()
     assert "Kafka Connect" in page

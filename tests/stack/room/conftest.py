@@ -6,6 +6,7 @@ Its tests only use it: none kills a part, and each makes topics, groups and ids 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -49,12 +50,24 @@ allow_private = ["127.0.0.1"]
 """
 
 
+def new_broker(folder: Path) -> Broker:
+    """Return a broker whose second listener wants a password, and gives nothing without an ACL."""
+    return Broker(folder, properties=PROPERTIES, sasl=Sasl(users={"viewer": "right"}), authorizer=True)
+
+
+def new_stack(folder: Path, broker: Broker, late: Broker) -> Stack:
+    """Return `make up` on these clusters."""
+    config = folder / "fenceline.toml"
+    sasl = _SASL.format(sasl_bootstrap=broker.sasl_bootstrap)
+    addresses = {"bootstrap": broker.bootstrap, "late_bootstrap": late.bootstrap, "sasl": sasl}
+    config.write_text(CONFIG.format(cluster=CLUSTER, **addresses))
+    return Stack(folder, CONFIG=str(config), DEMO="0")
+
+
 @pytest.fixture(scope="package")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker whose second listener wants a password, and gives nothing without an ACL."""
-    folder = tmp_path_factory.mktemp("good")
-    sasl = Sasl(users={"viewer": "right"})
-    with Broker(folder, properties=PROPERTIES, sasl=sasl, authorizer=True) as broker:
+    """A broker for all of them."""
+    with new_broker(tmp_path_factory.mktemp("good")) as broker:
         yield broker
 
 
@@ -69,15 +82,5 @@ def late(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 @pytest.fixture(scope="package")
 def stack(tmp_path_factory: pytest.TempPathFactory, broker: Broker, late: Broker) -> Iterator[Stack]:
     """`make up` on these clusters."""
-    folder = tmp_path_factory.mktemp("room")
-    config = folder / "fenceline.toml"
-    config.write_text(
-        CONFIG.format(
-            cluster=CLUSTER,
-            bootstrap=broker.bootstrap,
-            late_bootstrap=late.bootstrap,
-            sasl=_SASL.format(sasl_bootstrap=broker.sasl_bootstrap),
-        )
-    )
-    with Stack(folder, CONFIG=str(config), DEMO="0") as stack:
+    with new_stack(tmp_path_factory.mktemp("room"), broker, late) as stack:
         yield stack
