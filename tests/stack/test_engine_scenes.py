@@ -39,7 +39,7 @@ class Poll:
         self.pages: dict[str, str] = {}
         #: What the incidents' own pages had as evidence.
         self.evidence: dict[int, str] = {}
-        #: What an agent is told of each, as it was last, open.
+        #: What an agent is told of each while its cause lasts.
         self.explained: dict[int, Any] = {}
         self.agent = Agent(stack)
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -63,7 +63,8 @@ class Poll:
             self.evidence[number] = page.partition('id="cause"')[2].partition("</section>")[0]
             found = re.search(r'name="act"\s+value="(\w+)"', page)
             self.actions.setdefault(number, set()).update([found[1]] if found else [])
-            if explained := self.agent.explain("sandbox", subject):
+            explained = self.agent.explain("sandbox", subject)
+            if explained and explained["cause"]:
                 self.explained[number] = explained
             if subject.startswith("transaction:"):
                 name = subject.removeprefix("transaction:")
