@@ -100,7 +100,7 @@ def peek_value(value: bytes) -> Peek | None:
     version = value[:2]
     if version == _VALUE_V1 and length > 0:
         known = _sections[1]
-        if not value[-1] and value[-9] != 8:
+        if not value[-1] and value[-9] != 8 and value[-4:-2] != _TAG_4:
             tags = 1
         elif value[-5:] == _ONLY_TAG_2 and value[-13] != 8:
             tags, client_version = 5, 2
@@ -261,14 +261,13 @@ def _record(
 
 def _extras(value: bytes, at: int) -> tuple[int | None, ...]:
     """Return the fields that the tag section at `at` holds, which must be the last of the value."""
-    first, behind = value[at : at + 3], at + 11
-    if (version := _BESIDE_TAG_0.get(first + value[behind:])) is not None and len(value) >= behind:
+    first, behind, end = value[at : at + 3], at + 11, len(value) - 4
+    if value[end : end + 2] == _TAG_4:
+        if end >= behind and (version := _BESIDE_TAGS_0_AND_4.get(first + value[behind:end])) is not None:
+            previous, (last,) = _INT64.unpack_from(value, at + 3)[0], _INT16.unpack_from(value, end + 2)
+            return version, _or_none(previous), None, None, _or_none(last), 1
+    elif end + 4 >= behind and (version := _BESIDE_TAG_0.get(first + value[behind:])) is not None:
         return version, _or_none(_INT64.unpack_from(value, at + 3)[0]), None, None, None, 1
-    end = len(value) - 4
-    version = _BESIDE_TAGS_0_AND_4.get(first + value[behind:end])
-    if version is not None and end >= behind and value[end : end + 2] == _TAG_4:
-        previous, (last,) = _INT64.unpack_from(value, at + 3)[0], _INT16.unpack_from(value, end + 2)
-        return version, _or_none(previous), None, None, _or_none(last), 1
     tags, end = _tags(value, at, _TAGS)
     if end > len(value):
         raise _UndecodedRecord(_truncated("value", value))
