@@ -6,6 +6,7 @@ import json
 
 from dashboard.models import Cluster, Query
 from fenceline.facts import TransactionState
+from fenceline.formatting import format_clock
 from tests.web import factories
 
 
@@ -240,7 +241,8 @@ def prepared_batch_finding(of: Cluster) -> None:
         "critical",
         rule="batch_prepared",
         summary="Batch 1,204 of orders_enrich is prepared but not committed",
-        evidence="3 of 4 transactions are still open; the first one times out at 12:27:50 UTC",
+        evidence="3 of 4 transactions are still open; the first one times out at "
+        f"{format_clock(factories.now_ms() + 700_000)}",
         next_step="Restart the query: it commits them first.",
         since_ms=factories.now_ms() - 46_000,
     )
