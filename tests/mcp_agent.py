@@ -39,9 +39,9 @@ class Agent:
         assert not result.is_error, content.text
         return json.loads(content.text)
 
-    def explain(self, cluster: str, subject: str) -> Any:
-        """Return the explanation of the open incident whose subject ends so; None for none. It asks twice."""
+    def explain(self, cluster: str, name: str) -> Any:
+        """Return the explanation of the open incident that a name is in; None for none. It asks twice."""
         self.calls = 0
         incidents = self.call("list_incidents", cluster=cluster)["items"]
-        found = next((each for each in incidents if each["subject"].endswith(subject)), None)
+        found = next((each for each in incidents if name in each["subject"] + each["summary"]), None)
         return found and self.call("explain_incident", number=found["number"])
