@@ -28,7 +28,7 @@ def limit_rate(view: Callable[..., R]) -> Callable[..., R]:
     @wraps(view)
     def counted(request: HttpRequest, *args: Any, **values: Any) -> R:
         if settings.API_REQUESTS_PER_MINUTE:
-            _count(access.actor_of(request, "api").name)
+            _count(access.caller_name(request))
         return view(request, *args, **values)
 
     return counted

@@ -102,13 +102,18 @@ def is_token_name(name: str) -> bool:
     return name.startswith(_OF_TOKENS)
 
 
+def caller_name(request: HttpRequest) -> str:
+    """Return the name of who asks: of the API's token, or of the session's user."""
+    token = getattr(request, "auth", None)
+    return f"{_OF_TOKENS}{token.name}" if isinstance(token, Token) else str(request.user)
+
+
 def actor_of(request: HttpRequest, via: str) -> Actor:
     """Return the actor of a request: the API's token, or the session's user."""
-    token = getattr(request, "auth", None)
+    token, name = getattr(request, "auth", None), caller_name(request)
     if isinstance(token, Token):
-        permissions = ROLES.get(token.role, frozenset())
-        return Actor(f"{_OF_TOKENS}{token.name}", via, permissions, _roles_on(token.clusters))
-    return Actor(str(request.user), via, _of_user(request.user), _roles_on(grants_of(request.user) or ()))
+        return Actor(name, via, ROLES.get(token.role, frozenset()), _roles_on(token.clusters))
+    return Actor(name, via, _of_user(request.user), _roles_on(grants_of(request.user) or ()))
 
 
 def grants_of(user: AbstractBaseUser | AnonymousUser) -> Sequence[str] | None:

@@ -50,17 +50,17 @@ def change_origin(request: HttpRequest | None = None) -> ChangeOrigin:
     request = request or current_request.get()
     if request is not None:
         via = next((via for start, via in _PREFIXES.items() if request.path_info.startswith(start)), Via.PAGE)
-        return ChangeOrigin(_actor(request, via), via, client_address(request) or None)
+        return ChangeOrigin(_actor(request), via, client_address(request) or None)
     if command := current_command.get():
         return ChangeOrigin(f"manage.py {command}", Via.COMMAND, None)
     return ChangeOrigin("", Via.SYSTEM, None)
 
 
-def _actor(request: HttpRequest, via: Via) -> str:
+def _actor(request: HttpRequest) -> str:
     who = getattr(request, "auth", None) or getattr(request, "user", None)
     if who is None or getattr(who, "is_anonymous", False):
         return ""
-    return access.actor_of(request, via).name
+    return access.caller_name(request)
 
 
 def audit_entry(

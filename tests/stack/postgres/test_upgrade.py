@@ -26,7 +26,7 @@ from sandbox.options import ROOT
 from tests.stack.postgres.server import Server, programs
 
 #: What was deployed last; move it at each release.
-FORMER = "082d0186a36847babfef5be7443e4b8313d3d70e"
+FORMER = "395f52ba8d1f29402af5ed1dd391dbe5e4faf223"
 PASSWORD = "correct horse battery staple"
 
 
