@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, Literal
 
 from django.http import HttpRequest
@@ -14,7 +15,7 @@ from dashboard.api import cursors, schemas
 from dashboard.history import queries as history_queries
 from dashboard.models import Action, TransitionRecord
 from dashboard.runtime import visibility
-from dashboard.runtime.criteria import Instant, Ranged
+from dashboard.runtime.criteria import Ranged
 from dashboard.transactions import attributions
 from fenceline.facts import Confidence, Transition, TransitionKind
 from fenceline.plans.plan import Act
@@ -93,7 +94,7 @@ class TransitionFilters(Ranged):
     cluster: schemas.Name = ""
     #: Only transitions derived or revised after this revision of the cluster, in that order.
     since_rev: int | None = Field(None, ge=0, lt=2**63)
-    since: Instant = None
+    since: datetime | None = None
     kind: NotableKind | Literal[""] = ""
     confidence: Literal["", "certain", "probable", "ambiguous"] = ""
     application: schemas.Name = ""
@@ -149,6 +150,6 @@ def _filter(wanted: TransitionFilters) -> history_queries.HistoryCriteria:
         confidence=wanted.confidence,
         application=wanted.application,
         transactional_id=wanted.transactional_id,
-        since_ms=wanted.from_ms if wanted.since is None else wanted.since,
+        since_ms=schemas.instant_ms(wanted.since) if wanted.since else wanted.from_ms,
         until_ms=wanted.to_ms,
     )
