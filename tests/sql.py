@@ -23,6 +23,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connections
 
+from tests.databases import new_database
 from tests.stack.postgres.server import Server
 
 SQLITE, POSTGRESQL = "sqlite", "postgresql"
@@ -93,6 +94,22 @@ def database(request: pytest.FixtureRequest) -> Iterator[None]:
         with blocker.unblock():
             call_command("migrate", verbosity=0)
         yield
+
+
+@pytest.fixture(scope="module", params=[SQLITE, pytest.param(POSTGRESQL, marks=pytest.mark.postgresql)])
+def shared_database(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, django_db_blocker: Any
+) -> Iterator[str]:
+    """The URL of a migrated database that other threads and processes can open; Django leads there."""
+    if request.param == SQLITE:
+        path = tmp_path_factory.mktemp("database") / "fenceline.db"
+        url, parsed = f"sqlite:///{path}", {**connections.settings["default"], "NAME": str(path)}
+    else:
+        url = new_database(request.getfixturevalue("postgresql"))
+        parsed = connections.configure_settings({"default": dj_database_url.parse(url)})["default"]
+    with django_db_blocker.unblock(), switch_database(parsed):
+        call_command("migrate", verbosity=0)
+        yield url
 
 
 @contextmanager

@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 #: How many bytes of batches one poll gathers while catching up, and how far behind that begins, in records.
-_FOLD_BYTES, _FAR_BEHIND = 4 * 1024 * 1024, 100_000
+_FOLD_BYTES, _FAR_BEHIND = 12 * 1024 * 1024, 100_000
 #: How many bytes of half-read partitions wait for the rest of them.
 _HELD_BYTES = 4 * _FOLD_BYTES
 #: How long a poll waits for a first record, in seconds.
@@ -185,6 +185,7 @@ class Tail:
         self._waited_s = 0.0 if moves else self._waited_s + time.monotonic() - began
         self._refuse_a_stall()
         if patient:
+            self._request()
             parts = self._hold_back(parts)
         columns, holes, bad = read_parts(parts, decompress)
         return self._batch(RecordTable.sort(columns, bad), holes)
@@ -245,10 +246,16 @@ class Tail:
             self._saved_epochs[move.partition] = move.epoch
             self._began.pop(move.partition, None)
 
-    def _fetch(self, wait_s: float) -> list[LogPart]:
-        """Return what has come within `wait_s`, and move on behind it."""
+    def _request(self) -> None:
         try:
             self._reader.request(self._next, self._epochs)
+        except AdminUnavailable as error:
+            raise self._blind(str(error)) from error
+
+    def _fetch(self, wait_s: float) -> list[LogPart]:
+        """Return what has come within `wait_s`, and move on behind it."""
+        self._request()
+        try:
             answers = self._reader.receive(wait_s)
         except AdminUnavailable as error:
             raise self._blind(str(error)) from error

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from django.conf import settings
 
 from collectors.kafka.internal_topics import CONSUMER_OFFSETS, Tail
@@ -29,11 +32,15 @@ class _ConsumerOffsets:
         properties = settings.FENCELINE.clusters[cluster].properties
         return Tail(properties, shard, settings.SHARDS, topic=self.name, committed=True)
 
-    def save_batch(self, lease: leases.Lease, batch: TailBatch, tail: Tail | None, *, rate: float) -> None:
+    def prepare_save(
+        self, lease: leases.Lease, batch: TailBatch, tail: Tail | None, *, rate: float
+    ) -> Callable[[], None]:
         now_ms = loop.now_ms()
         held = _held_back(lease, tail, now_ms)
         topic_id = tail.topic_id if tail else ""
-        commit_store.save_commits(lease, batch, topic_id=topic_id, rate=rate, held=held, now_ms=now_ms)
+        return partial(
+            commit_store.save_commits, lease, batch, topic_id=topic_id, rate=rate, held=held, now_ms=now_ms
+        )
 
     def forget_topic(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
         commit_store.forget_topic(lease, reason, topic_id=topic_id, now_ms=loop.now_ms())

@@ -9,13 +9,15 @@ from __future__ import annotations
 import gc
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
-from functools import cache
-from typing import Protocol
+from functools import cache, partial
+from typing import Protocol, Self
 
 from celery import shared_task
 from django.conf import settings
+from django.db import connection
 
 from collectors.kafka.internal_topics import CannotSee, NoSuchTopic, Tail, TopicReplaced
 from dashboard.runtime import collector_names, collector_store, leases, loop
@@ -29,6 +31,9 @@ log = logging.getLogger(__name__)
 
 #: SQLite has one writer: others get their turn between two flushes.
 _YIELD_S = 0.01
+
+#: On the first way to the end, a batch of so many records is written while the next one is read.
+_MANY_RECORDS = 10_000
 
 _GONE = "{} was read before, and brokers say that it does not exist now: it was deleted, or is hidden from us"
 
@@ -53,8 +58,13 @@ class TailedTopic(Protocol):
     def open_tail(self, cluster: str, shard: int) -> Tail:
         """Make a tail without a position."""
 
-    def save_batch(self, lease: leases.Lease, batch: TailBatch, tail: Tail | None, *, rate: float) -> None:
-        """Save a batch and its positions; without a tail, one at a topic that does not exist."""
+    def prepare_save(
+        self, lease: leases.Lease, batch: TailBatch, tail: Tail | None, *, rate: float
+    ) -> Callable[[], object]:
+        """Return what saves a batch and its positions; without a tail, one at a topic that does not exist.
+
+        All records before those of its partitions are saved.
+        """
 
     def forget_topic(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
         """Drop what is known from a topic that is not the one which was read before."""
@@ -105,6 +115,41 @@ class Tailed:
             reader.read()
 
 
+class _WriterThread:
+    """Writes batch after batch while what follows is read and folded.
+
+    The error of a write is raised by the next call, or at the end of the block.
+    """
+
+    def __init__(self) -> None:
+        self._thread: ThreadPoolExecutor | None = None
+        self._pending: Future[object] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            self.finish()
+        finally:
+            if self._thread is not None:
+                self._thread.submit(connection.close)
+                self._thread.shutdown()
+                self._thread = None
+
+    def begin(self, write: Callable[[], object]) -> None:
+        """Begin a write once those before it are done."""
+        self.finish()
+        self._thread = self._thread or ThreadPoolExecutor(1)
+        self._pending = self._thread.submit(write)
+
+    def finish(self) -> None:
+        """Wait until all is written that was begun."""
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.result()
+
+
 class _TailSlice:
     """Looks and saves until its slice is over; troubles are saved too."""
 
@@ -113,15 +158,17 @@ class _TailSlice:
         self._lease = lease
         self._end = end
         self._saved_at = time.monotonic()
+        self._writer = _WriterThread()
 
     def read(self) -> None:
         """Open the tail and read, until the slice ends or an error prevents it."""
         try:
             tail = _open(self._topic, self._lease)
-            self._step(tail)
-            # Also where to open it took all the time there was, a slice has come further.
-            while goes_on(self._end):
+            with self._writer:
                 self._step(tail)
+                # Also where to open it took all the time there was, a slice has come further.
+                while goes_on(self._end):
+                    self._step(tail)
         except CannotSee as blind:
             self._trouble(str(blind))
         except NoSuchTopic:
@@ -147,9 +194,15 @@ class _TailSlice:
         return replace(batch, records=inside)
 
     def _save(self, batch: TailBatch, tail: Tail | None, rate: float) -> None:
-        self._topic.save_batch(self._lease, batch, tail, rate=rate)
+        beside = batch.cold and batch.count >= _MANY_RECORDS
+        if not (beside and batch.is_first):
+            self._writer.finish()
+        write = self._topic.prepare_save(self._lease, batch, tail, rate=rate)
+        if beside:
+            self._writer.begin(partial(_write_and_yield, write))
+        else:
+            _write_and_yield(write)
         self._saved_at = time.monotonic()
-        loop.stop_requested.wait(_YIELD_S)
 
     def _trouble(self, reason: str) -> None:
         report_failure(self._lease, reason)
@@ -175,6 +228,11 @@ class _TailSlice:
         topic_id = collector_store.saved_positions(self._lease.cluster, self._topic.name)[0]
         _cool(self._topic, self._lease)
         self._topic.forget_topic(self._lease, reason, topic_id=topic_id)
+
+
+def _write_and_yield(write: Callable[[], object]) -> None:
+    write()
+    loop.stop_requested.wait(_YIELD_S)
 
 
 def _name_in_key(key: bytes) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from django.conf import settings
 
 from collectors.kafka.internal_topics import Tail
@@ -20,9 +22,11 @@ class _TransactionState:
     def open_tail(self, cluster: str, shard: int) -> Tail:
         return Tail(settings.FENCELINE.clusters[cluster].properties, shard, settings.SHARDS)
 
-    def save_batch(self, lease: leases.Lease, batch: TailBatch, tail: Tail | None, *, rate: float) -> None:
+    def prepare_save(
+        self, lease: leases.Lease, batch: TailBatch, tail: Tail | None, *, rate: float
+    ) -> Callable[[], int]:
         topic_id = tail.topic_id if tail else ""
-        store.save_batch(lease, batch, topic_id=topic_id, rate=rate, now_ms=loop.now_ms())
+        return store.prepare_save(lease, batch, topic_id=topic_id, rate=rate, now_ms=loop.now_ms())
 
     def forget_topic(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
         store.forget_topic(lease, reason, topic_id=topic_id, now_ms=loop.now_ms())

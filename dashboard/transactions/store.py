@@ -9,7 +9,7 @@ all. The doorbell rings after the commit.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from django.db.models import F, QuerySet
@@ -32,17 +32,35 @@ log = logging.getLogger(__name__)
 def save_batch(lease: Lease, batch: TailBatch, *, topic_id: str, rate: float, now_ms: int) -> int:
     """Save a tail's batch, its consequences, and its positions; return the new revision.
 
-    Everything goes into one database transaction. What is known of the ids is read, and the transitions
-    derived, before that: the positions, compared in it, prove that no tail has saved in between; where a row
-    was corrected in between, it begins again. Raises `LeaseLost` as `move` does, or for an outdated token.
+    Raises `LeaseLost` as `move_positions` does, or for an outdated token.
     """
-    rev = None
-    while rev is None:
-        writers = _other_writers(lease.cluster_id)
-        folded = _fold(lease.cluster_id, batch, writers)
-        _log_strange(folded)
-        rev = _save(lease, batch, folded, writers, topic_id=topic_id, rate=rate, now_ms=now_ms)
-    return rev
+    return prepare_save(lease, batch, topic_id=topic_id, rate=rate, now_ms=now_ms)()
+
+
+def prepare_save(
+    lease: Lease, batch: TailBatch, *, topic_id: str, rate: float, now_ms: int
+) -> Callable[[], int]:
+    """Derive what a batch changes, with what is known of its ids; return what saves it, as `save_batch` does.
+
+    Everything goes into one database transaction. The positions, compared in it, prove that no tail has saved
+    in between; where a row was corrected in between, all is derived again.
+    """
+    derived = _derive(lease.cluster_id, batch)
+
+    def save() -> int:
+        found = derived
+        while (rev := _save(lease, batch, *found, topic_id=topic_id, rate=rate, now_ms=now_ms)) is None:
+            found = _derive(lease.cluster_id, batch)
+        return rev
+
+    return save
+
+
+def _derive(cluster_id: int, batch: TailBatch) -> tuple[Folded, _OtherWriters]:
+    writers = _other_writers(cluster_id)
+    folded = _fold(cluster_id, batch, writers)
+    _log_strange(folded)
+    return folded, writers
 
 
 @retry_write

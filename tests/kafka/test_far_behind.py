@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import random
+import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
+from collections.abc import Callable, Iterator, Sequence
+from itertools import count
 from unittest.mock import patch
 
 import pytest
 from confluent_kafka import Producer
+from django.db import OperationalError
 
+from dashboard.models import Cluster
 from dashboard.tasks import tail_loop
 from sandbox.kafka import Broker
 from tests.kafka.test_strange_records import Reader, check_against_replay
@@ -18,15 +21,16 @@ from tests.kafka.topic_records import TOPIC, raw_records
 from tests.kafka.transactional_ids import initialise_ids
 from tests.unit.test_aggregate import stream_of
 
-pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
+pytestmark = pytest.mark.kafka
 
 PARTITIONS, STEPS = 4, 2_000
 
 
-@pytest.fixture
-def broker(tmp_path: Path) -> Iterator[Broker]:
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker whose log holds random histories in each partition."""
-    with Broker(tmp_path, properties={"transaction.state.log.num.partitions": str(PARTITIONS)}) as broker:
+    properties = {"transaction.state.log.num.partitions": str(PARTITIONS)}
+    with Broker(tmp_path_factory.mktemp("kafka"), properties=properties) as broker:
         initialise_ids(broker.bootstrap, ["first"])
         producer = Producer({"bootstrap.servers": broker.bootstrap, "client.id": "__admin_client"})
         for number in range(PARTITIONS):
@@ -38,6 +42,18 @@ def broker(tmp_path: Path) -> Iterator[Broker]:
         yield broker
 
 
+@pytest.fixture(autouse=True)
+def _far_behind() -> Iterator[None]:
+    """Let a few records be far behind, so that a poll reads a part of the log."""
+    with (
+        patch("collectors.kafka.internal_topics._FAR_BEHIND", 50),
+        patch("collectors.kafka.internal_topics._FOLD_BYTES", 30_000),
+        patch("transaction_admin.log_reader._MOST_BYTES", 30_000),
+    ):
+        yield
+
+
+@pytest.mark.django_db
 def test_what_is_polled_and_not_saved_is_read_again(broker: Broker) -> None:
     reader, dice = Reader(broker.bootstrap), random.Random(4)
     real = tail_loop._TailSlice._save
@@ -50,11 +66,36 @@ def test_what_is_polled_and_not_saved_is_read_again(broker: Broker) -> None:
         real(self, *arguments)  # type: ignore[arg-type]
 
     with (
-        patch("collectors.kafka.internal_topics._FAR_BEHIND", 50),
-        patch("collectors.kafka.internal_topics._FOLD_BYTES", 30_000),
-        patch("transaction_admin.log_reader._MOST_BYTES", 30_000),
         patch.object(tail_loop, "RETRY_S", 0.01),
         patch.object(tail_loop._TailSlice, "_save", save),
     ):
         reader.read()
+    check_against_replay(list(raw_records(broker.bootstrap)))
+
+
+@pytest.mark.parametrize("broken", [(), (0,), (2, 4)])
+def test_a_batch_is_written_while_the_next_one_is_read(
+    broker: Broker, shared_database: str, broken: Sequence[int]
+) -> None:
+    Cluster.objects.all().delete()
+    reader, numbers, threads = Reader(broker.bootstrap), count(), set()
+    real = tail_loop._write_and_yield
+
+    def write(save: Callable[[], object]) -> None:
+        threads.add(threading.current_thread())
+        if next(numbers) in broken:
+            raise OperationalError("this write fails")
+        real(save)
+
+    with (
+        patch.object(tail_loop, "_MANY_RECORDS", 1),
+        patch.object(tail_loop, "_write_and_yield", write),
+    ):
+        for _ in broken:
+            with pytest.raises(OperationalError, match="this write fails"):
+                reader.read()
+        reader.read(warm=True)
+    others = threads - {threading.current_thread()}
+    assert others, "the first way to the end has a thread for its writes"
+    assert not any(thread.is_alive() for thread in others)
     check_against_replay(list(raw_records(broker.bootstrap)))

@@ -10,17 +10,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import dj_database_url
 import pytest
-from django.core.management import call_command
-from django.db import connection, connections
+from django.db import connection
 from django.test import Client
 
 from dashboard.models import Token
 from dashboard.system import access
 from dashboard.system.tokens import token_digest
-from tests.databases import new_database
-from tests.sql import POSTGRESQL, SQLITE, switch_database
+from tests.sql import POSTGRESQL, SQLITE
 from tests.web import factories, roles
 
 #: Beside what the same request takes without a writer.
@@ -47,22 +44,12 @@ READS = ("/api/v1/clusters", "/api/v1/transactions", "/api/v1/exports/transactio
 PAGES = ("/", "/transactions", "/system", "/find?q=a", "/channels", *READS[:3])
 
 
-@pytest.fixture(scope="module", params=[SQLITE, pytest.param(POSTGRESQL, marks=pytest.mark.postgresql)])
-def url(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, django_db_blocker: Any
-) -> Iterator[str]:
-    """The URL of a migrated database that other processes can open; Django's connections lead there."""
-    if request.param == SQLITE:
-        path = tmp_path_factory.mktemp("database") / "fenceline.db"
-        found, parsed = f"sqlite:///{path}", {**connections.settings["default"], "NAME": str(path)}
-    else:
-        found = new_database(request.getfixturevalue("postgresql"))
-        parsed = connections.configure_settings({"default": dj_database_url.parse(found)})["default"]
-    with django_db_blocker.unblock(), switch_database(parsed):
-        call_command("migrate", verbosity=0)
-        access.ensure_roles()
-        factories.tail_collectors(factories.cluster())
-        yield found
+@pytest.fixture(scope="module")
+def url(shared_database: str) -> str:
+    """The URL of a database with a cluster that is watched."""
+    access.ensure_roles()
+    factories.tail_collectors(factories.cluster())
+    return shared_database
 
 
 @contextmanager
