@@ -55,16 +55,11 @@ app.conf.update(
     worker_hijack_root_logger=False,
     worker_cancel_long_running_tasks_on_connection_loss=False,
     worker_proc_alive_timeout=30,
-    imports=("dashboard.tasks.collecting", "dashboard.tasks.schedule"),
+    imports=("dashboard.tasks.collecting",),
     timezone="UTC",
     beat_schedule={
-        "start-missing-collectors": {
+        "start-missing": {
             "task": "collectors.start_missing",
-            "schedule": RESTART_EVERY_S,
-            "options": {"expires": RESTART_EVERY_S},
-        },
-        "start-missing-judges": {
-            "task": "dashboard.start_missing",
             "schedule": RESTART_EVERY_S,
             "options": {"expires": RESTART_EVERY_S},
         },

@@ -126,7 +126,8 @@ def _save(
         FindingRecord.objects.bulk_update(changed, _WORDS, batch_size=100)
         _close(ended, max(0, settings.FENCELINE.alerts.resolve_ticks - 1))
         dimmed = _mark(rows.values(), {row.pk for row in missing} - {row.pk for row in ended})
-        _open(lease).update(seen_at=Now(), ticks=F("ticks") + _IS_FOUND)
+        if rows or news:
+            _open(lease).update(seen_at=Now(), ticks=F("ticks") + _IS_FOUND)
         if news or changed or ended or dimmed:
             write.notify_after_commit("findings")
         left = {row.pk for row in ended}

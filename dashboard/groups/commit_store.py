@@ -97,12 +97,10 @@ def save_commits(
         _write(lease.cluster_id, newest, joined)
         collector_store.count_undecoded(lease, read.undecoded)
         _count_newer(lease, read.newer)
-        collector_store.add_cost(lease, batch.requests, batch.broker_ms, now_ms)
         collector_store.save_gaps(
             lease, {f"{TOPIC}-{n}": (since_ms, _HELD) for n, since_ms in held.items()}, now_ms
         )
-        if batch.moves or batch.seen_through_ms is not None:
-            collector_store.clear_error(lease, now_ms)
+        collector_store.record_tail(lease, batch, now_ms)
         if batch.seen_through_ms is not None:
             write.notify_after_commit("collectors")
 

@@ -171,13 +171,12 @@ def _save_rest(
     with write_transaction(lease, columns) as write:
         _write(lease.cluster_id, write.next_rev(), observation, pins, rows)
         _delete(lease.cluster_id, observation)
-        collector_store.add_cost(lease, observation.requests, round(observation.broker_ms), now_ms)
         extend_span(lease.cluster_id, NAME, at_ms=observation.at_ms)
-        news = collector_row(lease).exclude(error="").exists()
-        collector_store.clear_error(lease, now_ms)
+        row = collector_row(lease).get()
+        row.detail |= _figures(observation)
+        news = collector_store.record_poll(row, observation, now_ms)
         if observation.gaps is not None:
             news = _sync_gaps(lease, observation.gaps, now_ms) or news
-        _save_detail(lease, observation)
         for kind in _kinds(observation, news=news):
             write.notify_after_commit(kind)
 
@@ -278,14 +277,12 @@ def _sync_gaps(lease: Lease, gaps: Mapping[str, str], now_ms: int) -> bool:
     return bool(closed) or opened.keys() != gaps.keys()
 
 
-def _save_detail(lease: Lease, observation: ObservedPartitions) -> None:
-    """Save the figures of the poll itself."""
-    row = collector_row(lease).get()
-    row.detail |= {
+def _figures(observation: ObservedPartitions) -> Mapping[str, object]:
+    """Return the figures of the poll itself."""
+    full = {"full_ms": observation.at_ms, "full_took_ms": observation.took_ms} if observation.full else {}
+    return {
         "partitions": sum(observation.verdicts.values()),
         "verdicts": {verdict.value: n for verdict, n in sorted(observation.verdicts.items())},
         "took_ms": observation.took_ms,
+        **full,
     }
-    if observation.full:
-        row.detail |= {"full_ms": observation.at_ms, "full_took_ms": observation.took_ms}
-    row.save(update_fields=["detail"])

@@ -87,12 +87,14 @@ class CommitWatch:
 
     def follow(self, cluster_id: int, now_ms: int) -> None:
         """Add the transactions that are open now, and queue those committed since the last call."""
-        clocks = recovery_evidence.clock_offsets(cluster_id)
         rows = Transaction.objects.filter(
             IS_OPEN, cluster_id=cluster_id, state=TransactionState.ONGOING.value, started_ms__isnull=False
         )
         for values in rows.order_by("started_ms").values_list(*_COLUMNS)[:_MOST_WATCHED]:
             self._take(values, now_ms)
+        if not self._watched:
+            return
+        clocks = recovery_evidence.clock_offsets(cluster_id)
         self._note_partitions(cluster_id, clocks)
         self._note_open(cluster_id, now_ms)
         self._queue_ended(cluster_id, clocks, now_ms)

@@ -136,6 +136,8 @@ def _open(
     if place is None:
         return False, [rev + 1, 0]
     rows = _news(lease.cluster_id, *place)
+    if not rows:
+        return False, [max(rev + 1, place[0]), 0]
     clocks = recovery_evidence.clock_offsets(lease.cluster_id)
     shifts = {row.pk: _shift_ms(row, clocks, now_ms) for row in rows}
     fresh = [
@@ -147,7 +149,7 @@ def _open(
         reason = f"more than {MOST_OPEN} episodes at once: the others were not followed"
         collector_store.add_gap(lease, "episodes", reason, now_ms, len(fresh[room:]))
     whole = len(rows) < _AT_ONCE
-    return bool(rows), [max(rev + 1, place[0]), 0] if whole else [rows[-1].rev, rows[-1].pk]
+    return True, [max(rev + 1, place[0]), 0] if whole else [rows[-1].rev, rows[-1].pk]
 
 
 def _news(cluster_id: int, rev: int, row: int) -> list[TransitionRecord]:
@@ -205,6 +207,8 @@ def _remember(cluster_id: int, memory: Memory, now_ms: int) -> Memory:
     now: Memory = {}
     pins = PinRecord.objects.filter(cluster_id=cluster_id).order_by("first_seen_ms")[:_MOST_HELD]
     ids = _topic_ids(cluster_id, {pin.topic for pin in pins})
+    if not (pins or memory):
+        return now
     for pin in pins:
         held = now.setdefault(str(pin.producer_id), {"seen": 0, "pins": [], "waits": []})
         held["pins"].append([pin.topic, pin.partition, pin.start_offset, ids.get(pin.topic, "")])

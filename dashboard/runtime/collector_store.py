@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
+from typing import Protocol
 
 from django.db import connection, transaction
 from django.db.models import F, QuerySet
@@ -164,18 +165,38 @@ def save_gaps(lease: Lease, gaps: Mapping[str, tuple[int, str]], now_ms: int) ->
             )
 
 
-def add_cost(lease: Lease, requests: int, broker_ms: int, now_ms: int) -> None:
-    """Add the cost of a poll: requests, and milliseconds of waiting for their answers."""
-    if not requests:
-        return
-    row = collector_row(lease).get()
-    minute = now_ms // 60_000
+class Costly(Protocol):
+    """What was observed, and what that has cost: requests, and milliseconds of waiting for their answers."""
+
+    @property
+    def requests(self) -> int: ...
+    @property
+    def broker_ms(self) -> float: ...
+
+
+def record_poll(row: Collector, observed: Costly, now_ms: int, *, sees: bool = True) -> bool:
+    """Save the cost of a poll, and the row's `detail`; return whether it has ended an error.
+
+    `row` was read behind the renewal of its lease. `sees`: whether the poll could see its cluster.
+    """
+    ends_error = sees and bool(row.error)
+    if ends_error:
+        row.error, row.since_ms = "", now_ms
+        _blindness(row).update(until_ms=now_ms)
+    minute, broker_ms = now_ms // 60_000, round(observed.broker_ms)
     costs = {at: (n, ms) for at, n, ms in row.costs if at > minute - _COST_MINUTES}
     n, ms = costs.get(minute, (0, 0))
-    costs[minute] = n + requests, ms + broker_ms
+    costs[minute] = n + observed.requests, ms + broker_ms
     row.costs = [[at, *cost] for at, cost in sorted(costs.items())]
-    row.requests, row.broker_ms = row.requests + requests, row.broker_ms + broker_ms
-    row.save(update_fields=["costs", "requests", "broker_ms"])
+    row.requests, row.broker_ms = row.requests + observed.requests, row.broker_ms + broker_ms
+    row.save(update_fields=["error", "since_ms", "costs", "requests", "broker_ms", "detail"])
+    return ends_error
+
+
+def record_tail(lease: Lease, batch: TailBatch, now_ms: int) -> None:
+    """Save the cost of a tail's batch; its error ends where it came further, or is at the end."""
+    sees = bool(batch.moves) or batch.seen_through_ms is not None
+    record_poll(collector_row(lease).get(), batch, now_ms, sees=sees)
 
 
 def progress_columns(batch: TailBatch, rate: float) -> dict[str, object]:
@@ -211,6 +232,9 @@ def move_positions(
     `clocks` are measured now, by partition; the least of a while is kept. Call it in a transaction behind the
     renewal of the lease: that row, locked, keeps other writers out.
     """
+    moves = tuple(moves)
+    if not moves:
+        return
     _, current = saved_positions(lease.cluster, topic)
     offsets = _offsets(lease.cluster_id, topic, clocks, now_ms)
     moved = []
@@ -221,9 +245,8 @@ def move_positions(
         where = lease.cluster_id, topic, partition
         offset = offsets.get(partition, (None, None, None))
         moved.append((*where, following, end, epoch, topic_id, hole, now_ms, *offset))
-    if moved:
-        with connection.cursor() as cursor:
-            cursor.executemany(_MOVE, moved)
+    with connection.cursor() as cursor:
+        cursor.executemany(_MOVE, moved)
 
 
 def _offsets(cluster_id: int, topic: str, clocks: Mapping[int, int], now_ms: int) -> dict[int, Offset]:
@@ -247,10 +270,10 @@ def count_undecoded(lease: Lease, undecoded: Mapping[str, int]) -> None:
     row.save(update_fields=["undecoded"])
 
 
-def _blindness(lease: Lease) -> QuerySet[GapRecord]:
+def _blindness(collector: Lease | Collector) -> QuerySet[GapRecord]:
     """Return the open gap of a collector that cannot read its cluster."""
     return GapRecord.objects.filter(
-        cluster_id=lease.cluster_id, source=lease.name, scope="cluster", until_ms=None
+        cluster_id=collector.cluster_id, source=collector.name, scope="cluster", until_ms=None
     )
 
 

@@ -6,18 +6,22 @@ sign-in, rendering and escaping already live. Bells may be lost; pages also ask 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
+import threading
 from collections.abc import Sequence
+from functools import cache
 from typing import Literal, NotRequired, TypedDict
 
-from asgiref.sync import async_to_sync
 from channels.layers import get_channel_layer
 
 #: The one group of all signed-in pages.
 GROUP = "live"
 #: Maximum ids that a notification names.
 MOST_IDS = 50
+#: How long Redis may take for one, in seconds.
+_ANSWER_S = 5.0
 
 Kind = Literal[
     "transactions", "transitions", "findings", "collectors", "partitions", "groups", "recoveries", "queries",
@@ -89,9 +93,18 @@ def check_sessions(*, session: str = "", user: int | None = None) -> None:
     _send({"type": "session.check", "session": session, "user": user})
 
 
+@cache
+def _loop() -> asyncio.AbstractEventLoop:
+    """Return a loop on a thread of its own: the layer keeps one connection for each loop."""
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="notifications", daemon=True).start()
+    return loop
+
+
 def _send(message: Bell | SessionCheck) -> None:
     try:
-        async_to_sync(get_channel_layer().group_send)(GROUP, message)
+        sending = get_channel_layer().group_send(GROUP, message)
+        asyncio.run_coroutine_threadsafe(sending, _loop()).result(_ANSWER_S)
     except Exception as error:  # redis-py, the layer and asyncio each raise their own kind for one outage
         _outage.record_start(error)
     else:

@@ -20,6 +20,7 @@ from dashboard.tasks import (
     partitions,
     reconciling,
     recoveries,
+    schedule,
     tails,
 )
 
@@ -27,7 +28,7 @@ _POLLED = (
     reconciling, coordinators, partitions, groups, recoveries, checkpoints, flink, engines, audits,
     capabilities,
 )  # fmt: skip
-_ALL = (tails.tailed, offsets.tailed, *(module.polled for module in _POLLED))
+_ALL = (tails.tailed, offsets.tailed, *(module.polled for module in _POLLED), *schedule.JUDGES)
 
 
 @shared_task(name="collectors.start_missing")

@@ -83,16 +83,10 @@ def _tick(lease: leases.Lease) -> loop.Turns:
 
 #: Sends what is due to channels, whichever cluster it is of.
 deliveries = Polled("dashboard.deliver", collector_names.DELIVERIES, _deliver, ttl=leases.TTL, asks=False)
-_ALL = (
+JUDGES = (
     Polled("dashboard.judge", evaluate_rules.NAME, _tick, ttl=leases.TTL, asks=False),
     Polled("dashboard.alert", evaluate_alerts.NAME, _alert, ttl=leases.TTL, asks=False),
     Polled("dashboard.prune", retention.NAME, _prune, asks=False),
     deliveries,
     Polled("dashboard.follow_actions", recover_workers.NAME, _follow, ttl=recover_workers.TTL),
 )
-
-
-@shared_task(name="dashboard.start_missing")
-def start_missing() -> None:
-    """Start evaluation, alerts, retention, deliveries and the follow-up of actions where none runs."""
-    loop.start_missing(_ALL)

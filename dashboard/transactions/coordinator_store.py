@@ -70,9 +70,7 @@ def save_coordinators(lease: Lease, observed: ObservedCoordinators, *, now_ms: i
         if ids is not None:
             row.detail |= _slow_facts(observed, ids, row.detail)
             news = True
-        row.save(update_fields=["detail"])
-        collector_store.add_cost(lease, observed.requests, round(observed.broker_ms), now_ms)
-        collector_store.clear_error(lease, now_ms)
+        collector_store.record_poll(row, observed, now_ms)
         if observed.moves:
             rev = write.next_rev()
             moves = (

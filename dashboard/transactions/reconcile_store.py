@@ -150,11 +150,10 @@ def save_reconciliation(lease: Lease, observed: Reconciliation, *, now_ms: int) 
 @retry_write
 def _save_rest(lease: Lease, observed: Reconciliation, written: int, now_ms: int) -> None:
     with write_transaction(lease, _progress(observed), lock_cluster=False) as write:
-        collector_store.add_cost(lease, observed.requests, round(observed.broker_ms), now_ms)
-        news = collector_row(lease).exclude(error="").exists()
-        collector_store.clear_error(lease, now_ms)
         collector_store.save_gaps(lease, _gaps_of(observed.lost, now_ms), now_ms)
-        if _save_detail(lease, observed, written) or news:
+        row = collector_row(lease).get()
+        news = _take_figures(row, observed, written) or bool(written)
+        if collector_store.record_poll(row, observed, now_ms) or news:
             write.notify_after_commit("collectors")
 
 
@@ -250,12 +249,11 @@ def _progress(observed: Reconciliation) -> dict[str, object]:
     return fields
 
 
-def _save_detail(lease: Lease, observed: Reconciliation, written: int) -> bool:
-    """Save the poll's figures; return whether any of them changed.
+def _take_figures(row: Collector, observed: Reconciliation, written: int) -> bool:
+    """Give a row the poll's figures; return whether any that lasts has changed.
 
     `compared` and `agreed` are the full list's, `open_…` those of the list of open transactions.
     """
-    row = collector_row(lease).get()
     before = dict(row.detail)
     which = "" if observed.full else "open_"
     row.detail |= {
@@ -274,8 +272,7 @@ def _save_detail(lease: Lease, observed: Reconciliation, written: int) -> bool:
     if observed.alone:
         row.detail.setdefault("inferred_since_ms", observed.at_ms)
         row.detail["inferred_ms"] = observed.at_ms
-    row.save(update_fields=["detail"])
-    return bool(written) or _lasting(before) != _lasting(row.detail)
+    return _lasting(before) != _lasting(row.detail)
 
 
 def _listed_in_a_row(before: int, observed: Reconciliation) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from django.db.models import F, QuerySet
@@ -45,6 +46,8 @@ def prepare_save(
     Everything goes into one database transaction. The positions, compared in it, prove that no tail has saved
     in between; where a row was corrected in between, all is derived again.
     """
+    if batch.is_empty:
+        return partial(_save_progress, lease, batch, rate, now_ms)
     derived = _derive(lease.cluster_id, batch)
 
     def save() -> int:
@@ -61,6 +64,16 @@ def _derive(cluster_id: int, batch: TailBatch) -> tuple[Folded, _OtherWriters]:
     folded = _fold(cluster_id, batch, writers)
     _log_strange(folded)
     return folded, writers
+
+
+@retry_write
+def _save_progress(lease: Lease, batch: TailBatch, rate: float, now_ms: int) -> int:
+    """Save how far a batch without anything new has seen."""
+    columns = collector_store.progress_columns(batch, rate)
+    with write_transaction(lease, columns, lock_cluster=False) as write:
+        collector_store.record_tail(lease, batch, now_ms)
+        write.notify_after_commit("collectors")
+        return write.next_rev()
 
 
 @retry_write
@@ -92,11 +105,9 @@ def _save(
         if batch.cold and batch.seen_through_ms is not None:
             transaction_sql.count_again(lease.cluster_id, lease.shard)
         collector_store.count_undecoded(lease, folded.undecoded)
-        collector_store.add_cost(lease, batch.requests, batch.broker_ms, now_ms)
         if batch.compacted:
             _count_compacted(lease, batch.compacted, now_ms)
-        if batch.moves or batch.seen_through_ms is not None:
-            collector_store.clear_error(lease, now_ms)
+        collector_store.record_tail(lease, batch, now_ms)
         _ring(write, batch, folded)
     return rev
 

@@ -34,6 +34,11 @@ class TailBatch:
         return self.records.count
 
     @property
+    def is_empty(self) -> bool:
+        """Whether it says no more than how far all was seen, as it was before."""
+        return not (self.count or self.moves or self.compacted or self.cold)
+
+    @property
     def is_first(self) -> bool:
         """Whether no record of any of its partitions was read before."""
         return not any(move.previous for move in self.moves)

@@ -94,7 +94,7 @@ def test_a_collector_that_is_killed_or_fenced_writes_nothing_twice(
     )
     save_partitions(lease, first, now_ms=NOW_MS)
     with monkeypatch.context() as killed:
-        killed.setattr(collector_store, "add_cost", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        killed.setattr(collector_store, "record_poll", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             save_partitions(lease, second, now_ms=NOW_MS)
     assert points(PARTITION, "orders-0") == [(0, (5, 4))], "the save was undone as a whole"

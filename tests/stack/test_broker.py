@@ -100,7 +100,7 @@ class Worker:
     def take_all(self, client: clients.Redis) -> None:
         """Wait until it has taken every message, a new one of each tail's queue among them, or has ended."""
         for queue in QUEUES[1:]:
-            client.lpush(queue, good_message("dashboard.start_missing"))
+            client.lpush(queue, good_message("collectors.start_missing"))
         wait_for(
             lambda: self.process.poll() is not None or not any(map(client.llen, QUEUES[1:])),
             "the worker takes every message",
@@ -109,7 +109,7 @@ class Worker:
 
     def assert_works(self, client: clients.Redis) -> None:
         """Wait until it has taken every message, and its tasks have saved something new."""
-        client.lpush(QUEUES[0], good_message("dashboard.start_missing"))
+        client.lpush(QUEUES[0], good_message("collectors.start_missing"))
         self.take_all(client)
         before = self.newest_lease()
         wait_for(lambda: self.newest_lease() > before, "the evaluation goes on", DEADLINE_S)
