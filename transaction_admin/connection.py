@@ -7,6 +7,7 @@ behind when a cluster cannot be reached. So its message classes are sent through
 
 from __future__ import annotations
 
+import selectors
 import socket
 import time
 from collections import deque
@@ -67,6 +68,18 @@ class DirectSocket(KafkaNetSocket):  # type: ignore[misc]
         return sock
 
 
+class BriefSelector(selectors.DefaultSelector):
+    """Says in few words which socket it does not know: kafka-python asks before each wait.
+
+    The library's own error has the socket's addresses, which takes two system calls.
+    """
+
+    def get_key(self, fileobj: Any) -> selectors.SelectorKey:
+        """Return the key of a registered file. Raises KeyError."""
+        key: selectors.SelectorKey = self._fd_to_key[fileobj.fileno()]  # type: ignore[attr-defined]
+        return key
+
+
 class AdminConnection:
     """Connections to the brokers of one cluster, on a thread of their own.
 
@@ -91,7 +104,9 @@ class AdminConnection:
             "socket_connection_setup_timeout_ms": timeout_ms,
         }
         # Decoding a long list takes longer than what the library thinks a task should: no warning for that.
-        self._net = NetworkSelector(client_id=settings["client_id"], slow_task_threshold_secs=0)
+        self._net = NetworkSelector(
+            client_id=settings["client_id"], selector=BriefSelector, slow_task_threshold_secs=0
+        )
         self._manager = KafkaConnectionManager(self._net, **settings)
         self._net.start()
         try:

@@ -26,6 +26,8 @@ class IncidentMembership:
 
 def memberships_of(cluster_id: int, findings: Collection[int]) -> Mapping[int, IncidentMembership]:
     """Return the memberships of findings by their keys; findings that were in no incident are left out."""
+    if not findings:
+        return {}
     memberships = {
         key: membership for key, membership in _open_memberships(cluster_id).items() if key in findings
     }

@@ -221,7 +221,7 @@ class _TailSlice:
             return
         seen_ms = None if reason is None else loop.now_ms()
         self._save(TailBatch(RecordTable.of(()), (), seen_through_ms=seen_ms, behind=0), None, 0.0)
-        loop.stop_requested.wait(RETRY_S)
+        loop.stop_requested.wait(2 * RETRY_S)
 
     def _start_again(self, reason: str) -> None:
         log.warning("%s: %s; reading starts again at its oldest record", self._lease.cluster, reason)
