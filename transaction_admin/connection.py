@@ -76,7 +76,7 @@ class BriefSelector(selectors.DefaultSelector):
 
     def get_key(self, fileobj: Any) -> selectors.SelectorKey:
         """Return the key of a registered file. Raises KeyError."""
-        key: selectors.SelectorKey = self._fd_to_key[fileobj.fileno()]  # type: ignore[attr-defined]
+        key: selectors.SelectorKey = self._fd_to_key[self._fileobj_lookup(fileobj)]  # type: ignore[attr-defined]
         return key
 
 

@@ -20,8 +20,8 @@ from channels.layers import get_channel_layer
 GROUP = "live"
 #: Maximum ids that a notification names.
 MOST_IDS = 50
-#: How long Redis may take for one, in seconds.
-_ANSWER_S = 5.0
+#: How long Redis may take for one, in seconds: saves wait for it, and their leases live for six.
+_ANSWER_S = 1.0
 
 Kind = Literal[
     "transactions", "transitions", "findings", "collectors", "partitions", "groups", "recoveries", "queries",
@@ -103,8 +103,8 @@ def _loop() -> asyncio.AbstractEventLoop:
 
 def _send(message: Bell | SessionCheck) -> None:
     try:
-        sending = get_channel_layer().group_send(GROUP, message)
-        asyncio.run_coroutine_threadsafe(sending, _loop()).result(_ANSWER_S)
+        sending = asyncio.wait_for(get_channel_layer().group_send(GROUP, message), _ANSWER_S)
+        asyncio.run_coroutine_threadsafe(sending, _loop()).result()
     except Exception as error:  # redis-py, the layer and asyncio each raise their own kind for one outage
         _outage.record_start(error)
     else:

@@ -1,7 +1,7 @@
 """The statements behind `store`: the results of a fold as rows. Call them in its database transaction.
 
-Written raw, and alike for SQLite and PostgreSQL: executemany of one INSERT … ON CONFLICT is five times
-bulk_create's speed. Every table is written in key order, so that two writers never wait in a circle.
+Written raw, and alike for SQLite and PostgreSQL (`dashboard.runtime.sql`). Every table is written in key
+order, so that two writers never wait in a circle.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ class TailBatch:
     @property
     def is_empty(self) -> bool:
         """Whether it says no more than how far all was seen, as it was before."""
-        return not (self.count or self.moves or self.compacted or self.cold)
+        return not (self.count or self.records.bad or self.moves or self.compacted or self.cold)
 
     @property
     def is_first(self) -> bool:

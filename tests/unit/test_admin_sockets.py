@@ -1,9 +1,11 @@
-"""Proves that a connection that is refused leaves no socket open, also where no garbage is collected."""
+"""Proves that a connection that is refused leaves no socket open, also where no garbage is collected, and
+that a closed one leaves nothing in the selector."""
 
 from __future__ import annotations
 
 import gc
 import os
+import selectors
 import socket
 from collections.abc import Iterator
 
@@ -40,3 +42,14 @@ def test_a_refused_connection_leaves_no_socket_open(net: NetworkSelector) -> Non
                 net.run(create_connection, net, HOST, port, (), connection._DEFAULTS["proxy_url"])
         # Threads of other tests may open a file or two meanwhile; a leak is one for each connection.
         assert len(os.listdir("/dev/fd")) - before < _TIMES // 2
+
+
+def test_a_selector_finds_a_closed_socket_and_no_unknown_one() -> None:
+    with connection.BriefSelector() as selector, socket.socket() as known, socket.socket() as unknown:
+        selector.register(known, selectors.EVENT_READ)
+        with pytest.raises(KeyError):
+            selector.get_key(unknown)
+        known.close()
+        assert selector.get_key(known).fileobj is known
+        selector.unregister(known)
+        assert not selector.get_map()

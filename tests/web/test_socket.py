@@ -6,6 +6,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import socket
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -304,6 +306,21 @@ def test_an_outage_of_redis_is_told_once_and_stops_nobody(
     assert len(said) == 2, said
     assert "poll instead" in said[0]
     assert "answers again" in said[1]
+
+
+def test_a_silent_redis_holds_nobody_up(settings: Any, caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+        backend = "channels_redis.pubsub.RedisPubSubChannelLayer"
+        settings.CHANNEL_LAYERS = {"default": {"BACKEND": backend, "CONFIG": {"hosts": [url]}}}
+        channel_layers.backends.clear()
+        began = time.monotonic()
+        with caplog.at_level(logging.WARNING, "dashboard.runtime.notify"):
+            for rev in range(2):
+                notify.notify_change("prod", "transactions", rev)
+        assert time.monotonic() - began < 2 * notify._ANSWER_S + 2
+    assert [record.name for record in caplog.records] == ["dashboard.runtime.notify"]
+    notify._outage.lasting = False
 
 
 def test_a_limited_user_hears_of_no_other_cluster() -> None:
