@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 #: How many bytes of batches one poll gathers while catching up, and how far behind that begins, in records.
-_FOLD_BYTES, _FAR_BEHIND = 12 * 1024 * 1024, 100_000
+_FOLD_BYTES, _FAR_BEHIND = 4 * 1024 * 1024, 100_000
 #: How many bytes of half-read partitions wait for the rest of them.
 _HELD_BYTES = 4 * _FOLD_BYTES
 #: How long a poll waits for a first record, in seconds.

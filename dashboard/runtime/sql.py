@@ -21,12 +21,12 @@ from django.db.models import JSONField, Model, QuerySet
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Model)
-#: How many parameters a statement of SQLite takes; PostgreSQL takes 65,535.
-_SQLITE_PARAMETERS = 32_766
-#: Keys of one SQL query.
+#: Keys of one SQL query: SQLite takes 32,766 parameters, PostgreSQL 65,535.
 KEYS_AT_ONCE = 5_000
-#: From this number on rows are written many at once.
-MANY_ROWS = 20
+#: From this number on PostgreSQL takes rows by COPY.
+COPIED_ROWS = 20
+#: How many rows SQLite takes with one statement. Few sizes: it keeps a prepared statement for each.
+_ROWS_AT_ONCE = (512, 64, 8, 1)
 #: The values of one statement, in its order.
 Row = tuple[int | bytes | str | None, ...]
 
@@ -119,20 +119,19 @@ class Upsert:
         """Write rows in their order; PostgreSQL takes many by COPY within the caller's transaction alone."""
         if not rows:
             return
-        is_many = len(rows) >= MANY_ROWS
         with connection.cursor() as cursor:
-            if is_many and connection.vendor == "sqlite":
+            if connection.vendor == "sqlite":
                 self._write_at_once(cursor, rows)
-            elif is_many and connection.in_atomic_block:
+            elif connection.in_atomic_block and len(rows) >= COPIED_ROWS:
                 cursor.execute(self._insert(f"TABLE {self._copy(cursor, rows)}"))
             else:
                 cursor.executemany(self._insert(self._values("%s", 1)), rows)
 
     def _write_at_once(self, cursor: CursorWrapper, rows: Sequence[Sequence[Any]]) -> None:
         """Write many rows with each statement. Other threads of Python go on while one runs."""
-        for some in portions(rows, _SQLITE_PARAMETERS // len(self.columns)):
+        for some in _of_few_sizes(rows):
             values = list(chain.from_iterable(some))
-            # SQLite's own placeholder: Django would rewrite 30,000 of the other kind.
+            # SQLite's own placeholder: Django would rewrite thousands of the other kind.
             with connection.wrap_database_errors:
                 cursor.connection.execute(self._insert(self._values("?", len(some))), values)
 
@@ -158,6 +157,14 @@ class Upsert:
             for row in rows:
                 copy.write_row(row)
         return copied
+
+
+def _of_few_sizes(rows: Sequence[T]) -> Iterator[Sequence[T]]:
+    at = 0
+    for size in _ROWS_AT_ONCE:
+        while at + size <= len(rows):
+            yield rows[at : at + size]
+            at += size
 
 
 def overwrite_changes(columns: Iterable[str]) -> list[str]:

@@ -9,7 +9,7 @@ import pytest
 from django.db import IntegrityError, transaction
 
 from dashboard.models import Cluster, GroupRecord, PartitionRecord
-from dashboard.runtime.sql import MANY_ROWS, Upsert, overwrite_changes, write_rows
+from dashboard.runtime.sql import COPIED_ROWS, Upsert, overwrite_changes, write_rows
 
 pytestmark = pytest.mark.sql
 
@@ -36,7 +36,7 @@ def groups(number: int, offset: int = 0) -> Sequence[Sequence[Any]]:
     return [(cluster, bytes([at, 0, 92, 255]), f"group-{at}", "", 1, offset + at) for at in range(number)]
 
 
-@pytest.mark.parametrize("number", [4_000, MANY_ROWS, MANY_ROWS - 1, 1])
+@pytest.mark.parametrize("number", [4_000, COPIED_ROWS, COPIED_ROWS - 1, 1])
 def test_rows_are_inserted_then_overwritten(number: int) -> None:
     for lso, text in enumerate(TEXTS):
         write_rows(PartitionRecord, partitions(number, text, lso or None), KEY)
@@ -45,7 +45,7 @@ def test_rows_are_inserted_then_overwritten(number: int) -> None:
     assert PartitionRecord.objects.count() == number
 
 
-@pytest.mark.parametrize("number", [MANY_ROWS, MANY_ROWS - 1])
+@pytest.mark.parametrize("number", [COPIED_ROWS, COPIED_ROWS - 1])
 def test_rows_are_inserted_in_their_order(number: int) -> None:
     write_rows(PartitionRecord, partitions(number, ""), KEY)
     rows = PartitionRecord.objects.order_by("id").values_list("partition", flat=True)
@@ -53,25 +53,25 @@ def test_rows_are_inserted_in_their_order(number: int) -> None:
 
 
 def test_rows_of_a_statement_that_is_repeated_in_a_transaction_are_written_once() -> None:
-    UPSERT.write(groups(MANY_ROWS))
+    UPSERT.write(groups(COPIED_ROWS))
     GroupRecord.objects.all().delete()
-    UPSERT.write(groups(MANY_ROWS, 7)[5:] + groups(5, 9))
+    UPSERT.write(groups(COPIED_ROWS, 7)[5:] + groups(5, 9))
     rows = GroupRecord.objects.order_by("key").values_list("key", "log_offset")
     assert [(bytes(key), offset) for key, offset in rows] == [
-        (bytes([at, 0, 92, 255]), at + (9 if at < 5 else 7)) for at in range(MANY_ROWS)
+        (bytes([at, 0, 92, 255]), at + (9 if at < 5 else 7)) for at in range(COPIED_ROWS)
     ]
 
 
 @pytest.mark.django_db(transaction=True)
 def test_rows_outside_a_transaction_are_written_too() -> None:
-    for number in (MANY_ROWS, 2 * MANY_ROWS):
+    for number in (COPIED_ROWS, 2 * COPIED_ROWS):
         UPSERT.write(groups(number))
         assert GroupRecord.objects.count() == number
         with transaction.atomic():
             UPSERT.write(groups(number))
 
 
-@pytest.mark.parametrize("number", [MANY_ROWS, 1])
+@pytest.mark.parametrize("number", [COPIED_ROWS, 1])
 def test_a_row_that_the_table_refuses_is_djangos_error(number: int) -> None:
     broken = [(*row[:2], None, *row[3:]) for row in groups(number)]
     with pytest.raises(IntegrityError), transaction.atomic():
