@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
@@ -32,6 +32,7 @@ from tests.stack.test_broker import good_message
 from tests.waiting import wait_for
 
 _DEADLINE_S = 60
+_RETRY_S = 0.01
 _LEASE = (
     "SELECT holder, token FROM dashboard_collector WHERE name IN ('transaction_state', 'transaction_state-0')"
 )
@@ -143,6 +144,18 @@ def _paused(pid: int) -> Iterator[None]:
             os.kill(pid, signal.SIGCONT)
 
 
+def _is_locked(url: str) -> bool:
+    """Whether the lock of SQLite's writers is held for a second: who stops amid a write never releases it."""
+    if not url.startswith("sqlite:///"):
+        return False
+    with closing(sqlite3.connect(url.removeprefix("sqlite:///"), timeout=1.0)) as opened:
+        try:
+            opened.execute("BEGIN IMMEDIATE")
+        except sqlite3.OperationalError:
+            return True
+    return False
+
+
 @contextmanager
 def kill_the_second_tail(world: Deployment) -> Iterator[None]:
     """Whether it holds a lease or not."""
@@ -156,6 +169,10 @@ def pause_the_holder(world: Deployment) -> Iterator[None]:
     """Until its lease is another's: what it has read must not be saved when it wakes."""
     pid, token = world.lease()
     with _paused(pid):
+        while _is_locked(world.stack.described()["database"]):
+            os.kill(pid, signal.SIGCONT)
+            Event().wait(_RETRY_S)
+            os.kill(pid, signal.SIGSTOP)
         wait_for(lambda: world.lease()[1] > token, "another slice has the lease", _DEADLINE_S)
         world.lasts(0, 1)
         yield
