@@ -9,10 +9,12 @@ from __future__ import annotations
 import gc
 import logging
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache, partial
+from threading import Lock
 from typing import Protocol, Self
 
 from celery import shared_task
@@ -38,6 +40,8 @@ _MANY_RECORDS = 10_000
 _GONE = "{} was read before, and brokers say that it does not exist now: it was deleted, or is hidden from us"
 
 _tails: dict[tuple[str, str, int], Tail] = {}
+#: A tail is one slice's at a time: another may have lost its lease and still wait for an answer.
+_in_use: defaultdict[tuple[str, str, int], Lock] = defaultdict(Lock)
 
 
 class TailedTopic(Protocol):
@@ -110,9 +114,10 @@ class Tailed:
 
     def read_until(self, lease: leases.Lease, end: float) -> None:
         """Poll and save as the holder of `lease` until `time.monotonic()` passes `end`."""
-        reader = _TailSlice(self._topic, lease, end)
-        while goes_on(end):
-            reader.read()
+        with _in_use[lease.cluster, self._topic.name, lease.shard]:
+            reader = _TailSlice(self._topic, lease, end)
+            while goes_on(end):
+                reader.read()
 
 
 class _WriterThread:

@@ -1,15 +1,18 @@
-"""Proves that what tails leave behind is freed, however often one is opened in vain."""
+"""Proves that what tails leave behind is freed, however often one is opened in vain, and that a tail is one
+slice's at a time."""
 
 from __future__ import annotations
 
 import gc
+import threading
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from dashboard.tasks import tail_loop
+from dashboard.tasks import tail_loop, tails
 
 
 @pytest.fixture(autouse=True)
@@ -44,3 +47,27 @@ def test_the_rest_of_a_closed_tail_is_freed(monkeypatch: pytest.MonkeyPatch) -> 
         del rest
         tail_loop._cool(topic, lease)
     assert _Rest.left == 0
+
+
+def test_two_slices_in_one_process_use_a_tail_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    inside, most = [0], [0]
+
+    class Slice:
+        def __init__(self, *_: object) -> None: ...
+
+        def read(self) -> None:
+            inside[0] += 1
+            most[0] = max(most[0], inside[0])
+            time.sleep(0.02)
+            inside[0] -= 1
+
+    monkeypatch.setattr(tail_loop, "_TailSlice", Slice)
+    lease: Any = SimpleNamespace(cluster="one", shard=0)
+    slices = [
+        threading.Thread(target=tails.read_until, args=(lease, time.monotonic() + 0.1)) for _ in range(3)
+    ]
+    for each in slices:
+        each.start()
+    for each in slices:
+        each.join(10)
+    assert most == [1]
