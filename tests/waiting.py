@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -11,6 +12,11 @@ T = TypeVar("T")
 _REST_S, _LONGEST_REST_S = 0.02, 1.0
 #: Of a long wait: each question costs the server that answers, and more than who asks.
 _SHARE, _SHARED_S = 0.1, 0.3
+
+
+def process_state(pid: int) -> str:
+    """Return the kernel's letter for what a process does: T is stopped, S waits for input or a signal."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def wait_for(

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from fcntl import ioctl
 from typing import NamedTuple
 
+from tests.waiting import process_state, wait_for
+
 PROGRAM = (sys.executable, "-m", "fenceline_client.main")
 _SECONDS = 60
 
@@ -56,6 +58,11 @@ class Terminal:
     def type(self, text: str) -> None:
         """Type a line."""
         os.write(self._descriptor, f"{text}\n".encode())
+
+    def press_ctrl_c(self) -> None:
+        """Interrupt the program once it waits: Python forgets a signal between a prompt and its read."""
+        wait_for(lambda: process_state(self.process.pid) == "S", "the program waits for what is typed")
+        self.process.send_signal(signal.SIGINT)
 
     def status(self) -> int:
         """Read to the end; return the exit status."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shlex
-import signal
 from typing import Any
 
 import pytest
@@ -109,7 +108,7 @@ def test_ctrl_c_at_the_prompt_sends_nothing(prod: Cluster, sent: list[Any]) -> N
     row = factories.planned_action()
     with terminal("execute", str(row.pk), *REASON) as screen:
         screen.wait_for("Type payments-7: ")
-        screen.process.send_signal(signal.SIGINT)
+        screen.press_ctrl_c()
         assert screen.status() == 130
     assert sent == []
 

@@ -11,7 +11,7 @@ import pytest
 
 from sandbox.errors import SandboxError
 from sandbox.scenes.paused import pause_process
-from tests.waiting import wait_for
+from tests.waiting import process_state, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 PAUSER = (
@@ -29,15 +29,10 @@ def sleeper() -> Iterator[int]:
         process.kill()
 
 
-def state(pid: int) -> str:
-    """Return the kernel's letter for what a process does: T is stopped."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
 def fail(pid: int) -> None:
     """Fail while a process is paused."""
     with pause_process(pid):
-        wait_for(lambda: state(pid) == "T", "the kernel has stopped it")
+        wait_for(lambda: process_state(pid) == "T", "the kernel has stopped it")
         raise KeyboardInterrupt
 
 
@@ -45,14 +40,14 @@ def test_a_paused_process_resumes_afterwards_and_after_a_failure(sleeper: int) -
     for _ in range(2):
         with pytest.raises(KeyboardInterrupt):
             fail(sleeper)
-        assert state(sleeper) != "T"
+        assert process_state(sleeper) != "T"
 
 
 def test_a_paused_process_resumes_when_its_pauser_is_killed(sleeper: int) -> None:
     with subprocess.Popen([sys.executable, "-c", PAUSER, str(sleeper)], cwd=ROOT) as pauser:
-        wait_for(lambda: state(sleeper) == "T", "it is paused")
+        wait_for(lambda: process_state(sleeper) == "T", "it is paused")
         pauser.kill()
-    wait_for(lambda: state(sleeper) != "T", "it goes on")
+    wait_for(lambda: process_state(sleeper) != "T", "it goes on")
 
 
 def test_a_process_that_is_gone_cannot_be_paused() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -12,6 +11,7 @@ from sandbox.cluster import KafkaCluster
 from sandbox.scenes import late_marker
 from sandbox.scenes.scene_context import Stage
 from tests.kafka.topic_records import last_record
+from tests.waiting import process_state
 
 pytestmark = [pytest.mark.kafka, pytest.mark.matrix]
 
@@ -24,14 +24,9 @@ def three(kafka_three: KafkaCluster) -> Iterator[Stage]:
     kafka_three.wait_ready()
 
 
-def is_paused(pid: int) -> bool:
-    """Whether a process is stopped."""
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
-
-
 def away(stage: Stage) -> list[int]:
     """Return the nodes that stand still."""
-    return [node for node, pid in stage.pids.items() if is_paused(pid)]
+    return [node for node, pid in stage.pids.items() if process_state(pid) == "T"]
 
 
 def test_late_marker_delays_a_decided_commit(three: Stage, kafka_three: KafkaCluster) -> None:
