@@ -1,4 +1,4 @@
-"""Tells Fenceline what a Spark driver's streaming queries do. Imports pyspark and the standard library only.
+"""Reports a Spark driver's streaming queries to Fenceline. Imports only pyspark and the standard library.
 
 from spark_listener import FencelineListener
 spark.streams.addListener(FencelineListener("https://fenceline.example", "env:FENCELINE_TOKEN"))

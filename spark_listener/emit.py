@@ -1,8 +1,7 @@
-"""Delivers what is spooled: a daemon thread that posts batches of events to Fenceline and backs off.
+"""Deliver spooled events: a daemon thread posts batches of events to Fenceline and backs off.
 
-Nothing is let go before Fenceline has answered that it has it. While it is away, is overloaded or does not
-know our token, everything stays where it is; an event is given up alone, and counted, when it is too large
-for any post or is refused by itself.
+Events stay spooled until Fenceline confirms them, also while it is unreachable, is overloaded or refuses our
+token. An event that is too large for a post, or is refused alone, is dropped and counted.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from urllib.error import HTTPError
 
 from spark_listener.spool import Spool, SpooledEvent, adopt_leftovers
 
-#: The version of the document that is posted.
+#: The version of the posted document.
 WIRE_VERSION = 1
 _MOST_EVENTS = 500
 _MOST_BYTES = 4 * 1024 * 1024
@@ -43,17 +42,18 @@ log = logging.getLogger("spark_listener")
 
 @dataclass(frozen=True)
 class Pace:
-    """How often it posts, in seconds."""
+    """The intervals between posts, in seconds."""
 
     every: float = 1.0
-    #: The first and the longest pause while Fenceline is away; while it refuses us, always the longest.
+    #: The first and the longest pause while Fenceline is unreachable; while it refuses us, always the
+    #: longest.
     first_pause: float = 1.0
     longest_pause: float = 15.0
-    #: While it refuses what a person must repair.
+    #: The pause while it refuses us for a reason that a person must repair.
     refused_pause: float = 30.0
-    #: How long an answer may take.
+    #: The limit for an answer.
     timeout: float = 10.0
-    #: How often it searches for spools that others left behind, and reports that its queries still run.
+    #: How often it searches for leftover spools of other drivers, and reports that its queries still run.
     adopt_every: float = 30.0
     alive_every: float = 5.0
 
@@ -67,9 +67,9 @@ class Answer(NamedTuple):
 
 
 class Trouble(Exception):
-    """A post was not taken: why, and for how long to wait (None: by the usual back-off).
+    """A failed post: the reason, and how long to wait (None: the usual back-off).
 
-    `refused` is what a person must repair, `too_large` what is wrong with these very events.
+    `refused`: a person must repair the cause. `too_large`: these events are the cause.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class Trouble(Exception):
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """A token is for the server that it was given for."""
+    """Follows no redirect: the token is only for the configured server."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -93,7 +93,7 @@ _opener = urllib.request.build_opener(_NoRedirect)
 
 
 def read_secret(spec: str) -> str:
-    """Return a secret that is given as itself, as `env:NAME` or as `file:PATH`; raises `Trouble`."""
+    """Return a secret from its text, from `env:NAME` or from `file:PATH`; raises `Trouble`."""
     kind, _, where = spec.partition(":")
     if kind == "env":
         value = os.environ.get(where, "")
@@ -110,7 +110,7 @@ def read_secret(spec: str) -> str:
 
 
 def post_document(url: str, token: str, body: bytes, timeout: float) -> Answer:
-    """Post a document, compressed; raises OSError, HTTPException or ValueError where nobody answers."""
+    """Post a compressed document; raises OSError, HTTPException or ValueError without an answer."""
     headers = {
         "Authorization": f"Bearer {token}",
         "Content-Type": "application/json",
@@ -129,18 +129,18 @@ def post_document(url: str, token: str, body: bytes, timeout: float) -> Answer:
 
 @dataclass
 class _SpoolReader:
-    """What is read of a spool and not delivered, and how much of it goes into one post."""
+    """Undelivered events read from a spool, and the size of one post."""
 
     spool: Spool
     events: list[SpooledEvent] = field(default_factory=list)
     most: int = _MOST_EVENTS
     given_up: int = 0
-    #: Until when it is left alone.
+    #: The instant of the next attempt.
     rest_until: float = 0.0
 
 
 class Emitter(threading.Thread):
-    """Posts what `spool` holds, and what drivers that are gone have left beside it."""
+    """Posts the events of `spool`, and of ended drivers' spools beside it."""
 
     def __init__(
         self, url: str, token: str, spool: Spool, root: Path, most_bytes: int, about: Mapping[str, Any],
@@ -159,24 +159,24 @@ class Emitter(threading.Thread):
         self._trouble = ""
 
     def wake(self) -> None:
-        """Post now, whatever the pause is."""
+        """Post now, without waiting for the pause."""
         self._wake.set()
 
     def flush(self, seconds: float) -> None:
-        """Try to deliver everything for so long, then stop."""
+        """Try to deliver everything within a time, then stop."""
         self._stop_at = time.monotonic() + seconds
         self._wake.set()
         self.join(seconds)
 
     def run(self) -> None:
-        """Post until it is stopped and nothing is left, or the time is over."""
+        """Post until it is stopped and no event is left, or the time is over."""
         while True:
             self._wake.wait(self._rest())
             self._wake.clear()
             stopping = self._stop_at is not None
             try:
                 self._round()
-            except Exception as error:  # whatever it is: the driver's other work goes on, and so does this
+            except Exception as error:  # any error: the driver's other work continues, and so must we
                 self._failed(Trouble(f"{type(error).__name__}: {error}"))
             if stopping and (not self._pause or not self._rest()):
                 break
@@ -190,7 +190,7 @@ class Emitter(threading.Thread):
         return max(0.0, min(self._pause, self._stop_at - time.monotonic()))
 
     def _round(self) -> None:
-        """Deliver all there is, the oldest first."""
+        """Deliver all events, the oldest first."""
         now = time.monotonic()
         if now >= self._adopt_at:
             self._left += [_SpoolReader(spool) for spool in adopt_leftovers(self._root)]
@@ -208,35 +208,35 @@ class Emitter(threading.Thread):
             self._recovered()
 
     def _beat(self) -> None:
-        """Report that our queries run, unless a post of our own has just done so."""
+        """Report that our queries run, unless a recent post has done so."""
         if time.monotonic() - self._beat_at >= self._pace.alive_every and self._alive():
             self._post(self._own, [])
 
     def _deliver_left(self, hand: _SpoolReader) -> None:
-        """Deliver what a driver left that is gone; where it is refused, our own events need not be."""
+        """Deliver the leftover spool of an ended driver; a refusal of it does not concern our own events."""
         try:
             while self._deliver(hand):
-                # Another driver's hour of events is not to hide that our own queries run.
+                # Another driver's hour of events must not delay the report that our own queries run.
                 self._beat()
         except Trouble as trouble:
             if not trouble.refused:
                 raise
             hand.rest_until = time.monotonic() + self._pace.refused_pause
             return
-        # What cannot be read at its very end is no reason to keep it.
+        # An unreadable end is no reason to keep the spool.
         hand.spool.trim(0)
         hand.spool.close()
         self._left.remove(hand)
 
     def _make_room(self) -> None:
-        """Let leftovers take what the bound leaves beside our own events."""
+        """Limit leftovers to the space that our own events leave."""
         room = self._most_bytes - self._own.spool.size
         for hand in reversed(self._left):
             hand.spool.trim(max(0, room))
             room -= hand.spool.size
 
     def _deliver(self, hand: _SpoolReader) -> bool:
-        """Post the next events of a spool; return whether there were any. Raises `Trouble`."""
+        """Post the next events of a spool; return whether it had any. Raises `Trouble`."""
         if not hand.events:
             hand.events = hand.spool.read(_MOST_EVENTS, _MOST_BYTES)
         part = hand.events[: hand.most]
@@ -274,7 +274,7 @@ class Emitter(threading.Thread):
         return max(0.05, min(self._pace.timeout, left))
 
     def _document(self, hand: _SpoolReader, events: list[SpooledEvent]) -> bytes:
-        """Return what is posted. The events go as they were written."""
+        """Return the document to post. Events are embedded as they were written."""
         sent_ms = time.time_ns() // 1_000_000
         spool, own = hand.spool, hand is self._own
         report = {
@@ -293,7 +293,7 @@ class Emitter(threading.Thread):
         return b"".join((start, b', "events":[', b",".join(event.text for event in events), b"]}"))
 
     def _check(self, answer: Answer) -> None:
-        """Raise `Trouble` unless Fenceline itself has confirmed the events."""
+        """Raise `Trouble` unless Fenceline has confirmed the events."""
         if answer.status == 200 and (taken := _taken(answer.body)) is not None:
             for segment in taken[:3]:
                 log.warning("Fenceline cannot use an event: %s", segment)
@@ -309,11 +309,11 @@ class Emitter(threading.Thread):
     def _failed(self, trouble: Trouble) -> None:
         if trouble.pause is None:
             doubled = max(self._pace.first_pause, min(self._pause * 2, self._pace.longest_pause))
-            # Many drivers are not to knock together.
+            # Jitter: many drivers must not retry at once.
             self._pause = doubled * random.uniform(0.75, 1.0)  # noqa: S311
         else:
             self._pause = trouble.pause
-        # A warning is logged once, not at each attempt.
+        # Each problem is logged once, not at each attempt.
         if not self._trouble and self._stop_at is None:
             log.warning("%s. Events are kept until it takes them (%s).", trouble, self._own.spool.place)
         self._trouble = str(trouble)
@@ -325,7 +325,7 @@ class Emitter(threading.Thread):
 
 
 def _taken(body: bytes) -> list[Any] | None:
-    """Return what Fenceline refused of the events; None where it is not Fenceline that answers."""
+    """Return the events that Fenceline refused; None if the answer is not Fenceline's."""
     try:
         answer = json.loads(body)
         return list(answer["refused"]) if isinstance(answer["accepted"], int) else None
@@ -334,7 +334,7 @@ def _taken(body: bytes) -> list[Any] | None:
 
 
 def _detail(body: bytes) -> str:
-    """Return the detail of a problem (RFC 9457), "" of anything else."""
+    """Return the detail of a problem (RFC 9457), "" for another answer."""
     try:
         return f": {str(json.loads(body)['detail'])[:500]}"
     except (ValueError, TypeError, KeyError, RecursionError):
@@ -342,7 +342,7 @@ def _detail(body: bytes) -> str:
 
 
 def _seconds(retry_after: str) -> float | None:
-    """Return for how long a server asks to be left alone: seconds, or until a date."""
+    """Return the seconds in a Retry-After header, which has seconds or a date."""
     if not retry_after:
         return None
     try:

@@ -2,8 +2,8 @@
 
     spark.streams.addListener(FencelineListener("https://fenceline.example", "env:FENCELINE_TOKEN"))
 
-A callback appends its event to the spool and returns; a thread of its own delivers. So a query never waits
-for Fenceline, and no event is lost while Fenceline, or its driver, is away.
+A callback appends its event to the spool and returns; a separate thread delivers. So a query never waits for
+Fenceline, and no event is lost during an outage of Fenceline or a restart of the driver.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from spark_listener.spool import MOST_BYTES, Spool
 
 VERSION = "1.0.0"
 _ADDRESS = "/ingest/v1/progress"
-#: How long a driver that ends may be held up.
+#: Maximum delay of a driver's end.
 _LAST_FLUSH_S = 2.0
-#: An exception comes with its stack, often twice: its beginning is enough.
+#: Maximum characters of an exception: its text repeats the stack, and the beginning is enough.
 _LONGEST_EXCEPTION = 20_000
-#: More queries than any driver runs: the others are reported by their events alone.
+#: Maximum queries with run facts, more than any driver runs; further queries are reported by events only.
 _MOST_ALIVE = 500
 
-#: As Spark names what reads a stream, and Kafka how it reads; Spark's default is the second level.
+#: A streaming source's class in Spark's plan, and the option of its isolation level with Spark's default.
 _SOURCE, _ISOLATION = "StreamingRelationV2", "kafka.isolation.level"
 _UNCOMMITTED = "read_uncommitted"
 
@@ -43,16 +43,16 @@ log = logging.getLogger("spark_listener")
 
 
 class RunFacts(NamedTuple):
-    """What no event and no file of a checkpoint has of a run; None where it is not known."""
+    """Facts about a run that neither events nor checkpoint files have; None if unknown."""
 
-    #: Whether it tracks its progress asynchronously.
+    #: Whether the run tracks its progress asynchronously.
     asynchronous: bool | None = None
-    #: How it reads Kafka (`kafka.isolation.level`), the weakest of its sources.
+    #: The weakest `kafka.isolation.level` of its sources.
     isolation: str | None = None
 
 
 class FencelineListener(StreamingQueryListener):
-    """Tells Fenceline of the starts, batches, idle times and ends of all queries of a session.
+    """Reports the starts, batches, idle times and ends of all queries of a session to Fenceline.
 
     `url` is Fenceline's own, by default the environment's FENCELINE_URL. `token` is of the role ingest:
     itself, `env:NAME` or `file:PATH` (read anew for each post), by default FENCELINE_TOKEN's. `cluster` is
@@ -93,15 +93,15 @@ class FencelineListener(StreamingQueryListener):
         atexit.register(self.close)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Spark Connect 3.5 sends the listener to a worker of the server: it is made anew there.
+        # Spark Connect 3.5 sends the listener to a worker of the server, which makes it anew.
         return _made, (self._arguments,)
 
     def onQueryStarted(self, event: Any) -> None:
-        """Note that a run begins."""
+        """Report the start of a run."""
         self._emit("started", event, {"name": getattr(event, "name", None)}, ends=False)
 
     def onQueryProgress(self, event: Any) -> None:
-        """Note that a batch is done."""
+        """Report a finished batch."""
         at_ms = time.time_ns() // 1_000_000
         try:
             progress = event.progress
@@ -110,15 +110,15 @@ class FencelineListener(StreamingQueryListener):
             facts = self._run_facts(str(progress.id), str(progress.runId))
             head = json.dumps({"kind": "progress", **facts._asdict()})[1:-1]
             self._spool.append(f'{head}, "progress":{text}}}'.encode(), at_ms)
-        except Exception as error:  # nothing of ours may reach Spark's listener bus
+        except Exception as error:  # no error of ours may reach Spark's listener bus
             self._warn(error)
 
     def onQueryIdle(self, event: Any) -> None:
-        """Note that a query waits for data."""
+        """Report that a query waits for data."""
         self._emit("idle", event, {}, ends=False)
 
     def onQueryTerminated(self, event: Any) -> None:
-        """Note that a run has ended, and deliver at once: the driver may end as well."""
+        """Report the end of a run, and deliver at once: the driver may end too."""
         try:
             exception = event.exception and event.exception[:_LONGEST_EXCEPTION]
             more = {"exception": exception, "errorClass": getattr(event, "errorClassOnException", None)}
@@ -129,7 +129,7 @@ class FencelineListener(StreamingQueryListener):
         self._emitter.wake()
 
     def close(self) -> None:
-        """Deliver what is left, for at most two seconds, and stop; what is not delivered stays spooled."""
+        """Deliver events for at most two seconds, and stop; undelivered events stay spooled."""
         if os.getpid() == self._pid:
             atexit.unregister(self.close)
             self._emitter.flush(_LAST_FLUSH_S)
@@ -155,23 +155,23 @@ class FencelineListener(StreamingQueryListener):
             self._warn(error)
 
     def _run_facts(self, query: str, run: str) -> RunFacts:
-        """Return what no event has of a run; asked for once. Nothing is known under Spark Connect."""
+        """Return the facts about a run, read once; all are unknown under Spark Connect."""
         if run not in self._facts:
             self._facts[run] = _read_facts(query)
         return self._facts[run]
 
     def _running(self) -> list[list[str]]:
-        """Return query id and run id of the runs that have begun and not ended, as far as is known."""
+        """Return query id and run id of the running queries, as far as known."""
         if self._is_over():
             self._alive.clear()
         return [[query, run] for run, query in list(self._alive.items())[:_MOST_ALIVE]]
 
     def _is_over(self) -> bool:
-        """Whether the session has been stopped: listeners get no events for the ends that this brings."""
+        """Whether the session has stopped: listeners get no events for runs that end with it."""
         session = getattr(self, "_sparkSession", None)
         if session is not None:
             return bool(getattr(session, "is_stopped", False))
-        # What only a session of its own process gives it, in every version.
+        # Only a session in this process has it, in every version.
         is_classic = hasattr(self, "_jlistenerobj") and hasattr(pyspark, "SparkContext")
         return is_classic and pyspark.SparkContext._active_spark_context is None
 
@@ -182,7 +182,7 @@ class FencelineListener(StreamingQueryListener):
 
 
 def _read_facts(query: str) -> RunFacts:
-    """Return them from Spark's class that executes the query and from its plan."""
+    """Read the facts from the query's execution and its plan."""
     try:
         session: Any = SparkSession._instantiatedSession
         queries = session._jsparkSession.sharedState().activeStreamingQueries()
@@ -191,7 +191,7 @@ def _read_facts(query: str) -> RunFacts:
             return RunFacts()
         asynchronous = "Async" in str(execution.getClass().getSimpleName())
         return RunFacts(asynchronous, _isolation(execution.analyzedPlan().collectLeaves()))
-    except Exception as error:  # internals of another Spark may differ: then it is not known
+    except Exception as error:  # internals of other Spark versions may differ: the facts are then unknown
         log.debug("what runs query %s is not known: %s", query, error)
         return RunFacts()
 
@@ -230,7 +230,7 @@ def _default_spool() -> Path:
     folder = Path(base) / f"fenceline-spool-{os.getuid()}"
     with suppress(OSError):
         folder.mkdir(0o700, exist_ok=True)
-        # Anybody may make a folder there: what lies in another one's is not ours to deliver.
+        # Every user may make a folder there: events in another user's folder are not ours to deliver.
         if folder.stat().st_uid == os.getuid():
             return folder
     return Path(tempfile.mkdtemp(prefix="fenceline-spool-"))

@@ -1,7 +1,7 @@
-"""Segments of a spool: runs of events, each one zlib stream that is flushed behind every event.
+"""Segments of a spool: runs of events, each a zlib stream that is flushed after every event.
 
-So an event is with the operating system when it is written, one that is killed leaves at worst a torn last
-line, and the next events cost little: they are alike, and one stream compresses them together.
+So a written event is with the operating system, and a killed process leaves at worst a torn last line.
+Further events are small: they are alike, and one stream compresses them together.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-#: Fast, and already ten times smaller: events repeat each other.
+#: The fastest level: events are alike, so it already makes them ten times smaller.
 _LEVEL = 1
 _READ_AT_ONCE = 64 * 1024
 
@@ -27,11 +27,11 @@ class Segment:
         #: Bytes of whole events, compressed.
         self.size = size
         self.data = bytearray()
-        #: Somebody has deleted its file.
+        #: Its file was deleted.
         self.gone = False
 
     def read(self, offset: int) -> bytes:
-        """Return some of what lies behind `offset`; b"" at the end, or where it cannot be read now."""
+        """Return some bytes after `offset`; b"" at the end, or if the file is unreadable now."""
         most = min(_READ_AT_ONCE, self.size - offset)
         if most <= 0:
             return b""
@@ -44,7 +44,7 @@ class Segment:
         except FileNotFoundError:
             self.gone = True
         except OSError:
-            # Too many open files, or a store that is away for a moment: it is asked again.
+            # Too many open files, or a store that is briefly unreachable: the caller repeats the read.
             pass
         return b""
 
@@ -56,7 +56,7 @@ class Segment:
 
 
 class Writer:
-    """Writes the newest segment of a spool. Raises OSError where its file cannot be made."""
+    """Writes the newest segment of a spool. Raises OSError if it cannot make the file."""
 
     def __init__(self, first: int, folder: Path | None) -> None:
         self.segment = Segment(first, folder and folder / f"{first:020}.z")
@@ -67,7 +67,7 @@ class Writer:
             self._fd = os.open(self.segment.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
     def write(self, line: bytes) -> None:
-        """Add a line; raises OSError when the disk does not take it whole: close it then."""
+        """Add a line; raises OSError if the disk does not take it whole: then close the writer."""
         data = self._stream.compress(line) + self._stream.flush(zlib.Z_SYNC_FLUSH)
         if self._fd < 0:
             self.segment.data += data
@@ -76,7 +76,7 @@ class Writer:
         self.segment.size += len(data)
 
     def close(self) -> None:
-        """End the segment behind its last whole event; remove one without any."""
+        """End the segment after its last whole event; remove an empty one."""
         if self._fd < 0:
             return
         with suppress(OSError):
@@ -89,7 +89,7 @@ class Writer:
 
 
 class SegmentReader:
-    """Reads a segment from its start, as far as it goes; asked again, what was added since."""
+    """Reads a segment from its start to its present end, and later the lines added since."""
 
     def __init__(self, segment: Segment) -> None:
         self.segment = segment
@@ -99,13 +99,13 @@ class SegmentReader:
         self._lines: Iterator[bytes] = iter(())
 
     def is_done(self) -> bool:
-        """Whether all that its segment has by now was read."""
+        """Whether all present lines of the segment are read."""
         return self.segment.gone or self._offset >= self.segment.size
 
     def next_line(self) -> bytes | None:
-        """Return the next whole line, None where there is none yet.
+        """Return the next whole line, None without one yet.
 
-        What cannot be decompressed is lost, with all behind it in its segment.
+        Damaged data is lost, with the rest of its segment.
         """
         while (line := next(self._lines, None)) is None:
             data = self.segment.read(self._offset)

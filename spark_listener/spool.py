@@ -1,11 +1,10 @@
-"""A bounded, durable queue of events: a folder of compressed segments, and a cursor for what was delivered.
+"""A bounded, durable queue of events: a folder of compressed segments, and a cursor of delivered events.
 
-Every event gets the next number. When the spool is full its oldest segment goes; where the disk takes
-nothing, a smaller part is kept in memory. Whatever was dropped in either way, or was damaged, is a gap in
-the numbers: so the count of what is lost is exact, whoever reads the spool later. Nothing is synced to the
-platter: what outlives the process need not outlive the machine.
+Every event gets the next number. A full spool drops its oldest segment; if the disk takes no data, a smaller
+spool stays in memory. Dropped or damaged events are a gap in the numbers, so that every reader counts lost
+events exactly. Files are not synced to the disk: events outlive the process, not always the machine.
 
-A driver locks its folder for as long as it lives, so that the next one finds those that are left behind.
+A driver locks its folder while it lives, so that the next driver finds leftover folders.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from typing import Any, NamedTuple
 from spark_listener.segments import Segment, SegmentReader, Writer
 
 MOST_BYTES = 64 * 1024 * 1024
-#: What is kept in memory while the disk takes nothing, compressed as well.
+#: Compressed bytes kept in memory while the disk takes no data.
 MOST_MEMORY = 8 * 1024 * 1024
 _SEGMENT_BYTES = 1024 * 1024
-#: How long a disk that refused is left alone.
+#: Seconds before a failed disk is tried again.
 _DISK_AGAIN_S = 10.0
-#: A folder that was being made for so long is nobody's.
+#: After this time an unfinished folder counts as abandoned.
 _ABANDONED_S = 3_600
 _FOLDER = re.compile(r"\d{15}-\d+-[0-9a-f]{8}")
 _SEGMENT = re.compile(r"(\d{20})\.z")
@@ -44,22 +43,22 @@ log = logging.getLogger("spark_listener")
 
 
 class SpooledEvent(NamedTuple):
-    """One event: its number, when it was received (milliseconds, the driver's clock), and itself as JSON."""
+    """One event: its number, its instant (ms, the driver's clock), and its JSON."""
 
     seq: int
     at_ms: int
     text: bytes
-    #: How many of the numbers before it are lost.
+    #: The number of lost events before it.
     lost: int
 
 
 class Spool:
-    """The events of one driver. `append` is for any thread, everything else for the one that delivers."""
+    """The events of one driver. `append` is for any thread, all other methods for the delivering thread."""
 
     def __init__(self, root: Path, about: Mapping[str, Any], most_bytes: int = MOST_BYTES) -> None:
-        """Make a spool of at most so many compressed bytes in a folder of its own below `root`.
+        """Make a spool of limited compressed size in its own folder below `root`.
 
-        `about` is what whoever adopts it needs to know. Where no folder can be made, memory has to do.
+        `about` is for a process that adopts it. If no folder can be made, the spool stays in memory.
         """
         self.about = dict(about)
         self._root = root
@@ -75,43 +74,43 @@ class Spool:
         self._lost_read = self._lost_acked = 0
         self._disk_again = 0.0
         self._refused = self._full = False
-        #: The newest segment stays: it is being written.
+        #: The newest segment stays: it is open for writing.
         self._least = 1
         with self._guard:
             self._has_folder()
 
     @property
     def size(self) -> int:
-        """How many bytes it has, compressed."""
+        """Its compressed size in bytes."""
         with self._guard:
             return sum(segment.size for segment in self._segments)
 
     @property
     def waiting(self) -> int:
-        """How many events are kept and not delivered."""
+        """The number of undelivered events."""
         with self._guard:
             return self._next - 1 - self._acked - (self._dropped() - self._lost_acked)
 
     @property
     def dropped(self) -> int:
-        """How many events are lost for ever."""
+        """The number of lost events."""
         with self._guard:
             return self._dropped()
 
     @property
     def place(self) -> str:
-        """Where it is, in words."""
+        """Its place as text."""
         return "in memory" if self._folder is None else f"in {self._folder}"
 
     def append(self, event: bytes, at_ms: int) -> None:
-        """Keep an event: a JSON object on one line without its opening brace. No disk makes it raise."""
+        """Store an event: a JSON object on one line without its opening brace. Disk errors are not raised."""
         with self._guard:
             self._write(b'{"seq":%d,"at_ms":%d,%s\n' % (self._next, at_ms, event))
             self._next += 1
             self._trim(self._most_bytes)
 
     def read(self, most: int, most_bytes: int) -> list[SpooledEvent]:
-        """Return the next events, oldest first: at most so many, and of so many bytes but for the first."""
+        """Return the next events, oldest first, up to a number and a size; the first may be larger."""
         events: list[SpooledEvent] = []
         size = 0
         while len(events) < most and size < most_bytes and (event := self._event()) is not None:
@@ -120,7 +119,7 @@ class Spool:
         return events
 
     def ack(self, event: SpooledEvent) -> None:
-        """Note that an event, and all before it, is delivered."""
+        """Mark an event and all before it as delivered."""
         with self._guard:
             self._acked, self._lost_acked = event.seq, event.lost
             while len(self._segments) > 1 and self._segments[1].first <= event.seq + 1:
@@ -130,12 +129,12 @@ class Spool:
                     os.pwrite(self._files[1], b"%020d %020d\n" % (self._acked, self._lost_acked), 0)
 
     def trim(self, most_bytes: int) -> None:
-        """Drop the oldest segments until it is at most so large."""
+        """Drop the oldest segments until the spool has at most this size."""
         with self._guard:
             self._trim(most_bytes)
 
     def close(self) -> None:
-        """Let go of its folder: delete it when all is delivered, else leave it to the next driver."""
+        """Delete its folder if all events are delivered, else leave it to the next driver."""
         empty = self.waiting == 0
         with self._guard:
             if self._writer is not None:
@@ -157,7 +156,7 @@ class Spool:
         return None
 
     def _line(self) -> bytes | None:
-        """Return the next line of the segments; a segment that a newer one follows has an end."""
+        """Return the next line of the segments; a segment before the newest is complete."""
         while True:
             line = self._reader.next_line() if self._reader else None
             if line is not None:
@@ -194,7 +193,7 @@ class Spool:
         return full or writer.segment.gone or (in_memory and time.monotonic() >= self._disk_again)
 
     def _roll(self) -> Writer:
-        """Begin a segment: a file, or in memory while the disk is left alone."""
+        """Begin a segment: a file, or in memory while the disk fails."""
         if self._writer is not None:
             self._writer.close()
             if not self._writer.segment.size:
@@ -226,7 +225,7 @@ class Spool:
         return self._folder is not None
 
     def _make_folder(self) -> None:
-        """Make and lock a folder under another name first: what nobody has locked is adopted."""
+        """Make and lock a folder under a temporary name: other drivers adopt unlocked folders."""
         name = f"{time.time_ns() // 1_000_000:015}-{os.getpid()}-{secrets.token_hex(4)}"
         new = self._root / f"{_NEW}{name}"
         new.mkdir(0o700, parents=True)
@@ -238,7 +237,7 @@ class Spool:
         self._folder, self._files = self._root / name, files
 
     def _let_go(self) -> None:
-        """Forget a folder, deleted it may be."""
+        """Forget a folder, which may be deleted."""
         for file in self._files:
             os.close(file)
         self._folder, self._files = None, []
@@ -271,7 +270,7 @@ class Spool:
 
 
 class Leftover(Spool):
-    """The spool of a driver that is gone: nothing is added to it."""
+    """The spool of an ended driver; it gets no more events."""
 
     def __init__(self, folder: Path, files: list[int]) -> None:
         super().__init__(folder.parent, _about(folder))
@@ -300,7 +299,7 @@ class Leftover(Spool):
 
 
 def adopt_leftovers(root: Path) -> list[Leftover]:
-    """Return the spools below `root` whose drivers are gone, oldest first; they are ours then."""
+    """Adopt the spools below `root` of ended drivers; return them, the oldest first."""
     leftovers: list[Leftover] = []
     with suppress(OSError):
         for folder in sorted(root.iterdir()):
@@ -314,9 +313,9 @@ def adopt_leftovers(root: Path) -> list[Leftover]:
 
 
 def _locked(folder: Path) -> list[int] | None:
-    """Return open files of a folder and its cursor; None where another has locked or just deleted it.
+    """Return open files of a folder and its cursor; None if another process has locked or deleted it.
 
-    It is the folder itself that is locked: systemd's cleaner of old temporary files then leaves it alone.
+    The lock is on the folder itself: systemd's cleaner of old temporary files skips locked folders.
     """
     files = [os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
     with suppress(OSError):

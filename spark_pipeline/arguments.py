@@ -9,7 +9,7 @@ from fenceline.owners import Owner
 
 
 def add_kafka_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add how a job reaches Kafka."""
+    """Add the arguments for the connection to Kafka."""
     parser.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT,…")
     parser.add_argument(
         "--kafka",
@@ -22,12 +22,12 @@ def add_kafka_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def java_properties(options: argparse.Namespace) -> dict[str, str]:
-    """Return the properties of Kafka's Java clients that the arguments name."""
+    """Return the given properties of Kafka's Java clients."""
     return {**dict(options.kafka), "bootstrap.servers": options.bootstrap_servers}
 
 
 def named_application(text: str) -> Owner:
-    """Return who names the application of ids from `PATTERN=NAME`; without a name, who leaves it to them."""
+    """Return an application's owner from `PATTERN=NAME`; an empty NAME leaves these ids without a name."""
     match, equals, name = text.partition("=")
     if not match or not equals or len(name) > LONGEST or not name.isprintable():
         raise argparse.ArgumentTypeError(f"write PATTERN=NAME, a name of up to {LONGEST} characters")
@@ -49,7 +49,7 @@ def reader_option(text: str) -> tuple[str, str]:
 
 
 def folder_name(text: str) -> str:
-    """Return a name that becomes a folder's, such as a cluster's."""
+    """Return a name that is valid as a folder's name, such as a cluster's."""
     # As dashboard.config has it.
     if not text or len(text) > 64 or not all((c.isalnum() and c.isascii()) or c in "-_." for c in text):
         raise argparse.ArgumentTypeError("use letters, digits, - _ and . (at most 64)")

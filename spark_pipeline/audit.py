@@ -1,4 +1,4 @@
-"""The audit job: what each batch of a pipeline read, wrote, committed and left readable, proved at Kafka.
+"""The audit job: prove from Kafka what each batch of a pipeline read, wrote, committed and left readable.
 
     spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 --py-files fenceline-spark.zip \\
         spark_pipeline/audit.py --bootstrap-servers broker:9092 --cluster prod --pipeline orders \\
@@ -6,8 +6,8 @@
 
 `fenceline.audit.manifest` has the layout of the output, docs/audit.md what is proved and what is not.
 
-A run goes on where the last manifest ends. Its manifest is created exclusively and last: what a run that was
-killed had written counts for nothing, and the next one finds the same again.
+A run continues where the last manifest ends. It creates its own manifest exclusively, as its last step: the
+files of a killed run do not count, and the next run derives the same results again.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def argument_parser() -> argparse.ArgumentParser:
 
 
 def run_audit(spark: SparkSession, options: argparse.Namespace) -> str:
-    """Audit once; return what was found, in one sentence. Raises AuditError."""
+    """Audit once; return the result in one sentence. Raises AuditError."""
     began = time.monotonic()
     _refuse_incomplete(options)
     store = AuditStore(spark, options.output, options.cluster, options.pipeline)
@@ -165,7 +165,7 @@ def _refuse_other_pipeline(
 
 
 def counts_request(options: argparse.Namespace) -> CountsOptions:
-    """Return what is asked for by counts. Raises AuditError."""
+    """Return the request of an audit by counts. Raises AuditError."""
     committed = options.source_isolation == "read_committed"
     return CountsOptions(
         kafka_connection(java_properties(options)), tuple(options.target), committed, options.one_to_one
@@ -173,7 +173,7 @@ def counts_request(options: argparse.Namespace) -> CountsOptions:
 
 
 def keys_request(options: argparse.Namespace) -> KeysOptions:
-    """Return what is asked for by keys. Raises AuditError."""
+    """Return the request of an audit by keys. Raises AuditError."""
     return KeysOptions(
         kafka_connection(java_properties(options)),
         java_properties(options),
@@ -207,7 +207,7 @@ def _summary(manifest: AuditManifest) -> str:
 
 
 def run_triggered(spark: SparkSession, options: argparse.Namespace) -> Iterator[str]:
-    """Audit once, or at each interval until the process ends; yield what was found. Raises AuditError."""
+    """Audit once, or at each interval until the process ends; yield each result. Raises AuditError."""
     yield run_audit(spark, options)
     while options.trigger != ONCE:
         time.sleep(float(options.trigger))

@@ -1,7 +1,7 @@
-"""A digest of records in any order: the same for what was sent and for what is read back.
+"""A digest of records in any order: sent records and the records that are read back have the same digest.
 
-Of each record two 64-bit hashes of key and value (xxhash64, by Spark in the JVM), each summed modulo 2^64:
-sums of parts add up to the sum of the whole, and show a record that is missing, doubled or changed.
+Each record has two 64-bit hashes of key and value (xxhash64, by Spark in the JVM), each summed modulo 2^64.
+Sums of parts add up to the sum of the whole, and show a missing, doubled or changed record.
 """
 
 from __future__ import annotations
@@ -35,19 +35,19 @@ def digest_of(rows: DataFrame) -> str:
 
 
 def sum_digests(digests: Iterable[str]) -> str:
-    """Return the digest of all records of which these are the digests of parts."""
+    """Return the digest of all records from the digests of their parts."""
     parts = [(int(digest[:16], 16), int(digest[16:], 16)) for digest in digests]
     return _as_hex(map(sum, zip_equal(*parts))) if parts else _as_hex((0, 0))
 
 
 class RunningDigest:
-    """The digest of the records of one task, while they pass by."""
+    """The running digest of one task's records."""
 
     def __init__(self) -> None:
         self._sums: list[int] | None = None
 
     def over(self, batches: Iterable[Any]) -> Iterator[Any]:
-        """Yield Arrow batches; add their hashes, where they have the columns of `with_digests`."""
+        """Yield Arrow batches; add the hashes of batches that have the columns of `with_digests`."""
         for batch in batches:
             if set(_COLUMNS) <= set(batch.schema.names):
                 self._add([_sum(batch.column(name)) for name in _COLUMNS])
@@ -55,7 +55,7 @@ class RunningDigest:
 
     @property
     def as_hex(self) -> str | None:
-        """Return the digest so far; None where there were no hashes."""
+        """Return the digest so far; None without any hashes."""
         return None if self._sums is None else _as_hex(self._sums)
 
     def _add(self, sums: list[int]) -> None:
@@ -64,7 +64,7 @@ class RunningDigest:
 
 
 def _hashes(rows: DataFrame) -> tuple[Column, Column]:
-    """Return the two hashes: text as its bytes; the second one differs for a null key and a null value."""
+    """Return the two hashes, of text as bytes; the second one tells a null key from a null value."""
     nothing = f.lit(None)
     key, value = (
         (f.col(name) if name in rows.columns else nothing).cast("binary") for name in ("key", "value")
@@ -75,7 +75,7 @@ def _hashes(rows: DataFrame) -> tuple[Column, Column]:
 def _sum(column: Any) -> int:
     import pyarrow.compute as pc
 
-    # Sums of int64 wrap around, which is what is wanted.
+    # Sums of int64 wrap around, as the digest requires.
     return pc.sum(column).as_py() or 0
 
 

@@ -1,7 +1,8 @@
 """Topic to SQL to topic, each record exactly once: a job for spark-submit, with `--help` as its manual.
 
-What is wrong with its arguments, the cluster or the query is one clear line on stderr (exit status 2 before
-anything runs, 1 later). SIGTERM and SIGINT let the batch in flight finish, a second one does not.
+A mistake in the arguments, the cluster or the query is one clear line on stderr (exit status 2 before
+anything runs, 1 later). After SIGTERM or SIGINT the batch in flight finishes; a second signal ends it at
+once.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
 
-#: What a shell gets for a mistake in the arguments or the surroundings, and for a query that fails later.
+#: Exit statuses: a mistake in the arguments or the environment, and a query that fails later.
 WRONG, FAILED = 2, 1
 CONNECTOR = "org.apache.spark:spark-sql-kafka-0-10_{scala}:{spark}"
-#: Spark logs a failed query with pages of stack traces; our own line has the failure.
+#: Spark logs pages of stack traces for a failed query; our own line has the failure.
 LOUD = (
     "org.apache.spark.sql.execution.streaming",
     "org.apache.spark.scheduler.TaskSetManager",
@@ -37,14 +38,14 @@ LOUD = (
 )
 #: The sink's own words in a traceback.
 _FROM_TASK = re.compile(r"^(?:\w+\.)*(?:SinkError|Refused): (.+)$", re.MULTILINE)
-#: Spark's errors as they name themselves: [CAST_INVALID_INPUT] The value …
+#: Spark's error messages with their condition: [CAST_INVALID_INPUT] The value …
 _CONDITION = re.compile(r"\[[A-Z][A-Z0-9_.]+\] [^\n]+")
-#: What follows the message of an error.
+#: The text after the message of an error.
 _BEHIND = re.compile(r"\n|; line \d+ pos \d+|\s*SQLSTATE: \w+")
 
 
 class Stopped(Exception):
-    """The job cannot run; the text is the reason and the remedy."""
+    """The job cannot run; the text has the reason and the remedy."""
 
 
 class Stop:
@@ -55,14 +56,14 @@ class Stop:
         self.at_once = threading.Event()
 
     def request_stop(self) -> None:
-        """Take note of one signal."""
+        """Record one signal."""
         (self.at_once if self.asked.is_set() else self.asked).set()
 
     def listen_for_signals(self, spark: SparkSession) -> None:
-        """Listen for signals here and in the JVM: under spark-submit it is the JVM that gets them."""
+        """Listen for signals here and in the JVM: under spark-submit the JVM gets them."""
 
         def on_signal(number: int, frame: object) -> None:
-            # A handler runs amid any statement of the main thread: it must not take that thread's locks.
+            # A handler interrupts any statement of the main thread: it must not take that thread's locks.
             threading.Thread(target=self.request_stop, daemon=True).start()
 
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -81,7 +82,7 @@ class _JvmHandler:
         self.stop.request_stop()
 
     class Java:
-        """How py4j knows what this is."""
+        """The Java interface that py4j implements by this class."""
 
         implements = ["sun.misc.SignalHandler"]
 
@@ -101,12 +102,12 @@ def _listen_in_jvm(spark: SparkSession, stop: Stop) -> None:
         for name in ("TERM", "INT"):
             jvm.sun.misc.Signal.handle(jvm.sun.misc.Signal(name), _JvmHandler(stop))
     except Py4JError:
-        # A JVM that leaves signals alone (-Xrs) is stopped in another way.
+        # A JVM that ignores signals (-Xrs) is stopped in another way.
         logging.getLogger(__name__).debug("the JVM hands out no signals", exc_info=True)
 
 
 class Sink:
-    """The sink, which remembers why it failed: Spark would wrap the reason in a page of Java."""
+    """The sink; it keeps its failure, because Spark wraps the reason in a page of Java."""
 
     def __init__(self, sink: ExactlyOnceKafkaSink) -> None:
         self.sink = sink
@@ -156,9 +157,9 @@ def run_query(spark: SparkSession, chosen: Arguments, stop: Stop) -> int:
 
 
 def prepare_rows(spark: SparkSession, chosen: Arguments) -> DataFrame:
-    """Return the rows for the sink. Raises Stopped or BadQuery where cluster or SQL are not as they must.
+    """Return the rows for the sink. Raises Stopped for an unusable cluster, BadQuery for unusable SQL.
 
-    Looks at the cluster before Spark does, whose answer to a wrong address is a minute of silence.
+    It checks the cluster before Spark does: Spark answers a wrong address with a minute of silence.
     """
     require_topics(chosen)
     rows = read_input(spark, chosen)
@@ -168,7 +169,7 @@ def prepare_rows(spark: SparkSession, chosen: Arguments) -> DataFrame:
 
 
 def require_topics(chosen: Arguments, timeout_s: float = 10) -> None:
-    """Raise Stopped unless a broker answers and both topics are there."""
+    """Raise Stopped unless a broker answers and both topics exist."""
     from confluent_kafka import KafkaError, KafkaException
 
     from spark_pipeline.sink.cluster import make_client
@@ -204,7 +205,7 @@ def _no_connector(spark: SparkSession) -> str:
 
 
 def attach_listener(spark: SparkSession, chosen: Arguments) -> None:
-    """Tell Fenceline what the query does, where its address was given. Raises Stopped for a wrong one."""
+    """Attach Fenceline's listener if its address was given. Raises Stopped for a wrong address."""
     if chosen.fenceline_url:
         from spark_listener import FencelineListener
 
@@ -218,7 +219,7 @@ def attach_listener(spark: SparkSession, chosen: Arguments) -> None:
 
 
 def sink_of(chosen: Arguments) -> ExactlyOnceKafkaSink:
-    """Return the sink that the arguments describe."""
+    """Make the sink from the arguments."""
     return ExactlyOnceKafkaSink(
         checkpoint=chosen.checkpoint,
         options=chosen.kafka_options(),
@@ -247,7 +248,7 @@ def start_query(rows: DataFrame, sink: Sink, chosen: Arguments) -> StreamingQuer
 
 
 def await_end(query: StreamingQuery, stop: Stop) -> None:
-    """Stay until the query ends or a signal comes. Raises StreamingQueryException when it fails."""
+    """Wait until the query ends or a signal comes. Raises StreamingQueryException when it fails."""
     while not stop.asked.is_set():
         if query.awaitTermination(1):
             return
@@ -266,12 +267,12 @@ def _last_batch(query: StreamingQuery) -> int | None:
 
 
 def quieten_python() -> None:
-    """Leave failures to our own line: PySpark and py4j would log each of them with its stack trace."""
+    """Report failures in our own line only: PySpark and py4j would log each with its stack trace."""
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
     try:
         from pyspark.logger import PySparkLogger
     except ImportError:
-        return  # Before 4.0 it logs none.
+        return  # PySpark before 4.0 has no such logger.
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
 
@@ -284,9 +285,10 @@ def _quieten(spark: SparkSession) -> None:
 
 
 def explain_error(error: Exception) -> str:
-    """Return the message of an exception, without the plans and stack traces that Spark puts around it.
+    """Return the message of an exception, without the plans and stack traces that Spark adds.
 
-    An error of the sink in a task is the last line of a traceback amid Java's; our own come as they are.
+    A sink's error in a task is the last line of a Python traceback inside Java's; our own errors are
+    unwrapped.
     """
     text = str(error).strip()
     if isinstance(error, SinkError):
@@ -295,7 +297,7 @@ def explain_error(error: Exception) -> str:
         return str(reasons[-1]).strip()
     text = text.rpartition("terminated with exception: ")[2] if text.startswith("[STREAM_FAILED]") else text
     if conditions := _CONDITION.findall(text):
-        # The last one is the innermost: those around it are failures of a stage, a batch, the query.
+        # The last error is the innermost: outer errors are failures of a stage, a batch, the query.
         text = conditions[-1]
     return _BEHIND.split(text, maxsplit=1)[0].strip().removesuffix(".")
 

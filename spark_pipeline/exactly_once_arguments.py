@@ -1,4 +1,4 @@
-"""The arguments of `spark_pipeline.exactly_once`, read and checked before any Spark is asked."""
+"""The arguments of `spark_pipeline.exactly_once`, parsed and checked before Spark starts."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class BadArgument(Exception):
 
 @dataclass(frozen=True, **SLOTS)
 class Arguments:
-    """What the job was asked to do. Option names are Kafka's own, without a prefix."""
+    """The job's arguments. Option names are Kafka's own, without a prefix."""
 
     kafka: Mapping[str, str]
     source: str
@@ -68,12 +68,12 @@ class Arguments:
     #: Spark's own: "10 seconds"; "available-now"; "" runs batch after batch.
     trigger: str = ""
     output_mode: str = "append"
-    #: earliest, latest, or JSON as Spark's Kafka source takes it; of the first start only.
+    #: earliest, latest, or JSON as Spark's Kafka source takes it; used at the first start only.
     starting_offsets: str = "earliest"
     isolation_level: str = "read_committed"
     #: 0 is no limit.
     max_offsets_per_trigger: int = 0
-    #: More options of Spark's Kafka source, by their full names.
+    #: Further options of Spark's Kafka source, by their full names.
     source_options: Mapping[str, str] = field(default_factory=dict)
     transaction_timeout_ms: int | None = None
     accept_loss: tuple[int, ...] = ()
@@ -85,19 +85,19 @@ class Arguments:
     verbose: bool = False
 
     def kafka_options(self) -> dict[str, str]:
-        """Return the options of the cluster as Spark's source and the sink take them."""
+        """Return the cluster's options in the form of Spark's source and the sink."""
         return {f"kafka.{name}": value for name, value in self.kafka.items()}
 
 
 class _Parser(argparse.ArgumentParser):
-    """Raises instead of printing its usage: one line is what a log has room for."""
+    """Raises instead of printing its usage: an error is one line in the log."""
 
     def error(self, message: str) -> NoReturn:
         raise BadArgument(f"{message} (see --help)")
 
 
 def parse_arguments(arguments: Sequence[str] | None = None) -> Arguments:
-    """Return what a command line asks for (the process's own without one); raises `BadArgument`."""
+    """Parse a command line, by default this process's own; raises `BadArgument`."""
     namespace = _parser().parse_args(arguments)
     name = namespace.name or f"{namespace.source}-to-{namespace.target}"
     if namespace.source == namespace.target:
@@ -241,7 +241,7 @@ def _add_fenceline(group: argparse._ArgumentGroup) -> None:
 
 
 def _kafka(namespace: argparse.Namespace) -> dict[str, str]:
-    """Return the cluster's options; the more special argument wins."""
+    """Return the cluster's options; a specific argument overrides a general one."""
     options = _properties(namespace.kafka_file) if namespace.kafka_file else {}
     options.update(_pairs(namespace.kafka, "--kafka"))
     options = {name.removeprefix("kafka."): value for name, value in options.items()}
@@ -263,7 +263,7 @@ def _pairs(texts: Iterable[str], option: str) -> dict[str, str]:
 
 
 def _properties(path: str) -> dict[str, str]:
-    """Return a Java properties file's pairs: comments, continued lines, `=`, `:` or a blank between."""
+    """Parse a Java properties file: comments, continued lines, and `=`, `:` or a blank as separators."""
     lines = re.sub(r"\\\r?\n[ \t]*", "", _text(path, "--kafka-file")).splitlines()
     entries = [line.strip() for line in lines if line.strip() and line.strip()[0] not in "#!"]
     split = (re.fullmatch(r"([^\s=:]+)(?:\s*[=:]\s*|\s+|$)(.*)", line) for line in entries)

@@ -1,4 +1,4 @@
-"""The rows of `spark_pipeline.exactly_once`: what its SQL sees, and what the sink gets of its answer."""
+"""The rows of `spark_pipeline.exactly_once`: the input of its SQL, and the SQL's result for the sink."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from spark_pipeline.exactly_once_arguments import Arguments
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-#: The table that the SQL reads.
+#: The name of the SQL's input table.
 VIEW = "input"
-#: What the sink takes beside `value`; `topic` is not among them: `--to` names it.
+#: Columns that the sink takes beside `value`; not `topic`, which `--to` names.
 KNOWN = ("key", "value", "partition", "headers", "timestamp")
 #: The columns of a Kafka record.
 OF_KAFKA = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 
 
 class BadQuery(Exception):
-    """The SQL cannot be what the user wants; the text is the reason."""
+    """The SQL is unusable; the text has the reason."""
 
 
 def read_input(spark: SparkSession, chosen: Arguments) -> DataFrame | None:
-    """Return the input topic's records from Spark's source; None where Spark has no such source."""
+    """Return the input topic's records from Spark's source; None if Spark lacks that source."""
     options = {
         **chosen.kafka_options(),
         "kafka.isolation.level": chosen.isolation_level,
@@ -45,9 +45,9 @@ def read_input(spark: SparkSession, chosen: Arguments) -> DataFrame | None:
 
 
 def sql_columns(rows: DataFrame, chosen: Arguments) -> DataFrame:
-    """Return the columns of the SQL's table: Kafka's columns, key and value as text; with JSON its fields.
+    """Return the columns of the SQL's table: Kafka's, with key and value as text; for JSON its fields.
 
-    Beside the fields stands one column `kafka` with Kafka's own, so that no name of a field is taken.
+    With JSON, one column `kafka` holds Kafka's own columns, so that their names stay free for fields.
     """
     text = rows.withColumns({name: f.col(name).cast("string") for name in ("key", "value")})
     if chosen.value_format == "string":
@@ -62,9 +62,9 @@ def sql_columns(rows: DataFrame, chosen: Arguments) -> DataFrame:
 
 
 def for_sink(spark: SparkSession, rows: DataFrame, chosen: Arguments) -> DataFrame:
-    """Return the SQL's answer in the sink's columns; without SQL the records as they are.
+    """Return the SQL's result in the sink's columns; without SQL the unchanged records.
 
-    With JSON, an answer without a column `value` becomes one: every column that the sink does not know.
+    With JSON, a result without a column `value` gets one from all columns that the sink does not take.
     """
     if not chosen.sql:
         return rows.select("key", "value", "headers")
@@ -95,7 +95,7 @@ def _packed(rows: DataFrame, chosen: Arguments) -> DataFrame:
 
 
 def _as_text(rows: DataFrame) -> DataFrame:
-    """Cast key and value to text where they are numbers or similar: the sink takes text and bytes."""
+    """Cast a numeric or similar key and value to text: the sink takes text and bytes."""
     simple: dict[str, Column] = {
         name: f.col(name).cast("string")
         for name in ("key", "value")
@@ -105,6 +105,6 @@ def _as_text(rows: DataFrame) -> DataFrame:
 
 
 def _words(error: PySparkException) -> str:
-    """Return Spark's own words without their class, plan and position."""
+    """Return Spark's message without its class, plan and position."""
     text = str(error).strip().splitlines()[0].split(" SQLSTATE:")[0]
     return text.rstrip(". ;")

@@ -1,7 +1,7 @@
-"""A job's output folder through Hadoop's FileSystem, as Spark itself opens it.
+"""A job's output folder, opened through Hadoop's FileSystem as Spark does.
 
-Through Spark's own file systems and not Python's, so that whatever the cluster can write to will do, with
-the credentials it has.
+With Spark's own file systems a job can use every store that the cluster can write to, with the cluster's
+credentials.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class OutputFolder:
         self._fs: Any = self._path("").getFileSystem(spark._jsc.hadoopConfiguration())
 
     def names(self, folder: str) -> list[str]:
-        """Return what is in a folder; nothing where there is none."""
+        """Return the names in a folder; empty if the folder does not exist."""
         path = self._path(folder)
         if not self._fs.exists(path):
             return []
         return [status.getPath().getName() for status in self._fs.listStatus(path)]
 
     def delete(self, name: str) -> None:
-        """Delete a file, or a folder with all that is in it."""
+        """Delete a file, or a folder with its content."""
         self._fs.delete(self._path(name), True)
 
     def read_or_delete(
@@ -42,7 +42,7 @@ class OutputFolder:
         """Return the result of `read`; delete a torn file and return None. Raises `newer`.
 
         A file is torn where `read` raises `torn`, or where a local file does not match its checksum: a driver
-        died while it wrote it.
+        died while writing it.
         """
         try:
             return read(self._text(self._fs.open(self._path(name))))
@@ -58,7 +58,7 @@ class OutputFolder:
         return None
 
     def create(self, name: str, text: str) -> bool:
-        """Write a new file; return False because it is there already."""
+        """Write a new file; return False if it exists already."""
         path = self._path(name)
         try:
             stream = self._fs.create(path, False)
@@ -71,13 +71,13 @@ class OutputFolder:
         return True
 
     def replace(self, name: str, text: str) -> None:
-        """Write a file, in the place of one that is there."""
+        """Write a file, replacing an existing one."""
         stream = self._fs.create(self._path(name), True)
         stream.write(bytearray(text.encode()))
         stream.close()
 
     def read_elsewhere(self, url: str) -> str:
-        """Return the text of a file that may lie on another file system."""
+        """Return the text of a file, also from another file system."""
         path = self._jvm.org.apache.hadoop.fs.Path(url)
         return self._text(path.getFileSystem(self._fs.getConf()).open(path))
 
@@ -92,10 +92,10 @@ class OutputFolder:
 
 
 class ManifestLog(Generic[T]):
-    """The manifests in an output's folder `log`, one for each micro-batch or run: the newest counts.
+    """The manifests in an output's folder `log`, one per micro-batch or run. The newest one is valid.
 
     `read` raises `torn` for a broken manifest, and `newer` for a later layout; `failure` is the job's own
-    error. `kept` manifests stay, for readers and for people.
+    error. It keeps `kept` manifests, for readers and for people.
     """
 
     def __init__(
@@ -112,9 +112,9 @@ class ManifestLog(Generic[T]):
         self._torn, self._newer, self._failure = torn, newer, failure
 
     def newest(self) -> T | None:
-        """Return the newest manifest, None where there is none. Raises `failure` for a later Fenceline's.
+        """Return the newest manifest, None without any. Raises `failure` for one of a later Fenceline.
 
-        One that is torn is of a driver that died while it wrote it: its work comes again, so it goes.
+        It deletes torn manifests: their driver died while writing, and the work is repeated.
         """
         for number in sorted(self._numbers(), reverse=True):
             name = _in_log(number)
@@ -128,7 +128,7 @@ class ManifestLog(Generic[T]):
         return None
 
     def publish(self, number: int, text: str) -> bool:
-        """Write a manifest, and delete old ones; return False because there is one of this number."""
+        """Write a manifest, and delete old ones; return False if this number exists already."""
         if not self._files.create(_in_log(number), text):
             return False
         for old in self._numbers():

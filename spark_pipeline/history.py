@@ -4,19 +4,18 @@
         spark_pipeline/history.py --bootstrap-servers broker:9092 --cluster prod \\
         --output s3a://data/fenceline-history --checkpoint s3a://data/checkpoints/fenceline-history
 
-What it finds is what `fenceline`'s own offline replay of the same records finds: tasks run the very fold that
-the live intake runs. `fenceline.history.reports` has the layout of the output, docs/spark-history.md the
-tables.
+Its results equal those of `fenceline`'s offline replay of the same records: tasks run the same fold as the
+live intake. `fenceline.history.reports` has the layout of the output, docs/spark-history.md the tables.
 
-Why foreachBatch with a state of its own, and not applyInPandasWithState or transformWithState: those call
-Python once for each id, copy what is known of it in and out, and need a sink that is exact by itself. Here a
-task gets whole partitions of the topic, in which an id's records lie in order, and folds 100,000 records at a
-time; what is known of ids lies in the output itself, as rows beside the transitions that follow from it. One
-manifest, created once for each micro-batch, makes all of that count at once (`reports.batches.History`). It
-needs mapInArrow and nothing newer, so it runs alike from 3.5 on.
+The job uses foreachBatch with its own state instead of applyInPandasWithState or transformWithState. Those
+call Python once per id, copy each id's state in and out, and need a sink that is exactly-once itself. Here a
+task gets whole partitions of the topic, in which an id's records are in order, and folds 100,000 records at a
+time. The state of ids is in the output itself, as rows beside the transitions. One manifest, created once per
+micro-batch, publishes all of these rows at once (`reports.batches.History`). The job needs mapInArrow and
+nothing newer, so it runs the same way from Spark 3.5 on.
 
-Where the topic was compacted before the job came, offsets are missing, and the rule is the live intake's: an
-id's next record after a hole is a baseline, never an event.
+Where the topic was compacted before the job read it, offsets are missing. As in the live intake, an id's next
+record after such a hole is a baseline, never an event.
 """
 
 from __future__ import annotations
@@ -51,10 +50,10 @@ AVAILABLE_NOW = "available-now"
 _SETTINGS = {
     visibility.OLD_OFFSET_READER: "true",
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
-    # A micro-batch has rows of few tables and days: a file of each is open at once, so no row is sorted.
+    # A micro-batch has rows of few tables and days: one open file for each avoids a sort.
     "spark.sql.optimizer.plannedWrite.enabled": "false",
     "spark.sql.maxConcurrentOutputFileWriters": "64",
-    # Local times would move rows to other days.
+    # Local times would move rows to other days' folders.
     "spark.sql.session.timeZone": "UTC",
 }
 _EXAMPLES = """examples:
@@ -130,7 +129,7 @@ def start_query(spark: SparkSession, history: History, options: argparse.Namespa
 
 
 def read_records(spark: SparkSession, kafka: Mapping[str, str], options: argparse.Namespace) -> DataFrame:
-    """Return the topic's records as they come; fails where Kafka dropped some that were not read yet."""
+    """Return the topic's records as a stream; the query fails if Kafka deletes unread records."""
     reader = spark.readStream.format("kafka").option("subscribe", options.topic)
     for name, value in kafka.items():
         reader = reader.option(f"kafka.{name}", value)
@@ -139,7 +138,7 @@ def read_records(spark: SparkSession, kafka: Mapping[str, str], options: argpars
 
 
 def run_history(spark: SparkSession, options: argparse.Namespace) -> str:
-    """Run until all is read, or for ever; return what was done, in one sentence. Raises HistoryError."""
+    """Run until all is read, or without end; return the result in one sentence. Raises HistoryError."""
     for name, value in _SETTINGS.items():
         spark.conf.set(name, value)
     tasks = options.tasks or spark.sparkContext.defaultParallelism

@@ -1,4 +1,4 @@
-"""How a job runs under spark-submit: results are lines on stdout, what is wrong is one line on stderr."""
+"""Run a job under spark-submit: print results as lines on stdout, and an error as one line on stderr."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pyspark.sql import SparkSession
 
 
 class JobError(Exception):
-    """A job cannot go on; the text is one sentence with the reason and the remedy."""
+    """A job cannot continue; the text is one sentence with the reason and the remedy."""
 
 
 def run_job(name: str, subject: str, run: Callable[[SparkSession], Iterable[str]]) -> int:
-    """Run a job about `subject` in a session of its own, and print each result; return the exit status."""
+    """Run a job about `subject` in its own session, and print each result; return the exit status."""
     spark = SparkSession.builder.appName(f"fenceline {name} of {subject}").getOrCreate()
     try:
         for result in run(spark):

@@ -1,12 +1,12 @@
-"""The replay job: writes the input records that an audit has found missing, each exactly once.
+"""The replay job: write the input records that an audit found missing, each exactly once.
 
     spark-submit --packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 --py-files fenceline-spark.zip \\
         spark_pipeline/replay.py --bootstrap-servers broker:9092 --cluster prod --pipeline orders \\
         --output s3a://data/fenceline-audit --target enriched --value "upper(value)"
 
-Without `--execute` it only reports what it would write. It replays what the newest manifest of the audit
-lists and no earlier replay has: a list of ranges is created exclusively, then a query of Spark writes the
-records of each list through the exactly-once sink. A run that was killed is continued by the next one.
+Without `--execute` it only previews the records. It replays the losses in the newest manifest of the audit
+that no earlier replay has listed. It creates a list of ranges exclusively; then a Spark query writes the
+records of each list through the exactly-once sink. The next run continues a killed one.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def argument_parser() -> argparse.ArgumentParser:
 
 
 def run_replay(spark: SparkSession, options: argparse.Namespace) -> str:
-    """Replay once, or report what would be replayed; return it in one sentence. Raises AuditError."""
+    """Replay once, or preview the replay; return the result in one sentence. Raises AuditError."""
     store = AuditStore(spark, options.output, options.cluster, options.pipeline)
     replay = Replay(spark, store, _replay_options(options))
     try:

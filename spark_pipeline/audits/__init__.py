@@ -1,1 +1,1 @@
-"""The audit job's parts: what it reads of Kafka and of a checkpoint, and what it leaves."""
+"""Parts of the audit job: its reads of Kafka and of a checkpoint, and its output."""

@@ -1,4 +1,4 @@
-"""What the audit reads of a query's checkpoint: who it is, its ledger, and what each batch read."""
+"""The audit's reads of a checkpoint: the query's identity, its ledger, and the input of each batch."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class AuditedCheckpoint:
 
     @property
     def ledger_path(self) -> str:
-        """Where the sink's ledger is, or would be."""
+        """The path of the sink's ledger, also where it does not exist."""
         return f"{self.path}/{FOLDER}"
 
     def read_ledger(self) -> LedgerState:
@@ -62,7 +62,7 @@ class AuditedCheckpoint:
         return topics
 
     def read_identity(self) -> Ledger | None:
-        """Return which query the ledger belongs to, None without a ledger. Raises AuditError."""
+        """Return the ledger's query, None without a ledger. Raises AuditError."""
         try:
             return self._ledger.read_identity()
         except SinkError as error:
@@ -75,7 +75,7 @@ class AuditedCheckpoint:
         return frozenset(commits & offsets)
 
     def is_control(self, batch_id: int) -> bool:
-        """Whether a batch has no data and never gets to the sink."""
+        """Whether a batch has no data and never reaches the sink."""
         return self._files.is_control(batch_id)
 
     def sources_of(self, batch_id: int) -> Sequence[InputRange]:

@@ -1,4 +1,4 @@
-"""What the audit's driver asks of a cluster: where partitions begin and end, and whose producers are."""
+"""The audit driver's reads of a cluster: the ends of partitions, and the owners of producer ids."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from transaction_admin.kafka_reads import KafkaPythonReads
 from transaction_admin.properties import CannotTranslate
 
 _PATIENCE_S = 30.0
-#: Coordinators go through all ids for this question: so many producers are asked for.
+#: Producer ids in one question: coordinators search all of their ids for an answer.
 _MOST_OWNERS = 20
 _CLEANUP_POLICY = "cleanup.policy"
 
 
 @dataclass(frozen=True, **SLOTS)
 class TopicEnds:
-    """Where topics begin and end at one moment."""
+    """The first and the next offsets of topics at one moment."""
 
     offsets: Mapping[TopicPartition, Offsets]
     topic_ids: Mapping[str, str]
-    #: Those whose records are compacted.
+    #: Compacted topics.
     compacted: frozenset[str]
 
 
 def kafka_connection(java: Mapping[str, str]) -> Mapping[str, str]:
-    """Return librdkafka's properties for those of Java clients. Raises AuditError for an unknown one."""
+    """Translate properties of Java clients to librdkafka's. Raises AuditError for an unknown one."""
     try:
         return translate_options({f"{PREFIX}{name}": value for name, value in java.items()}).connection
     except Refused as error:
@@ -61,7 +61,7 @@ def read_topics(properties: Mapping[str, str], topics: Collection[str]) -> Topic
 
 
 def read_owners(properties: Mapping[str, str], producer_ids: Iterable[int]) -> Mapping[int, ProducerOwner]:
-    """Return the owners of producer ids, without those that no coordinator names."""
+    """Return the owners of producer ids, as far as coordinators name them."""
     asked = sorted({producer_id for producer_id in producer_ids if producer_id >= 0})[:_MOST_OWNERS]
     if not asked:
         return {}

@@ -1,4 +1,4 @@
-"""How far a pipeline has read its input: by its checkpoint, or by what its consumer group has committed."""
+"""A pipeline's progress in its input, from its checkpoint or from its consumer group's commits."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from transaction_admin.api import Unseen
 
 
 class ConsumedInput(NamedTuple):
-    """The next offset to read of each partition; every record before it has its output."""
+    """The next offset to read in each partition; every earlier record has its output."""
 
     positions: Mapping[TopicPartition, int]
-    #: Of a query of Spark: its id, and its last batch.
+    #: The id and the last batch of a Spark query.
     query_id: str = ""
     batch: int | None = None
 
 
 def consumed_by_query(checkpoint: AuditedCheckpoint) -> ConsumedInput:
-    """Return how far the last committed batch of a query has read. Raises AuditError."""
+    """Return the input that a query's last committed batch has consumed. Raises AuditError."""
     finished = checkpoint.finished()
     if not finished:
         raise AuditError(f"{checkpoint.path} has no committed batch yet")
@@ -41,9 +41,9 @@ def consumed_by_query(checkpoint: AuditedCheckpoint) -> ConsumedInput:
 
 
 def consumed_by_group(properties: Mapping[str, str], group: str, topics: Collection[str]) -> ConsumedInput:
-    """Return what a group has committed of topics. Raises AuditError.
+    """Return a group's committed offsets of topics. Raises AuditError.
 
-    A commit that is pending does not count: its transaction may still abort.
+    Pending commits do not count: their transaction may still abort.
     """
     with closing(connect_reads(properties)) as reads:
         commits = reads.committed_offsets([group], require_stable=False).get(group, {})

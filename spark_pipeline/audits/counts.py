@@ -1,7 +1,8 @@
-"""One run of the audit by counts: what batches of the exactly-once sink read, wrote and left readable.
+"""One run of the audit by counts: the records that batches of the exactly-once sink read, wrote and left
+readable.
 
-The ledger is read before the output's offsets are asked, and again after them: what it calls done in the
-first reading lies below those offsets, and who wrote what lies below them is named in the second.
+It reads the ledger, then the output's end offsets, then the ledger again. Batches that are done in the first
+reading lie below those offsets; the second reading names the writers of all records below them.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class CountsOptions:
 class Findings:
     """The results of one run."""
 
-    #: Batches that were audited, ascending, and those that wait.
+    #: Audited batches in ascending order, and batches that wait for the next run.
     judged: tuple[Judged, ...]
     waiting: tuple[Judged, ...]
     obstacles: tuple[AuditObstacle, ...]
@@ -169,7 +170,7 @@ def _judge(
     output: Output,
     again: Mapping[int, tuple[ProducerRun, ...]],
 ) -> tuple[list[Judged], list[Judged]]:
-    """Return the batches that are audited now, and the first batch that must wait.
+    """Return the batches to audit now, and the first batch that must wait.
 
     A batch waits while readers do not get its records, or while its progress may still report dropped rows.
     """
@@ -193,7 +194,7 @@ def _judge(
 
 
 def _lacks_drops(judged: Judged, read: BatchInput) -> bool:
-    """Whether only the number of dropped rows is missing: a batch's progress follows its commit."""
+    """Whether only the number of dropped rows is missing: it comes in progress, after the commit."""
     return judged.batch.dropped is None and read.records is not None and read.dropped is None
 
 
@@ -230,7 +231,7 @@ def _input_scans(
     by_partition: Mapping[TopicPartition, Sequence[ReadRange]],
     options: CountsOptions,
 ) -> tuple[Mapping[int, AuditObstacle], list[InputScan]]:
-    """Return the deleted part of the input, by batch, and the scans that count the rest."""
+    """Return the deleted part of each batch's input, and the scans that count the remaining records."""
     gone: dict[int, AuditObstacle] = {}
     scans = []
     for where, ranges in by_partition.items():
@@ -351,7 +352,7 @@ def _foreign(
 
 
 def _since_ms(ledger: Ledger, index: LedgerIndex) -> int:
-    """Return since when the ledger names every transaction; it may have dropped older batches."""
+    """Return the instant from which the ledger names every transaction: it drops old batches."""
     first = index.batch_ids[0] if index.batch_ids else ledger.first_batch
     decision = index.decision(first)
     if decision is None or first <= ledger.first_batch:

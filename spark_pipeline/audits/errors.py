@@ -1,4 +1,4 @@
-"""Why the audit cannot go on."""
+"""The error of an audit that cannot continue."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from spark_pipeline.job import JobError
 
 
 class AuditError(JobError):
-    """The audit cannot go on; the text is the reason and the remedy."""
+    """The audit cannot continue; the text has the reason and the remedy."""

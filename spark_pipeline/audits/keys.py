@@ -1,9 +1,10 @@
-"""One run of the audit by keys: each record of the input, found in the output by an expression.
+"""One run of the audit by keys: match each input record with the output by an expression.
 
-Both sides are rows (key, side, place); input and output are topics, or a table that Spark reads. The
-consumer's position is read first, the output (a topic's end, or a table) after it, the input's end last:
-every record that is due has its output in the second, and every output its input in the third. Batches that
-a sink commits in between belong to later input. An input table takes the place of the position.
+Both sides are rows (key, side, place); input and output are topics, or a table that Spark reads. The run
+reads the consumer's position, then the output (a topic up to its end, or a table), then the input's end. In
+this order the output holds a result for every input record below the position, and the input holds the source
+of every output record. Batches that a sink commits in between belong to later input. An input table replaces
+the position.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ from spark_pipeline.audits.tables import SPARK_ERRORS, AuditedTable, first_line,
 from transaction_admin.api import Unseen
 from transaction_admin.reads import ClusterReads
 
-#: What a row is: a record of the input below the consumer's position or after it, or one of the output.
+#: Kinds of rows: an input record below the consumer's position, an input record after it, an output record.
 _DUE, _LATER, _FOUND = "due", "later", "found"
-#: How long markers may take that were decided before the output's end is read: seconds.
+#: Seconds to wait for the markers of transactions that were decided before the output's end was read.
 _SETTLE_S, _SETTLE_POLL_S = 10.0, 0.2
-#: The condition that all records meet.
+#: An SQL condition that every record meets.
 EVERY_RECORD = "true"
-#: Ranges and keys in the manifest, and characters of one key.
+#: Maximum ranges and keys in a manifest, and characters of a key.
 MOST_RANGES = 20
 _MOST_CHARACTERS = 200
 _NO_TOPICS = TopicEnds({}, {}, frozenset())
-#: Where a record is; of a table this is its name alone.
+#: The place of a record; for a table only its name.
 _PLACE = {"topic": "string", "partition": "int", "offset": "long", "timestamp_ms": "long"}
 
 
@@ -66,7 +67,7 @@ class KeysOptions:
     #: Expressions of Spark SQL over a record's columns.
     source_key: str
     target_key: str
-    #: Which input records have an output.
+    #: An SQL condition: the input records that have an output.
     where: str
     committed_only: bool
     #: Instead of topics.
@@ -95,7 +96,7 @@ class KeyComparison:
 
 
 def audit_keys(spark: SparkSession, options: KeysOptions, consumed: ConsumedInput) -> KeyComparison:
-    """Compare all of the input that was consumed with the output. Raises AuditError."""
+    """Compare all consumed input with the output. Raises AuditError."""
     try:
         table = _source_table(spark, options)
         targets, output = _target_rows(spark, options)
@@ -159,7 +160,7 @@ def first_ranges(found: DataFrame | None) -> tuple[AuditedRange, ...]:
 
 
 def first_keys(found: DataFrame | None) -> tuple[AuditedKey, ...]:
-    """Return the first keys of a table; a long key is cut."""
+    """Return the first keys of a table; long keys are shortened."""
     if found is None:
         return ()
     rows = found.orderBy("table", "key").limit(MOST_RANGES).collect()
@@ -167,9 +168,9 @@ def first_keys(found: DataFrame | None) -> tuple[AuditedKey, ...]:
 
 
 def _settled_targets(options: KeysOptions) -> TopicEnds:
-    """Return the output's offsets once readers get everything up to the first reading, or after a while.
+    """Return the output's offsets once readers can read up to the first reading, or after a timeout.
 
-    The markers of a decided commit come one by one: offsets that a group has committed may be readable before
+    The markers of a decided commit are written one by one: a group's committed offsets may be readable before
     the records are.
     """
     first = read_topics(options.properties, options.targets)
@@ -179,7 +180,7 @@ def _settled_targets(options: KeysOptions) -> TopicEnds:
         now = read_topics(options.properties, options.targets)
     if not _is_readable(first, now):
         return now
-    # Later records belong to later input: readers get everything that is compared.
+    # Later records belong to later input: everything to compare is readable.
     offsets = {where: offsets._replace(high_watermark=offsets.lso) for where, offsets in now.offsets.items()}
     return TopicEnds(offsets, now.topic_ids, now.compacted)
 
@@ -235,7 +236,7 @@ def _source_table(spark: SparkSession, options: KeysOptions) -> DataFrame | None
 
 
 def _target_rows(spark: SparkSession, options: KeysOptions) -> tuple[TopicEnds, DataFrame]:
-    """Return the records of the output; of a table there are no offsets."""
+    """Return the records of the output; rows of a table have no offsets."""
     table = options.target_table
     if table is not None:
         return _NO_TOPICS, read_table(
@@ -291,7 +292,7 @@ def _count(rows: DataFrame) -> tuple[KeyTotals, DataFrame]:
 
 
 def _missing(rows: DataFrame, differing: DataFrame) -> DataFrame:
-    """Return the missing records; of a key with too few records the last ones, marked uncertain."""
+    """Return the missing records; for a key with too few records its last ones, marked uncertain."""
     short = differing.where(f"{_FOUND} < {_DUE}")
     newest = Window.partitionBy("key").orderBy(f.desc("timestamp_ms"), f.desc("offset"), f.desc("partition"))
     lost = rows.where(f.col("side") == _DUE).join(f.broadcast(short), "key")
@@ -300,7 +301,7 @@ def _missing(rows: DataFrame, differing: DataFrame) -> DataFrame:
 
 
 def _duplicated(rows: DataFrame, differing: DataFrame) -> DataFrame:
-    """Return the duplicated records of the output: all but the first ones of a key."""
+    """Return the duplicated records of the output: all but the first of each key."""
     more = differing.where(f"{_FOUND} > {_DUE} + {_LATER}")
     oldest = Window.partitionBy("key").orderBy("timestamp_ms", "offset", "partition")
     duplicates = rows.where(f.col("side") == _FOUND).join(f.broadcast(more), "key")
@@ -309,7 +310,7 @@ def _duplicated(rows: DataFrame, differing: DataFrame) -> DataFrame:
 
 
 def _ranges(records: DataFrame) -> DataFrame:
-    """Return records as ranges of offsets that follow each other."""
+    """Return records as ranges of consecutive offsets."""
     in_order = Window.partitionBy("topic", "partition", "certain").orderBy("offset")
     run = f.col("offset") - f.row_number().over(in_order)
     runs = records.withColumn("run", run).groupBy("topic", "partition", "certain", "run")
@@ -323,9 +324,9 @@ def _by_key(records: DataFrame) -> DataFrame:
 
 
 def _removed_before_ms(options: KeysOptions, targets: TopicEnds) -> int:
-    """Return since when no record of the output was deleted, in ms; 0 where none ever was.
+    """Return the instant (ms) from which the output is complete; 0 if none of its records was ever deleted.
 
-    An output is not older than its input: the input of deleted records is older than what is left.
+    An output record is not older than its input: input after this instant has its output, if there is one.
     """
     truncated = {where: now for where, now in targets.offsets.items() if now.log_start > 0}
     if not truncated:

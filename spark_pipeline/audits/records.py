@@ -1,4 +1,4 @@
-"""Records of Kafka between offsets, through Spark's own source."""
+"""Read Kafka records between offsets, through Spark's own source."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _COLUMNS = (
 
 
 class RecordRange(NamedTuple):
-    """Records of one partition: from the first offset up to before the second."""
+    """Records of one partition, from the first offset to before the second."""
 
     partition: TopicPartition
     from_offset: int
@@ -29,9 +29,10 @@ class RecordRange(NamedTuple):
 def read_records(
     spark: SparkSession, java: Mapping[str, str], ranges: Sequence[RecordRange], *, committed_only: bool
 ) -> DataFrame:
-    """Return records, key and value as text whose invalid UTF-8 stays. `java` has properties of Java clients.
+    """Return records with key and value as text, invalid UTF-8 unchanged. `java` has properties of Java
+    clients.
 
-    At most one range of each partition.
+    Each partition may have one range.
     """
     if not ranges:
         return spark.createDataFrame([], _COLUMNS)

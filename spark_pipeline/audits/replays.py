@@ -30,7 +30,7 @@ _LISTS, _CHECKPOINT = f"{_FOLDER}/lists", f"{_FOLDER}/checkpoint"
 _RANGE_DDL = "topic STRING, partition INT, from_offset LONG, to_offset LONG"
 #: A list waits for its batch however old it gets.
 _LIST_OPTIONS = {"maxFilesPerTrigger": "1", "maxFileAge": "36500d"}
-#: Ranges that are named in a sentence.
+#: Maximum ranges named in a sentence.
 _MOST_NAMED = 5
 
 
@@ -43,23 +43,23 @@ class ReplayOptions:
     key: str
     value: str
     where: str
-    #: Whether ranges count of which an audit only knows that as many records are missing.
+    #: Whether to include uncertain ranges, of which an audit knows only the number of missing records.
     uncertain: bool
 
 
 class Replay:
-    """The replay of one pipeline's losses. Raises AuditError where the cluster or its target is not there."""
+    """The replay of one pipeline's losses. Raises AuditError if cluster or target topic is missing."""
 
     def __init__(self, spark: SparkSession, store: AuditStore, options: ReplayOptions) -> None:
         self._spark, self._store, self._options = spark, store, options
         self._files = store.files
         #: Why a batch failed: Spark wraps it in pages of Java.
         self.failure: Exception | None = None
-        # Spark would wait a minute for a topic that is not there. It raises AuditError.
+        # Raises AuditError at once; Spark would wait a minute for a missing topic.
         read_topics(kafka_connection(options.java), [options.target])
 
     def preview(self) -> str:
-        """Return what a replay would write. Raises AuditError."""
+        """Describe what a replay would write, in one sentence. Raises AuditError."""
         lists = self._lists()
         new = self._new_ranges(lists)
         waiting = [range_ for number in self._unfinished(lists) for range_ in lists[number]]
@@ -73,7 +73,7 @@ class Replay:
         )
 
     def execute(self) -> str:
-        """List new losses, and write the listed ones that are not written yet. Raises AuditError."""
+        """List new losses, and write the listed losses that are not written yet. Raises AuditError."""
         lists = self._lists()
         new = self._new_ranges(lists)
         if new:
@@ -89,7 +89,7 @@ class Replay:
         return f"the records of {count_noun(count_offsets(ranges), 'offset')} are written: {_named(ranges)}"
 
     def _new_ranges(self, lists: Mapping[int, Sequence[AuditedRange]]) -> Sequence[AuditedRange]:
-        """Return the losses of the newest manifest that no list has. Raises AuditError without a manifest."""
+        """Return the newest manifest's losses that are in no list. Raises AuditError without a manifest."""
         manifest = self._store.newest_manifest()
         if manifest is None:
             raise AuditError(f"{self._store.folder} has no manifest: run the audit first")
@@ -114,7 +114,7 @@ class Replay:
         return {number: ranges for number, ranges in sorted(found.items()) if ranges is not None}
 
     def _unfinished(self, lists: Mapping[int, Sequence[AuditedRange]]) -> Sequence[int]:
-        """Return the lists that no committed batch has written: each batch writes one list."""
+        """Return the lists without a committed batch: each batch writes one list."""
         finished = [name for name in self._files.names(f"{_CHECKPOINT}/commits") if name.isdecimal()]
         return sorted(lists)[len(finished) :]
 
@@ -148,7 +148,7 @@ class Replay:
         query.awaitTermination()
 
     def _rows(self, ranges: Sequence[AuditedRange]) -> DataFrame:
-        """Return the rows to write for ranges. Raises AuditError where records were deleted since."""
+        """Return the rows to write for ranges. Raises AuditError where records have been deleted since."""
         spans = _spans(ranges)
         self._refuse_deleted(spans)
         records = read_records(self._spark, self._options.java, spans, committed_only=True)

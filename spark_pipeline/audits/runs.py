@@ -1,4 +1,4 @@
-"""One run of the audit, by counts or by keys: from what it found to its manifest and tables."""
+"""One run of the audit, by counts or by keys: turn its results into a manifest and tables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from spark_pipeline.audits.keys import (
     first_ranges,
 )
 
-#: Ranges of the input that are missing; `certain` where these very records are.
+#: Missing ranges of the input; `certain` where exactly these records are missing.
 RANGES_DDL = "topic STRING, partition INT, from_offset LONG, to_offset LONG, certain BOOLEAN"
 _PARTITIONS_DDL = (
     "batch_id LONG, topic STRING, partition INT, written LONG, committed LONG, readable LONG, "
@@ -49,7 +49,7 @@ class RunOf(NamedTuple):
     at_ms: int
 
     def manifest(self, mode: AuditMode, query_id: str) -> AuditManifest:
-        """Return this run's manifest before anything was found: by counts with all of the runs before."""
+        """Return this run's empty manifest; by counts it has the results of all earlier runs."""
         if self.before is not None and mode is AuditMode.COUNTS:
             return replace(self.before, run=self.before.run + 1, at_ms=self.at_ms)
         run = self.before.run + 1 if self.before else 1
@@ -58,14 +58,14 @@ class RunOf(NamedTuple):
 
 @dataclass(frozen=True, **SLOTS)
 class AuditRun:
-    """A run's manifest, the tables of the part that it adds, and a summary in words."""
+    """A run's manifest, the tables of its own part, and a summary in words."""
 
     manifest: AuditManifest
     tables: Mapping[str, DataFrame]
     done: str
 
     def is_same(self, before: AuditManifest) -> bool:
-        """Whether it has found nothing that the run before has not."""
+        """Whether its results equal those of the previous run."""
         now = self.manifest
         parts = before.parts if now.mode is AuditMode.KEYS else now.parts
         return replace(now, run=before.run, at_ms=before.at_ms, parts=parts) == before
@@ -103,7 +103,7 @@ def _count_tables(spark: SparkSession, findings: Findings) -> Mapping[str, DataF
 def run_keys(
     spark: SparkSession, run: RunOf, options: KeysOptions, checkpoint: AuditedCheckpoint | None
 ) -> AuditRun:
-    """Compare all that was consumed until now with the output. Raises AuditError."""
+    """Compare all input consumed so far with the output. Raises AuditError."""
     if checkpoint is not None:
         consumed = consumed_by_query(checkpoint)
         named = tuple(sorted({where.topic for where in consumed.positions}))

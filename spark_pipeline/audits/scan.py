@@ -1,7 +1,7 @@
-"""Tasks of the audit: batch headers of one partition, read by `ClusterReads` and folded where they arrive.
+"""Tasks of the audit: read the batch headers of one partition by `ClusterReads`, and fold them in the task.
 
-No payload is decoded, and nothing but runs and counts goes back to the driver. What a partition does not
-tell is `Unseen` in its place.
+Tasks decode no payload and return only runs and counts to the driver. A partition that cannot be read is
+`Unseen` in its place.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from transaction_admin.reads import ClusterReads
 T = TypeVar("T")
 Q = TypeVar("Q", bound="OutputScan | InputScan")
 
-#: Bytes of one answer.
+#: Maximum bytes of one answer.
 FETCH_BYTES = 8 * 1024 * 1024
-#: How long a broker may take to answer, in seconds.
+#: Seconds until a broker must have answered.
 _PATIENCE_S = 30.0
 
 
@@ -67,7 +67,7 @@ def _spread(
     scans: Sequence[Q],
     scan: Callable[[ClusterReads, Q], T | Unseen],
 ) -> list[T | Unseen]:
-    """Run scans as tasks of Spark; those of one task share a connection."""
+    """Run scans as Spark tasks; the scans of one task share a connection."""
     if not scans:
         return []
     tasks = min(len(scans), spark.sparkContext.defaultParallelism * 4)

@@ -20,7 +20,7 @@ from fenceline.history.reports import part_name
 from spark_pipeline.audits.errors import AuditError
 from spark_pipeline.folder import ManifestLog, OutputFolder
 
-#: Manifests that are left.
+#: Manifests to keep.
 _KEPT = 20
 
 
@@ -41,11 +41,11 @@ class AuditStore:
 
     @property
     def folder(self) -> str:
-        """Where the output lies."""
+        """The folder of the output."""
         return self._files.url
 
     def newest_manifest(self) -> AuditManifest | None:
-        """Return the newest manifest, None where there is none. Raises AuditError for a later Fenceline's."""
+        """Return the newest manifest, None without any. Raises AuditError for one of a later Fenceline."""
         return self._log.newest()
 
     def delete_orphans(self, manifest: AuditManifest | None) -> None:
@@ -63,7 +63,7 @@ class AuditStore:
     def publish(self, manifest: AuditManifest, tables: Mapping[str, DataFrame]) -> None:
         """Write a run: its rows as one part, each table to its folder, then its manifest.
 
-        Raises AuditError where there is a manifest of this run.
+        Raises AuditError where this run already has a manifest.
         """
         if tables:
             part = part_name(manifest.run, uuid.uuid4().hex[:8])
@@ -77,7 +77,7 @@ class AuditStore:
             )
 
     def read_table(self, manifest: AuditManifest, table: str) -> DataFrame | None:
-        """Return a table's rows in all parts that count; None without any."""
+        """Return a table's rows in all published parts; None without any."""
         folders = [f"parts/part={part}/table={table}" for part in manifest.parts]
         existing = [f"{self.folder}/{folder}" for folder in folders if self._files.names(folder)]
         return self._spark.read.parquet(*existing) if existing else None

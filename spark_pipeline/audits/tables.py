@@ -14,22 +14,22 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_pipeline.audits.errors import AuditError
 from spark_pipeline.folder import OutputFolder
 
-#: What Spark raises, as Python gets it.
+#: Spark's exceptions, as Python sees them.
 SPARK_ERRORS = (PySparkException, Py4JJavaError)
 _JDBC = "jdbc"
 #: Formats whose table is a folder of files.
 _FILES = ("parquet", "orc", "json", "csv", "text", "avro")
-#: Rows of one answer of a database: without it PostgreSQL's driver holds the whole table in memory.
+#: Rows per fetch from a database: without it PostgreSQL's driver holds the whole table in memory.
 _FETCH_ROWS = "10000"
 _SPEC = re.compile(r"([a-z][\w.]*):(.+)", re.DOTALL)
-#: A user with a password before the host (Oracle: `user/password@`), or a secret among the parameters. What
-#: follows a host's colon is a port.
+#: A user with a password before the host (Oracle: `user/password@`), or a secret among the parameters. The
+#: text after a host's colon is a port.
 _SECRET = re.compile(
     r"//[^/@]*:(?!\d+(?:/|$))[^@]*@|(?:thin|oci8?):[^/@]+/[^@]+@|"
     r"(?:password|pwd|token|secret|apikey|credential)s?\w*=",
     re.IGNORECASE,
 )
-#: What manifests show of a JDBC URL: its driver, host and database. Other parts may hold a secret.
+#: The part of a JDBC URL that manifests show: driver, host and database. Other parts may hold a secret.
 _SHOWN = re.compile(r"jdbc:[a-z0-9]+(?::[a-z]+)*:(?://[\w.,:\[\]-]+)?/*[\w./-]*", re.IGNORECASE)
 #: Folders of partitions at the end of a path, such as `/day=3`.
 _PARTITIONS = re.compile(r"(/[^/=]+=[^/]*)+/?$")
@@ -62,7 +62,7 @@ class AuditedTable(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return how manifests name it: without the parameters of a JDBC URL."""
+        """Return the name for manifests: without the parameters of a JDBC URL."""
         if self.format != _JDBC:
             return f"{self.format}:{self.url}"
         shown = _SHOWN.match(self.url)
@@ -70,7 +70,7 @@ class AuditedTable(NamedTuple):
 
 
 def parse_table(text: str) -> AuditedTable:
-    """Return the table in `FORMAT:URL`, or in a JDBC URL with `#TABLE` at its end. For argparse."""
+    """Parse `FORMAT:URL`, or a JDBC URL that ends in `#TABLE`. For argparse."""
     match = _SPEC.fullmatch(text)
     if match is None:
         raise argparse.ArgumentTypeError(f"write FORMAT:URL, such as {TABLE_EXAMPLES}")
@@ -96,11 +96,11 @@ def parse_table(text: str) -> AuditedTable:
 def read_table(
     spark: SparkSession, table: AuditedTable, select: Callable[[DataFrame], DataFrame]
 ) -> DataFrame:
-    """Return what `select` takes of the rows of a table as it is now. Raises AuditError.
+    """Return the result of `select` over the present rows of a table. Raises AuditError.
 
-    The rows are kept: the comparison needs them several times, and the sink may commit in between. One read
+    The rows are cached: the comparison uses them several times, and the sink may commit in between. One read
     is one snapshot: one version of Delta, one list of files or one log of Spark's file sink, one query of a
-    database. If an executor dies with kept rows, Spark fails; it does not read the table again.
+    database. If an executor dies with cached rows, Spark fails; it does not read the table again.
     """
     columns: list[str] = []
     try:
@@ -122,7 +122,7 @@ def _load(spark: SparkSession, table: AuditedTable) -> DataFrame:
 
 
 def _refuse_part(spark: SparkSession, table: AuditedTable) -> None:
-    """Raise AuditError where files of a folder may not count, and Spark would read them."""
+    """Raise AuditError where Spark would read files of a folder that may not belong to the table."""
     whole = _PARTITIONS.sub("", table.url)
     folder = OutputFolder(spark, whole)
     if folder.names("_delta_log"):
@@ -137,8 +137,8 @@ def _refuse_part(spark: SparkSession, table: AuditedTable) -> None:
 
 
 def first_line(error: Exception) -> str:
-    """Return what failed, in one line: Spark wraps what a driver or a file system reports."""
-    # A plan or advice follows.
+    """Return the failure in one line: Spark wraps the report of a driver or a file system."""
+    # The following lines hold a plan or advice.
     reason = re.split(r"\n\s*\n|;\n", _innermost(error))[0]
     return " ".join(reason.split()).rstrip(".")
 

@@ -1,1 +1,1 @@
-"""How the history job (`spark_pipeline.history`) folds a micro-batch and keeps what it found."""
+"""The history job (`spark_pipeline.history`): fold a micro-batch and store the results."""

@@ -27,11 +27,11 @@ _IN = ("partition", "offset", "key", "value", "at_ms", "is_record")
 
 @dataclass
 class History:
-    """What `foreachBatch` calls; `tasks` fold in parallel.
+    """The function for `foreachBatch`; `tasks` fold in parallel.
 
-    A micro-batch is done when its manifest is there: it comes again with the same records where the driver
-    died before Spark noted that, and is then left alone. What it had written before counts for nothing, as
-    no manifest names it. So every record counts once, whatever dies.
+    A micro-batch is done when its manifest exists. If the driver dies before Spark commits the batch, Spark
+    repeats it with the same records, and this function skips it. Files of an attempt without a manifest do
+    not count. So every record counts once, whichever process dies.
     """
 
     store: ReportStore
@@ -39,11 +39,11 @@ class History:
     topic: str
     checkpoint: str
     tasks: int
-    #: Who names applications.
+    #: The owners that name applications.
     owners: Sequence[Owner] = ()
-    #: What was published last; None before the first micro-batch.
+    #: The last published manifest; None before the first micro-batch.
     manifest: Manifest | None = field(init=False)
-    #: Why a micro-batch was refused: Spark only reports that its function failed.
+    #: The reason of a refused micro-batch: Spark reports only that its function failed.
     refusal: HistoryError | None = field(init=False, default=None)
     _query: str = field(init=False, default="")
     _swept: bool = field(init=False, default=False)
@@ -52,7 +52,7 @@ class History:
         self.manifest = self.store.newest_manifest()
 
     def __call__(self, rows: DataFrame, batch: int) -> None:
-        """Fold a micro-batch, once. Raises HistoryError where checkpoint and output are of two runs."""
+        """Fold a micro-batch once. Raises HistoryError if checkpoint and output belong to different runs."""
         try:
             self._run(rows, batch)
         except HistoryError as error:
@@ -65,7 +65,7 @@ class History:
         if not self._is_next(before, batch):
             return
         if not self._swept:
-            # Not before it is known that the output is ours: another driver may be writing to it.
+            # Only once the output is known to be ours: another driver may be writing to it.
             self.store.delete_orphans(before)
             self._swept = True
         due = merge_due(before.parts if before else ())
@@ -139,7 +139,7 @@ class History:
     def _merged(
         self, spark: SparkSession, manifest: Manifest, due: Sequence[ReportPart], batch: int
     ) -> Manifest:
-        """Merge the due parts with the newest one, which has the whole state."""
+        """Merge the due parts with the newest part, which has the whole state."""
         newest = manifest.parts[-1]
         gone = [*(part.name for part in due), newest.name]
         rows = merge.read_rows(spark, self.store.parts, gone[:-1]).where(f.col("table") != STATE)
@@ -153,9 +153,9 @@ class History:
 
 
 def fold_batches(records: DataFrame, known: DataFrame | None, start: Start, tasks: int) -> DataFrame:
-    """Return what follows from Kafka's rows and what was known before, in `columns.SCHEMA`.
+    """Fold Kafka's rows onto the earlier state; return the results in `columns.SCHEMA`.
 
-    The rows of a partition go to one task, what was known first and then the records by offset.
+    One task gets all rows of a partition: its earlier state first, then the records by offset.
     """
     rows = records.select(
         "partition", "offset", "key", "value", f.expr("unix_millis(timestamp)").alias("at_ms"),
@@ -176,9 +176,9 @@ def fold_batches(records: DataFrame, known: DataFrame | None, start: Start, task
 
 
 def merge_due(parts: Sequence[ReportPart]) -> list[ReportPart]:
-    """Return the parts to merge with the next micro-batch's part; none where there are few.
+    """Return the parts to merge with the next micro-batch's part; empty while there are few.
 
-    The next part has level 0; a full level takes those below it along.
+    The next part has level 0; a full level includes all lower levels.
     """
     due: list[ReportPart] = []
     more = 1

@@ -1,8 +1,8 @@
 """Transitions as columns: entries of `fenceline.kafka.fold.transition_ring` -> Arrow tables of transitions
 and of sums.
 
-All tables of the job have one schema, and a row fills the columns of its table alone: so that a micro-batch
-is one job that writes once. Columns that are all null cost Parquet nothing.
+All tables of the job share one schema, and a row fills only the columns of its table. So a micro-batch is one
+Spark job that writes once. Columns of nulls cost Parquet nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HISTOGRAM = pa.map_(pa.int32(), pa.int64())
 SCHEMA = pa.schema(
     {
         "table": pa.string(),
-        #: Of the record's own instant, UTC.
+        #: The day of the record's own instant, UTC.
         "day": pa.string(),
         "transactional_id": pa.string(),
         "application": pa.string(),
@@ -41,7 +41,7 @@ SCHEMA = pa.schema(
         "gap_ms": pa.int64(),
         "partition": pa.int32(),
         "offset": pa.int64(),
-        #: The offset up to which the partition was known when this was written.
+        #: The offset up to which the partition was folded when this row was written.
         "known_to": pa.int64(),
         "commits": pa.int64(),
         "aborts": pa.int64(),
@@ -88,7 +88,7 @@ _DAY_MS = 86_400_000
 
 
 def record_batch(table: str, columns: Mapping[str, Any]) -> pa.RecordBatch:
-    """Return rows of one table in the common schema; what is not given is null."""
+    """Return rows of one table in the common schema; absent columns are null."""
     length = len(next(iter(columns.values())))
     arrays = [
         pa.array([table] * length)
@@ -102,7 +102,7 @@ def record_batch(table: str, columns: Mapping[str, Any]) -> pa.RecordBatch:
 
 
 def of_lives(lives: Sequence[Lived], partition: int, known_to: int) -> list[pa.RecordBatch]:
-    """Return what folds found of some ids: their transitions, and the sums of ids and of applications.
+    """Return the results of folds: transitions, and the sums of ids and of applications.
 
     `known_to` is the last offset of the partition that was folded. Unchanged transitions are
     not written again; sums take back what a revised transition counted before.
@@ -168,7 +168,7 @@ def _transitions(entries: Any, names: Any, applications: Any) -> dict[str, Any]:
 
 
 class _Sums:
-    """Sums over entries, each of some weight, by owner and by day."""
+    """Weighted sums over entries, by owner and by day."""
 
     def __init__(self, entries: Any, weights: Any) -> None:
         self._weights = weights
@@ -185,7 +185,7 @@ class _Sums:
         self._raised = np.where(before >= 0, np.maximum(_whole(entries["epoch"]) - before, 0), 0)
 
     def sums_by(self, holders: Any) -> tuple[Any, dict[str, Any]]:
-        """Return the holder of each row, and the columns of the rows but the holders' names."""
+        """Return the holder of each row, and the rows' columns without the holders' names."""
         groups, group = np.unique(holders * len(self._days) + self._day, return_inverse=True)
         weights = self._weights
         return groups // len(self._days), {
@@ -216,7 +216,7 @@ def _map(group: Any, groups: int, codes: Any, weights: Any, keys: Any) -> Any:
 
 
 def _added(group: Any, weights: Any) -> Any:
-    # Exact: no chunk comes near 2^53 of anything.
+    # Exact: no chunk comes near a sum of 2^53.
     return np.bincount(group, weights=weights).astype(np.int64)
 
 

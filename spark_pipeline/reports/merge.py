@@ -1,4 +1,4 @@
-"""Many small parts -> one: revisions resolved, sums added up. Spark does it where the data is."""
+"""Merge many small parts into one in Spark: resolve revisions, add sums up."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from pyspark.sql import functions as f
 from fenceline.history.reports import APPLICATIONS, IDS, STATE, TRANSITIONS, part_folder
 from spark_pipeline.reports.columns import DDL, SCHEMA
 
-#: Parts of one level that merge into one of the next.
+#: Number of parts of one level that merge into one part of the next.
 FAN = 16
-#: Parts of this level are left as they are: some days of a job that runs once a minute.
+#: Parts of this level are not merged: they hold some days of a job that runs once a minute.
 HIGHEST = 3
 _SUMMED = {
     IDS: ("day", "application", "transactional_id"),
@@ -22,13 +22,13 @@ _MAPS = {"counts": "map<string,bigint>", "open_times": "map<int,bigint>", "marke
 
 
 def read_rows(spark: SparkSession, folder: str, parts: Sequence[str]) -> DataFrame:
-    """Return all rows of some parts below a folder, in `columns.SCHEMA`."""
+    """Return all rows of parts below a folder, in `columns.SCHEMA`."""
     reader = spark.read.schema(DDL).option("basePath", folder)
     return reader.parquet(*(f"{folder}/{part_folder(part)}" for part in parts)).select(*SCHEMA.names)
 
 
 def resolve_rows(rows: DataFrame, table: str) -> DataFrame:
-    """Return a table's effective rows: the last revision of each transition, and each sum once."""
+    """Return a table's effective rows: the last revision of each transition, and one row per sum."""
     of_table = rows.where(f.col("table") == table)
     if table == TRANSITIONS:
         return _latest(of_table, ("partition", "offset"))
@@ -40,7 +40,7 @@ def resolve_rows(rows: DataFrame, table: str) -> DataFrame:
 
 
 def merge_rows(rows: DataFrame) -> DataFrame:
-    """Return the rows of all parts, in their schema. Of state, all must be of one micro-batch."""
+    """Return the rows of all parts, in their schema. Rows of state must belong to one micro-batch."""
     tables = [_in_schema(resolve_rows(rows, table), table) for table in (TRANSITIONS, IDS, APPLICATIONS)]
     merged = tables[0]
     for table in (*tables[1:], rows.where(f.col("table") == STATE)):

@@ -1,7 +1,7 @@
-"""What is known of an id between two micro-batches, packed: `fold.Newest` -> bytes -> `fold.Prior`.
+"""The packed state of an id between two micro-batches: `fold.Newest` -> bytes -> `fold.Prior`.
 
-About 90 bytes an id: the plain fields of its last record and its newest transition, which is all that its
-next record is interpreted by. An id that the coordinator forgot leaves its expiry.
+About 90 bytes per id: the plain fields of its last record and its newest transition, all that the fold needs
+to interpret the next record. An id that the coordinator forgot keeps its expiry.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _CODES = {state: code for code, state in enumerate(STATES)}
 
 
 def pack_prior(newest: Newest) -> bytes:
-    """Return what must be known of an id to interpret its next record."""
+    """Pack the state of an id that the fold needs to interpret its next record."""
     last = newest.packed[: transition_ring.SIZE]
     record = newest.record
     if record is None:
@@ -36,12 +36,12 @@ def pack_prior(newest: Newest) -> bytes:
 
 
 def pack_lost(packed: bytes) -> bytes:
-    """Return the same after a record that could not be decoded: the next one follows from nothing."""
+    """Pack the state after an undecodable record: the next record has no known predecessor."""
     return packed if packed[0] == _FORGOTTEN_ID else bytes([_LOST_ID]) + packed[1:]
 
 
 def unpack_prior(packed: bytes) -> Prior:
-    """Return what `pack_prior` packed, as `fold` takes it."""
+    """Unpack the state in the form that `fold` takes."""
     if packed[0] == _FORGOTTEN_ID:
         last = packed[_FORGOTTEN.size :]
         return Prior(offset=transition_ring.expiry_offset(last), packed=last)
@@ -59,5 +59,5 @@ def unpack_prior(packed: bytes) -> Prior:
 
 
 def expired_ms(packed: bytes) -> int | None:
-    """Return when the coordinator forgot the id, None where it has not."""
+    """Return the instant at which the coordinator forgot the id, None for a present id."""
     return _FORGOTTEN.unpack_from(packed)[1] if packed[0] == _FORGOTTEN_ID else None

@@ -19,12 +19,12 @@ from fenceline.history.reports import (
 from spark_pipeline.folder import ManifestLog, OutputFolder
 from spark_pipeline.job import JobError
 
-#: Manifests that are left: that of the newest micro-batch, and twenty before.
+#: Manifests to keep: the newest micro-batch's, and twenty before.
 _KEPT = 21
 
 
 class HistoryError(JobError):
-    """The job cannot go on; the text is the reason and the remedy."""
+    """The job cannot continue; the text has the reason and the remedy."""
 
 
 class ReportStore:
@@ -39,23 +39,23 @@ class ReportStore:
         self.parts = f"{self.folder}/parts"
 
     def part_path(self, name: str) -> str:
-        """Return where a part lies."""
+        """Return the path of a part."""
         return f"{self.parts}/{part_folder(name)}"
 
     def part_days(self, part: str) -> list[str]:
-        """Return the days of which a part has rows, ascending; as text they sort as they do as days."""
+        """Return the days of a part's rows in ascending order; as text they sort like days."""
         folder = f"parts/{part_folder(part)}"
         tables = self._files.names(folder)
         names = {name for table in tables for name in self._files.names(f"{folder}/{table}")}
-        # Rows of no day, as those of state, lie in `day=__HIVE_DEFAULT_PARTITION__`.
+        # Rows without a day, such as state, are in `day=__HIVE_DEFAULT_PARTITION__`.
         return sorted(name[4:] for name in names if name.startswith("day=") and name[4:5].isdigit())
 
     def newest_manifest(self) -> Manifest | None:
-        """Return the newest manifest, None without any. Raises HistoryError for a later Fenceline's."""
+        """Return the newest manifest, None without any. Raises HistoryError for one of a later Fenceline."""
         return self._log.newest()
 
     def publish_manifest(self, manifest: Manifest) -> None:
-        """Write a micro-batch's manifest, unless there is one: then raises HistoryError."""
+        """Write a micro-batch's manifest; raises HistoryError if it exists already."""
         if not self._log.publish(manifest.batch, write_manifest(manifest)):
             raise HistoryError(
                 f"another driver has written micro-batch {manifest.batch} to {self.folder}: two of them run "
@@ -63,15 +63,15 @@ class ReportStore:
             )
 
     def delete_parts(self, parts: Iterable[str]) -> None:
-        """Delete parts that no manifest names any more."""
+        """Delete parts that are in no manifest any more."""
         for part in parts:
             self._files.delete(f"parts/{part_folder(part)}")
 
     def delete_orphans(self, manifest: Manifest | None) -> None:
-        """Delete what attempts left that never came to a manifest.
+        """Delete the parts of attempts that never wrote a manifest.
 
-        Raises HistoryError where there is none and yet parts of later micro-batches than the first: then it
-        is the manifests that are missing.
+        Raises HistoryError where there is no manifest, and yet parts of later micro-batches than the first:
+        then the manifests themselves are missing.
         """
         first, parts = part_folder(part_name(0, "")), self._files.names("parts")
         if manifest is None and any(not name.startswith(first) for name in parts):
@@ -84,5 +84,5 @@ class ReportStore:
             self._files.delete(f"parts/{folder}")
 
     def query_of(self, checkpoint: str) -> str:
-        """Return the id of the query that a checkpoint is of."""
+        """Return the id of a checkpoint's query."""
         return self._files.read_elsewhere(f"{checkpoint.rstrip('/')}/metadata")

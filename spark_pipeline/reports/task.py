@@ -1,8 +1,8 @@
-"""A task of the history job: records of some partitions, in order -> everything that follows from them.
+"""A task of the history job: fold the records of whole partitions, in the order of their offsets.
 
-Spark hands it the rows of whole partitions of `__transaction_state`, for each first what was known of its
-ids and then its records by offset (`batches.fold_batches`). That order is what all verdicts rest on, so it is
-checked here and not trusted.
+Spark gives it the rows of whole partitions of `__transaction_state`: for each partition first the earlier
+state of its ids, then its records by offset (`batches.fold_batches`). All verdicts depend on this order, so
+the task checks it.
 """
 
 from __future__ import annotations
@@ -23,34 +23,34 @@ from fenceline.kafka.fold.folded import Folded
 from fenceline.owners import Owner
 from spark_pipeline.reports import columns, priors
 
-#: Records folded at once: the more, the fewer transitions are written and then revised.
+#: Records per fold: larger folds write fewer transitions that a later fold revises.
 CHUNK = 100_000
-#: How long an id that the coordinator forgot is remembered: as long as the dashboard remembers it.
+#: Retention of ids that the coordinator forgot, the same as the dashboard's.
 _REMEMBERED_MS = 30 * 86_400_000
-#: A named tuple made from a tuple, without the call to its own `__new__`: a third of the time.
+#: Makes a named tuple from a tuple without calling its `__new__`, in a third of the time.
 _new = tuple.__new__
 
 
 class OutOfOrder(Exception):
-    """Records did not come in the order of their offsets, or came twice: no verdict could be trusted."""
+    """Records came out of order or twice, so verdicts would be wrong."""
 
 
 @dataclass(frozen=True, **SLOTS)
 class Start:
-    """What the driver knows before a micro-batch; see `fenceline.history.reports.Manifest`."""
+    """The driver's knowledge before a micro-batch; see `fenceline.history.reports.Manifest`."""
 
     positions: Mapping[int, int] = field(default_factory=dict)
     holes: Mapping[int, int] = field(default_factory=dict)
-    #: Tell all that is known of every id, and not only what changed.
+    #: Write the state of every id, not only of changed ones.
     snapshot: bool = False
-    #: Who names applications; see `fenceline.kafka.applications.name_applications`.
+    #: The owners that name applications; see `fenceline.kafka.applications.name_applications`.
     owners: Sequence[Owner] = ()
 
 
 def fold_rows(start: Start, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Fold rows (partition, offset, key, value, at_ms, is_record) and yield rows in `columns.SCHEMA`.
 
-    Where `is_record` is false, `value` is what an earlier micro-batch knew of an id, as `priors` packs it.
+    Where `is_record` is false, `value` is an id's state after an earlier micro-batch, packed by `priors`.
     Raises OutOfOrder.
     """
     name_applications(start.owners)
@@ -72,7 +72,7 @@ def fold_rows(start: Start, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Re
 
 
 class _PartitionFold:
-    """One partition's records, folded chunk by chunk onto what is known of its ids."""
+    """Folds one partition's records chunk by chunk onto the state of its ids."""
 
     def __init__(self, partition: int, start: Start) -> None:
         self.partition, self._snapshot = partition, start.snapshot
@@ -86,7 +86,7 @@ class _PartitionFold:
         self._newest_ms = 0
 
     def take_rows(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Take rows of this partition, what was known first."""
+        """Take rows of this partition, its earlier state first."""
         known = int(len(rows) - rows.column("is_record").true_count)
         if known and self._count:
             raise OutOfOrder(f"partition {self.partition}: what is known came after records")
@@ -132,7 +132,7 @@ class _PartitionFold:
         yield from self._strange(folded)
 
     def finish(self) -> Iterator[pa.RecordBatch]:
-        """Fold the rest; yield the known state and how far this partition was read."""
+        """Fold the remaining records; yield the state of ids and the position in this partition."""
         if self._waiting:
             yield from self._fold()
         if self._snapshot:
@@ -159,7 +159,7 @@ class _PartitionFold:
         )
 
     def _forget(self) -> None:
-        """Forget ids that expired long ago, by the partition's own clock: nothing else removes them."""
+        """Forget ids that expired long ago by the partition's own timestamps: nothing else removes them."""
         before = self._newest_ms - _REMEMBERED_MS
         for key in [key for key, packed in self._known.items() if _expired_before(packed, before)]:
             del self._known[key]

@@ -1,8 +1,8 @@
-"""Proves, before the job begins, that Spark sees the records of an internal topic.
+"""Prove before the job starts that Spark sees the records of an internal topic.
 
-Spark's default offset reader leaves internal topics out: a query on `__transaction_state` then finds no
-offsets, reads nothing and ends well, without a word. So Kafka's own consumer is asked whether there is a
-record, and Spark must find one too.
+Spark's default offset reader omits internal topics: a query on `__transaction_state` then finds no offsets,
+reads nothing and succeeds silently. So this module asks Kafka's own consumer whether there is a record, and
+Spark must find one too.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from pyspark.sql import SparkSession
 
 from spark_pipeline.reports.store import HistoryError
 
-#: With the other reader, which is Spark's older one, internal topics are read as any other.
+#: Spark's older offset reader reads internal topics like any other topic.
 OLD_OFFSET_READER = "spark.sql.streaming.kafka.useDeprecatedOffsetFetching"
 _LOOK_S = 30.0
 _BYTES = "org.apache.kafka.common.serialization.ByteArrayDeserializer"
 
 
 def has_records(spark: SparkSession, kafka: Mapping[str, str], topic: str) -> bool:
-    """Return whether the topic has a record that Spark can read; False where it has none at all.
+    """Return whether the topic has a record that Spark can read; False for an empty topic.
 
-    `kafka` are properties of Kafka's Java clients by their own names. Raises HistoryError where there is no
-    such topic, or where Spark sees nothing in it although there are records.
+    `kafka` are properties of Kafka's Java clients by their own names. Raises HistoryError if the topic does
+    not exist, or if Spark sees none of its records.
     """
     if not _has_records(spark, kafka, topic):
         return False
@@ -65,7 +65,7 @@ def _has_records(spark: SparkSession, kafka: Mapping[str, str], topic: str) -> b
 
 
 def _polls_one(jvm: Any, consumer: Any, partitions: Any) -> bool:
-    """Return whether a record comes; no partition has any where all positions are at their ends."""
+    """Return whether a record arrives; stop once all positions are at the partitions' ends."""
     consumer.assign(partitions)
     consumer.seekToBeginning(partitions)
     ends = consumer.endOffsets(partitions)

@@ -2,7 +2,7 @@
 
     from spark_pipeline.sink import ExactlyOnceKafkaSink
 
-What is named here is loaded when it is asked for: the ledger is also read where there is no Spark.
+These names are imported on first use: the dashboard reads the ledger without Spark.
 """
 
 from __future__ import annotations

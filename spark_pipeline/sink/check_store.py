@@ -1,7 +1,7 @@
 """Prove that a store can keep a checkpoint's ledger: `python -m spark_pipeline.sink.check_store URL`.
 
 URL is a folder as Spark spells it, which need not exist: s3a://bucket/checkpoints, hdfs://host/x, /mnt/x.
-Exit status: 0 it can, 1 it cannot, 2 it could not be opened; each line is one proof.
+Exit status: 0 it can, 1 it cannot, 2 the store could not be opened. Each output line is one proof.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from spark_pipeline.sink.errors import Refused
 from spark_pipeline.sink.stores.conformance import Open, check_store
 from spark_pipeline.sink.stores.storage import open_storage
 
-#: What Spark's own Hadoop opens.
+#: Schemes that Spark's own Hadoop opens.
 _NAME_NODES = ("hdfs", "webhdfs", "swebhdfs")
 
 
@@ -48,7 +48,7 @@ def _opener(url: str, options: dict[str, Any]) -> Open:
         session = SparkSession.builder.master("local[1]").appName("check_store").getOrCreate()
         return partial(open_from_spark, session, url, "")
     if options or scheme_of(url):
-        # fsspec keeps one client for the same options: two are to see what each other writes.
+        # fsspec shares one client for equal options; the check needs two that see each other's writes.
         options["skip_instance_cache"] = True
     open_storage(url, options)
     return partial(open_storage, url, options)

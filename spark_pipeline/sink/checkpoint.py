@@ -1,4 +1,4 @@
-"""What the sink reads of the query's own checkpoint: who it is, and what each batch reads."""
+"""The sink's reads of the query's own checkpoint: the query's id, and the input of each batch."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class QueryFiles:
         return self._offsets.read(str(batch_id)) is not None
 
     def is_control(self, batch_id: int) -> bool:
-        """Whether a batch has no data and never gets to the sink (Spark 4.2's `repartition`)."""
+        """Whether a batch has no data and never reaches the sink (Spark 4.2's `repartition`)."""
         lines = self._lines(batch_id)
         try:
             return bool(json.loads(lines[1]).get("controlBatchInfo"))
@@ -53,7 +53,7 @@ class QueryFiles:
             return False
 
     def input_ranges(self, batch_id: int) -> tuple[InputRange, ...]:
-        """Return what a batch reads from each source: the lines of its own file and of the one before."""
+        """Return a batch's input by source, from its own file and the previous batch's."""
         before, own = self._sources(batch_id - 1), self._sources(batch_id)
         return tuple(InputRange(source, before.get(source), end) for source, end in own.items())
 

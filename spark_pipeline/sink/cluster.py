@@ -1,4 +1,4 @@
-"""What the sink asks of a cluster before it starts."""
+"""The sink's questions to a cluster before it starts."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from transaction_admin.authentication.librdkafka import librdkafka_settings
 log = logging.getLogger(__name__)
 
 MAX_TIMEOUT = "transaction.max.timeout.ms"
-#: Kafka's own default, for principals that may not see the brokers' configuration.
+#: Kafka's default, for principals without access to the brokers' configuration.
 DEFAULT_MAX_TIMEOUT_MS = 900_000
-#: How long one answer may take, in seconds.
+#: Seconds until an answer must have come.
 _ANSWER_S = 10.0
-#: What clients report of brokers that are away.
+#: Client errors for unreachable brokers.
 _AWAY = (
     KafkaError._TRANSPORT,
     KafkaError._ALL_BROKERS_DOWN,
@@ -34,9 +34,9 @@ _AWAY = (
 
 
 def timeout_ms(connection: Mapping[str, str], wanted: int | None, patience_s: float = PATIENCE_S) -> int:
-    """Return the timeout of transactions: the wanted one, or else the longest that the brokers take.
+    """Return the transaction timeout: the wanted one, else the brokers' maximum.
 
-    Raises `Refused` when they do not take the wanted one.
+    Raises `Refused` if the brokers do not allow the wanted one.
     """
     most = _max_timeout_ms(connection, patience_s)
     if wanted is None:
@@ -52,7 +52,7 @@ def timeout_ms(connection: Mapping[str, str], wanted: int | None, patience_s: fl
 
 
 def make_client(connection: Mapping[str, str], **more: Any) -> AdminClient:
-    """Return a client of the cluster; raises `Refused` where the properties cannot be signed in by."""
+    """Return a client of the cluster; raises `Refused` for properties that cannot authenticate."""
     try:
         return AdminClient({**librdkafka_settings(connection), "log_level": "3"}, **more)
     except CannotAuthenticate as error:
@@ -62,7 +62,7 @@ def make_client(connection: Mapping[str, str], **more: Any) -> AdminClient:
 
 
 def _max_timeout_ms(connection: Mapping[str, str], patience_s: float) -> int | None:
-    """Return the lowest maximum of the brokers, None where it may not be seen."""
+    """Return the lowest maximum of the brokers, None without access to it."""
     client = make_client(connection)
     outage = Outage(patience_s)
     while True:

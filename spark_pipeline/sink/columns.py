@@ -1,4 +1,4 @@
-"""Which columns the sink takes, those of Spark's own and timestamps; rows as Arrow batches of them."""
+"""The sink's columns: those of Spark's own sink, and timestamps. Convert rows to Arrow batches."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from spark_pipeline.sink.errors import Refused
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-#: Column -> the types it may have, as Spark writes them.
+#: Column -> its allowed types, in Spark's spelling.
 TYPES = {
     "key": ("string", "binary"),
     "value": ("string", "binary"),
@@ -48,12 +48,12 @@ def without_headers(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
         yield batch.select([name for name in batch.schema.names if name != "headers"])
 
 
-#: How many rows are handed over at once where they come one by one.
+#: Rows per Arrow batch where Spark gives them one by one.
 _CHUNK = 10_000
 
 
 def from_rows(rows: Iterator[Any]) -> Iterator[pa.RecordBatch]:
-    """Yield Arrow batches of Spark's rows whose columns are those of the sink."""
+    """Yield Arrow batches of Spark's rows; the rows have the sink's columns."""
     while chunk := list(islice(rows, _CHUNK)):
         names = [name for name in chunk[0].asDict() if name in TYPES]
         yield pa.RecordBatch.from_arrays([_column(name, chunk) for name in names], names=names)
@@ -69,11 +69,11 @@ def _as_bytes(value: str | bytes | bytearray) -> bytes:
 
 
 def _microseconds(value: datetime) -> int:
-    # Spark's are of the local time zone, and do not name it.
+    # Spark's timestamps are in the local time zone, without naming it.
     return int(value.timestamp() * 1000) * 1000
 
 
-#: The type that each column has in Arrow, and how it is read of one of Spark's rows.
+#: Column -> its Arrow type, and the conversion from one of Spark's rows.
 _ARROW: Mapping[str, tuple[pa.DataType, Callable[[Any], Any]]] = {
     "key": (pa.binary(), _as_bytes),
     "value": (pa.binary(), _as_bytes),

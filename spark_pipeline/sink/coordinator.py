@@ -1,8 +1,8 @@
 """The protocol, for any host: open, begin, commit, abort (docs/design/spark.md §3.5, docs/sink.md).
 
-One rule makes it exactly-once: nobody ends a transaction of a batch before a decision about that batch is in
-the ledger, created exclusively. A prepared decision is the last one about its batch, and whoever finds it
-commits; an aborted one ends its round, and the batch may be begun again in the next.
+One rule makes it exactly-once: a transaction of a batch may end only after a decision about that batch is in
+the ledger, created exclusively. A prepared decision is the last one about its batch, and every driver that
+finds it commits. An aborted decision ends its round, and the next round may begin the batch again.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from transaction_admin.api import TransactionAdmin
 log = logging.getLogger(__name__)
 
 DRIVER = "driver"
-#: A task that was killed, or a late attempt, leaves a transaction that holds readers back until its timeout.
-#: They are looked for after a batch: for some seconds where attempts were repeated, else so often that it
-#: costs a hundredth of the time (a coordinator goes through all of its ids).
+#: A killed task, or a late attempt, leaves a transaction that blocks readers until its timeout.
+#: The sink searches for such transactions after a batch: for some seconds after repeated attempts, else so
+#: rarely that it takes a hundredth of the time (a coordinator searches all of its ids).
 SWEEP_COST = 100
-#: Between two searches for what dying tasks have opened.
+#: Pause between two searches for transactions of dying tasks.
 _DYING_PAUSE_S = 1.0
-#: How often the files of old batches are removed, in batches.
+#: Batches between two removals of old batches' files.
 _PURGE_EVERY = 10
 
 
 class Attempt(NamedTuple):
-    """One attempt to write a batch. It travels to tasks, and from one driver-side process to the next."""
+    """One attempt to write a batch. It is sent to tasks, and from one driver-side process to the next."""
 
     batch_id: int
     round: int
@@ -48,12 +48,12 @@ class Attempt(NamedTuple):
     ledger_id: str
     query_id: str
     run_id: str
-    #: How its transactional ids begin.
+    #: The prefix of its transactional ids.
     stem: str
     timeout_ms: int
     #: By the driver machine's monotonic clock, in seconds.
     begun_s: float
-    #: None in a process that has not taken it, and starts no tasks.
+    #: None in a process that has not taken the lease, and starts no tasks.
     lease: DriverLease | None = None
 
 
@@ -81,11 +81,11 @@ class SinkCoordinator:
 
     @property
     def generation(self) -> int:
-        """The generation that this run has claimed; 0 before it is opened."""
+        """The generation that this run has claimed; 0 before `open`."""
         return self._generation
 
     def planned_batch(self) -> tuple[str, int]:
-        """Return the query's id and its newest planned batch, as the checkpoint has them."""
+        """Return the query's id and its newest planned batch from the checkpoint."""
         query_id = self._checks.refuse_stranger("")
         batch_id = self._query.newest_planned()
         if batch_id is None:
@@ -96,9 +96,9 @@ class SinkCoordinator:
         return query_id, batch_id
 
     def open(self, query_id: str, run_id: str, batch_id: int) -> None:
-        """Take the query over: refuse what would break it, claim a generation, end what is left open.
+        """Take the query over: run the startup checks, claim a generation, end leftover transactions.
 
-        `batch_id` is the first batch that Spark asks for. Raises `Refused`, `LostTransactions`, `SinkError`.
+        `batch_id` is Spark's first batch of this run. Raises `Refused`, `LostTransactions`, `SinkError`.
         """
         self._checks.refuse_stranger(query_id)
         self._identity = self._checks.own_ledger(query_id, batch_id)
@@ -109,14 +109,14 @@ class SinkCoordinator:
         self._tell(Step.OPENED, batch_id)
 
     def finish_prepared(self) -> None:
-        """Commit what drivers before have prepared, and decide nothing: anybody may do it, at any time."""
+        """Commit batches that earlier drivers prepared; decide nothing. Safe for any process at any time."""
         for round_ in self._ledger.read_names().open_rounds():
             decision = self._ledger.read_decision(round_)
             if decision.decided is Decided.PREPARED:
                 self._carry_out(decision)
 
     def begin(self, batch_id: int) -> Attempt | None:
-        """Begin a batch; None when it is committed already, or was prepared and is committed now."""
+        """Begin a batch; None if it was committed already, or was prepared and is now committed."""
         ledger = self._opened()
         file_names = self._ledger.read_names()
         self._refuse_taken_over(file_names, self._generation)
@@ -126,7 +126,7 @@ class SinkCoordinator:
             log.info("batch %d is committed already", batch_id)
             return None
         if self._settings.speculation or (prepared is not None and _has_repeats(prepared.transactions)):
-            # A copy of a task of the last batch may still be about to take an id.
+            # Another attempt of the last batch may still be about to take an id.
             self._take_lease()
         rounds = file_names.rounds_of(batch_id)
         attempt = Attempt(
@@ -147,7 +147,7 @@ class SinkCoordinator:
     def commit(self, attempt: Attempt, written: Sequence[SinkTransaction]) -> None:
         """Commit a batch whose tasks have all flushed. Raises `SinkError`; then Spark runs the batch again.
 
-        A batch that somebody has prepared in the meantime is finished as it was prepared.
+        A batch that another process has prepared in the meantime is committed as prepared.
         """
         self._tell(Step.WRITTEN, attempt.batch_id)
         if not self._is_decided(attempt):
@@ -169,7 +169,7 @@ class SinkCoordinator:
         self._after(attempt, written)
 
     def abort(self, attempt: Attempt, written: Collection[SinkTransaction], reason: str) -> None:
-        """Give a batch up, unless it is prepared: then it is committed at the next start."""
+        """Abort a batch, unless it is prepared: the next start commits a prepared batch."""
         held = self._decide(attempt, Decided.ABORTED, tuple(written), reason)
         if held.decided is Decided.PREPARED:
             log.warning("batch %d has failed after it was prepared: it stays prepared", attempt.batch_id)
@@ -179,11 +179,11 @@ class SinkCoordinator:
         self._finish(held, DecisionOutcome.ABORTED)
 
     def refuse_taken_over(self, attempt: Attempt) -> None:
-        """Raise `SinkError` where another driver has claimed the ledger since this attempt was begun."""
+        """Raise `SinkError` if another driver has claimed the ledger since this attempt began."""
         self._refuse_taken_over(self._ledger.read_names(), attempt.generation)
 
     def unknown_attempt(self, batch_id: int) -> Attempt | None:
-        """Return the newest generation's attempt at a batch, for a host that has nothing left of it."""
+        """Return the newest generation's attempt at a batch, for a host process that lost its own."""
         ledger = self._ledger.read_identity()
         file_names = self._ledger.read_names()
         if ledger is None or not file_names.generations:
@@ -206,7 +206,7 @@ class SinkCoordinator:
     # Opening.
 
     def _take_lease(self) -> None:
-        """Take the lease: all tasks started before learn that their driver was taken over."""
+        """Take the lease: tasks of earlier drivers then detect the takeover."""
         self._lease = self._transactions.take_lease(self._stem(), self._settings.timeout_ms)
 
     def _stem(self) -> str:
@@ -214,7 +214,7 @@ class SinkCoordinator:
         return names.id_stem(ledger.prefix, ledger.ledger_id)
 
     def _recover(self) -> None:
-        """End what earlier drivers left, before the first batch. Repeating it is safe."""
+        """End the transactions of earlier drivers before the first batch. Repeating it is safe."""
         file_names = self._ledger.read_names()
         self._carry_out_open(file_names)
         if self._generation == 1:
@@ -225,7 +225,7 @@ class SinkCoordinator:
             self._finish(barrier, DecisionOutcome.ABORTED)
 
     def _bar_older_drivers(self, file_names: Names) -> Decision | None:
-        """Decide against the batch that an older driver may still write, so it can never prepare it."""
+        """Decide to abort the batch that an older driver may still write, so that it can never prepare it."""
         ledger = self._opened()
         prepared = self._ledger.last_prepared(file_names)
         batch_id = prepared.batch_id + 1 if prepared is not None else ledger.first_batch
@@ -234,7 +234,7 @@ class SinkCoordinator:
         reason = f"another driver took over (generation {self._generation})"
         held = self._ledger.decide(self._decision(round_, Decided.ABORTED, (), reason))
         if held.decided is Decided.PREPARED:
-            # It was faster. It learns that it was taken over when it begins the next one.
+            # The older driver was faster. It detects the takeover when it begins its next batch.
             self._carry_out(held)
             return None
         return held
@@ -250,7 +250,7 @@ class SinkCoordinator:
     # Deciding and carrying out.
 
     def _is_decided(self, attempt: Attempt) -> bool:
-        """Whether somebody has decided about this attempt; raise if another driver has taken over."""
+        """Whether this attempt has a decision; raise if another driver has taken over."""
         file_names = self._ledger.read_names()
         if Round(attempt.batch_id, attempt.round) in file_names.decisions:
             return True
@@ -300,7 +300,7 @@ class SinkCoordinator:
             self._carry_out(self._ledger.read_decision(round_))
 
     def _carry_out(self, decision: Decision) -> None:
-        """Carry out a decision and record that; repeating it is safe."""
+        """Carry out a decision and record its completion; repeating it is safe."""
         if decision.decided is Decided.ABORTED:
             self._transactions.abort(decision.transactions)
             self._finish(decision, DecisionOutcome.ABORTED)
@@ -309,7 +309,7 @@ class SinkCoordinator:
         lost = self._transactions.commit(decision.transactions, on_first)
         if lost.transactions:
             if self._ledger.read_outcome(Round(decision.batch_id, decision.round)) is not None:
-                return  # A living driver was faster, and has its transactional ids in use again.
+                return  # A living driver was faster, and is using its transactional ids again.
             report = LostTransactions(decision, lost.transactions, lost.why)
             if decision.batch_id not in self._settings.accept_loss:
                 raise report
@@ -323,12 +323,12 @@ class SinkCoordinator:
         self._ledger.mark_done(Done(decision.batch_id, decision.round, outcome, now_ms(), DRIVER, lost))
 
     def _after(self, attempt: Attempt, written: Sequence[SinkTransaction]) -> None:
-        """Clean up after a batch that is done."""
+        """Clean up after a completed batch."""
         self._warn_of_timeout(attempt)
         if attempt.batch_id % _PURGE_EVERY == 0:
             self._ledger.purge()
         if _has_repeats(written):
-            # The attempt that it was repeated for may still live, and be about to open its transaction.
+            # The attempt that this one replaced may still live, and be about to open its transaction.
             self._sweep_dying(attempt)
             return
         now_s = time.monotonic()
@@ -342,7 +342,7 @@ class SinkCoordinator:
         return self._fence_leftovers(attempt.stem, attempt.generation, attempt.generation)
 
     def _sweep_dying(self, attempt: Attempt) -> None:
-        """Sweep until the tasks that Spark has ended must be dead, and log one line."""
+        """Sweep until all tasks that Spark has killed must be dead, and log one line."""
         until = time.monotonic() + self._settings.dying_s
         fenced = []
         try:

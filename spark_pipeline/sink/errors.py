@@ -1,4 +1,4 @@
-"""The errors of a sink that cannot go on: always the batch, the paths or ids, and what to do."""
+"""Errors of the sink. Each names the batch, the paths or ids, and the remedy."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Sequence
 from fenceline.formatting import count_noun
 from fenceline.spark.records import Decision, InputRange, SinkTransaction
 
-#: Maximum ids in a message; the ledger and the exception have all of them.
+#: Maximum ids in a message; the ledger and the exception have all ids.
 _NAMED = 5
 
 
 class SinkError(Exception):
-    """The sink cannot go on. What it has not decided stays invisible to readers of committed records."""
+    """The sink cannot continue. Undecided transactions stay invisible to readers of committed records."""
 
 
 class Refused(SinkError):
-    """The sink does not start: something would break exactly-once. Nothing was written."""
+    """The sink does not start because exactly-once would break. It has written nothing."""
 
 
 class LostTransactions(SinkError):
-    """Transactions of a prepared batch were gone before they could be committed: its records are lost.
+    """Transactions of a prepared batch ended before their commit: their records are lost.
 
-    Raised at each start until the loss is accepted (`accept_loss`); nothing is ever marked committed.
+    Raised at each start until the loss is accepted (`accept_loss`); the batch is never marked committed.
     """
 
     def __init__(self, decision: Decision, lost: Sequence[SinkTransaction], why: str) -> None:
@@ -33,18 +33,18 @@ class LostTransactions(SinkError):
         super().__init__(_loss(decision, lost, why))
 
     def __reduce__(self) -> tuple[type[SinkError], tuple[str]]:
-        # Between Spark's processes it travels as its text.
+        # Spark's processes pass it on as text.
         return SinkError, (str(self),)
 
 
 def id_list(ids: Sequence[str]) -> str:
-    """Return some ids in words, the first few by name."""
+    """Return ids as text, the first few by name."""
     more = f" and {len(ids) - _NAMED} more" if len(ids) > _NAMED else ""
     return ", ".join(ids[:_NAMED]) + more
 
 
 def input_text(ranges: Sequence[InputRange]) -> str:
-    """Return what a batch read, a line for each source."""
+    """Return a batch's input as text, one line per source."""
     lines = [
         f"  source {range_.source}: from {range_.start or 'its beginning'} to {range_.end or 'nothing'}"
         for range_ in ranges

@@ -1,4 +1,4 @@
-"""What both hosts of the sink have in common: a user's options, the coordinator, the plan of its tasks."""
+"""Shared by both hosts of the sink: parse a user's options, make the coordinator, plan the tasks."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ DEFAULT_PREFIX = "fenceline"
 
 
 class SinkOptions(NamedTuple):
-    """What a user chooses, checked as far as it can be without a cluster."""
+    """A user's options, checked as far as possible without a cluster."""
 
     properties: Properties
     topic: str | None = None
-    #: None is the query's name.
+    #: None means the query's name.
     prefix: str | None = None
-    #: None is the query's own.
+    #: None means the query's own checkpoint.
     checkpoint: str | None = None
-    #: None is the longest that the brokers take.
+    #: None means the brokers' maximum.
     transaction_timeout_ms: int | None = None
     timeout_warning_ratio: float = 0.8
     accept_loss: frozenset[int] = frozenset()
@@ -43,7 +43,7 @@ class SinkOptions(NamedTuple):
 
     @property
     def patience_s(self) -> float:
-        """How long brokers may be away before a batch fails."""
+        """Seconds that brokers may be unreachable before a batch fails."""
         return self.outage_timeout_ms / 1_000
 
 
@@ -88,7 +88,7 @@ def _batches(value: Any) -> frozenset[int]:
         raise ValueError("must be batch ids, 17,18") from None
 
 
-#: The sink's own options as Spark's users write them -> the field above, and how a value is read.
+#: The sink's own options in Spark's spelling -> the field above, and the parser of its value.
 OPTIONS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
     "topic": ("topic", str),
     "prefix": ("prefix", _prefix),
@@ -106,7 +106,7 @@ OPTIONS: Mapping[str, tuple[str, Callable[[Any], Any]]] = {
 
 
 def _key(name: str) -> str:
-    """Return an option's name in one spelling, as Spark compares names."""
+    """Return an option's name in one spelling: Spark ignores the case of names."""
     return name.replace("_", "").lower()
 
 
@@ -114,9 +114,9 @@ _NAMES = {_key(name): name for name in OPTIONS}
 
 
 def make_options(*given: Mapping[str, Any], without: Collection[str] = ()) -> SinkOptions:
-    """Return checked options by their names in any case, in camelCase or snake_case.
+    """Return checked options; names may be in any case, in camelCase or snake_case.
 
-    `without` are options that this host has not. Raises `Refused` with all that is wrong.
+    `without` are options that this host lacks. Raises `Refused` with all mistakes.
     """
     kafka: dict[str, str] = {}
     own: dict[str, Any] = {}
@@ -126,7 +126,7 @@ def make_options(*given: Mapping[str, Any], without: Collection[str] = ()) -> Si
         key = name.lower() if name.lower().startswith(PREFIX) else _key(name)
         before, other = spellings.setdefault(key, (name, value))
         if str(other) != str(value):
-            # Without the values: they may be passwords.
+            # The message omits values: they may be passwords.
             reasons.append(f'options "{before}" and "{name}" are one, and differ: give one of them')
         elif key.startswith(PREFIX):
             kafka[key] = value
@@ -156,9 +156,9 @@ def _nearest(key: str, without: Collection[str]) -> str:
 
 
 def chosen_timeout_ms(options: SinkOptions) -> int:
-    """Return the timeout of transactions; raises `Refused` for one that the brokers do not take.
+    """Return the transaction timeout; raises `Refused` if the brokers do not allow it.
 
-    Signs in first by the client that reports at once what is wrong with that.
+    It first connects with the client that reports authentication errors at once.
     """
     connection = options.properties.connection
     admin_for(connection, options.patience_s)
@@ -191,7 +191,7 @@ def make_coordinator(
 
 
 def task_plan(options: SinkOptions, attempt: Attempt) -> TaskPlan:
-    """Return what the tasks of an attempt are given."""
+    """Return the plan for the tasks of an attempt."""
     return TaskPlan(
         options.properties,
         attempt.stem,

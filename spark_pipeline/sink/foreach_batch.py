@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: One row of each task that has written something: its transaction, as JSON.
+#: One row per task that has written records: its transaction, as JSON.
 _MESSAGE = "transaction string"
 
 
@@ -42,13 +42,13 @@ class ExactlyOnceKafkaSink:
     Columns: `value` (text or binary), and if there are any `key`, `topic`, `partition`, `headers` and
     `timestamp`.
 
-    `options` are those of Spark's own Kafka sink and this one's, by the names that Spark's users write
-    (`transactionTimeoutMs`; docs/sink.md has all), and Kafka's producer options with the prefix `kafka.`.
-    The sink's own may be arguments instead, as below. The ledger is in the query's `checkpointLocation`;
-    with `checkpoint` the sink has it before the query starts, and commits then what an earlier run has
+    `options` are those of Spark's own Kafka sink and this sink's, in Spark's spelling
+    (`transactionTimeoutMs`; docs/sink.md has all), and Kafka's producer options with the prefix `kafka.`. The
+    sink's own options may be arguments instead, as below. The ledger is in the query's `checkpointLocation`.
+    With `checkpoint` the sink reads it before the query starts, and then commits batches that an earlier run
     prepared, instead of in the first batch.
 
-    Raises `SinkError` inside of the query, which fails with it; the constructor raises `Refused`.
+    `SinkError` fails the query; the constructor raises `Refused`.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class ExactlyOnceKafkaSink:
         self._finish_prepared()
 
     def __call__(self, rows: DataFrame, batch_id: int) -> None:
-        """Write one micro-batch; Spark calls it on the driver, and again after a failure."""
+        """Write one micro-batch; Spark calls it on the driver, and repeats it after a failure."""
         if not self._options.include_headers:
             rows = rows.drop("headers")
         refuse_wrong(rows.schema, self._options.topic)
@@ -104,7 +104,7 @@ class ExactlyOnceKafkaSink:
             raise
 
     def _finish_prepared(self) -> None:
-        """Commit what an earlier driver prepared, before Spark starts: readers wait for it."""
+        """Commit batches that an earlier driver prepared before Spark starts: readers wait for them."""
         session, checkpoint = SparkSession.getActiveSession(), self._options.checkpoint
         if checkpoint is None or session is None or not hasattr(session, "_jsparkSession"):
             return
@@ -140,7 +140,7 @@ class ExactlyOnceKafkaSink:
 
 
 def _run_unwritten(rows: DataFrame) -> None:
-    """Run a committed batch without writing: state stores commit it, and sources count its rows."""
+    """Run a committed batch without writing, so that state stores commit it and sources count its rows."""
     rows.write.format("noop").mode("append").save()
 
 
@@ -151,7 +151,7 @@ def _written(rows: DataFrame, plan: TaskPlan, *, digests: bool) -> Sequence[Sink
 
 
 def _write_partition(plan: TaskPlan, batches: Iterable[Any]) -> Iterator[Any]:
-    """Write a task's rows; return its transaction, if there is one."""
+    """Write a task's rows; yield its transaction, if it has one."""
     import pyarrow as pa
     from pyspark import TaskContext
 

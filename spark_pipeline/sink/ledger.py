@@ -1,8 +1,8 @@
-"""The ledger in a checkpoint: what was decided about each batch, created exclusively, read by anybody.
+"""The ledger in a checkpoint: the decisions about batches, created exclusively, readable by every process.
 
-A decision is made by creating its file; who comes second reads what the first one decided. Nobody ends a
-transaction of a batch before a decision of that batch is there. This module needs neither Spark nor Kafka:
-the dashboard reads the ledger with it, and decides and finishes batches that a dead driver left.
+Creating a file makes a decision; a second process reads the first one's decision. A transaction of a batch
+may end only after the batch has a decision. This module needs neither Spark nor Kafka: with it the dashboard
+reads the ledger, and decides and finishes batches of a dead driver.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from fenceline.spark.records import Broken, Damage, Decided, Decision, Done, Led
 from spark_pipeline.sink.errors import SinkError
 from spark_pipeline.sink.stores.storage import Storage, open_storage, refuse_weak
 
-#: Batches whose files are kept, as Spark keeps its own.
+#: Number of batches whose files are kept, as in Spark's own logs.
 KEPT_BATCHES = 100
 
 
 class LedgerFolder:
-    """The ledger of one checkpoint. Raises `SinkError` for a file that cannot be used, naming it."""
+    """The ledger of one checkpoint. Raises `SinkError` with the name of an unusable file."""
 
     def __init__(self, checkpoint: Storage) -> None:
         self._files = checkpoint.subfolder(FOLDER)
@@ -55,18 +55,18 @@ class LedgerFolder:
         return self._files
 
     def read_state(self) -> LedgerState:
-        """Return everything that is in it now; never raises for files that are broken."""
+        """Return all of its present content; never raises for broken files."""
         names = self._files.file_names()
         newest = generation_name(read_names(names).generation)
         wanted = (name for name in names if not name.endswith(".generation") or name == newest)
         return decode_folder(self.path, {name: self._files.read(name) for name in wanted})
 
     def read_names(self) -> Names:
-        """Return what there is, by the files' names alone."""
+        """Return its content by the files' names alone."""
         return read_names(self._files.file_names())
 
     def read_identity(self) -> Ledger | None:
-        """Return which query this ledger belongs to, None when it was not begun."""
+        """Return the ledger's query, None for a ledger that was not begun."""
         identity = decode_ledger(self._files.read(LEDGER))
         if isinstance(identity, Broken):
             if identity.damage is Damage.MISSING:
@@ -75,7 +75,7 @@ class LedgerFolder:
         return identity
 
     def begin_ledger(self, ledger: Ledger) -> Ledger:
-        """Begin a ledger, or return the one that somebody has begun already."""
+        """Begin a ledger, or return the identity of one that another process has begun."""
         self._files.create(LEDGER, encode_ledger(ledger))
         identity = self.read_identity()
         if identity is None:
@@ -83,7 +83,7 @@ class LedgerFolder:
         return identity
 
     def claim_generation(self, run_id: str, now_ms: int) -> int:
-        """Claim the next generation: every driver before finds that it was taken over."""
+        """Claim the next generation: earlier drivers then detect the takeover."""
         number = self.read_names().generation
         claimed = False
         while not claimed:
@@ -100,7 +100,7 @@ class LedgerFolder:
         return decision
 
     def read_outcome(self, round_: Round) -> Done | None:
-        """Return how a decision was carried out, None while it was not."""
+        """Return the outcome of a decision, None before it is carried out."""
         completion = decode_completion(round_, self._files.read(completion_name(round_)))
         if isinstance(completion, Broken):
             if completion.damage is Damage.MISSING:
@@ -109,12 +109,12 @@ class LedgerFolder:
         return completion
 
     def last_decision(self, names: Names, batch_id: int) -> Decision | None:
-        """Return the last decision about a batch: a prepared one, or the newest of those that aborted it."""
+        """Return the last decision about a batch: a prepared one, or the newest abort."""
         rounds = names.rounds_of(batch_id)
         return self.read_decision(rounds[-1]) if rounds else None
 
     def last_prepared(self, names: Names) -> Decision | None:
-        """Return the newest batch that was prepared."""
+        """Return the newest prepared batch."""
         newest = {round_.batch_id: round_ for round_ in names.decisions}
         for round_ in reversed(newest.values()):
             decision = self.read_decision(round_)
@@ -123,26 +123,26 @@ class LedgerFolder:
         return None
 
     def decide(self, decision: Decision) -> Decision:
-        """Decide about a batch; return what holds: this, or what somebody decided about this round before."""
+        """Decide about a batch; return the valid decision, this one or an earlier one about the round."""
         round_ = Round(decision.batch_id, decision.round)
         if self._files.create(decision_name(round_), encode_decision(decision)):
             return decision
         return self.read_decision(round_)
 
     def refuse_weak(self) -> None:
-        """Raise `Refused` where two who decide could both be taken for the first."""
+        """Raise `Refused` for a store that could accept two first decisions."""
         refuse_weak(self._files)
 
     def mark_done(self, done: Done) -> None:
-        """Note that a decision was carried out; whoever comes second changes nothing."""
+        """Record that a decision was carried out; a repetition changes nothing."""
         self._files.create(completion_name(Round(done.batch_id, done.round)), encode_completion(done))
 
     def note_dropped(self, batch_id: int, rows: int) -> None:
-        """Note how many rows the query dropped in a batch; whoever comes second changes nothing."""
+        """Record the number of rows that the query dropped in a batch; a repetition changes nothing."""
         self._files.create(dropped_name(batch_id), encode_dropped(batch_id, rows))
 
     def purge(self, keep: int = KEPT_BATCHES) -> None:
-        """Remove the files of all but the newest batches, and of decisions that are open none."""
+        """Remove the files of old batches, but not those of open decisions."""
         names = self.read_names()
         batches = sorted({round_.batch_id for round_ in (*names.decisions, *names.done)})
         still_open = {round_.batch_id for round_ in names.open_rounds()}
@@ -153,7 +153,7 @@ class LedgerFolder:
             self._files.remove(generation_name(number))
 
     def _remove(self, names: Names, batch_id: int) -> None:
-        # The decision goes before its done file: a decision without one would be carried out again.
+        # Remove the decision before its done file: a decision without one would be carried out again.
         for round_ in names.rounds_of(batch_id):
             self._files.remove(decision_name(round_))
         for round_ in names.done:

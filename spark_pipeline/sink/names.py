@@ -1,10 +1,10 @@
 """Transactional ids: `prefix-{ledger}-p{partition}-g{generation % 2}-s{slot}`, read from the right.
 
-Two for each task, however often the query starts: brokers remember an id for seven days. Two generations that
-follow each other share none, so that no task of a driver that was taken over can abort what its successor has
-accepted. Tasks of older drivers are stopped by the lease: an id that is never used for a transaction, which
-each driver initialises anew when it takes over. Its producer id and epoch are in what the driver gives its
-tasks, and a task that finds others at the coordinator writes nothing.
+Each task has two ids, regardless of the number of starts: brokers remember an id for seven days. Consecutive
+generations share no id, so that no task of a former driver can abort a transaction that its successor
+accepted. The lease stops tasks of older drivers. It is an id that is never used for a transaction; each
+driver initialises it anew when it takes over, and gives its producer id and epoch to its tasks. A task that
+finds others at the coordinator writes nothing.
 
 Former versions wrote `prefix-{ledger}-p{partition}-g{generation}-b{batch % 2}-s{slot}`, with an id per start.
 """
@@ -14,11 +14,11 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-#: Generations that follow each other have ids of their own; the one after uses them again.
+#: Consecutive generations have different ids; every second generation uses the same ones.
 GENERATIONS = 2
-#: How many ids an attempt tries, where others are open.
+#: Maximum ids that an attempt tries while others have open transactions.
 SPARES = 8
-#: How much of the ledger's id is in a transactional id.
+#: Characters of the ledger's id in a transactional id.
 LEDGER_CHARACTERS = 8
 #: Kafka takes ids of up to 32,767 bytes; broker tools and ACLs cope with far fewer.
 MOST_PREFIX_BYTES = 200
@@ -27,15 +27,15 @@ _TAIL = re.compile(r"-([0-9a-f]{8})-p(\d+)-g(\d+)(?:-b([01]))?-s(\d+)$")
 
 
 class Parts(NamedTuple):
-    """What a transactional id of the sink contains."""
+    """The parts of a transactional id of the sink."""
 
-    #: The prefix and the ledger, which are the same in all ids of one query.
+    #: The prefix and the ledger, the same in all ids of one query.
     stem: str
     partition: int
     #: The generation modulo 2; the generation itself in ids of former versions.
     generation: int
     slot: int
-    #: The batch's id modulo 2, in ids of former versions alone.
+    #: The batch's id modulo 2, only in ids of former versions.
     parity: int | None = None
 
     def __str__(self) -> str:
@@ -43,38 +43,38 @@ class Parts(NamedTuple):
         return f"{self.stem}-p{self.partition}-g{self.generation}{parity}-s{self.slot}"
 
     def may_be_of(self, generation: int) -> bool:
-        """Whether a driver of this generation, or one before, may have used the id."""
+        """Whether a driver of this or an earlier generation may have used the id."""
         return self.parity is None or self.generation <= generation
 
 
 def id_stem(prefix: str, ledger_id: str) -> str:
-    """Return how all ids of a ledger begin."""
+    """Return the prefix of all ids of a ledger."""
     return f"{prefix}-{ledger_id[:LEDGER_CHARACTERS]}"
 
 
 def lease_id(stem: str) -> str:
-    """Return the id by which tasks see whether another driver has taken over."""
+    """Return the id by which tasks detect that another driver has taken over."""
     return f"{stem}-lease"
 
 
 def task_ids(stem: str, partition: int, generation: int, attempt: int) -> list[str]:
-    """Return the ids that an attempt may use, the first that is not open. No other attempt has one.
+    """Return the ids of an attempt and of no other; the first one without an open transaction is used.
 
-    Slot 0 is the first choice of a first attempt, so that further ids exist only where attempts were repeated
-    or a transaction was left open. A stage that Spark runs again counts its attempts from 0 again: what the
-    first run has open is passed over.
+    Slot 0 is the first choice of a first attempt, so that further ids exist only after repeated attempts or a
+    leftover transaction. If Spark runs a stage again, it counts attempts from 0 again: the new attempt then
+    skips ids that the first run has open.
     """
     slots = (_paired(attempt, spare) for spare in range(SPARES))
     return [str(Parts(stem, partition, generation % GENERATIONS, slot)) for slot in slots]
 
 
 def _paired(one: int, other: int) -> int:
-    """Return a number of two numbers that no other pair has (Cantor's pairing function)."""
+    """Return a unique number for a pair of numbers (Cantor's pairing function)."""
     return (one + other) * (one + other + 1) // 2 + other
 
 
 def parse_id(transactional_id: str) -> Parts | None:
-    """Return the parts of an id, None when it is none of the sink's tasks."""
+    """Return the parts of an id, None for an id that is not of a task of the sink."""
     match = _TAIL.search(transactional_id)
     if match is None:
         return None
@@ -84,7 +84,7 @@ def parse_id(transactional_id: str) -> Parts | None:
 
 
 def prefix_refusal(prefix: str) -> str | None:
-    """Return why a prefix cannot be used, None when it can."""
+    """Return why a prefix is unusable, None for a usable one."""
     if not prefix:
         return "it is empty"
     if not prefix.isprintable() or "\\" in prefix:

@@ -1,7 +1,7 @@
-"""The sink's options: Kafka's own names with the prefix `kafka.`, in librdkafka's words.
+"""Translate the sink's Kafka options, Kafka's names with the prefix `kafka.`, to librdkafka's.
 
-One table has for each of Java's producer options what becomes of it. What cannot be translated is refused by
-name: a producer that ignored half of its options would be another one than its user believes.
+One table maps each of Java's producer options. Options without a translation are refused by name: a producer
+that silently ignored them would not behave as its user believes.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from spark_pipeline.sink.errors import Refused
 
 __all__ = ["CONNECTION", "PREFIX", "SENDING", "Properties", "translate_options"]
 
-#: How records are sent unless options differ: a local queue that a task's memory can hold, and Java's
-#: way to find the partition of a key, so that a key stays where Spark's own sink has put it.
+#: Defaults: a local queue that fits a task's memory, and Java's partitioner, so that a key keeps the
+#: partition that Spark's own sink gave it.
 DEFAULTS: Mapping[str, str] = {
     "partitioner": "murmur2_random",
     "queue.buffering.max.kbytes": "65536",
@@ -34,16 +34,16 @@ DEFAULTS: Mapping[str, str] = {
 
 
 class Properties(NamedTuple):
-    """One producer's options, in librdkafka's words."""
+    """One producer's options, in librdkafka's names."""
 
-    #: How to reach and sign in to the cluster.
+    #: Connection and authentication.
     connection: Mapping[str, str]
-    #: How to send records.
+    #: Settings for sending records.
     sending: Mapping[str, str]
 
     @property
     def producer_properties(self) -> dict[str, str]:
-        """All of them, over our defaults."""
+        """All options, with our defaults for absent ones."""
         return {**DEFAULTS, **self.connection, **self.sending}
 
 
@@ -52,7 +52,7 @@ def _bytes_as_kbytes(value: str) -> Mapping[str, str]:
 
 
 def _buffer(name: str) -> Translate:
-    # Java's -1 is the system's own size, librdkafka's 0.
+    # -1 means the system's own size in Java, 0 in librdkafka.
     return lambda value: {name: str(max(0, _whole(value)))}
 
 
@@ -69,7 +69,7 @@ def _in_flight(value: str) -> Mapping[str, str]:
     return {"max.in.flight.requests.per.connection": value}
 
 
-#: Java's names of how to send -> librdkafka's.
+#: Java's names of settings for sending -> librdkafka's.
 SENDING: Mapping[str, Translate] = {
     "acks": only_value("all", "-1", because="a transaction needs acknowledgements of all replicas in sync"),
     "enable.idempotence": only_value("true", because="a transactional producer is always idempotent"),
@@ -107,7 +107,7 @@ SENDING: Mapping[str, Translate] = {
 
 
 def translate_options(options: Mapping[str, str]) -> Properties:
-    """Return a producer's options from those with the prefix `kafka.`; raises `Refused` naming bad ones."""
+    """Translate options with the prefix `kafka.`; raises `Refused` with the names of bad ones."""
     connection: dict[str, str] = {}
     sending: dict[str, str] = {}
     reasons: list[str] = []

@@ -1,8 +1,8 @@
-"""What each transaction has written to each partition, asked of the partitions' leaders before the decision.
+"""Ask partition leaders, before the decision, for the number of records in each transaction.
 
-A leader reports where a producer's open transaction begins, and the last sequence number of the producer
-(DescribeProducers, KIP-664). Sequence numbers begin at 0 with the epoch that `init_transactions` gave: they
-count the records. What a leader does not report, and what does not add up, stays None: no batch fails by it.
+A leader reports the start of a producer's open transaction, and the producer's last sequence number
+(DescribeProducers, KIP-664). Sequence numbers begin at 0 with the epoch from `init_transactions`, so they
+count the records. Missing or inconsistent counts stay None: they fail no batch.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from transaction_admin.reads import ClusterReads
 
 log = logging.getLogger(__name__)
 
-#: How long a leader may take to answer while a batch waits to be decided.
+#: Seconds until a leader must have answered while a batch waits for its decision.
 _PATIENCE_S = 5.0
 
-#: What leaders report of partitions.
+#: The leaders' reports by partition.
 Producers = Mapping[TopicPartition, Union[tuple[ProducerState, ...], Unseen]]
 
 _reads: dict[tuple[tuple[str, str], ...], ClusterReads] = {}
 
 
 class PartitionCounts:
-    """Adds to transactions what they have written to each partition. It needs READ on the topics."""
+    """Adds the number of records by partition to transactions. It needs READ on the topics."""
 
     def __init__(self, connection: Mapping[str, str]) -> None:
         self._connection = connection
 
     def add_to(self, transactions: Sequence[SinkTransaction]) -> Sequence[SinkTransaction]:
-        """Return open transactions with their records by partition, as far as leaders report them."""
+        """Return open transactions with their number of records by partition, as far as leaders report it."""
         partitions = {where for transaction in transactions for where in transaction.partitions}
         if not partitions:
             return transactions
@@ -59,7 +59,7 @@ def reads_for(connection: Mapping[str, str]) -> ClusterReads:
 
 
 def records_of(transaction: SinkTransaction, producers: Producers) -> tuple[PartitionRecords, ...] | None:
-    """Return the records of a transaction by partition; None unless all of them are accounted for."""
+    """Return a transaction's number of records by partition; None unless all records are accounted for."""
     counts = [_in_partition(transaction, where, producers[where]) for where in sorted(transaction.partitions)]
     known = tuple(records for records in counts if records is not None)
     if len(known) < len(counts) or sum(records.records for records in known) != transaction.records:

@@ -1,4 +1,4 @@
-"""Waiting for a cluster that is away: a broker that restarts, a coordinator that moves, an election."""
+"""Wait for an unreachable cluster: a broker restarts, a coordinator moves, an election runs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-#: How long brokers may be away before a batch fails: the option outageTimeoutMs.
+#: Seconds that brokers may be unreachable before a batch fails: the default of outageTimeoutMs.
 PATIENCE_S = 60.0
-#: The first pause between two questions, and the longest; how long none is logged.
+#: The first and the longest pause between two questions; shorter outages than the third value are not logged.
 _PAUSE_S, _LONGEST_PAUSE_S, _SILENT_S = 0.02, 1.0, 1.0
 
 
 class Outage:
-    """One wait, of at most so many seconds: it is logged once, when it lasts longer than a second."""
+    """One wait of limited length; it is logged once, after a second."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
@@ -31,7 +31,7 @@ class Outage:
 
     @property
     def is_over(self) -> bool:
-        """Whether the patience is at its end."""
+        """Whether the wait has reached its limit."""
         return self._waited_s > self._patience_s
 
     @property
@@ -39,7 +39,7 @@ class Outage:
         return time.monotonic() - self._begun_s
 
     def wait(self, reason: object) -> None:
-        """Wait until it is time for the next question."""
+        """Wait until the next question is due."""
         if not self._logged and self._waited_s > _SILENT_S:
             log.warning("waiting up to %g s for the cluster: %s", self._patience_s, reason)
             self._logged = True
@@ -47,7 +47,7 @@ class Outage:
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
 
     def explain(self, reason: object) -> SinkError:
-        """Return the error of a wait that has ended without an answer."""
+        """Return the error for a wait without an answer."""
         return SinkError(
             f"{reason}. The cluster was away for longer than {self._patience_s:g} s (outageTimeoutMs): start "
             "the query again when it is back; what was decided is committed then"
@@ -55,9 +55,9 @@ class Outage:
 
 
 def ask_patiently(question: Callable[[], T], patience_s: float) -> T:
-    """Return the answer to a question; ask again while the cluster is away.
+    """Return the answer to a question; repeat it while the cluster is unreachable.
 
-    Raises `SinkError` when it stays away, or refuses us for good.
+    Raises `SinkError` if the cluster stays unreachable, or refuses us permanently.
     """
     outage = Outage(patience_s)
     while True:

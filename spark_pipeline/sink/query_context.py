@@ -1,4 +1,4 @@
-"""Which query calls a foreachBatch function, and what it drops itself, from its driver's JVM."""
+"""Find the query that calls a foreachBatch function, and the rows it drops, in the driver's JVM."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ log = logging.getLogger(__name__)
 QUERY_ID, RUN_ID, BATCH_ID = "sql.streaming.queryId", "spark.jobGroup.id", "streaming.sql.batchId"
 
 
-#: How Python reports what an executor lacks, in the error of a task.
+#: Python's message for a module that an executor lacks, in the error of a task.
 _LACKING = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
-#: Executors that are asked at once.
+#: Executors checked at once.
 _MOST_TASKS = 32
 
 
 def refuse_bare_executors(session: SparkSession) -> None:
-    """Raise `Refused` where executors cannot import the sink: asked before a driver takes anything over."""
+    """Raise `Refused` if executors cannot import the sink; runs before the driver takes the query over."""
     number = min(session.sparkContext.defaultParallelism, _MOST_TASKS)
     try:
         session.range(0, number, 1, number).mapInArrow(_import_sink, "id long").collect()
@@ -55,17 +55,17 @@ def refuse_bare_executors(session: SparkSession) -> None:
 
 
 def _import_sink(batches: Iterable[Any]) -> Iterator[Any]:
-    """Import the sink in a task; fails where the module is missing."""
+    """Import the sink in a task; fails if the module is missing."""
     import spark_pipeline.sink.task.writer  # noqa: F401
 
     return iter(())
 
 
 class Interrupted(SinkError):
-    """A batch that was interrupted because its query was stopped.
+    """A batch was interrupted because its query was stopped.
 
-    Spark takes a Python error that reads like this for a stop and not for a failure. It uses a
-    pattern that overflows its stack on long texts, such as py4j's own with its Java trace.
+    Spark treats a Python error with this text as a stop and not as a failure. Its pattern overflows the stack
+    on long texts, such as py4j's own error with its Java trace.
     """
 
     def __init__(self, batch_id: int) -> None:
@@ -86,15 +86,15 @@ class RunningQuery(NamedTuple):
 
     query_id: str
     run_id: str
-    #: "" where it has none.
+    #: "" for a query without a name.
     name: str
-    #: Spark's class that executes it.
+    #: Spark's class that executes the query.
     kind: str
-    #: Its checkpoint's folder as Hadoop spells it; "" where this Spark does not have it.
+    #: Its checkpoint's folder in Hadoop's spelling; "" where this Spark does not tell it.
     checkpoint: str = ""
 
     def refuse_async(self) -> None:
-        """Raise `Refused` when the query tracks its progress asynchronously."""
+        """Raise `Refused` if the query tracks its progress asynchronously."""
         if "Async" in self.kind:
             raise Refused(
                 "the query runs with asyncProgressTrackingEnabled: a batch may then read another range when "
@@ -103,19 +103,19 @@ class RunningQuery(NamedTuple):
 
 
 class DroppedRowsListener(StreamingQueryListener):
-    """Notes in the ledger what one run of a query drops, batch by batch, until that run ends.
+    """Records the rows that one run of a query drops in the ledger, batch by batch, until the run ends.
 
-    A batch whose driver dies between its commit and its progress has no note: it cannot be proved.
+    A batch has no record if its driver dies between commit and progress event: an audit cannot prove it.
     """
 
     def __init__(self, queries: StreamingQueryManager, run_id: str, ledger: LedgerFolder) -> None:
         self._queries, self._run_id, self._ledger = queries, run_id, ledger
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Nothing is dropped yet."""
+        """Do nothing: the run has dropped no row yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
-        """Note the rows that a batch dropped, where its progress counts them."""
+        """Record the rows that a batch dropped, if its progress counts them."""
         if str(event.progress.runId) != self._run_id:
             return
         progress = decode_progress(json.loads(event.progress.json), received_ms=0).progress
@@ -123,25 +123,26 @@ class DroppedRowsListener(StreamingQueryListener):
             self._ledger.note_dropped(progress.batch_id, progress.dropped_rows)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Nothing was read."""
+        """Do nothing: the run has read no row."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Leave: the next run has a listener of its own."""
+        """Remove this listener: the next run has its own."""
         if str(event.runId) == self._run_id:
             self._queries.removeListener(self)
 
 
 def _has_run(progress: BatchProgress) -> bool:
-    """Whether a batch ran: Spark also reports progress of a batch that waits for data."""
+    """Whether a batch ran: Spark also reports progress while a query waits for data."""
     return "addBatch" in progress.durations
 
 
 def note_dropped_rows(rows: DataFrame, run_id: str, ledger: LedgerFolder) -> None:
-    """Note in the ledger what this run drops; nothing where this Spark does not show its queries."""
+    """Record the rows that this run drops in the ledger; does nothing if this Spark hides its queries."""
     session = rows.sparkSession
     try:
         execution = _execution(session, _context(session).getLocalProperty(QUERY_ID))
-        # Events go to listeners of the session that started the query; `rows` belong to a clone of it.
+        # Events go to listeners of the session that started the query; `rows` belong to a clone of that
+        # session.
         queries = StreamingQueryManager(execution.sparkSession().streams())
         queries.addListener(DroppedRowsListener(queries, run_id, ledger))
     except (AttributeError, TypeError, Py4JError) as error:
@@ -149,7 +150,7 @@ def note_dropped_rows(rows: DataFrame, run_id: str, ledger: LedgerFolder) -> Non
 
 
 def query_of(rows: DataFrame) -> RunningQuery:
-    """Return the query whose batch this is; raises `Refused` outside of a query and under Spark Connect."""
+    """Return the query of this batch; raises `Refused` outside of a query and under Spark Connect."""
     session = rows.sparkSession
     context = _context(session)
     query_id, run_id = context.getLocalProperty(QUERY_ID), context.getLocalProperty(RUN_ID)
@@ -180,12 +181,12 @@ def _execution(session: SparkSession, query_id: str) -> Any:
 
 
 def _described_by_jvm(session: SparkSession, query_id: str) -> tuple[str, str, str]:
-    """Return name, kind and checkpoint of a query, each "" where this Spark does not show it."""
+    """Return a query's name, class and checkpoint, each "" if this Spark hides it."""
     try:
         execution = _execution(session, query_id)
         kind = str(execution.getClass().getSimpleName())
         return execution.name() or "", kind, str(execution.resolvedCheckpointRoot())
     except (AttributeError, TypeError, Py4JError) as error:
-        # Another Spark's inner parts may differ: the checks of files do without it.
+        # Internals of other Spark versions may differ; the checks of files do not need them.
         log.info("the running query cannot be inspected: %s", error)
         return "", "", ""

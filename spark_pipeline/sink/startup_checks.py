@@ -1,7 +1,7 @@
-"""What a sink refuses before it writes anything, each with the paths and the remedy.
+"""The sink's checks before it writes anything. Each refusal names the paths and the remedy.
 
-A checkpoint that is not the query's, a ledger that is not the checkpoint's, a batch out of turn: each would
-lose or double records in silence.
+Another query's checkpoint, another checkpoint's ledger, or a batch out of order would silently lose or double
+records.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from spark_pipeline.sink.stores.storage import refuse_weak
 
 
 class SinkSettings(NamedTuple):
-    """How a sink is to behave, whoever hosts it."""
+    """The settings of a sink, the same for both hosts."""
 
-    #: How its transactional ids begin; the ledger's own wins where the user names none.
+    #: The prefix of its transactional ids; without a user's choice the ledger's own prefix is used.
     prefix: str
     prefix_chosen: bool
     timeout_ms: int
     warning_ratio: float = 0.8
     accept_loss: frozenset[int] = frozenset()
     adopt: bool = False
-    #: Whether more attempts of a task than one may run at once.
+    #: Whether several attempts of a task may run at once.
     speculation: bool = False
-    #: How long a task that Spark has given up may go on: `spark.python.task.killTimeout`, and a little more.
+    #: How long a task that Spark has killed may continue: `spark.python.task.killTimeout`, and a little more.
     dying_s: float = 3.0
-    #: How long brokers may be away before a batch fails.
+    #: Seconds that brokers may be unreachable before a batch fails.
     patience_s: float = PATIENCE_S
 
 
 class StartupChecks:
-    """Lets a query, its ledger and its batches in, or raises `Refused`."""
+    """Checks a query, its ledger and its batches; raises `Refused`."""
 
     def __init__(self, settings: SinkSettings, query: QueryFiles, ledger: LedgerFolder) -> None:
         self._settings, self._query, self._ledger = settings, query, ledger
 
     def refuse_stranger(self, query_id: str) -> str:
-        """Return the query's id as the checkpoint has it; refuse a folder that is not this query's."""
+        """Return the query's id from the checkpoint; refuse another query's folder."""
         own_id = self._query.query_id()
         if own_id is None:
             raise Refused(
@@ -59,7 +59,7 @@ class StartupChecks:
         return own_id
 
     def own_ledger(self, query_id: str, batch_id: int) -> Ledger:
-        """Return the ledger of this query, begun now where `batch_id` is its first; refuse any other."""
+        """Return this query's ledger, new if `batch_id` is its first batch; refuse any other ledger."""
         ledger = self._ledger.read_identity()
         if ledger is None:
             self._refuse_history(batch_id)
@@ -96,7 +96,7 @@ class StartupChecks:
         )
 
     def refuse_batch(self, batch_id: int, names: Names, first_batch: int) -> Decision | None:
-        """Return the last prepared decision; refuse a batch that cannot come after it."""
+        """Return the last prepared decision; refuse a batch that cannot follow it."""
         prepared = self._ledger.last_prepared(names)
         last = prepared.batch_id if prepared is not None else first_batch - 1
         if not self._query.is_planned(batch_id):

@@ -1,4 +1,4 @@
-"""The steps of a batch, in their order, as an observer gets them."""
+"""The steps of a batch in their order, for an observer."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from fenceline.compat import StrEnum
 
 
 class Step(StrEnum):
-    """How far a batch is. What happens to it after a crash depends on one of them alone: PREPARED."""
+    """The progress of a batch. Only PREPARED decides what happens to it after a crash."""
 
-    #: The sink is opened: what drivers before have left is ended. Once in each run of the query.
+    #: The sink is open: transactions of earlier drivers are ended. Once per run of the query.
     OPENED = "opened"
-    #: Its decisions are read; no task has run.
+    #: The batch's decisions are read; no task has run.
     BEFORE_WRITE = "before_write"
-    #: Every task has flushed its records, and the driver has the transactions.
+    #: Every task has flushed its records, and the driver knows the transactions.
     WRITTEN = "written"
-    #: Their coordinators report them open, as their tasks left them.
+    #: Coordinators report the transactions open, as their tasks left them.
     VERIFIED = "verified"
-    #: The decision to commit is durable: whatever happens, the batch will be committed.
+    #: The decision to commit is durable: the batch will be committed in any case.
     PREPARED = "prepared"
     #: The first of several transactions is committed.
     ENDING = "ending"
-    #: All of them are.
+    #: All transactions are committed.
     ENDED = "ended"
-    #: The ledger has it: the batch is skipped if Spark runs it again.
+    #: The ledger records the outcome: if Spark repeats the batch, the sink skips it.
     DONE = "done"
 
 
-#: Is called with a step and the batch's id.
+#: Called with a step and the batch's id.
 Observer = Callable[[Step, int], None]
 
 
 def load_observer(named_one: Observer | str | None) -> Observer | None:
-    """Return an observer that is given, or named as `package.module:function`."""
+    """Return a given observer, or import one named as `package.module:function`."""
     if not isinstance(named_one, str):
         return named_one
     from importlib import import_module

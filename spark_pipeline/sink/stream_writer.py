@@ -1,11 +1,12 @@
-"""The data source itself. Spark makes all of it anew for each batch, and in several processes:
+"""The data source. Spark makes these objects anew for each batch, in several processes:
 
 - a driver-side Python worker, for each batch: `streamWriter()`, and the writer is pickled for the tasks;
 - the tasks: `write_transaction()`;
 - another driver-side worker: the data source is unpickled, `streamWriter()` again, `commit()` or `abort()`.
 
-So the first opens the sink and begins the batch, and what it began travels in the writer to the tasks, and
-in their messages to the last. Module globals are a cache: driver-side workers are reused, or may be lost.
+So the first process opens the sink and begins the batch. The writer carries the attempt to the tasks, and
+their messages carry it to the last process. Module globals are a cache: driver-side workers are reused, or
+may be lost.
 """
 
 from __future__ import annotations
@@ -40,25 +41,25 @@ if TYPE_CHECKING:
 
 CHECKPOINT = "checkpointlocation"
 ASYNC = "asyncprogresstrackingenabled"
-#: Spark's own options, which every sink is given.
+#: Spark's own options, which it passes to every sink.
 QUERY_NAME = "queryname"
 _SPARKS = (ASYNC, "asyncprogresstrackingcheckpointintervalms", QUERY_NAME, "path")
-#: What foreachBatch alone can do.
+#: Options of foreachBatch alone.
 _NOT_HERE = ("digests",)
-#: Arrow batches come to a writer from 4.1 on, rows before.
+#: Spark gives a writer Arrow batches from 4.1 on, rows before.
 _ARROW = hasattr(datasource, "DataSourceStreamArrowWriter")
 
 
 @dataclass
 class CommitMessage(datasource.WriterCommitMessage):
-    """What a task reports to the driver."""
+    """A task's report to the driver."""
 
     attempt: Attempt
     transaction: SinkTransaction | None
 
 
 class ExactlyOnceKafka(datasource.DataSource):
-    """`.format("kafka_exactly_once")`: options as `ExactlyOnceKafkaSink` has them, each as text.
+    """`.format("kafka_exactly_once")`: the options of `ExactlyOnceKafkaSink`, each as text.
 
     `acceptLoss` is a list with commas, `onStep` names a function as `package.module:function`.
     """
@@ -75,7 +76,7 @@ class ExactlyOnceKafka(datasource.DataSource):
         self._made_here = True
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        # Unpickled: this is the process that commits, and another one has opened the sink.
+        # Unpickled: this process commits, and another one has opened the sink.
         self.__dict__.update(state, _made_here=False)
 
     @classmethod
@@ -84,7 +85,7 @@ class ExactlyOnceKafka(datasource.DataSource):
         return "kafka_exactly_once"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
-        """Return the writer of one batch; the batch is begun here, unless this process is to commit it."""
+        """Return the writer of one batch; begin the batch here, unless this process commits it."""
         side = _DriverSide(self.options)
         refuse_wrong(schema, side.options.topic)
         attempt = side.begin() if self._made_here else None
@@ -93,22 +94,22 @@ class ExactlyOnceKafka(datasource.DataSource):
 
 
 class _BatchWriter:
-    """The writer of one batch; `attempt` is None where the batch is committed already."""
+    """The writer of one batch; `attempt` is None for a batch that is committed already."""
 
     def __init__(self, options: Mapping[str, str], attempt: Attempt | None, include_headers: bool) -> None:
         self._options, self._attempt, self._include_headers = dict(options), attempt, include_headers
 
     def commit(self, messages: list[Any], batchId: int) -> None:
-        """Commit what the tasks have written."""
+        """Commit the tasks' transactions."""
         _DriverSide(self._options).commit(batchId, messages)
 
     def abort(self, messages: list[Any], batchId: int) -> None:
-        """Give the batch up, unless it is prepared."""
+        """Abort the batch, unless it is prepared."""
         _DriverSide(self._options).abort(batchId, messages)
 
     def _write(self, batches: Iterable[pa.RecordBatch]) -> CommitMessage | datasource.WriterCommitMessage:
         if self._attempt is None:
-            # It is committed already; state stores commit it, too, once its rows are read to the end.
+            # The batch is committed already. State stores commit it too once its rows are read to the end.
             deque(batches, maxlen=0)
             return datasource.WriterCommitMessage()
         context = TaskContext.get()
@@ -136,7 +137,7 @@ if _ARROW:
 
 
 class _Opened:
-    """A sink that was opened in this process, and the last batch that it has begun."""
+    """A sink that this process has opened, and the last batch that it began."""
 
     def __init__(self, coordinator: SinkCoordinator, batch_id: int) -> None:
         self.coordinator, self.batch_id = coordinator, batch_id
@@ -147,7 +148,7 @@ _committing: dict[tuple[tuple[str, str], ...], SinkCoordinator] = {}
 
 
 class _DriverSide:
-    """The sink on the driver, in whichever of its processes."""
+    """The sink on the driver, in each of its processes."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self.options = make_data_source_options(given)
@@ -155,11 +156,12 @@ class _DriverSide:
         self._key = tuple(sorted(given.items()))
 
     def begin(self) -> Attempt | None:
-        """Begin the newest planned batch; open the sink first where this run has not."""
+        """Begin the newest planned batch; first open the sink if this run has not."""
         opened = _opened.pop(self._key, None)
         coordinator = opened.coordinator if opened else self._coordinator(chosen_timeout_ms(self.options))
         query_id, batch_id = coordinator.planned_batch()
-        # There is no run id here. A batch after the last one is the same run's; any other begins a run anew.
+        # There is no run id here. The batch after the last one belongs to the same run; any other begins a
+        # new run.
         if opened is None or batch_id != opened.batch_id + 1:
             coordinator.open(query_id, "", batch_id)
         attempt = coordinator.begin(batch_id)
@@ -167,15 +169,15 @@ class _DriverSide:
         return attempt
 
     def commit(self, batch_id: int, messages: Sequence[Any]) -> None:
-        """Commit a batch by what its tasks have reported."""
+        """Commit a batch from its tasks' reports."""
         if messages and not any(isinstance(message, CommitMessage) for message in messages):
-            return  # It was committed already when it was planned.
+            return  # The batch was committed already when it was planned.
         attempt = self._attempt(batch_id, messages)
         if attempt is not None:
             self._committer(attempt).commit(attempt, _transactions(messages))
 
     def abort(self, batch_id: int, messages: Sequence[Any]) -> None:
-        """Roll a batch back; without any message the newest generation's attempt at it."""
+        """Roll a batch back; without any message, the newest generation's attempt."""
         attempt = self._attempt(batch_id, messages)
         if attempt is not None:
             reason = "Spark gave the batch up: a task failed, or the query was stopped"
@@ -201,7 +203,7 @@ class _DriverSide:
 
 
 def make_data_source_options(given: Mapping[str, str]) -> SinkOptions:
-    """Return the sink's options from those of a data source, whose names come in lower case."""
+    """Return the sink's options from a data source's, whose names are in lower case."""
     if CHECKPOINT not in given:
         raise Refused(
             "the option checkpointLocation is missing: the sink's ledger is in it. Data sources do not get "
@@ -222,7 +224,7 @@ def _transactions(messages: Sequence[Any]) -> list[SinkTransaction]:
 
 
 def _checked(attempt: Attempt, context: Any) -> Attempt:
-    """Return an attempt with its run's id; raise when the task runs another batch than the begun one."""
+    """Return an attempt with its run's id; raise if the task runs another batch than the begun one."""
     batch_id, query_id = context.getLocalProperty(BATCH_ID), context.getLocalProperty(QUERY_ID)
     if (batch_id, query_id) != (str(attempt.batch_id), attempt.query_id):
         raise SinkError(

@@ -1,4 +1,4 @@
-"""What the sink asks of coordinators: describe, verify, commit, abort, and find what nobody will end."""
+"""The sink's requests to coordinators: describe, verify, commit, abort, and fence leftover transactions."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from transaction_admin.api import Ended, Ending, Fencing, TransactionAdmin, gran
 
 log = logging.getLogger(__name__)
 
-#: How long one fencing is repeated before it is checked whether it is still ours to do.
+#: Seconds of repeating a fencing before the sink checks that it still owns the ledger.
 _FENCING_S = 2.0
-#: A transaction must live this much longer before it is prepared: EndTxn has to get there in time.
+#: Remaining time that a transaction needs to be prepared: EndTxn must arrive before its timeout.
 _MARGIN_S, _MARGIN_OF_TIMEOUT = 1.0, 0.02
 
 _INVALID_PRODUCER_EPOCH, _INVALID_TXN_STATE, _INVALID_PRODUCER_ID_MAPPING = 47, 48, 49
 _CONCURRENT_TRANSACTIONS = 51
 _FORBIDDEN, _PRODUCER_FENCED, _UNKNOWN_ID = 53, 90, 105
-#: The transaction is not there any more as it was: ended by its timeout, or by whoever took over its id.
+#: Errors of a transaction that its timeout, or a new owner of its id, has ended.
 GONE = frozenset(
     (_INVALID_PRODUCER_EPOCH, _INVALID_TXN_STATE, _INVALID_PRODUCER_ID_MAPPING, _PRODUCER_FENCED, _UNKNOWN_ID)
 )
@@ -40,14 +40,14 @@ class Bad(NamedTuple):
 
 
 class MissingTransactions(NamedTuple):
-    """Transactions of a prepared batch that are not there any more."""
+    """Transactions of a prepared batch that ended before their commit."""
 
     transactions: tuple[SinkTransaction, ...]
     why: str
 
 
 class DriverLease(NamedTuple):
-    """Which driver its tasks belong to: what its initialisation of the ledger's lease was given."""
+    """A driver's lease: the producer id and epoch from initialising the ledger's lease id."""
 
     producer_id: int
     producer_epoch: int
@@ -56,7 +56,7 @@ class DriverLease(NamedTuple):
 def describe_ids(
     admin: TransactionAdmin, ids: Collection[str], patience_s: float = PATIENCE_S
 ) -> Mapping[str, Described | NotDescribed]:
-    """Return what the coordinators report of ids; ask again, for a while, those that do not answer."""
+    """Return the coordinators' descriptions of ids; for a while, ask silent coordinators again."""
     outage = Outage(patience_s)
     answers: dict[str, Described | NotDescribed] = {}
     waiting = list(ids)
@@ -72,15 +72,15 @@ def describe_ids(
 
 
 class Transactions:
-    """The sink's transactions on one cluster, whose brokers may be away for `patience_s`."""
+    """The sink's transactions on one cluster, whose brokers may be unreachable for `patience_s`."""
 
     def __init__(self, admin: TransactionAdmin, patience_s: float = PATIENCE_S) -> None:
         self._admin, self._patience_s = admin, patience_s
 
     def take_lease(self, stem: str, timeout_ms: int) -> DriverLease:
-        """Initialise a ledger's lease anew: tasks of drivers before find that it is not theirs."""
+        """Initialise a ledger's lease anew: tasks of earlier drivers then detect the takeover."""
         name = names.lease_id(stem)
-        # On a cluster without any transaction the look-up makes the topic that coordinators keep them in.
+        # On a cluster without any transaction, the look-up creates `__transaction_state`.
         self._describe([name])
         outage = Outage(self._patience_s)
         while True:
@@ -93,10 +93,10 @@ class Transactions:
             outage.wait(answer.word)
 
     def verify(self, transactions: Sequence[SinkTransaction], open_s: float) -> list[Bad]:
-        """Return those that are not open as their task left them, or not for long enough any more.
+        """Return transactions that changed since their task left them, or whose timeout is near.
 
-        `open_s` is how long the oldest of them can have been open, by our own clock: clocks of coordinators
-        are not compared with ours.
+        `open_s` is the maximum age of the oldest transaction by our own clock: coordinators' clocks are not
+        compared with ours.
         """
         answers = self._describe([transaction.transactional_id for transaction in transactions])
         bad = []
@@ -111,10 +111,10 @@ class Transactions:
     def commit(
         self, transactions: Sequence[SinkTransaction], on_first: Callable[[], None] | None = None
     ) -> MissingTransactions:
-        """Commit transactions of a prepared batch; return those that are lost. To repeat it is safe.
+        """Commit transactions of a prepared batch; return the lost ones. Repeating it is safe.
 
-        An observer sees the moment when some are committed and some are not: then the first goes alone.
-        Raises `SinkError` where coordinators do not answer: the batch stays prepared.
+        With `on_first`, the first transaction is committed alone, and `on_first` is called before the others.
+        Raises `SinkError` if coordinators do not answer: the batch stays prepared.
         """
         is_partial = len(transactions) > 1 and on_first is not None
         answers = dict(self._end(transactions[:1] if is_partial else transactions, commit=True))
@@ -128,18 +128,18 @@ class Transactions:
         return self._lost(gone, answers)
 
     def abort(self, transactions: Collection[SinkTransaction]) -> None:
-        """Abort transactions of a batch that is decided to be; what is gone already is well."""
+        """Abort transactions of a batch with a decision to abort; ended transactions are no error."""
         self._abort([_ending(transaction, commit=False) for transaction in transactions])
 
     def fence_leftovers(
         self, stem: str, which: Callable[[names.Parts], bool], is_newest: Callable[[], bool]
     ) -> list[str]:
-        """Fence those that are open, are of the ledger of this stem and are chosen; return their ids.
+        """Fence the open transactions of this stem's ledger that `which` selects; return their ids.
 
-        `is_newest` is asked after they were described: what a driver after us has open was begun after its
-        claim, so either the claim is found, or what was described is not that driver's.
+        It calls `is_newest` after describing them. A later driver opens transactions only after its claim:
+        either the claim is found, or the described transactions are not that driver's.
 
-        Fenced, not only aborted: a task that still lives keeps its epoch through an abort by EndTxn, and its
+        They are fenced, not only aborted: a living task keeps its epoch through an abort by EndTxn, and its
         next send would open the transaction again (KIP-890).
         """
         parsed = {name: names.parse_id(name) for name in self._open()}
@@ -161,7 +161,7 @@ class Transactions:
         ]
 
     def _fence(self, fencings: Collection[Fencing], is_newest: Callable[[], bool]) -> None:
-        """Fence; repeat for ids without an answer that are still open: they belong to nobody."""
+        """Fence ids; repeat it for unanswered ids that are still open: no driver owns them."""
         outage = Outage(self._patience_s)
         while fencings:
             answers = self._admin.fence_producers(fencings, timeout_s=_FENCING_S)
@@ -187,7 +187,7 @@ class Transactions:
                 return list(listing.entries)
             unseen = "; ".join(map(str, listing.unseen))
             if outage.is_over:
-                # They can only hold readers back: nobody can commit them.
+                # These transactions only block readers: no process can commit them.
                 log.warning("open transactions may have been left: %s", unseen)
                 return list(listing.entries)
             outage.wait(unseen)
@@ -204,7 +204,7 @@ class Transactions:
                 log.warning("%s may stay open until its timeout: %s", name, ended.word)
 
     def _lost(self, gone: Sequence[SinkTransaction], answers: Mapping[str, Ended]) -> MissingTransactions:
-        """Return the uncommitted ones, by their coordinators or by the answers."""
+        """Return the uncommitted transactions, by coordinators' descriptions or by the answers."""
         described = self._describe([transaction.transactional_id for transaction in gone])
         lost, reasons = [], set()
         for transaction in gone:

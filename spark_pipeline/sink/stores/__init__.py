@@ -1,1 +1,1 @@
-"""Where checkpoints and their ledgers are kept: local folders, stores of fsspec, HDFS."""
+"""Stores of checkpoints and their ledgers: local folders, fsspec's stores, HDFS."""

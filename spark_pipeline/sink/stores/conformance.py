@@ -1,6 +1,7 @@
-"""What the ledger needs of a store, proved on the store itself, with files that are removed afterwards.
+"""Prove on a store itself that it can keep a ledger; remove the files afterwards.
 
-Of all who create a name one succeeds, and what it wrote is what everybody reads and lists from then on.
+Of all clients that create a name, exactly one succeeds, and from then on every client reads and lists its
+content.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from typing import NamedTuple
 from fenceline.formatting import error_line
 from spark_pipeline.sink.stores.storage import LocalStorage, Storage
 
-#: Who create one file at once, and how often they do.
+#: Clients that create one file at once, and rounds.
 _CREATORS, _RACES = 8, 5
 _LARGE = 1024 * 1024
 
-#: Opens the folder anew: another client, without what the first has cached.
+#: Opens the folder again by a new client, without the first one's cache.
 Open = Callable[[], Storage]
 
 
@@ -28,14 +29,14 @@ class StoreProof(NamedTuple):
     """One property of a store."""
 
     what: str
-    #: Why it does not hold; "" where it does.
+    #: Why the property does not hold; "" if it holds.
     trouble: str
 
 
 def check_store(open_folder: Open) -> Iterator[StoreProof]:
-    """Yield what a ledger needs of a folder's store, one by one, with what does not hold.
+    """Check each property that a ledger needs of a folder's store; yield the results.
 
-    Two clients are opened, for what one writes and the other must see. Everything happens in a subfolder.
+    It opens two clients, which must see each other's writes, and uses a subfolder.
     """
     name = f"fenceline-check-{uuid.uuid4().hex}"
     try:
@@ -48,7 +49,7 @@ def check_store(open_folder: Open) -> Iterator[StoreProof]:
         for what, prove in _PROOFS.items():
             yield StoreProof(what, _trouble(prove, one, other))
     finally:
-        # What cannot be removed is left: a store that fails is reported for that already.
+        # Files that cannot be removed stay: the failing store is reported already.
         with suppress(Exception):
             _remove_folder(folder, name)
 

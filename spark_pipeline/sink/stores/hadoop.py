@@ -1,7 +1,7 @@
 """A checkpoint's folder on HDFS, through the driver's own Hadoop, by py4j.
 
-On HDFS alone: its NameNode renames in one step and overwrites nothing. Hadoop's clients of other stores, and
-of local files, first check whether the name is free and then rename: two drivers can both have it.
+Only on HDFS: its NameNode renames atomically and never overwrites. Hadoop's clients of other stores, and of
+local files, first check whether the name is free and then rename: two drivers can both succeed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from spark_pipeline.sink.stores.storage import HIDDEN, LocalStorage, Storage, op
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Where a NameNode decides who was first (`Options.Rename.NONE` in Hadoop's FSDirRenameOp).
+#: Schemes whose NameNode decides between two creators (`Options.Rename.NONE` in Hadoop's FSDirRenameOp).
 NAME_NODES = ("hdfs", "webhdfs", "swebhdfs")
 
 
 class HadoopStorage:
-    """A folder of HDFS: a file is written aside and renamed into place, and nothing is overwritten."""
+    """A folder of HDFS: writes a temporary file and renames it, and never overwrites."""
 
     def __init__(self, jvm: Any, gateway: Any, context: Any, folder: str) -> None:
         self._jvm, self._gateway, self._context, self._folder = jvm, gateway, context, folder.rstrip("/")
@@ -55,7 +55,7 @@ class HadoopStorage:
             self._write(temporary, data)
             self._context.rename(temporary, self._at(name), self._no_overwrite())
         except Py4JJavaError as error:
-            # Where that fails too, a hidden file is left, and what failed first is raised.
+            # If the removal fails too, a hidden file stays, and the first error is raised.
             with suppress(Py4JJavaError):
                 self._context.delete(temporary, False)
             if _is(error, "FileAlreadyExistsException"):
@@ -110,11 +110,11 @@ class HadoopStorage:
 
 
 def open_from_spark(session: SparkSession, checkpoint: str | None, own: str) -> Storage:
-    """Return a checkpoint's folder as the session's Hadoop resolves it; without one the query's `own`.
+    """Return a checkpoint's folder, resolved by the session's Hadoop; without one the query's `own`.
 
-    Local files go the plain way, and all but HDFS through fsspec, whose clients can create exclusively.
-    Raises `Refused` where nobody here can open it, and where it is not the query's `own` one ("" where that
-    is not known): a copy has the same query id.
+    Local files are opened directly, other stores but HDFS through fsspec, whose clients can create
+    exclusively. Raises `Refused` for a folder that cannot be opened, and for another one than the query's
+    `own` ("" if unknown): a copy has the same query id.
     """
     checkpoint = checkpoint or own
     if not checkpoint:

@@ -1,7 +1,7 @@
-"""Where a checkpoint's files are: a Protocol, local files, and any store of fsspec.
+"""Storage of a checkpoint's files: a Protocol, local files, and any store of fsspec.
 
-All that the ledger needs of a store is that of two who create the same name one fails, and that a name never
-has half of its content. A store that cannot do that is refused when it is opened.
+The ledger needs two properties of a store: if two clients create the same name, one fails; and a name never
+has partial content. A store without them is refused when it is opened.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from fenceline.formatting import error_line
 from fenceline.spark.paths import scheme_of, to_url
 from spark_pipeline.sink.errors import Refused
 
-#: Temporary files and probes begin with it; `names` leaves them out.
+#: Prefix of temporary files and probes; `file_names` omits them.
 HIDDEN = "."
 
 
 class Storage(Protocol):
-    """One folder. Every method raises OSError, or what the store's client raises, where it is not reached."""
+    """One folder. Every method raises OSError, or the client's own error, if the store is unreachable."""
 
     @property
     def path(self) -> str:
@@ -46,7 +46,7 @@ class Storage(Protocol):
 
 
 class LocalStorage:
-    """A folder of this machine, or one that is mounted."""
+    """A folder of this machine, local or mounted."""
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
@@ -69,7 +69,7 @@ class LocalStorage:
         temporary = self._folder / f"{HIDDEN}{name}.{uuid.uuid4().hex}.tmp"
         try:
             _write_durably(temporary, data)
-            # A link is never overwritten, and what it names is complete.
+            # A link is never overwritten, and its target is complete.
             os.link(temporary, self._folder / name)
         except FileExistsError:
             return False
@@ -123,7 +123,7 @@ class FsspecStorage:
 
     def file_names(self) -> list[str]:
         """Return the names of the files in it; none when there is no such folder."""
-        # Another driver writes there: what this process has seen before is no answer.
+        # Another driver may write there: ignore this process's cached listing.
         self._filesystem.invalidate_cache(self._folder)
         try:
             paths = self._filesystem.ls(self._folder, detail=False)
@@ -143,9 +143,9 @@ class FsspecStorage:
 
 
 def open_storage(url: str, options: Mapping[str, Any] | None = None) -> Storage:
-    """Return the folder that a URL or path names, as Spark spells it; `options` are fsspec's for that store.
+    """Open a folder by a URL or path in Spark's spelling; `options` are fsspec's for that store.
 
-    Raises `Refused` where nobody here can open it.
+    Raises `Refused` for a folder that cannot be opened here.
     """
     scheme = scheme_of(url)
     if not scheme:
@@ -156,12 +156,12 @@ def open_storage(url: str, options: Mapping[str, Any] | None = None) -> Storage:
 
 
 def local_path(url: str) -> str:
-    """Return the path of a `file:` URL, in each of the forms that Hadoop writes and takes."""
+    """Return the path of a `file:` URL in any of Hadoop's forms."""
     return unquote(urlsplit(url).path)
 
 
 def refuse_weak(folder: Storage) -> None:
-    """Raise `Refused` unless the second of two who create a file fails, and reads the first one's."""
+    """Raise `Refused` unless the second of two creations of a file fails and reads the first content."""
     name = f"{HIDDEN}probe.{uuid.uuid4().hex}"
     try:
         first, second = folder.create(name, b"1"), folder.create(name, b"2")

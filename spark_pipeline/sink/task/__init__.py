@@ -1,1 +1,1 @@
-"""What a task of the sink does, on an executor: rows to records, in a transaction that it leaves open."""
+"""The sink's task on an executor: write rows as records in a transaction, and leave it open."""

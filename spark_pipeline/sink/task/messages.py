@@ -1,7 +1,7 @@
-"""The rows of an Arrow batch as librdkafka takes them: by their addresses in Arrow's own buffers.
+"""Lay out the rows of an Arrow batch for librdkafka, by their addresses in Arrow's own buffers.
 
-Rows of key and value go to librdkafka together (`Messages`). Partitions, timestamps and headers are fields
-that its call for many records lacks: such rows go one by one (`Fields`).
+Rows of key and value go to librdkafka together (`Messages`). Its call for many records has no partitions,
+timestamps and headers: rows with these go one by one (`Fields`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from spark_pipeline.sink.task.producer import (
 
 #: rd_kafka_message_t, as an array.
 _MESSAGE = np.dtype(Message)
-#: rd_kafka_vu_t: a tag, and a union of what the tags mean.
+#: rd_kafka_vu_t: a tag, and a union of the tags' values.
 _FIELD = np.dtype(
     {
         "names": ["tag", "pointer", "i32", "i64", "size", "value", "value_size"],
@@ -37,9 +37,9 @@ _FIELD = np.dtype(
 )
 #: rd_kafka_vtype_t.
 _RKT, _PARTITION, _VALUE, _KEY, _MSGFLAGS, _TIMESTAMP, _HEADER = 2, 3, 4, 5, 7, 8, 9
-#: What each record has, and headers after that.
+#: The fields of each record; headers follow.
 _EACH = (_RKT, _PARTITION, _VALUE, _KEY, _TIMESTAMP, _MSGFLAGS)
-#: The producer picks the timestamp.
+#: The producer sets the timestamp.
 _NOW = 0
 _ONE_BY_ONE = {"partition", "timestamp", "headers"}
 #: The address of empty values: a null pointer would make a null value.
@@ -47,7 +47,7 @@ _EMPTY = ctypes.create_string_buffer(1)
 
 
 class RowRefused(Exception):
-    """A row that the producer does not take."""
+    """A row that the producer refuses."""
 
     def __init__(self, error: ProducerError, partition: int = ANY_PARTITION) -> None:
         super().__init__(str(error))
@@ -55,17 +55,17 @@ class RowRefused(Exception):
 
 
 class Rows(Protocol):
-    """Rows that are laid out for librdkafka."""
+    """Rows laid out for librdkafka."""
 
     def produce(self, producer: TransactionalProducer, topic: int, start: int) -> int:
-        """Queue rows from number `start` on; return how many, fewer where the queue is full.
+        """Queue rows from number `start` on; return their number, smaller if the queue is full.
 
         Raises `RowRefused`.
         """
 
 
 def find_unusable(batch: pa.RecordBatch, default_topic: str | None) -> tuple[int, str] | None:
-    """Return the number of the first row that can be no record, from 0, and why; None where all can be."""
+    """Return the number (from 0) of the first row that cannot be a record, and why; None if all can."""
     if not default_topic and batch.column("topic").null_count:
         row = _first_null(batch.column("topic"))
         why = "has a null topic, and the sink no default one: set the option topic, or fill the column topic"
@@ -91,7 +91,7 @@ def split_by_topic(batch: pa.RecordBatch, default: str | None) -> Iterator[tuple
 
 
 def lay_out(batch: pa.RecordBatch) -> Rows:
-    """Return the rows of one topic, which hold what they point to."""
+    """Return the rows of one topic; they keep the buffers that they point to alive."""
     return Fields(batch) if _ONE_BY_ONE & set(batch.schema.names) else Messages(batch)
 
 
@@ -118,7 +118,7 @@ class Messages:
 
 
 class Fields:
-    """Rows with all that a record can have: of each an array of rd_kafka_vu_t."""
+    """Rows with all fields of a record: an array of rd_kafka_vu_t per row."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         key, value, headers = _bytes_of(batch, "key"), _bytes_of(batch, "value"), _headers_of(batch)
@@ -164,16 +164,16 @@ class Fields:
 
 
 class _Bytes(NamedTuple):
-    """Where the values of a column are: shape (rows,); a null has the pointer 0."""
+    """The addresses of a column's values: shape (rows,); a null has the pointer 0."""
 
     pointers: Any
     sizes: Any
-    #: The column, whose buffers these are.
+    #: The column that owns the buffers.
     held: Any
 
 
 class _Headers(NamedTuple):
-    """The headers of all rows in a row; `counts` has the number of each."""
+    """The headers of all rows, one after another; `counts` has the number per row."""
 
     counts: Any
     names: _Bytes
@@ -189,7 +189,7 @@ def _nulls(rows: int) -> _Bytes:
 
 
 def _addresses(column: Union[pa.StringArray, pa.BinaryArray]) -> _Bytes:
-    """Return the addresses of a column's values. Text is UTF-8 in Arrow and Kafka, so it is not decoded."""
+    """Return the addresses of a column's values. Text needs no decoding: Arrow and Kafka use UTF-8."""
     kind = "i8" if pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type) else "i4"
     _, offsets, data = column.buffers()
     if not len(column):
@@ -209,7 +209,7 @@ def _headers_of(batch: pa.RecordBatch) -> _Headers:
     if "headers" not in batch.schema.names:
         return _Headers(np.zeros(batch.num_rows, "i8"), _nulls(0), _nulls(0))
     names, values = batch.column("headers").flatten().flatten()
-    # librdkafka takes a name to the byte 0 after it.
+    # librdkafka reads a name up to its terminating zero byte.
     end, nothing = (pa.scalar(text, names.type) for text in ("\0", ""))
     ended = pc.binary_join_element_wise(names, nothing, end)
     return _Headers(_header_counts(batch), _addresses(ended), _addresses(values))

@@ -1,8 +1,8 @@
-"""A transactional producer by librdkafka's C API (rdkafka.h), from the library that confluent-kafka brings.
+"""A transactional producer by librdkafka's C API (rdkafka.h), from confluent-kafka's library.
 
-confluent-kafka's own producer takes records one by one, and reports each that was delivered: both make Python
-objects for each record, which took half of a task's time. Here the records of an Arrow batch are handed over
-together, by their addresses in Arrow's buffers, and only those that were not delivered are reported.
+confluent-kafka's own producer takes records one by one and reports each delivery. Both make Python objects
+for each record, which took half of a task's time. This producer passes the records of an Arrow batch
+together, by their addresses in Arrow's buffers, and reports only undelivered records.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from confluent_kafka import KafkaError, cimpl
 
-#: What it links to is found by its own handle, whether it came in its wheel or from the system.
+#: The extension's own handle finds its librdkafka, bundled in the wheel or from the system.
 _library = ctypes.CDLL(cimpl.__file__)
 
 
@@ -74,14 +74,14 @@ _error_is_retriable = _function("error_is_retriable", c_int, c_void_p)
 _error_destroy = _function("error_destroy", None, c_void_p)
 
 _PRODUCER, _CONF_OK = 0, 0
-#: RD_KAFKA_MSG_F_COPY: what is handed over is copied before the call returns.
+#: RD_KAFKA_MSG_F_COPY: librdkafka copies a record before the call returns.
 COPY = 0x2
-#: RD_KAFKA_PARTITION_UA: the partitioner picks.
+#: RD_KAFKA_PARTITION_UA: the partitioner chooses.
 ANY_PARTITION = -1
 _TEXT_BYTES = 512
-#: What librdkafka logs of a producer whose transaction somebody else has ended.
+#: librdkafka's log lines for a producer whose transaction another client has ended.
 _ENDED = (b"Fatal error", b"fenced", b"old epoch")
-#: Calls return this often, so that Python's signals are handled.
+#: Calls return after this time, so that Python can handle signals.
 _SLICE_S = 0.5
 
 
@@ -95,7 +95,7 @@ class Message(ctypes.Structure):
 
 
 class ProducerError(Exception):
-    """What a producer refuses, by librdkafka's code."""
+    """An error of the producer, with librdkafka's code."""
 
     def __init__(self, code: int, text: str, *, is_retriable: bool = False) -> None:
         super().__init__(text)
@@ -112,25 +112,25 @@ class Undelivered(NamedTuple):
 
 
 class TransactionalProducer:
-    """A producer of one transactional id. `destroy` it: nothing else does, and its transaction stays open."""
+    """A producer of one transactional id. Call `destroy` to free it; its transaction stays open."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
-        """Raise `ProducerError` where librdkafka does not take a setting.
+        """Raise `ProducerError` for a setting that librdkafka refuses.
 
         `oauth_cb` returns token, expiry in seconds since 1970, principal and extensions.
         """
         self._topics: dict[str, int] = {}
         self.undelivered: list[Undelivered] = []
-        #: What librdkafka has logged about its end: whoever knows the cause prints it, or does not.
+        #: librdkafka's log lines about a fatal error; the caller knows the cause, and prints or drops them.
         self.last_lines: list[str] = []
-        # librdkafka has their addresses: they are kept as long as it lives.
+        # librdkafka has their addresses: keep them as long as the producer.
         self._callbacks = [_DELIVERY(_note(self.undelivered)), _LOG(_hold_fatal(self.last_lines))]
         tokens = settings.get("oauth_cb")
         if tokens:
             self._callbacks.append(_REFRESH(_refresh(tokens)))
         self._handle = self._made({key: value for key, value in settings.items() if key != "oauth_cb"})
         if tokens:
-            # The first token is there when brokers are first asked.
+            # Provides the first token before the first request to a broker.
             _refresh(tokens)(self._handle, b"", None)
             _raise(_refresh_in_background(self._handle))
 
@@ -156,14 +156,14 @@ class TransactionalProducer:
         return handle
 
     def destroy(self) -> None:
-        """Let its threads and connections go. Its transaction stays as it is; what is queued is dropped."""
+        """Free its threads and connections. Its transaction stays open; queued records are dropped."""
         for topic in self._topics.values():
             _topic_destroy(topic)
         self._topics.clear()
         _destroy(self._handle)
 
     def init_transactions(self, seconds: float) -> None:
-        """Take the transactional id over. Raises `ProducerError`."""
+        """Initialise the transactional id. Raises `ProducerError`."""
         _raise(_init_transactions(self._handle, _milliseconds(seconds)))
 
     def begin_transaction(self) -> None:
@@ -175,7 +175,7 @@ class TransactionalProducer:
         _raise(_abort_transaction(self._handle, _milliseconds(seconds)))
 
     def topic(self, name: str) -> int:
-        """Return librdkafka's handle of a topic. Raises `ProducerError` for what can be no topic's name."""
+        """Return librdkafka's handle of a topic. Raises `ProducerError` for an invalid topic name."""
         if name not in self._topics:
             handle = _topic_new(self._handle, name.encode(), None)
             if not handle:
@@ -184,15 +184,16 @@ class TransactionalProducer:
         return self._topics[name]
 
     def produce_batch(self, topic: int, messages: int, number: int) -> int:
-        """Queue so many `Message` from an address on; return how many were taken.
+        """Queue `number` `Message` structs at the address `messages`; return how many were queued.
 
-        Each has its error then; where the queue is full, it is full for all the rest. The partitioner picks
-        their partitions.
+        Each struct then has its error; after a full queue, all following records have it. The partitioner
+        chooses the partitions.
         """
         return int(_produce_batch(topic, ANY_PARTITION, COPY, messages, number))
 
     def produce_one(self, fields: int, number: int) -> bool:
-        """Queue a record of so many `rd_kafka_vu_t` at an address; return False where the queue is full.
+        """Queue a record from `number` `rd_kafka_vu_t` at address `fields`; return False if the queue is
+        full.
 
         Raises `ProducerError`.
         """
@@ -206,18 +207,18 @@ class TransactionalProducer:
         raise error_of(code)
 
     def poll(self, seconds: float) -> None:
-        """Take reports of what was not delivered, for so long at most."""
+        """Process reports of undelivered records, and wait up to `seconds` for the first."""
         _poll(self._handle, _milliseconds(seconds))
 
     def flush(self, seconds: float) -> int:
-        """Send what is queued; return how many records are left after so long."""
+        """Send queued records for up to `seconds`; return the number of records left."""
         until = time.monotonic() + seconds
         while (left := _outq_len(self._handle)) and time.monotonic() < until:
             _flush(self._handle, _milliseconds(min(_SLICE_S, max(until - time.monotonic(), 0))))
         return int(left)
 
     def fatal_error(self) -> str | None:
-        """Return why it can go on no more; None where it can."""
+        """Return the producer's fatal error; None without one."""
         text = ctypes.create_string_buffer(_TEXT_BYTES)
         code = _fatal_error(self._handle, text, _TEXT_BYTES)
         return f"{text.value.decode()} ({_err2name(code).decode()})" if code else None
@@ -235,7 +236,7 @@ def _note(undelivered: list[Undelivered]) -> Callable[..., None]:
 
 
 def _hold_fatal(held: list[str]) -> Callable[..., None]:
-    """Return librdkafka's log callback: it keeps the lines of a fatal error, and prints all others."""
+    """Return librdkafka's log callback: it keeps the lines of a fatal error and prints all others."""
 
     def log(_: int, level: int, facility: bytes, text: bytes) -> None:
         line = f"%{level}|{time.time():.3f}|{facility.decode()}|{text.decode(errors='replace')}"
@@ -248,7 +249,7 @@ def _hold_fatal(held: list[str]) -> Callable[..., None]:
 
 
 def _refresh(tokens: Callable[[str], tuple[str, float, str, Mapping[str, str]]]) -> Callable[..., None]:
-    """Return librdkafka's token callback, which runs in a thread of librdkafka."""
+    """Return librdkafka's token callback; it runs in a thread of librdkafka."""
 
     def refresh(handle: int, configuration: bytes, _: int | None) -> None:
         problem = ctypes.create_string_buffer(_TEXT_BYTES)

@@ -1,7 +1,7 @@
-"""What a task of the sink does: all rows of its partition in one transaction, flushed and left open.
+"""The sink's task: write all rows of a partition in one transaction, flush it, and leave it open.
 
-A task without rows opens no transaction: there would be nothing to end. One that fails aborts its own. The
-producer is dropped and ends nothing: what it leaves open is what the driver is about to commit.
+A task without rows opens no transaction. A failing task aborts its own. Dropping the producer ends no
+transaction: the driver is about to commit the open one.
 """
 
 from __future__ import annotations
@@ -34,37 +34,37 @@ from transaction_admin.properties import CannotTranslate
 
 log = logging.getLogger(__name__)
 
-#: How long the admin side waits for one answer, and a task that fails for the end of its transaction.
+#: Seconds that the admin side waits for an answer, and that a failing task waits for its abort.
 _ANSWER_S, _ABORT_S = 30.0, 15.0
-#: How long after its check an id may be initialised: then it is checked again. What comes later than that can
-#: abort what another attempt has begun under the id.
+#: How long after its check an id may be initialised; after that, it is checked again. A late initialisation
+#: could abort a transaction that another attempt has begun with the id.
 _INITIALISED_WITHIN_S = 3.0
-#: How long until a full queue is tried again, in seconds: librdkafka has sent some of it by then.
+#: Seconds until a full queue is tried again: librdkafka has sent some records by then.
 _POLL_S = 0.005
-#: How long a task whose batch was rolled back waits for Spark to end it, and for the answer whether it was.
+#: Seconds that a task of a rolled-back batch waits for Spark to kill it, and for the lease's description.
 _STOPPED_S, _LEASE_S = 5.0, 2.0
-#: The errors of a producer that cannot go on, for its records and for a new one.
+#: Errors of a producer that cannot continue, for its records and for a new producer.
 _DEAD = (KafkaError._FATAL, KafkaError._FENCED, KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 
 
 class TaskPlan(NamedTuple):
-    """What every task of a batch is given."""
+    """The driver's settings for every task of a batch."""
 
     properties: Properties
-    #: How its transactional ids begin.
+    #: The prefix of its transactional ids.
     stem: str
     generation: int
-    #: What tasks of this driver find at the coordinator while no other has taken over.
+    #: The lease's producer id and epoch: the coordinator reports these until another driver takes over.
     lease: DriverLease | None
     timeout_ms: int
-    #: Where rows go that name no topic.
+    #: The topic of rows without one.
     topic: str | None
-    #: How long brokers may be away.
+    #: Seconds that brokers may be unreachable.
     patience_s: float = PATIENCE_S
 
 
 class Task(NamedTuple):
-    """Which task this is, in Spark's words."""
+    """A Spark task: its partition and attempt."""
 
     partition: int
     #: 0 for the first attempt of its stage.
@@ -76,7 +76,7 @@ def write_transaction(
 ) -> SinkTransaction | None:
     """Write all rows in one transaction and leave it open; None without any. Raises `SinkError`.
 
-    Columns are those of `spark_pipeline.sink.columns`, others are not written.
+    It writes the columns of `spark_pipeline.sink.columns` and ignores others.
     """
     open_transaction: _Open | None = None
     try:
@@ -96,7 +96,7 @@ def write_transaction(
 
 
 class _Open:
-    """A transaction that is being written."""
+    """An open transaction."""
 
     def __init__(self, plan: TaskPlan, task: Task) -> None:
         self._plan, self._task = plan, task
@@ -106,7 +106,7 @@ class _Open:
         self._id, self._producer = self._begun()
 
     def _begun(self) -> tuple[str, TransactionalProducer]:
-        """Take an id, and begin; while its coordinator is away, check the id and try again."""
+        """Take an id and begin; while its coordinator is unreachable, check the id and try again."""
         outage = Outage(self._plan.patience_s)
         while True:
             name = _free_id(self._plan, self._task, self._admin)
@@ -125,7 +125,7 @@ class _Open:
             outage.wait(text)
 
     def send_all(self, batch: pa.RecordBatch) -> None:
-        """Hand rows to the producer, as fast as it takes them."""
+        """Pass rows to the producer as fast as it takes them."""
         if unusable := find_unusable(batch, self._plan.topic):
             row, why = unusable
             raise SinkError(f"partition {self._task.partition}: row {self._records + row + 1} {why}")
@@ -153,7 +153,7 @@ class _Open:
                 )
 
     def finish(self) -> SinkTransaction:
-        """Wait until every record is at its broker; return the transaction, which stays open."""
+        """Wait until brokers have every record; return the transaction, which stays open."""
         left = self._producer.flush(self._plan.timeout_ms / 1000)
         self._check()
         if left:
@@ -184,21 +184,21 @@ class _Open:
         )
 
     def abort(self) -> None:
-        """End it: the task has failed. What cannot be ended now is swept later, or ends by its timeout."""
+        """Abort it because the task failed. If that fails, a later sweep or its timeout ends it."""
         with suppress(ProducerError):
             self._producer.abort_transaction(_ABORT_S)
 
     def drop(self) -> None:
-        """Let the producer go, with its threads and connections; its transaction stays as it is.
+        """Free the producer's threads and connections; its transaction stays open.
 
-        What it has logged of a fatal error is printed, unless its own driver has caused that.
+        It prints the log lines of a fatal error, unless its own driver caused the error.
         """
         self._producer.destroy()
         if self._producer.last_lines and not self._was_rolled_back():
             sys.stderr.write("\n".join([*self._producer.last_lines, ""]))
 
     def _check(self) -> None:
-        """Raise where the producer cannot continue, or a record was refused."""
+        """Raise if the producer cannot continue, or a record was refused."""
         fatal, undelivered = self._producer.fatal_error(), self._producer.undelivered
         if fatal:
             raise self._dead(fatal)
@@ -207,7 +207,7 @@ class _Open:
             raise self._dead_or(f"a record for {topic}-{partition} was not taken: {reason}", code)
 
     def _refused(self, topic: str, refused: RowRefused) -> SinkError:
-        # An undelivered record is the reason why the producer takes no more.
+        # An undelivered record is the reason for a producer's refusal.
         self._producer.poll(0)
         self._check()
         where = topic if refused.partition < 0 else f"{topic}-{refused.partition}"
@@ -221,7 +221,7 @@ class _Open:
     def _dead(self, reason: str) -> SinkError:
         where = f"partition {self._task.partition}: the producer of {self._id} can go on no more: {reason}. "
         if self._was_rolled_back():
-            # Spark ends the task of a query that was stopped: an error of its own would say less.
+            # Spark kills the tasks of a stopped query: an error of the task would hide that.
             time.sleep(_STOPPED_S)
             return SinkError(
                 f"{where}Its own driver has rolled the batch back, as the query was stopped or another task "
@@ -252,9 +252,9 @@ _admins: dict[tuple[tuple[str, str], ...], TransactionAdmin] = {}
 
 
 def admin_for(connection: Mapping[str, str], patience_s: float = PATIENCE_S) -> TransactionAdmin:
-    """Return this process's connection to a cluster's admin side; a Python worker serves many tasks.
+    """Return this process's admin connection to a cluster; a Python worker runs many tasks.
 
-    Raises `SinkError` where no broker can be reached for so long.
+    Raises `SinkError` if no broker can be reached within `patience_s`.
     """
     key = tuple(sorted(connection.items()))
     if key not in _admins:
@@ -279,20 +279,20 @@ def _settings(plan: TaskPlan, transactional_id: str) -> dict[str, Any]:
         **librdkafka_settings(plan.properties.producer_properties),
         "transactional.id": transactional_id,
         "transaction.timeout.ms": plan.timeout_ms,
-        # librdkafka finds the coordinator by a connection that it has: without one it waits for half a second
-        # every second time (docs/design/spark.md §0).
+        # librdkafka finds the coordinator by an existing connection: without one it waits half a second every
+        # second time (docs/design/spark.md §0).
         "enable.sparse.connections": "false",
         "log_level": plan.properties.sending.get("log_level", "3"),
     }
 
 
-#: States in which nothing is open, and states that a coordinator leaves by itself.
+#: States without an open transaction, and states that a coordinator leaves by itself.
 _CLOSED = (TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
 _ENDING = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
 def _free_id(plan: TaskPlan, task: Task, admin: TransactionAdmin) -> str:
-    """Return an id that no other attempt has open: initialising one would abort the other's transaction."""
+    """Return an id without an open transaction: initialising an id aborts its transaction."""
     ids = names.task_ids(plan.stem, task.partition, plan.generation, task.attempt)
     for name in ids:
         described = _ended(admin, plan, name)
@@ -309,9 +309,9 @@ def _free_id(plan: TaskPlan, task: Task, admin: TransactionAdmin) -> str:
 
 
 def _ended(admin: TransactionAdmin, plan: TaskPlan, name: str) -> Described | NotDescribed:
-    """Return the coordinator's report of an id once its transaction is not about to end.
+    """Return the coordinator's description of an id once its transaction is not about to end.
 
-    Raises `SinkError` where another driver has taken over.
+    Raises `SinkError` if another driver has taken over.
     """
     lease = names.lease_id(plan.stem)
     outage = Outage(plan.patience_s)
@@ -327,7 +327,7 @@ def _ended(admin: TransactionAdmin, plan: TaskPlan, name: str) -> Described | No
 
 
 def _refuse_taken_over(plan: TaskPlan, lease: Described | NotDescribed) -> None:
-    """Raise where the lease is not our driver's. Nobody has taken over an expired lease."""
+    """Raise if the lease is not our driver's. An expired lease means no takeover."""
     if plan.lease is None or not isinstance(lease, Described):
         return
     if (lease.producer_id, lease.producer_epoch) != plan.lease:
