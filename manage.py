@@ -13,7 +13,7 @@ from dashboard.system import origin
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Run a command; the audit log has its name for what it changes."""
+    """Run a command; the audit log attributes its changes to the command's name."""
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
     with origin.command_origin(" ".join(arguments[1:2])):
         execute_from_command_line(list(arguments))

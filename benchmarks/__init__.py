@@ -1,1 +1,1 @@
-"""What `make bench` measures, each figure beside what it ran beside."""
+"""The benchmarks of `make bench`: each compares two measurements of one run."""

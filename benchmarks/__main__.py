@@ -23,7 +23,7 @@ from benchmarks import (
 )
 
 RESULTS = Path(__file__).parent / "results" / "latest.json"
-#: Name -> a function that returns figures by name; its docstring is what it measures.
+#: Name -> a function that returns figures by name; its docstring describes the measurement.
 BENCHMARKS: dict[str, Callable[[], dict[str, object]]] = {
     "latency": latency.run,
     "start": start.run,

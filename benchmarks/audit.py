@@ -26,7 +26,7 @@ SOURCE, TARGET = "bench-in", "bench-out"
 
 
 def run() -> dict[str, object]:
-    """Measure on a broker and a session of our own."""
+    """Measure on a separate broker and session."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         with Broker(folder / "kafka") as broker, small_session(folder) as spark:

@@ -1,8 +1,7 @@
 """A cold start on 1,000,000 records of 100,000 ids, beside Kafka's own console formatter on the same topic.
 
-Ours ends when the database is complete, events and histories included; it counts from the first poll of a
-worker that runs. The formatter prints into nothing; it counts from its start, as nobody keeps one running.
-Pairs are run in turn, and medians compared.
+Ours runs from the first poll of a running worker until the database is complete, with events and histories.
+The formatter runs from its start and prints into /dev/null. Pairs run in turn; the medians are compared.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ FORMATTER = "org.apache.kafka.tools.consumer.TransactionLogMessageFormatter"
 
 
 def run() -> dict[str, object]:
-    """Measure on a broker of our own."""
+    """Measure on a separate broker."""
     with tempfile.TemporaryDirectory() as folder, seeding.run_broker(Path(folder) / "kafka") as broker:
         seeding.seed_records(broker.bootstrap, RECORDS, IDS)
         prints, ones, twos = [], [], []
@@ -44,7 +43,7 @@ def run() -> dict[str, object]:
 
 
 def _formatter(broker: Broker) -> float:
-    """Return the seconds that the console consumer takes to print everything."""
+    """Return the seconds in which the console consumer prints all records."""
     command = broker.tool_command(
         "org.apache.kafka.tools.consumer.ConsoleConsumer", "--bootstrap-server", broker.bootstrap,
         "--topic", seeding.TOPIC, "--from-beginning", "--formatter", FORMATTER,

@@ -1,7 +1,7 @@
 """Decoding and folding 400,000 records of 40,000 ids, in columns beside one by one: thread CPU, no broker.
 
-Each record in a batch of its own, as coordinators write them; then with the tags that Kafka 4.3 and the next
-release add.
+Each batch has one record, as coordinators write them; then the records have the tags of Kafka 4.3 and of the
+next release.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fenceline.kafka.fold.folded import Folded
 from tests.raw_batches import raw_batch
 
 RECORDS, IDS, ROUNDS = 400_000, 40_000, 5
-#: Partitions of one poll.
+#: Partitions in one poll.
 _AT_ONCE = 13
 _Log = dict[int, list[tuple[bytes, RawRecord]]]
 
@@ -32,7 +32,8 @@ def run() -> dict[str, object]:
     """Measure both ways, on records of Kafka 4.2 and of 4.3."""
     plain = _log(lambda value: value)
     parts, tagged = _parts(plain), [_parts(_log(change)) for change in (_with_tag_0, _with_tags_0_and_4)]
-    # Workers let Python search for cycles seldom; here a search through all logs would fall into one of them.
+    # Workers run Python's cycle search rarely; here one search through all logs would distort one of the
+    # runs.
     gc.disable()
     reads, folds = [], []
     newer: list[list[float]] = [[], []]
@@ -66,7 +67,7 @@ def _log(change: Callable[[bytes], bytes]) -> _Log:
 
 
 def _with_tag_0(value: bytes) -> bytes:
-    """Add the producer id before."""
+    """Add the previous producer id."""
     return value[:-1] + b"\x01\x00\x08" + value[2:10]
 
 
@@ -81,7 +82,7 @@ def _parts(log: _Log) -> list[LogPart]:
 
 
 def _columns(parts: list[LogPart]) -> tuple[float, float]:
-    """Return the microseconds a record of reading, and of decoding and folding."""
+    """Return the microseconds per record of reading, and of decoding and folding."""
     folded, read_s, fold_s = Folded(), 0.0, 0.0
     for at in range(0, len(parts), _AT_ONCE):
         began = time.thread_time()

@@ -1,8 +1,8 @@
 """The instants of one commit on its way to a page, and the time between them.
 
-All clocks are this machine's. The row in the page names its save by `data-rev`. A subscriber of Redis and a
-reader of the database tell when this save began, was committed and was published; the page's own script tells
-when it heard, asked, was answered and changed.
+All clocks are this machine's. The row in the page names its save by `data-rev`. A Redis subscriber and a
+database reader record the instants at which this save began, was committed and was published. The page's
+script records the notification, the request, the answer and the change.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import redis
 
 from tests import databases
 
-#: How long a tail's lease lives after its renewal.
+#: Lifetime of a tail's lease after its renewal.
 _LEASE_MS = 6_000
-#: How often the database is read, in seconds.
+#: Seconds between two reads of the database.
 _READ_EVERY_S = 0.005
 _REV = "SELECT c.rev, l.expires_at FROM dashboard_cluster c JOIN dashboard_collector l ON l.cluster_id = c.id"
 HOPS = (
@@ -52,7 +52,7 @@ class Commit:
 
 @dataclass
 class BrowserTrace:
-    """What the page noted: (instant, rev) of bells, (sent, answered) of requests, and changes of rows."""
+    """The page's log: (instant, rev) of notifications, (sent, answered) of requests, and changes of rows."""
 
     bells: Sequence[tuple[float, int]]
     requests: Sequence[tuple[float, float]]
@@ -60,15 +60,15 @@ class BrowserTrace:
 
 
 class SaveTrace:
-    """The saves of the tail while entered: when each began, was seen in the database, and was published."""
+    """Records the tail's saves while entered: the instants of each save's begin, commit and notification."""
 
     def __init__(self, stack: Mapping[str, str]) -> None:
         self._stack = stack
         self._over = threading.Event()
         self._threads = [threading.Thread(target=read) for read in (self._read_database, self._subscribe)]
-        #: When the tail's lease was renewed, which begins a save.
+        #: Instants at which the tail's lease was renewed, which begins a save.
         self.began: list[float] = []
-        #: (rev, instant) of the cluster.
+        #: (revision of the cluster, instant).
         self.committed: list[tuple[int, float]] = []
         self.published: dict[int, float] = {}
 
@@ -106,7 +106,7 @@ class SaveTrace:
 
 
 def hop_figures(commits: Sequence[Commit], saves: SaveTrace, browser: BrowserTrace) -> dict[str, object]:
-    """Return p50 and p99 of the whole way and of each hop, in milliseconds."""
+    """Return p50 and p99 of the total and of each hop, in milliseconds."""
     traces = [instants for commit in commits if (instants := _instants(commit, saves, browser)) is not None]
     shown = [max(0.0, instants[-2] - instants[0]) for instants in traces]
     figures: dict[str, object] = {

@@ -1,4 +1,4 @@
-"""Sustained intake: records at a steady rate into a whole stack, and how far its position falls behind.
+"""Sustained intake: seed records at a steady rate, and measure how far a whole stack falls behind.
 
 100,000 ids in random order, 4 records a transaction, 2 % notable. 60 s at 40,000 records a second with one
 tail worker; then the highest rate that it holds; then the same with SHARDS=2. "Holds" means that the saved
@@ -26,7 +26,7 @@ from tests.deployment import Stack
 from tests.waiting import wait_for
 
 IDS, RATE, SECONDS, HELD_S = 100_000, 40_000, 60.0, 2.0
-#: The rates of the search for the highest, and how long each is tried.
+#: The rates to try for the maximum, and the seconds of each try.
 STEPS, STEP_S = (50_000, 60_000, 70_000, 80_000, 90_000, 100_000, 120_000), 20.0
 _READ = "SELECT sum(next_offset) FROM dashboard_position WHERE topic = '__transaction_state'"
 
@@ -45,7 +45,7 @@ def run() -> dict[str, object]:
 
 @contextmanager
 def stack_for(folder: Path, broker: Broker, shards: int) -> Iterator[Stack]:
-    """Run a stack that watches the broker and asks its coordinators nothing: they do not know seeded ids."""
+    """Run a stack that watches the broker without asking coordinators, which do not know seeded ids."""
     config = folder / "fenceline.toml"
     limits = "[limits]\nreconcile_every_s = 0\n"
     config.write_text(f'[clusters.bench]\n"bootstrap.servers" = "{broker.bootstrap}"\n{limits}')
@@ -70,7 +70,7 @@ def _measure(stack: Stack, broker: Broker) -> Iterator[tuple[str, object]]:
 
 
 def _hold(stack: Stack, broker: Broker, rate: float, seconds: float) -> tuple[float, float, dict[str, str]]:
-    """Seed at a rate; return what was seeded a second, how many seconds we were behind, and who used what."""
+    """Seed at a rate; return the seeded records per second, the seconds behind, and the processes' usage."""
     command = [
         sys.executable,
         "-m",
@@ -100,7 +100,7 @@ def _hold(stack: Stack, broker: Broker, rate: float, seconds: float) -> tuple[fl
 
 
 def records_behind(stack: Stack, broker: Broker) -> int:
-    """Return how many records lie between the saved positions and the ends of the log."""
+    """Return the number of records between the saved positions and the ends of the log."""
     ends = _ends(broker.bootstrap)
     return ends - _positions(stack.data / "fenceline.db")
 

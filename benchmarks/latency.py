@@ -1,4 +1,4 @@
-"""From a commit's acknowledgement to the changed row in a page of a real browser, hop by hop, under load.
+"""Latency from a commit's acknowledgement to the changed row in a real browser, hop by hop, under load.
 
 Probes commit one transaction a second each while a load of 500 transactions a second runs; the page is the
 list of transactions with all of them on it. A probe counts when its row shows a commit not older than the
@@ -26,12 +26,12 @@ from tests.chromium import USUAL_ARGUMENTS, executable
 from tests.deployment import PASSWORD, Stack
 
 RATE, IDS, SECONDS, PROBES = 500, 30, 60, 10
-#: A broker that has just started compiles its code, which takes both cores for a while.
+#: Warm-up: a new broker compiles its code, which takes both cores for a while.
 WARM_UP_S = 15
 
 
 def run() -> dict[str, object]:
-    """Measure with a stack, a broker and a browser of its own."""
+    """Measure with a separate stack, broker and browser."""
     with tempfile.TemporaryDirectory() as folder, Broker(Path(folder) / "kafka") as broker:
         admin = AdminClient({"bootstrap.servers": broker.bootstrap})
         admin.create_topics([NewTopic(TOPIC, 8, 1)])[TOPIC].result(30)

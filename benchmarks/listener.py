@@ -1,4 +1,5 @@
-"""What the listener costs: its callback, the batches of a query that has one, and taking in its events.
+"""The costs of the listener: its callback, the batches of a query with a listener, and the intake of its
+events.
 
 An hour of 10 batches a second of 50 queries goes through the callback while nobody listens, and then from the
 spool into Fenceline's own web process on SQLite. As a process, `python -m benchmarks.listener FOLDER`, with
@@ -36,7 +37,7 @@ NOBODY = "http://127.0.0.1:1"
 
 
 def run() -> dict[str, object]:
-    """Measure the callback alone, the intake, and real batches."""
+    """Measure the callback, the intake, and real batches."""
     with tempfile.TemporaryDirectory() as folder:
         return _spooled(Path(folder)) | _batches(Path(folder))
 
@@ -78,7 +79,7 @@ def _callback(seconds: list[float], what: str) -> dict[str, object]:
 
 
 def _batches(folder: Path) -> dict[str, object]:
-    """Run the Spark part as a process: nobody else's threads are in it."""
+    """Run the Spark part in a separate process, without other threads."""
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks.listener", str(folder)],
         cwd=ROOT, env=os.environ | environment(folder), stdout=subprocess.PIPE, text=True, check=True,
@@ -95,7 +96,7 @@ def _batches(folder: Path) -> dict[str, object]:
 
 
 class _Empty(StreamingQueryListener):
-    """Hears and does nothing."""
+    """A listener that does nothing."""
 
     def onQueryStarted(self, event: Any) -> None:
         pass
@@ -108,7 +109,7 @@ class _Empty(StreamingQueryListener):
 
 
 class _Timed(FencelineListener):
-    """Ours, with the seconds of each callback."""
+    """Our listener; it records the seconds of each callback."""
 
     seconds: list[float]
 
@@ -117,7 +118,7 @@ class _Timed(FencelineListener):
 
 
 def _turn(spark: SparkSession, folder: Path) -> list[int]:
-    """Let a query of this session run; return how long its batches took, in ms, without the first ones."""
+    """Run a query in this session; return the durations of its batches in ms, without the first ones."""
     rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 100).load()
     writer = rows.groupBy("value").count().writeStream.outputMode("update").format("noop")
     query = writer.option("checkpointLocation", str(folder)).start()
@@ -129,7 +130,7 @@ def _turn(spark: SparkSession, folder: Path) -> list[int]:
 
 
 def main(folder: Path) -> None:
-    """Run the sessions in turns, each round in another order."""
+    """Run the sessions in turns, with another order in each round."""
     builder = SparkSession.builder.appName("listener")
     for key, value in settings(folder).items():
         builder = builder.config(key, value)

@@ -1,6 +1,6 @@
 """Transactions at a steady rate, as a process: `python -m benchmarks.load BOOTSTRAP IDS RATE SECONDS`.
 
-Prints `producing` once every id is initialised, and at the end the rate that it held.
+Prints `producing` once every id is initialised, and at the end its actual rate.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def main(bootstrap: str, ids: int, rate: float, seconds: float) -> None:
 
 
 def make_producer(bootstrap: str, name: str) -> Producer:
-    """Return a transactional producer that is initialised."""
+    """Return an initialised transactional producer."""
     settings = {"bootstrap.servers": bootstrap, "transactional.id": name, "linger.ms": 0, "log_level": 0}
     producer = Producer(settings)
     producer.init_transactions(60)

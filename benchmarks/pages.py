@@ -1,4 +1,4 @@
-"""How long the server takes for a page with 100,000 ids behind it, any filter and sort, and with 2,000,000.
+"""Server time of pages with 100,000 ids, for filters and sorts, and with 2,000,000 ids.
 
 Whole stacks on SQLite; pages are fetched one after the other by a signed-in session. With 2,000,000 ids
 (8,000,000 records) records keep coming at 40,000 a second meanwhile.
@@ -47,12 +47,12 @@ EVENTS = (
     "/events?application=app-007&kind=timeout&last=7d",
 )
 
-#: The median scrape, in milliseconds: reported as a ratio of two measurements.
+#: The median time of a scrape, in milliseconds, reported as a ratio of two measurements.
 _SCRAPE = "a scrape"
 
 
 class Session:
-    """A signed-in browser without a face."""
+    """A signed-in HTTP session."""
 
     def __init__(self, stack: Stack) -> None:
         self._url = stack.url
@@ -63,7 +63,7 @@ class Session:
         self._opener.open(urllib.request.Request(f"{self._url}/login/", fields, {"Referer": self._url}))
 
     def time_ms(self, path: str) -> float:
-        """Fetch a page of the sandbox's only cluster and return how long it took."""
+        """Fetch a page of the sandbox's only cluster; return the milliseconds."""
         began = time.perf_counter()
         self._opener.open(f"{self._url}{path}").read()
         return (time.perf_counter() - began) * 1000
@@ -111,7 +111,7 @@ def _times(session: Session, paths: Sequence[str]) -> dict[str, object]:
 
 
 class _Load:
-    """Records at a steady rate while pages are fetched, and how far the tail falls behind meanwhile."""
+    """Seeds records at a steady rate while pages are fetched, and measures how far the tail falls behind."""
 
     def __init__(self, broker: Broker, stack: Stack, ids: int, rate: float) -> None:
         self._broker, self._stack, self._rate = broker, stack, rate
@@ -126,7 +126,7 @@ class _Load:
             self._lag = max(self._lag, intake.records_behind(self._stack, self._broker) / self._rate)
 
     def stop_load(self) -> dict[str, object]:
-        """Stop, and return what was seen."""
+        """Stop, and return the measurements."""
         self._stop.set()
         self._watch.join()
         self._seeder.terminate()

@@ -1,4 +1,4 @@
-"""What a process uses, from /proc: resident memory, processor time, bytes handed to the disk."""
+"""A process's usage from /proc: resident memory, processor time, bytes written to the disk."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Seconds of processor time and MB written since the process began; MB resident now."""
+    """Seconds of processor time and MB written since the process began, and resident MB now."""
 
     cpu_s: float
     rss_mb: float
     written_mb: float
 
     def since(self, before: Usage, seconds: float) -> str:
-        """Return what was used per second since then, in words."""
+        """Return the usage per second since an earlier one, as text."""
         cpu = (self.cpu_s - before.cpu_s) / seconds
         written = (self.written_mb - before.written_mb) / seconds
         return f"{cpu:.0%} of a core, {written:.0f} MB/s written, {self.rss_mb:.0f} MB resident"
 
 
 def process_usage(pid: int) -> Usage:
-    """Return what a running process has used. Raises OSError once it is gone."""
+    """Return the usage of a running process. Raises OSError if it has ended."""
     proc = Path("/proc") / str(pid)
     fields = (proc / "stat").read_text().rpartition(") ")[2].split()
     written = next(

@@ -2,8 +2,8 @@
 
 It runs in the environment that `_reader_environment` returns.
 
-Says `ready` once Django is, waits for a line, reads until it has seen everything that was there when it
-began, and prints one line of JSON: seconds of reading, records, resident memory.
+Prints `ready` once Django is loaded, waits for a line, reads all records that existed at its begin, and
+prints one line of JSON: seconds of reading, records, resident memory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NAME = "bench"
 
 @contextmanager
 def _run_redis(folder: Path) -> Iterator[str]:
-    """Run a Redis for change notifications, which nobody receives; yield its URL."""
+    """Run a Redis for change notifications, without subscribers; yield its URL."""
     server = redis.Server(folder / "redis")
     process = subprocess.Popen(server.command(), stdout=subprocess.DEVNULL)
     try:
@@ -41,7 +41,7 @@ def _run_redis(folder: Path) -> Iterator[str]:
 
 
 def _reader_environment(folder: Path, bootstrap: str, redis_url: str, shards: int = 1) -> dict[str, str]:
-    """Return the environment of a database of its own in `folder`, which is migrated."""
+    """Migrate a new database in `folder`; return its environment."""
     folder.mkdir(parents=True, exist_ok=True)
     config = folder / "fenceline.toml"
     config.write_text(
@@ -61,7 +61,7 @@ def _reader_environment(folder: Path, bootstrap: str, redis_url: str, shards: in
 
 
 def read_all(folder: Path, bootstrap: str, shards: int = 1) -> dict[str, float]:
-    """Read a whole topic into a new database with so many processes.
+    """Read a whole topic into a new database with a number of processes.
 
     Returns `seconds` from the first poll to the last save, `records`, and the largest `rss_mb`.
     """
@@ -96,11 +96,11 @@ def _read_all(variables: Mapping[str, str], shards: int) -> dict[str, float]:
 
 
 def main(shard: int) -> None:
-    """Be one reader."""
+    """Run one reader."""
     import django
 
     django.setup()
-    # A worker has them imported too.
+    # A worker imports them too.
     importlib.import_module("dashboard.tasks.collecting")
     print("ready", flush=True)
     sys.stdin.readline()
@@ -110,7 +110,7 @@ def main(shard: int) -> None:
 
 
 def _read(shard: int) -> int:
-    """Read one cluster to its end as its tail does; return how many records that were."""
+    """Read one cluster to its end as its tail does; return the number of records."""
     from dashboard.models import Collector
     from dashboard.runtime import leases, loop
     from dashboard.tasks import tails

@@ -1,9 +1,9 @@
-"""Synthetic records of `__transaction_state` on a broker of our own: any size, any rate (docs/design/kafka.md
-§0).
+"""Write synthetic records of `__transaction_state` to the benchmark's broker, in any number and at any rate
+(docs/design/kafka.md §0).
 
-A producer whose client id is `__admin_client` may write to internal topics. Never near a real cluster. The
-coordinator does not know these ids until its next start. As a process:
-`python -m benchmarks.seeding BOOTSTRAP IDS RATE SECONDS` seeds at a steady rate and prints what it held.
+A producer whose client id is `__admin_client` may write to internal topics. Never use it on a real cluster.
+The coordinator does not know these ids until its next start. As a process: `python -m benchmarks.seeding
+BOOTSTRAP IDS RATE SECONDS` seeds at a steady rate and prints the actual rate.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sandbox.kafka import Broker
 from tests.transaction_state_records import encode_key, encode_value
 
 TOPIC = "__transaction_state"
-#: Kafka's own default.
+#: Kafka's default.
 PARTITIONS = 50
 #: Records of a transaction: begun, a partition added, prepared, complete.
 RECORDS = 4
@@ -38,7 +38,7 @@ _NO_TAGS = b"\x00"
 
 
 def _middle(partitions: tuple[TopicPartitions, ...]) -> bytes:
-    """Return the bytes of a value's partitions, which are the same for every transaction here."""
+    """Return the bytes of a value's partitions, the same for every transaction here."""
     record = TransactionRecord("", TransactionState.ONGOING, 0, 0, 0, partitions, 0, 0)
     return encode_value(record)[_HEAD.size : -_TIMES.size - 1]
 
@@ -57,7 +57,7 @@ class Seeds:
         self._epochs = [0] * ids
 
     def transaction_records(self, now_ms: int) -> Iterator[tuple[int, bytes, bytes]]:
-        """Yield partition, key and value of one transaction's four records, which ends at `now_ms`."""
+        """Yield partition, key and value of the four records of a transaction that ends at `now_ms`."""
         number = int(self._dice.random() * len(self._keys))
         key, partition, epoch = self._keys[number], self._partitions[number], self._epochs[number]
         times_out = self._dice.random() < NOTABLE
@@ -92,20 +92,20 @@ def make_producer(bootstrap: str) -> Producer:
 
 @contextmanager
 def run_broker(folder: Path) -> Iterator[Broker]:
-    """Run a broker that has the topic, with as many partitions as Kafka gives it by itself."""
+    """Run a broker that has the topic, with Kafka's default number of partitions."""
     with Broker(folder, properties={"transaction.state.log.num.partitions": str(PARTITIONS)}) as running:
         _make_topic(running.bootstrap)
         yield running
 
 
 def _make_topic(bootstrap: str) -> None:
-    """Let the broker make `__transaction_state`, by a transactional id of our own."""
+    """Make the broker create `__transaction_state` by initialising a transactional id."""
     producer = Producer({"bootstrap.servers": bootstrap, "transactional.id": "first", "log_level": 0})
     producer.init_transactions(60)
 
 
 def seed_records(bootstrap: str, records: int, ids: int) -> None:
-    """Write so many records at once, the newest of them now."""
+    """Write a number of records at once; the newest ends now."""
     producer, seeds = make_producer(bootstrap), Seeds(ids)
     began_ms = time.time_ns() // 1_000_000 - records // 40
     for number in range(records // RECORDS):
@@ -114,7 +114,7 @@ def seed_records(bootstrap: str, records: int, ids: int) -> None:
 
 
 def write_steadily(bootstrap: str, ids: int, rate: float, seconds: float) -> float:
-    """Write `rate` records a second for so long, in steps of 10 ms; return the rate that was held."""
+    """Write `rate` records a second for a time, in steps of 10 ms; return the actual rate."""
     producer, seeds = make_producer(bootstrap), Seeds(ids)
     began, done = time.monotonic(), 0
     while (elapsed := time.monotonic() - began) < seconds:

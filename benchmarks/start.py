@@ -1,6 +1,6 @@
-"""How long a whole deployment takes from `make up` to a page with live data: the first start and the second.
+"""The time from `make up` to a page with live data: the first start and the second.
 
-Both with the virtual environment and the jars at hand; what a machine without them adds is its downloads.
+The virtual environment and the jars exist already; other machines add the time of their downloads.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.waiting import wait_for
 
 
 def run() -> dict[str, object]:
-    """Start twice on one folder: the first time everything is made, the second time it is found."""
+    """Start twice on one folder: the first start makes everything, the second start reuses it."""
     with tempfile.TemporaryDirectory() as folder:
         return {
             "first start to live data, s": _start(Path(folder)),

@@ -1,1 +1,1 @@
-"""A whole deployment on one machine: Kafka, Redis, Spark, the dashboard and something to look at."""
+"""A whole deployment on one machine: Kafka, Redis, Spark, the dashboard and a demo."""

@@ -11,9 +11,9 @@ _silent.propagate = False
 
 
 def client_settings(bootstrap: str, name: str) -> dict[str, Any]:
-    """Return the settings of a client labelled demo that leaves it to its caller to report errors.
+    """Return the settings of a client labelled demo, whose caller reports its errors.
 
-    librdkafka would print what the scenes are about: fencing, as a fatal alarm, and refused connections.
+    librdkafka would print the intended failures of scenes: fencing as a fatal alarm, and refused connections.
     """
     client_id = name if name.startswith("demo") else f"demo-{name}"
     quiet = {"logger": _silent, "error_cb": lambda error: None}

@@ -1,4 +1,4 @@
-"""Several brokers that are one cluster: each a broker and a controller, on one machine.
+"""A cluster of several nodes on one machine, each a broker and a controller.
 
     with Cluster(tmp_path / "kafka") as cluster:                # three nodes, started, all of them ready
         producer = Producer({"bootstrap.servers": cluster.bootstrap})
@@ -26,7 +26,7 @@ from sandbox.ports import free_port
 from sandbox.prepared.storage_format import new_id
 
 SIZE = 3
-#: As Kafka recommends for three; a node's own share of the memory is small.
+#: Kafka's recommendation for three nodes, with little memory per node.
 REPLICATED: Mapping[str, str] = {
     "default.replication.factor": "3",
     "min.insync.replicas": "2",
@@ -40,9 +40,9 @@ HEAP = "256m"
 
 
 class KafkaCluster:
-    """Three nodes, numbered from 1, each in a folder of its own below `folder`. Ports not given are picked.
+    """Three nodes, numbered from 1, each in its own folder below `folder`. Missing ports are chosen.
 
-    A node comes and goes by its own `start()`, `wait_ready()`, `stop()` and `kill()`.
+    Each node has its own `start()`, `wait_ready()`, `stop()` and `kill()`.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class KafkaCluster:
         properties: Mapping[str, str] | None = None,
         progress: Progress = print,
     ) -> None:
-        """Raises SandboxError for an unknown version and where the folder cannot be written."""
+        """Raises SandboxError for an unknown version, or if the folder is not writable."""
         self.folder = Path(folder).absolute()
         numbers = range(1, SIZE + 1)
         quorum = dict(zip(numbers, controller_ports or [free_port() for _ in numbers], strict=True))
@@ -93,18 +93,18 @@ class KafkaCluster:
         return self.brokers[node_id - 1]
 
     def prepare(self, broker: Broker) -> None:
-        """Prepare one node, and no other meanwhile: the first one fetches the jars for all."""
+        """Prepare one node at a time: the first one fetches the jars for all."""
         with self._preparing:
             broker.prepare()
 
     def start(self) -> None:
-        """Start every node that does not run."""
+        """Start every stopped node."""
         for broker in self.brokers:
             if broker.process is None:
                 broker.start()
 
     def wait_ready(self, deadline_s: float = 120) -> None:
-        """Return once every node answers and knows of all. Raises SandboxError with the log's own reason."""
+        """Return once every node answers and knows all others. Raises SandboxError with the log's reason."""
         until = time.monotonic() + deadline_s
         for broker in self.brokers:
             broker.wait_ready(max(1.0, until - time.monotonic()))
@@ -117,12 +117,12 @@ class KafkaCluster:
                 time.sleep(0.1)
 
     def stop(self, deadline_s: float = 20) -> None:
-        """End all in order and at once: the last of a row would wait in vain for a majority."""
+        """Shut all nodes down at once: one by one, the last node would wait in vain for a majority."""
         with ThreadPoolExecutor(SIZE) as pool:
             list(pool.map(lambda broker: broker.stop(deadline_s), self.brokers))
 
     def kill(self) -> None:
-        """End all with SIGKILL, as a power cut would."""
+        """Kill all nodes with SIGKILL, as a power cut would."""
         for broker in self.brokers:
             broker.kill()
 
@@ -140,7 +140,7 @@ class KafkaCluster:
 
 
 def require_size(folder: Path, size: int) -> None:
-    """Raise SandboxError where a folder holds the data of a Kafka with another number of brokers."""
+    """Raise SandboxError if a folder holds the data of a Kafka with another number of brokers."""
     brokers = 1 if (folder / "data").exists() else SIZE if (folder / "cluster.id").exists() else size
     if brokers != size:
         raise SandboxError(
@@ -150,7 +150,7 @@ def require_size(folder: Path, size: int) -> None:
 
 
 def _remembered_id(folder: Path) -> str:
-    """Return the id that all nodes of a folder are formatted with, made once."""
+    """Return the cluster id of all nodes in a folder, made once."""
     path = folder / "cluster.id"
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from confluent_kafka import Message, Producer
 
 PAUSE_S = (0.2, 0.8)
-#: One transaction in so many is aborted by the client itself.
+#: The client itself aborts one transaction out of this number.
 ABORT_ONE_IN = 25
-#: The first stuck transaction comes soon, so that the first look at the page shows one; it stays open for
-#: 75 s of its 10 minutes: far past the sandbox's limit of 10 s, yet healed before it bothers anybody.
+#: The first stuck transaction begins soon, so that the page shows one at the first visit. It stays open for
+#: 75 s of its 10 minutes: far past the sandbox's limit of 10 s.
 FIRST_STUCK_AFTER_S, STUCK_FOR_S, STUCK_EVERY_S = 10.0, 75.0, 300.0
 STUCK_TIMEOUT_S = 600
-#: After an error the other side gets this long before the next try.
+#: Pause between an error and the next try.
 RETRY_AFTER_S = 3.0
 
 _ITEMS = ("tea", "coffee", "cups", "kettle", "filter")
@@ -48,7 +48,7 @@ Records = Iterator[tuple[str, str, dict[str, object]]]
 
 
 def make_orders(name: str) -> Callable[[int], Records]:
-    """Return a function that makes one transaction's orders: (topic, key, value) each."""
+    """Return a function that makes one transaction's orders as (topic, key, value)."""
 
     def make(number: int) -> Records:
         for line in range(_dice.randint(1, 4)):
@@ -76,14 +76,14 @@ def make_payments(name: str) -> Callable[[int], Records]:
 
 
 class Demo:
-    """The threads of the demo, which live until `stop` is set."""
+    """The threads of the demo; they run until `stop` is set."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap
         self.stop = threading.Event()
 
     def run(self) -> None:
-        """Play until stopped."""
+        """Run until stopped."""
         topics.ensure_topics(self.bootstrap)
         bodies = [("billing", self._bill), ("invoicing", self._invoice), ("demo-refunds", self._get_stuck)]
         bodies += [
@@ -193,7 +193,7 @@ def main(bootstrap: str) -> None:
     demo = Demo(bootstrap)
 
     def stop(number: int, frame: FrameType | None) -> None:
-        # Not from the handler itself: the Event's lock may be held by the code it interrupts.
+        # Not from the handler itself: the interrupted code may hold the Event's lock.
         threading.Thread(target=demo.stop.set).start()
 
     signal.signal(signal.SIGTERM, stop)

@@ -1,7 +1,7 @@
 """The PySpark jobs of the demo, in the driver that runs its queries: audit and history.
 
-They are what `audit.py` and `history.py` of `spark_pipeline` run elsewhere, one after the other and again
-and again. `[audit]` and `[history]` of fenceline.toml name the folder that they write to.
+They repeat the jobs of `audit.py` and `history.py` of `spark_pipeline`, one after the other. `[audit]` and
+`[history]` of fenceline.toml name their output folder.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class DemoJobs:
         outputs: Path,
         stop: threading.Event,
     ) -> None:
-        # A session of its own: the history sets what queries of the demo must not have.
+        # A separate session: the history job changes settings that the demo's queries must not have.
         self._spark, self._stop = spark.newSession(), stop
         self._bootstrap, self._outputs = bootstrap, outputs
         self._checkpoint = checkpoint
@@ -55,7 +55,7 @@ class DemoJobs:
         try:
             print(f"demo: {name}: {job()}", flush=True)
         except Exception as error:
-            # It runs again: what it had written counts for nothing.
+            # The job runs again: its unpublished output does not count.
             if not self._stop.is_set():
                 print(f"demo: {name} failed: {str(error).splitlines()[0]}", flush=True)
 

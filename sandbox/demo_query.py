@@ -1,8 +1,8 @@
 """The demo's Spark: `python -m sandbox.demo_query BOOTSTRAP FOLDER JARS [OUTPUTS]`.
 
-orders_enrich       reads committed orders, parses them, adds what a shop would want to know and writes
-                    `orders_enriched` exactly once, through the sink of spark_pipeline
-orders_per_minute   with OUTPUTS: counts orders by country and minute, each order once, into its own topic
+orders_enrich       reads committed orders, parses and enriches them, and writes `orders_enriched` exactly
+once through the sink of spark_pipeline orders_per_minute   with OUTPUTS: counts orders by country and minute,
+each order once, into its own topic
 
 Both report every batch to Fenceline. With OUTPUTS the audit and the history run here as well (`demo_jobs`).
 """
@@ -34,22 +34,22 @@ if TYPE_CHECKING:
 
 NAME, COUNTS = "orders_enrich", "orders_per_minute"
 ORDER = "order STRING, item STRING, quantity INT, price LONG, country STRING"
-#: Often enough to look alive, seldom enough to leave a small machine its cores.
+#: Frequent enough for a live page, rare enough for a small machine.
 TRIGGER, COUNTS_TRIGGER = "3 seconds", "10 seconds"
-#: How late an order may come and still count.
+#: The watermark's delay: how late an order may come and still count.
 LATEST = "10 seconds"
-#: How long a batch may take to finish once the query is to stop.
+#: How long a running batch may take to finish when the query stops.
 LAST_BATCH_S = 5.0
 LOGGING = Path(__file__).with_name("log4j2.properties")
-#: So that a start after a long pause does not read an hour's orders in one batch.
+#: Maximum orders per batch: a start after a long pause must not read an hour's orders at once.
 MOST_OFFSETS = 5000
 
 
 def make_session(folder: Path, jars: str) -> SparkSession:
-    """Return a small local session that listens on the loopback only and keeps its files in `folder`."""
+    """Return a small local session that listens only on the loopback and keeps its files in `folder`."""
     settings = {
         "spark.jars": jars,
-        # Its own ports ask for a secret, which Spark makes up: any user of the machine can reach them.
+        # Its ports require a secret that Spark generates: every user of the machine can reach them.
         "spark.authenticate": "true",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -70,7 +70,7 @@ def make_session(folder: Path, jars: str) -> SparkSession:
 
 
 def read_orders(spark: SparkSession, bootstrap: str, query: str) -> DataFrame:
-    """Return the committed orders as they come."""
+    """Return the committed orders as a stream."""
     return (
         spark.readStream.format("kafka")
         .option("kafka.bootstrap.servers", bootstrap)
@@ -79,16 +79,16 @@ def read_orders(spark: SparkSession, bootstrap: str, query: str) -> DataFrame:
         .option("subscribe", "orders")
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", MOST_OFFSETS)
-        # The sandbox keeps an hour: a start on the next day finds its old offsets gone.
+        # The sandbox retains an hour: at a start on the next day the old offsets are deleted.
         .option("failOnDataLoss", "false")
         .load()
     )
 
 
 def enrich_orders(rows: DataFrame) -> DataFrame:
-    """Return key and value for the sink: the order with its total, its size and where it came from.
+    """Return key and value for the sink: the order with its total, its size and its origin.
 
-    It drops nothing, records of scenes neither: then the audit proves it by counts.
+    It drops no record, not even those of scenes, so that the audit can prove it by counts.
     """
     parsed = f.from_json(f.col("value").cast("string"), ORDER).alias("o")
     order = rows.select(parsed, "partition", "offset", "timestamp")
@@ -105,7 +105,7 @@ def enrich_orders(rows: DataFrame) -> DataFrame:
 
 
 def count_orders(rows: DataFrame) -> DataFrame:
-    """Return key and value for the sink: how many orders each country had in each minute, and their total."""
+    """Return key and value for the sink: number and total of the orders by country and minute."""
     order = rows.select(f.from_json(f.col("value").cast("string"), ORDER).alias("o"), "timestamp")
     once = order.where("o.order IS NOT NULL").select("o.*", "timestamp").withWatermark("timestamp", LATEST)
     counted = (
@@ -161,7 +161,7 @@ def await_end(spark: SparkSession, queries: Sequence[StreamingQuery], stop: thre
         if not reported and queries[0].lastProgress:
             print(f"demo: {NAME} finished its first batch", flush=True)
             reported = True
-    # Stopping amid a batch would fail it, with pages of stack traces that mean nothing.
+    # A stop during a batch would fail it, with pages of meaningless stack traces.
     until = time.monotonic() + LAST_BATCH_S
     while any(query.status["isTriggerActive"] for query in queries) and time.monotonic() < until:
         time.sleep(0.02)
@@ -173,7 +173,7 @@ def await_end(spark: SparkSession, queries: Sequence[StreamingQuery], stop: thre
 def start_all(
     spark: SparkSession, bootstrap: str, folder: Path, outputs: Path | None, stop: threading.Event
 ) -> Sequence[StreamingQuery]:
-    """Start the queries, and the jobs where they have outputs."""
+    """Start the queries, and with outputs the jobs."""
     queries = [start_enriching(read_orders(spark, bootstrap, NAME), bootstrap, folder)]
     if outputs is not None:
         queries.append(start_counting(read_orders(spark, bootstrap, COUNTS), bootstrap, folder))

@@ -1,10 +1,10 @@
-"""The one exception that a user of the sandbox is meant to read."""
+"""The exception whose text is for users of the sandbox."""
 
 from __future__ import annotations
 
 
 class SandboxError(Exception):
-    """Something the user can act on, as one line: what, where, what to do.
+    """An error for the user in one line: what, where, what to do.
 
     Entry points print it as it is and exit with status 1; it never reaches the user as a traceback.
     """

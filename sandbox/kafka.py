@@ -12,7 +12,7 @@
 
 A folder is formatted once; the same folder and ports give the same cluster with its data again, also
 after `kill()`. Everything listens on 127.0.0.1. `prepare()` and `command()` serve the supervisor.
-Several that are one cluster: sandbox/cluster.py.
+For a cluster of several brokers see sandbox/cluster.py.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ from sandbox.java import Java, Progress, cache_folder, classpath, fetch_jars, fi
 from sandbox.ports import HOST, free_port, require_free
 from sandbox.prepared import class_archive, storage_format
 
-#: Those that the lock file has.
+#: The versions in the lock file.
 VERSIONS = EVERYDAY_KAFKA + MATRIX_KAFKA
 LOGGING = (
     "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
     "-Dorg.slf4j.simpleLogger.showThreadName=false",
 )
-#: Lines that a node which is broker and controller logs at every start and stop are left out.
+#: Patterns of log lines to omit: a combined node logs them at every start and stop.
 LOG_LEVELS: Mapping[str, str] = {
     "kafka.server.KafkaRaftServer": "info",
     "org.apache.kafka.controller.QuorumController": "error",
     "org.apache.kafka.clients.NetworkClient": "error",
     "kafka.server.DefaultAutoTopicCreationManager": "error",
 }
-#: And lines that each logs whenever another one stops: they stop together.
+#: Patterns of further lines that each node logs when another one stops: they stop together.
 LOG_LEVELS_AMONG_SEVERAL: Mapping[str, str] = {
     "kafka.server.ReplicaFetcherThread": "error",
     "kafka.server.ControllerApis": "off",
     "org.apache.kafka.raft.KafkaRaftClient": "error",
     "org.apache.kafka.raft.KafkaRaftClientDriver": "off",
 }
-#: Bytes of the log that are read back to report why a broker did not start.
+#: Bytes of the log to search for the reason of a failed start.
 LOG_TAIL = 20_000
 
 
@@ -68,9 +68,9 @@ class Sasl:
 
 @dataclass(slots=True)
 class Broker:
-    """One combined broker and controller in a folder of its own. Ports of 0 are picked when it is made.
+    """One combined broker and controller in its own folder. Ports of 0 are chosen at construction.
 
-    It is a cluster alone unless `quorum` names the controller port of every node, its own among them.
+    It is a cluster of its own unless `quorum` names the controller port of every node, including its own.
     """
 
     folder: Path
@@ -84,10 +84,10 @@ class Broker:
     heap: str = "384m"
     node_id: int = 1
     quorum: Mapping[int, int] = field(default_factory=dict)
-    #: What the storage is formatted with; "" makes one up, as only a node alone may.
+    #: The cluster id of the storage; "" generates one, for a single node only.
     cluster_id: str = ""
     java: Java | None = None
-    #: Options of its JVM; without them those that make it start faster.
+    #: Options of its JVM; by default those of its class archive.
     jvm_options: Sequence[str] | None = None
     progress: Progress = print
     sasl_port: int = field(default=0, init=False)
@@ -117,13 +117,13 @@ class Broker:
 
     @property
     def log_file(self) -> Path:
-        """Where a broker started by `start()` logs to."""
+        """The log of a broker started by `start()`."""
         return self.folder / "broker.log"
 
     def prepare(self) -> None:
-        """Fetch the jars, write server.properties, format the storage unless it is formatted.
+        """Fetch the jars, write server.properties, format new storage.
 
-        Raises SandboxError, and changes nothing, while another broker runs on the folder.
+        Raises SandboxError, without changes, while another broker runs on the folder.
         """
         self._refuse_second()
         self.java = self.java or find_java(self.folder)
@@ -156,7 +156,7 @@ class Broker:
         ]  # fmt: skip
 
     def start(self) -> None:
-        """Prepare and start it. Raises SandboxError when a port is taken or the folder cannot be written."""
+        """Prepare and start it. Raises SandboxError if a port is taken or the folder is not writable."""
         self.prepare()
         for port in filter(None, (self.port, self.controller_port, self.sasl_port)):
             require_free(port, "Kafka", "stop what listens there or choose another")
@@ -170,7 +170,7 @@ class Broker:
             )
 
     def wait_ready(self, deadline_s: float = 60) -> None:
-        """Return once it answers a metadata request and is in it. Raises SandboxError with the reason."""
+        """Return once it answers a metadata request that lists it. Raises SandboxError with the reason."""
         until = time.monotonic() + deadline_s
         while self.node_id not in live_brokers(self.bootstrap):
             if self.process and self.process.poll() is not None:
@@ -184,11 +184,11 @@ class Broker:
             time.sleep(0.1)
 
     def stop(self, deadline_s: float = 20) -> None:
-        """End it in order; kill it when that takes longer than the deadline."""
+        """Shut it down; kill it after the deadline."""
         self._end(signal.SIGTERM, deadline_s)
 
     def kill(self) -> None:
-        """End it with SIGKILL, as a crash would."""
+        """Kill it with SIGKILL, as a crash would."""
         self._end(signal.SIGKILL, 20)
 
     def __enter__(self) -> Self:
@@ -223,7 +223,7 @@ class Broker:
         return self.folder / "server.properties"
 
     def _refuse_second(self) -> None:
-        """Try the lock that a running Kafka holds on its data: two brokers would spoil each other's files."""
+        """Try the lock of a running Kafka on its data: two brokers would corrupt each other's files."""
         try:
             with (self._data / ".lock").open("r+") as lock:
                 fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -242,7 +242,7 @@ class Broker:
         )
 
     def _train(self, folder: Path, options: Sequence[str]) -> None:
-        """Start and stop a broker of this version, so that its JVM loads what brokers need."""
+        """Start and stop a broker of this version, so that its JVM loads the classes of brokers."""
         one = Broker(folder / "kafka", self.version, java=self.java, jvm_options=options)
         try:
             one.start()
@@ -251,7 +251,7 @@ class Broker:
             one.stop(deadline_s=60)
 
     def _format(self) -> None:
-        """Format the storage unless it is formatted: by Kafka's tool where no broker of the version was."""
+        """Format new storage: by Kafka's tool for the first broker of a version, else by a copy."""
         if storage_format.is_formatted(self._data):
             return
         template = cache_folder() / f"kafka-{self.version}.checkpoint"
@@ -307,7 +307,7 @@ class Broker:
         }
 
 
-#: One broker, little memory, quick starts; data of a sandbox is kept for an hour.
+#: Settings for one broker, little memory and quick starts; the sandbox retains data for an hour.
 DEFAULTS: Mapping[str, str] = {
     "num.network.threads": "2",
     "num.io.threads": "4",
@@ -327,7 +327,7 @@ DEFAULTS: Mapping[str, str] = {
     "log.segment.bytes": "67108864",
     "log.cleaner.dedupe.buffer.size": "33554432",
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "10000",
-    # Else an idle controller writes a record twice a second, which is half of what an idle broker costs.
+    # By default an idle controller writes a record twice a second, half of an idle broker's cost.
     "metadata.max.idle.interval.ms": "10000",
 }
 
@@ -342,12 +342,12 @@ def _sasl_settings(sasl: Sasl) -> dict[str, str]:
 
 
 def is_ready(bootstrap: str) -> bool:
-    """Whether a broker answers a metadata request there within two seconds and knows its controller."""
+    """Whether a broker answers a metadata request within two seconds and knows its controller."""
     return bool(live_brokers(bootstrap))
 
 
 def live_brokers(bootstrap: str) -> frozenset[int]:
-    """Return the node ids that are up, by who answers there within two seconds; none without an answer."""
+    """Return the ids of live nodes, from an answer within two seconds; empty without an answer."""
     from confluent_kafka import KafkaException
     from confluent_kafka.admin import AdminClient
 
@@ -360,7 +360,7 @@ def live_brokers(bootstrap: str) -> frozenset[int]:
 
 
 def explain_log(log: str) -> str:
-    """Return the line of a Java log with the cause of the stop; known causes first, in our words."""
+    """Return the line of a Java log with the cause of a stop; known causes first, in our words."""
     for sign, meaning in (
         (
             "No space left on device",

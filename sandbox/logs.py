@@ -1,4 +1,4 @@
-"""The output of a part, in a file of bounded size; the terminal has the lines of `make up` alone."""
+"""Write the output of a part to a file of bounded size; the terminal shows only the lines of `make up`."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from collections import deque
 from pathlib import Path
 from typing import IO
 
-#: A log file is moved aside once at this size, so a part never keeps more than twice of it.
+#: A log file is rotated at this size, so a part keeps at most twice of it.
 ROTATE_BYTES = 4_000_000
-#: Longer lines are cut into pieces of this many bytes.
+#: Longer lines are split into pieces of this many bytes.
 LINE_BYTES = 16_384
-#: Colours and cursor movements: they mean nothing in a file, and nothing behind a prefix.
+#: Colours and cursor movements: meaningless in a file, and after a prefix.
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]")
 
 _terminal = threading.Lock()
 
 
 def print_line(line: str) -> None:
-    """Print one line. A terminal that went away ends nothing."""
+    """Print one line. A closed terminal is ignored."""
     with _terminal, contextlib.suppress(OSError, ValueError):
         print(line, flush=True)
 
@@ -34,12 +34,12 @@ class PartLog:
         self.name, self._awaited = name, awaited
         self.seen = threading.Event()
         self.path = folder / f"{name}.log"
-        #: The last lines, to report why it died.
+        #: The last lines, for the report of its death.
         self.tail: deque[str] = deque(maxlen=6)
         self._complained = False
 
     def pump(self, stream: IO[bytes]) -> threading.Thread:
-        """Copy a process's output until it ends, in a thread of its own, which is returned."""
+        """Copy a process's output until it ends, in a new thread; return the thread."""
         thread = threading.Thread(target=self._copy, args=(stream,), name=f"log-{self.name}", daemon=True)
         thread.start()
         return thread
@@ -50,7 +50,7 @@ class PartLog:
                 self.write(_ESCAPES.sub("", line.decode(errors="replace")).rstrip())
 
     def write(self, line: str) -> None:
-        """Take one line."""
+        """Write one line."""
         self.tail.append(line)
         if self._awaited and self._awaited in line:
             self.seen.set()

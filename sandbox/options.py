@@ -1,4 +1,4 @@
-"""What `make up` was asked for, checked: every variable it takes, in one place."""
+"""The checked options of `make up`: all of its variables."""
 
 from __future__ import annotations
 
@@ -15,41 +15,41 @@ _SERVERS = re.compile(r"[^\s,:]+:\d{1,5}|\[[0-9a-fA-F:]+\]:\d{1,5}")
 
 
 class DemoSize(StrEnum):
-    """How much of the demo runs, as `DEMO` names it."""
+    """The size of the demo: values of `DEMO`."""
 
-    #: All of it.
+    #: The whole demo.
     FULL = "1"
-    #: All of it, but no scene is played by itself.
+    #: The whole demo, but without automatic scenes.
     QUIET = "quiet"
-    #: The same without the second query and the jobs of Spark.
+    #: The same, without the second query and the Spark jobs.
     LITE = "lite"
     NONE = "0"
 
 
 @dataclass(frozen=True, slots=True)
 class StackOptions:
-    """Every text is "" unless given; without `database_url` and `redis_url` the embedded ones serve."""
+    """Texts are "" by default; without `database_url` and `redis_url` the embedded servers are used."""
 
     data: Path
     port: int
     #: Workers that share the partitions of an internal topic.
     shards: int
-    #: Of the sandbox's own Kafka: 1 or 3.
+    #: Number of brokers of the sandbox's own Kafka: 1 or 3.
     brokers: int
     bootstrap: str
     config: str
     demo: DemoSize
     database_url: str
     redis_url: str
-    #: Whether one worker does all, and sends what beat sends.
+    #: Whether one worker runs all tasks, with beat inside.
     small: bool
-    #: Where the embedded Redis listens beside its socket; 0: nowhere.
+    #: The TCP port of the embedded Redis beside its socket; 0: none.
     redis_port: int
     password: str
 
     @property
     def has_own_kafka(self) -> bool:
-        """Whether this stack has a Kafka of its own."""
+        """Whether this stack has its own Kafka."""
         return not self.bootstrap and not self.config
 
     @property
@@ -59,7 +59,7 @@ class StackOptions:
 
     @property
     def has_full_demo(self) -> bool:
-        """Whether the jobs of Spark run in this stack as well."""
+        """Whether the Spark jobs run in this stack, too."""
         return self.has_own_kafka and self.demo in (DemoSize.FULL, DemoSize.QUIET)
 
 

@@ -10,16 +10,16 @@ from sandbox.errors import SandboxError
 HOST = "127.0.0.1"
 
 
-#: Below those that the kernel gives to outgoing connections: between our look and the server's start, one of
-#: these would take the port away.
+#: Below the kernel's range for outgoing connections: one of these could take the port between our check and
+#: the server's start.
 _PORTS = range(12_000, 32_000)
-#: Not the module's own: a test that seeds it would draw the same ports as the one beside it.
+#: Not the module's own generator: tests that seed it would draw the same ports.
 _dice = random.SystemRandom()
 _given: set[int] = set()
 
 
 def free_port() -> int:
-    """Return a TCP port that is free now, and that this process was not given before."""
+    """Return a free TCP port that this process has not returned before."""
     while True:
         port = _dice.choice(_PORTS)
         if port not in _given and _is_free(port):
@@ -44,7 +44,7 @@ def require_free(port: int, purpose: str, remedy: str) -> None:
 
 
 def _listen(port: int) -> None:
-    """Take the port as a server would, for a moment; raises OSError where it is taken."""
+    """Bind the port for a moment, as a server would; raises OSError if it is taken."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind((HOST, port))

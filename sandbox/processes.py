@@ -1,8 +1,8 @@
-"""End whole families of processes, also when whoever started them was killed.
+"""End whole process trees, also after their supervisor was killed.
 
-Every part runs in its own session and carries MARKER in its environment. A session alone misses a
-grandchild that made its own; the environment alone misses a server that overwrote its own (redis does,
-to set its title). Together they find all. psutil reads both, on Linux and on macOS.
+Every part runs in its own session and has MARKER in its environment. The session misses a grandchild with its
+own session; the environment misses a server that overwrote it (redis does, to set its title). Together they
+find all. psutil reads both, on Linux and on macOS.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from pathlib import Path
 import psutil
 
 MARKER = "FENCELINE_STACK"
-#: How long processes get between SIGTERM and SIGKILL when their supervisor is gone.
+#: Time between SIGTERM and SIGKILL after the supervisor's death.
 ORPHAN_GRACE_S = 3.0
 
 
 def session_processes(sessions: Collection[int], marker: str) -> list[int]:
-    """Return the living processes of these sessions, and those whose marker is this one or begins with it.
+    """Return the living processes of these sessions, and of this marker or markers that begin with it.
 
-    A part's marker is its stack's with "/" and its name. Our own process is never among them.
+    A part's marker is its stack's marker, "/" and its name. Our own process is never included.
     """
     return [
         process.pid
@@ -34,7 +34,7 @@ def session_processes(sessions: Collection[int], marker: str) -> list[int]:
 
 
 def _session(process: psutil.Process) -> int:
-    """Return the session of a process; 0 when it is gone or a zombie, which nothing can end."""
+    """Return the session of a process; 0 for an ended one or a zombie."""
     try:
         return 0 if process.status() == psutil.STATUS_ZOMBIE else os.getsid(process.pid)
     except (psutil.Error, OSError):
@@ -50,14 +50,14 @@ def _carries(process: psutil.Process, marker: str) -> bool:
 
 
 def signal_all(pids: Iterable[int], number: signal.Signals) -> None:
-    """Send a signal to each process that is still there."""
+    """Send a signal to each living process."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, number)
 
 
 def end_all(find: Callable[[], list[int]], grace_s: float) -> None:
-    """SIGTERM what `find` returns, and SIGKILL what is still there after the grace, until nothing is."""
+    """SIGTERM the processes of `find`, and SIGKILL the living ones after the grace, until none is left."""
     signal_all(find(), signal.SIGTERM)
     until = time.monotonic() + grace_s
     while pids := find():
@@ -67,9 +67,9 @@ def end_all(find: Callable[[], list[int]], grace_s: float) -> None:
 
 
 class ProcessGuard:
-    """A process that outlives its supervisor just long enough to end what that leaves behind.
+    """A process that outlives its supervisor to end the leftover processes.
 
-    Forked before any thread exists. It learns sessions over a pipe and acts when the pipe closes, be it by
+    It is forked before any thread exists, reads sessions from a pipe, and acts when the pipe closes: by
     `close()` or by the supervisor's death.
     """
 
@@ -85,11 +85,11 @@ class ProcessGuard:
         os.close(read_end)
 
     def watch(self, session: int) -> None:
-        """Tell it of a session to end."""
+        """Register a session to end."""
         os.write(self._write_end, b"%d\n" % session)
 
     def close(self) -> None:
-        """Let it end what is left, and wait for that."""
+        """Let it end leftover processes, and wait for its end."""
         os.close(self._write_end)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self.pid, 0)

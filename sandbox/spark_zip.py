@@ -1,7 +1,7 @@
 """Make the archive for `spark-submit --py-files`: `python -m sandbox.spark_zip [FILE]`.
 
-It holds what users' Spark needs of Fenceline, and nothing that it brings itself. Its bytes depend on its
-contents alone, so that an unchanged archive has an unchanged checksum.
+It holds Fenceline's modules for users' Spark, without Spark's own dependencies. Its bytes depend only on its
+content, so that an unchanged archive has an unchanged checksum.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ TARGET = Path("dist/fenceline-spark.zip")
 
 
 def make_zip(target: Path) -> int:
-    """Write the archive to `target`; return how many files are in it."""
+    """Write the archive to `target`; return its number of files."""
     inside = (path for package in PACKAGES for path in (ROOT / package).rglob("*"))
     files = sorted(path for path in inside if path.suffix in (".py", ".json"))
     target.parent.mkdir(parents=True, exist_ok=True)
     partial = target.with_name(f".{target.name}.partial")
     with ZipFile(partial, "w") as archive:
         for path in files:
-            # The oldest date that the format knows: the time of a checkout means nothing.
+            # The oldest date of the format: the time of a checkout is irrelevant.
             entry = ZipInfo(path.relative_to(ROOT).as_posix(), (1980, 1, 1, 0, 0, 0))
             entry.external_attr = 0o644 << 16
             archive.writestr(entry, path.read_bytes(), ZIP_DEFLATED)
@@ -32,7 +32,7 @@ def make_zip(target: Path) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Make it at the path in the first argument; return the exit status."""
+    """Make the archive at the path in the first argument; return the exit status."""
     target = Path(arguments[0]) if arguments else TARGET
     try:
         amount = make_zip(target)

@@ -1,4 +1,4 @@
-"""Run a list of parts: start them as they become possible, restart what dies, leave nothing behind.
+"""Run a list of parts: start each after its dependencies, restart dead parts, leave no process behind.
 
     parts = [
         Part("redis", redis.command(folder, port), ready=lambda: redis.is_ready(port), stage=0),
@@ -7,10 +7,10 @@
     ]
     status = Supervisor(parts, logs=data / "logs").run()
 
-A part starts when all it comes `after` are ready. It is restarted at once when it dies, and with a pause
-from the third death within 30 s on; 10 s of readiness forgive all. SIGINT,
-SIGTERM and SIGHUP stop everything, the highest stage first; a second one stops the patience. After a
-SIGKILL the guard does it (docs/design/web.md §5).
+A part starts when all parts in `after` are ready. A dead part restarts at once, and with a pause from the
+third death within 30 s on; 10 s of readiness reset the count. SIGINT, SIGTERM and SIGHUP stop everything, the
+highest stage first; a second signal kills at once. After a SIGKILL the guard ends all parts
+(docs/design/web.md §5).
 """
 
 from __future__ import annotations
@@ -31,41 +31,41 @@ from sandbox.errors import SandboxError
 from sandbox.logs import PartLog, print_line
 from sandbox.processes import MARKER, ProcessGuard, end_all, session_processes, signal_all
 
-#: How long the terminal may stay without a line during the start, in seconds.
+#: Maximum seconds without a line on the terminal during the start.
 REPORT_EVERY_S = 5.0
 FORGIVE_AFTER_S = 10.0
 WINDOW_S = 30.0
 LONGEST_PAUSE_S = 30.0
-#: An essential part that dies so often before it was ever ready ends the start.
+#: Number of deaths of an essential part before its first readiness that end the start.
 GIVE_UP_AFTER = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One process of the stack. `command` may be a callable that prepares and returns the argument list."""
+    """One process of the stack. `command` may be a callable that returns the argument list."""
 
     name: str
     command: Sequence[str] | Callable[[], Sequence[str]]
     #: Added to the supervisor's own environment.
     environment: Mapping[str, str] = field(default_factory=dict)
-    #: Called several times a second until it is true. With neither this nor `ready_line`: ready when it runs.
+    #: Called several times a second until it is true. Without this and `ready_line`, a running part is ready.
     ready: Callable[[], bool] | None = None
-    #: Ready once it has printed a line with this in it.
+    #: The part is ready once it has printed a line with this text.
     ready_line: str = ""
     after: tuple[str, ...] = ()
-    #: Parts of the highest stage are stopped first, those of stage 0 last.
+    #: Parts of the highest stage stop first, parts of stage 0 last.
     stage: int = 1
-    #: Runs to its end and is then ready; a failure ends the start.
+    #: The part runs to its end and is then ready; its failure ends the start.
     once: bool = False
-    #: Whether the start gives up when it never becomes ready.
+    #: Whether the start fails if the part never becomes ready.
     essential: bool = True
     stop_within_s: float = 10.0
-    #: A part that is not ready by then is named; it is waited for all the same.
+    #: After this time the terminal names an unready part; the start keeps waiting for it.
     slow_after_s: float = 60.0
 
 
 class Backoff:
-    """How long to pause before a restart, from the deaths so far."""
+    """The pause before a restart, from the recent deaths."""
 
     def __init__(self) -> None:
         self._deaths: list[float] = []
@@ -83,7 +83,7 @@ class Backoff:
 
 
 class Supervisor:
-    """Runs parts until it is stopped or a start fails for good."""
+    """Runs parts until it is stopped, or a start fails permanently."""
 
     def __init__(
         self,
@@ -95,10 +95,10 @@ class Supervisor:
         remove_after: Sequence[Path] = (),
         parent: int = 0,
     ) -> None:
-        """`on_change` gets {part: pid} at each start and death; `remove_after` is unlinked at the end.
+        """`on_change` gets {part: pid} at each start and death; `remove_after` is deleted at the end.
 
-        `on_ready` is called when all essential parts are ready, with the names of those that are not, and
-        once more when these are. With `parent`, the process id of ours, it stops when that one is no more.
+        `on_ready` is called when all essential parts are ready, with the names of unready parts, and again
+        when all are ready. With `parent`, our parent's process id, it stops when the parent has died.
         """
         self._marker = uuid.uuid4().hex
         self._keepers = {part.name: _Keeper(part, logs, self) for part in parts}
@@ -130,7 +130,7 @@ class Supervisor:
         return 1 if self.failure else 0
 
     def wait_for(self, names: Sequence[str]) -> bool:
-        """Wait until these parts are ready; False when the stack stops before."""
+        """Wait until these parts are ready; return False if the stack stops before."""
         for name in names:
             while not self._keepers[name].is_ready.wait(0.05):
                 if self.stopping.is_set():
@@ -143,28 +143,28 @@ class Supervisor:
         self.stopping.set()
 
     def part_environment(self, part: Part) -> dict[str, str]:
-        """Return the environment of a part, marked as ours."""
+        """Return the environment of a part, with its marker."""
         return {**os.environ, **part.environment, MARKER: f"{self._marker}/{part.name}"}
 
     def note_started(self, process: subprocess.Popen[bytes]) -> None:
-        """Note a new process, first of all for the guard."""
+        """Record a new process, first of all for the guard."""
         self._guard.watch(process.pid)
         self.report_parts()
 
     def note_ready(self, name: str, verb: str, after_s: float) -> None:
-        """Print how many parts are ready, with the newest of them."""
+        """Print the number of ready parts, and the newest one."""
         self._reported_at = time.monotonic()
         count = len(self._keepers) - len(self._waiting())
         print_line(f"[{count:2}/{len(self._keepers)}] {name} is {verb} ({after_s:.1f} s)")
 
     def report_parts(self) -> None:
-        """Tell the owner which parts run."""
+        """Report the running parts to the owner."""
         with self._changing:
             running = {name: k.process.pid for name, k in self._keepers.items() if k.process}
             self._on_change(running)
 
     def part_leftovers(self, part: Part, session: int) -> list[int]:
-        """Return what still runs of a part, in its session or in one that a child made."""
+        """Return the running processes of a part, in its own and its children's sessions."""
         return session_processes({session}, f"{self._marker}/{part.name}")
 
     def _attend(self) -> None:
@@ -190,7 +190,7 @@ class Supervisor:
             print_line(f"starting {', '.join(waiting)} ({now - self._began_at:.0f} s)")
 
     def _signalled(self, number: int, frame: FrameType | None) -> None:
-        # Only counted: setting an Event here could wait for a lock that the interrupted code holds.
+        # Only count: setting an Event here could wait for a lock that the interrupted code holds.
         self._signals += 1
 
     def _stop(self) -> None:
@@ -213,7 +213,7 @@ class Supervisor:
 
 
 class _Keeper:
-    """Keeps one part alive, in a thread of its own."""
+    """Keeps one part alive, in its own thread."""
 
     def __init__(self, part: Part, logs: Path, supervisor: Supervisor) -> None:
         self.part, self._supervisor = part, supervisor
@@ -227,13 +227,13 @@ class _Keeper:
         self._starting = threading.Lock()
 
     def terminate(self) -> None:
-        """Ask the part to end. Under the lock, so that none is born after it was asked."""
+        """Ask the part to end. It holds the lock, so that no process starts afterwards."""
         with self._starting:
             if self.process and self.process.poll() is None:
                 self.process.terminate()
 
     def kill(self) -> None:
-        """End the part and all of its session at once."""
+        """Kill the part and its whole session."""
         if process := self.process:
             signal_all(self._supervisor.part_leftovers(self.part, process.pid), signal.SIGKILL)
 
@@ -255,7 +255,7 @@ class _Keeper:
             print_line(f"{reason} (everything else runs on without it)")
 
     def _start(self) -> subprocess.Popen[bytes] | None:
-        """Start the part; None when the stack is stopping."""
+        """Start the part; return None if the stack is stopping."""
         command = self.part.command() if callable(self.part.command) else self.part.command
         with self._starting:
             if self._supervisor.stopping.is_set():
@@ -279,14 +279,14 @@ class _Keeper:
             raise SandboxError(f"cannot start {command[0]}: {error.strerror}: install or repair it") from None
 
     def _run(self, process: subprocess.Popen[bytes]) -> bool:
-        """Attend one process from its start to its end; return whether the part is finished for good."""
+        """Watch one process from its start to its end; return whether the part is finished permanently."""
         born = time.monotonic()
         self.log.seen.clear()
         pump = self.log.pump(cast(IO[bytes], process.stdout))
         if not self.part.once:
             self._wait_until_ready(process, born)
         status = process.wait()
-        # A grandchild that survives would hold ports, folders and this pipe.
+        # A surviving grandchild would hold ports, folders and this pipe.
         end_all(lambda: self._supervisor.part_leftovers(self.part, process.pid), grace_s=2)
         pump.join(5)
         return self._ended(status, born)
@@ -324,7 +324,7 @@ class _Keeper:
         return self._died(status, born)
 
     def _died(self, status: int, born: float) -> bool:
-        """Name the death, then pause; return whether to leave it dead."""
+        """Report the death, then pause; return whether to leave the part dead."""
         now = time.monotonic()
         ready_for_s = now - self._ready_at if self._ready_at > born else 0.0
         ever_ready = self.is_ready.is_set()
@@ -341,7 +341,7 @@ class _Keeper:
 
 
 def exit_reason(status: int) -> str:
-    """Say how a process ended, from its return code as subprocess gives it."""
+    """Describe the end of a process, from subprocess's return code."""
     if status >= 0:
         return f"exit status {status}"
     try:

@@ -1,4 +1,4 @@
-"""The demo's topics, made where they are missing."""
+"""Create the demo's missing topics."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ TOPICS: Mapping[str, int] = {
     "payments": 2,
     "payments_ledger": 2,
 }
-#: How long a topic may take to exist everywhere, in seconds.
+#: Seconds until a topic must exist on all brokers.
 _CREATE_WITHIN_S = 30
-#: As many replicas as the broker's default: one, or three where there are three brokers.
+#: The broker's default number of replicas: one, or three with three brokers.
 _BROKER_DEFAULT = -1
 
 
 def ensure_topics(bootstrap: str, wanted: Mapping[str, int] = TOPICS) -> None:
-    """Create what is missing of these topics. Raises KafkaException when the broker refuses."""
+    """Create missing topics, and wait for them. Raises KafkaException if the broker refuses."""
     from confluent_kafka.cimpl import NewTopic
 
     create_topics(bootstrap, [NewTopic(name, count, _BROKER_DEFAULT) for name, count in wanted.items()])
 
 
 def create_topics(bootstrap: str, wanted: Sequence[NewTopic]) -> None:
-    """Create those of the topics that are missing. Raises KafkaException when the broker refuses."""
+    """Create missing topics. Raises KafkaException if the broker refuses."""
     from confluent_kafka import KafkaError, KafkaException
     from confluent_kafka.admin import AdminClient
 

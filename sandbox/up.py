@@ -1,11 +1,11 @@
-"""`make up`: the parts of a stack, and what they need before they start.
+"""`make up`: the parts of a stack, and the order of their starts.
 
 redis, prepare          before web
 redis, prepare, kafka   before each worker-tail, worker-pollers, beat; with SMALL=1 before worker
 kafka                   before demo
 kafka, web, workers     before spark, scenes
 
-With BROKERS=3 the parts kafka-1 to kafka-3 are what kafka is otherwise.
+With BROKERS=3 the parts kafka-1 to kafka-3 replace kafka.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from sandbox.stack import config
 from sandbox.stack.address import address_lines
 from sandbox.supervisor import Part, Supervisor
 
-#: How uvicorn serves Fenceline, wherever it listens.
+#: uvicorn's options, the same for every address.
 WEB_OPTIONS = (
     "--ws-per-message-deflate", "false", "--timeout-graceful-shutdown", "5",
     "--http", "dashboard.web.server.http_protocol:Protocol", "--limit-concurrency", "500",
     "--ws-max-size", "4096", "--no-access-log", "--log-level", "warning",
 )  # fmt: skip
-#: After this time an empty page no longer says that the demo's query is to come.
+#: After this time an empty page no longer announces the demo's query.
 SPARK_STARTS_WITHIN_S = 300
-#: Who started us; another one from the moment on when that process has died.
+#: The parent process; it changes when that process has died.
 _PARENT = os.getppid()
 
 
@@ -50,7 +50,7 @@ class Stack:
     """One deployment: options and ports in, parts and their environment out."""
 
     def __init__(self, options: StackOptions) -> None:
-        """Choose ports, make secrets and write the configuration. The folder is locked by now."""
+        """Choose ports, make secrets and write the configuration. The folder is already locked."""
         self.options, self.data = options, options.data
         self.python = sys.executable
         self._nodes = _nodes(options)
@@ -99,11 +99,11 @@ class Stack:
 
     @property
     def _job_outputs(self) -> Path:
-        """Where the demo's jobs of Spark write."""
+        """The output folder of the demo's Spark jobs."""
         return self.data / "spark" / "outputs"
 
     def write_stack(self, running: Mapping[str, int]) -> None:
-        """Write stack.json once all is up, and at every change; a full disk must not end what runs."""
+        """Write stack.json once all parts run, and at every change; a full disk must not end the stack."""
         if not self.is_up:
             return
         try:
@@ -112,7 +112,7 @@ class Stack:
             print_line(str(error))
 
     def describe(self) -> dict[str, str | None]:
-        """Return what stack.json says of the stack beside its parts."""
+        """Return the content of stack.json without the parts."""
         password = "the password in FENCELINE_ADMIN_PASSWORD" if self.options.password else self.password
         return {
             "url": self.url,
@@ -124,7 +124,7 @@ class Stack:
         }
 
     def list_parts(self) -> list[Part]:
-        """Return all parts, in the order in which they are listed."""
+        """Return all parts, in the order of their listing."""
         own = Part("redis", self._redis.command, ready=self._redis.is_ready, stage=0)
         parts = [] if self.options.redis_url else [own]
         parts.append(self._prepare())
@@ -136,7 +136,7 @@ class Stack:
         return [*parts, self._scenes()] if self.options.has_own_kafka else parts
 
     def _kafka(self) -> list[Part]:
-        """Return the sandbox's own brokers; none where the stack watches another Kafka."""
+        """Return the sandbox's own brokers; empty if the stack watches another Kafka."""
         if not self._nodes:
             return []
         cluster.require_size(self.data / "kafka", self.options.brokers)
@@ -172,7 +172,7 @@ class Stack:
     def _workers(self, needs: tuple[str, ...]) -> list[Part]:
         clusters = self._cluster_count()
         schedule = ("-s", str(self.data / "beat"))
-        # For operators and short tasks: pollers share threads of their own (dashboard/tasks/turns.py).
+        # Processes for operators' and short tasks: pollers share separate threads (dashboard/tasks/turns.py).
         slots = 20
         if self.options.small:
             queues, all_slots = "default,tail-0,offsets-0", str(slots + 2 * clusters)
@@ -194,24 +194,24 @@ class Stack:
 
     @property
     def _pollers(self) -> str:
-        """The worker that has the queue `default`."""
+        """The worker of the queue `default`."""
         return "worker" if self.options.small else "worker-pollers"
 
     def _celery(self, name: str, needs: tuple[str, ...], role: str, *arguments: str) -> Part:
-        # One machine, so no neighbours to search for: that saves a second at each start.
+        # One machine has no other workers to search for: this saves a second at each start.
         alone = ("--without-mingle", "--without-gossip", "--without-heartbeat")
         worker = ("-P", "threads", "-n", f"{name}@fenceline", *alone)
         extra = worker if role == "worker" else ("--pidfile=",)
-        # Tasks carry JSON and come from our own Redis: what celery fears of root cannot happen here.
+        # Tasks are JSON from our own Redis: Celery's warning about root does not apply.
         python = [self.python, "-W", "ignore:You're running the worker"]
-        # At INFO a worker logs when it is ready; the settings mute its lines about each task.
+        # At INFO a worker logs its readiness; the settings mute its lines about tasks.
         celery = ["-m", "celery", "-q", "-A", "dashboard.celery", role, "-l", "INFO"]
         command = [*python, *celery, *arguments, *extra]
         ready = " ready." if role == "worker" else ""
         return Part(name, command, self.environment, after=needs, stage=2, ready_line=ready)
 
     def _cluster_count(self) -> int:
-        """How many clusters the file names; what is wrong with the file the settings report."""
+        """The number of clusters in the file; the settings report mistakes in the file."""
         try:
             settings = tomllib.loads(Path(self.environment["FENCELINE_CONFIG"]).read_text())
             return max(1, len(settings["clusters"]))
@@ -224,7 +224,7 @@ class Stack:
             str(self.options.port), *WEB_OPTIONS,
         ]  # fmt: skip
         needs = tuple(name for name in needs if name not in self._nodes)
-        # uvicorn's own default lets every process of this machine name any client.
+        # uvicorn's default lets every process of this machine claim any client address.
         proxies = {"FORWARDED_ALLOW_IPS": os.environ.get("FORWARDED_ALLOW_IPS", "")}
         return Part(
             "web",
@@ -256,7 +256,7 @@ class Stack:
                 self._spark_command,
                 self._spark_environment(),
                 ready_line="finished its first batch",
-                # A JVM that starts takes a small machine's cores: the page comes first.
+                # A starting JVM takes a small machine's cores: the page comes first.
                 after=(*self._nodes, "web", self._pollers),
                 stage=3,
                 essential=False,
@@ -279,7 +279,7 @@ class Stack:
             after=(*self._nodes, "web", self._pollers),
             stage=3,
             essential=False,
-            # A scene that is cut off first turns on again what it has turned off.
+            # An interrupted scene first restores its changes.
             stop_within_s=40,
         )
 
@@ -310,7 +310,7 @@ class Stack:
 
 
 def _nodes(options: StackOptions) -> tuple[str, ...]:
-    """Return the names of the parts that are the sandbox's brokers."""
+    """Return the part names of the sandbox's brokers."""
     if not options.has_own_kafka:
         return ()
     several = tuple(f"kafka-{number}" for number in range(1, options.brokers + 1))
@@ -340,7 +340,7 @@ def _is_ok(url: str) -> bool:
 
 
 def run_stack(options: StackOptions) -> int:
-    """Start the stack and stay until it is stopped; return the exit status."""
+    """Start the stack and wait until it is stopped; return the exit status."""
     folder.make_folder(options.data)
     with folder.lock_folder(options.data, print_line):
         of_this_run = [options.data / name for name in ("stack.json", scenes.BOARD, scenes.REQUEST)]
@@ -358,7 +358,7 @@ def run_stack(options: StackOptions) -> int:
             on_ready=lambda waiting: _announce(stack, supervisor, waiting),
             on_change=stack.write_stack,
             remove_after=of_this_run,
-            # When make is killed nobody is left to press Ctrl-C.
+            # If make is killed, Ctrl-C no longer reaches us.
             parent=_PARENT if "MAKELEVEL" in os.environ else 0,
         )
         status = supervisor.run()
@@ -382,11 +382,11 @@ def _announce(stack: Stack, supervisor: Supervisor, waiting: list[str]) -> None:
 
 
 def main() -> int:
-    """Run `make up`; every refusal is one line on stderr and status 1."""
+    """Run `make up`; every error is one line on stderr and status 1."""
     os.umask(0o077)
     try:
         options = read_options(os.environ)
-        # Only the part that sets the password is to know it.
+        # Only the part that sets the password may know it.
         os.environ.pop("FENCELINE_ADMIN_PASSWORD", None)
         return run_stack(options)
     except SandboxError as error:

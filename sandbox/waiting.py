@@ -1,4 +1,4 @@
-"""Wait for a condition, with a deadline that names what did not happen."""
+"""Wait for a condition; at the deadline, name the missing event."""
 
 from __future__ import annotations
 

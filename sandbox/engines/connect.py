@@ -17,7 +17,7 @@ from sandbox.ports import HOST, free_port
 from sandbox.waiting import wait_until
 
 BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
-#: Copies topics, each of its tasks some partitions.
+#: A connector that copies topics; each task copies some partitions.
 MIRROR = "org.apache.kafka.connect.mirror.MirrorSourceConnector"
 
 
@@ -35,7 +35,7 @@ class ConnectWorker:
         tasks: int,
         settings: Mapping[str, str] | None = None,
     ) -> None:
-        """Let a connector copy a topic with so many tasks, and wait until all of them run."""
+        """Start a connector that copies a topic with a number of tasks; wait until all tasks run."""
         self.configure(name, tasks, {
             "connector.class": MIRROR, "tasks.max": str(tasks), "topics": topic,
             "source.cluster.alias": "from", "source.cluster.bootstrap.servers": bootstrap,
@@ -46,19 +46,19 @@ class ConnectWorker:
         })  # fmt: skip
 
     def configure(self, name: str, tasks: int, config: Mapping[str, str]) -> None:
-        """Start a connector, or give one other settings, and wait until so many tasks run."""
+        """Start or reconfigure a connector; wait until a number of tasks runs."""
         wait_until(lambda: self._answers("PUT", f"connectors/{name}/config", config), "it is configured", 120)
         wait_until(lambda: self._running(name) == tasks, f"{tasks} tasks run", 120)
 
     def delete(self, name: str) -> None:
-        """Delete a connector; its tasks end and commit what they have open."""
+        """Delete a connector; its tasks commit their open transactions and end."""
         wait_until(lambda: self._answers("DELETE", f"connectors/{name}"), "it is deleted", 60)
 
     def _running(self, name: str) -> int:
         try:
             status = self._ask("GET", f"connectors/{name}/status")
         except urllib.error.HTTPError:
-            return 0  # Not written yet.
+            return 0  # Not created yet.
         return sum(task["state"] == "RUNNING" for task in status["tasks"])
 
     def _answers(self, method: str, path: str, body: Mapping[str, str] | None = None) -> bool:
@@ -69,7 +69,7 @@ class ConnectWorker:
                 raise SandboxError(f"Connect refused {path}: {error.read().decode()}") from None
             return False  # A rebalance is under way.
         except (urllib.error.URLError, ConnectionError):
-            return False  # It starts.
+            return False  # It is starting.
         return True
 
     def _ask(self, method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
@@ -84,7 +84,7 @@ class ConnectWorker:
 def connect_worker(
     folder: Path, bootstrap: str, group: str, jars: str = "connect-mirror"
 ) -> Iterator[ConnectWorker]:
-    """Start a worker of a group of its own, of a set of jars, and kill its JVM afterwards."""
+    """Start a worker in its own group from a set of jars; kill its JVM afterwards."""
     folder.mkdir(parents=True, exist_ok=True)
     address = f"http://{HOST}:{free_port()}"
     topics = {f"{use}.storage.topic": f"{group}-{use}" for use in ("config", "offset", "status")}
@@ -93,7 +93,7 @@ def connect_worker(
         "bootstrap.servers": bootstrap, "group.id": group,
         "key.converter": BYTES, "value.converter": BYTES,
         "exactly.once.source.support": "enabled", "listeners": address, **topics, **factors,
-        # A worker that comes back gets its tasks at once.
+        # A returning worker gets its tasks at once.
         "scheduled.rebalance.max.delay.ms": "0",
     }  # fmt: skip
     paths = fetch_jars(jars)

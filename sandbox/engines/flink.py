@@ -16,14 +16,14 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from sandbox.java import classpath, fetch_jars, find_java
 from sandbox.waiting import wait_until
 
-#: What Flink reaches into by reflection.
+#: Java packages that Flink opens by reflection.
 _OPENED = (
     "java.io", "java.lang", "java.lang.reflect", "java.net", "java.nio", "java.text", "java.time",
     "java.util", "java.util.concurrent", "java.util.concurrent.atomic",
 )  # fmt: skip
-#: A first one comes when the job has started, on a busy machine.
+#: Seconds until the first checkpoint after the job's start, on a busy machine.
 _CHECKPOINT_WITHIN_S = 60.0
-#: Of a JVM that runs Flink.
+#: Options of a JVM that runs Flink.
 JVM_OPTIONS = (
     "-Xmx512m",
     "-XX:+UseSerialGC",
@@ -114,20 +114,20 @@ class FlinkProcess:
         return int(self._process.pid)
 
     def pause(self) -> None:
-        """Stop its process where it is."""
+        """Pause its process."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a stopped process go on."""
+        """Resume a paused process."""
         os.kill(self.pid, signal.SIGCONT)
 
     def kill(self) -> None:
-        """Kill it with SIGKILL, as a machine that is lost."""
+        """Kill it with SIGKILL, like the loss of a machine."""
         self._process.kill()
         self._process.wait()
 
     def status(self) -> str:
-        """Return Flink's word for the state of the job: RUNNING, FAILED …"""
+        """Return the job's state in Flink's terms: RUNNING, FAILED …"""
         return str(self._client.getJobStatus().get().toString())
 
     def savepoint(self, folder: Path) -> Path:
@@ -141,7 +141,7 @@ class FlinkProcess:
         return sorted((path.parent for path in files), key=checkpoint_number)
 
     def wait_for_checkpoint(self, above: int = 0, *, rest_s: float = 0.1) -> Path:
-        """Return the first checkpoint with a higher number; without a rest its commits are not yet done."""
+        """Return the first checkpoint with a higher number; without a pause its commits are not yet done."""
 
         def found() -> Path | None:
             return next((folder for folder in self.checkpoints() if checkpoint_number(folder) > above), None)

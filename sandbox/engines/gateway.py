@@ -26,8 +26,8 @@ def java_gateway(
 ) -> Iterator[JavaGateway]:
     """Start a JVM with these jars and yield its gateway; end it afterwards.
 
-    It listens on a loopback port of its own choice, wants a token, writes to `log`, and ends by itself
-    when this process is gone, for its standard input breaks then.
+    It listens on a random loopback port, requires a token, writes to `log`, and ends with this process,
+    because its standard input then closes.
     """
     port, token, process = launch_gateway(
         classpath=classpath(jars),
@@ -44,7 +44,7 @@ def java_gateway(
     try:
         yield gateway
     finally:
-        # Not close(): objects that are collected later would try to reach the JVM.
+        # Not close(): objects collected later would try to reach the JVM.
         gateway.shutdown()
         process.kill()
         process.wait()

@@ -1,4 +1,4 @@
-"""Records that come all the time."""
+"""A steady stream of records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _VALUE = b'{"demo": true}'
 
 @contextmanager
 def steady_input(bootstrap: str, topic: str, *partitions: int) -> Iterator[None]:
-    """Write records to a topic, or to some of its partitions, for as long as it takes."""
+    """Write records to a topic, or to some of its partitions, while the context is open."""
     stop, producer = threading.Event(), Producer(clients.client_settings(bootstrap, "demo-input"))
 
     def write() -> None:

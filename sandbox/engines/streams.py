@@ -54,7 +54,7 @@ class StreamsInstance:
 
     @property
     def state(self) -> str:
-        """Its state in Kafka's word: RUNNING, REBALANCING, …"""
+        """Its state in Kafka's terms: RUNNING, REBALANCING, …"""
         return str(self._streams.state())
 
     def wait_running(self) -> None:
@@ -67,11 +67,11 @@ class StreamsInstance:
         return self._pid
 
     def close(self) -> None:
-        """Commit what is open and leave the group."""
+        """Commit open transactions and leave the group."""
         self._streams.close(self._jvm.java.time.Duration.ofSeconds(30))
 
     def pause(self) -> None:
-        """Stop the whole process, as a long pause of its machine does."""
+        """Pause the whole process, like a long pause of its machine."""
         os.kill(self._pid, signal.SIGSTOP)
 
     def resume(self) -> None:

@@ -1,1 +1,1 @@
-"""What is prepared once for a Kafka or a Spark and used at each start: class archives, a formatted folder."""
+"""Prepare class archives and a formatted folder once, for every start of a Kafka or a Spark."""

@@ -1,8 +1,8 @@
 """A JVM's archive of loaded classes (AppCDS), beside the jars: a broker then starts with half the CPU time.
 
-An archive fits one JVM and one class path, which its name stands for. A JVM checks that itself, too: it
-reports an archive that does not fit in its log and loads the jars as ever. One that is not whole would abort
-it (JDK 17), so the sum of each is beside it.
+An archive fits one JVM and one class path, both in its name. A JVM also checks this: it reports a mismatch in
+its log and loads the jars as usual. An incomplete archive would abort the JVM (JDK 17), so each has a
+checksum file.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from pathlib import Path
 from sandbox.errors import SandboxError
 from sandbox.java import Java, Progress, file_sha256
 
-#: Called with a folder to work in and the JVM's options; runs what the archive is for until it has ended.
+#: Called with a working folder and JVM options; runs the program of the archive until its end.
 Training = Callable[[Path, Sequence[str]], None]
 
 
 def archive_options(
     name: str, folder: Path, java: Java, jars: Sequence[Path], train: Training, progress: Progress
 ) -> list[str]:
-    """Return the JVM options that use `folder`'s archive of `name`; none where it cannot be had.
+    """Return the JVM options for `folder`'s archive of `name`; empty if it cannot be made.
 
-    The first call makes it, ten seconds of a JVM; others wait for that. One that is not what was made is made
-    again. An empty file is that of a JVM which makes no archives.
+    The first call makes it in ten seconds of a JVM; concurrent calls wait. A damaged archive is made again.
+    An empty file marks a JVM that makes no archives.
     """
     try:
         path = folder / f"{name}-{_fingerprint(java, jars)}.jsa"
@@ -64,7 +64,7 @@ def _sum_of(path: Path) -> Path:
 
 
 def _fingerprint(java: Java, jars: Sequence[Path]) -> str:
-    # A jar that was fetched again has another time: the JVM would refuse the archive.
+    # A jar that was fetched again has another timestamp: the JVM would refuse the archive.
     files = (f"{jar} {jar.stat().st_mtime_ns}" for jar in jars)
     text = "\n".join((str(java.home), java.build, *files))
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -1,7 +1,7 @@
 """The class archive of Spark's driver, beside PySpark's jars: a driver then starts with half the CPU time.
 
-`python -m sandbox.prepared.spark_archive FOLDER` is what it is made of: a session, a job, and a streaming
-query.
+`python -m sandbox.prepared.spark_archive FOLDER` runs the program of the archive: a session, a job, and a
+streaming query.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from sandbox.java import Java, Progress
 from sandbox.ports import HOST
 from sandbox.prepared import class_archive
 
-#: What the launcher gives to the JVM of a driver.
+#: Options that the launcher gives to a driver's JVM.
 VARIABLE = "SPARK_SUBMIT_OPTS"
-#: Longer than a small machine takes.
+#: Longer than a small machine needs.
 _TRAINING_S = 300
 
 
@@ -38,7 +38,7 @@ def archive_environment(java: Java, progress: Progress) -> dict[str, str]:
 
 
 def _home() -> Path:
-    # To import it would take longer than all the rest.
+    # Importing it would take longer than everything else.
     spec = find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise SandboxError("PySpark is missing: `make venv` installs it")
@@ -64,7 +64,7 @@ def _train(java: Java, folder: Path, options: Sequence[str]) -> None:
 
 
 def main(folder: str) -> None:
-    """Load what drivers load, and wait until the JVM has written its archive and ended."""
+    """Load the classes of drivers, and wait until the JVM has written its archive and ended."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[1]").appName("class archive")

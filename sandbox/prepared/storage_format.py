@@ -1,4 +1,4 @@
-"""The files that a data folder is formatted with: made by Kafka's own tool once per version, then copied.
+"""Format a data folder: Kafka's own tool makes the files once per version, later folders get a copy.
 
 `bootstrap.checkpoint` holds the feature levels of a version and nothing of a node or a cluster;
 `meta.properties` holds the ids of both and of the folder.
@@ -20,9 +20,9 @@ def is_formatted(data: Path) -> bool:
 
 
 def copy_format(template: Path, data: Path, cluster_id: str, node_id: int) -> None:
-    """Format a data folder with the checkpoint of another; raises FileNotFoundError where there is none.
+    """Format a data folder with the checkpoint of another; raises FileNotFoundError without one.
 
-    What makes the folder formatted is written last.
+    The file that marks the folder as formatted is written last.
     """
     checkpoint = template.read_bytes()
     data.mkdir(parents=True, exist_ok=True)
@@ -32,20 +32,20 @@ def copy_format(template: Path, data: Path, cluster_id: str, node_id: int) -> No
 
 
 def keep_format(data: Path, template: Path) -> None:
-    """Keep the checkpoint of a folder that the tool has formatted."""
+    """Store the checkpoint of a folder that the tool has formatted."""
     template.parent.mkdir(parents=True, exist_ok=True)
     _write(template, (data / CHECKPOINT).read_bytes())
 
 
 def new_id() -> str:
-    """Return a random id of a cluster or a folder as Kafka writes them."""
+    """Return a random id of a cluster or a folder in Kafka's spelling."""
     made = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-    # One that starts with a dash would be read as an option.
+    # An id with a leading dash would be read as an option.
     return "F" + made[1:]
 
 
 def _write(path: Path, content: bytes) -> None:
-    """Write a file that is whole or not there at all."""
+    """Write a file atomically."""
     partial = path.with_name(f".{path.name}.{os.getpid()}-{uuid.uuid4().hex[:8]}")
     partial.write_bytes(content)
     partial.replace(path)

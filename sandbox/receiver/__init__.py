@@ -1,9 +1,9 @@
-"""A webhook receiver, so that the demo shows deliveries, signatures and retries."""
+"""A webhook receiver: the demo of deliveries, signatures and retries."""
 
 from __future__ import annotations
 
 #: The path that takes messages.
 HOOK = "/hook"
-#: Files of the stack's secrets: what messages are signed with, and what the list of messages is behind.
+#: Files of the stack's secrets: the signing secret, and the token of the list of messages.
 SIGNING_SECRET, PAGE_TOKEN = "receiver_secret", "receiver_page"
 READY_LINE = "receiver: listening"

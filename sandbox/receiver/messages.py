@@ -1,4 +1,4 @@
-"""What the demo's receiver got, and whether Fenceline signed it. Pure: instants are arguments.
+"""The received messages of the demo, and the check of their signatures. Pure: instants are arguments.
 
 A signature is checked by Standard Webhooks, with the standard library alone:
 https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
@@ -17,14 +17,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-#: Messages that are kept, and ids whose attempts are counted.
+#: Maximum messages to keep, and ids whose attempts are counted.
 MOST_KEPT, _MOST_IDS = 50, 1_000
-#: The first message of so many is refused once.
+#: One message out of this number is refused once.
 REFUSE_ONE_IN = 5
-#: A signature proves nothing about a message that is older: it may be a repetition.
+#: A signature is valid only this long: an older message may be a replay.
 TOLERANCE_S = 300
 _PREFIX = "whsec_"
-#: What is kept of a text that somebody else chose.
+#: Maximum length of a sender's text.
 _LONGEST = 200
 REFUSED = "refused on purpose, so that a retry is seen"
 
@@ -36,11 +36,11 @@ class ReceivedMessage:
     received_at_ms: int
     #: The header `webhook-id`: the same for every attempt.
     message_id: str
-    #: How often a message of this id came, this time included; 0 where its signature is invalid.
+    #: The number of messages with this id so far; 0 for an invalid signature.
     attempt: int
-    #: "valid", or why it is not.
+    #: "valid", or the reason why it is invalid.
     signature: str
-    #: "firing" or "resolved", why it was sent, and its first alert in words; "" where that is missing.
+    #: "firing" or "resolved", the reason of the message, and its first alert in words; "" if missing.
     status: str
     reason: str
     summary: str
@@ -51,7 +51,7 @@ class ReceivedMessage:
 
 
 class MessageLog:
-    """The last messages, and how often each came; for several threads."""
+    """The last messages with their counts; thread-safe."""
 
     def __init__(self) -> None:
         self._messages: deque[ReceivedMessage] = deque(maxlen=MOST_KEPT)
@@ -61,12 +61,12 @@ class MessageLog:
 
     @property
     def newest_first(self) -> Sequence[ReceivedMessage]:
-        """Return what is kept."""
+        """Return the kept messages."""
         with self._lock:
             return list(reversed(self._messages))
 
     def take(self, headers: Mapping[str, str], body: bytes, secret: str, *, now_ms: int) -> ReceivedMessage:
-        """Keep a message and decide on its answer; `headers` by their names in lower case."""
+        """Store a message and choose its answer; `headers` by their names in lower case."""
         problem = signature_problem(headers, body, secret, now_s=now_ms // 1_000)
         alerts = {} if problem else _described(body)
         message_id = headers.get("webhook-id", "")[:_LONGEST]
@@ -95,7 +95,7 @@ class MessageLog:
         return self._attempts[message_id]
 
     def _answer(self, problem: str, attempt: int, alerts: Mapping[str, str]) -> tuple[int, str]:
-        """Return status and words; a test of the channel is sent once, so it is never refused."""
+        """Return status and text; a test of the channel is sent once, so it is never refused."""
         if problem:
             return 401, f"not taken: {problem}"
         if attempt == 1 and alerts.get("reason") != "test":
@@ -106,7 +106,7 @@ class MessageLog:
 
 
 def signature_problem(headers: Mapping[str, str], body: bytes, secret: str, *, now_s: int) -> str:
-    """Return why a message is not known to be Fenceline's, "" where its signature is valid and new."""
+    """Return the problem of a message's signature, "" for a valid and recent one."""
     names = ("webhook-id", "webhook-timestamp", "webhook-signature")
     if missing := [name for name in names if not headers.get(name)]:
         return f"the header {missing[0]} is missing"
@@ -130,7 +130,7 @@ def _age_problem(timestamp: str, now_s: int) -> str:
 
 
 def _signature(secret: str, signed: bytes) -> bytes:
-    """Return the signature of these bytes, as in the header; b"" for an unusable secret."""
+    """Return the signature of these bytes in the header's form; b"" for an unusable secret."""
     try:
         key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
     except (binascii.Error, ValueError):

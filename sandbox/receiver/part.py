@@ -24,17 +24,17 @@ class DemoReceiver:
 
     @property
     def page(self) -> str:
-        """Return where it lists what it got."""
+        """Return the address of its list of messages."""
         token = folder.stored_secret(self.data, PAGE_TOKEN)
         return f"http://{HOST}:{self.port}/{token}/"
 
     @property
     def signing_secret(self) -> str:
-        """Return what signs the messages to it, as Standard Webhooks spells it; made once."""
+        """Return the signing secret in the form of Standard Webhooks, made once."""
         return folder.stored_secret(self.data, SIGNING_SECRET, _new_secret)
 
     def part(self) -> Part:
-        """Return its process, which gets none of Fenceline's secrets and outlives what sends to it."""
+        """Return its process, which has none of Fenceline's secrets and stops after the senders."""
         command = [sys.executable, "-m", "sandbox.receiver.server", str(self.data), str(self.port)]
         own = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
         return Part("receiver", command, own, ready_line=READY_LINE, stage=1, essential=False)

@@ -1,8 +1,8 @@
 """The demo's webhook receiver: `python -m sandbox.receiver.server DATA PORT`.
 
-`POST /hook` takes what the channel demo-receiver sends. `GET /TOKEN/` lists what came, and
-`/TOKEN/messages.json` is the same for programs: the token keeps other users of the machine out. Both, secret
-and token, are files in DATA/secrets, made by `make up`. Nothing is written: a restart forgets.
+`POST /hook` takes the messages of the channel demo-receiver. `GET /TOKEN/` lists them, and
+`/TOKEN/messages.json` has the same for programs: the token keeps other users of the machine out. Secret and
+token are files in DATA/secrets, made by `make up`. Messages are only in memory: a restart forgets them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _POLICY = (
 
 
 class ReceiverServer(ThreadingHTTPServer):
-    """Listens on the loopback address alone."""
+    """Listens only on the loopback address."""
 
     daemon_threads = True
 
@@ -44,14 +44,14 @@ class ReceiverServer(ThreadingHTTPServer):
         super().__init__((HOST, port), ReceiverHandler)
 
     def read_secret(self, name: str) -> str:
-        """Return a secret as it is now, so that a new one needs no restart; "" where it cannot be read."""
+        """Return the present secret, so that a new one needs no restart; "" if it is unreadable."""
         try:
             return (self._secrets / name).read_text().strip()
         except (OSError, ValueError):
             return ""
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A client that hangs up is no fault of ours: one line, no traceback."""
+        """Log one line without a traceback: a client that hangs up is not our fault."""
         print(f"receiver: a connection broke off: {sys.exception()!r}", flush=True)
 
 
@@ -77,7 +77,7 @@ class ReceiverHandler(BaseHTTPRequestHandler):
         self._send(message.answer, f"demo receiver: {message.note}\n")
 
     def do_GET(self) -> None:
-        """Show what came to whoever has the token."""
+        """Show the messages to a client with the token."""
         token, slash, name = self.path.removeprefix("/").partition("/")
         expected = self.server.read_secret(PAGE_TOKEN)
         page = _PAGES.get(name) if slash else None
@@ -97,7 +97,7 @@ class ReceiverHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Print nothing: a message has its own line, and a path its token."""
+        """Print nothing: each message has its own line, and paths contain the token."""
 
 
 def message_line(message: ReceivedMessage) -> str:
@@ -143,7 +143,7 @@ _HEADERS: Mapping[str, str] = {
     "Referrer-Policy": "no-referrer",
     "X-Content-Type-Options": "nosniff",
 }
-#: What is below the token: what makes it, and its media type.
+#: The paths below the token: renderer and media type.
 _PAGES: Mapping[str, tuple[Callable[[MessageLog], str], str]] = {
     "": (_html, "text/html"),
     "page.css": (_css, "text/css"),

@@ -1,1 +1,1 @@
-"""Scenes: each shows one way in which transactions go wrong, on a running stack."""
+"""Scenes: each shows one failure of transactions on a running stack."""

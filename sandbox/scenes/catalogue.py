@@ -1,4 +1,4 @@
-"""What can be played, in words. It loads no client of Kafka: whoever lists scenes stays small."""
+"""The list of scenes with their descriptions. It imports no Kafka client, to save memory."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """One scene: what it does, how long it takes, and what shows it in Fenceline."""
+    """One scene: its story, its duration, and its traces in Fenceline."""
 
     summary: str
     lasts: str
-    #: The name to look for: a transactional id, a partition or a query.
+    #: The name to search for: a transactional id, a partition or a query.
     subject: str
-    #: `module:function` of what plays it, loaded when it is played.
+    #: `module:function` of its player, imported when it is played.
     plays: str
-    #: How many brokers the sandbox must have.
+    #: The sandbox's minimum number of brokers.
     brokers: int = 1
-    #: Whether it is played with the demo's Spark query.
+    #: Whether it uses the demo's Spark query.
     needs_demo: bool = False
-    #: What must be in the stack's folder before it can be played, "" for nothing.
+    #: A path in the stack's folder that must exist before it can be played, "" for none.
     needs: str = ""
 
     def unavailable(self, brokers: int, *, demo: bool) -> str:
-        """Return why a stack cannot play it, and what to do; "" where it can."""
+        """Return why a stack cannot play it, and what to do; "" if it can."""
         if brokers < self.brokers:
             return f"It needs {self.brokers} brokers: start with make up BROKERS={self.brokers}."
         if self.needs_demo and not demo:

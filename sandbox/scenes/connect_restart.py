@@ -1,8 +1,8 @@
 """The scene `connect-restart`: a worker of Kafka Connect dies, and its source connector comes back with fewer
 tasks.
 
-The task's transaction stays open while no worker runs. The leader of the new one initialises the id of each
-task that there was before it starts others (KIP-618), which ends it.
+The task's transaction stays open while no worker runs. The new leader initialises the ids of all former tasks
+before it starts new ones (KIP-618), which ends the transaction.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from sandbox.waiting import wait_until
 
 GROUP, CONNECTOR, TOPIC = "demo-connect", "mirror", "demo-connect-in"
 TASKS_BEFORE, TASKS_AFTER = 3, 1
-#: The task that has input, and so a transaction.
+#: The task with input, and so with a transaction.
 BUSY = f"{GROUP}-{CONNECTOR}-0"
-#: How long no worker runs.
+#: Seconds without a worker.
 AWAY_S = 25
 _WITHIN_S = 120.0
-#: A transaction spans many polls: with the default, one for each, hardly any would be open at a kill.
+#: A transaction spans many polls: with the default of one per poll, hardly any would be open at a kill.
 _SETTINGS = {
     "transaction.boundary": "interval",
     "transaction.boundary.interval.ms": "30000",

@@ -1,7 +1,7 @@
-"""The scene of coordinators that move: a broker hands its part of `__transaction_state` to another one.
+"""The scene `coordinator-moves`: a broker hands its part of `__transaction_state` to another one.
 
-A rolling restart does the same: the new leader reads the log of each partition before it answers. Nothing is
-paused and nothing is lost: producers look their coordinator up again.
+A rolling restart does the same: the new leader reads the log of each partition before it answers. No process
+is paused and no record is lost: producers look their coordinator up again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Replicas = Mapping[int, tuple[Sequence[int], int]]
 
 
 def play(stage: Stage, report: Report) -> None:
-    """Commit under some ids, hand the coordinator of the first one's partitions over, and commit again."""
+    """Commit with several ids, hand the first id's coordinator partitions over, and commit again."""
     require_brokers(stage, "coordinator-moves", BROKERS)
     for name in IDS:
         _commit(stage.bootstrap, name)
@@ -61,7 +61,7 @@ def _commit(bootstrap: str, name: str) -> None:
 
 
 def _hand_over(admin: KafkaAdminClient, old: int) -> tuple[int, Sequence[int]]:
-    """Make another replica the leader of all partitions that a broker leads; return it and them."""
+    """Make another replica the leader of all partitions of a broker; return replica and partitions."""
     led = {number: replicas for number, (replicas, leader) in _replicas(admin).items() if leader == old}
     new = next(broker for broker in next(iter(led.values())) if broker != old)
     others = {

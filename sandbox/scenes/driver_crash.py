@@ -1,8 +1,8 @@
 """The scene `driver-crash`: the demo's Spark driver dies between prepared and committed, and comes back.
 
-The scene leaves a wish in the demo's folder. The driver that finds it there when it has prepared a batch
-kills itself and all it has started, as kill -9 would; whoever starts it again stays away for a while, so that
-there is time to look at the broken link.
+The scene leaves a request file in the demo's folder. A driver that finds the file after preparing a batch
+kills itself and all its children, as kill -9 would. The next start waits for a while, to give you time to
+look at the broken link.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from sandbox.scenes.catalogue import SCENES
 from sandbox.scenes.scene_context import Report, Stage
 from sandbox.waiting import wait_until
 
-#: How long the driver stays away.
+#: Seconds until the driver restarts.
 AWAY_S = 20
-#: A batch comes every few seconds, once the query runs: a small machine may still be starting it.
+#: Seconds to wait for a batch: one starts every few seconds, but the query itself may still be starting.
 _CRASH_WITHIN_S = 120
 _BACK_WITHIN_S = 180
 
 
 def play(stage: Stage, report: Report) -> None:
-    """Have the driver of orders_enrich die with a prepared batch; see it finish that when it is back."""
+    """Kill the driver of orders_enrich with a prepared batch; wait until its restart finishes the batch."""
     folder = stage.data_dir / "spark"
     ledger = stage.data_dir / SCENES["driver-crash"].needs
     if not ledger.is_dir():
@@ -49,7 +49,7 @@ def play(stage: Stage, report: Report) -> None:
 
 
 def die_if_wished(folder: Path, batch: int) -> None:
-    """End this driver and everything it started, without a word, where the scene wished so."""
+    """Kill this driver and all its children if the scene has requested it."""
     try:
         wish = json.loads(_wish(folder).read_text())
     except FileNotFoundError:
@@ -63,7 +63,7 @@ def die_if_wished(folder: Path, batch: int) -> None:
 
 
 def away_s(folder: Path) -> float:
-    """Return for how long a driver that died on the scene is still to stay away, in seconds."""
+    """Return the remaining seconds until a driver killed by the scene may restart."""
     try:
         return max(0.0, float(json.loads(_died(folder).read_text())["until"]) - time.time())
     except FileNotFoundError:
@@ -71,7 +71,7 @@ def away_s(folder: Path) -> float:
 
 
 def come_back(folder: Path) -> None:
-    """Forget that a driver has died here."""
+    """Forget the death of a driver."""
     _died(folder).unlink(missing_ok=True)
 
 

@@ -1,8 +1,8 @@
 """The scene `flink-crash`: a Flink job dies between the completion of a checkpoint and its commits.
 
-A MiniCluster copies a topic exactly once. It is stopped as soon as a checkpoint is there, and killed where
-transactions of that checkpoint are open: their commit is decided, and nobody is left who carries it out.
-Played again, it first restores the job from its newest checkpoint, which commits what is open.
+A MiniCluster copies a topic exactly once. The scene pauses it after a checkpoint, and kills it if
+transactions of that checkpoint are open: their commit is decided, and no process is left to carry it out.
+Played again, it first restores the job from its newest checkpoint, which commits the open transactions.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ FLINK = "2.1"
 SOURCE, TARGET, PREFIX = "demo-flink-in", "demo-flink-out", "demo-flink"
 SUBTASKS = 2
 _TIMEOUT_MS = 600_000
-#: How long to wait for a checkpoint whose commits are slower than we are.
+#: Seconds to wait for a checkpoint whose commits are slower than this scene.
 _WITHIN_S = 120.0
-#: What was on its way to the broker when the process was killed has arrived after so long.
+#: Seconds until all requests of a killed process have arrived at the broker.
 _ARRIVED_S = 1.0
 
 
 def play(stage: Stage, report: Report) -> None:
-    """Kill a job with decided transactions that are not committed."""
+    """Kill a job with decided, uncommitted transactions."""
     announce_jars(f"flink-{FLINK}", report)
     topics.ensure_topics(stage.bootstrap, {SOURCE: SUBTASKS, TARGET: SUBTASKS})
     root = flink_checkpoints(stage.data_dir)
@@ -46,7 +46,7 @@ def play(stage: Stage, report: Report) -> None:
 
 
 def _killed(bootstrap: str, root: Path, report: Report) -> tuple[Path, Sequence[str]]:
-    """Run the job until it is killed at the right moment; return the checkpoint and its open transactions."""
+    """Run the job and kill it at the right moment; return the checkpoint and its open transactions."""
     until = time.monotonic() + _WITHIN_S
     while time.monotonic() < until:
         former = list(root.glob("*/"))
@@ -66,7 +66,7 @@ def _killed(bootstrap: str, root: Path, report: Report) -> tuple[Path, Sequence[
 
 
 def _stop_before_commit(job: FlinkProcess, bootstrap: str, until: float) -> Path:
-    """Stop the job where a new checkpoint's transactions are open; return that checkpoint."""
+    """Pause the job while a new checkpoint's transactions are open; return that checkpoint."""
     while time.monotonic() < until:
         checkpoint = job.wait_for_checkpoint(checkpoint_number(job.checkpoints()[-1]), rest_s=0)
         job.pause()
@@ -77,7 +77,7 @@ def _stop_before_commit(job: FlinkProcess, bootstrap: str, until: float) -> Path
 
 
 def _open_ids(bootstrap: str, checkpoint: Path) -> Sequence[str]:
-    """Return the transactions that a checkpoint decided and that are open: its number is in their ids."""
+    """Return the open transactions that a checkpoint decided: their ids contain its number."""
     names = [f"{PREFIX}-{subtask}-{checkpoint_number(checkpoint)}" for subtask in range(SUBTASKS)]
     return [name for name in names if wire.has_open_transaction(bootstrap, name)]
 
@@ -96,6 +96,6 @@ def _job(bootstrap: str, root: Path) -> FlinkProcess:
 
 
 def _newest(root: Path) -> Path | None:
-    """Return the newest completed checkpoint, None where there is none."""
+    """Return the newest completed checkpoint, None without any."""
     files = root.glob("*/chk-*/_metadata")
     return max((path.parent for path in files), key=lambda path: path.stat().st_mtime_ns, default=None)

@@ -1,8 +1,8 @@
-"""The scene of a truly hanging transaction: a partition holds one that its coordinator knows nothing of.
+"""The scene `hanging`: a partition holds a transaction that its coordinator does not know.
 
-Brokers before 3.6 took such records, and later ones do where `transaction.partition.verification.enable`
-is off (docs/design/kafka.md §0): a request that arrives late, after its transaction's end, begins another one
-that nobody will ever end. Here the switch is off for as long as one request takes.
+Brokers before 3.6 accept such records, and later ones do if `transaction.partition.verification.enable` is
+off (docs/design/kafka.md §0): a request that arrives after its transaction's end begins another transaction
+that no client will ever end. The scene turns the setting off for one request.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from sandbox.waiting import wait_until
 TOPIC, PARTITION = "demo-hanging", 0
 RECORDS = 3
 VERIFICATION = "transaction.partition.verification.enable"
-#: How long the controller's word takes to reach a broker, at most.
+#: Maximum time for the controller's change to reach a broker.
 _WITHIN_S = 30.0
-#: INVALID_TXN_STATE and TRANSACTION_ABORTABLE: the broker has asked the coordinator, and there is none.
+#: INVALID_TXN_STATE and TRANSACTION_ABORTABLE: the coordinator told the broker that there is no transaction.
 VERIFIED = (48, 120)
-#: The broker does not lead the partition, or does not know it, yet: the topic may be a moment old.
+#: The broker does not lead or know the partition yet: the topic is new.
 _NOT_YET = (3, 5, 6)
 
 
 def play(stage: Stage, report: Report) -> None:
-    """Write records of a transaction that was never added to any, each time under another id."""
+    """Write records of a transaction without adding the partition to it, each time with another id."""
     topics.ensure_topics(stage.bootstrap, {TOPIC: 1})
     admin = AdminClient(clients.client_settings(stage.bootstrap, "hanging"))
     leader, address = find_leader(admin, TOPIC, PARTITION)
@@ -65,9 +65,9 @@ def play(stage: Stage, report: Report) -> None:
 
 @contextmanager
 def verification_off(admin: AdminClient, node_id: int) -> Iterator[None]:
-    """Turn a broker's verification of transactions off by dynamic configuration, and back to its default.
+    """Turn a broker's verification of transactions off by dynamic configuration, then back to its default.
 
-    Raises SandboxError where it could not be turned back on, with the command that does it.
+    Raises SandboxError if it cannot be turned on again, with the command for that.
     """
     try:
         _set(admin, node_id, AlterConfigOpType.SET)
@@ -89,7 +89,7 @@ def verification_off(admin: AdminClient, node_id: int) -> Iterator[None]:
 
 
 def _unused_id(bootstrap: str) -> str:
-    """Return an id that no coordinator knows: one that is known would only go on with what it has open."""
+    """Return an id that no coordinator knows: a known id would continue its open transaction."""
 
     def is_unused(name: str) -> bool:
         with wire.CoordinatorConnection(bootstrap, name) as coordinator:
@@ -105,13 +105,13 @@ def _set(admin: AdminClient, node_id: int, how: AlterConfigOpType) -> None:
 
 
 def _is(admin: AdminClient, node_id: int) -> str:
-    """Return a broker's setting of its own verification."""
+    """Return a broker's own setting of the verification."""
     broker = ConfigResource(ResourceType.BROKER, str(node_id))
     return str(admin.describe_configs([broker])[broker].result(_WITHIN_S)[VERIFICATION].value)
 
 
 def _produce(broker: wire.Connection, name: str, identity: wire.Identity) -> int:
-    """Write the records as soon as the broker no longer verifies; return the first one's offset."""
+    """Write the records once the broker no longer verifies; return the first offset."""
     values = [record_value(f"hanging, {number}") for number in range(1, RECORDS + 1)]
 
     def taken() -> list[int]:

@@ -1,8 +1,9 @@
-"""The scene of a marker that comes late: the commit is decided, and a partition's leader is away.
+"""The scene `late-marker`: the commit is decided, and a partition's leader is unreachable.
 
 The coordinator writes PrepareCommit, then a marker into each partition, then CompleteCommit. A partition
-whose only replica is away gets no marker, so the transaction stays in PrepareCommit and the partition's last
-stable offset where it is. The broker is stopped as a process, not ended: its supervisor would start it again.
+whose only replica is unreachable gets no marker, so the transaction stays in PrepareCommit and the
+partition's last stable offset does not move. The broker's process is paused, not ended: its supervisor would
+restart it.
 """
 
 from __future__ import annotations
@@ -23,14 +24,14 @@ from sandbox.waiting import wait_until
 
 TOPIC = TRANSACTIONAL_ID = "demo-late-marker"
 BROKERS = 3
-#: How long the broker stays away once it is missed.
+#: Seconds that the broker stays unreachable once the cluster has noticed.
 AWAY_S = 60.0
-#: A broker is missed 9 s after its last word; it comes back, and is caught up, within a minute or so.
+#: The cluster notices a broker's absence after 9 s; a returning broker catches up within about a minute.
 _WITHIN_S = 180.0
 
 
 def play(stage: Stage, report: Report, away_s: float = AWAY_S) -> None:
-    """Commit a transaction over partitions of three brokers, one of which is away for `away_s` seconds."""
+    """Commit a transaction over partitions of three brokers; one broker is unreachable for `away_s`."""
     require_brokers(stage, "late-marker", BROKERS)
     nodes = sorted(stage.pids)[:BROKERS]
     _make_topic(stage.bootstrap, nodes)
@@ -55,7 +56,7 @@ def play(stage: Stage, report: Report, away_s: float = AWAY_S) -> None:
 
 
 def _make_topic(bootstrap: str, nodes: list[int]) -> None:
-    """Make a topic with a partition on each node and nowhere else."""
+    """Make a topic with one partition on each node, without further replicas."""
     assigned = [[node] for node in nodes]
     alone = {"min.insync.replicas": "1"}
     topic = NewTopic(TOPIC, len(nodes), replica_assignment=assigned, config=alone)
@@ -63,15 +64,15 @@ def _make_topic(bootstrap: str, nodes: list[int]) -> None:
 
 
 def _open_everywhere(made: Producer, partitions: int) -> list[int]:
-    """Begin a transaction with a record in each partition; return their offsets."""
+    """Begin a transaction with a record in each partition; return the records' offsets."""
     made.begin_transaction()
     return [write_record(made, TOPIC, number, "late-marker") for number in range(partitions)]
 
 
 def _decide(made: Producer, coordinator: wire.CoordinatorConnection, victim: int, report: Report) -> None:
-    """Commit once the victim is missed: before that no record could be written to its replicas."""
+    """Commit once the cluster has noticed the victim's absence: earlier, its log could not be written."""
     started = time.monotonic()
-    # Asked of the coordinator's broker alone: the victim would not answer.
+    # Ask only the coordinator's broker: the victim would not answer.
     admin = AdminClient(clients.client_settings(coordinator.address, "late-marker"))
     wait_until(partial(_is_missed, admin, victim), f"broker {victim} is missed", _WITHIN_S)
     report(f"3. after {time.monotonic() - started:.1f} s its partition has no leader")
@@ -87,7 +88,7 @@ def _is_missed(admin: AdminClient, victim: int) -> bool:
 
 
 def _stay(coordinator: wire.CoordinatorConnection, away_s: float, report: Report) -> None:
-    """Wait. Raises SandboxError where the transaction completes all the same."""
+    """Wait. Raises SandboxError if the transaction completes in this time."""
     report(f"   for {away_s:.0f} s")
     until = time.monotonic() + away_s
     while (left := until - time.monotonic()) > 0:
@@ -97,7 +98,7 @@ def _stay(coordinator: wire.CoordinatorConnection, away_s: float, report: Report
 
 
 def _wait_for(coordinator: wire.CoordinatorConnection, state: str) -> float:
-    """Wait until the coordinator has the id in a state; return the seconds that it took."""
+    """Wait until the coordinator reports the id in a state; return the elapsed seconds."""
     started = time.monotonic()
     wait_until(
         lambda: coordinator.transaction_state() == state, f"{TRANSACTIONAL_ID} is in {state}", _WITHIN_S

@@ -1,11 +1,10 @@
-"""Stop a process for a while, and continue it whatever becomes of us: `python -m sandbox.scenes.paused
-PID`.
+"""Pause a process for a while, and resume it even if we die: `python -m sandbox.scenes.paused PID`.
 
     with paused(pid):
-        ...                          # the process is there, and does nothing
+        ...                          # the process exists, and does nothing
 
-Run as a program it stops the process, prints that, and continues it when its standard input ends: its parent
-has closed it, or is gone, be it by SIGKILL. So no process stays stopped.
+Run as a program it pauses the process, prints that, and resumes the process when its own standard input ends:
+its parent has closed it, or has died, even by SIGKILL. So no process stays paused.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ _STOPPED = b"stopped\n"
 
 @contextmanager
 def pause_process(pid: int) -> Iterator[None]:
-    """Stop a process for as long as this lasts. Raises SandboxError where it cannot be stopped."""
-    # In a session of its own: Ctrl-C is for us.
+    """Pause a process while the context is open. Raises SandboxError if it cannot be paused."""
+    # In its own session: Ctrl-C must not reach it.
     guard = subprocess.Popen(
         [sys.executable, "-m", "sandbox.scenes.paused", str(pid)],
         cwd=ROOT,
@@ -42,7 +41,7 @@ def pause_process(pid: int) -> Iterator[None]:
 
 
 def main(pid: int) -> int:
-    """Stop a process until standard input ends; return the exit status."""
+    """Pause a process until standard input ends; return the exit status."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     try:

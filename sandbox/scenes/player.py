@@ -1,12 +1,12 @@
-"""Plays the scenes that are asked for on a page: `python -m sandbox.scenes.player DATA BROKERS DEMO`.
+"""Play scenes that were requested on a page: `python -m sandbox.scenes.player DATA BROKERS DEMO`.
 
-A part of the stack of its own, so that its supervisor ends a scene in order, and what the scene breaks (a
-worker, a broker, Redis) does not end the one who plays it. Two files in DATA are all that it and the
-dashboard share:
+It is a separate part of the stack, so that the supervisor ends a scene in order, and a part that the scene
+breaks (a worker, a broker, Redis) does not end the player. It shares only two files in DATA with the
+dashboard:
 
-scenes.json       what can be played, and the last runs: written here, read there
-scene-request     the scene that is wanted: made there, exclusively, and removed here when the scene is over,
-                  so that there is never a second one
+scenes.json       the scenes and the last runs: written by the player, read by the dashboard scene-request
+the requested scene: created exclusively by the dashboard, and removed by the player after the scene, so that
+there is never a second one
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ BOARD, REQUEST = "scenes.json", "scene-request"
 READY_LINE = "scenes: waiting for a request"
 _POLL_S = 0.25
 _MOST_RUNS = 10
-#: What a full demo plays by itself, each after so many seconds, and who asks for it.
+#: The automatic scenes of a full demo with their delays in seconds, and their requester.
 _SHOWN_FIRST, _SHOW_AFTER_S, _DEMO = ("zombie", "timeout", "driver-crash"), 25.0, "the demo"
 _ENDED = "It was cut off: the process that played it was ended. What it had begun may still be open."
 
 
 class ScenePlayer:
-    """The board of one stack, and who plays what is asked for."""
+    """Plays requested scenes of one stack, and keeps their board."""
 
     def __init__(self, data: Path, brokers: int, *, demo: bool) -> None:
         self._data = data
@@ -54,7 +54,7 @@ class ScenePlayer:
         self._write()
 
     def request_first(self) -> None:
-        """Ask for the next of the scenes that the demo shows by itself, unless another one is wanted."""
+        """Request the next automatic scene of the demo, unless there is a request already."""
         played = {run["scene"] for run in self._runs}
         wanted = next((name for name in _SHOWN_FIRST if name not in played), None)
         if wanted is None or not (self._data / SCENES[wanted].needs).exists():
@@ -63,7 +63,7 @@ class ScenePlayer:
             json.dump({"scene": wanted, "by": _DEMO}, request)
 
     def play_requested(self) -> bool:
-        """Play what is asked for, to its end; False where nothing is."""
+        """Play the requested scene to its end; return False without a request."""
         request = self._read_request()
         if request is None:
             return False
@@ -77,7 +77,7 @@ class ScenePlayer:
             return []
 
     def _cut_off(self, runs: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-        """Return the runs, one that was still playing as failed: who played it is dead. Drop its request."""
+        """Return the runs, an unfinished one as failed, because its player has died. Drop its request."""
         for run in runs:
             if run["state"] == "playing":
                 run |= {"state": "failed", "error": _ENDED, "ended_ms": _now_ms()}
@@ -106,7 +106,7 @@ class ScenePlayer:
 
         self._write()
         error = _failure(name, self._data, report)
-        # Before the run is over on the board: whoever is ended in between plays it no second time.
+        # Before the board shows the end: a player killed in between must not play it again.
         (self._data / REQUEST).unlink(missing_ok=True)
         run |= {"state": "failed" if error else "done", "error": error, "ended_ms": _now_ms()}
         print(f"scenes: {name}: {run['state']} {error}".rstrip(), flush=True)
@@ -118,8 +118,8 @@ class ScenePlayer:
 
 
 def _failure(name: str, data: Path, report: Any) -> str:
-    """Play a scene; return why it failed, "" where it did not."""
-    # Loaded now, with the clients of Kafka that they need.
+    """Play a scene; return the reason of a failure, "" without one."""
+    # Imported now, with the Kafka clients that it needs.
     from sandbox.scenes import scenes
 
     try:
@@ -137,7 +137,7 @@ def _now_ms() -> int:
 
 
 def main(data: str, brokers: str, demo: str) -> None:
-    """Wait for a request and play it, then start anew: clients of Kafka leave threads and memory behind."""
+    """Wait for a request and play it, then restart: Kafka clients leave threads and memory behind."""
     size = DemoSize(demo)
     player = ScenePlayer(Path(data), int(brokers), demo=size is not DemoSize.NONE)
     print(READY_LINE, flush=True)

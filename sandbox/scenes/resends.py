@@ -1,4 +1,4 @@
-"""Scenes of what is sent twice and is there once: by a sequence number, or by a transaction with offsets."""
+"""Scenes of records sent twice and stored once: by sequence numbers, or by offsets in transactions."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from sandbox.waiting import wait_until
 LOST_ACK = "demo-lost-ack"
 #: OUT_OF_ORDER_SEQUENCE_NUMBER.
 _OUT_OF_ORDER = 45
-#: A sequence number that leaves a gap behind the second record's.
+#: A sequence number that leaves a gap after the second record.
 _GAP = 9
 CRASH = "demo-crash-before-offsets"
 ORDERS, INVOICES = f"{CRASH}-in", f"{CRASH}-out"
 RECORDS = 3
-#: How long a group's coordinator may take to be there, in seconds.
+#: Seconds until a group's coordinator must be available.
 _WITHIN_S = 60.0
 
 
 def lost_ack(stage: Stage, report: Report) -> None:
-    """A producer's answer is lost, and it sends the same batch again; then one that leaves a gap."""
+    """A producer loses an answer and sends the same batch again; then it sends a batch after a gap."""
     topics.ensure_topics(stage.bootstrap, {LOST_ACK: 1})
     where = LOST_ACK, 0
     _, address = find_leader(AdminClient(clients.client_settings(stage.bootstrap, LOST_ACK)), *where)
@@ -59,7 +59,7 @@ def _leave_gap(
 
 
 def crash_before_offsets(stage: Stage, report: Report) -> None:
-    """An application writes its output and dies before it adds its offsets; it reads and writes again."""
+    """An application writes its output and dies before adding its offsets; it restarts and repeats both."""
     topics.ensure_topics(stage.bootstrap, {ORDERS: 1, INVOICES: 1})
     source = Producer({**clients.client_settings(stage.bootstrap, CRASH), "enable.idempotence": True})
     for number in range(RECORDS):
@@ -79,7 +79,7 @@ def crash_before_offsets(stage: Stage, report: Report) -> None:
 
 
 def _committed(consumer: Consumer, where: TopicPartition) -> TopicPartition | None:
-    """Return what the group has committed, None while its coordinator is not there yet."""
+    """Return the group's committed offset, None while its coordinator is not available yet."""
     try:
         return consumer.committed([where], timeout=10)[0]
     except KafkaException:
@@ -87,7 +87,7 @@ def _committed(consumer: Consumer, where: TopicPartition) -> TopicPartition | No
 
 
 def _process(stage: Stage, producer: Producer, *, end: bool) -> int:
-    """Read what the group has not read, write as much in a transaction; return how many records that were."""
+    """Read the group's unread records, and write as many in a transaction; return their number."""
     own = {"group.id": CRASH, "isolation.level": "read_committed", "auto.offset.reset": "earliest"}
     consumer = Consumer(
         {**clients.client_settings(stage.bootstrap, CRASH), **own, "enable.auto.commit": False}

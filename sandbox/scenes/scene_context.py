@@ -1,4 +1,4 @@
-"""Where scenes are played, and what several of them do: the sandbox's own Kafka and no other."""
+"""The stage of scenes, only the sandbox's own Kafka, and shared steps."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError, Producer
 
 Report = Callable[[str], None]
-#: What `make up` calls its brokers: one alone, or each by its node id.
+#: The brokers' part names in `make up`: a single one, or by node id.
 _BROKER = re.compile(r"kafka(?:-(\d+))?")
 
 
@@ -26,14 +26,14 @@ class Stage:
 
     bootstrap: str
     pids: Mapping[int, int]
-    #: Where the stack keeps its state.
+    #: The stack's folder.
     data_dir: Path = Path()
 
 
 def stack_kafka(stack_file: Path) -> Stage:
     """Return the sandbox's own Kafka from a running stack's description.
 
-    Raises SandboxError where none runs or where its Kafka is somebody else's: scenes break things.
+    Raises SandboxError if none runs, or if its Kafka is a user's own: scenes break things.
     """
     try:
         stack = json.loads(stack_file.read_text())
@@ -53,7 +53,7 @@ def stack_kafka(stack_file: Path) -> Stage:
 
 
 def require_brokers(stage: Stage, scene: str, brokers: int) -> None:
-    """Raise SandboxError where a stack has fewer brokers than a scene needs."""
+    """Raise SandboxError if a stack has fewer brokers than a scene needs."""
     if len(stage.pids) < brokers:
         raise SandboxError(
             f"{scene} needs {brokers} brokers and this stack has {len(stage.pids)}: start one with "
@@ -67,14 +67,14 @@ def flink_checkpoints(data_dir: Path) -> Path:
 
 
 def announce_jars(jars: str, report: Report) -> None:
-    """Fetch a set of jars, and report a download. Raises SandboxError where that fails."""
+    """Fetch a set of jars, and report a download. Raises SandboxError if it fails."""
     from sandbox.java import fetch_jars
 
     fetch_jars(jars, lambda line: report(f"   {line} …") if ": fetching" in line else None)
 
 
 def make_producer(bootstrap: str, transactional_id: str, timeout_s: float = 60) -> Producer:
-    """Return a transactional producer, labelled demo, initialised: whoever had the id is fenced now."""
+    """Return an initialised transactional producer, labelled demo; it fences the id's former producer."""
     from confluent_kafka import Producer
 
     settings = {
@@ -89,13 +89,13 @@ def make_producer(bootstrap: str, transactional_id: str, timeout_s: float = 60) 
 
 
 def open_transaction(made: Producer, topic: str, partition: int, text: str) -> int:
-    """Begin a transaction and write one record; return its offset once the broker has it."""
+    """Begin a transaction and write one record; return its offset after the acknowledgement."""
     made.begin_transaction()
     return write_record(made, topic, partition, text)
 
 
 def write_record(made: Producer, topic: str, partition: int, text: str) -> int:
-    """Write one record in the transaction that is open; return its offset once the broker has it."""
+    """Write one record in the open transaction; return its offset after the acknowledgement."""
     from confluent_kafka import KafkaException, Message
 
     offsets: list[int] = []
@@ -111,5 +111,5 @@ def write_record(made: Producer, topic: str, partition: int, text: str) -> int:
 
 
 def record_value(text: str) -> bytes:
-    """Return what the records of scenes hold."""
+    """Return the value of a scene's records."""
     return json.dumps({"demo": True, "scene": text}).encode()

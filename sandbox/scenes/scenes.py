@@ -1,7 +1,8 @@
-"""Short plays for the sandbox, each ending in something that Fenceline should have seen.
+"""Short scenes for the sandbox; Fenceline should show the result of each.
 
-A scene prints its steps and what to look for. It uses transactional ids of its own, so the demo's
-producers go on undisturbed; playing a scene again uses the same ids and so first ends what it left open.
+A scene prints its steps and its traces in Fenceline. It uses its own transactional ids, so the demo's
+producers continue undisturbed. Playing a scene again uses the same ids, which first ends its leftover
+transactions.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ ABANDONED_TIMEOUT_S = 600
 _TIMEOUT_S = 3
 #: The coordinator checks for timed-out transactions every 10 s; the rest is for a busy machine.
 _ABORTED_WITHIN_S = 60
-#: What Java's Admin.fenceProducers writes as the id's timeout: its own request timeout.
+#: The id's timeout after Java's Admin.fenceProducers: the client's request timeout.
 _ADMIN_TIMEOUT_MS = 30_000
 #: The last epoch of a producer id; the coordinator gives a new producer id after it.
 _LAST_EPOCH = 32766
@@ -36,7 +37,7 @@ _PROGRESS_EVERY = 8192
 
 
 def zombie(stage: Stage, report: Report) -> None:
-    """A second instance takes over an id whose first instance is in the middle of a transaction."""
+    """A second instance takes over an id during the first instance's transaction."""
     from confluent_kafka import KafkaException
 
     name = "demo-zombie"
@@ -78,7 +79,7 @@ def timeout(stage: Stage, report: Report) -> None:
 
 
 def abandoned(stage: Stage, report: Report) -> None:
-    """A producer dies in the middle of a transaction that may stay open for ten minutes."""
+    """A producer dies during a transaction with a timeout of ten minutes."""
     name = "demo-abandoned"
     command = [sys.executable, "-m", "sandbox.scenes.scenes", stage.bootstrap, name]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
@@ -92,14 +93,14 @@ def abandoned(stage: Stage, report: Report) -> None:
 
 
 def _abandon(bootstrap: str, name: str) -> None:
-    """Open a transaction and leave without a word, as a process that is killed would."""
+    """Open a transaction and exit silently, like a killed process."""
     offset = open_transaction(make_producer(bootstrap, name, ABANDONED_TIMEOUT_S), "payments", 0, "abandoned")
     print(offset, flush=True)
     os._exit(0)
 
 
 def fence(stage: Stage, report: Report) -> None:
-    """A third party, as an administrator's tool would, fences a producer in the middle of a transaction."""
+    """A third party fences a producer during a transaction, as an administrator's tool would."""
     from confluent_kafka import KafkaException
 
     from sandbox.scenes import wire
@@ -125,7 +126,7 @@ def fence(stage: Stage, report: Report) -> None:
 
 
 def rotation(stage: Stage, report: Report) -> None:
-    """An id is initialised until its epochs are used up, and goes on under a new producer id."""
+    """An id is initialised until its epochs are used up, and continues with a new producer id."""
     from sandbox.scenes import wire
 
     name = "demo-rotation"
@@ -158,7 +159,7 @@ def _commit_one(bootstrap: str, name: str, text: str) -> None:
 
 
 def _wait_for_release(bootstrap: str, topic: str, partition: int, offset: int) -> float:
-    """Wait until read_committed consumers may read past an offset; return the seconds it took."""
+    """Wait until read_committed consumers may read past an offset; return the elapsed seconds."""
     from confluent_kafka import Consumer, TopicPartition
 
     started = time.monotonic()
@@ -177,7 +178,7 @@ def _wait_for_release(bootstrap: str, topic: str, partition: int, offset: int) -
 
 @contextmanager
 def _orderly_end() -> Iterator[None]:
-    """Exit in order on SIGTERM and SIGHUP: what a scene has turned off or stopped is restored."""
+    """Exit in order on SIGTERM and SIGHUP: restore all settings and processes that a scene changed."""
 
     def leave(number: int, frame: FrameType | None) -> NoReturn:
         sys.exit(128 + number)
@@ -193,7 +194,7 @@ def _orderly_end() -> Iterator[None]:
 
 
 def play(name: str, stage: Stage, report: Report) -> None:
-    """Play a scene. Raises SandboxError for an unknown name and for a broker that does not answer."""
+    """Play a scene. Raises SandboxError for an unknown name, or if no broker answers."""
     from confluent_kafka import KafkaException
 
     if name not in SCENES:

@@ -1,8 +1,8 @@
 """The scene `streams-zombie`: an instance of a Kafka Streams application is paused past its timeouts.
 
-Its group gives its tasks to the other instance, but nobody takes its transactional id over: what it has open
-blocks the application's output until the transaction times out. Then the instance comes back as a zombie, and
-its producer is refused.
+Its group gives its tasks to the other instance, but no producer takes its transactional id over: its open
+transaction blocks the application's output until the timeout. Then the instance resumes as a zombie, and its
+producer is refused.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _WITHIN_S = 120.0
 
 
 def play(stage: Stage, report: Report) -> None:
-    """Pause one of two instances in the middle of a transaction until that has timed out."""
+    """Pause one of two instances during a transaction until the transaction has timed out."""
     announce_jars("kafka-streams", report)
     topics.ensure_topics(stage.bootstrap, {SOURCE: 2, TARGET: 2})
     folder = stage.data_dir / "streams"
@@ -74,6 +74,6 @@ def _settings(bootstrap: str) -> dict[str, str]:
         "heartbeat.interval.ms": "1000",
         "commit.interval.ms": "1000",
         "producer.transaction.timeout.ms": str(TRANSACTION_S * 1_000),
-        # Without it counts are sent at the commit only, and a transaction is open for some milliseconds.
+        # By default counts are sent only at the commit, and a transaction is open for only some milliseconds.
         "statestore.cache.max.bytes": "0",
     }

@@ -1,4 +1,4 @@
-"""Kafka's transaction protocol request by request, for scenes that no client library would play.
+"""Kafka's transaction protocol, request by request, for scenes that no client library can play.
 
     with Coordinator(bootstrap, "demo-fence") as coordinator:
         given = coordinator.init_producer_id()                    # as any producer's first request
@@ -7,7 +7,7 @@
     with Connection(leader) as broker:
         produce(broker, "demo-hanging-0", given, ("demo-hanging", 0), [b"x"])
 
-A plain blocking socket and kafka-python's message classes. Never near a Kafka that is not the sandbox's.
+It uses a plain blocking socket and kafka-python's message classes, only on the sandbox's own Kafka.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from sandbox.errors import SandboxError
 
 CONCURRENT_TRANSACTIONS = 51
 _NOT_FOUND = 105
-#: The coordinator is not there yet, loads its partition, has moved.
+#: The coordinator does not exist yet, is loading its partition, or has moved.
 _NOT_YET = (14, 15, 16)
 #: Versions that 3.9 to 4.3 speak. InitProducerId 4 takes an epoch and answers PRODUCER_FENCED; Produce 11 is
 #: the last whose sender adds partitions to a transaction by a request of its own.
 _FIND, _INIT, _DESCRIBE, _PRODUCE = 3, 4, 0, 11
 _ALL_IN_SYNC = -1
-#: FindCoordinator's word for transactions.
+#: FindCoordinator's key type for transactions.
 _TRANSACTION = 1
-#: One answer, and how long to ask again while an abort's markers are written.
+#: Seconds for one answer, and for repeating a request while an abort's markers are written.
 _ANSWER_WITHIN_S, _RETRY_FOR_S, _RETRY_EVERY_S = 10.0, 30.0, 0.1
-#: How many requests are on the way at once: the broker reads the next when it has answered the last.
+#: Requests in flight: the broker reads the next one after answering the last.
 _PIPELINE = 200
 _SIZE = struct.Struct(">i")
 
 
 class Identity(NamedTuple):
-    """What a producer is to the coordinator."""
+    """A producer's identity at the coordinator: its id and epoch."""
 
     producer_id: int
     epoch: int
 
 
-#: A producer that has no identity yet, or an administrator's tool.
+#: A producer without an identity, or an administrator's tool.
 NOBODY = Identity(-1, -1)
 
 
@@ -66,7 +66,7 @@ class CoordinatorRefused(SandboxError):
 
 
 class CoordinatorConnection:
-    """A connection to the coordinator of one transactional id. Raises SandboxError when it is lost."""
+    """A connection to the coordinator of one transactional id. Raises SandboxError if it breaks."""
 
     def __init__(self, bootstrap: str, transactional_id: str) -> None:
         self.transactional_id = transactional_id
@@ -85,10 +85,10 @@ class CoordinatorConnection:
         return self._connection.send_request(request, answer, version)
 
     def init_producer_id(self, identity: Identity = NOBODY, timeout_ms: int = 60_000) -> Identity:
-        """InitProducerId, asked again through CONCURRENT_TRANSACTIONS as every client does.
+        """Send InitProducerId, and repeat it on CONCURRENT_TRANSACTIONS as every client does.
 
-        As nobody: whoever has the id is fenced. As a producer: that producer's own next epoch (KIP-360).
-        Raises Refused.
+        Without an identity it fences the id's producer. With one it asks for that producer's next epoch
+        (KIP-360). Raises Refused.
         """
         until = time.monotonic() + _RETRY_FOR_S
         while True:
@@ -100,21 +100,21 @@ class CoordinatorConnection:
             time.sleep(_RETRY_EVERY_S)
 
     def init_once(self, identity: Identity = NOBODY, timeout_ms: int = 60_000) -> Identity:
-        """InitProducerId, and no second time whatever the answer. Raises Refused."""
+        """Send InitProducerId once. Raises Refused."""
         return _given(self.send_request(self._init(identity, timeout_ms), InitProducerIdResponse, _INIT))
 
     def init_again(self, times: int) -> Iterator[Identity]:
-        """InitProducerId as nobody so many times, as fast as the broker can write. Raises Refused."""
+        """Send InitProducerId without an identity repeatedly, as fast as possible. Raises Refused."""
         request = self._init(NOBODY, 60_000)
         for answer in self._connection.send_repeatedly(request, InitProducerIdResponse, _INIT, times):
             yield _given(answer)
 
     def transaction_state(self) -> str:
-        """Return Kafka's own word for the state of the id. Raises Refused."""
+        """Return the id's state in Kafka's terms. Raises Refused."""
         return str(self._described().transaction_state)
 
     def knows_id(self) -> bool:
-        """Whether the coordinator knows the id. Raises Refused where it cannot answer."""
+        """Whether the coordinator knows the id. Raises Refused if it cannot answer."""
         try:
             self._described()
         except CoordinatorRefused as refused:
@@ -144,7 +144,7 @@ class CoordinatorConnection:
 
 
 def has_open_transaction(bootstrap: str, transactional_id: str) -> bool:
-    """Return whether a transactional id is known and has a transaction open."""
+    """Return whether a transactional id is known and has an open transaction."""
     with CoordinatorConnection(bootstrap, transactional_id) as coordinator:
         return coordinator.knows_id() and coordinator.transaction_state() == "Ongoing"
 
@@ -163,7 +163,7 @@ def init_idempotent(broker: Connection) -> Identity:
     until = time.monotonic() + _RETRY_FOR_S
     while True:
         answer = broker.send_request(request, InitProducerIdResponse, _INIT)
-        # A broker that has just started has no block of producer ids yet.
+        # A new broker has no block of producer ids yet.
         if answer.error_code not in _NOT_YET or time.monotonic() > until:
             return _given(answer)
         time.sleep(_RETRY_EVERY_S)
@@ -179,10 +179,10 @@ def produce_records(
     version: int = _PRODUCE,
     sequence: int = 0,
 ) -> int:
-    """Write records to a partition, in a transaction where there is an id; return the offset of the first.
+    """Write records to a partition, with an id in its transaction; return the first offset.
 
-    No AddPartitionsToTxn comes before: from version 12 on the broker itself adds the partition (KIP-890),
-    before that the coordinator does not know of it. Raises Refused.
+    It sends no AddPartitionsToTxn before: from version 12 on the broker itself adds the partition (KIP-890);
+    with earlier versions the coordinator does not know the partition. Raises Refused.
     """
     size = 1000 + sum(map(len, values))
     is_transactional = transactional_id is not None
@@ -218,9 +218,10 @@ def _find(broker: Connection, transactional_id: str) -> tuple[int, str]:
 
 
 class Connection:
-    """One broker, the first of `host:port,host:port` that takes us: bytes out, answers in, in the same order.
+    """A connection to the first reachable broker of `host:port,host:port`; answers come in the order of
+    requests.
 
-    Raises SandboxError where none does.
+    Raises SandboxError if none is reachable.
     """
 
     def __init__(self, addresses: str) -> None:
@@ -242,9 +243,9 @@ class Connection:
     def send_repeatedly(
         self, request: ApiMessage, answer: type[ApiMessage], version: int, times: int
     ) -> Iterator[Any]:
-        """Send the same request so many times, and yield the answers as they come."""
+        """Send the same request repeatedly, and yield the answers as they come."""
         request.API_VERSION = version
-        # Every copy has the same number: answers come in the order of the questions.
+        # Every copy has the same correlation id: answers come in the order of requests.
         request.with_header(correlation_id=0, client_id="demo-wire")
         frame = request.encode(header=True, framed=True)
         try:

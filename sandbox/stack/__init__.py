@@ -1,1 +1,1 @@
-"""What a stack of `make up` is told and tells: its configuration, its address."""
+"""A stack of `make up`: its configuration and its address."""

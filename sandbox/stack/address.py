@@ -1,4 +1,4 @@
-"""`make url`: where the stack of `make up` is, and how to sign in."""
+"""`make url`: print the address and the sign-in of the stack of `make up`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from sandbox.options import read_options
 
 
 def address_lines(stack: Mapping[str, Any]) -> list[str]:
-    """Return the address and the sign-in, from what stack.json says."""
+    """Return the address and the sign-in from stack.json."""
     return [f"Fenceline is up: {stack['url']}", stack["sign_in"]]
 
 
 def main() -> int:
-    """Print them; a refusal is one line on stderr and status 1."""
+    """Print them; an error is one line on stderr and status 1."""
     try:
         data = read_options(os.environ).data
         print(*address_lines(json.loads((data / "stack.json").read_text())), sep="\n")

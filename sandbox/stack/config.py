@@ -1,4 +1,4 @@
-"""The fenceline.toml of a stack of `make up` that was given none."""
+"""The default fenceline.toml of `make up`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sandbox import folder
 from sandbox.options import StackOptions
 from sandbox.scenes.scene_context import flink_checkpoints
 
-#: In a sandbox nothing is meant to stay open: its scenes should show within seconds.
+#: The limit for open transactions: scenes in a sandbox should show within seconds.
 SANDBOX_OPEN_TOO_LONG_S = 10
 SANDBOX_STUCK_IN_PREPARE_S = 1
 
@@ -17,24 +17,24 @@ SANDBOX_STUCK_IN_PREPARE_S = 1
 def write_config(
     options: StackOptions, *, bootstrap: str, external_url: str, receiver: str, job_outputs: Path
 ) -> Path:
-    """Write it, and the folders that it names; return its path.
+    """Write it and make its folders; return its path.
 
-    `receiver` is the address of the demo's receiver, "" without one; `job_outputs` is where the demo's
-    Spark jobs write. Raises SandboxError.
+    `receiver` is the address of the demo's receiver, "" without one; `job_outputs` is the output folder of
+    the demo's Spark jobs. Raises SandboxError.
     """
     path = options.data / "fenceline.toml"
     name = "sandbox" if options.has_own_kafka else "default"
     text = f'# Written by make up at each start.\n[clusters.{name}]\n"bootstrap.servers" = "{bootstrap}"\n'
     text += f'\n[alerts]\nexternal_url = "{external_url}"\n'
     if receiver:
-        # Of this machine the receiver's port and no other.
+        # On this machine, only the receiver's port is allowed.
         text += f'allow_private = ["{receiver}"]\n'
     if options.has_own_kafka:
         text += f"\n[limits]\nopen_too_long_s = {SANDBOX_OPEN_TOO_LONG_S}\n"
         text += f"stuck_in_prepare_s = {SANDBOX_STUCK_IN_PREPARE_S}\n"
-        # Spark makes its folder a minute later, and one that is not there is an error until then.
+        # Spark makes this folder a minute later; until then a missing folder would be an error.
         text += _checkpoints(options.data / "spark" / "checkpoints")
-        # Of the scene flink-crash.
+        # The checkpoints of the scene flink-crash.
         text += _checkpoints(flink_checkpoints(options.data), 'kind = "flink"\n')
     if options.has_full_demo:
         for job in ("audit", "history"):
