@@ -1,1 +1,1 @@
-"""What Fenceline sees: Celery tasks that turn brokers into facts and hand them to the store."""
+"""Celery tasks that read brokers, checkpoints and engines, and hand the facts to the store."""

@@ -1,19 +1,19 @@
-"""How often a cluster may be asked: a small share of the time that its brokers take to answer."""
+"""Limit requests to a cluster to a small share of its brokers' response time."""
 
 from __future__ import annotations
 
 
 class RecentDuration:
-    """The lesser of the last two durations, in seconds.
+    """The lower of the last two durations, in seconds.
 
-    One slow answer is no habit: while a broker is away, a look waits for it and not for work of its own, and
-    a pause of many times that would leave everything unseen long after it is back.
+    One slow answer is an exception: while a broker is unreachable, a poll waits for it without working, and a
+    proportional pause would leave everything unread long after its return.
     """
 
     def __init__(self) -> None:
         self._last = 0.0
 
     def add(self, seconds: float) -> float:
-        """Take in how long the newest poll took; return what counts for the rate."""
+        """Add the newest poll's duration; return the value for the rate."""
         lesser, self._last = min(self._last, seconds), seconds
         return lesser

@@ -1,1 +1,1 @@
-"""Kafka's admin side of transactions, which confluent-kafka lacks: one Protocol, one adapter behind it."""
+"""Kafka's admin protocol for transactions, which confluent-kafka lacks: one Protocol and one adapter."""

@@ -1,7 +1,7 @@
 """Find out by requests what our principal may do on a cluster, and what its brokers support.
 
 A broker checks a right before it looks up the resource, and answers for resources that it does not hold. So
-each right is tried on a name that nobody has, at any broker: no coordinator is looked up, nothing is created.
+each right is tried on an unused name, at any broker: it looks up no coordinator and creates nothing.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ from transaction_admin.connection import AdminConnection, error_name, explain_er
 _ANY, _ALL, _DESCRIBE, _DENY = 1, 2, 8, 2
 _TRANSACTIONAL_ID, _BROKER = 5, 4
 _OPERATIONS = {7: "ALTER", 8: "DESCRIBE", 9: "CLUSTER_ACTION", 10: "DESCRIBE_CONFIGS"}
-#: OffsetFetch takes many groups from version 8 on, and topics by their ids from 10 on.
+#: OffsetFetch takes several groups from version 8 on, and topics by their ids from 10 on.
 _MANY_GROUPS, _BY_NAME = 8, 9
 _METADATA_TOPIC = "__cluster_metadata"
-#: What brokers answer once they have found that we have the right.
+#: Brokers' errors that prove that we have the right.
 _AFTER_THE_CHECK = (
     errors.NoError,
     errors.CoordinatorLoadInProgressError,
@@ -56,34 +56,34 @@ _AFTER_THE_CHECK = (
 
 @dataclass(frozen=True, **SLOTS)
 class Abilities:
-    """What one broker supports: requests by key with the lowest and highest version, and features."""
+    """One broker's supported requests by key, with the lowest and highest version, and its features."""
 
     release: str
     requests: Mapping[int, tuple[int, int]]
-    #: The level that the whole cluster has agreed on, by feature.
+    #: The finalized level of the whole cluster, by feature.
     features: Mapping[str, int]
     answered_ms: float
 
 
 class Denial(NamedTuple):
-    """An ACL that hides transactional ids from a principal: a name, or the beginning of names."""
+    """An ACL that hides transactional ids from a principal: a name, or a prefix of names."""
 
     principal: str
     name: str
 
 
 class Clock(NamedTuple):
-    """How far the active controller's clock is ahead of ours; right to within `unsure_ms`."""
+    """How far the active controller's clock is ahead of ours, exact to `unsure_ms`."""
 
     ahead_ms: float
     unsure_ms: float
 
 
 class Trials:
-    """Trials on one cluster. `properties` are librdkafka's; a question waits up to `timeout_s`.
+    """Trials on one cluster. `properties` are librdkafka's; a request waits up to `timeout_s`.
 
-    Raises `CannotTranslate` when kafka-python has no like of a property, `AdminUnavailable` when the cluster
-    cannot be reached. Nothing that is asked writes or creates.
+    Raises `CannotTranslate` for a property without an equivalent in kafka-python, `AdminUnavailable` if the
+    cluster cannot be reached. No request writes or creates anything.
     """
 
     def __init__(self, properties: Mapping[str, str], timeout_s: float = 10.0) -> None:
@@ -99,7 +99,7 @@ class Trials:
         return self._connection.brokers
 
     def broker_abilities(self, brokers: Collection[int]) -> Mapping[int, Abilities | Unseen]:
-        """Return what each broker supports; the time is that of one more, short request."""
+        """Return each broker's supported requests, and the duration of one more, short request."""
         answers = self._ask_each([(_versions_request(), broker) for broker in brokers])
         return dict(zip_equal(brokers, map(self._read_abilities, brokers, answers)))
 
@@ -116,7 +116,7 @@ class Trials:
         return Abilities(_release(requests), requests, features, (time.monotonic() - begun) * 1_000)
 
     def try_right(self, right: Right) -> RightTrial:
-        """Return whether we have a right on a resource; without a name it is tried on one that nobody has."""
+        """Return whether we have a right on a resource; without a name it is tried on an unused one."""
         ask, error_of = _TRIALS[right.operation, right.resource]
         name = right.name
         if name.endswith(EVERY):
@@ -134,7 +134,7 @@ class Trials:
         return sorted(topic.name for topic in answer.topics if not topic.is_internal and not topic.error_code)
 
     def topic_exists(self, topic: str) -> bool | None:
-        """Whether a topic exists that we may DESCRIBE; None where brokers do not tell."""
+        """Whether a topic exists that we may DESCRIBE; None if brokers do not tell."""
         answer = self._ask(partial(_metadata_request, topic))
         if isinstance(answer, errors.KafkaError):
             return None
@@ -143,7 +143,7 @@ class Trials:
         return error is errors.NoError if error in known else None
 
     def unreadable_topics(self, topics: Collection[str]) -> Sequence[str]:
-        """Return those of `topics` that we may not READ."""
+        """Return the topics among these that we may not READ."""
         answer = self._ask(partial(_producers_request, *topics))
         if isinstance(answer, errors.KafkaError):
             return []
@@ -187,14 +187,14 @@ class Trials:
         ]
 
     def is_open(self) -> bool:
-        """Whether the cluster has no authorizer, so that everybody may do everything."""
+        """Whether the cluster has no authorizer, so that every client may do everything."""
         answer = self._ask(partial(_acls_request, ""))
         if isinstance(answer, errors.KafkaError):
             return False
         return errors.for_code(answer.error_code) is errors.SecurityDisabledError
 
     def cluster_operations(self) -> Collection[str] | Unseen:
-        """Return the operations that we may do on the cluster; needs DESCRIBE on the cluster."""
+        """Return our allowed operations on the cluster; needs DESCRIBE on the cluster."""
         answer = self._ask(partial(DescribeClusterRequest, include_cluster_authorized_operations=True))
         if isinstance(answer, errors.KafkaError):
             return Unseen("cluster", explain_error(answer))
@@ -216,7 +216,7 @@ class Trials:
     def controller_clock(self) -> Clock | Unseen:
         """Return how the active controller's clock compares with ours; needs DESCRIBE on the cluster.
 
-        It reports itself as caught up at the instant of the request (KIP-836).
+        The controller reports itself as caught up at the instant of the request (KIP-836).
         """
         begun, at = time.monotonic(), time.time() * 1_000
         answer = self._ask(_quorum_request)
@@ -246,7 +246,7 @@ class Trials:
         return self._connection.run(self._connection.send_each, questions)
 
     def _ask_everybody(self, make: Callable[[], Any]) -> Sequence[Any]:
-        """Ask every broker and return the answers that came."""
+        """Ask every broker; return the answers that arrive."""
         answers = self._ask_each([(make(), broker) for broker in self.list_brokers()])
         return [answer for answer in answers if not isinstance(answer, errors.KafkaError)]
 
@@ -313,8 +313,8 @@ def _quorum_request() -> Any:
     return DescribeQuorumRequest(topics=[topic(topic_name=_METADATA_TOPIC, partitions=[partition])])
 
 
-#: The request that tries an operation on a resource by its name, and where its answer has the error.
-#: Settings without a broker's id are the cluster's defaults: any broker returns them.
+#: The request that tries an operation on a named resource, and the place of its error code. Settings without
+#: a broker's id are the cluster's defaults: any broker returns them.
 _TRIALS: Mapping[tuple[str, Resource], tuple[Callable[[str], Any], Callable[[Any], int]]] = {
     ("DESCRIBE", Resource.TOPIC): (_metadata_request, lambda answer: answer.topics[0].error_code),
     ("READ", Resource.TOPIC): (_producers_request, lambda answer: answer.topics[0].partitions[0].error_code),

@@ -1,4 +1,4 @@
-"""What Fenceline asks of coordinators, whatever client library does it: a Protocol, plain values, errors."""
+"""Fenceline's requests to coordinators, for any client library: a Protocol, plain values, errors."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ CONSUMER_OFFSETS = "__consumer_offsets"
 
 
 class AdminUnavailable(Exception):
-    """The cluster's admin protocol cannot be used; the text has the problem, the place and the remedy.
+    """The cluster's admin protocol is unavailable; the text has the problem, the place and the remedy.
 
-    It is `passing` where it may end by itself: a broker that is away, an election, a quota.
+    It is `passing` if it may end by itself: an unreachable broker, an election, a quota.
     """
 
     def __init__(self, text: str = "", *, passing: bool = True) -> None:
@@ -26,11 +26,11 @@ class AdminUnavailable(Exception):
 
 
 class Unseen(NamedTuple):
-    """A part of a list that is missing: who or what, and why."""
+    """A missing part of an answer: its name, and the reason."""
 
     what: str
     reason: str
-    #: The broker that did not answer at all; None where it refused this one thing.
+    #: The broker that did not answer at all; None if it refused this part only.
     broker: int | None = None
 
     def __str__(self) -> str:
@@ -41,7 +41,7 @@ class Cost(NamedTuple):
     """The requests to brokers so far; the counts only grow."""
 
     requests: int
-    #: From the last byte sent to the answer decoded, summed over requests, also those in flight together.
+    #: From the last byte sent to the decoded answer, summed over all requests, also concurrent ones.
     broker_ms: float
 
 
@@ -55,10 +55,10 @@ class Ending(NamedTuple):
 
 
 class Fencing(NamedTuple):
-    """A transactional id (escaped text) whose producer is to be fenced; its timeout is to be this.
+    """A transactional id (escaped text) whose producer to fence, and the timeout to give it.
 
-    With a producer the coordinator compares: where nothing is open, and another one has the id, or this one
-    at another epoch, it does nothing and answers PRODUCER_FENCED. Without one it fences any producer.
+    With a producer the coordinator compares: without an open transaction, and if another producer or epoch
+    has the id, it does nothing and answers PRODUCER_FENCED. Without one it fences any producer.
     """
 
     transactional_id: str
@@ -73,25 +73,25 @@ class Marker(NamedTuple):
     partition: TopicPartition
     producer_id: int
     producer_epoch: int
-    #: The last one that wrote a marker of this producer there; 0 where none has.
+    #: The coordinator epoch of the producer's last marker there; 0 without one.
     coordinator_epoch: int
 
 
 class Ended(NamedTuple):
     """The answer of a coordinator to an end or a fencing, or of a partition's leader to a marker."""
 
-    #: Kafka's error code, 0 when it is ended as asked; None when nobody has answered.
+    #: Kafka's error code, 0 for success; None without an answer.
     code: int | None
-    #: Kafka's own name of the error, or why there is no answer; "" when it is ended.
+    #: Kafka's name of the error, or why there is no answer; "" for success.
     word: str
-    #: What an InitProducerId that succeeded has given the id; None for everything else.
+    #: The id's new producer after a successful InitProducerId; None otherwise.
     producer_id: int | None = None
     producer_epoch: int | None = None
 
 
 @dataclass(frozen=True, **SLOTS)
 class TransactionListing:
-    """The transactional ids that the coordinators list for us, by their escaped text form.
+    """The transactional ids that the coordinators list to us, in escaped text.
 
     A missing id proves nothing: a broker that has just started, and has not yet begun to load its part of the
     topic, answers with an empty list and no error. A description is proof.
@@ -100,7 +100,7 @@ class TransactionListing:
     entries: Mapping[str, Listed]
     #: Empty when every broker answered and every partition of `__transaction_state` has a leader.
     unseen: tuple[Unseen, ...]
-    #: Brokers silently leave out ids that we may not describe: this is a sentence about that.
+    #: Brokers silently omit ids that we may not describe: this sentence reports that.
     may_hide: str
 
 
@@ -109,46 +109,47 @@ class TransactionAdmin(Protocol):
 
     @property
     def cost(self) -> Cost:
-        """What was asked of the brokers since this was made."""
+        """The requests to brokers so far."""
 
     @property
     def principal(self) -> str:
-        """Whom the brokers take us for, for `grant_command`."""
+        """Our principal at the brokers, for `grant_command`."""
 
     def list_transactions(self, states: Collection[TransactionState] = ()) -> TransactionListing:
-        """Return the ids in one of `states`, all of them without any. O(ids) on each broker, unpaged."""
+        """Return the ids in one of `states`, by default all. O(ids) on each broker, unpaged."""
 
     def describe_transactions(
         self, transactional_ids: Collection[str], *, listed: bool = False
     ) -> Mapping[str, Described | NotDescribed]:
-        """Return what the coordinators report of these ids (escaped text); each one asked for is answered.
+        """Return the coordinators' reports of these ids (escaped text), one for each id.
 
-        Never creates anything: while `__transaction_state` does not exist, every id is unknown. Where that
-        may not be seen, only ids that a coordinator has `listed` are looked up.
+        Never creates anything: while `__transaction_state` does not exist, every id is unknown. Without the
+        right to see the topic, it looks up only ids that a coordinator has `listed`.
         """
 
     def end_transactions(self, endings: Collection[Ending], *, timeout_s: float) -> Mapping[str, Ended]:
         """End transactions, all at once; return their coordinators' answers by id.
 
-        Temporary refusals and missing answers are requested again until `timeout_s`: the same end twice is
-        no error. **Never call it for a transaction whose fate somebody else may decide.**
+        Temporary refusals and missing answers are repeated until `timeout_s`: the same end twice is no error.
+        **Never call it for a transaction whose outcome another process may decide.**
         """
 
     def fence_producers(self, fencings: Collection[Fencing], *, timeout_s: float) -> Mapping[str, Ended]:
         """Initialise ids anew, as Kafka's `forceTerminateTransaction` does; return the answers by id.
 
-        What is open under an id is aborted and its producer is fenced (InitProducerId without a
-        producer id, key 22). Requested again while the coordinator answers CONCURRENT_TRANSACTIONS, its first
-        answer if one is open, until `timeout_s`; never after no answer at all: somebody else may have begun
-        in between. **Only for ids that the coordinator knows**: it would create others.
+        It aborts an id's open transaction and fences its producer (InitProducerId without a producer id, key
+        22). It repeats the request until `timeout_s` while the coordinator answers CONCURRENT_TRANSACTIONS,
+        the first answer for an open transaction. It never repeats an unanswered request: another producer may
+        have begun in between. **Only for ids that the coordinator knows**: it would create others.
         """
 
     def write_abort_marker(self, marker: Marker, *, leader: int) -> Ended:
-        """Write an abort marker into one partition, by its leader (WriteTxnMarkers, key 27); ask once.
+        """Write an abort marker into one partition through its leader (WriteTxnMarkers, key 27), with one
+        request.
 
-        The leader checks little: it takes a marker for a transaction that has ended as well, and appends a
-        useless one. **Only for what no coordinator owns**, checked right before: a coordinator would not
-        learn of it, and could still commit the rest.
+        The leader checks little: it also accepts a marker for an ended transaction, and appends it uselessly.
+        **Only for transactions without a coordinator**, checked right before: a coordinator would not learn
+        of the marker, and could still commit the rest.
         """
 
     def close(self) -> None:
@@ -156,7 +157,7 @@ class TransactionAdmin(Protocol):
 
 
 def grant_command(principal: str, operation: str, resource: str) -> str:
-    """Return the command that lets a principal do an operation on a resource (`--topic orders`)."""
+    """Return the command that grants a principal an operation on a resource (`--topic orders`)."""
     return f"kafka-acls --add --allow-principal {principal} --operation {operation} {resource}"
 
 

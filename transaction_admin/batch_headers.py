@@ -1,7 +1,7 @@
-"""Record batches by their headers alone: the producer, first and last offset, and the type of a marker.
+"""Record batches by their headers: the producer, first and last offset, and the type of a marker.
 
-Read from the bytes of a Fetch answer: no record is decoded or decompressed. Layout of message format v2:
-docs/design/kafka.md §1.3, and Kafka's `DefaultRecordBatch.java`.
+Parsed from the bytes of a Fetch answer, without decoding or decompressing records. Layout of message format
+v2: docs/design/kafka.md §1.3, and Kafka's `DefaultRecordBatch.java`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from struct import Struct
 
 from fenceline.decode.record_batches import RecordBatch
 
-#: Base offset and length of what follows: these twelve bytes every message format has.
+#: Base offset and length of the rest: every message format begins with these twelve bytes.
 _FRAME = Struct(">qi")
 #: Attributes, last offset delta, two timestamps, producer id and epoch, base sequence, number of records.
 _HEADER = Struct(">hiqqqhii")
@@ -22,9 +22,9 @@ _TYPE = Struct(">hh")
 
 
 def parse_batches(records: bytes | memoryview) -> Iterator[RecordBatch]:
-    """Yield the batches of a Fetch answer; the last one may be cut off, and is left out then.
+    """Yield the batches of a Fetch answer, without a truncated last one.
 
-    Of the formats before v2, which know no producers, an entry counts as one record.
+    In formats before v2, which have no producers, an entry counts as one record.
     """
     at, end = 0, len(records)
     while at + _MAGIC < end:
@@ -57,7 +57,7 @@ def _batch(records: bytes | memoryview, at: int, first: int) -> RecordBatch:
 
 
 def _marker(records: bytes | memoryview, at: int) -> str:
-    """Return the type of the control record at `at`; "" for one that is no end of a transaction."""
+    """Return the type of the control record at `at`; "" for another type than the end of a transaction."""
     _, at = _varint(records, at)
     at += 1
     for _ in range(3):

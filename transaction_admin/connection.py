@@ -1,8 +1,8 @@
-"""A connection to a cluster through kafka-python: opened, asked, counted, closed; errors in our words.
+"""A connection to a cluster through kafka-python: open, request, count, close; errors in our words.
 
-kafka-python's public admin client raises at the first broker or id that refuses, and leaves its thread
-behind when a cluster cannot be reached. So its message classes are sent through its connection manager
-(docs/design/kafka.md §3). The version is pinned: this is the one module that leans on its inner parts.
+kafka-python's public admin client raises at the first broker or id that refuses, and leaves its thread behind
+if a cluster cannot be reached. So this module sends its message classes through its connection manager
+(docs/design/kafka.md §3). The version is pinned: only this module depends on the library's internals.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ _DEFAULTS: Mapping[str, Any] = {
     "receive_message_max_bytes": _LARGEST_ANSWER,
     "proxy_url": "direct://",
 }
-#: kafka-python takes five requests in flight to one broker; one is left to its own metadata.
+#: kafka-python allows five requests in flight to one broker; one is left to its own metadata.
 _IN_FLIGHT = 4
-#: Bytes of the ids that one request names: one may have 32 kB.
+#: Maximum bytes of the ids in one request: one id may have 32 kB.
 _MOST_BYTES = 1024 * 1024
-#: How many brokers are tried for a question that any of them can answer.
+#: Maximum brokers to try for a request that any of them can answer.
 _TRIES = 3
-#: How often a throttled connection is checked again, in seconds.
+#: Seconds between two checks of a throttled connection.
 _PAUSE_S = 0.01
 
 
 class DirectSocket(KafkaNetSocket):  # type: ignore[misc]
-    """Connects without a proxy, as kafka-python does, and closes what cannot connect.
+    """Connects without a proxy like kafka-python, and closes the socket of a failed connection.
 
     kafka-python leaves that socket to the garbage collector. A client tries each second while its broker is
-    away, and a process that does little collects nothing: after minutes it had a thousand open sockets.
+    unreachable, and an idle process collects nothing: after minutes it had a thousand open sockets.
     """
 
     SCHEMES = ("direct",)
@@ -59,7 +59,7 @@ class DirectSocket(KafkaNetSocket):  # type: ignore[misc]
     async def sock_connect(
         self, net: NetworkSelector, sock: socket.socket, sockaddr: Any, timeout_at: float | None = None
     ) -> socket.socket:
-        """Return the connected socket. Raises what kafka-python raises."""
+        """Return the connected socket. Raises kafka-python's errors."""
         try:
             await super().sock_connect(net, sock, sockaddr, timeout_at=timeout_at)
         except BaseException:
@@ -69,9 +69,9 @@ class DirectSocket(KafkaNetSocket):  # type: ignore[misc]
 
 
 class BriefSelector(selectors.DefaultSelector):
-    """Says in few words which socket it does not know: kafka-python asks before each wait.
+    """A selector with a short error for unknown sockets: kafka-python asks for each before each wait.
 
-    The library's own error has the socket's addresses, which takes two system calls.
+    The library's own error contains the socket's addresses, which takes two system calls.
     """
 
     def get_key(self, fileobj: Any) -> selectors.SelectorKey:
@@ -81,10 +81,10 @@ class BriefSelector(selectors.DefaultSelector):
 
 
 class AdminConnection:
-    """Connections to the brokers of one cluster, on a thread of their own.
+    """Connections to the brokers of one cluster, on their own thread.
 
-    `properties` are librdkafka's. Raises `CannotTranslate` for those that kafka-python has no like of, and
-    `AdminUnavailable` when no broker can be reached within `timeout_s`.
+    `properties` are librdkafka's. Raises `CannotTranslate` for those without an equivalent in kafka-python,
+    and `AdminUnavailable` if no broker can be reached within `timeout_s`.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class AdminConnection:
             "request_timeout_ms": timeout_ms,
             "socket_connection_setup_timeout_ms": timeout_ms,
         }
-        # Decoding a long list takes longer than what the library thinks a task should: no warning for that.
+        # Decoding a long list exceeds the library's limit for a task: disable that warning.
         self._net = NetworkSelector(
             client_id=settings["client_id"], selector=BriefSelector, slow_task_threshold_secs=0
         )
@@ -117,12 +117,12 @@ class AdminConnection:
 
     @property
     def principal(self) -> str:
-        """The principal in Kafka's notation; one that we cannot know is left open."""
+        """The principal in Kafka's notation; an unknowable part is left open."""
         return f"User:{self._principal or '…'}"
 
     @property
     def cost(self) -> Cost:
-        """What was asked so far."""
+        """The requests so far."""
         return Cost(self._requests, self._broker_s * 1_000)
 
     @property
@@ -144,11 +144,11 @@ class AdminConnection:
         return answer
 
     async def send_request(self, request: Any, broker: int | str) -> Any:
-        """Send a request to a broker and return its answer; counts both."""
+        """Send a request to a broker and return its answer; count both."""
         return await (await self._sent(request, broker))
 
     async def _sent(self, request: Any, broker: int | str) -> Any:
-        """Send a request and return the future of its answer. Answers of a broker come in this order."""
+        """Send a request and return the future of its answer. A broker's answers come in order."""
         self._requests += 1
         await self._until_unpaused(broker)
         begun = time.monotonic()
@@ -157,7 +157,7 @@ class AdminConnection:
         return future
 
     async def send_then(self, request: Any, broker: int, done: Callable[[Any], None]) -> None:
-        """Send a request; `done` gets its answer, or the KafkaError, on the thread of the connections."""
+        """Send a request; call `done` with its answer or the KafkaError, on the thread of the connections."""
         try:
             (await self._sent(request, broker)).add_both(done)
         except errors.KafkaError as error:
@@ -167,7 +167,7 @@ class AdminConnection:
         self._broker_s += time.monotonic() - begun
 
     def is_held_back(self, broker: int | None = None) -> bool:
-        """Whether a quota, or requests in flight, hold back what is sent to a broker, or to any, now."""
+        """Whether a quota, or requests in flight, now delay requests to a broker, or to any."""
         connections = list(self._manager._conns.items())
         return any(each.paused for number, each in connections if broker in (None, number))
 
@@ -181,7 +181,7 @@ class AdminConnection:
             await self._net.sleep(_PAUSE_S)
 
     async def _connection_to(self, broker: int | str) -> Any:
-        """Return a connection; an unknown broker has come back since it was listed."""
+        """Return a connection; an unknown broker has returned since it was listed."""
         try:
             return self._manager.get_connection(broker)
         except errors.UnknownBrokerIdError:
@@ -189,11 +189,11 @@ class AdminConnection:
             return self._manager.get_connection(broker)
 
     async def pause(self, seconds: float) -> None:
-        """Let some time pass; other questions go on."""
+        """Wait a moment while other requests continue."""
         await self._net.sleep(seconds)
 
     async def send_to_any(self, make: Callable[[], Any]) -> Any:
-        """Send a request that any broker answers, to another one when the first cannot be reached."""
+        """Send a request that any broker answers; try other brokers if the first is unreachable."""
         for left in reversed(range(_TRIES)):
             broker = await self._any_broker()
             try:
@@ -203,7 +203,7 @@ class AdminConnection:
                     raise
 
     async def _any_broker(self) -> Any:
-        """Return one that takes a request; wait while a quota holds all of them back."""
+        """Return a broker that accepts a request; wait while a quota delays all of them."""
         until = time.monotonic() + self._timeout_s
         while (broker := self._manager.least_loaded_node()) is None and self.is_held_back():
             if time.monotonic() > until:
@@ -214,7 +214,7 @@ class AdminConnection:
     async def send_each(self, questions: Sequence[tuple[Any, int]]) -> list[Any]:
         """Send (request, broker) pairs; return an answer or a KafkaError for each.
 
-        A broker has four of them at a time and answers in their order; none waits for another broker.
+        A broker gets four requests at a time and answers in order; no broker waits for another.
         """
         lines: dict[int, list[int]] = {}
         for number, (_, broker) in enumerate(questions):
@@ -243,14 +243,14 @@ class AdminConnection:
             await _take(on_their_way.popleft(), answers)
 
     async def learn_brokers(self, cluster: Any) -> None:
-        """Let the library know brokers that have joined or moved, by an answer to a metadata request."""
+        """Register brokers that have joined or moved, from an answer to a metadata request."""
         known = {(broker.node_id, broker.host, broker.port) for broker in self._manager.cluster.brokers()}
         if known != {(broker.node_id, broker.host, broker.port) for broker in cluster.brokers}:
             with suppress(errors.KafkaError):
                 await self._manager.cluster.request_update()
 
     async def _open(self, timeout_ms: int) -> None:
-        """Connect to one server that answers; the library's own bootstrap would only report that none did."""
+        """Connect to the first server that answers; the library's own bootstrap hides why others failed."""
         reasons = {}
         passing = False
         for server in self._manager.cluster.bootstrap_brokers():
@@ -261,8 +261,8 @@ class AdminConnection:
                 reasons[f"{server.host}:{server.port}"] = sign_in.explain(error, self._check)
                 passing = passing or _is_passing(error)
             else:
-                # The library goes on with this connection; while a quota holds it back it would drop it, for
-                # another one that is held back just the same.
+                # The library keeps this connection; while a quota delays it, it would drop it for another,
+                # equally delayed one.
                 await self._until_unpaused(server.node_id)
                 await self._manager.bootstrap_async(timeout_ms)
                 return
@@ -274,9 +274,9 @@ class AdminConnection:
 
 
 class _SignIn:
-    """Marks a new connection as signing in until the loop's next turn begins the sign-in.
+    """Marks a new connection as authenticating until the loop's next turn begins the authentication.
 
-    A broker that refuses hangs up right behind its answer, and the library then drops the answer.
+    A refusing broker hangs up right after its answer, and the library then drops the answer.
     """
 
     def __init__(self, connection: Any) -> None:
@@ -290,7 +290,7 @@ class _SignIn:
         self._lasts = False
 
     def explain(self, error: Exception, check: str) -> str:
-        """Return what an error on this connection means; `check` is what to do about a refused sign-in."""
+        """Return the meaning of an error on this connection; `check` is the remedy for a failed sign-in."""
         if self._lasts and isinstance(error, errors.KafkaConnectionError):
             return f"it hung up during the sign-in: {check}"
         return explain_error(error, check)
@@ -305,13 +305,13 @@ async def _take(asked: tuple[int, Any], answers: list[Any]) -> None:
 
 
 def wire_form(name: str) -> str:
-    """Return an id as kafka-python writes it, from its escaped text."""
-    # Java decodes what is no UTF-8 in the same way, before it hashes and looks up.
+    """Return an id in kafka-python's form, from its escaped text."""
+    # Java decodes invalid UTF-8 in the same way, before it hashes and looks up.
     return text.unescape_text(name).decode(errors="replace")
 
 
 def text_form(wire: str) -> str:
-    """Return the escaped text of an id as kafka-python read it."""
+    """Return the escaped text of an id from kafka-python's form."""
     return text.escape_bytes(wire.encode())
 
 
@@ -330,7 +330,7 @@ def split_ids(ids: Iterable[str], most: int) -> Iterator[list[str]]:
         yield portion
 
 
-#: Where the mechanism is not known.
+#: For an unknown mechanism.
 _CHECK_SIGN_IN = what_to_check({})
 
 
@@ -347,7 +347,7 @@ def _is_passing(error: errors.KafkaError) -> bool:
 
 
 def explain_error(error: Exception, check: str = _CHECK_SIGN_IN) -> str:
-    """Return what an error of kafka-python means and what to do about it."""
+    """Return the meaning of a kafka-python error, and what to do about it."""
     detail = str(error.args[0]) if error.args else ""
     if isinstance(error, errors.KafkaConnectionError) and "SSL" in detail:
         return f"TLS failed ({detail}): {_CHECK_TLS}"

@@ -1,9 +1,8 @@
-"""EndTxn and InitProducerId for transactions that another process has opened, asked until they are answered.
+"""EndTxn and InitProducerId for another process's transactions, repeated until they are answered.
 
-Version 4 at most: from version 5 on a coordinator raises the epoch with each end (KIP-890), which sessions
-that librdkafka has opened know nothing of. An end that is asked for twice is answered alike
-(docs/design/kafka.md §0), so whatever was not answered is asked again; a fencing that is repeated would hit
-whoever came in between.
+Version 4 at most: from version 5 on a coordinator raises the epoch with each end (KIP-890), and librdkafka's
+existing sessions would not know. A repeated end gets the same answer (docs/design/kafka.md §0), so unanswered
+ends are repeated. A repeated fencing could fence a new producer.
 """
 
 from __future__ import annotations
@@ -27,23 +26,23 @@ _MOVED = (
     errors.CoordinatorLoadInProgressError,
 )
 _AGAIN = (*_MOVED, errors.ConcurrentTransactionsError, errors.RequestTimedOutError)
-#: How long until what was refused for now is asked again, in seconds; doubled up to the second.
+#: Seconds before a temporary refusal is repeated, doubled up to a second.
 _PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
 
-#: Finds the coordinators of wire ids: by id the broker, or its error.
+#: Finds the coordinators of wire ids: the broker or an error, by id.
 Find = Callable[[Collection[str]], Any]
 Asked = Union[Ending, Fencing]
 
 
 class Endings:
-    """Ends transactions and fences producers; remembers the coordinators."""
+    """Ends transactions and fences producers; remembers their coordinators."""
 
     def __init__(self, connection: AdminConnection, find: Find) -> None:
         self._connection, self._find = connection, find
         self._coordinators: dict[str, int] = {}
 
     async def end_all(self, endings: Collection[Asked], timeout_s: float) -> Mapping[str, Ended]:
-        """Return the result of each, by id; after `timeout_s` a temporary refusal is the result."""
+        """Return the results by id; after `timeout_s` a temporary refusal is the result."""
         until = time.monotonic() + timeout_s
         answers: dict[str, Ended] = {}
         waiting, pause = list(endings), _PAUSE_S
@@ -55,7 +54,7 @@ class Endings:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
 
     async def _once(self, endings: Collection[Asked], answers: dict[str, Ended]) -> list[Asked]:
-        """Ask once for each; return those to ask again."""
+        """Send one request for each; return those to repeat."""
         by_broker, again = await self._located(endings, answers)
         questions = [(_request(ending), broker) for ending, broker in by_broker]
         pairs = zip_equal(by_broker, await self._connection.send_each(questions))
@@ -71,7 +70,7 @@ class Endings:
     async def _located(
         self, endings: Collection[Asked], answers: dict[str, Ended]
     ) -> tuple[list[tuple[Asked, int]], list[Asked]]:
-        """Return each with its coordinator, and those whose coordinator must be looked up again."""
+        """Return transactions with their coordinators, and those that need another look-up."""
         unknown = [ending.transactional_id for ending in endings]
         unknown = [name for name in unknown if name not in self._coordinators]
         later = await self._look_up(unknown, answers) if unknown else set()
@@ -83,7 +82,7 @@ class Endings:
         return located, [ending for ending in endings if ending.transactional_id in later]
 
     async def _look_up(self, names: Collection[str], answers: dict[str, Ended]) -> set[str]:
-        """Look up coordinators of ids; put refusals into `answers`, return the ids that may change."""
+        """Look up coordinators of ids; put refusals into `answers`, return the ids to retry."""
         by_wire = {wire_form(name): name for name in names}
         try:
             coordinators: Mapping[str, tuple[int, int]] = await self._find(list(by_wire))
@@ -123,7 +122,7 @@ def _request(asked: Asked) -> Any:
 
 
 def _read(asked: Asked, answer: Any) -> tuple[Ended, bool, bool]:
-    """Return the decoded answer, whether to ask again, and whether the coordinator has moved."""
+    """Return the decoded answer, whether to repeat the request, and whether the coordinator has moved."""
     if isinstance(answer, errors.KafkaError):
         return Ended(None, explain_error(answer)), isinstance(asked, Ending), True
     error = errors.for_code(answer.error_code)

@@ -1,4 +1,4 @@
-"""Consumer groups and their committed offsets from coordinators: many groups in one request (KIP-709)."""
+"""Consumer groups and their committed offsets from coordinators: many groups per request (KIP-709)."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ from transaction_admin.reads import Commits, GroupListed, GroupListing, SharePro
 from transaction_admin.share_groups import read_progress, share_offsets_request
 from transaction_admin.streams_groups import describe_streams_request, read_stores
 
-#: How many groups one request names.
+#: Maximum groups per request.
 _MOST_GROUPS = 500
-#: From version 10 on topics go by their ids.
+#: From version 10 on, topics are named by their ids.
 _BY_NAME = 9
 _NO_OFFSET = -1
 #: Reads one group of an answer.
@@ -41,16 +41,16 @@ _LEFT_OUT = Unseen("", "its coordinator left it out of its answer")
 
 
 class Groups:
-    """Questions about the groups of one cluster."""
+    """Requests about the groups of one cluster."""
 
     def __init__(self, connection: AdminConnection, leaders: Leaders) -> None:
         self._connection = connection
         self._leaders = leaders
-        #: Whether a look-up of a coordinator is sure not to create `__consumer_offsets`.
+        #: Whether a look-up of a coordinator certainly does not create `__consumer_offsets`.
         self._topic_seen = False
 
     async def list_groups(self) -> GroupListing:
-        """Return every group that coordinators list for us."""
+        """Return every group that coordinators list to us."""
         brokers = (await self._leaders.refresh_leaders([])).brokers
         request = partial(ListGroupsRequest, states_filter=[], types_filter=[], min_version=4)
         answers = await self._connection.send_each([(request(), broker) for broker in brokers])
@@ -72,9 +72,9 @@ class Groups:
         require_stable: bool,
         named: Mapping[str, Collection[TopicPartition]] | None = None,
     ) -> Mapping[str, Commits | Unseen]:
-        """Return what groups committed; of a group in `named` only for those partitions, else for all.
+        """Return the groups' committed offsets; for a group in `named` only those partitions, else all.
 
-        A partition that has never had a stable commit is only returned when it is named.
+        A partition without a stable commit is only returned if it is named.
         """
         refusal = await self._look_up_refused()
         if refusal is not None:
@@ -87,7 +87,7 @@ class Groups:
         )
 
     async def share_progress(self, names: Collection[str]) -> Mapping[str, ShareProgresses | Unseen]:
-        """Return how far share groups have come."""
+        """Return the progress of share groups."""
         return await self._ask(names, share_offsets_request, lambda group: dict(read_progress(group.topics)))
 
     async def streams_stores(self, names: Collection[str]) -> Mapping[str, Sequence[StreamsStore] | Unseen]:
@@ -97,7 +97,7 @@ class Groups:
     async def _ask(
         self, names: Collection[str], request_of: Callable[[list[str]], Any], read: _ReadGroup
     ) -> Mapping[str, Any]:
-        """Ask each group's coordinator; groups that moved to another one are asked for once more."""
+        """Ask each group's coordinator; repeat it once for groups that moved to another one."""
         by_wire = {wire_form(name): name for name in names}
         answers: dict[str, Any] = {}
         left: Collection[str] = by_wire
@@ -115,7 +115,7 @@ class Groups:
         read: _ReadGroup,
         answers: dict[str, Any],
     ) -> list[str]:
-        """Put coordinators' answers into `answers`; return the groups that have moved to another one."""
+        """Put coordinators' answers into `answers`; return the groups that have moved."""
         again: list[str] = []
         portions = [
             (some, broker)
@@ -140,7 +140,7 @@ class Groups:
     async def _coordinators(
         self, wanted: Collection[str], by_wire: Mapping[str, str], answers: dict[str, Any]
     ) -> Mapping[int, list[str]]:
-        """Return groups by their coordinator; put those that have none into `answers`."""
+        """Return groups by their coordinator; put groups without one into `answers`."""
         by_coordinator: dict[int, list[str]] = {}
         for ids in split_ids(wanted, _MOST_GROUPS):
             answer = await self._connection.send_to_any(partial(_find_request, ids))

@@ -1,7 +1,7 @@
 """The adapter on kafka-python: lists, describes, ends and fences transactions, and writes markers.
 
-One broker that does not answer, and one id that is unknown or forbidden, is part of the answer and never an
-exception: whoever asks must know what was not seen.
+A silent broker, and an unknown or forbidden id, are parts of the answer and never exceptions: the caller must
+know the missing parts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from transaction_admin.connection import (
 from transaction_admin.end_txn import Endings
 from transaction_admin.markers import write_abort_marker
 
-#: How many ids one request names.
+#: Maximum ids per request.
 _MOST_IDS = 1_000
 _STATES = {state.value: state for state in TransactionState}
 _NO_TOPIC = NotDescribed(
@@ -58,8 +58,8 @@ _LOADING = "it is still loading its part of __transaction_state; it will answer 
 class KafkaPythonAdmin:
     """A `TransactionAdmin` on kafka-python. `properties` are librdkafka's; calls wait up to `timeout_s`.
 
-    Raises `CannotTranslate` when kafka-python has no like of a property, `AdminUnavailable` when the cluster
-    cannot be reached.
+    Raises `CannotTranslate` for a property without an equivalent in kafka-python, `AdminUnavailable` if the
+    cluster cannot be reached.
     """
 
     def __init__(
@@ -68,18 +68,18 @@ class KafkaPythonAdmin:
         """Ids outside `scope` are neither listed nor described."""
         self._scope = scope
         self._connection = AdminConnection(properties, timeout_s)
-        #: Whether a look-up of a coordinator is sure not to create `__transaction_state`.
+        #: Whether a look-up of a coordinator certainly does not create `__transaction_state`.
         self._topic_seen = False
         self._endings = Endings(self._connection, self._find)
 
     @property
     def cost(self) -> Cost:
-        """What was asked of the brokers since this was made."""
+        """The requests to brokers so far."""
         return self._connection.cost
 
     @property
     def principal(self) -> str:
-        """Whom the brokers take us for, for `grant_command`."""
+        """Our principal at the brokers, for `grant_command`."""
         return self._connection.principal
 
     def close(self) -> None:
@@ -87,33 +87,33 @@ class KafkaPythonAdmin:
         self._connection.close()
 
     def list_transactions(self, states: Collection[TransactionState] = ()) -> TransactionListing:
-        """Return the ids in one of `states`, all of them without any. O(ids) on each broker, unpaged."""
+        """Return the ids in one of `states`, by default all. O(ids) on each broker, unpaged."""
         return self._connection.run(self._list, states)
 
     def describe_transactions(
         self, transactional_ids: Collection[str], *, listed: bool = False
     ) -> Mapping[str, Described | NotDescribed]:
-        """Return what the coordinators say of these ids (escaped text); each one asked for is answered."""
+        """Return the coordinators' reports of these ids (escaped text), one for each id."""
         self._topic_seen = self._topic_seen or listed
         inside = [name for name in transactional_ids if self._scope.has_id(name)]
         described = self._connection.run(self._describe, inside) if inside else {}
         return {name: described.get(name, _OUTSIDE) for name in transactional_ids}
 
     def end_transactions(self, endings: Collection[Ending], *, timeout_s: float) -> Mapping[str, Ended]:
-        """End transactions, all at once; return what their coordinators say, by id, for each one."""
+        """End transactions, all at once; return the coordinators' answers by id."""
         return self._connection.run(self._endings.end_all, endings, timeout_s)
 
     def fence_producers(self, fencings: Collection[Fencing], *, timeout_s: float) -> Mapping[str, Ended]:
-        """Initialise ids anew and abort what is open under them; return the answers by id."""
+        """Initialise ids anew, which aborts their open transactions; return the answers by id."""
         return self._connection.run(self._endings.end_all, fencings, timeout_s)
 
     def write_abort_marker(self, marker: Marker, *, leader: int) -> Ended:
-        """Write an abort marker into one partition, by its leader; ask once."""
+        """Write an abort marker into one partition through its leader, with one request."""
         return self._connection.run(write_abort_marker, self._connection, marker, leader)
 
     async def _find(self, ids: Collection[str]) -> Mapping[str, tuple[int, int]]:
         """Return for each wire id an error code, or 0 and its coordinator."""
-        # Whoever ends a transaction has seen it: that the topic may not be seen is no reason not to look up.
+        # The caller has seen the transaction: without the right to see the topic, the look-up is still safe.
         if await self._look_up_refused() is _NO_TOPIC:
             return dict.fromkeys(ids, (errors.TransactionalIdNotFoundError.errno, -1))
         rows = [
@@ -128,7 +128,7 @@ class KafkaPythonAdmin:
         unseen = list(_leaderless(cluster))
         entries: dict[str, Listed] = {}
         words = [state.value for state in states]
-        # Before Kafka 4.1 brokers know no pattern, send all ids, and log each that we may not describe.
+        # Brokers before Kafka 4.1 know no pattern, send all ids, and log each id that we may not describe.
         request = partial(
             ListTransactionsRequest,
             state_filters=words,
@@ -166,13 +166,13 @@ class KafkaPythonAdmin:
                 answers[name] = (
                     self._refusal(row.error_code, name) if row.error_code else _described(name, row)
                 )
-        # Two names are one on the wire where their bytes are no UTF-8: Kafka takes them for one as well.
+        # Two names with invalid UTF-8 may be equal on the wire: Kafka takes them for one, too.
         return {name: answers.get(by_wire[wire_form(name)], _NO_ANSWER) for name in names}
 
     async def _coordinators(
         self, by_wire: Mapping[str, str], answers: dict[str, Described | NotDescribed]
     ) -> Mapping[int, list[str]]:
-        """Return the ids by their coordinator; put those that have none into `answers`."""
+        """Return the ids by their coordinator; put ids without one into `answers`."""
         by_coordinator: dict[int, list[str]] = {}
         for ids in split_ids(by_wire, _MOST_IDS):
             answer = await self._connection.send_to_any(partial(_find_request, ids))
@@ -192,7 +192,7 @@ class KafkaPythonAdmin:
         return cluster
 
     async def _look_up_refused(self) -> NotDescribed | None:
-        """Return why no coordinator may be looked up: FindCoordinator would create a topic that is absent."""
+        """Return why no coordinator may be looked up: FindCoordinator would create an absent topic."""
         if self._topic_seen:
             return None
         error = _topic_error(await self._survey())
@@ -207,10 +207,10 @@ class KafkaPythonAdmin:
         return NotDescribed(Obstacle.UNSEEN, reason)
 
     async def _without_topic(self) -> NotDescribed | None:
-        """Return why no coordinator may be looked up while brokers say that there is no topic.
+        """Return why no coordinator may be looked up while brokers report that the topic does not exist.
 
-        Some keep no such topic and coordinate all the same: then they list ids. One that does not list proves
-        nothing.
+        Some brokers have no such topic and still coordinate: then they list ids. A broker that does not list
+        proves nothing.
         """
         listing = await self._list(())
         if self._topic_seen:
@@ -251,7 +251,7 @@ def _topic_error(cluster: Any) -> Any:
 
 
 def _leaderless(cluster: Any) -> Iterator[Unseen]:
-    """Yield the partitions whose ids nobody lists now; none where we may not see the topic."""
+    """Yield the partitions whose ids no broker lists now; none without the right to see the topic."""
     brokers = {broker.node_id for broker in cluster.brokers}
     for partition in cluster.topics[0].partitions:
         if partition.leader_id not in brokers:
@@ -260,7 +260,7 @@ def _leaderless(cluster: Any) -> Iterator[Unseen]:
 
 
 def _collect(answer: Any, entries: dict[str, Listed]) -> Iterator[str]:
-    """Add a broker's list to `entries`; yield what is missing in it, in words."""
+    """Add a broker's list to `entries`; yield its missing parts, in words."""
     if isinstance(answer, errors.KafkaError):
         yield explain_error(answer)
         return
@@ -271,7 +271,7 @@ def _collect(answer: Any, entries: dict[str, Listed]) -> Iterator[str]:
         )
         return
     strange: Counter[str] = Counter()
-    # Millions of them may come: each is let go once it is taken.
+    # There may be millions of them: free each after reading it.
     rows = answer.transaction_states
     while rows:
         row = rows.pop()

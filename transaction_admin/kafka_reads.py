@@ -1,4 +1,4 @@
-"""`ClusterReads` on kafka-python: offsets, producers, groups, batches, settings, in few large questions."""
+"""`ClusterReads` on kafka-python: offsets, producers, groups, batches, settings, in few large requests."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from transaction_admin.partition_requests import (
 )
 from transaction_admin.reads import Batches, Commits, GroupListing, ShareProgresses, Topology
 
-#: Log start, LSO, high watermark: each is at least the one before it when it is asked after it.
+#: Log start, LSO, high watermark: requested in this order, each is at least the one before it.
 _IN_ORDER = ((UNCOMMITTED, EARLIEST), (COMMITTED, LATEST), (UNCOMMITTED, LATEST))
 _TOPIC_RESOURCE, _BROKER_RESOURCE, _GROUP_RESOURCE = 2, 4, 32
 
@@ -39,11 +39,11 @@ _Offsets = dict[tuple[str, int], tuple[int, int, int]]
 
 
 class KafkaPythonReads:
-    """A `ClusterReads` on kafka-python. `properties` are librdkafka's; a question waits up to `timeout_s`.
+    """A `ClusterReads` on kafka-python. `properties` are librdkafka's; a request waits up to `timeout_s`.
 
-    What is outside `scope` is not listed, and nothing is asked about it. Raises `CannotTranslate` when
-    kafka-python has no like of a property, `AdminUnavailable` when the cluster cannot be reached. One thread
-    at a time asks.
+    Topics, groups and ids outside `scope` are neither listed nor requested. Raises `CannotTranslate` for a
+    property without an equivalent in kafka-python, `AdminUnavailable` if the cluster cannot be reached. Only
+    one thread at a time may use it.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class KafkaPythonReads:
 
     @property
     def cost(self) -> Cost:
-        """What was asked of the brokers since this was made."""
+        """The requests to brokers so far."""
         return self._connection.cost
 
     def close(self) -> None:
@@ -93,13 +93,13 @@ class KafkaPythonReads:
     def describe_producers(
         self, partitions: Collection[TopicPartition], broker: int | None = None
     ) -> Mapping[TopicPartition, tuple[ProducerState, ...] | Unseen]:
-        """Return the active producers by the leaders, or by one replica on `broker` (KIP-664)."""
+        """Return the active producers from the leaders, or from one replica on `broker` (KIP-664)."""
         question = Question(_producer_requests, _read_producers, "READ", most=500)
         return self._connection.run(self._leaders.ask_leaders, partitions, question, broker)
 
     def transactional_ids(self, producer_ids: Collection[int]) -> Mapping[int, str]:
         """Return the escaped transactional ids that have these producer ids, in whatever state."""
-        # A producer id may be that of any id: where some are outside, only our own rows tell.
+        # Any id may have the producer id: with a scope, only our own rows tell.
         return self._connection.run(self._owners.find_ids, producer_ids) if self._scope.has_all_ids else {}
 
     def list_groups(self) -> GroupListing:
@@ -115,7 +115,7 @@ class KafkaPythonReads:
         require_stable: bool,
         named: Mapping[str, Collection[TopicPartition]] | None = None,
     ) -> Mapping[str, Commits | Unseen]:
-        """Return the committed offsets of groups, many in a request (OffsetFetch, KIP-709)."""
+        """Return the groups' committed offsets, many groups per request (OffsetFetch, KIP-709)."""
 
         async def ask() -> Mapping[str, Commits | Unseen]:
             return await self._groups.committed_offsets(groups, require_stable=require_stable, named=named)
@@ -123,7 +123,7 @@ class KafkaPythonReads:
         return self._connection.run(ask)
 
     def share_progress(self, groups: Collection[str]) -> Mapping[str, ShareProgresses | Unseen]:
-        """Return how far share groups have come (DescribeShareGroupOffsets, KIP-932)."""
+        """Return the progress of share groups (DescribeShareGroupOffsets, KIP-932)."""
         return self._connection.run(self._groups.share_progress, groups)
 
     def streams_stores(self, groups: Collection[str]) -> Mapping[str, Sequence[StreamsStore] | Unseen]:
@@ -131,16 +131,16 @@ class KafkaPythonReads:
         return self._connection.run(self._groups.streams_stores, groups)
 
     def group_setting(self, group: str, name: str) -> str | None:
-        """Return a group's own setting (DescribeConfigs, KIP-848); None where it may not be seen."""
+        """Return a group's own setting (DescribeConfigs, KIP-848); None if it may not be seen."""
         return self._connection.run(self._resource_setting, _GROUP_RESOURCE, wire_form(group), name)
 
     def batch_headers(
         self, partition: TopicPartition, start: int, *, most_bytes: int, committed: bool = False
     ) -> Batches | Unseen:
-        """Return headers of the batches from the one that holds `start` on.
+        """Return headers of the batches from the batch with offset `start` on.
 
-        Uncommitted ones as well, unless `committed`: then up to the LSO, with the index of aborted ones. One
-        that is larger than `most_bytes` is returned all the same where it is the first (KIP-74).
+        Uncommitted ones as well, unless `committed`: then up to the LSO, with the index of aborted ones. A
+        first batch larger than `most_bytes` is returned anyway (KIP-74).
         """
         isolation = COMMITTED if committed else UNCOMMITTED
         return self._fetch({partition: start}, most_bytes, isolation)[partition]
@@ -148,9 +148,9 @@ class KafkaPythonReads:
     def batch_headers_from(
         self, starts: Mapping[TopicPartition, int], *, most_bytes: int
     ) -> Mapping[TopicPartition, Batches | Unseen]:
-        """Return the same of many partitions, one request for each leader, `most_bytes` in its answer.
+        """Return the same for many partitions, one request per leader, with `most_bytes` in its answer.
 
-        A leader fills its answer in the order of the partitions: those behind get none where it is full.
+        A leader fills its answer in the order of the partitions: later partitions get none once it is full.
         """
         return self._fetch(starts, most_bytes, UNCOMMITTED)
 
@@ -167,7 +167,7 @@ class KafkaPythonReads:
         return self._connection.run(self._leaders.ask_leaders, starts, question)
 
     def broker_setting(self, name: str) -> str | None:
-        """Return a broker's own setting (DescribeConfigs); None where it may not be seen."""
+        """Return a broker's own setting (DescribeConfigs); None if it may not be seen."""
         return self._connection.run(self._broker_setting, name)
 
     def topic_settings(
@@ -195,7 +195,7 @@ class KafkaPythonReads:
 
     async def _broker_setting(self, name: str) -> str | None:
         brokers = (await self._leaders.refresh_leaders([])).brokers
-        # Any one of them: the first that answers.
+        # Any broker: the first one that answers.
         for broker in brokers:
             request = _settings_request(_BROKER_RESOURCE, [str(broker)], [name])
             (answer,) = await self._connection.send_each([(request, broker)])
@@ -263,11 +263,11 @@ def _log_dir_requests(topics: Topics) -> Sequence[Any]:
 
 
 def _read_log_sizes(answers: Sequence[Any], _: int) -> Iterator[tuple[TopicPartition, int | PartitionError]]:
-    # A broker that refuses names no partition.
+    # A refusing broker names no partition.
     (answer,) = answers
     for topic in (topic for folder in answer.results for topic in folder.topics):
         for partition in topic.partitions:
-            # One that moves to another disk is there twice.
+            # A log that moves to another disk is listed twice.
             if not partition.is_future_key:
                 yield TopicPartition(topic.name, partition.partition_index), partition.partition_size
 

@@ -1,6 +1,6 @@
-"""The leaders of partitions, and questions that only a partition's leader, or a replica, answers.
+"""The leaders of partitions, and requests that only a partition's leader, or a replica, answers.
 
-Questions are batched by broker. A partition that has moved is asked for once more at its new leader.
+Requests are batched by broker. A partition that has moved is requested once more at its new leader.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ _UNKNOWN = errors.UnknownTopicOrPartitionError.errno
 
 
 class PartitionError(NamedTuple):
-    """An error code that a broker gave for a partition."""
+    """A broker's error code for a partition."""
 
     code: int
 
 
 @dataclass(frozen=True, **SLOTS)
 class Question(Generic[T]):
-    """What to ask of the partitions of one broker."""
+    """A request about the partitions of one broker."""
 
-    #: The requests about some partitions; they are answered in this order.
+    #: Makes the requests about some partitions; they are answered in this order.
     requests: Callable[[Topics], Sequence[Any]]
-    #: What their answers say, and which broker gave them.
+    #: Reads their answers, with the id of the broker.
     read: Callable[[Sequence[Any], int], Iterator[tuple[TopicPartition, T | PartitionError]]]
-    #: The right on the topic that it takes, in kafka-acls' words.
+    #: The required right on the topic, in kafka-acls' words.
     operation: str
-    #: How many partitions one request may name.
+    #: Maximum partitions per request.
     most: int = 2_000
 
 
@@ -52,14 +52,14 @@ class Leaders:
     """The leaders of one cluster by its last metadata."""
 
     def __init__(self, connection: AdminConnection, scope: Scope = EVERYTHING) -> None:
-        """Nothing is asked about topics outside `scope`."""
+        """Topics outside `scope` are never requested."""
         self._connection, self._scope = connection, scope
         self._known: dict[str, dict[int, Leader]] = {}
-        #: Kafka's code for why a topic could not be seen.
+        #: Kafka's error code of an unreadable topic.
         self._refused: dict[str, int] = {}
 
     async def refresh_leaders(self, topics: Collection[str] | None) -> Topology:
-        """Ask for the leaders of some topics, of all that may be seen when None; remember them."""
+        """Request the leaders of some topics, of all visible ones if None; remember them."""
         if topics is not None:
             topics = [topic for topic in topics if self._scope.has_topic(topic)]
         cluster = await self._connection.send_to_any(lambda: _metadata_request(topics))
@@ -102,12 +102,12 @@ class Leaders:
         return Unseen(str(which), self._why_none(which)) if leader is None else leader
 
     def unseen(self, which: TopicPartition, code: int, operation: str, broker: int) -> Unseen:
-        """Return what an error code of a broker means for a partition; `operation` is the right it takes."""
+        """Return the meaning of a broker's error code for a partition; `operation` is the required right."""
         reason = self._refusal(code, which.topic, operation, f"broker {broker} answers ")
         return Unseen(str(which), reason)
 
     def topic_refusal(self, topic: str, operation: str) -> str:
-        """Return why a topic could not be seen; `operation` is the right that is wanted."""
+        """Return why a topic could not be seen; `operation` is the required right."""
         return self._refusal(self._refused[topic], topic, operation)
 
     def is_forbidden(self, topic: str) -> bool:
@@ -117,7 +117,7 @@ class Leaders:
     async def ask_leaders(
         self, partitions: Collection[TopicPartition], question: Question[T], broker: int | None = None
     ) -> dict[TopicPartition, T | Unseen]:
-        """Ask the leaders, or one `broker`, about partitions; each one asked for is answered."""
+        """Ask the leaders, or one `broker`, about partitions; return an answer for each partition."""
         answers: dict[TopicPartition, T | Unseen] = {}
         left: Collection[TopicPartition] = dict.fromkeys(
             partition for partition in partitions if self._scope.has_topic(partition.topic)
@@ -249,9 +249,9 @@ def _leaders(topic: Any) -> dict[int, Leader]:
 
 
 def _written(topic_id: Any) -> str:
-    """Return a topic's id as librdkafka writes it; Kafka's own tools have `-` and `_` for `+` and `/`.
+    """Return a topic's id in librdkafka's spelling; Kafka's own tools write `-` and `_` for `+` and `/`.
 
-    "" where the broker reports none.
+    "" if the broker reports none.
     """
     if not topic_id.int:
         return ""

@@ -1,6 +1,6 @@
-"""Reads one topic as raw record batches: a request waits at each leader, and none waits for another leader's.
+"""Read one topic as raw record batches: one request waits at each leader, independent of other leaders.
 
-librdkafka makes an object of every record; a fetch answer handed on as bytes costs a tenth of that
+librdkafka makes an object of every record; passing a fetch answer on as bytes costs a tenth of that
 (docs/adr/0010-raw-fetch.md).
 """
 
@@ -20,17 +20,17 @@ from transaction_admin.leaders import Leaders, PartitionError, Question, Topics
 from transaction_admin.partition_requests import NONE, Epochs, fetch_request, offset_request
 from transaction_admin.reads import Topology
 
-#: How long a request waits at a leader without new records, and how much an answer holds at most.
+#: How long a request waits at a leader without new records, and the maximum bytes of an answer.
 _WAIT_MS, _MOST_BYTES = 500, 4 * 1024 * 1024
-#: How long a leader that did not answer is left alone, in seconds.
+#: Seconds before a silent leader is asked again.
 _PAUSE_S = 0.25
 
 
 class Fetched(NamedTuple):
-    """Raw record batches of a partition, the last of them perhaps cut off."""
+    """Raw record batches of a partition; the last one may be truncated."""
 
     records: bytes
-    #: The high watermark and the last stable offset, which is -1 where the broker does not report it.
+    #: The high watermark and the last stable offset, which is -1 if the broker does not report it.
     high_watermark: int
     lso: int
     #: Producer id and first offset of aborted transactions among the records.
@@ -38,7 +38,7 @@ class Fetched(NamedTuple):
 
 
 class OutOfRange(NamedTuple):
-    """The partition does not hold the offset that was asked for, or lost its end before that meanwhile."""
+    """The partition does not hold the requested offset, or has lost its end before it."""
 
 
 class _Asked(NamedTuple):
@@ -52,10 +52,10 @@ Answer = Union[Fetched, OutOfRange, Unseen]
 
 
 class LogReader:
-    """Reads one topic; with `committed` nothing behind the LSO, and aborted transactions are named.
+    """Reads one topic; with `committed` nothing after the LSO, and with the index of aborted transactions.
 
-    `properties` are librdkafka's. Raises `CannotTranslate` when kafka-python has no like of a property,
-    `AdminUnavailable` when the cluster cannot be reached.
+    `properties` are librdkafka's. Raises `CannotTranslate` for a property without an equivalent in
+    kafka-python, `AdminUnavailable` if the cluster cannot be reached.
     """
 
     def __init__(
@@ -65,20 +65,20 @@ class LogReader:
         self._connection = AdminConnection(properties, timeout_s, f"read {topic}")
         self._leaders = Leaders(self._connection)
         self._answers: SimpleQueue[tuple[_Asked, Any]] = SimpleQueue()
-        #: Requests on their way by leader, and until when others are left alone (monotonic).
+        #: Pending requests by leader, and until when other leaders are not asked (monotonic).
         self._asked: dict[int, _Asked] = {}
         self._paused: dict[int, float] = {}
         #: The next offsets, and the epochs of the batches before them.
         self._starts: Mapping[int, int] = {}
         self._epochs: Mapping[int, int] = {}
-        #: The topic's id when it was described, and whether another one has its name since.
+        #: The topic's id when it was described, and whether another topic has its name since.
         self._topic_id, self.replaced = "", False
         #: Whether leaders may have changed, and when to ask for them next (monotonic).
         self._moved, self._refresh_at = True, 0.0
 
     @property
     def cost(self) -> Cost:
-        """What was asked of the brokers since this was made."""
+        """The requests to brokers so far."""
         return self._connection.cost
 
     def close(self) -> None:
@@ -99,7 +99,7 @@ class LogReader:
         return self._leaders.topic_refusal(self._topic, "READ")
 
     def ask_offsets(self, partitions: Collection[int], when: int) -> Mapping[int, int | Unseen]:
-        """Return the EARLIEST or LATEST offset of partitions: with `committed`, the LSO for the latter."""
+        """Return the EARLIEST or LATEST offset of partitions; with `committed`, LATEST means the LSO."""
 
         def requests(topics: Topics) -> Sequence[Any]:
             return [offset_request(topics, self._isolation, when)]
@@ -110,17 +110,17 @@ class LogReader:
         return {where.partition: answer for where, answer in found.items()}
 
     def is_held_back(self) -> bool:
-        """Whether a quota holds back what is asked now."""
+        """Whether a quota delays requests now."""
         return self._connection.is_held_back()
 
     def forget_requests(self) -> None:
-        """Drop the answers to requests that are on their way: reading begins elsewhere."""
+        """Drop the answers to pending requests: reading begins elsewhere."""
         self._answers, self._asked = SimpleQueue(), {}
 
     def request(self, starts: Mapping[int, int], epochs: Mapping[int, int]) -> None:
-        """Ask each leader that has no request on its way for what follows.
+        """Send the next request to each leader without a pending one.
 
-        `starts` are the next offsets, `epochs` those of the batches before them where they were read.
+        `starts` are the next offsets, `epochs` the known ones of the batches before them.
         """
         self._starts, self._epochs = dict(starts), epochs
         if self._moved and time.monotonic() >= self._refresh_at:
@@ -131,15 +131,15 @@ class LogReader:
             self._connection.run(self._ask)
 
     def receive(self, wait_s: float) -> Mapping[int, Answer]:
-        """Return the answers that have come, and those to come first within `wait_s`, by partition.
+        """Return the arrived answers by partition; without any, wait up to `wait_s` for the first.
 
-        A partition is missing where its leader has not answered yet, or cannot now.
+        A partition is missing if its leader has not answered yet, or cannot now.
         """
         answers: dict[int, Answer] = {}
         while (found := self._next_answer(0.0 if answers else wait_s)) is not None:
             asked, answer = found
             self._asked.pop(asked.leader, None)
-            # A partition that has moved may have been asked for at both of its leaders.
+            # A partition that has moved may have been requested at both of its leaders.
             read = self._read(asked.leader, answer)
             answers |= {number: each for number, each in read if asked.starts[number] == self._starts[number]}
         return answers
@@ -164,7 +164,7 @@ class LogReader:
                 await self._send(asked, self._answers)
 
     def _may_ask(self, leader: int) -> bool:
-        # Of one that a quota holds back the others' records need not wait for the end of that.
+        # A leader delayed by a quota must not delay the other leaders' records.
         paused = self._paused.get(leader, 0.0) > time.monotonic() or self._connection.is_held_back(leader)
         return leader not in self._asked and not paused
 
@@ -202,7 +202,7 @@ class LogReader:
         return Fetched(bytes(row.records or b""), row.high_watermark, row.last_stable_offset, aborted)
 
     def _leave_alone(self, leader: int) -> None:
-        """Ask a leader again a little later, and before that who leads now."""
+        """Ask a leader again a little later, and before that request the present leaders."""
         self._moved, self._paused[leader] = True, time.monotonic() + _PAUSE_S
 
 

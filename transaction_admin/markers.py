@@ -1,4 +1,4 @@
-"""WriteTxnMarkers: the abort marker that a coordinator would have written, for what none of them owns."""
+"""WriteTxnMarkers: write the abort marker that a coordinator would write, for transactions without one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kafka.protocol.producer.transaction import WriteTxnMarkersRequest
 from transaction_admin.api import Ended, Marker
 from transaction_admin.connection import AdminConnection, error_name, explain_error
 
-#: As Kafka's own abort has it: the leader then takes the transaction's own epoch, and asks for none above it.
+#: As in Kafka's own abort: the leader then takes the transaction's own epoch, and requires no higher one.
 _LEGACY = 0
 
 
@@ -43,7 +43,7 @@ def _request(marker: Marker) -> Any:
 
 
 def _code(answer: Any, marker: Marker) -> int:
-    """Return the error code of the one partition, which is also where a refusal of the request is."""
+    """Return the error code of the one partition, which also holds a refusal of the request."""
     return next(
         int(partition.error_code)
         for written in answer.markers

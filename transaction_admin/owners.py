@@ -1,8 +1,8 @@
-"""The transactional id that has a producer id, by the coordinators; asked so that "none" means none.
+"""Find the transactional id that has a producer id, from coordinators, so that "none" means none.
 
 A broker that has just become a coordinator, and has not yet begun to load its part of the topic, lists no id
-and no error. So every partition of `__transaction_state` is asked, before and after the list, for an id that
-nobody has: a coordinator that has loaded it answers that it does not know it, others answer another error.
+and no error. So every partition of `__transaction_state` is asked for an unused id before and after the list:
+a coordinator that has loaded the partition answers that it does not know the id, others answer another error.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from fenceline.kafka.coordinator import partition_for
 from transaction_admin.api import TRANSACTION_STATE, AdminUnavailable
 from transaction_admin.connection import AdminConnection, error_name, explain_error, text_form
 
-#: The answers of a coordinator that has loaded its part about an id that nobody has. A missing right is
-#: reported before the id is looked up: then ids may be hidden from us anyway.
+#: Answers of a coordinator that has loaded its part, about an unused id. A missing right is reported before
+#: the look-up: then ids may be hidden from us anyway.
 _LOADED = (errors.TransactionalIdNotFoundError, errors.TransactionalIdAuthorizationFailedError)
 
 
 class OwnerQuestions:
-    """Questions about the ids of one cluster."""
+    """Requests about the ids of one cluster."""
 
     def __init__(self, connection: AdminConnection) -> None:
         self._connection = connection
         self._nobody: dict[int, str] = {}
 
     async def find_ids(self, producer_ids: Collection[int]) -> Mapping[int, str]:
-        """Return the escaped ids of these producer ids; raise `AdminUnavailable` where one may be missing."""
+        """Return the escaped ids of these producer ids; raise `AdminUnavailable` if one may be missing."""
         if not producer_ids:
             return {}
         brokers, before = await self._coordinators()
@@ -52,7 +52,7 @@ class OwnerQuestions:
         return found
 
     async def _coordinators(self) -> tuple[list[int], Mapping[int, tuple[int, int]]]:
-        """Return brokers, and leader and epoch by partition of the topic; none where it may not be seen."""
+        """Return brokers, and leader and epoch by partition of the topic; none if it may not be seen."""
         topic = MetadataRequest.MetadataRequestTopic(name=TRANSACTION_STATE)
         cluster = await self._connection.send_to_any(
             lambda: MetadataRequest(topics=[topic], allow_auto_topic_creation=False)
@@ -79,12 +79,12 @@ class OwnerQuestions:
                 raise AdminUnavailable(f"broker {broker}: {explain_error(answer)}")
             for row in answer.transaction_states:
                 error = errors.for_code(row.error_code)
-                # Somebody may have just this id.
+                # This id may exist.
                 if error not in (*_LOADED, errors.NoError):
                     raise AdminUnavailable(f"coordinator {broker} answers {error_name(error)}")
 
     def _nobody_of(self, partition: int, partitions: int) -> str:
-        """Return an id of that partition that nobody has."""
+        """Return an unused id of that partition."""
         if len(self._nobody) != partitions:
             self._nobody = dict(_one_of_each(partitions))
         return self._nobody[partition]

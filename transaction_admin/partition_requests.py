@@ -1,4 +1,4 @@
-"""Requests about the partitions of one leader, for kafka-python."""
+"""kafka-python's requests about the partitions of one leader."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from transaction_admin.leaders import Topics
 LATEST, EARLIEST = -1, -2
 UNCOMMITTED, COMMITTED = 0, 1
 NONE = -1
-#: From version 13 on topics go by their ids.
+#: From version 13 on, topics are named by their ids.
 _FETCH_BY_NAME = 12
 
 
 class Epochs(NamedTuple):
-    """Epochs of a partition, NONE where they are not known: a broker compares them with its own."""
+    """Epochs of a partition, NONE if unknown: a broker compares them with its own."""
 
     #: The leader's by the last metadata: a broker that does not lead in it answers an error (KIP-320).
     leader: int = NONE
-    #: That of the batch before the offset: a log that has lost its end since says where they part (KIP-595).
+    #: That of the batch before the offset: a log that has lost its end since reports the divergence
+    #: (KIP-595).
     read: int = NONE
 
 
@@ -56,7 +57,7 @@ def fetch_request(
     wait_ms: int = 0,
     epochs: Mapping[TopicPartition, Epochs] = MappingProxyType({}),
 ) -> Any:
-    """Return the request for raw batches, which waits for a first one up to `wait_ms`."""
+    """Return the request for raw batches; it waits up to `wait_ms` for a first one."""
     topic_of = FetchRequest.FetchTopic
 
     def partition_of(where: TopicPartition) -> Any:

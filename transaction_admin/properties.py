@@ -1,7 +1,7 @@
-"""librdkafka's property names, which the configuration uses, in kafka-python's words.
+"""Translate librdkafka's property names, which the configuration uses, to kafka-python's.
 
-One table translates each property. What is not in it is refused by name: a client that ignored half of a
-cluster's security would connect to the wrong listener, or without encryption.
+One table translates each property. Other properties are refused by name: a client that ignored half of a
+cluster's security settings would connect to the wrong listener, or without encryption.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class CannotTranslate(Exception):
 
 
 class _BadValue(Exception):
-    """A value that cannot be used."""
+    """An unusable value."""
 
 
 def _upper(value: str) -> str:
@@ -43,7 +43,7 @@ def _any_family(value: str) -> None:
         raise _BadValue(f"is {value!r}: admin connections take the family that the resolver gives")
 
 
-#: librdkafka's name -> kafka-python's, and how the value changes.
+#: librdkafka's name -> kafka-python's name, and the conversion of the value.
 TABLE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "bootstrap.servers": ("bootstrap_servers", str),
     "client.dns.lookup": ("client_dns_lookup", str),
@@ -55,9 +55,9 @@ TABLE: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     "security.protocol": ("security_protocol", _upper),
     "socket.connection.setup.timeout.ms": ("socket_connection_setup_timeout_ms", _number),
 }
-#: Checked, and then of no effect.
+#: Checked, but without effect.
 CHECKED: Mapping[str, Callable[[str], None]] = {"broker.address.family": _any_family}
-#: Of no effect on an admin connection: how librdkafka reads, buffers, logs and counts.
+#: Without effect on an admin connection: librdkafka's reading, buffers, logs and counters.
 HARMLESS = (
     "api.version.",
     "check.crcs",
@@ -87,9 +87,9 @@ _SECURE = ("SSL", "SASL_SSL")
 
 
 def kafka_python(properties: Properties) -> dict[str, Any]:
-    """Return the settings of kafka-python's connections to the same cluster as the same principal.
+    """Return kafka-python's settings for the same cluster and principal.
 
-    Raises `CannotTranslate` for what has no like there and for files that cannot be used.
+    Raises `CannotTranslate` for properties without an equivalent, and for unusable files.
     """
     settings: dict[str, Any] = {}
     for key, value in properties.items():

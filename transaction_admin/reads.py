@@ -1,6 +1,6 @@
-"""What Fenceline reads of a cluster beyond transactions: offsets, producers, groups, batches.
+"""Fenceline's reads of a cluster beyond transactions: offsets, producers, groups, batches.
 
-Partial failure is part of every answer: what a broker or partition did not return is `Unseen` in its place.
+Every answer includes partial failures: a missing broker or partition is `Unseen` in its place.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from transaction_admin.api import Cost, Unseen
 
 
 class Leader(NamedTuple):
-    """Who leads a partition, and where its replicas are. `leader` is None while none does."""
+    """The leader of a partition, and its replicas. `leader` is None while there is none."""
 
     leader: int | None
     leader_epoch: int | None
@@ -30,20 +30,20 @@ class Leader(NamedTuple):
 
 @dataclass(frozen=True, **SLOTS)
 class Topology:
-    """Brokers by id (`host:port`), and the partitions of topics that we may see."""
+    """Brokers by id (`host:port`), and the partitions of visible topics."""
 
     brokers: Mapping[int, str]
     controller: int | None
     partitions: Mapping[TopicPartition, Leader]
-    #: Kafka's ids by topic: one that was deleted and made again is another topic.
+    #: Kafka's ids by topic: a topic that was deleted and created again has another id.
     topic_ids: Mapping[str, str]
-    #: Topics that were asked for, or listed, and could not be seen.
+    #: Requested or listed topics that could not be seen.
     unseen: tuple[Unseen, ...] = ()
-    #: Topics that were asked for by name and do not exist, by a broker that would let us see them.
+    #: Requested topics that do not exist, according to a broker that would let us see them.
     missing: frozenset[str] = frozenset()
 
     def within(self, scope: Scope) -> Topology:
-        """Return the topics inside a scope alone."""
+        """Return only the topics inside a scope."""
         return replace(
             self,
             partitions={
@@ -55,10 +55,10 @@ class Topology:
 
 
 class GroupListed(NamedTuple):
-    """A consumer group as its coordinator lists it, in Kafka's words."""
+    """A consumer group from its coordinator's list, in Kafka's words."""
 
     state: str
-    #: Classic, Consumer, Share or Streams (KIP-848); Classic where the broker does not report it.
+    #: Classic, Consumer, Share or Streams (KIP-848); Classic if the broker does not report it.
     kind: str
     protocol_type: str
     coordinator: int
@@ -66,7 +66,7 @@ class GroupListed(NamedTuple):
 
 @dataclass(frozen=True, **SLOTS)
 class GroupListing:
-    """Groups by their escaped ids. Brokers silently leave out groups that we may not DESCRIBE."""
+    """Groups by their escaped ids. Brokers silently omit groups that we may not DESCRIBE."""
 
     groups: Mapping[str, GroupListed]
     unseen: tuple[Unseen, ...]
@@ -76,38 +76,38 @@ class Unstable(NamedTuple):
     """A transactional commit of this partition is pending: UNSTABLE_OFFSET_COMMIT."""
 
 
-#: By partition: what is committed there, that a commit is pending, or why it is unknown.
+#: By partition: the committed offset, that a commit is pending, or why it is unknown.
 Commits = Mapping[TopicPartition, Union[Committed, Unstable, Unseen]]
-#: By partition: how far a share group has come, or why it is unknown.
+#: By partition: a share group's progress, or why it is unknown.
 ShareProgresses = Mapping[TopicPartition, Union[ShareProgress, Unseen]]
 
 
 class Batches(NamedTuple):
-    """Batch headers in order; `next` is the offset to go on at, `end` the high watermark at that moment."""
+    """Batch headers in order; `next` is the next offset to read, `end` the high watermark at that moment."""
 
     batches: tuple[RecordBatch, ...]
     next: int
     end: int
-    #: The batches themselves, the last of them perhaps cut off.
+    #: The batches themselves; the last one may be truncated.
     data: bytes = b""
-    #: The last stable offset at that moment, -1 where the broker did not say.
+    #: The last stable offset at that moment, -1 if the broker did not tell.
     lso: int = -1
-    #: Producer id and first offset of the aborted transactions among them, of a committed read alone.
+    #: Producer id and first offset of aborted transactions among them, only for a committed read.
     aborted: tuple[tuple[int, int], ...] = ()
 
 
 class ClusterReads(Protocol):
-    """Reads of one cluster. Every method raises `AdminUnavailable` where nothing at all can be asked.
+    """Reads of one cluster. Every method raises `AdminUnavailable` if no request at all is answered.
 
-    Requests are batched by broker, with a bounded number of them in flight; none is sent per partition.
+    Requests are batched by broker, with a bounded number in flight; there is none per partition.
     """
 
     @property
     def cost(self) -> Cost:
-        """What was asked of the brokers since this was made."""
+        """The requests to brokers so far."""
 
     def describe_topology(self, topics: Collection[str] | None = None) -> Topology:
-        """Return brokers, and leaders of the partitions of `topics`, of all visible topics when None."""
+        """Return brokers, and leaders of the partitions of `topics`, of all visible topics if None."""
 
     def list_offsets(
         self, partitions: Collection[TopicPartition]
@@ -117,13 +117,13 @@ class ClusterReads(Protocol):
     def describe_producers(
         self, partitions: Collection[TopicPartition], broker: int | None = None
     ) -> Mapping[TopicPartition, tuple[ProducerState, ...] | Unseen]:
-        """Return the active producers by the leaders, or by one replica on `broker` (KIP-664)."""
+        """Return the active producers from the leaders, or from one replica on `broker` (KIP-664)."""
 
     def transactional_ids(self, producer_ids: Collection[int]) -> Mapping[int, str]:
-        """Return the escaped transactional ids that have these producer ids, in whatever state.
+        """Return the escaped transactional ids that have these producer ids, in any state.
 
-        O(ids) on every broker: ask for few, seldom. A broker that does not answer raises `AdminUnavailable`:
-        that an id is missing must mean that no broker has it.
+        O(ids) on every broker: request few, rarely. A silent broker raises `AdminUnavailable`: a missing id
+        must mean that no broker has it.
         """
 
     def list_groups(self) -> GroupListing:
@@ -136,26 +136,26 @@ class ClusterReads(Protocol):
         require_stable: bool,
         named: Mapping[str, Collection[TopicPartition]] | None = None,
     ) -> Mapping[str, Commits | Unseen]:
-        """Return the committed offsets of groups, many in a request (OffsetFetch, KIP-709).
+        """Return the groups' committed offsets, many groups per request (OffsetFetch, KIP-709).
 
-        With `require_stable` a partition whose transactional commit is pending is `Unstable`. Of a group in
-        `named` only those partitions are returned, of all others every one that has a commit: one whose first
-        commit is pending is only returned when it is named.
+        With `require_stable`, a partition with a pending transactional commit is `Unstable`. For a group in
+        `named` only those partitions are returned, for other groups every partition with a commit: a
+        partition whose first commit is pending is only returned if it is named.
         """
 
     def share_progress(self, groups: Collection[str]) -> Mapping[str, ShareProgresses | Unseen]:
-        """Return how far share groups have come (KIP-932)."""
+        """Return the progress of share groups (KIP-932)."""
 
     def streams_stores(self, groups: Collection[str]) -> Mapping[str, Sequence[StreamsStore] | Unseen]:
         """Return the state stores of groups of Kafka Streams (StreamsGroupDescribe, KIP-1071)."""
 
     def group_setting(self, group: str, name: str) -> str | None:
-        """Return a group's own setting (DescribeConfigs); None where it may not be seen."""
+        """Return a group's own setting (DescribeConfigs); None if it may not be seen."""
 
     def batch_headers(
         self, partition: TopicPartition, start: int, *, most_bytes: int, committed: bool = False
     ) -> Batches | Unseen:
-        """Return headers of the batches from the one that holds `start` on.
+        """Return headers of the batches from the batch with offset `start` on.
 
         Uncommitted ones as well, unless `committed`: then up to the LSO, with the index of aborted ones.
         """
@@ -163,10 +163,10 @@ class ClusterReads(Protocol):
     def batch_headers_from(
         self, starts: Mapping[TopicPartition, int], *, most_bytes: int
     ) -> Mapping[TopicPartition, Batches | Unseen]:
-        """Return the same of many partitions, one request for each leader, `most_bytes` in its answer."""
+        """Return the same for many partitions, one request per leader, with `most_bytes` in its answer."""
 
     def broker_setting(self, name: str) -> str | None:
-        """Return a broker's own setting (DescribeConfigs); None where it may not be seen."""
+        """Return a broker's own setting (DescribeConfigs); None if it may not be seen."""
 
     def topic_settings(
         self, topics: Collection[str], names: Collection[str]

@@ -1,7 +1,7 @@
-"""Share groups (KIP-932): how far each has come in each partition, from its coordinator.
+"""Share groups (KIP-932): the progress in each partition, from the groups' coordinators.
 
-A share group commits no offsets; its coordinator keeps the offset before which every record is done, and from
-Kafka 4.2 on how many records are not (KIP-1226). The messages are of Kafka's schema,
+A share group commits no offsets. Its coordinator keeps the offset before which every record is done, and from
+Kafka 4.2 on the number of unfinished records (KIP-1226). The messages are Kafka's
 DescribeShareGroupOffsetsRequest and -Response, which kafka-python lacks.
 """
 
@@ -21,11 +21,11 @@ from transaction_admin.connection import error_name
 
 
 class DescribeShareGroupOffsetsRequest(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
-    """Which groups; no topics are all of them."""
+    """The groups; no topics means all of them."""
 
 
 class DescribeShareGroupOffsetsResponse(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
-    """Of each partition the start offset, -1 where the group has none yet, and the lag, -1 if unknown."""
+    """By partition the start offset, -1 without one, and the lag, -1 if unknown."""
 
 
 def share_offsets_request(groups: Sequence[str]) -> Any:

@@ -1,6 +1,6 @@
 """Groups of Kafka Streams (KIP-1071): their topology and tasks, from their coordinators.
 
-The messages are of Kafka's schema, StreamsGroupDescribeRequest and -Response, which kafka-python lacks.
+The messages are Kafka's StreamsGroupDescribeRequest and -Response, which kafka-python lacks.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from transaction_admin import schemas
 
 
 class StreamsGroupDescribeRequest(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
-    """Which groups."""
+    """The groups to describe."""
 
 
 class StreamsGroupDescribeResponse(ApiMessage, load_json=schemas):  # type: ignore[call-arg,misc]
-    """Their topologies, None before they are initialised, and their members with tasks."""
+    """The groups' topologies, None before they are initialised, and their members with tasks."""
 
 
 def describe_streams_request(groups: Sequence[str]) -> Any:

@@ -1,1 +1,1 @@
-"""How checkpoints of streaming queries are read, on any fsspec store."""
+"""Read checkpoints of streaming queries from any fsspec store."""

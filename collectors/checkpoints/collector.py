@@ -1,8 +1,9 @@
 """Find checkpoints under the configured roots and poll them, on any store of fsspec.
 
 It uses neither the database nor Celery. Its driver asks for `wait_s`, calls `poll`, saves the result and then
-calls `mark_saved`. Roots are searched now and then for new and deleted checkpoints; known ones are listed at
-every poll. An unreadable part is a gap with its path and a remedy; the others are read all the same.
+calls `mark_saved`. It searches roots for new and deleted checkpoints now and then, and lists known
+checkpoints at every poll. An unreadable part is a gap with its path and a remedy; all other parts are still
+read.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from fenceline.decode.checkpoint import batch_of
 from fenceline.spark.paths import join_path
 from fenceline.spark.records import CheckpointObservation
 
-#: A store may be busy with us for so small a share of its time: one part in twenty.
+#: The share of time that a store may spend on us: one part in twenty.
 _PACE = 20
-#: Seconds between two searches of the roots, at most so often; and how far they go.
+#: Minimum seconds between two searches of the roots, and their maximum depth.
 SEARCH_EVERY_S = 5.0
 DEEPEST = 6
 MOST_FOLDERS = 2_000
-#: How scopes of gaps begin that name a checkpoint, or a root among several.
+#: Prefixes of gap scopes that name a checkpoint, or one of several roots.
 QUERY, ROOT = "checkpoint:", "root:"
 
 
@@ -33,7 +34,7 @@ class Root(Protocol):
 
     @property
     def root(self) -> str:
-        """The folder, as it is spelled there."""
+        """The folder, in the configuration's spelling."""
 
     @property
     def map(self) -> Mapping[str, str]:
@@ -41,10 +42,11 @@ class Root(Protocol):
 
     @property
     def options(self) -> Mapping[str, str]:
-        """fsspec's own."""
+        """Options of fsspec."""
 
 
-#: Folders without checkpoints: of Delta, Spark's file sink, Hudi, Hadoop's committers, snapshots, notebooks.
+#: Names of folders without checkpoints: of Delta, Spark's file sink, Hudi, Hadoop's committers, snapshots,
+#: notebooks.
 _NO_PLACES = frozenset(
     {
         "_delta_log", "_change_data", "_symlink_format_manifest", "_spark_metadata", "_temporary", ".hoodie",
@@ -56,10 +58,10 @@ _NO_PLACES = frozenset(
 class SkippedFolders(NamedTuple):
     """Folders of one name that were not searched."""
 
-    #: The name; of partitions of tables `day=…`.
+    #: The name; for partitions of tables `day=…`.
     name: str
     number: int
-    #: The path of the first one, as its root is spelled.
+    #: The path of the first one, in its root's spelling.
     example: str
 
 
@@ -67,28 +69,28 @@ class ObservedCheckpoints(NamedTuple):
     """The result of a poll of all roots."""
 
     observations: Sequence[CheckpointObservation]
-    #: Checkpoints that were there before and are no more.
+    #: Known checkpoints that no longer exist.
     gone: Collection[str]
-    #: Scope -> since when, and why something cannot be seen.
+    #: Scope -> start and reason of a gap.
     gaps: Mapping[str, tuple[int, str]]
-    #: Why nothing at all can be seen; "" where something can.
+    #: Why nothing can be read at all; "" if some part can.
     blind: str
-    #: By root, what its last search left out.
+    #: By root: the folders that its last search skipped.
     skipped: Mapping[str, Sequence[SkippedFolders]] = {}
 
 
 class _Searched:
-    """One root: its store, and the checkpoints in it, except those of `others`."""
+    """One root: its store and its checkpoints, except those below narrower roots (`others`)."""
 
     def __init__(self, root: Root, others: Collection[str]) -> None:
         self._config, self._others = root, others
         self._store: CheckpointStore | None = None
         self.folders: dict[str, CheckpointFolder] = {}
-        #: Why the root, or a part of it, could not be searched; by scope.
+        #: By scope: why the root, or a part of it, could not be searched.
         self.trouble: dict[str, str] = {}
-        #: Folders that the last search left out, by name.
+        #: By name: the folders that the last search skipped.
         self.skipped: dict[str, SkippedFolders] = {}
-        #: Why it cannot be read at all.
+        #: Why the root cannot be read at all.
         self.blind = ""
         self._due = time.monotonic()
         self._lately = RecentDuration()
@@ -102,7 +104,7 @@ class _Searched:
         return self._store.spent_s if self._store is not None else 0.0
 
     def is_due(self) -> bool:
-        """Whether it is time to search."""
+        """Whether the next search is due."""
         return time.monotonic() >= self._due
 
     def search_soon(self) -> None:
@@ -110,7 +112,7 @@ class _Searched:
         self._due = time.monotonic()
 
     def search(self) -> set[str]:
-        """Find checkpoints; return those that are gone. A folder that cannot be listed proves neither."""
+        """Find checkpoints; return deleted ones. A folder that cannot be listed proves no deletion."""
         began, before = time.monotonic(), self.spent_s
         try:
             return self._search()
@@ -173,7 +175,7 @@ class _Searched:
         return checkpoints, unseen
 
     def _to_search(self, store: CheckpointStore, path: str, listed: Mapping[str, FileEntry]) -> Sequence[str]:
-        """Return the subfolders that may hold checkpoints; count the others by name."""
+        """Return the subfolders that may hold checkpoints; count the skipped ones by name."""
         wanted = []
         for name in sorted(entry.name for entry in listed.values() if entry.is_folder):
             inside, skipped = join_path(path, name), _skipped_name(name)
@@ -212,27 +214,27 @@ class _Searched:
 
 
 class CheckpointsCollector:
-    """Polls all checkpoints of one cluster. `known`: those that were there when a poll was saved last."""
+    """Polls all checkpoints of one cluster. `known` are the checkpoints of the last saved poll."""
 
     def __init__(self, roots: Sequence[Root], known: Iterable[str] = ()) -> None:
         by_path = {_path(root): root for root in roots}
         self._roots = [_Searched(root, by_path.keys() - {path}) for path, root in by_path.items()]
         self._due = time.monotonic()
         self._lately = RecentDuration()
-        #: Checkpoints that were saved once, and which nobody has found gone.
+        #: Saved checkpoints that are not known to be deleted.
         self._known = set(known)
         self._gone: set[str] = set()
         self._observations: Sequence[CheckpointObservation] = ()
         self._since: dict[str, int] = {}
 
     def wait_s(self) -> float:
-        """Return how long to wait before the next poll, 0 when one is due."""
+        """Return the seconds until the next poll, 0 when it is due."""
         return max(0.0, self._due - time.monotonic())
 
     def poll(self, now_ms: int, *, every_s: float) -> ObservedCheckpoints:
         """Read all checkpoints; the next poll is due after `every_s`, later where stores are slow.
 
-        What is new is returned again until `mark_saved` is called.
+        New parts are returned again until `mark_saved` is called.
         """
         began, before = time.monotonic(), self._spent_s()
         gaps: dict[str, str] = {}
@@ -249,7 +251,7 @@ class CheckpointsCollector:
         )
 
     def mark_saved(self) -> None:
-        """Forget the new parts of the last poll: they are saved."""
+        """Forget the new parts of the last poll after they are saved."""
         folders = {path: folder for root in self._roots for path, folder in root.folders.items()}
         for observation in self._observations:
             path = observation.checkpoint.path
@@ -283,13 +285,13 @@ class CheckpointsCollector:
             yield observation
 
     def _missed(self, root: _Searched) -> set[str]:
-        """Return saved checkpoints that are missing in a root that was searched completely."""
+        """Return saved checkpoints that are missing in a completely searched root."""
         if root.blind or root.trouble:
             return set()
         return {path for path in self._of(root) if path not in root.folders}
 
     def _of(self, root: _Searched) -> set[str]:
-        """Return the known checkpoints under a root that belong to no narrower root."""
+        """Return the known checkpoints under a root, except those below a narrower root."""
         known = {path for path in self._known if _is_below(path, {root.path})}
         others = {other.path for other in self._roots if len(other.path) > len(root.path)}
         return {path for path in known if not _is_below(path, others)}

@@ -1,6 +1,6 @@
-"""Polls one checkpoint: two listings a poll, and only files that are new or changed.
+"""Poll one checkpoint: list it twice, and read only new or changed files.
 
-What is new is kept until it is saved (`mark_saved`): a save that fails loses nothing.
+New parts are kept until `mark_saved`: a failed save loses nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fenceline.spark.records import (
     StateOperator,
 )
 
-#: How often one poll begins anew, and how many polls a query that was made anew may have no identity yet.
+#: Restarts of one poll, and polls for which a recreated query may lack its identity.
 _MOST_BEGINNINGS, _MOST_UNNAMED = 3, 3
 
 
@@ -39,7 +39,7 @@ class _Replaced(Exception):
 
 
 class _Surroundings(NamedTuple):
-    """The files beside the two logs, which change seldom."""
+    """The files beside the two logs, which rarely change."""
 
     query_id: str | None = None
     identity: Broken | None = None
@@ -58,14 +58,14 @@ class CheckpointFolder:
         self.path = path
         self._store = store
         self._around = _Surroundings()
-        #: Whose batches the logs hold; None while they were not read. And who had them before.
+        #: The query whose batches the logs hold, None before the logs are read; and the query before it.
         self._logs_id: str | None = None
         self._former_id: str | None = None
         self._unnamed = 0
         self._begin()
 
     def _begin(self) -> None:
-        """Read everything but the identity again: another query may have begun here."""
+        """Read everything again except the identity: another query may have begun here."""
         self._former_id, self._logs_id = self._logs_id or self._former_id, None
         self._offsets: Log[OffsetsEntry] = Log(OFFSETS, decode.decode_offsets)
         self._commits: Log[CommitsEntry] = Log(COMMITS, decode.decode_commits)
@@ -75,7 +75,7 @@ class CheckpointFolder:
         self._settling = Settling()
 
     def read_listing(self, listed: Mapping[str, FileEntry]) -> None:
-        """Read the files beside the logs, by a listing of the folder. Raises `CannotRead`."""
+        """Read the files beside the logs, from a listing of the folder. Raises `CannotRead`."""
         surroundings = _Surroundings(
             has_ledger=ledgers.FOLDER in listed,
             foreign=decode.foreign_files(listed)[:MOST_FOREIGN],
@@ -94,9 +94,9 @@ class CheckpointFolder:
         )
 
     def poll(self, now_ms: int) -> CheckpointObservation:
-        """Return the checkpoint now, with the parts not saved yet. Raises `CannotRead`.
+        """Return the present checkpoint with its unsaved parts. Raises `CannotRead`.
 
-        A changed restart verdict is reported when a second poll agrees (`collectors.checkpoints.settling`).
+        A changed restart verdict is reported once a second poll agrees (`collectors.checkpoints.settling`).
         """
         checkpoint = self._settled()
         if checkpoint is None:
@@ -114,7 +114,7 @@ class CheckpointFolder:
         )
 
     def mark_saved(self, observation: CheckpointObservation) -> None:
-        """Forget the new parts of a saved poll."""
+        """Forget the new parts of a poll after they are saved."""
         for planned in observation.planned:
             self._offsets.news.pop(planned.batch_id, None)
         for finished in observation.finished:
@@ -123,7 +123,7 @@ class CheckpointFolder:
         self._state.mark_saved()
 
     def unread_reason(self) -> str:
-        """Return why a part of the logs was not read since the last save; "" where all of it was."""
+        """Return why a part of the logs has not been read since the last save; "" if all of it was."""
         if self._settling.is_stale:
             return self._too_fast()
         skipped = max(self._offsets.skipped, self._commits.skipped)
@@ -136,7 +136,7 @@ class CheckpointFolder:
         )
 
     def _committed_ms(self, number: int) -> int | None:
-        """Return when a batch was committed: at the latest when the next was planned, even in a copy."""
+        """Return the instant of a batch's commit; a copied file may be newer than the next batch's plan."""
         written_ms, after = self._commits.written_ms(number), self._offsets.entry_of(number + 1)
         if written_ms is None or not isinstance(after, OffsetsEntry) or after.planned_ms is None:
             return written_ms
@@ -158,24 +158,24 @@ class CheckpointFolder:
         raise CannotRead(self._too_fast())
 
     def _observe_again(self) -> Checkpoint:
-        """Read everything anew: the files beside the logs may be older than the logs."""
+        """Read everything again: the files beside the logs may be older than the logs."""
         self.read_listing(self._store.list_folder(self.path))
         return self._observe()
 
     def _observe(self) -> Checkpoint:
-        """List offsets before commits: then a batch that ends meanwhile never looks lost.
+        """List offsets before commits, so that a batch that ends meanwhile never looks lost.
 
         Batch N + 1 is planned after batch N is done, so offsets that were listed first are at most one batch
-        ahead. Commits may be ahead of them then; offsets are listed a second time to verify that.
+        ahead. Commits may then be ahead of offsets; a second listing of the offsets verifies that.
         """
         planned, finished = self._log(OFFSETS), self._log(COMMITS)
         if not planned.files and not finished.files:
-            # A checkpoint that was deleted meanwhile is not one without batches.
+            # A checkpoint deleted meanwhile must not look like one without batches.
             self._store.list_folder(self.path)
         if finished.newest_batch > planned.newest_batch:
             offsets_again = self._log(OFFSETS)
             if finished.newest_batch <= offsets_again.newest_batch:
-                # The next poll reads batches planned after the commits were listed.
+                # The next poll reads batches planned after the listing of commits.
                 last = finished.newest_batch + 1
                 until = {number: seen for number, seen in offsets_again.files.items() if number <= last}
                 planned = offsets_again._replace(files=until)
@@ -186,9 +186,9 @@ class CheckpointFolder:
         return self._checkpoint()
 
     def _verify_identity(self) -> None:
-        """Read the identity after logs without older entries. Raises `_Replaced`, or `CannotRead`.
+        """Read the identity after logs without older entries. Raises `_Replaced` or `CannotRead`.
 
-        So batches are never attributed to a query that was deleted here just before.
+        So batches are never attributed to a query that was just deleted here.
         """
         before = self._around.query_id
         self._read_before.pop(decode.METADATA, None)
@@ -255,7 +255,7 @@ class CheckpointFolder:
         positions: dict[str, Positions | Broken | None] = {}
         for source in _folders(self._below(listed, decode.SOURCES)):
             folder = f"{decode.SOURCES}/{source}"
-            # A larger one is the log of a file source: Kafka's hold some offsets.
+            # A larger file is the log of a file source: Kafka's files hold only some offsets.
             files = {
                 name: entry
                 for name, entry in self._list(folder).items()
@@ -276,7 +276,7 @@ class CheckpointFolder:
         return dict(sorted(operators.items()))
 
     def _operator(self, number: int) -> StateOperator | Broken | None:
-        """Read an operator's metadata: one file, or in version 2 one for each batch that changed it."""
+        """Read an operator's metadata: one file, or in version 2 one per batch that changed it."""
         folder = f"{decode.STATE}/{number}/_metadata"
         files = {name: entry for name, entry in self._list(folder).items() if name == "metadata"}
         if not files:
@@ -294,7 +294,7 @@ class CheckpointFolder:
         return self._list(name) if entry is not None and entry.is_folder else {}
 
     def _cached(self, folder: str, files: Mapping[str, FileEntry]) -> Mapping[str, bytes | Broken]:
-        """Read files that seldom change; unchanged files are not read again."""
+        """Read files that rarely change; skip unchanged ones."""
         at = {name: join_path(folder, name) if folder else name for name in files}
         kept = {name: self._read_before.get(at[name]) for name in files}
         ready = {
@@ -312,7 +312,7 @@ class CheckpointFolder:
 
 
 def is_checkpoint(store: CheckpointStore, path: str, listed: Mapping[str, FileEntry]) -> bool:
-    """Whether a folder is a checkpoint: a log with a batch in it, or metadata with a query's id.
+    """Whether a folder is a checkpoint: it has a log with a batch, or metadata with a query's id.
 
     Raises `CannotRead`.
     """

@@ -1,4 +1,4 @@
-"""The ledger of the exactly-once sink beside a checkpoint's logs: read where it is new."""
+"""Read new files of the exactly-once sink's ledger, beside a checkpoint's logs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fenceline.decode import ledger as ledgers
 from fenceline.spark.paths import join_path
 from fenceline.spark.records import Broken, FileSeen, LedgerState
 
-#: The ledger is listed again so often in one poll while its sink purges old batches.
+#: Maximum listings of the ledger in one poll while its sink purges old batches.
 _MOST_LISTINGS = 5
 
 
@@ -21,15 +21,16 @@ class LedgerFiles:
     def __init__(self, store: CheckpointStore, path: str) -> None:
         self._store, self._folder = store, join_path(path, ledgers.FOLDER)
         self._contents: dict[str, tuple[FileSeen, bytes | Broken]] = {}
-        #: What was read last, and the last of it that counts.
+        #: The last listing and contents, and the last consistent ledger.
         self._decoded: LedgerState | None = None
         self._state: LedgerState | None = None
 
     def read(self) -> LedgerState | None:
-        """Return the ledger now; the last one while its sink purges it faster than it can be listed.
+        """Return the present ledger; the last one while its sink purges faster than it can be listed.
 
-        The sink purges a decision before its done file (`LedgerFolder.purge`). A listing that shows the
-        decision and misses the done file would show an open decision: those must be in the next one too.
+        The sink purges a decision before its done file (`LedgerFolder.purge`). A listing with the decision
+        but without its done file would show an open decision, so open decisions must also be in the next
+        listing.
         """
         files = self._list()
         for _ in range(_MOST_LISTINGS):

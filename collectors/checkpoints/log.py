@@ -1,4 +1,4 @@
-"""`offsets/` or `commits/` of one checkpoint: its listings, and what was read of its newest files."""
+"""`offsets/` or `commits/` of one checkpoint: its listings, and the contents of its newest files."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from fenceline.decode import checkpoint as decode
 from fenceline.spark.paths import join_path
 from fenceline.spark.records import Broken, CommitsEntry, Damage, FileSeen, OffsetsEntry
 
-#: Maximum files of a log that are read, the newest ones: Spark itself keeps 100.
+#: Maximum files of a log to read, the newest ones: Spark itself keeps 100.
 MOST_READ = 200
 MOST_FOREIGN = 8
-#: Entries that wait to be saved while the database does not take them.
+#: Maximum unsaved entries while the database is unavailable.
 _MOST_WAITING = 2_000
 
 E = TypeVar("E", OffsetsEntry, CommitsEntry)
@@ -34,7 +34,7 @@ class LogListing(NamedTuple):
 
 
 class Log(Generic[E]):
-    """`offsets/` or `commits/`: its files, and the contents of the newest."""
+    """`offsets/` or `commits/`: its files, and the contents of the newest ones."""
 
     def __init__(self, name: str, decoded: Callable[[int, bytes], E | Broken]) -> None:
         self.name = name
@@ -42,13 +42,13 @@ class Log(Generic[E]):
         self.files: dict[int, FileSeen] = {}
         self.foreign: tuple[str, ...] = ()
         self.has_folder = False
-        #: What was read, of the newest files.
+        #: Contents of the newest files.
         self._found: dict[int, E | Broken] = {}
-        #: What was read and is not saved yet.
+        #: Unsaved contents.
         self.news: dict[int, E] = {}
-        #: How many files the first poll skipped.
+        #: Number of files that the first poll skipped.
         self.skipped = 0
-        #: Whether the last listing has none of the files that were known before, but new ones.
+        #: Whether the last listing has new files, but none of the known ones.
         self.has_begun_anew = False
 
     @property
@@ -56,14 +56,14 @@ class Log(Generic[E]):
         return tuple(sorted(self.files))
 
     def read_new(self, store: CheckpointStore, folder: str, listed: LogListing) -> None:
-        """Take in a listing and read what is new in it."""
+        """Take in a listing and read its new files."""
         files, self.has_folder = listed.files, listed.has_folder
         self.foreign = tuple(join_path(self.name, name) for name in sorted(listed.foreign)[:MOST_FOREIGN])
         new = sorted(number for number, seen in files.items() if self._is_new(number, seen))
         self.has_begun_anew = bool(new) and not files.items() & self.files.items()
         self.skipped += max(0, len(new) - MOST_READ)
         contents = self._read(store, folder, {number: files[number] for number in new[-MOST_READ:]})
-        # A file that was deleted between listing and reading is gone as well.
+        # A file deleted between listing and reading counts as gone, too.
         missing = set(new[-MOST_READ:]) - contents.keys()
         self.files = {number: seen for number, seen in files.items() if number not in missing}
         kept = {number: file for number, file in self._found.items() if number in self.files}
@@ -74,16 +74,16 @@ class Log(Generic[E]):
             self.skipped += 1
 
     def entry_of(self, number: int | None) -> E | Broken | None:
-        """Return the decoded file of a batch; None where there is none, or it is an old one."""
+        """Return the decoded file of a batch; None if there is none, or it is too old."""
         return None if number is None else self._found.get(number)
 
     def written_ms(self, number: int | None) -> int | None:
-        """Return when the file of a batch was written, by the store's clock."""
+        """Return the write time of a batch's file, by the store's clock."""
         seen = None if number is None else self.files.get(number)
         return seen.modified_ms if seen is not None else None
 
     def broken_files(self) -> tuple[Broken, ...]:
-        """Return the files that cannot be used, oldest first."""
+        """Return the unusable files, oldest first."""
         return tuple(file for _, file in sorted(self._found.items()) if isinstance(file, Broken))
 
     def _is_new(self, number: int, file: FileSeen) -> bool:
@@ -104,7 +104,7 @@ class Log(Generic[E]):
 
 
 def is_denied(content: object) -> bool:
-    """Whether to read an unchanged file again: new permissions do not change its size or time."""
+    """Whether to read an unchanged file again: changed permissions do not change its size or time."""
     return isinstance(content, Broken) and content.damage is Damage.DENIED
 
 

@@ -1,9 +1,9 @@
-"""Which poll of a checkpoint counts: a changed restart verdict only when a second poll agrees.
+"""Choose the poll of a checkpoint that counts: a changed restart verdict needs a second poll that agrees.
 
-Two folders cannot be listed at one instant, and Spark writes and purges meanwhile. A listing that shows what
-a healthy query passes through is taken at once. Everything else may be an artefact of the listing. It must be
-listed twice in a row with the same result: then all of it was so at one instant. Where another verdict was
-reported before, the next poll must show the same verdict. Until then the checkpoint is as it was.
+Two folders cannot be listed at one instant, while Spark writes and purges. A listing that a healthy query
+passes through counts at once. Any other listing may be an artefact: it must be repeated with the same result,
+which proves that both folders had this content at one instant. If the reported verdict was another one, the
+next poll must also show the new verdict. Until then the former checkpoint counts.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import NamedTuple
 from fenceline.spark.records import Broken, Checkpoint
 from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
 
-#: The verdicts that a healthy query passes through with each batch.
+#: The verdicts of a healthy query during each batch.
 _PASSING = frozenset({RestartVerdict.CLEAN, RestartVerdict.REPLAY, RestartVerdict.IN_FLIGHT})
 _HEALTHY = "healthy"
-#: Verdicts that the newest files do not decide alone: they stay while the query goes on.
+#: Verdicts that depend on more than the newest files: they persist while the query continues.
 _BY_IDENTITY = frozenset({RestartVerdict.IDENTITY_LOST, RestartVerdict.IDENTITY_BROKEN})
 _BY_FILE = frozenset({RestartVerdict.UNREADABLE, RestartVerdict.NEWER_FORMAT})
-#: Polls in a row without an agreement that make a gap.
+#: Consecutive polls without agreement that make a gap.
 _MOST_UNSETTLED = 3
 
 
 class _Observed(NamedTuple):
-    """One listing of a checkpoint. All verdicts that a healthy query passes through are one kind."""
+    """One listing of a checkpoint. All verdicts of a healthy query are one kind."""
 
     checkpoint: Checkpoint
     kind: str
@@ -35,7 +35,7 @@ class _Observed(NamedTuple):
 
 
 class Settling:
-    """The polls of one checkpoint, and the last one that counts."""
+    """The polls of one checkpoint, and the last valid one."""
 
     def __init__(self) -> None:
         self._last: _Observed | None = None
@@ -44,13 +44,13 @@ class Settling:
 
     @property
     def is_stale(self) -> bool:
-        """Whether the last checkpoint that counts is too old to be reported without a gap."""
+        """Whether the last valid checkpoint is too old to be reported without a gap."""
         return self._last is None or self._unsettled >= _MOST_UNSETTLED
 
     def settle_checkpoint(
         self, observe: Callable[[], Checkpoint], again: Callable[[], Checkpoint]
     ) -> Checkpoint | None:
-        """Return the checkpoint that counts now; None before the first one.
+        """Return the valid checkpoint; None before the first one.
 
         `observe` lists the logs, `again` lists everything anew.
         """
@@ -65,11 +65,11 @@ class Settling:
         return first.checkpoint
 
     def _is_expected(self, observed: _Observed) -> bool:
-        """Whether one listing is enough: it shows a query that makes progress."""
+        """Whether one listing suffices, because it shows a query that makes progress."""
         return observed.kind == (_HEALTHY if self._last is None else self._last.kind)
 
     def _is_confirmed(self, first: _Observed, second: _Observed) -> bool:
-        """Whether two listings agree, and the poll before agrees where the verdict changes."""
+        """Whether two listings agree, and for a changed verdict the poll before agrees, too."""
         if first.kind != second.kind or first.basis != second.basis:
             self._proposed = ""
             return False
@@ -98,7 +98,7 @@ def _basis(checkpoint: Checkpoint, verdict: RestartVerdict) -> object:
 
 
 def _is_older(checkpoint: Checkpoint, last: Checkpoint) -> bool:
-    """Whether a log ends before the end that it had."""
+    """Whether a log ends earlier than before."""
     logs = (
         (checkpoint.newest_planned, last.newest_planned),
         (checkpoint.newest_finished, last.newest_finished),

@@ -1,7 +1,7 @@
-"""Lists `state/` of one checkpoint: a few folders a poll, all of it in rounds.
+"""List `state/` of one checkpoint: a few folders per poll, the whole of it in rounds.
 
-A round begins at most every half minute: Spark's own maintenance of state runs once a minute. What misses a
-file is listed a second time at once: two listings must show the same.
+A round begins at most every half minute: Spark's own maintenance of state runs once a minute. A listing that
+misses a file is repeated at once, and must show the same.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from fenceline.spark.state_chains import DEFAULT, OperatorState, StateChain, cha
 from fenceline.spark.state_files import StateFile, decode_state_file
 
 ROUND_EVERY_S = 30.0
-#: Partitions that one poll lists, and partitions of an operator that are listed at all.
+#: Partitions per poll, and maximum partitions of an operator.
 _AT_ONCE, MOST_PARTITIONS = 20, 1_000
-#: Folders of a partition that are no store.
+#: Folders of a partition that are not stores.
 _NO_STORES = frozenset({"SSTs", "_metadata"})
 
 Stores = Mapping[str, Sequence[StateFile]]
@@ -34,7 +34,7 @@ class _Place(NamedTuple):
 
 
 class StateFiles:
-    """The state of the checkpoint at `path`. What a round found is returned until `mark_saved`."""
+    """The state of the checkpoint at `path`. Results of a round are returned until `mark_saved`."""
 
     def __init__(self, store: CheckpointStore, path: str) -> None:
         self._store, self._path = store, path
@@ -44,11 +44,11 @@ class StateFiles:
         self._chains: dict[int, list[StateChain]] = {}
         self._unread: dict[int, str] = {}
         self._news: tuple[OperatorState, ...] = ()
-        #: What a restart cannot load, by the last round; "" where nothing is missing.
+        #: The state that a restart cannot load, by the last round; "" if it is complete.
         self.broken = ""
 
     def read(self, checkpoint: Checkpoint, now_ms: int) -> tuple[OperatorState, ...]:
-        """Continue a round; return the results of the last one, () after they are saved."""
+        """Continue a round; return the last round's results, () after they are saved."""
         if not self._left and checkpoint.operators and time.monotonic() >= self._due:
             self._begin(checkpoint.operators)
         if self._left:
@@ -61,7 +61,7 @@ class StateFiles:
         return self._news
 
     def mark_saved(self) -> None:
-        """Forget the returned results: they are saved."""
+        """Forget the returned results after they are saved."""
         self._news = ()
 
     def _begin(self, operators: Sequence[StateOperator]) -> None:

@@ -1,7 +1,7 @@
-"""Folders of any store that fsspec opens: listed, and their files read, with errors in words for an operator.
+"""List folders and read files on any fsspec store, with errors in words for an operator.
 
-Listings are never cached: what counts is what is new. The time that answers take is measured, so that a slow
-store is asked less often.
+Listings are never cached, because new files matter. The duration of answers is measured, to poll a slow store
+less often.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from fenceline.spark.records import Broken, Damage, FileSeen
 
 T = TypeVar("T")
 
-#: No file of a checkpoint that anybody reads here is larger: 100,000 partitions of Kafka take 3 MB.
+#: Maximum bytes of a checkpoint's file: 100,000 partitions of Kafka take 3 MB.
 LARGEST = 16_000_000
-#: A folder is listed so often when its files vanish meanwhile.
+#: Maximum listings of a folder while its files vanish.
 _MOST_LISTINGS = 5
-#: Keys of a file's modification time, which stores name differently and give in different types.
+#: Keys of a file's modification time: stores use different names and types.
 _TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
 
 
 class CannotRead(Exception):
-    """A folder cannot be listed, or its store not be opened; the text names it, the reason and the remedy."""
+    """A folder or its store cannot be opened; the text has the name, the reason and the remedy."""
 
 
 class Missing(CannotRead):
-    """There is no such folder."""
+    """The folder does not exist."""
 
 
 class FileEntry(NamedTuple):
@@ -56,27 +56,27 @@ class FileRange(NamedTuple):
 
 
 class CheckpointStore:
-    """One root's store. Paths go in and come out in the spelling of the configuration."""
+    """One root's store. All paths are in the configuration's spelling."""
 
     def __init__(
         self, root: str, options: Mapping[str, str] | None = None, mapped: Mapping[str, str] | None = None
     ) -> None:
-        """Open the store of `root`. Raises `CannotRead` for one that nobody here can open."""
+        """Open the store of `root`. Raises `CannotRead` if it cannot be opened here."""
         self.root = root.rstrip("/") or root
         self._mapped = mapped or {}
-        #: Seconds that answers have taken so far.
+        #: Total seconds of answers so far.
         self.spent_s = 0.0
         self._files = self._attempt(self.root, lambda: self._open(dict(options or {})))
 
     def display_path(self, path: str) -> str:
-        """Return a path for people, in both spellings where they differ."""
+        """Return a path for people, in both spellings if they differ."""
         return both_spellings(path, self._url(path))
 
     def list_folder(self, folder: str, *, hidden: bool = False) -> Mapping[str, FileEntry]:
-        """Return what is in a folder, by name, without what Spark leaves lying about.
+        """Return the entries of a folder by name, without Spark's temporary files.
 
-        `hidden`: with folders whose names begin with a dot. A file that is deleted meanwhile is left out.
-        Raises `CannotRead`; `Missing` where there is no folder.
+        With `hidden` it includes folders whose names begin with a dot. Files deleted meanwhile are omitted.
+        Raises `CannotRead`; `Missing` if the folder does not exist.
         """
         listing = self._list_here if isinstance(self._files, LocalFileSystem) else self._list
         with self._timed():
@@ -88,9 +88,9 @@ class CheckpointStore:
         }
 
     def read_files(self, folder: str, files: Mapping[str, FileSeen]) -> Mapping[str, bytes | Broken]:
-        """Return the files of a folder by name; those that are gone by now are left out.
+        """Return the files of a folder by name, without files deleted meanwhile.
 
-        What may not be read, or fails otherwise, is Broken by its path below `folder`.
+        A file that is unreadable, or fails otherwise, is Broken with its path below `folder`.
         """
         ready: dict[str, bytes | Broken] = {}
         wanted: list[str] = []
@@ -112,7 +112,7 @@ class CheckpointStore:
         return ready
 
     def read_ranges(self, wanted: Sequence[FileRange]) -> Sequence[bytes | str]:
-        """Return parts of files, each its bytes, or why it cannot be read."""
+        """Return parts of files: their bytes, or why they cannot be read."""
         with self._timed():
             answers: Sequence[Any] = self._files.cat_ranges(
                 [self._inside(part.path) for part in wanted],
@@ -123,7 +123,7 @@ class CheckpointStore:
         return [_why(answer) if isinstance(answer, Exception) else bytes(answer) for answer in answers]
 
     def is_below_root(self, path: str) -> bool:
-        """Return whether a path, as it is spelled anywhere, leads into this root."""
+        """Return whether a path, in any spelling, leads into this root."""
         return f"{self._url(path)}/".startswith(f"{self._url(self.root)}/")
 
     def _open(self, options: dict[str, str]) -> Any:
@@ -131,11 +131,11 @@ class CheckpointStore:
         return files
 
     def _list_here(self, folder: str) -> list[FileEntry]:
-        """List a local folder: fsspec takes five times as long."""
+        """List a local folder directly: fsspec takes five times as long."""
         return _list_until_it_stays(lambda: self._scan(folder))
 
     def _scan(self, folder: str) -> list[FileEntry] | None:
-        """List a local folder once; None if all of its files are gone, as a query was faster."""
+        """List a local folder once; None if all of its files vanished meanwhile."""
         with os.scandir(self._inside(folder)) as inside:
             entries = [_local(entry) for entry in inside if not _is_passing_file(entry)]
         remaining = [entry for entry in entries if entry is not None]
@@ -144,7 +144,7 @@ class CheckpointStore:
     def _list(self, folder: str) -> list[FileEntry]:
         path = self._inside(folder)
         rows = _list_until_it_stays(lambda: self._rows(path))
-        # Stores of objects may list the folder itself, and a file lists itself.
+        # Object stores may list the folder itself, and a file lists itself.
         names = {path.rstrip("/"), "/" + path.strip("/")}
         inside = [row for row in rows if row["name"].rstrip("/") not in names]
         if not inside and any(row["type"] == "file" for row in rows):
@@ -152,7 +152,7 @@ class CheckpointStore:
         return [_entry(row) for row in inside]
 
     def _rows(self, path: str) -> list[Mapping[str, Any]] | None:
-        """Return a store's own listing; None if a file was deleted while the store asked about each file."""
+        """Return a store's own listing; None if a file was deleted while the store examined each file."""
         try:
             rows: list[Mapping[str, Any]] = self._files.ls(path, detail=True)
         except FileNotFoundError:
@@ -188,7 +188,7 @@ class CheckpointStore:
                 f"{self.display_path(path)} is a file: name the folder that holds checkpoints"
             ) from None
         except Exception as error:
-            # Every store has errors of its own; each ends here, and no checkpoint harms another one.
+            # Every store has its own errors; they end here, so that no checkpoint harms another one.
             raise CannotRead(f"{self.display_path(path)} cannot be read: {_why(error)}") from None
 
     @contextmanager
@@ -201,7 +201,7 @@ class CheckpointStore:
 
 
 def _list_until_it_stays(list_once: Callable[[], list[T] | None]) -> list[T]:
-    """Repeat a listing that is None, as files vanished meanwhile. Raises OSError where they always do."""
+    """Repeat a listing that is None because files vanished. Raises OSError if they always do."""
     for _ in range(_MOST_LISTINGS):
         if (entries := list_once()) is not None:
             return entries
@@ -230,7 +230,7 @@ def _entry(row: Mapping[str, Any]) -> FileEntry:
 
 
 def _modified_ms(row: Mapping[str, Any]) -> int | None:
-    """Return when a file was written, by its store's clock; None where that is unknown."""
+    """Return a file's write time by its store's clock; None if unknown."""
     for key in _TIMES:
         value = row.get(key)
         if isinstance(value, str):

@@ -1,1 +1,1 @@
-"""What manage.py doctor tries."""
+"""The checks of manage.py doctor."""

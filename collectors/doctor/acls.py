@@ -1,6 +1,6 @@
-"""Tries every right on a cluster and names what is missing, with the `kafka-acls` line that grants it.
+"""Try every right on a cluster, and name missing ones with the `kafka-acls` line that grants them.
 
-What only an action would show is not tried: brokers are asked for the operations that they allow.
+Rights that only an action would show are not tried: brokers report the allowed operations.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from fenceline.kafka.capabilities import ClusterSight
 from transaction_admin.acl_probe import Trials
 from transaction_admin.api import Unseen
 
-#: How many topics are tried by name.
+#: Maximum topics tried by name.
 _MOST_TOPICS = 1_000
 _LEFT_OUT = "brokers leave out the others without an error"
 #: The right to read ACLs.
@@ -23,7 +23,7 @@ _CLUSTER = next(right for right in TO_LOOK if right.resource is Resource.CLUSTER
 
 
 def check_read_rights(patient: Patient, trials: Trials, sight: ClusterSight) -> Iterator[DoctorCheck]:
-    """Yield a check of each right that reading takes, in their order."""
+    """Yield a check of each right for reading, in order."""
     for right in patient.rights_to_look:
         tried = sight.rights[right]
         what = str(right)
@@ -48,7 +48,7 @@ def _granted(patient: Patient, trials: Trials, right: Right, sight: ClusterSight
 
 
 def _absent(what: str, listed: int) -> DoctorCheck:
-    """Check an internal topic that does not exist: what is listed would be kept in it."""
+    """Check an internal topic that does not exist: it would hold the listed ids or groups."""
     if listed:
         what_is_listed = f"this broker keeps no such topic, though it lists {listed:,} of what belongs in it"
         return DoctorCheck(CheckStatus.WARN, what, f"granted, but {what_is_listed}")
@@ -103,7 +103,7 @@ def _refused(patient: Patient, trials: Trials, right: Right) -> DoctorCheck:
 
 
 def _seen(patient: Patient, trials: Trials, right: Right) -> str:
-    """Return what narrower grants still show us; "" for nothing."""
+    """Return what narrower grants still show; "" for nothing."""
     if right.operation == "READ":
         topics = _topics_within(patient, trials)
         denied = trials.unreadable_topics(topics) if topics else []
@@ -121,7 +121,7 @@ def _seen(patient: Patient, trials: Trials, right: Right) -> str:
 
 
 def check_action_rights(patient: Patient, sight: ClusterSight) -> Iterator[DoctorCheck]:
-    """Yield a check of each right that ending a transaction needs; none of them is tried."""
+    """Yield a check of each right for ending a transaction, without trying it."""
     for right in patient.rights_to_act:
         alternative = " (or CLUSTER_ACTION)" if right == TO_WRITE_MARKERS else ""
         trial, what = sight.rights[right], f"act: {right}{alternative}"
@@ -140,7 +140,7 @@ def _remedies(patient: Patient, right: Right) -> tuple[str, ...]:
 
 
 def _listed(patient: Patient, option: str, names: Sequence[str]) -> tuple[str, ...]:
-    """Return commands that list the ACLs on some resources: an operator must remove a DENY."""
+    """Return commands that list the ACLs on resources: an operator must remove a DENY."""
     return tuple(
         f"kafka-acls --list {option} {shlex.quote(name)} --resource-pattern-type match "
         f"{patient.bootstrap_option}"

@@ -1,4 +1,4 @@
-"""What a check of the doctor is: how it ended, what was found, what puts it right."""
+"""A check of the doctor: its status, its result, and its remedy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from transaction_admin.api import grant_command
 
 
 class CheckStatus(StrEnum):
-    """How a check ended; `skip` is one that could not be made; its detail is the reason."""
+    """The status of a check; `skip`: it could not be made, and its detail is the reason."""
 
     OK = "ok"
     WARN = "warn"
@@ -33,7 +33,7 @@ class DoctorCheck(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Patient:
-    """A cluster to examine: librdkafka's properties, and how long one request may wait."""
+    """A cluster to examine: librdkafka's properties, and the timeout of a request."""
 
     properties: Mapping[str, str]
     #: Whether the operator vouches that no transactional id is hidden from this principal.
@@ -48,7 +48,7 @@ class Patient:
 
     @property
     def principal(self) -> str:
-        """Return who brokers take us for; `User:…` where only they know."""
+        """Return our principal at the brokers; `User:…` if only they know it."""
         if "SASL" in self.protocol:
             return f"User:{self.properties.get('sasl.username', '…')}"
         return "User:ANONYMOUS" if self.protocol == "PLAINTEXT" else "User:…"
@@ -65,7 +65,7 @@ class Patient:
 
     @property
     def grants(self) -> Mapping[Right, str]:
-        """Return the line that grants each right that Fenceline has a use for."""
+        """Return the line that grants each right that Fenceline uses."""
         who = shlex.quote(self.principal)
         where = self.bootstrap_option
         return {
@@ -75,11 +75,11 @@ class Patient:
 
     @property
     def rights_to_look(self) -> Sequence[Right]:
-        """Return the rights that reading takes within the scope."""
+        """Return the rights for reading within the scope."""
         return rights_within(TO_LOOK, self.scope.patterns)
 
     @property
     def rights_to_act(self) -> Sequence[Right]:
-        """Return the rights that actions take within the scope."""
+        """Return the rights for actions within the scope."""
         ids = {Resource.TRANSACTIONAL_ID: self.scope.transactional_ids}
         return rights_within((TO_WRITE_MARKERS, TO_END), ids)

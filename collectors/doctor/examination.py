@@ -1,8 +1,8 @@
-"""Looks a cluster over before anybody trusts a page: addresses, sign-in, brokers, settings, clock, rights.
+"""Examine a cluster before its pages are trusted: addresses, sign-in, brokers, settings, clock, rights.
 
-Every right is tried and none is guessed; whatever is missing is named with the `kafka-acls` line that gives
-it. Nothing is written or created, and each question waits for a bounded time. It knows neither Django nor
-the database: `manage.py doctor` prints what comes.
+Every right is tried, none is guessed; missing ones are named with the `kafka-acls` line that grants them. It
+writes and creates nothing, and each request has a timeout. It knows neither Django nor the database:
+`manage.py doctor` prints the checks.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from transaction_admin.properties import CannotTranslate, kafka_python
 __all__ = ["CheckStatus", "DoctorCheck", "examine_cluster"]
 
 _SIGN_IN = "sign-in"
-#: What kafka-python reports when the first bytes are no length: one would have a limit raised for it.
+#: kafka-python's error for first bytes that are not a length: its text suggests raising a limit.
 _NOT_KAFKA = ("Invalid response size", "Invalid frame length")
 _VERIFICATION = "transaction.partition.verification.enable"
 _MAX_TIMEOUT = "transaction.max.timeout.ms"
 _CLEANUP = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
-#: A clock that is further off than this, in milliseconds, makes ages wrong that nobody has measured yet.
+#: A larger clock difference, in milliseconds, makes ages wrong before they are measured.
 _CLOCK_OFF_MS = 1_000
 
 
@@ -48,7 +48,7 @@ def examine_cluster(
 ) -> Iterator[DoctorCheck]:
     """Yield the checks of one cluster as they are made; `properties` are librdkafka's.
 
-    A request waits up to `timeout_s`; once `patience_s` have passed the rest is skipped, which is a check
+    A request waits up to `timeout_s`; after `patience_s` the remaining checks are skipped, which is a check
     too.
     """
     until = time.monotonic() + patience_s
@@ -116,7 +116,7 @@ def _untranslatable(properties: Mapping[str, str]) -> Sequence[CannotTranslate]:
         except CannotTranslate as error:
             found.append(error)
             if isinstance(error.__cause__, CannotAuthenticate):
-                break  # Without its property the sign-in would be another one.
+                break  # Without its property the sign-in would differ.
             del left[error.key]
         else:
             break

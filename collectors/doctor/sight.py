@@ -1,4 +1,4 @@
-"""Examines a cluster: requests that its brokers offer, rights tried one by one, internal topics."""
+"""Examine a cluster: requests that its brokers offer, rights tried one by one, internal topics."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _STATUSES = {
     CapabilityState.MISSING: CheckStatus.FAIL,
     CapabilityState.UNKNOWN: CheckStatus.SKIP,
 }
-#: Without these no page is missing.
+#: Requests that no page needs.
 _OPTIONAL = frozenset({"share_groups", "hidden_ids", "settings", "fence", "abort_markers"})
 _GRANTED = RightTrial(TrialVerdict.GRANTED)
 _NOT_TRIED = "not tried, a trial would act"
 
 
 def look_over(patient: Patient, trials: Trials, able: Mapping[int, Abilities | Unseen]) -> ClusterSight:
-    """Return what can be seen of a cluster; `able`: its brokers' answers. Raises `AdminUnavailable`."""
+    """Return a cluster's visible capabilities; `able`: its brokers' answers. Raises `AdminUnavailable`."""
     rights = {right: trials.try_right(right) for right in patient.rights_to_look}
     rights |= _rights_to_act(patient, trials)
     described = {right.name for right, trial in rights.items() if _is_described(right, trial)}

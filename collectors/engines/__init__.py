@@ -1,1 +1,1 @@
-"""Reads the REST APIs of engines that write to Kafka: Flink's JobManagers and Kafka Connect's workers."""
+"""Read the REST APIs of engines that write to Kafka: Flink's JobManagers and Kafka Connect's workers."""

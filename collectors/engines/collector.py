@@ -1,6 +1,6 @@
-"""Polls the REST APIs of one cluster's engines, all at once and each within a deadline.
+"""Poll the REST APIs of one cluster's engines, all at once, each with a deadline.
 
-One that is gone, slow or of another kind is a gap of its own and leaves the others as they are.
+An unreachable, slow or unknown API is its own gap and does not affect the others.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from fenceline.engines.answers import EngineAnswer, EngineKind
 from fenceline.engines.connect.connectors import connector_statuses
 from fenceline.engines.flink.job_status import flink_run, job_ids
 
-#: How long one API may take for a poll, in seconds; and how long we wait for all of them.
+#: Seconds for one API in a poll, and seconds to wait for all of them.
 DEADLINE_S, _WAIT_S = 4.0, 5.0
-#: Maximum runs of a JobManager that are read, the newest ones.
+#: Maximum runs of a JobManager to read, the newest ones.
 MOST_RUNS = 50
-#: How scopes of gaps begin that name an API.
+#: Prefix of gap scopes that name an API.
 API = "api:"
 _STATUS_PATH = "/connectors?expand=status&expand=info"
 _UNEXPECTED = (ValueError, KeyError, TypeError, AttributeError)
 
 
 class EngineApi(Protocol):
-    """An API as the configuration names it."""
+    """An API from the configuration."""
 
     @property
     def kind(self) -> EngineKind: ...
@@ -37,7 +37,7 @@ class EngineApi(Protocol):
 
 
 class ObservedEngines(NamedTuple):
-    """The result of a poll: what answered, and what did not, since when and why, by scope."""
+    """The result of a poll: the answers, and by scope the start and reason of missing ones."""
 
     answers: Sequence[EngineAnswer]
     gaps: Mapping[str, tuple[int, str]]
@@ -50,12 +50,12 @@ class EnginesCollector:
         self._apis = list(apis)
         self._due = time.monotonic()
         self._since: dict[str, int] = {}
-        #: One thread for each: who is slow keeps its own.
+        #: One thread per API: a slow API keeps only its own.
         self._pool = ThreadPoolExecutor(max(1, len(self._apis)), "engines")
         self._running: dict[str, Future[EngineAnswer]] = {}
 
     def wait_s(self) -> float:
-        """Return how long to wait before the next poll, 0 when one is due."""
+        """Return the seconds until the next poll, 0 when it is due."""
         return max(0.0, self._due - time.monotonic())
 
     def poll(self, now_ms: int, *, every_s: float) -> ObservedEngines:
@@ -80,12 +80,12 @@ class EnginesCollector:
         return ObservedEngines(answers, gaps)
 
     def close(self) -> None:
-        """Ask nothing more; a request that is under way ends by its deadline."""
+        """Send no more requests; a running request ends by its deadline."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
 def read_engine(api: EngineApi) -> EngineAnswer:
-    """Return what an API reports. Raises ApiUnavailable."""
+    """Return an API's report. Raises ApiUnavailable."""
     end = time.monotonic() + DEADLINE_S
     if api.kind is EngineKind.FLINK:
         return _read_job_manager(JsonApi(api.url, api.headers, "a Flink JobManager"), end)

@@ -1,6 +1,6 @@
-"""One JSON API over HTTP: GET requests to one configured URL, each within a deadline.
+"""Read one JSON API over HTTP: GET requests to one configured URL, each with a deadline.
 
-Redirects are not followed and no proxy is used, so that nothing is requested of any other host.
+It follows no redirects and uses no proxy, so that no other host gets a request.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
-#: An answer of more bytes is not read.
+#: Maximum bytes of an answer.
 LARGEST = 8_000_000
 _CHUNK = 65_536
 _OK, _REDIRECTS, _REFUSALS = 200, range(300, 400), (401, 403)
 
 
 class ApiUnavailable(Exception):
-    """Why an API cannot be read: what, where and what to do."""
+    """An API cannot be read; the text says what, where and what to do."""
 
 
 class JsonApi:
-    """An API by its URL; `product` is what answers there, for messages."""
+    """A JSON API by its URL; `product` is the expected server, for messages."""
 
     def __init__(self, url: str, headers: Mapping[str, str], product: str) -> None:
         self.url, self._headers, self._product = url.rstrip("/"), headers, product
@@ -80,7 +80,7 @@ class JsonApi:
     def _body(
         self, connection: http.client.HTTPConnection, answer: http.client.HTTPResponse, end: float
     ) -> bytes:
-        """Read an answer to its end: each part has what is left of the time, not the whole of it."""
+        """Read an answer to its end: each part gets the remaining time, not the whole timeout."""
         body = bytearray()
         while True:
             if connection.sock is not None:

@@ -1,1 +1,1 @@
-"""Reads the checkpoints of Flink's jobs on any store of fsspec."""
+"""Read the checkpoints of Flink's jobs from any store of fsspec."""

@@ -1,8 +1,9 @@
-"""Finds the checkpoints of Flink's jobs under the configured roots and reads them, on any store of fsspec.
+"""Find the checkpoints of Flink's jobs under the configured roots and read them, on any store of fsspec.
 
 It uses neither the database nor Celery. A root is a folder of jobs' checkpoints
-(`execution.checkpointing.dir`), the folder of one job, a folder of savepoints or one savepoint. It is
-searched whole at every poll; what cannot be read is a gap, with its path and a remedy, and harms no other.
+(`execution.checkpointing.dir`), the folder of one job, a folder of savepoints or one savepoint. Every poll
+searches it completely; an unreadable part is a gap with its path and a remedy, and does not affect the
+others.
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from collectors.rate_limit import RecentDuration
 from fenceline.engines.flink.records import FlinkJobObservation, UnreadCheckpoint
 from fenceline.spark.paths import join_path
 
-#: A store may be busy with us for so small a share of its time: one part in twenty.
+#: The share of time that a store may spend on us: one part in twenty.
 _PACE = 20
-#: How far a root is searched.
+#: Maximum depth of a search.
 DEEPEST = 3
 MOST_FOLDERS = 2_000
-#: How scopes of gaps begin that name a job's folder, or a root.
+#: Prefixes of gap scopes that name a job's folder, or a root.
 JOB, ROOT = "checkpoint:", "root:"
-#: Folders of a job that hold no checkpoints.
+#: Folders of a job without checkpoints.
 _OF_JOBS = frozenset({"shared", "taskowned"})
 
 
@@ -33,26 +34,26 @@ class ObservedFlinkJobs(NamedTuple):
     """The result of a poll of all roots."""
 
     observations: Sequence[FlinkJobObservation]
-    #: Roots that were searched whole: a job that was there, and is in no observation, is gone.
+    #: Completely searched roots: a known job that is in no observation of them is deleted.
     searched: Sequence[str]
-    #: Scope -> since when, and why something cannot be seen.
+    #: Scope -> start and reason of a gap.
     gaps: Mapping[str, tuple[int, str]]
-    #: Why nothing at all can be seen; "" where something can.
+    #: Why nothing can be read at all; "" if some part can.
     blind: str
 
 
 class _FlinkRootFolder:
-    """One root: its store, and the jobs that were found in it."""
+    """One root: its store, and its jobs."""
 
     def __init__(self, root: Root) -> None:
         self._config = root
         self._store: CheckpointStore | None = None
         self._folders: dict[str, JobFolder] = {}
-        #: Why something of it could not be read at the last poll, by scope.
+        #: By scope: why a part could not be read at the last poll.
         self.trouble: dict[str, str] = {}
-        #: Why it cannot be read at all.
+        #: Why the root cannot be read at all.
         self.blind = ""
-        #: Whether the last poll found every job that is there.
+        #: Whether the last poll found all of its jobs.
         self.is_whole = False
 
     @property
@@ -64,7 +65,7 @@ class _FlinkRootFolder:
         return self._store.spent_s if self._store is not None else 0.0
 
     def poll(self) -> list[FlinkJobObservation]:
-        """Search it and read what is there."""
+        """Search the root and read its jobs."""
         self.trouble, self.blind, self.is_whole = {}, "", False
         try:
             self._store = self._store or CheckpointStore(
@@ -137,7 +138,7 @@ class FlinkCollector:
         self._since: dict[str, int] = {}
 
     def wait_s(self) -> float:
-        """Return how long to wait before the next poll, 0 when one is due."""
+        """Return the seconds until the next poll, 0 when it is due."""
         return max(0.0, self._due - time.monotonic())
 
     def poll(self, now_ms: int, *, every_s: float) -> ObservedFlinkJobs:

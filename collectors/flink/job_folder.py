@@ -1,7 +1,7 @@
-"""One folder that holds a job's checkpoints, `chk-N` each, or one savepoint: its newest are read and decoded.
+"""A folder of a job's checkpoints `chk-N`, or one savepoint: read and decode the newest.
 
-A completed checkpoint never changes, so each is read once. One that cannot be decoded may be written at this
-moment: it counts when the next poll finds it of the same size and time.
+A completed checkpoint never changes, so each is read once. An undecodable one may still be written: it counts
+when the next poll finds the same size and time.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from fenceline.spark.paths import join_path
 from fenceline.spark.records import FileSeen
 
 METADATA = "_metadata"
-#: Maximum checkpoints of a job that are read, those with the highest numbers.
+#: Maximum checkpoints of a job to read, those with the highest numbers.
 MOST_CHECKPOINTS = 10
-#: Bytes of a `_metadata`, and of all state beside it, that are read at most.
+#: Maximum bytes of a `_metadata`, and of all state beside it.
 LARGEST = 64_000_000
 _CHECKPOINT = re.compile(r"chk-(\d+)")
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
-#: What to do about bytes that cannot be decoded, by the reason.
+#: The remedy for undecodable bytes, by the reason.
 _REMEDIES = {
     "version": "update Fenceline, or report which Flink wrote it",
     "state_version": "update Fenceline, or report which Flink wrote it",
@@ -47,11 +47,11 @@ class JobFolder:
 
     def __init__(self, store: CheckpointStore, path: str) -> None:
         self._store, self.path = store, path
-        #: What was read, by the checkpoint's path and its `_metadata` as it was listed.
+        #: Contents by the checkpoint's path and its `_metadata`'s listing.
         self._read: dict[tuple[str, FileSeen], _Read] = {}
 
     def poll(self, listed: Mapping[str, FileEntry]) -> FlinkJobObservation | None:
-        """Return what is there, None where nothing is completed. `listed`: the folder, read just now."""
+        """Return the present checkpoints, None if none is completed; `listed`: the folder's listing."""
         checkpoints = {(path, seen): self._checkpoint(path, seen) for path, seen in self._completed(listed)}
         settled = [
             entry
@@ -66,7 +66,7 @@ class JobFolder:
         return FlinkJobObservation(self.path, name if _JOB_ID.fullmatch(name) else "", newest_first)
 
     def _completed(self, listed: Mapping[str, FileEntry]) -> Iterator[tuple[str, FileSeen]]:
-        """Yield the newest completed checkpoints in a folder, or itself where it is a savepoint."""
+        """Yield the newest completed checkpoints in a folder, or the folder itself if it is a savepoint."""
         if METADATA in listed:
             yield self.path, listed[METADATA].seen
             return
@@ -124,7 +124,7 @@ class JobFolder:
         return FileRange(path, file.start, file.size)
 
     def _ranges(self, wanted: list[FileRange]) -> list[bytes]:
-        """Return parts of files. Raises `CannotRead` for the first that cannot be read."""
+        """Return parts of files. Raises `CannotRead` for the first unreadable one."""
         size = sum(file.size for file in wanted)
         if size > LARGEST:
             raise CannotRead(
@@ -145,6 +145,6 @@ class JobFolder:
 
 
 def _age(read: _Read) -> tuple[int, int]:
-    """Sort key, newest last: the time of writing, which holds even if a job numbers anew."""
+    """Sort key, newest last: the time of writing, which holds even if a job restarts its numbers."""
     number = checkpoint_number(read.path.rpartition("/")[2])
     return read.completed_ms or 0, -1 if number is None else number

@@ -1,1 +1,1 @@
-"""How a cluster is read: internal topics, partitions, groups, the coordinators' lists."""
+"""Read a cluster: internal topics, partitions, groups, the coordinators' lists."""

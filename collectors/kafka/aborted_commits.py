@@ -1,4 +1,4 @@
-"""Reads the log of a committed transaction for an abort marker that somebody else wrote under it.
+"""Search the log of a committed transaction for an abort marker that another client wrote into it.
 
 It uses neither the database nor Celery. Its driver passes the places to search, and stores the result.
 """
@@ -14,29 +14,29 @@ from fenceline.losses.recoveries import LostRecords
 from transaction_admin.api import Unseen
 from transaction_admin.reads import ClusterReads
 
-#: Bytes of one request. A transaction under suspicion is worth this many requests per partition.
+#: Bytes of one request, and requests per partition for a suspected transaction.
 _BYTES_AT_ONCE = 256 * 1024
 MOST_REQUESTS = 64
 
 
 class CommitSearch(NamedTuple):
-    """Where to search the log of one partition for what a committed transaction wrote."""
+    """A place to search: the log of one partition for a committed transaction's records."""
 
     where: TopicPartition
     transaction: CommittedTransaction
-    #: Nothing of the transaction lies before this offset.
+    #: No record of the transaction is before this offset.
     floor: int
-    #: A record of it, where one was seen open.
+    #: The offset of a record of the open transaction, if one was seen.
     first_offset: int | None = None
 
 
 def find_lost_before_commit(
     reads: ClusterReads, search: CommitSearch, *, requests: int = MOST_REQUESTS
 ) -> LostRecords | None:
-    """Return what was lost in a partition; None where the log does not show the commit marker within bounds.
+    """Return the lost records of a partition; None if the log does not show the commit marker within bounds.
 
-    Where too much was written since the floor, the search goes on from the record that was seen open.
-    Raises `AdminUnavailable`.
+    If the log after the floor is too long, the search starts at the record that was seen open. Raises
+    `AdminUnavailable`.
     """
     lost = _search(reads, search, search.floor, requests)
     if lost is None and search.first_offset is not None and search.first_offset > search.floor:

@@ -1,8 +1,8 @@
-"""Whose transactions commit groups' offsets, by the header of the batch that holds a commit.
+"""Find the transactions that commit groups' offsets, by the header of the batch that holds a commit.
 
-A record of `__consumer_offsets` names group, topic and offset; only the header of its batch shows whether a
-transaction wrote it, and of which producer. Each group is asked about once per topic and then seldom: who
-commits its offsets is a matter of its code.
+A record of `__consumer_offsets` names group, topic and offset. Only its batch header shows whether a
+transaction wrote it, and its producer. Each group is examined once per topic and then rarely: the committer
+depends on the application's code.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ from fenceline.kafka.group_observation import LoggedCommit
 from transaction_admin.api import Unseen
 from transaction_admin.reads import ClusterReads
 
-#: How many headers one poll requests, and how much of the log for each: a batch comes whole in any case.
+#: Headers per poll, and bytes of the log for each: a batch always comes whole.
 _AT_ONCE, _BYTES = 10, 512
-#: How long an answer is valid, and how often groups that are due are searched for.
+#: How long an answer is valid, and how often to search for due groups.
 _STANDS_S, _LIST_EVERY_S = 600.0, 5.0
 
 
 class CommitterRows(Protocol):
-    """What the database knows of commits and producers (`dashboard.groups.store.GroupRows`)."""
+    """The database's knowledge of commits and producers (`dashboard.groups.store.GroupRows`)."""
 
     def commits_beside_transactions(self) -> Sequence[LoggedCommit]:
         """Return the newest commit of each group and topic in partitions that transactions name."""
 
     def transactional_ids(self, producer_ids: Collection[int]) -> Mapping[int, str]:
-        """Return the ids that have these producer ids, as far as they are known."""
+        """Return the known ids that have these producer ids."""
 
 
 class CommitterReader:
-    """Finds committers, a few at a time. Keeps which are due and when it asked."""
+    """Finds committers, a few at a time. It keeps the due groups and the instants of requests."""
 
     def __init__(self, reads: ClusterReads) -> None:
         self._reads = reads
@@ -46,7 +46,7 @@ class CommitterReader:
     def read_committers(self, ours: CommitterRows) -> Mapping[tuple[str, str], str | None]:
         """Return, by group and topic, the application whose transactions commit the offsets.
 
-        "" where it is no transaction's; None where no transactional id of its producer is known.
+        "" for commits outside of transactions; None if no transactional id of the producer is known.
         """
         self._list_due(ours)
         producers = dict(self._producers())
@@ -71,7 +71,7 @@ class CommitterReader:
     def _producers(self) -> Iterator[tuple[tuple[str, str], int | None]]:
         """Yield groups and topics with the producer of their newest commit, None outside of transactions.
 
-        A commit that is gone was overwritten by a newer one: it is due again.
+        A missing commit was overwritten by a newer one: the group is due again.
         """
         due, self._due = self._due[:_AT_ONCE], self._due[_AT_ONCE:]
         for partition in due:

@@ -1,4 +1,4 @@
-"""Decompresses the records of a batch. Coordinators do not compress; mirrors, restores and settings may."""
+"""Decompress the records of a batch. Coordinators do not compress; mirrors, restores and settings may."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pyarrow as pa
 #: The codecs of a batch's attributes (`CompressionType`), by Arrow's names.
 _STREAMS = {1: "gzip", 3: "lz4", 4: "zstd"}
 _SNAPPY = 2
-#: How snappy-java frames blocks: its mark and two versions, then a length before each block.
+#: snappy-java's framing of blocks: its magic and two versions, then a length before each block.
 _MARK, _HEADER = b"\x82SNAPPY\x00", 16
 
 

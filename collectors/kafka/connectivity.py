@@ -1,4 +1,4 @@
-"""Whether hosts can be reached at all: names resolved and ports opened, many at once, each with its time."""
+"""Check whether hosts are reachable: resolve names and open ports, many at once, each with its time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-#: librdkafka's port where none is named.
+#: librdkafka's default port.
 _PORT = 9092
 _LATE = "its name is not resolved in time: ask whoever runs the name servers"
 
@@ -22,13 +22,13 @@ class Address(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        """Return it as Kafka writes it."""
+        """Return it in Kafka's spelling."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What came of an attempt: where a name leads and how long it took, or what went wrong."""
+    """The result of an attempt: the resolved address and the time, or the error."""
 
     ip: str = ""
     connected_ms: float = 0.0
@@ -38,7 +38,7 @@ class Reached:
 def parse_address(text: str) -> Address | None:
     """Return the address in `host`, `host:port` or `scheme://host:port`; None for anything else."""
     try:
-        # Kafka's own schemes (SASL_SSL) are none to urlsplit.
+        # urlsplit does not know Kafka's own schemes (SASL_SSL).
         parts = urlsplit("//" + text.rpartition("://")[2])
         host, port = parts.hostname, parts.port
     except ValueError:
@@ -49,9 +49,9 @@ def parse_address(text: str) -> Address | None:
 
 
 def connect_all(addresses: Collection[Address], timeout_s: float) -> Mapping[Address, Reached]:
-    """Return what came of connecting to each address, all of them within twice `timeout_s`."""
+    """Return the result of connecting to each address, all of them within twice `timeout_s`."""
     answers: dict[Address, Reached] = {}
-    # No pool: a resolver that hangs would hold up the end of the process.
+    # No pool: a hanging resolver would delay the end of the process.
     threads = [
         threading.Thread(target=_try, args=(address, timeout_s, answers), daemon=True)
         for address in addresses
@@ -70,7 +70,7 @@ def _try(address: Address, timeout_s: float, answers: dict[Address, Reached]) ->
     except (OSError, UnicodeError) as error:
         answers[address] = Reached(trouble=f"its name does not resolve ({_reason(error)})")
         return
-    # A name may lead to several: the first that opens will do, as it does for the client libraries.
+    # A name may resolve to several addresses: the first that opens suffices, as for the client libraries.
     for family, kind, _, _, where in places:
         answers[address] = _connect(socket.socket(family, kind), where, timeout_s)
         if not answers[address].trouble:

@@ -1,4 +1,5 @@
-"""Follows the coordinators of one cluster: who leads each partition of `__transaction_state`, and its moves.
+"""Follow the coordinators of one cluster: the leader of each partition of `__transaction_state`, and its
+moves.
 
 It uses neither the database nor Celery. Its driver asks for `wait_s`, calls `poll` and saves the result
 (`dashboard.transactions.coordinator_store`). Coordinators do not report how long they load; a new one has
@@ -27,7 +28,7 @@ from transaction_admin.reads import ClusterReads
 
 #: Seconds between two polls, and while a coordinator loads.
 _EVERY_S, _LOADING_S = 2.0, 0.2
-#: Seconds between two looks at sizes and settings.
+#: Seconds between two reads of sizes and settings.
 _SIZES_EVERY_S = 60.0
 
 
@@ -41,7 +42,7 @@ class KnownCoordinators(Protocol):
         """Return the moves whose new coordinator has not answered."""
 
     def samples(self, partitions: Collection[int]) -> Mapping[int, SampleId]:
-        """Return an id of each partition that has any."""
+        """Return one id of each partition that has ids."""
 
 
 @dataclass(slots=True)
@@ -59,14 +60,14 @@ class CoordinatorCollector:
         self._reads, self._admin, self._ours = reads, admin, ours
         self._led = dict(ours.last_leaders())
         self._sizes: Mapping[int, int] = {}
-        # What it took is not known of a move that nobody followed for a while.
+        # The duration of a move that nobody followed for a while is unknown.
         self._loading = [
             _Loading(move.unfollowed(), _names(ours.samples(move.partitions))) for move in ours.unanswered()
         ]
         self._due = self._sizes_due = time.monotonic()
 
     def wait_s(self) -> float:
-        """Return how long to wait before the next poll, 0 when one is due."""
+        """Return the seconds until the next poll, 0 when it is due."""
         return max(0.0, self._due - time.monotonic())
 
     def close(self) -> None:
@@ -75,7 +76,7 @@ class CoordinatorCollector:
         self._admin.close()
 
     def poll(self, now_ms: int) -> ObservedCoordinators:
-        """Look at the leaders, and ask coordinators that load whether they have."""
+        """Read the leaders, and ask loading coordinators whether they have finished."""
         before = self._cost()
         topology = self._reads.describe_topology([TRANSACTION_STATE])
         leaders = {
@@ -106,10 +107,10 @@ class CoordinatorCollector:
         )
 
     def _begin_moves(self, leaders: Mapping[int, int], now_ms: int) -> list[CoordinatorMove]:
-        """Return the moves since the poll before, of partitions that have ids."""
+        """Return the moves since the last poll of partitions that have ids."""
         begun = []
         for (old, new), partitions in find_moves(self._led, leaders).items():
-            # Whoever answers now is not the coordinator that an earlier move of theirs went to.
+            # The present coordinator is not the target of an earlier move of these partitions.
             self._loading = [each for each in self._loading if not {*each.move.partitions} & {*partitions}]
             samples = self._ours.samples(partitions)
             if not samples:

@@ -1,8 +1,8 @@
-"""Polls every consumer group of a cluster: the groups, their committed offsets, and the partitions' ends.
+"""Poll every consumer group of a cluster: the groups, their committed offsets, and the partitions' ends.
 
 It uses neither the database nor Celery. Its driver asks for `wait_s`, calls `poll` with the state from the
 tail of `__consumer_offsets` (`PreviousGroupState`), and saves the result. Coordinators are authoritative;
-where we may not ask them, the commits in the log replace their answers.
+without the right to ask them, the commits in the log replace their answers.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from fenceline.kafka.partitions import Offsets
 from transaction_admin.api import AdminUnavailable, Unseen
 from transaction_admin.reads import ClusterReads, Commits, GroupListed, GroupListing, Unstable
 
-#: Looks may take a twentieth of the brokers' time.
+#: Polls may take a twentieth of the brokers' time.
 _PACE = 20
-#: How long the absence of a producer id's owner is remembered.
+#: How long the absence of a producer id's owner stays valid.
 _FORGET_S = 60.0
 _NOT_LISTED = GroupListed("", "", "", -1)
 
@@ -40,13 +40,13 @@ Ends = Mapping[TopicPartition, Offsets]
 
 
 class PreviousGroupState(CommitterRows, Protocol):
-    """What the database knows of one cluster, read when asked (`dashboard.groups.store.GroupRows`)."""
+    """The database's state of one cluster, read on demand (`dashboard.groups.store.GroupRows`)."""
 
     def logged_groups(self) -> Collection[str]:
         """Return the groups whose commits the tail has read."""
 
     def logged_commits(self, groups: Collection[str]) -> Mapping[str, Mapping[TopicPartition, Committed]]:
-        """Return their newest commits, where the tail sees them as they come; others are left out."""
+        """Return the newest commits of groups that the tail reads completely; omit other groups."""
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class _GroupPoll:
 
 
 class GroupsCollector:
-    """Polls one cluster. `poll` raises `AdminUnavailable` where no request at all is answered."""
+    """Polls one cluster. `poll` raises `AdminUnavailable` if no request at all is answered."""
 
     def __init__(self, reads: ClusterReads) -> None:
         self._reads = reads
@@ -75,15 +75,15 @@ class GroupsCollector:
         self._due = time.monotonic()
         self._lately = RecentDuration()
         self._log_partitions: list[TopicPartition] = []
-        #: Producer id -> transactional id, "" for nobody's, and when that was asked.
+        #: Producer id -> transactional id ("" without an owner), and the instant of the request.
         self._owners: dict[int, tuple[str, float]] = {}
-        #: The offsets at which partitions of `__consumer_offsets` were blocked at the poll before.
+        #: The offsets at which partitions of `__consumer_offsets` were blocked in the last poll.
         self._held: dict[int, int] = {}
-        #: What groups had committed at the poll before.
+        #: The groups' committed offsets in the last poll.
         self._before: set[tuple[TopicPartition, int]] = set()
 
     def wait_s(self) -> float:
-        """Return how long to wait before the next poll, 0 when one is due."""
+        """Return the seconds until the next poll, 0 when it is due."""
         return max(0.0, self._due - time.monotonic())
 
     def close(self) -> None:
@@ -91,7 +91,7 @@ class GroupsCollector:
         self._reads.close()
 
     def poll(self, now_ms: int, ours: PreviousGroupState, *, every_s: float) -> ObservedGroups:
-        """Read all groups; the next poll is due after `every_s`, later where brokers are slow."""
+        """Read all groups; the next poll is due after `every_s`, later if brokers are slow."""
         before, began = self._reads.cost, time.monotonic()
         try:
             observed = self._observe(now_ms, ours)
@@ -107,7 +107,7 @@ class GroupsCollector:
         for unseen in listing.unseen:
             scope = unseen.what if unseen.broker is None else f"broker:{unseen.broker}"
             poll.gaps[scope] = unseen.reason
-        # After the offsets: so none is ever beyond the end by a race.
+        # Read ends after offsets, so that no offset is beyond an end by a race.
         ends = self._ends(poll)
         for name, group in poll.groups.items():
             if group.kind == SHARE:
@@ -129,7 +129,7 @@ class GroupsCollector:
         )
 
     def _committed(self, listing: GroupListing, ours: PreviousGroupState) -> _GroupPoll:
-        """Return committed offsets: the stable ones, and earlier ones where a commit is pending."""
+        """Return committed offsets: stable ones, and the earlier ones behind pending commits."""
         listed = listing.groups
         names = listed.keys() | set(ours.logged_groups())
         asked = [name for name in names if listed.get(name, _NOT_LISTED).kind != SHARE]
@@ -146,7 +146,7 @@ class GroupsCollector:
         for name in names:
             answer = stable.get(name, {})
             if name not in listed and not answer and not isinstance(answer, Unseen):
-                continue  # it was deleted, and the tail has not read that yet
+                continue  # the group was deleted, and the tail has not read that yet
             poll.groups[name] = self._group(
                 name, listed.get(name, _NOT_LISTED), answer, before.get(name), logged.get(name)
             )
@@ -199,10 +199,10 @@ class GroupsCollector:
     def _undecided(
         self, poll: _GroupPoll, ends: Ends, ours: PreviousGroupState, now_ms: int
     ) -> tuple[Mapping[tuple[str, TopicPartition], tuple[PendingCommit, ...]], Sequence[AddedOffsets]]:
-        """Return the pending commits in partitions of `__consumer_offsets` that stay blocked.
+        """Return the pending commits in blocked partitions of `__consumer_offsets`.
 
-        Also return what transactions have added there, up to their end. Nothing else knows the pending
-        commits of a group without a decided commit.
+        Also return the offsets that transactions added there, up to their end. There is no other source for
+        pending commits of a group without a decided commit.
         """
         offsets = {where.partition: ends[where] for where in self._log_partitions if where in ends}
         lagging = {number: end for number, end in offsets.items() if end.lso < end.high_watermark}
@@ -247,7 +247,7 @@ class GroupsCollector:
         return {number: name for number, (name, _) in known.items()}
 
     def _ask_owners(self, producer_ids: set[int], ours: PreviousGroupState) -> Mapping[int, str]:
-        """Return the owners, "" for nobody's; without a list those that are not known are left out."""
+        """Return the owners, "" for none; without a list omit unknown ones."""
         names = dict(ours.transactional_ids(producer_ids))
         unknown = producer_ids - names.keys()
         if not unknown:
@@ -255,7 +255,7 @@ class GroupsCollector:
         try:
             return {**dict.fromkeys(unknown, ""), **names, **self._reads.transactional_ids(unknown)}
         except AdminUnavailable:
-            # Whoever may not list ids still sees groups.
+            # Without the right to list ids, groups are still shown.
             return names
 
     def _only_markers(self, poll: _GroupPoll, ends: Ends) -> frozenset[tuple[TopicPartition, int]]:

@@ -1,7 +1,7 @@
-"""The resumable tail of an internal topic: it reads raw batches in offset order, and keeps its place.
+"""The resumable tail of an internal topic: read raw batches in offset order, and keep the position.
 
 It uses neither the database nor Celery. Its driver loads positions with `seek`, takes a `TailBatch` from
-`poll`, saves it, and confirms with `mark_saved`; one that was not saved is read again after the next `seek`.
+`poll`, saves it, and confirms with `mark_saved`. An unsaved batch is read again after the next `seek`.
 """
 
 from __future__ import annotations
@@ -29,41 +29,41 @@ __all__ = [
     "TopicReplaced",
 ]
 
-#: How many bytes of batches one poll gathers while catching up, and how far behind that begins, in records.
+#: Bytes of batches per poll while catching up, and the number of unread records from which a tail catches up.
 _FOLD_BYTES, _FAR_BEHIND = 4 * 1024 * 1024, 100_000
-#: How many bytes of half-read partitions wait for the rest of them.
+#: Maximum bytes of half-read partitions that wait for their remaining records.
 _HELD_BYTES = 4 * _FOLD_BYTES
-#: How long a poll waits for a first record, in seconds.
+#: Seconds that a poll waits for a first record.
 _IDLE_S = 0.2
-#: Seconds between two questions for the end of the topic, which prove how far we have seen.
+#: Seconds between two requests for the end of the topic, which prove how far the tail has seen.
 _ASK_ENDS_EVERY_S = 1.0
 _ASK_ENDS_SELDOM_S, _ASK_ENDS_HELD_BACK_S = 5.0, 10.0
 # Shorter than half a lease: a call that waits in vain must not cost the lease.
 _TIMEOUT_S = 2.5
 _RETRY_S = 0.05
-#: Brokers may answer for ever and return nothing, for one when a log has lost its end.
+#: Brokers may answer endlessly without records, for example if a log has lost its end.
 _STALLED_S = 10.0
 _HELD_BACK = "in time: a quota of this client (consumer_byte_rate, request_percentage) is used up"
 
 
 class CannotSee(Exception):
-    """The cluster cannot be read; the text is the problem, the place and the remedy."""
+    """The cluster cannot be read; the text has the problem, the place and the remedy."""
 
 
 class NoSuchTopic(Exception):
-    """Brokers say that the topic does not exist: nobody has needed it yet, it is gone, or it is hidden."""
+    """Brokers report that the topic does not exist: it was never needed, is deleted, or is hidden."""
 
 
 class TopicReplaced(Exception):
-    """The topic is not the one that was read before, or no longer holds what came next."""
+    """The topic is another one than before, or no longer holds the next record."""
 
 
 class Tail:
-    """A reader of an internal topic, or of one shard of its partitions, with positions of its own.
+    """A reader of an internal topic, or of one shard of its partitions, with its own positions.
 
     `properties` are librdkafka's. A shard has every `shards`-th partition, from number `shard` on. With
-    `committed` it reads what is committed alone, and a partition's end is its last stable offset. Every
-    method raises `CannotSee`, with a text for operators.
+    `committed` it reads only committed records, and a partition's end is its last stable offset. Every method
+    raises `CannotSee`, with a text for operators.
     """
 
     def __init__(
@@ -85,29 +85,29 @@ class Tail:
         self._cost = Cost(0, 0.0)
         self.topic_id = ""
         self._saved: dict[int, int | None] = {}
-        #: Where reading began in partitions without a position, if that was not at offset 0.
+        #: The first offset of partitions without a position, if it is not 0.
         self._began: dict[int, int] = {}
-        #: What was read and is returned by the next poll.
+        #: Records that were read, for the next poll.
         self._held: list[LogPart] = []
-        #: Whether reading began without any position and has not come to the end yet.
+        #: Whether reading began without any position and has not reached the end yet.
         self._cold = False
-        #: Where reading began, and the next offset to read.
+        #: The first and the next offset to read.
         self._first: dict[int, int] = {}
         self._next: dict[int, int] = {}
-        #: The epochs of the batches before those offsets, and before the saved ones, where they are known.
+        #: The known epochs of the batches before those offsets, and before the saved ones.
         self._epochs: dict[int, int] = {}
         self._saved_epochs: dict[int, int] = {}
-        #: The ends at the last request; when it was sent, None once they were reached (Unix time, monotonic).
+        #: The ends at the last request; its instants, None once the ends were reached (Unix time, monotonic).
         self._ends: dict[int, int] = {}
         self._ends_ms: int | None = None
         self._ends_asked = 0.0
-        #: The last stable offsets of partitions whose high watermark is beyond it.
+        #: The last stable offsets of partitions with a higher high watermark.
         self._unstable: dict[int, int] = {}
-        #: Partitions that a fetch has answered for since the last seek: only that shows that we may read.
+        #: Partitions that a fetch has answered since the last seek: only an answer proves our right to read.
         self._fetched: set[int] = set()
-        #: Partitions whose end was before what we had read: a fetch shows whether the log has lost its end.
+        #: Partitions whose end was before our position: a fetch shows whether the log has lost its end.
         self._doubted: set[int] = set()
-        #: How long polls have waited in vain since the last record.
+        #: Seconds of polls without records since the last record.
         self._waited_s = 0.0
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class Tail:
     def is_at(self, topic_id: str, positions: Mapping[int, int]) -> bool:
         """Return whether the next poll begins exactly at these saved positions."""
         known = {partition: saved for partition, saved in self._saved.items() if saved is not None}
-        # A partition has no position before a fetch has answered for it: it is where reading began.
+        # A partition has no position before its first fetch answer: the first offset is expected.
         expected = self._first | known
         begins = self._next | {part.partition: part.start for part in reversed(self._held)}
         same_topic = topic_id == self.topic_id or not positions
@@ -126,15 +126,15 @@ class Tail:
     def seek(
         self, topic_id: str, positions: Mapping[int, int], epochs: Mapping[int, int] = MappingProxyType({})
     ) -> None:
-        """Begin at `positions`, and at the oldest record of partitions that have none.
+        """Begin at `positions`, and at the oldest record of partitions without one.
 
-        `epochs` are those of the batches before the positions: a log that has lost its end since, and has
-        grown again, no longer holds what came next.
-        Raises `NoSuchTopic`, and `TopicReplaced` when `topic_id` ("" on the first poll) is another one's.
+        `epochs` are those of the batches before the positions: a log that has lost its end and has grown
+        again no longer holds the next record. Raises `NoSuchTopic`, and `TopicReplaced` if `topic_id` ("" on
+        the first poll) belongs to another topic.
         """
         partitions = self._describe(topic_id)
         if not positions.keys() <= set(partitions):
-            # Partitions never go: this broker has not heard of all of them yet.
+            # Partitions are never deleted: this broker does not know all of them yet.
             raise self._blind(
                 f"{self._where} reports fewer partitions of {self._topic} than were read before"
             )
@@ -155,19 +155,19 @@ class Tail:
         self._waited_s = 0.0
 
     def confirm_partitions(self, topic_id: str) -> None:
-        """Take up partitions that the topic was given meanwhile.
+        """Add partitions that the topic was given meanwhile.
 
-        Raises `TopicReplaced` when the topic that is read is no longer `topic_id`.
+        Raises `TopicReplaced` if the topic is no longer `topic_id`.
         """
         if len(self._describe(topic_id)) > len(self._next):
             saved = {p: offset for p, offset in self._saved.items() if offset is not None}
             self.seek(topic_id, saved, self._saved_epochs)
 
     def poll(self, gather_s: float) -> TailBatch:
-        """Wait a moment for a first record, gather what comes within `gather_s`, and return what there was.
+        """Wait a moment for a first record, gather records for `gather_s`, and return them.
 
-        Far behind it gathers as much as one save takes. Raises `TopicReplaced` when the next record is gone,
-        `CannotSee` also when polls wait 10 s in vain although there is something.
+        Far behind it gathers as much as one save takes. Raises `TopicReplaced` if the next record is gone,
+        `CannotSee` also after 10 s of polls without existing records.
         """
         began = time.monotonic()
         parts, self._held = self._held, []
@@ -191,7 +191,7 @@ class Tail:
         return self._batch(RecordTable.sort(columns, bad), holes)
 
     def _ends_due_s(self, patient: bool) -> float:
-        # What a quota holds back would wait for its end, and what was read with it.
+        # Under a quota, a request for the end would delay records that were read already.
         if self._reader.is_held_back():
             return _ASK_ENDS_HELD_BACK_S
         return _ASK_ENDS_SELDOM_S if patient else _ASK_ENDS_EVERY_S
@@ -213,10 +213,10 @@ class Tail:
         return batch
 
     def _hold_back(self, parts: list[LogPart]) -> list[LogPart]:
-        """Keep a half-read partition for the next poll: so each id is folded and saved once.
+        """Keep a half-read partition for the next poll, so that each id is folded and saved once.
 
-        While catching up, records come partition after partition, some thousands of each at once. A large
-        one would wait for ever beside others that go on all the time.
+        While catching up, records come partition after partition, some thousands at once. A large partition
+        would wait endlessly behind others that keep growing, so the size is limited.
         """
         read = {part.partition for part in parts}
         half = {p for p in read if self._next[p] < self._ends[p]}
@@ -229,9 +229,9 @@ class Tail:
         return [part for part in parts if part.partition not in half]
 
     def unstable_offsets(self) -> dict[int, int]:
-        """Return the last stable offset of partitions where the high watermark is beyond it.
+        """Return the last stable offset of partitions with a higher high watermark.
 
-        Records behind it are hidden from a tail of what is committed, until the transaction there has ended.
+        A tail of committed records cannot see records behind it until the transaction there has ended.
         """
         return dict(self._unstable)
 
@@ -240,7 +240,7 @@ class Tail:
         return sum(max(0, end - self._next[p]) for p, end in self._ends.items())
 
     def mark_saved(self, batch: TailBatch) -> None:
-        """Take the batch's positions as saved; the next poll begins there."""
+        """Mark the batch's positions as saved; the next poll begins there."""
         for move in batch.moves:
             self._saved[move.partition] = move.next
             self._saved_epochs[move.partition] = move.epoch
@@ -253,7 +253,7 @@ class Tail:
             raise self._blind(str(error)) from error
 
     def _fetch(self, wait_s: float) -> list[LogPart]:
-        """Return what has come within `wait_s`, and move on behind it."""
+        """Return the records that arrive within `wait_s`, and advance the position."""
         self._request()
         try:
             answers = self._reader.receive(wait_s)
@@ -298,7 +298,7 @@ class Tail:
         return tuple(moves)
 
     def _describe(self, topic_id: str) -> list[int]:
-        """Return the partitions of the shard. Raises as `seek` does."""
+        """Return the partitions of the shard. Raises the errors of `seek`."""
         try:
             topology = self._reader.describe()
         except AdminUnavailable as error:
@@ -324,10 +324,11 @@ class Tail:
             raise self._lost(partition, self._next[partition])
 
     def _take_reached_ms(self) -> int | None:
-        """Return when the ends were asked for that are reached now; None where they are not, or were before.
+        """Return the instant of the request whose ends are now reached; None if not reached, or reached
+        before.
 
-        A fetch must have answered for every partition: their ends alone are told without READ. Where an end
-        is before what was read, it must answer once more.
+        A fetch must have answered for every partition: brokers tell the ends without the right to READ. Where
+        an end is before our position, a new fetch answer is needed.
         """
         reached = not self._doubted and all(self._next[p] >= end for p, end in self._ends.items())
         if not reached or not self._fetched >= self._next.keys():
@@ -336,7 +337,7 @@ class Tail:
         return asked_ms
 
     def _ask_offsets(self, partitions: list[int], when: int) -> dict[int, int]:
-        """Return offsets; wait out what brokers answer for milliseconds while a leader moves (KIP-207)."""
+        """Return offsets; retry errors that brokers answer briefly while a leader moves (KIP-207)."""
         offsets: dict[int, int] = {}
         end = time.monotonic() + _TIMEOUT_S
         while missing := [p for p in partitions if p not in offsets]:
@@ -363,7 +364,7 @@ class Tail:
             raise self._blind(f"no record arrives from {self._where} {why}")
 
     def _blind(self, text: str) -> CannotSee:
-        # What this poll has read is lost: whatever follows must begin with a seek.
+        # The records of this poll are lost: the next use must begin with a seek.
         self._next.clear()
         return CannotSee(text)
 

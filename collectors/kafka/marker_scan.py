@@ -1,7 +1,7 @@
-"""Whether anything that could be read lies between an offset and the last stable offset of its partition.
+"""Check whether any readable record lies between an offset and the last stable offset of its partition.
 
-Offsets also count markers and the records of aborted transactions. librdkafka commits the offset behind the
-last record that it delivered, so a group that has read all is one marker behind the end for ever.
+Offsets also count markers and the records of aborted transactions. librdkafka commits the offset after the
+last delivered record, so a group that has read everything stays one marker behind the end.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from fenceline.kafka.partitions import Offsets
 from transaction_admin.api import Unseen
 from transaction_admin.reads import ClusterReads
 
-#: Farther behind a group is simply behind.
+#: A group that is farther behind has unread records.
 MOST_BEHIND = 5_000
-#: How many new requests one poll sends.
+#: Maximum new requests per poll.
 _AT_ONCE = 50
 _MOST_BYTES, _MOST_FETCHES = 128 * 1024, 3
 _REMEMBERED = 50_000
@@ -26,18 +26,18 @@ Place = tuple[TopicPartition, int]
 
 
 class Markers:
-    """Reads the headers of batches behind committed offsets, and remembers the result."""
+    """Reads the headers of batches after committed offsets, and remembers the result."""
 
     def __init__(self, reads: ClusterReads) -> None:
         self._reads = reads
-        #: Committed offset -> the LSO up to which nothing was to be read; None where something is.
+        #: Committed offset -> the LSO up to which there is no readable record; None if there is one.
         self._known: OrderedDict[Place, int | None] = OrderedDict()
         self._lsos: dict[TopicPartition, int] = {}
 
     def find_only_markers(
         self, places: Iterable[Place], offsets: Mapping[TopicPartition, Offsets]
     ) -> frozenset[Place]:
-        """Return the committed offsets that have nothing but markers and aborted records before the LSO."""
+        """Return the committed offsets that only markers and aborted records separate from the LSO."""
         self._forget_replaced(offsets)
         found, asked = set(), 0
         for place in places:
@@ -54,7 +54,7 @@ class Markers:
         return frozenset(found)
 
     def _forget_replaced(self, offsets: Mapping[TopicPartition, Offsets]) -> None:
-        """Forget partitions whose LSO went back: their topic was re-created, or their log was truncated."""
+        """Forget partitions whose LSO decreased: their topic was re-created, or their log was truncated."""
         replaced = {where for where, ends in offsets.items() if ends.lso < self._lsos.get(where, 0)}
         self._lsos |= {where: ends.lso for where, ends in offsets.items()}
         if replaced:
@@ -84,9 +84,9 @@ class Markers:
 
 
 def nothing_to_read(batches: Iterable[RecordBatch], offset: int, lso: int) -> bool | None:
-    """Return whether nothing can be read from `offset` up to `lso`; None while that needs more batches.
+    """Return whether there is no readable record from `offset` up to `lso`; None if more batches are needed.
 
-    A transaction's fate is in its marker, which may lie behind the LSO.
+    A transaction's outcome is in its marker, which may lie after the LSO.
     """
     undecided: set[int] = set()
     reached = offset

@@ -1,7 +1,7 @@
-"""Reads the control batches of partitions with an open or recent transaction, as they are written.
+"""Read the control batches of partitions with an open or recent transaction, as they are written.
 
-It takes headers of batches alone (READ on the topic is enough), within a budget of bytes: a partition that is
-written faster loses a stretch, and says so. It uses neither the database nor Celery.
+It reads only headers of batches (READ on the topic suffices), within a budget of bytes: for a faster
+partition it skips a stretch, and reports that. It uses neither the database nor Celery.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from fenceline.kafka.fold.marker_history import EndMarker, end_marker
 from transaction_admin.api import Cost, Unseen
 from transaction_admin.reads import Batches, ClusterReads
 
-#: Maximum partitions followed, and how many seconds to follow one after its last open transaction.
+#: Maximum partitions to follow, and seconds to follow one after its last open transaction.
 _MOST_FOLLOWED, _KEPT_S = 2_000, 30.0
-#: Seconds to keep the position of a partition that is not returned, and seconds until it starts again at its
-#: end. An election takes less; a right or a topic that is gone takes longer.
+#: Seconds to keep the position of an unreadable partition, and seconds until it starts again at its end. An
+#: election takes less; a missing right or topic takes longer.
 _PATIENCE_S, _RETRY_S = 3.0, 10.0
-#: Maximum requests to each leader in one reading, and the longest pause whose budget it may use, in seconds.
+#: Maximum requests to each leader in one reading, and the longest pause, in seconds, whose budget it may use.
 _ROUNDS, _LONGEST_PAUSE_S = 4, 5.0
 _TOO_FAST = "more is written there than limits.markers_mb lets us read: ends of transactions were missed"
 _TOO_MANY = f"more than {_MOST_FOLLOWED:,} partitions have an open transaction: of this one no end is read"
 _OFF = "limits.markers_mb is 0: no end is read"
 
-#: Markers by producer id, in the order in which they were read.
+#: Markers by producer id, in reading order.
 MarkersByProducer = Mapping[int, list[EndMarker]]
 
 
 class MarkerTail:
-    """Follows partitions of one cluster. `megabytes`: what a leader sends in a second at most; 0: none.
+    """Follows partitions of one cluster. `megabytes`: the maximum per second from a leader; 0: none.
 
     Every method raises `AdminUnavailable`.
     """
@@ -42,8 +42,8 @@ class MarkerTail:
         self._bytes_per_s = megabytes * 1_000_000
         self._most_followed, self._beyond = (_MOST_FOLLOWED, _TOO_MANY) if megabytes else (0, _OFF)
         self._next: dict[TopicPartition, int] = {}
-        #: When a partition last had an open transaction, since when it is not returned, and when to ask again
-        #: for one that was given up (monotonic).
+        #: Instants (monotonic): the partition's last open transaction, the start of its absence, and the next
+        #: attempt after giving it up.
         self._wanted: dict[TopicPartition, float] = {}
         self._failing: dict[TopicPartition, float] = {}
         self._retry: dict[TopicPartition, float] = {}
@@ -53,7 +53,7 @@ class MarkerTail:
 
     @property
     def cost(self) -> Cost:
-        """What was asked of the brokers since this was made."""
+        """The requests to brokers so far."""
         return self._reads.cost
 
     def close(self) -> None:
@@ -61,7 +61,7 @@ class MarkerTail:
         self._reads.close()
 
     def follow(self, partitions: Collection[TopicPartition]) -> None:
-        """Follow partitions with an open transaction from now on, and those of before for a while."""
+        """Follow partitions with an open transaction from now on, and former ones for a while."""
         now = time.monotonic()
         self._wanted |= dict.fromkeys(partitions, now)
         for where in [where for where, wanted in self._wanted.items() if now - wanted > _KEPT_S]:
@@ -96,7 +96,7 @@ class MarkerTail:
                 if isinstance(answer, Batches) and self._take(where, answer, found)
             }
             self._note_unseen(answers)
-        # What is behind now would be further behind after the next reading.
+        # A partition that is behind now would be further behind after the next reading.
         self._next |= ends
         unseen = self._retry.keys() | self._failing.keys()
         self.blind = {where: reason for where, reason in self.blind.items() if where in unseen}
@@ -104,7 +104,7 @@ class MarkerTail:
         return found
 
     def _take(self, where: TopicPartition, answer: Batches, found: Mapping[int, list[EndMarker]]) -> bool:
-        """Keep the markers of one answer; return whether there is more to read."""
+        """Keep the markers of one answer; return whether there are more to read."""
         for batch in answer.batches:
             marker = end_marker(where, batch)
             if marker is not None and marker.offset >= self._next[where]:
@@ -119,7 +119,7 @@ class MarkerTail:
         self.blind.pop(where, None)
 
     def _note_unseen(self, answers: Mapping[TopicPartition, object]) -> None:
-        """Note partitions that were not returned, and give up those that were not for long."""
+        """Record unreadable partitions, and give up those that stay unreadable."""
         now = time.monotonic()
         for where, answer in answers.items():
             if not isinstance(answer, Unseen):

@@ -1,4 +1,4 @@
-"""Reads the newest batches of a partition, oldest first: as many as a request may cost."""
+"""Read the newest batches of a partition, oldest first, within the cost of a request."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from fenceline.facts import TopicPartition
 from transaction_admin.api import Unseen
 from transaction_admin.reads import Batches, ClusterReads
 
-#: Offsets that are looked at, and how much is read of them: at once, and how often.
+#: Offsets to examine, and bytes to read per request, and requests.
 _OFFSETS, _BYTES_AT_ONCE, _MOST_ANSWERS = 10_000, 1024 * 1024, 8
 
 
 def newest_batches(reads: ClusterReads, where: TopicPartition) -> Iterator[tuple[int, Batches | Unseen]]:
-    """Yield the newest batches with the offset that each answer was asked from; ends with what is unseen.
+    """Yield the newest batches with the offset of each request; an unreadable part ends the iteration.
 
-    Large records make it begin later: the end counts, and 8 MB are read at most.
+    With large records it begins later: the end matters, and it reads at most 8 MB.
     """
     ends = reads.list_offsets([where])[where]
     if isinstance(ends, Unseen):
@@ -43,7 +43,7 @@ def _ask(reads: ClusterReads, where: TopicPartition, at: int) -> Batches | Unsee
 
 
 def read_writers(reads: ClusterReads, where: TopicPartition) -> BatchWriters | Unseen:
-    """Return who wrote the newest batches of a partition. Raises `AdminUnavailable`."""
+    """Return the writers of a partition's newest batches. Raises `AdminUnavailable`."""
     batches: list[RecordBatch] = []
     for _, answer in newest_batches(reads, where):
         if isinstance(answer, Unseen):

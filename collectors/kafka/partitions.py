@@ -1,9 +1,9 @@
-"""Polls the offsets of a cluster's partitions, and the transactions that block their LSO, at a limited rate.
+"""Poll the offsets of a cluster's partitions, and the transactions that block their LSO, at a limited rate.
 
 It uses neither the database nor Celery. Its driver asks for `wait_s`, calls `poll` and saves the result
-(`dashboard.partitions.store`). Partitions with an open transaction, or that may soon have one, are polled
-every second; all others every two, Kafka's own too: the partition of a hanging transaction need not be named
-by any id that we know.
+(`dashboard.partitions.store`). Partitions with a present or likely open transaction are polled every second.
+All others are polled every two seconds, including Kafka's own: a hanging transaction's partition need not be
+named by any known id.
 """
 
 from __future__ import annotations
@@ -41,19 +41,19 @@ from fenceline.kafka.partitions import (
 from transaction_admin.api import Cost, TransactionAdmin, Unseen
 from transaction_admin.reads import ClusterReads, Leader, Topology
 
-#: All partitions: no more often than this, and a small share of the time.
+#: Polls of all partitions: the minimum pause, and a small share of the time.
 _FULL_S, _FULL_SHARE = 2.0, 20
-#: Partitions that a transaction blocks get a larger share.
+#: Blocked partitions get a larger share.
 _HELD_SHARE = 5
 CLEANUP = "transaction.abort.timed.out.transaction.cleanup.interval.ms"
-#: More partitions of one leader than these that cannot be seen are one gap: the broker's.
+#: More unreadable partitions of one leader are one gap, the broker's.
 _MOST_GAPS = 100
 _ENDING = "its last transaction has ended, and the end is still to be replicated"
 _NO_COORDINATOR = "what its coordinators report of the transactions in it could not be observed: {}"
 
 
 class PreviousPartitionState(Protocol):
-    """Our rows of one cluster, read when asked (`dashboard.partitions.store.PartitionRows`)."""
+    """Our rows of one cluster, read on demand (`dashboard.partitions.store.PartitionRows`)."""
 
     def known_partitions(self) -> Mapping[TopicPartition, KnownPartition]:
         """Return every partition's row."""
@@ -71,13 +71,13 @@ class PreviousPartitionState(Protocol):
         """Return the escaped ids of rows that have these producer ids."""
 
     def sees_all(self) -> bool:
-        """Whether no transactional id can be hidden from us: by our tails, or by the operator's word."""
+        """Whether no transactional id can be hidden from us: our tails or the operator vouch for that."""
 
 
 class PartitionCollector:
     """Polls the partitions of one cluster. `poll` raises `AdminUnavailable`.
 
-    It remembers what it found, so a driver that could not save that must make another one.
+    It remembers its results, so a driver that could not save them must make a new collector.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class PartitionCollector:
         every_s: float,
         grace_s: float,
     ) -> None:
-        """`grace_s`: how long past its timeout a transaction may always last before that is late."""
+        """`grace_s`: seconds after its timeout before a transaction counts as late."""
         self._reads, self._admin = reads, admin
         self._every_s, self._least_grace_ms = every_s, round(grace_s * 1_000)
         self._asker = ProducerOwnerLookup(reads, admin)
@@ -103,16 +103,16 @@ class PartitionCollector:
         self._unseen: dict[TopicPartition, tuple[str, str]] = {}
         self._topics_unseen: dict[str, str] = {}
         self._gaps: Mapping[str, str] | None = None
-        #: Topics that the last full poll did not find any more.
+        #: Topics that the last full poll no longer found.
         self._missing: frozenset[str] = frozenset()
-        #: Whether the next poll is to be of all partitions.
+        #: Whether the next poll must be a full one.
         self._hurry = False
         self._full_lately, self._held_lately = RecentDuration(), RecentDuration()
         self._grace: int | None = None
         self._held_at = self._full_at = time.monotonic()
 
     def wait_s(self) -> float:
-        """Return how long to wait before the next poll, 0 when one is due."""
+        """Return the seconds until the next poll, 0 when it is due."""
         return max(0.0, min(self._held_at, self._full_at) - time.monotonic())
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class PartitionCollector:
         self._admin.close()
 
     def poll(self, now_ms: int, ours: PreviousPartitionState) -> ObservedPartitions:
-        """Poll the partitions that are due and return what has changed."""
+        """Poll the due partitions; return the changes."""
         begun, before = time.monotonic(), self._cost()
         full = begun >= self._full_at
         self._hurry = False
@@ -164,7 +164,7 @@ class PartitionCollector:
         return Cost(ours.requests + theirs.requests, ours.broker_ms + theirs.broker_ms)
 
     def _held(self, named: Collection[TopicPartition]) -> set[TopicPartition]:
-        """Return the partitions that are blocked, may be blocked soon, or could not be seen."""
+        """Return the partitions that are blocked, may be blocked soon, or could not be read."""
         held = {where for where, known in self._known.items() if known.is_lso_behind}
         named = [where for where in named if where in self._known]
         return held.union(self._pins, self._unseen, named)
@@ -172,7 +172,7 @@ class PartitionCollector:
     def _read(
         self, poll: _Poll, wanted: Collection[TopicPartition] | None, ours: PreviousPartitionState
     ) -> None:
-        # Transactions name topics that we may never have seen: a list of all leaves out denied ones.
+        # Transactions name topics that we may never have seen: a list of all topics omits denied ones.
         named = ours.named_partitions() if wanted is None else ()
         topology = describe_topics(self._reads, wanted, {*self._known, *named})
         partitions: dict[TopicPartition, KnownPartition] = {}
@@ -181,7 +181,7 @@ class PartitionCollector:
             self._drop_missing(poll, topology)
             partitions |= self._refused(poll, topology)
         existing = {where: topology.partitions[where] for where in wanted if where in topology.partitions}
-        # A topic that went away needs a poll of all partitions.
+        # A deleted topic needs a full poll.
         self._hurry = self._hurry or len(existing) < len(wanted)
         self._drop_replaced(poll, existing, topology)
         for where, offsets in self._reads.list_offsets(existing).items():
@@ -201,7 +201,7 @@ class PartitionCollector:
         offsets: Offsets | Unseen,
         topology: Topology,
     ) -> KnownPartition:
-        """Return the facts about a partition; note a reason where it cannot be seen."""
+        """Return the facts about a partition; record the reason if it cannot be read."""
         place = PartitionPlace(
             topology.topic_ids[where.topic], leader.leader, leader.leader_epoch, leader.replicas
         )
@@ -215,7 +215,7 @@ class PartitionCollector:
     def _blind(
         self, poll: _Poll, where: TopicPartition, place: PartitionPlace, scope: str, reason: str
     ) -> KnownPartition:
-        """Note that a partition cannot be seen: its known transactions may be over."""
+        """Record that a partition cannot be read: its known transactions may have ended."""
         self._unseen[where] = scope, reason
         before = self._pins.get(where, {}).values()
         self._settle(
@@ -226,7 +226,7 @@ class PartitionCollector:
         return update_partition(self._known.get(where), where, place, reason, poll.now_ms, held=bool(before))
 
     def _refused(self, poll: _Poll, topology: Topology) -> Iterator[tuple[TopicPartition, KnownPartition]]:
-        """Yield the partitions of topics that brokers do not report; note those that were never seen."""
+        """Yield the partitions of topics that brokers refuse; record those that were never read."""
         refused = {unseen.what: unseen.reason for unseen in topology.unseen}
         for where in [where for where in self._known if where.topic in refused]:
             reason = refused[where.topic]
@@ -251,7 +251,7 @@ class PartitionCollector:
             blind = next((answer for answer in polls if isinstance(answer, Unseen)), None)
             if blind is not None:
                 self._blind(poll, where, known.place, _scope_of(where, blind), blind.reason)
-                # That its LSO is stuck was seen.
+                # The stuck LSO itself was observed.
                 yield where, known._replace(verdict=PartitionVerdict.UNKNOWN, error=blind.reason)
                 continue
             both = list(open_in_both(*(states for states in polls if not isinstance(states, Unseen))))
@@ -260,7 +260,7 @@ class PartitionCollector:
                 self._unseen[where] = f"partition:{where}", _NO_COORDINATOR.format(self._asker.trouble)
             self._settle(poll, where, pins)
             if opened[where] and not pins:
-                # It ended during this poll: the next one has the LSO that follows.
+                # The transaction ended during this poll: the next poll reads the new LSO.
                 yield where, known._replace(pinned_ms=None)
             else:
                 yield where, known._replace(verdict=worst_verdict(pins), error="" if pins else _ENDING)
@@ -278,7 +278,7 @@ class PartitionCollector:
             self._grace = grace_ms(cleanup_ms, self._least_grace_ms)
         key = PinKey(*where, producer.producer_id, producer.producer_epoch, producer.start_offset or 0)
         pinned_ms = known.pinned_ms
-        # The LSO is at the first record of the oldest one: that is open for as long as the LSO is stuck.
+        # The LSO is at the oldest transaction's first record: it is open for as long as the LSO is stuck.
         is_first = producer.start_offset == known.lso and pinned_ms is not None
         return evaluate_pin(
             where,
@@ -330,7 +330,7 @@ class PartitionCollector:
                 poll.gone.add(where)
 
     def _drop_replaced(self, poll: _Poll, existing: Iterable[TopicPartition], topology: Topology) -> None:
-        """Forget topics that were deleted and made again."""
+        """Forget topics that were deleted and created again."""
         for where in existing:
             prior = self._known.get(where)
             if prior is not None and prior.place.topic_id not in ("", topology.topic_ids[where.topic]):
@@ -371,7 +371,7 @@ def _opened(producers: Iterable[ProducerState]) -> list[ProducerState]:
 
 
 def _scope(where: TopicPartition, unseen: Unseen, leader: Leader, topology: Topology) -> str:
-    """Return the scope of a gap: the partition alone, or a broker with all of its partitions."""
+    """Return the scope of a gap: one partition, or a broker with all of its partitions."""
     down = [broker for broker in leader.replicas if broker not in topology.brokers]
     if leader.leader is None and down:
         return f"broker:{down[0]}"

@@ -1,8 +1,8 @@
-"""Transactional commits that are not decided, read from `__consumer_offsets` itself: whose they are for sure.
+"""Read undecided transactional commits from `__consumer_offsets` itself, with their certain owners.
 
-OffsetFetch answers only UNSTABLE_OFFSET_COMMIT. The records behind a partition's last stable offset name
-group, topic and offset; the headers of their batches name the producer. Together they name the transaction.
-Where a transaction was read while it was open, the partition is read on up to its marker.
+OffsetFetch answers only UNSTABLE_OFFSET_COMMIT. The records after a partition's last stable offset name
+group, topic and offset; the headers of their batches name the producer. Together they identify the
+transaction. If a transaction was read while open, reading continues up to its marker.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from fenceline.kafka.partitions import Offsets
 from transaction_admin.api import CONSUMER_OFFSETS, Unseen
 from transaction_admin.reads import Batches, ClusterReads
 
-#: How much one poll reads of one partition; the next continues there.
+#: Bytes per poll and partition; the next poll continues there.
 _MOST_BYTES, _MOST_FETCHES = 1024 * 1024, 4
-#: How many records behind a last stable offset reading goes on in order; further back it begins anew there.
+#: Maximum records after a last stable offset to read in order; further back, reading restarts there.
 _MOST_BEHIND = 20_000
 
 
 class Undecided(NamedTuple):
-    """A pending commit of a group for a partition, and who would decide it."""
+    """A group's pending commit for a partition, and the transaction that decides it."""
 
     added: AddedOffset
     producer_id: int
@@ -37,15 +37,15 @@ class Undecided(NamedTuple):
 
     @property
     def where(self) -> facts.TopicPartition:
-        """Return the partition that it is for."""
+        """Return the partition of the commit."""
         return facts.TopicPartition(self.added.topic, self.added.partition)
 
 
 @dataclass(frozen=True, slots=True)
 class PendingRead:
-    """What one poll read: pending commits, and by transaction and partition what was added so far.
+    """The result of one poll: pending commits, and by transaction and partition the offsets added so far.
 
-    `added` has those whose marker this poll has read, too: once, and complete.
+    `added` includes transactions whose marker this poll has read: once, and complete.
     """
 
     undecided: Sequence[Undecided]
@@ -58,23 +58,23 @@ class _Held:
 
     number: int
     lso: int
-    #: Up to here.
+    #: The next offset to read.
     at: int
-    #: The end when reading began. A transaction whose marker lies before it may have begun before `at`.
+    #: The end when reading began. A transaction whose marker is before it may have begun before `at`.
     first_end: int
     opened: dict[int, list[Undecided]] = field(default_factory=dict)
-    #: Producers whose marker was read: what they write after it is read from the first record on.
+    #: Producers whose marker was read: their later records are read from the first one on.
     ended: set[int] = field(default_factory=set)
-    #: Producers that were open while the LSO was stuck: reading goes on up to their markers.
+    #: Producers that were open while the LSO was stuck: reading continues up to their markers.
     awaited: set[int] = field(default_factory=set)
 
     def undecided(self) -> Iterator[Undecided]:
-        """Yield commits behind the LSO: those before it are decided, though the marker is not read yet."""
+        """Yield commits after the LSO: earlier ones are decided, even if the marker is not read yet."""
         for written in self.opened.values():
             yield from (commit for commit in written if commit.added.log_offset >= self.lso)
 
     def end(self, producer_id: int, marker_at: int) -> list[Undecided]:
-        """Return everything a producer wrote up to its marker; nothing where the beginning may be missing."""
+        """Return all commits of a producer up to its marker; nothing if the beginning may be missing."""
         is_whole = marker_at >= self.first_end or producer_id in self.ended
         self.ended.add(producer_id)
         self.awaited.discard(producer_id)
@@ -83,7 +83,7 @@ class _Held:
 
 
 class PendingReader:
-    """Reads what is pending in partitions of `__consumer_offsets`."""
+    """Reads pending commits in partitions of `__consumer_offsets`."""
 
     def __init__(self, reads: ClusterReads) -> None:
         self._reads = reads
@@ -92,9 +92,9 @@ class PendingReader:
     def read_pending(
         self, lagging: Collection[int], offsets: Mapping[int, Offsets], now_ms: int
     ) -> PendingRead:
-        """Return what is pending in partitions whose last stable offset lags; of those not seen, nothing.
+        """Return the pending commits in partitions whose last stable offset lags; none for unreadable ones.
 
-        `offsets` are those of every partition: what was pending is read on to its marker.
+        `offsets` are those of every partition: pending transactions are read up to their markers.
         """
         states = {number: self._state(number, ends) for number, ends in offsets.items()}
         self._held = {number: held for number, held in states.items() if number in lagging or held.awaited}
@@ -114,7 +114,7 @@ class PendingReader:
         return before
 
     def _read(self, offsets: Mapping[int, Offsets], now_ms: int) -> list[AddedOffsets]:
-        """Read on in every partition; return what transactions with a new marker added."""
+        """Continue reading every partition; return the offsets that transactions with a new marker added."""
         return [
             _added(number, written, now_ms, marker=marker)
             for number, held in self._held.items()
@@ -153,7 +153,7 @@ def _commits(number: int, answers: Sequence[Batches]) -> Mapping[int, OffsetComm
 
 
 def _apply(held: _Held, answers: Sequence[Batches]) -> list[tuple[str, list[Undecided]]]:
-    """Go through batches; return markers with the commits of the transactions that they end."""
+    """Process batches; return markers with the commits of the transactions that they end."""
     commits, ended = _commits(held.number, answers), []
     for batch in (batch for answer in answers for batch in answer.batches):
         if batch.marker:
@@ -176,7 +176,7 @@ def _of_batch(number: int, batch: RecordBatch, commits: Mapping[int, OffsetCommi
 def _added(
     number: int, written: Sequence[Undecided], now_ms: int, *, marker: str = "", unread: int = 0
 ) -> AddedOffsets:
-    """Return what one transaction wrote to a partition. Its epoch is the newest."""
+    """Return the offsets that one transaction added in a partition. Its epoch is the newest."""
     producer = written[-1].producer_id, written[-1].producer_epoch
     offsets = [commit.added for commit in written]
     return newest_offsets(offsets, producer, number, marker=marker, unread=unread, read_ms=now_ms)

@@ -1,4 +1,4 @@
-"""Whose producer ids are: asked of coordinators seldom, since it costs them a walk through all their ids."""
+"""Find the owners of producer ids by asking coordinators rarely: each search covers all of their ids."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from transaction_admin.api import AdminUnavailable, TransactionAdmin
 from transaction_admin.reads import ClusterReads
 
-#: How often to ask again about ids without an owner, and the share of time for that.
+#: Pauses before asking again about ids without an owner, and the share of time for that.
 _AGAIN_S, _AGAIN_SHARE = 1.0, 20
-#: A verdict of hanging takes two answers.
+#: A verdict of hanging needs two answers.
 _TWICE = 2
 
 
 class ProducerOwnerLookup:
-    """Remembers whose producer ids are: one is one id's for ever, until that goes on under another."""
+    """Remembers the owners of producer ids: an owner is permanent until its id gets another producer id."""
 
     def __init__(self, reads: ClusterReads, admin: TransactionAdmin) -> None:
         self._reads, self._admin = reads, admin
         self._ids: dict[int, str] = {}
-        #: Producer ids without an owner: how often that was the answer, and when to ask again (monotonic).
+        #: Producer ids without an owner: the number of such answers, and the instant of the next question
+        #: (monotonic).
         self._nobodys: dict[int, tuple[int, float]] = {}
-        #: Why coordinators could not be asked the last time; "" where they could.
+        #: Why coordinators could not be asked the last time; "" if they could.
         self.trouble = ""
 
     def find_owners(
@@ -34,10 +35,10 @@ class ProducerOwnerLookup:
         *,
         may_hide: bool,
     ) -> ProducerOwners:
-        """Return whose producer ids are, and what coordinators report now of their ids.
+        """Return the owners of producer ids, and the coordinators' present reports of their ids.
 
-        `ours` returns the ids of our own rows that have producer ids: coordinators leave out those that we
-        may not describe.
+        `ours` returns the ids of our own rows that have producer ids: coordinators omit ids that we may not
+        describe.
         """
         self.trouble = ""
         self._nobodys = {

@@ -1,8 +1,8 @@
-"""The coordinators' own lists against our rows: asked for at a pace, compared, taken where they prove right.
+"""Compare the coordinators' own lists with our rows, at a limited rate, and accept confirmed differences.
 
-It uses neither the database nor Celery. Its driver asks for `wait_s`, calls `poll`, saves what it
-found (`dashboard.transactions.reconcile_store`), and polls again. Where the topic may not be read, its polls
-are all we have: then they are taken as they come.
+It uses neither the database nor Celery. Its driver asks for `wait_s`, calls `poll`, saves the result
+(`dashboard.transactions.reconcile_store`), and polls again. Without the right to read the topic, its polls
+are the only source, and are accepted as they come.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ from fenceline.kafka.reconcile import (
 from fenceline.kafka.scope import EVERYTHING, Scope
 from transaction_admin.api import Cost, TransactionAdmin, TransactionListing
 
-#: Differences that are put before their coordinators in one poll; the others wait for the next.
+#: Maximum differences to confirm in one poll; others wait for the next.
 MOST_DESCRIBED = 1_000
 
 
 class PreviousTransactionState(Protocol):
-    """Our rows of one cluster, read when asked (`dashboard.transactions.reconcile_store.ReconciledRows`)."""
+    """Our rows of one cluster, read on demand (`dashboard.transactions.reconcile_store.ReconciledRows`)."""
 
     def without_tail(self) -> bool:
         """Whether no tail can read the topic, so that the coordinators' lists are our only source."""
 
     def read_through_ms(self) -> int | None:
-        """Return the instant before which every record is in the rows; None where that is not known."""
+        """Return the instant before which the rows have every record; None if unknown."""
 
     def open_rows(self) -> Mapping[str, KnownTransaction]:
         """Return the rows of open transactions."""
 
     def known_rows(self, names: Collection[str]) -> Mapping[str, KnownTransaction]:
-        """Return the rows of some ids, without those that have none."""
+        """Return the rows of ids that have one."""
 
     def all_rows(self) -> Iterator[tuple[str, KnownTransaction]]:
         """Yield every row, in no order."""
@@ -68,7 +68,7 @@ class _Watch:
 
     pending: dict[str, Sighting] = field(default_factory=dict)
     suspects: frozenset[str] = frozenset()
-    #: Ids that their coordinators do not let us describe.
+    #: Ids that their coordinators refuse to describe.
     hidden: set[str] = field(default_factory=set)
 
 
@@ -78,17 +78,17 @@ class Reconciler:
     def __init__(
         self, admin: TransactionAdmin, open_markers: Callable[[], MarkerTail], scope: Scope = EVERYTHING
     ) -> None:
-        """`open_markers` is called where the topic may not be read."""
+        """`open_markers` is called if the topic may not be read."""
         self._admin, self._open_markers, self._scope = admin, open_markers, scope
         self._markers: MarkerTail | None = None
-        #: Markers that were read behind the last list.
+        #: Markers that were read after the last list.
         self._held: MarkersByProducer = {}
         self._open, self._full = _Watch(), _Watch()
         self._open_at = self._full_at = time.monotonic()
         self._lately, self._full_lately = RecentDuration(), RecentDuration()
 
     def wait_s(self) -> float:
-        """Return how long to wait before the next poll, 0 when one is due."""
+        """Return the seconds until the next poll, 0 when it is due."""
         return max(0.0, min(self._open_at, self._full_at) - time.monotonic())
 
     def close(self) -> None:
@@ -98,7 +98,7 @@ class Reconciler:
             self._markers.close()
 
     def poll(self, now_ms: int, ours: PreviousTransactionState) -> Reconciliation:
-        """Ask for the list that is due, the full one first, and return what it means for our rows."""
+        """Ask for the due list, the full one first, and return its consequences for our rows."""
         full = time.monotonic() >= self._full_at
         before, own = self._cost(), self._admin.cost.broker_ms
         try:
@@ -106,7 +106,7 @@ class Reconciler:
                 self._mirror(full, now_ms, ours) if ours.without_tail() else self._compare(full, now_ms, ours)
             )
         finally:
-            # Lists are what costs coordinators: they set the pace.
+            # Lists are the coordinators' main cost: they set the pace.
             spent_s = (self._admin.cost.broker_ms - own) / 1_000
             pause_s = next_open_s(self._lately.add(spent_s))
             self._open_at = time.monotonic() + pause_s
@@ -123,7 +123,7 @@ class Reconciler:
         )
 
     def _outside(self, ours: PreviousTransactionState) -> Iterator[Correction]:
-        """Yield rows outside the scope, from before it was configured: nothing would update them."""
+        """Yield rows outside the scope from before its configuration: nothing would update them."""
         if not self._scope.has_all_ids:
             for name, row in ours.all_rows():
                 if not self._scope.has_id(name):
@@ -131,8 +131,8 @@ class Reconciler:
 
     def _compare(self, full: bool, now_ms: int, ours: PreviousTransactionState) -> Reconciliation:
         watch = self._full if full else self._open
-        # In this order, or a difference could be of our own making: how far the tail has read, then the rows
-        # that are compared, then the list, then all other rows.
+        # This order avoids artificial differences: first the tail's position, then the rows to compare, then
+        # the list, then all other rows.
         seen_through_ms = ours.read_through_ms()
         before = _rows(ours, watch.suspects | watch.pending.keys())
         if not full:
@@ -177,10 +177,10 @@ class Reconciler:
         return tuple(row for row in rows if row is not None)
 
     def _mirror(self, full: bool, now_ms: int, ours: PreviousTransactionState) -> Reconciliation:
-        """Accept the list; ids that are open or lack details are described first."""
+        """Accept the list; open ids, and ids without details, are described first."""
         if self._markers is None:
             self._markers = self._open_markers()
-        # Before the list: what these markers end is over in it.
+        # Before the list: transactions that these markers end are over in it.
         markers = merge_markers(self._held, self._markers.read())
         listing = self._list(full)
         rows = dict(ours.all_rows() if full else ours.open_rows())
@@ -209,7 +209,7 @@ class Reconciler:
     def _read_late(
         self, tail: MarkerTail, markers: dict[int, list[EndMarker]], changed: Collection[Correction]
     ) -> MarkersByProducer:
-        """Read again for transactions that ended just before the list; return the markers of all others."""
+        """Read again for transactions that ended just before the list; return all other markers."""
         lacking = {
             row.ours.producer_id
             for row in changed
@@ -230,7 +230,7 @@ class Reconciler:
 def _open_partitions(
     answers: Iterable[Described | Listed | NotDescribed],
 ) -> Collection[TopicPartition]:
-    """Return the partitions in which transactions are open."""
+    """Return the partitions of open transactions."""
     opened = (answer for answer in answers if isinstance(answer, Described) and answer.state in OPEN_STATES)
     return {
         TopicPartition(topic, number)
@@ -252,7 +252,7 @@ def _is_hidden(described: Described | NotDescribed) -> bool:
 def _join(
     listed: Mapping[str, Listed], described: Mapping[str, Described | NotDescribed]
 ) -> Mapping[str, Described | Listed | NotDescribed]:
-    """Return the best answer on each id; one that may not be described keeps its listed state."""
+    """Return the best answer on each id; an id that may not be described keeps its listed state."""
     return {
         **listed,
         **{
@@ -266,7 +266,7 @@ def _join(
 def _lost(
     rows: Mapping[str, KnownTransaction], answers: Mapping[str, Described | Listed | NotDescribed]
 ) -> Iterator[tuple[str, str]]:
-    """Yield open ids that no coordinator describes any more, and why."""
+    """Yield open ids that no coordinator describes any more, with the reason."""
     for name, answer in answers.items():
         if not isinstance(answer, NotDescribed) or answer.obstacle is Obstacle.UNKNOWN:
             continue
@@ -275,10 +275,10 @@ def _lost(
 
 
 def _to_describe(full: bool, listing: TransactionListing, rows: Mapping[str, KnownTransaction]) -> set[str]:
-    """Return the open ids, and those without details in the list; of many only a bounded share.
+    """Return the open ids, and ids without details in the list, limited to a share of many.
 
-    An id that is missing in a list is gone only if its coordinator does not know it: a broker that has just
-    started may answer with an empty list.
+    An id missing in a list is gone only if its coordinator does not know it: a broker that has just started
+    may answer with an empty list.
     """
     opened = {name for name, listed in listing.entries.items() if listed.state in OPEN_STATES}
     if not full:

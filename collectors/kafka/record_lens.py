@@ -1,4 +1,4 @@
-"""One offset of a partition as its leader reports it: read at the moment, kept nowhere."""
+"""Read one offset of a partition from its leader on demand, without storing it."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from fenceline.kafka.record_fate import OffsetLook, RecordFate, fate_of
 from transaction_admin.api import Unseen
 from transaction_admin.reads import Batches, ClusterReads
 
-#: How much the first request brings, and each further one in search of a marker, and all of them, in bytes.
+#: Bytes of the first request, of each further one in search of a marker, and of all of them.
 _FIRST_BYTES, _BYTES_AT_ONCE, MOST_BYTES = 64 * 1024, 1024 * 1024, 8 * 1024 * 1024
-#: Offsets before the record whose batches are its neighbours, and their bytes at most.
+#: Offsets before the record whose batches are its neighbours, and their maximum bytes.
 _NEIGHBOURS, _NEIGHBOUR_BYTES = 50, 32 * 1024
 
 
 @dataclass(frozen=True, **SLOTS)
 class SeenRecord:
-    """A record's own timestamp, in milliseconds, and its bytes; None for a key or value that is null."""
+    """A record's own timestamp in milliseconds, and its bytes; None for a null key or value."""
 
     at_ms: int
     key: bytes | None
@@ -33,29 +33,29 @@ class SeenRecord:
 
 @dataclass(frozen=True, **SLOTS)
 class RecordLook:
-    """What was seen at an offset; `record` is None where none is there, or it cannot be read."""
+    """The content at an offset; `record` is None if there is none, or it cannot be read."""
 
     look: OffsetLook
     record: SeenRecord | None
-    #: Why the records of the batch cannot be read; "" where they are.
+    #: Why the records of the batch cannot be read; "" if they can.
     unreadable: str = ""
 
 
 class KeySearch(NamedTuple):
-    """The newest record with a key, None for none, and the offsets that were searched, the last excluded."""
+    """The newest record with a key, None without one, and the searched offsets, the end excluded."""
 
     offset: int | None
     from_offset: int
     to_offset: int
-    #: Batches among them that cannot be read.
+    #: Unreadable batches among them.
     unreadable: int
 
 
 def look_at_offset(reads: ClusterReads, where: TopicPartition, offset: int) -> RecordLook | Unseen:
-    """Ask the leader about one offset, in a handful of requests. Raises `AdminUnavailable`.
+    """Ask the leader about one offset, in a few requests. Raises `AdminUnavailable`.
 
-    The log goes on meanwhile: each answer is at least as new as the one before it, so that a record whose
-    fate one of them tells has it.
+    The log grows meanwhile: each answer is at least as new as the one before, so a record has every outcome
+    that a later answer reports.
     """
     ends = reads.list_offsets([where])[where]
     if isinstance(ends, Unseen):
@@ -78,7 +78,7 @@ def look_at_offset(reads: ClusterReads, where: TopicPartition, offset: int) -> R
 
 
 def find_key(reads: ClusterReads, where: TopicPartition, key: bytes) -> KeySearch | Unseen:
-    """Look for the newest record with a key among a partition's newest. Raises `AdminUnavailable`."""
+    """Search for the newest record with a key among a partition's newest. Raises `AdminUnavailable`."""
     searched = KeySearch(None, 0, 0, 0)
     for at, answer in newest_batches(reads, where):
         if isinstance(answer, Unseen):
@@ -135,7 +135,7 @@ def _with_neighbours(reads: ClusterReads, where: TopicPartition, look: OffsetLoo
 
 
 def _with_transaction(reads: ClusterReads, where: TopicPartition, look: OffsetLook) -> OffsetLook:
-    """Add what is to be known of the record's transaction: the index, its marker, whether it is open."""
+    """Add the facts about the record's transaction: the index, its marker, and whether it is open."""
     batch = look.batch
     if batch is None or not batch.transactional or batch.marker:
         return look
@@ -156,7 +156,7 @@ def _with_transaction(reads: ClusterReads, where: TopicPartition, look: OffsetLo
 
 
 def _with_marker(reads: ClusterReads, where: TopicPartition, look: OffsetLook) -> OffsetLook:
-    """Read on until the transaction's marker, the end of the log, or MOST_BYTES."""
+    """Read on to the transaction's marker, the end of the log, or MOST_BYTES."""
     batches: Sequence[RecordBatch] = look.batches
     for _ in range(MOST_BYTES // _BYTES_AT_ONCE):
         if look.marker is not None or look.read_to >= look.high_watermark:

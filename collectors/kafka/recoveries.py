@@ -1,4 +1,4 @@
-"""Finds what an aborted transaction had written: the batches around its markers, read header by header.
+"""Find the records of an aborted transaction: read the batch headers around its markers.
 
 It uses neither the database nor Celery. Its driver passes the places to search, and stores the result.
 """
@@ -14,11 +14,11 @@ from fenceline.losses.recoveries import LostRecords, TopicNow, lost_in, unblocke
 from transaction_admin.api import Unseen
 from transaction_admin.reads import ClusterReads
 
-#: Bytes of one request, and how many of them a partition is worth.
+#: Bytes of one request, and maximum requests per partition.
 _BYTES_AT_ONCE = 1024 * 1024
 _MOST_REQUESTS = 16
-#: A topic is deleted when brokers do not know it, and did not know it so long before either: one that has
-#: just started may not know it yet.
+#: A topic counts as deleted if brokers have not known it for this long: a broker that has just started may
+#: not know it yet.
 _MISSING_MS = 2_000
 _FORGOTTEN_MS = 60_000
 
@@ -27,22 +27,22 @@ class Search(NamedTuple):
     """The partition and offset at which to search for an aborted transaction, and its producer."""
 
     where: TopicPartition
-    #: No record of it lies before this offset.
+    #: No record of it is before this offset.
     start: int
     producer_id: int
-    #: As its abort has it.
+    #: The epoch of its abort.
     producer_epoch: int
-    #: Whether no other abort of this producer has the same epoch: then the first one found is it.
+    #: Whether no other abort of this producer has the same epoch: then the first one found is the right one.
     alone: bool
 
 
 def find_lost(reads: ClusterReads, search: Search) -> LostRecords:
-    """Return what the transaction had written in a partition; bounds and a note where that is unknown.
+    """Return the transaction's records in a partition; bounds and a note if unknown.
 
-    Raises `AdminUnavailable` where no broker can be asked at all.
+    Raises `AdminUnavailable` if no broker can be asked at all.
     """
     offsets = reads.list_offsets([search.where])[search.where]
-    # A transaction that ended before the LSO came here has its marker before it: read up to there.
+    # A transaction that ended before the LSO reached here has its marker before it: read up to there.
     lso = None if isinstance(offsets, Unseen) else offsets.lso
     batches: list[RecordBatch] = []
     at = search.start
@@ -65,7 +65,7 @@ def find_lost(reads: ClusterReads, search: Search) -> LostRecords:
 def _with_release(
     search: Search, lost: LostRecords, batches: Sequence[RecordBatch], lso: int | None
 ) -> LostRecords:
-    """Add when readers could pass, where they had passed before the log was read."""
+    """Add the instant at which readers could pass, if they had passed before the log was read."""
     if lso is None or (lost.last is not None and lso <= lost.last):
         return lost
     return lost._replace(unblocked_ms=unblocked_ms(lost, batches, search.producer_id))
@@ -77,14 +77,14 @@ def _bounds(search: Search, end: int | None, note: str) -> LostRecords:
 
 
 class Topics:
-    """What brokers report of topics now, by name."""
+    """The brokers' present topics, by name."""
 
     def __init__(self) -> None:
         #: Since when topics are missing.
         self._missing: dict[str, int] = {}
 
     def fetch_topics(self, reads: ClusterReads, names: Set[str], now_ms: int) -> Mapping[str, TopicNow]:
-        """Ask for the ids of topics; one that has only just gone missing is left out.
+        """Ask for the ids of topics; omit a topic that has only just become missing.
 
         Raises `AdminUnavailable`.
         """

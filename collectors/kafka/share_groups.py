@@ -1,4 +1,4 @@
-"""Share groups of one cluster (KIP-932): how far each has come, and how it reads."""
+"""Share groups of one cluster (KIP-932): their progress and their isolation level."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fenceline.kafka.partitions import Offsets
 from transaction_admin.api import Unseen
 from transaction_admin.reads import ClusterReads, Commits, ShareProgresses
 
-#: The configuration of a share group that has its isolation level, and how long an answer is good.
+#: The configuration with a share group's isolation level, and how long an answer is valid.
 _SETTING, _GOOD_S = "share.isolation.level", 60.0
 
 
@@ -27,7 +27,7 @@ class ShareGroupReader:
         self._isolations: dict[str, tuple[float, Isolation]] = {}
 
     def start_offsets(self, names: Collection[str]) -> Mapping[str, Commits | Unseen]:
-        """Ask how far groups have come; return their start offsets. `at_positions` follows with the ends."""
+        """Ask for the groups' progress; return their start offsets. `at_positions` follows with the ends."""
         self._progress = self._reads.share_progress(names) if names else {}
         self._isolations = {
             name: isolation for name, isolation in self._isolations.items() if name in self._progress
@@ -35,7 +35,7 @@ class ShareGroupReader:
         return {name: _starts(progresses) for name, progresses in self._progress.items()}
 
     def at_positions(self, name: str, group: SeenGroup, ends: Mapping[TopicPartition, Offsets]) -> SeenGroup:
-        """Return a group with the offsets that a consumer would have committed that has read as much."""
+        """Return a group with the offsets that a consumer with the same progress would have committed."""
         progresses = self._progress.get(name, {})
         if isinstance(progresses, Unseen):
             return group

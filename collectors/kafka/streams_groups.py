@@ -1,4 +1,4 @@
-"""Groups of Kafka Streams of one cluster (KIP-1071): their state stores, asked for once a minute."""
+"""Groups of Kafka Streams of one cluster (KIP-1071): read their state stores once a minute."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StreamsGroupReader:
         self._names: frozenset[str] = frozenset()
 
     def stores(self, names: Collection[str]) -> Mapping[str, Sequence[StreamsStore]]:
-        """Return the stores of groups where they are due, none of those whose coordinator does not tell."""
+        """Return the stores of due groups, without groups whose coordinator does not answer."""
         if not names or (time.monotonic() - self._read_s < _GOOD_S and self._names >= set(names)):
             return {}
         self._read_s, self._names = time.monotonic(), frozenset(names)

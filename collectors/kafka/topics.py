@@ -1,4 +1,4 @@
-"""The topics of a cluster, and which of those that were known before do not exist any more."""
+"""The topics of a cluster, and known topics that no longer exist."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from transaction_admin.reads import ClusterReads, Topology
 def describe_topics(
     reads: ClusterReads, wanted: Collection[TopicPartition] | None, known: Iterable[TopicPartition]
 ) -> Topology:
-    """Return the topics of some partitions, all that may be seen when None. Raises `AdminUnavailable`.
+    """Return the topics of these partitions, all visible ones if None. Raises `AdminUnavailable`.
 
-    A broker leaves topics out of the list of all that we may not DESCRIBE. So known ones that are missing are
-    asked for by name: then it refuses those, and they count as unseen.
+    A broker's list of all topics omits those that we may not DESCRIBE. So missing known topics are requested
+    by name: then the broker refuses them, and they count as unreadable.
     """
     topology = reads.describe_topology(None if wanted is None else {where.topic for where in wanted})
     unlisted = {where.topic for where in known} - topology.topic_ids.keys()

@@ -1,4 +1,4 @@
-"""Signing in by what takes files, networks and other packages: stores of keys, tokens, Kerberos.
+"""Authentication that needs files, networks and other packages: key stores, tokens, Kerberos.
 
-The table of mechanisms is `fenceline.authentication`; here are the settings that each client library gets.
+`fenceline.authentication` has the table of mechanisms; these modules make each client library's settings.
 """

@@ -1,4 +1,4 @@
-"""The settings by which kafka-python's connections sign in."""
+"""The authentication settings of kafka-python's connections."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from transaction_admin.authentication.tokens import BearerToken, TokenCache, msk
 
 
 def sasl_settings(properties: Properties) -> dict[str, Any]:
-    """Return what kafka-python's connections take; raises `CannotAuthenticate`."""
+    """Return the settings for kafka-python's connections; raises `CannotAuthenticate`."""
     for key, reason in find_mistakes(properties).items():
         raise CannotAuthenticate(key, reason)
     name = mechanism_of(properties)
@@ -32,22 +32,22 @@ def sasl_settings(properties: Properties) -> dict[str, Any]:
 
 
 class NoToken(SaslAuthenticationFailedError):  # type: ignore[misc]
-    """There is no token to sign in with; the text is the reason and the remedy."""
+    """There is no token to authenticate with; the text has the reason and the remedy."""
 
 
 class _TokenProvider(AbstractTokenProvider):  # type: ignore[misc]
-    """Tokens as kafka-python asks for them: on the thread of its connections."""
+    """Provides tokens to kafka-python, on the thread of its connections."""
 
     def __init__(self, tokens: TokenCache) -> None:
         super().__init__()
         self._tokens = tokens
 
     def token(self) -> str:
-        """Return a token that is valid now."""
+        """Return a valid token."""
         return self._current().text
 
     def extensions(self) -> dict[str, str]:
-        """Return the extensions that go with it."""
+        """Return the token's extensions."""
         return dict(self._current().extensions)
 
     def _current(self) -> BearerToken:
@@ -62,7 +62,7 @@ def _oauth(properties: Properties) -> dict[str, Any]:
 
 
 def _msk(properties: Properties) -> dict[str, Any]:
-    # kafka-python signs by itself, for the region and as the principal that botocore finds.
+    # kafka-python signs itself, for the region and the principal that botocore finds.
     msk_region()
     return {}
 
@@ -71,7 +71,7 @@ _CHECK_KERBEROS = what_to_check({"security.protocol": "SASL_SSL", "sasl.mechanis
 
 
 class _Kerberos(NamedTuple):
-    """Who signs in, and to what; kafka-python passes it on as the service's name."""
+    """The principal and the service's name; kafka-python passes it on as the service's name."""
 
     service: str
     principal: str
@@ -92,7 +92,7 @@ def _kerberos(properties: Properties) -> dict[str, Any]:
 
 
 class SaslMechanismKeytab(SaslMechanismGSSAPI):  # type: ignore[misc]
-    """kafka-python's GSSAPI, as the principal of a key tab: its own has only what a ticket cache holds."""
+    """kafka-python's GSSAPI with the principal of a key tab: its own mechanism only has ticket caches."""
 
     def __init__(self, **config: Any) -> None:
         import gssapi
@@ -113,7 +113,7 @@ class SaslMechanismKeytab(SaslMechanismGSSAPI):  # type: ignore[misc]
 
 
 def _credentials(who: _Kerberos) -> Any:
-    """Return those of the key tab, in a cache of our own; without one, the user's ticket cache."""
+    """Return the key tab's credentials, in our own cache; without a key tab, the user's ticket cache."""
     import gssapi
 
     name = gssapi.Name(who.principal, gssapi.NameType.kerberos_principal) if who.principal else None

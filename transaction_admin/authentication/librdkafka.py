@@ -1,4 +1,4 @@
-"""The settings of librdkafka's clients: the cluster's properties, and what is no text among them."""
+"""The settings of librdkafka's clients: the cluster's properties, and callbacks."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ _MECHANISM_KEYS = ("sasl.mechanism", "sasl.mechanisms")
 
 
 def librdkafka_settings(properties: Properties) -> dict[str, Any]:
-    """Return what confluent-kafka's clients take. Raises `CannotAuthenticate`.
+    """Return the settings for confluent-kafka's clients. Raises `CannotAuthenticate`.
 
-    A function that returns tokens is called once, here: confluent-kafka would wait for ten seconds and not
-    report what it raised.
+    It calls a token function once: confluent-kafka would wait for ten seconds and hide the function's error.
     """
     for key, reason in find_mistakes(properties).items():
         raise CannotAuthenticate(key, reason)
@@ -49,7 +48,7 @@ def _stores(properties: Properties) -> dict[str, str]:
 
 
 def _callback(properties: Properties) -> Callable[[str], tuple[str, float, str, dict[str, str]]]:
-    """Return confluent-kafka's `oauth_cb`; the first token is there when it is made."""
+    """Return confluent-kafka's `oauth_cb`; the first token is fetched when it is made."""
     tokens = tokens_of(properties)
     tokens.current()
 

@@ -1,4 +1,6 @@
-"""Stores of keys and certificates in PKCS12 as PEM; Java's own format is refused with what converts it."""
+"""Convert PKCS12 stores of keys and certificates to PEM; refuse Java's own format with a command to convert
+it.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +9,13 @@ from typing import Any, NamedTuple
 
 from fenceline.authentication.mechanisms import CannotAuthenticate, Properties
 
-#: How Java's own stores begin: JKS, and JCEKS.
+#: Magic bytes of Java's own stores: JKS, and JCEKS.
 _JAVAS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 TRUST, KEY = "ssl.truststore", "ssl.keystore"
 
 
 class Pem(NamedTuple):
-    """A store's contents as text: a certificate with those above it, its key, and the authorities."""
+    """A store's contents as text: a certificate with its chain, its key, and the authorities."""
 
     certificates: str
     key: str
@@ -21,9 +23,9 @@ class Pem(NamedTuple):
 
 
 def read_store(store: str, properties: Properties, passphrase: str = "") -> Pem | None:
-    """Return what is in the key store or the trust store that properties name, None where they name none.
+    """Return the contents of the key store or the trust store in the properties, None without one.
 
-    The key takes the passphrase. Raises `CannotAuthenticate`.
+    The passphrase decrypts the key. Raises `CannotAuthenticate`.
     """
     where = properties.get(f"{store}.location")
     if where is None:
@@ -46,7 +48,7 @@ def read_store(store: str, properties: Properties, passphrase: str = "") -> Pem 
 
 
 def check_store(store: str, properties: Properties) -> None:
-    """Raise `CannotAuthenticate` for a store that cannot be read, or that only Java reads."""
+    """Raise `CannotAuthenticate` for an unreadable store, or one that only Java reads."""
     if where := properties.get(f"{store}.location"):
         _content(store, where)
         if store == KEY and f"{KEY}.password" not in properties:

@@ -13,7 +13,7 @@ from pathlib import Path
 from fenceline.authentication.mechanisms import CannotAuthenticate, Properties
 from transaction_admin.authentication.stores import KEY, TRUST, check_store, read_store
 
-#: What `tls_context` reads.
+#: The properties that `tls_context` reads.
 TLS = (
     "enable.ssl.certificate.verification",
     "ssl.ca.location",
@@ -34,7 +34,7 @@ TLS = (
 
 
 def tls_context(properties: Properties) -> ssl.SSLContext:
-    """Return the context; raises `CannotAuthenticate` for files that cannot be used."""
+    """Return the context; raises `CannotAuthenticate` for unusable files."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     wanted = properties.get("ssl.endpoint.identification.algorithm", "https").lower()
@@ -42,7 +42,7 @@ def tls_context(properties: Properties) -> ssl.SSLContext:
     if properties.get("enable.ssl.certificate.verification", "true").lower() == "false":
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-    # As in librdkafka, a named authority is the only one that is trusted.
+    # As in librdkafka, only named authorities are trusted.
     named = {"ssl.ca.pem", f"{TRUST}.location"} & properties.keys()
     if properties.get("ssl.ca.location", "probe") == "probe" and not named:
         context.load_default_certs()
@@ -56,7 +56,7 @@ def _load(context: ssl.SSLContext, key: str, load: _Loader, properties: Properti
     try:
         load(context, properties[key], properties)
     except (OSError, ValueError) as error:
-        # ssl.SSLError is an OSError: "no certificate or crl found", "bad decrypt" and their like.
+        # ssl.SSLError is an OSError: "no certificate or crl found", "bad decrypt" and others.
         reason = getattr(error, "reason", None) or getattr(error, "strerror", None) or str(error)
         also = _WITH_KEY.get(key, "")
         raise CannotAuthenticate(key, f"cannot be used ({reason}); check it{also}") from error
@@ -106,7 +106,7 @@ def _key_store(context: ssl.SSLContext, _: str, properties: Properties) -> None:
 
 @contextmanager
 def _file(text: str) -> Iterator[str]:
-    """Keep a text in a file that only we can read, as long as it is loaded: `ssl` takes files alone."""
+    """Keep a text in a private file while it is loaded: `ssl` takes only files."""
     with tempfile.TemporaryDirectory(prefix="fenceline-") as folder:
         path = Path(folder, "one.pem")
         path.touch(mode=0o600)
@@ -129,7 +129,7 @@ _LOADERS: Mapping[str, _Loader] = {
     f"{KEY}.location": _key_store,
     "ssl.cipher.suites": _ciphers,
 }
-#: What else may be wrong with a certificate.
+#: Further problems of a certificate.
 _WITH_KEY = {
     "ssl.certificate.location": ', "ssl.key.location" and "ssl.key.password"',
     "ssl.certificate.pem": ', "ssl.key.pem" and "ssl.key.password"',

@@ -1,6 +1,6 @@
-"""Bearer tokens: from the endpoint of an identity provider, from a function of the user, from AWS's signer.
+"""Bearer tokens: from the endpoint of an identity provider, from a user's function, from AWS's signer.
 
-librdkafka asks an endpoint by itself. kafka-python has no such thing, and takes what is here.
+librdkafka requests tokens from an endpoint itself. kafka-python cannot, and gets them from this module.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from fenceline.authentication.mechanisms import (
     mechanism_of,
 )
 
-#: How long an endpoint may take, in seconds: a connection waits for it.
+#: Seconds for an answer of the endpoint: a connection waits for it.
 _TIMEOUT_S = 10.0
-#: How much of its life a token is used for: librdkafka asks for another after four fifths of it.
+#: The used share of a token's lifetime: librdkafka requests a new one after four fifths of it.
 _USED_SHARE = 0.75
 _MOST_BYTES = 1024 * 1024
 _ENDPOINT = CLIENT_CREDENTIALS[0]
@@ -40,7 +40,7 @@ _REGION = "AWS_DEFAULT_REGION"
 
 
 class BearerToken(NamedTuple):
-    """A bearer token, as confluent-kafka's `oauth_cb` returns one."""
+    """A bearer token in the form of confluent-kafka's `oauth_cb`."""
 
     text: str
     #: Seconds since 1970.
@@ -50,7 +50,7 @@ class BearerToken(NamedTuple):
 
 
 class TokenCache:
-    """Keeps a token until three quarters of its life have passed; several threads may ask."""
+    """Keeps a token until three quarters of its lifetime; thread-safe."""
 
     def __init__(self, fetch: Callable[[], BearerToken]) -> None:
         self._fetch = fetch
@@ -59,7 +59,7 @@ class TokenCache:
         self._until = 0.0
 
     def current(self) -> BearerToken:
-        """Return a token that is valid now. Raises `CannotAuthenticate`."""
+        """Return a valid token. Raises `CannotAuthenticate`."""
         with self._lock:
             now = time.time()
             if self._token is None or now >= self._until:
@@ -69,7 +69,7 @@ class TokenCache:
 
 
 def tokens_of(properties: Properties) -> TokenCache:
-    """Return the tokens of a client, which others with the same properties share in this process.
+    """Return a client's tokens, shared by all clients with the same properties in this process.
 
     Raises `CannotAuthenticate`; so does the first token.
     """
@@ -82,7 +82,7 @@ def _shared(properties: tuple[tuple[str, str], ...]) -> TokenCache:
 
 
 def forget_tokens() -> None:
-    """Let the next client of each configuration ask for a new token."""
+    """Make the next client of each configuration request a new token."""
     _shared.cache_clear()
 
 
@@ -114,7 +114,7 @@ def _import(path: str) -> Callable[[str], Any]:
     module, _, name = path.partition(":")
     try:
         provider = getattr(import_module(module), name)
-    except Exception as error:  # a module may raise anything while it is imported
+    except Exception as error:  # a module may raise any error while it is imported
         raise CannotAuthenticate(
             TOKEN_CALLBACK,
             f"cannot be imported here ({type(error).__name__}: {error}): install {module} where this runs",
@@ -125,7 +125,7 @@ def _import(path: str) -> Callable[[str], Any]:
 
 
 def _checked(path: str, answer: Any) -> BearerToken:
-    """Return what a function returned, if it is a token that can be used."""
+    """Return a function's result if it is a usable token."""
     try:
         token = BearerToken(*answer)
         fits = (
@@ -238,7 +238,7 @@ def _msk_source() -> Callable[[], BearerToken]:
     def fetch() -> BearerToken:
         try:
             text, expires_ms = MSKAuthTokenProvider.generate_auth_token(region)
-        except Exception as error:  # botocore's own, of its many providers of credentials
+        except Exception as error:  # botocore's own errors, of its many credential providers
             raise CannotAuthenticate(
                 "sasl.mechanism", f"is AWS_MSK_IAM, and AWS's credentials fail ({error}): check AWS_PROFILE"
             ) from error
@@ -248,7 +248,7 @@ def _msk_source() -> Callable[[], BearerToken]:
 
 
 def msk_region() -> str:
-    """Return the region that both clients sign for. Raises `CannotAuthenticate` without credentials, too."""
+    """Return the region that both clients sign for. Raises `CannotAuthenticate`, also without credentials."""
     try:
         from botocore.session import Session
     except ImportError:
@@ -257,7 +257,7 @@ def msk_region() -> str:
         ) from None
     try:
         region, signer = Session().get_config_variable("region"), Session().get_credentials()
-    except Exception as error:  # botocore's own: a profile that is not there, a service that does not answer
+    except Exception as error:  # botocore's own errors: a missing profile, a silent service
         raise CannotAuthenticate(
             "sasl.mechanism", f"is AWS_MSK_IAM, and AWS's settings fail: {error}"
         ) from error

@@ -1,1 +1,1 @@
-"""Messages of Kafka that kafka-python does not have, in the form of its own schemas."""
+"""Kafka's messages that kafka-python lacks, in the form of its schemas."""
