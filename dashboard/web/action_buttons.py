@@ -23,11 +23,11 @@ _CARDS = 50
 
 @dataclass(frozen=True, slots=True)
 class Button:
-    """A button that makes a plan; disabled where it has a `why_not`."""
+    """A button that makes a plan; disabled if it has a `why_not`."""
 
     act: Act
     cluster: str
-    #: As `dashboard.actions.planning.make_plan` takes it.
+    #: The act's name in `dashboard.actions.planning.make_plan`.
     subject: str
     words: str
     why_not: str = ""
@@ -69,7 +69,7 @@ def request_actor(request: HttpRequest) -> Actor:
 
 
 def of_transaction(request: HttpRequest, row: Transaction, pins: Sequence[PinRecord]) -> Sequence[Button]:
-    """Return the buttons of a transactional id, none where nothing is open."""
+    """Return the buttons of a transactional id, none without an open transaction."""
     offered = offers.of_transactions([row], {row.pk: pins}, now_ms=now_ms(request))[row.pk]
     return _explained(request, offered)
 
@@ -92,7 +92,7 @@ def of_finding(request: HttpRequest, row: FindingRecord) -> Sequence[Button]:
 
 
 def prefetch_offers(request: HttpRequest, rows: Iterable[FindingRecord]) -> None:
-    """Read the offers of those findings that this request has not read yet, in one go."""
+    """Read the offers of findings that this request has not read yet, in one query."""
     known = _known_offers(request)
     missing = {row.pk: row for row in rows if row.pk not in known}
     if missing:
@@ -126,7 +126,7 @@ def action_buttons(request: HttpRequest, offered: Iterable[Offer]) -> Sequence[B
 
 
 def _explained(request: HttpRequest, offered: Sequence[Offer]) -> Sequence[Button]:
-    """Return the buttons of a subject's own page: where none is available, one that gives the reason."""
+    """Return the buttons of a subject's own page; if none is available, one with the reason."""
     return action_buttons(request, _possible(offered) or offered[:1])
 
 

@@ -160,7 +160,7 @@ def alert_url(number: int) -> str:
 
 
 def keep_in_links(html: str, query: str) -> str:
-    """Return HTML whose links to pages get a query string, unless they have a range of their own."""
+    """Return HTML whose links to pages get a query string, except links with their own range."""
     if not query:
         return html
     kept = escape(query)

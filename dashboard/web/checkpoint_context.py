@@ -1,4 +1,4 @@
-"""A query's checkpoint and ledger as its page shows them. Pure except for two database queries."""
+"""A query's checkpoint and ledger for its page. Pure except for two database queries."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class OperatorView:
     """The state of one operator as its query's page shows it."""
 
     state: OperatorState
-    #: Its listener's report after the newest batch; None where there is none.
+    #: Its listener's report after the newest batch; None without one.
     rows: Mapping[str, Any] | None
-    #: Damage that prevents a restart, in a sentence each, the first few.
+    #: Damage that prevents a restart, one sentence each, the first few.
     broken: Sequence[str]
     shown: Sequence[StateChain]
     folded: Sequence[StateChain]
-    #: How many chains are neither.
+    #: Number of chains in neither list.
     more: int
 
     @property
@@ -39,7 +39,7 @@ class OperatorView:
 def operator_views(
     states: Sequence[OperatorState], reported: Sequence[Mapping[str, Any]]
 ) -> Sequence[OperatorView]:
-    """Return operators with their reported rows; of two with one name the rows are unknown."""
+    """Return operators with their reported rows; for two operators with one name the rows are unknown."""
     names = Counter(operator["name"] for operator in reported)
     rows = {operator["name"]: operator for operator in reported if names[operator["name"]] == 1}
     return [_operator_view(state, rows.get(state.name)) for state in states]

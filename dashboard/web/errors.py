@@ -8,17 +8,17 @@ from django.shortcuts import render
 from dashboard.web.per_request import now_ms
 
 _KEY = "refused"
-#: A note stays this long, so that a refetch does not remove it at once.
+#: How long a note stays, so that a refetch does not remove it at once.
 _SHOWN_MS = 30_000
 
 
 def forbidden_page(request: HttpRequest, reason: str) -> HttpResponse:
-    """Answer with why a user may not do what they requested."""
+    """Answer with the reason why a user may not make a request."""
     return render(request, "403.html", {"reason": reason}, status=403)
 
 
 def flash_refusal(request: HttpRequest, path: str, words: str) -> None:
-    """Have the page at `path` show for a while why a request was refused."""
+    """Show on the page at `path`, for a while, why a request was refused."""
     request.session[_KEY] = [path, words, now_ms(request) + _SHOWN_MS]
 
 

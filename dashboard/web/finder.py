@@ -1,7 +1,7 @@
 """Search by a part of a name, or by a number: for Ctrl K and `/find`.
 
-Each kind is read by a bounded query: ids by their beginning from an index, the others, of which a cluster has
-thousands at most, by any part.
+A bounded query reads each kind: ids by their beginning from an index, other kinds, with thousands of rows per
+cluster at most, by any part.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def find_anything(frame: Chrome, asked: str, *, now_ms: int) -> Sequence[HitGrou
         ("Pages", _pages(frame, asked)),
     ]
     found = [HitGroup(kind, _best(hits, asked)) for kind, hits in groups]
-    # A closed incident names many things: what begins with the text is more likely meant.
+    # A closed incident names many things: names that begin with the text are more likely meant.
     return sorted((group for group in found if group.hits), key=lambda group: _rank(group.hits[0], asked))
 
 

@@ -1,4 +1,4 @@
-"""How far a page can be trusted: what was seen through when, and what could not be seen."""
+"""How far a page can be trusted: the instant of its data, and its unread parts."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Blind:
     what: str
     since_ms: int
     reason: str
-    #: Whether it fails or may not read a part: more than being late.
+    #: Whether it fails or may not read a part, which is worse than being late.
     is_broken: bool = True
 
 
@@ -48,8 +48,8 @@ class Freshness:
     blind: Sequence[Blind]
     #: Clusters without a complete first poll.
     unseen: Sequence[str]
-    #: Clusters known from the coordinators' lists and from markers only, why, and the shortest transaction
-    #: that is seen for sure, in milliseconds.
+    #: Clusters known only from the coordinators' lists and from markers, the reason, and the shortest
+    #: transaction that is certainly seen, in milliseconds.
     listed: Sequence[tuple[str, str, int]] = ()
     #: Whether the only trouble is that collectors are late by less than `limits.collector_late_s`.
     is_brief: bool = False
@@ -106,7 +106,7 @@ def noun_freshness(
 
 
 def _needs_no_eye(cluster: str, noun: str) -> bool:
-    """Return whether there is nothing to poll: without a root, queries are known from listeners alone."""
+    """Return whether there is nothing to poll: without a root, queries are known only from listeners."""
     config = settings.FENCELINE
     roots = {QUERIES: config.checkpoints, FLINK: config.flink_checkpoints}
     return noun in roots and all(root.cluster != cluster for root in roots[noun])

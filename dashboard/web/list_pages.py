@@ -27,7 +27,7 @@ Read = Callable[[HttpRequest, Form], Mapping[str, Any]]
 
 
 def read_query(request: HttpRequest, form: type[Form]) -> Form:
-    """Return what the query string of a page asks for; its range of time is that of the page."""
+    """Return the parsed query string of a page, with the page's time range."""
     frame = page_context.chrome_of(request)
     asked = request.GET.dict()
     if issubclass(form, Ranged):
@@ -47,11 +47,10 @@ def list_view(
 ) -> Callable[[Read[Form]], View[[]]]:
     """Return a decorator that makes a list's view from the function that reads one page of it.
 
-    `template` extends `components/list.html`.
-    `headings` are the columns, but for those that the page is read `without`. Clusters have one where there
-    are several, owners where there are any. `filters` of what is read are the rows of chips.
-    `depends_on` is what changes the page without a new revision (`render_page`). `collected`: its rows come
-    from collectors, so that they may be missing because nothing was read.
+    `template` extends `components/list.html`. `headings` are the columns, except those that a page is read
+    `without`: clusters have a column if there are several, owners if there are any. `filters` makes the rows
+    of chips from the result. `depends_on` is what changes the page without a new revision (`render_page`).
+    `collected`: its rows come from collectors, so they may be missing because of a failed read.
     """
 
     noun = template.partition("/")[0]
@@ -105,7 +104,7 @@ def _list_context(
 
 
 def clock_steps(step_ms: int) -> Callable[..., int]:
-    """Return a `depends_on` of what passes with the clock: the page is made anew once in each step."""
+    """Return a `depends_on` for content that changes with the clock: the page is made anew once per step."""
     return lambda request, *_: now_ms(request) // step_ms
 
 
@@ -119,7 +118,7 @@ def why_empty(frame: page_context.Chrome, *, narrowed: bool) -> str:
 
 
 def of_known_cluster(view: View[P]) -> View[P]:
-    """Answer 404 where the address names a cluster that is not configured."""
+    """Answer 404 if the address names an unconfigured cluster."""
 
     @wraps(view)
     def checked(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:

@@ -43,7 +43,7 @@ def alert_reasons(
 ) -> Sequence[NotificationReason]:
     """Return why an alert was notified, or why not.
 
-    `change` is its newest one, `notified` are the channels that were notified that it fires.
+    `change` is its newest change, `notified` are the channels that have been notified of its firing.
     """
     reasons = [_quiet(*packed) for packed in row.quiet]
     if row.state != Alert.State.FIRING:
@@ -66,7 +66,7 @@ def _of(change: DecidedChange | None) -> Sequence[NotificationReason]:
 def _those(
     change: DecidedChange | None, notified: Sequence[NotificationOutcome]
 ) -> Sequence[NotificationOutcome]:
-    """Return the outcomes of a change for the channels that were not notified."""
+    """Return the outcomes of a change for channels that were not notified."""
     reached = {fate.channel.pk for fate in notified if fate.channel}
     return (
         [fate for fate in change.fates if fate.channel and fate.channel.pk not in reached] if change else ()

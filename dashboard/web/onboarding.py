@@ -25,6 +25,6 @@ def attach_lines(request: HttpRequest) -> Mapping[str, str]:
 
 
 def first_query(request: HttpRequest) -> str:
-    """Return when the demo's first query is to be expected; "" where none is."""
+    """Return when to expect the demo's first query; "" without one."""
     is_starting = now_ms(request) < settings.DEMO_SPARK_UNTIL_MS
     return "The demo's Spark query appears about 2 min after the start." if is_starting else ""

@@ -37,7 +37,7 @@ _PART_OF_LIST = frozenset({"page", "size", "before", "sort", "dir", *time_ranges
 _OF_FILTER = frozenset({"q", "page", "before", "cluster", *time_ranges.PARAMETERS})
 #: The route of an error.
 _NO_PAGE = PageRoute("", "", lambda _: HttpResponse())
-#: The time before the oldest open incident that a Live timeline shows.
+#: The time before the oldest open incident on a Live timeline.
 _BEFORE_INCIDENT_MS = 300_000
 _NEEDS_SOMEBODY = (Severity.CRITICAL, Severity.WARNING)
 
@@ -51,7 +51,7 @@ class SidebarLink:
     words: str
     key: str
     here: bool
-    #: The heading above it; "" without a heading of its own.
+    #: The heading above it; "" without its own heading.
     heading: str
 
 
@@ -104,7 +104,7 @@ class Chrome:
 
     @property
     def as_of_now(self) -> str:
-        """Return which part of this page ignores the range, "" where none does."""
+        """Return the part of this page that ignores the range, "" without one."""
         return self._route.as_of_now if self.time_range.is_past else ""
 
     @property
@@ -143,7 +143,7 @@ class Chrome:
 
     @cached_property
     def switch_path(self) -> str:
-        """Return the address for choosing another cluster: what is of one cluster leads to its list."""
+        """Return the address for choosing another cluster: a page of one cluster leads to its list."""
         match = self._request.resolver_match
         above = next((route for route in self._trail[1:] if "<" not in route.path), None)
         return reverse(above.name) if above and match is not None and match.kwargs else self._request.path
@@ -207,7 +207,7 @@ class Chrome:
 
     @cached_property
     def _trail(self) -> Sequence[PageRoute]:
-        """Return the routes of this page and of those that lead to it, up to an entry of the sidebar."""
+        """Return the routes of this page and of its parents, up to an entry of the sidebar."""
         return list(route_trail(self._route.name))
 
     @cached_property
@@ -223,7 +223,7 @@ class Chrome:
     def worst_findings(self, kind: str) -> Mapping[tuple[int, str], FindingRecord]:
         """Return the worst open finding about each thing of a kind, by its cluster's key and its name.
 
-        They are in the order in which they need attention.
+        They are ordered by need of attention.
         """
         worst: dict[tuple[int, str], FindingRecord] = {}
         for row in self.all_findings:

@@ -1,4 +1,4 @@
-"""Values derived once per request, shared by view and templates; among them its clock."""
+"""Values derived once per request, shared by view and templates, including its clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of one action: the plan while it waits, the audit entry once it was confirmed."""
+"""The page of one action: the plan while it waits, the audit entry after its confirmation."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ class PlanSubject:
     of: SubjectPlan
     url: str
     link: str
-    #: As in `Action.results`, None before.
+    #: An entry of `Action.results`, None before the execution.
     result: Mapping[str, Any] | None
     instead: Sequence[Button] = field(default_factory=list)
 
     @property
     def outcome_text(self) -> str:
-        """Return the result, or whether the subject may be done at all."""
+        """Return the result, or whether the plan may be executed for the subject."""
         if self.result is not None:
             return str(self.result["outcome"])
         return "refused" if self.of.is_refused else ""
@@ -120,7 +120,7 @@ def _title(plan: Plan, shown: action_audit.ActionStatus, style: action_labels.Ac
 
 
 def _subjects(request: HttpRequest, action: Action, plan: Plan) -> Iterator[PlanSubject]:
-    # Two subjects may be of one partition: results are in the order of the plan's subjects.
+    # Two subjects may belong to one partition: results are in the order of the plan's subjects.
     for subject, result in zip_longest(plan.subjects, action.results[: len(plan.subjects)]):
         kind, _, name = subject.subject.partition(":")
         url = _url(plan.cluster, kind, name)
@@ -159,7 +159,7 @@ def _of_batch(request: HttpRequest, cluster: str, name: str) -> Sequence[Offer]:
 
 
 def _why_not(request: HttpRequest, plan: Plan) -> str:
-    """Return why the user may not confirm it, "" where they may."""
+    """Return why the user may not confirm it, "" if they may."""
     actor = action_buttons.request_actor(request)
     why_not = access.permission_refusal(actor, access.OF_ACT[plan.act], plan.cluster)
     return why_not or (access.permission_refusal(actor, access.FORCE, plan.cluster) if plan.forced else "")
@@ -168,7 +168,7 @@ def _why_not(request: HttpRequest, plan: Plan) -> str:
 def _again(
     request: HttpRequest, action: Action, shown: action_audit.ActionStatus, subjects: Sequence[PlanSubject]
 ) -> Again | None:
-    """Return the form that plans again: everything where nothing was sent, else the remaining subjects."""
+    """Return the form that plans again: everything if nothing was sent, else the remaining subjects."""
     if shown.state in ("expired", "refused"):
         names = [action_audit.subject_name(subject.of) for subject in subjects]
     elif shown.state in _NOT_ALL:

@@ -45,7 +45,7 @@ _WAITS_FROM_MS = 5_000
 
 
 def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]:
-    """Return the context of a query's page, or that the query is not known."""
+    """Return the context of a query's page, or of an unknown query."""
     row = streaming_queries.find_query(cluster, ident)
     if row is None:
         return {"row": None, "cluster": cluster, "asked": ident[:_LONGEST_ASKED], "status": 404}
@@ -62,7 +62,7 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
         "cluster": cluster,
         "headline": _headline(row, safe.headline, chain, parts, behind, at_ms),
         "safe": safe,
-        # The first reason is in the sentence, unless the answer is yes.
+        # The sentence has the first reason already, unless the answer is yes.
         "safe_reasons": safe.reasons if safe.safe else safe.reasons[1:],
         "state": query_labels.state_label(state_now(row, at_ms), driver_of(row, at_ms)),
         "findings": findings,
@@ -80,7 +80,7 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
 
 
 class _QueryPage(NamedTuple):
-    """What the tabs of a page are made from."""
+    """The facts for the tabs of a page."""
 
     request: HttpRequest
     row: Query
@@ -144,7 +144,7 @@ def _entry(row: Query, number: int | None, newest: Batch | None) -> BatchEntry |
 
 
 def _expires_ms(entry: BatchEntry | None, at_ms: int) -> int | None:
-    """Return when the first transaction of a batch times out, None unless it is prepared and waits."""
+    """Return when the first transaction of a batch times out, None unless the batch is prepared and waits."""
     decision = entry.decision if entry else None
     if decision is None or decision.outcome or decision.decided != "prepared":
         return None
@@ -257,7 +257,7 @@ def _sources(page: _QueryPage) -> Mapping[str, Any]:
 
 
 def _state(page: _QueryPage) -> Mapping[str, Any]:
-    """Return the state of its operators: in their files, and as its listener reported it."""
+    """Return the state of its operators from their files and from its listener's reports."""
     operators = page.recent[-1].operators if page.recent else []
     return {"operators": operators, "stores": operator_views(operator_states(page.row), operators)}
 

@@ -23,7 +23,7 @@ View = Callable[Concatenate[HttpRequest, P], HttpResponse]
 
 
 def signed_in(view: View[P]) -> View[P]:
-    """Let only GET and HEAD of users with a role through; a refetch by anyone else reloads its page."""
+    """Accept only GET and HEAD of users with a role; another user's refetch reloads its page."""
 
     @wraps(view)
     def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
@@ -39,7 +39,7 @@ def signed_in(view: View[P]) -> View[P]:
 
 
 def action_view(view: View[P]) -> View[P]:
-    """Accept only POST of users with a role; Django has checked their token by then."""
+    """Accept only POST of users with a role; Django has checked their CSRF token before."""
 
     @wraps(view)
     def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
@@ -70,9 +70,9 @@ def render_page(
 
     The template extends `layout`: `base.html`, or for a refetch `refetch.html`, which has the live part.
 
-    `read` is not called when the page in the browser is still the newest. A page changes with its clusters'
-    revision, with how far they are seen, with its range of time, and with what it `depends_on` besides. A
-    "status" among what `read` returns is the answer's.
+    `read` is not called if the page in the browser is still the newest. A page changes with its clusters'
+    revision, their freshness, its time range, and further values that it `depends_on`. A "status" in `read`'s
+    result is the answer's.
     """
     tag = _tag(request, depends_on)
     if _is_refetch(request) and request.headers.get("If-None-Match") == tag:
@@ -87,7 +87,7 @@ def _is_refetch(request: HttpRequest) -> bool:
 
 
 def _tag(request: HttpRequest, depends_on: object) -> str:
-    """Return the page's weak ETag: the revision, and the page's freshness, which changes with time alone."""
+    """Return the page's weak ETag: the revision, and the freshness, which changes without a revision."""
     frame = page_context.chrome_of(request)
     blind = [(r.cluster, r.what, r.since_ms, r.reason) for r in frame.freshness.blind]
     moved = (frame.time_range.moved, frame.time_range.is_past)

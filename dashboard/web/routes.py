@@ -1,4 +1,4 @@
-"""The table of pages: the address, the view and the place of each. Its noun's module declares a page."""
+"""The table of pages: address, view and place. The module of a noun declares its pages."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CLUSTER = "<str:cluster>"
 
 
 class Hit(NamedTuple):
-    """One hit of a search: its name, its address, and more about it in a few words."""
+    """One hit of a search: its name, its address, and a few further words."""
 
     name: str
     url: str
@@ -28,7 +28,7 @@ Search = Callable[[str, str], Iterable[Hit]]
 
 @dataclass(frozen=True, slots=True)
 class PageRoute:
-    """A page, a part of one, or a form that is posted: the two others have no place in the navigation."""
+    """A page, a part of one, or a form to post; only pages have a place in the navigation."""
 
     name: str
     path: str
@@ -41,9 +41,9 @@ class PageRoute:
     #: In the sidebar: the key after `g`, and the heading above it.
     key: str = ""
     heading: str = ""
-    #: The permission of `dashboard.system.access` without which the sidebar leaves it out; "" for all roles.
+    #: The permission of `dashboard.system.access` that the sidebar requires to show it; "" for all roles.
     permission: str = ""
-    #: The noun whose collectors it depends on (`collector_names`); "" for that of its parent.
+    #: The noun whose collectors it depends on (`collector_names`); "" for its parent's.
     shows: str = ""
     #: The subject of its list's text filter; "" without one.
     searched: str = ""
@@ -51,21 +51,21 @@ class PageRoute:
     search: Search | None = None
     #: Whether the API has the same list, so that it can be downloaded.
     has_files: bool = False
-    #: Whether its rows have an instant: a Live page lists all stored rows, else the range.
+    #: Whether its rows have an instant: a Live page lists all stored rows, a range only its own.
     is_ranged: bool = False
     #: Whether the API lists only open ones by default.
     lists_open: bool = False
-    #: The note about a past range on a page of the present; "" where the page follows the range.
+    #: The note about a past range on a page of the present; "" if the page follows the range.
     as_of_now: str = ""
 
     @property
     def title(self) -> str:
-        """Return what it is called where it stands alone."""
+        """Return its title outside of the navigation."""
         return self.plural[:1].upper() + self.plural[1:]
 
     @property
     def parent_paths(self) -> Sequence[str]:
-        """Return the paths between its list and itself: whoever shortens an address lands on the list."""
+        """Return the paths between its list and itself, so that a shortened address leads to the list."""
         parts = self.path.split("/")
         return ["/".join(parts[:n]) for n in range(2, len(parts)) if parts[1] == _CLUSTER]
 

@@ -41,5 +41,5 @@ def subject_history(request: HttpRequest, cluster: str, subject: str) -> Subject
 
 
 def events_url(cluster: str, name: str) -> str:
-    """Return the address of the events whose subject has a name in it."""
+    """Return the address of the events whose subject contains a name."""
     return f"{reverse('events')}?{urlencode({'cluster': cluster, 'q': name[:LONGEST_SEARCH]})}"

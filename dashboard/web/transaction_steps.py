@@ -43,7 +43,7 @@ class TransactionStep:
     evidence: str = ""
     at_ms: int | None = None
     since_ms: int | None = None
-    #: For the step that adds offsets: the known ones, and why others are unknown.
+    #: For the step that adds offsets: the known offsets, and why others are unknown.
     offsets: TransactionOffsets | None = None
 
 
@@ -57,7 +57,7 @@ class Deadline:
 
 
 def timeout_deadline(row: Transaction, now_ms: int) -> Deadline | None:
-    """Return when an Ongoing transaction times out; None for other states, and where that is not known."""
+    """Return when an Ongoing transaction times out; None for other states, and if unknown."""
     if row.state != TransactionState.ONGOING or row.started_ms is None or row.timeout_ms == NOT_REPORTED:
         return None
     at_ms = row.started_ms + row.timeout_ms
@@ -75,11 +75,11 @@ def lifecycle_steps(
 ) -> Sequence[TransactionStep]:
     """Return the steps that follow from the newest record and the transitions before it.
 
-    `actions` names, by the offset of a transition, the action of ours that caused it; `observed` are the
-    offsets that were read of the transaction.
+    `actions` has, by the offset of a transition, our action that caused it; `observed` are the known offsets
+    of the transaction.
 
-    `log_partitions` is how many partitions `__transaction_state` has, 0 where that is not known; `broker`
-    leads the id's.
+    `log_partitions` is the number of partitions of `__transaction_state`, 0 if unknown; `broker` leads the
+    id's.
     """
     coordinator = TransactionStep(
         "done", "Coordinator found by the id", _place(row, log_partitions) + _led(row, broker)
@@ -200,7 +200,7 @@ def _added(newest: NewestTransaction) -> Iterator[TransactionStep]:
 
 
 def _offset(transition: Transition) -> str:
-    """Return where the record of a transition lies in the log; what was inferred has none."""
+    """Return the offset of a transition's record in the log; inferred transitions have none."""
     known = transition.partition != NOT_FROM_LOG
     return f"offset {transition.offset:,}" if known else "by its coordinator's report"
 
@@ -217,7 +217,7 @@ def _ended(
     if state in _COMPLETE or state in _PREPARED:
         yield _decided(row, state, newest.end, actions)
     if state in _COMPLETE:
-        # This record was stamped before the first marker was sent: later events are not in it.
+        # This record was stamped before the first marker was sent, so it lacks later events.
         yield TransactionStep("done", "Markers sent", _marked(newest.end), at_ms=row.updated_ms)
         yield TransactionStep("done", "Complete", "every marker is written")
     elif state in _PREPARED:

@@ -1,6 +1,6 @@
-"""An id's last transitions, read as transactions: when each began, how it ended, its usual duration.
+"""Read an id's last transitions as transactions: their start, their end, their usual duration.
 
-Pure. Transitions come newest first, at most the 20 that are kept of an id.
+Pure. Transitions are newest first, at most the 20 stored ones of an id.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class UsualDuration:
 def newest_transaction(recent: Sequence[Transition], notable: Sequence[Transition] = ()) -> NewestTransaction:
     """Return the newest transaction: back to its beginning, and to the initialisation before that.
 
-    `notable` may know of one that is older than what `recent` still holds.
+    `notable` may contain an older transaction than `recent`.
     """
     end: Transition | None = None
     begun: Transition | None = None
@@ -75,7 +75,7 @@ def newest_transaction(recent: Sequence[Transition], notable: Sequence[Transitio
             extended.insert(0, transition)
         elif is_end(transition):
             if end is not None:
-                break  # An end without its beginning: that is no longer kept.
+                break  # An end without its beginning, which is no longer stored.
             end = transition
     initialised = next(filter(_initialises, [*recent, *notable]), None)
     return NewestTransaction(
@@ -128,12 +128,12 @@ def timeline_marks(recent: Sequence[Transition]) -> Sequence[Mark]:
 def usual_durations(
     recent: Sequence[Transition], application: str, open_times: Histogram, marker_times: Histogram
 ) -> Sequence[UsualDuration]:
-    """Return how long commits take: this id's last ones, and its application's."""
+    """Return the usual durations of commits: this id's last ones, and its application's."""
     commits = [commit for commit in recent if commit.kind is TransitionKind.COMMIT]
     opened = sorted(
         commit.open_ms for commit in commits if commit.open_ms is not None and commit.open_ms >= 0
     )
-    # Negative where another broker, with another clock, has completed it.
+    # Negative if another broker, with another clock, has completed it.
     times = [commit.completed_ms - commit.at_ms for commit in commits if commit.completed_ms is not None]
     marked = sorted(at_ms for at_ms in times if at_ms >= 0)
     marks = [

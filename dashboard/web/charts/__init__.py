@@ -1,1 +1,1 @@
-"""Figures, as Plotly takes them."""
+"""Plotly figures."""

@@ -1,4 +1,4 @@
-"""The lanes of a range of time: what lasted as bars, events as marks, and a strip of figures below. Pure."""
+"""The lanes of a range of time: bars for durations, marks for events, and a strip of figures below. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fenceline.facts import TransitionKind
 from fenceline.series.points import APPLICATION, GROUP
 from fenceline.series.reading import SeriesReading
 
-#: The lanes, from the top. All of them are always there, so that none moves when another gets its first mark.
+#: The lanes, from the top. All lanes are always shown, so that none moves when another gets its first mark.
 INCIDENTS, TRANSACTIONS, FENCES = "incidents", "transactions", "fences, timeouts"
 ALERTS, ACTIONS, BATCHES = "alerts", "actions", "batches"
 LANES = (INCIDENTS, TRANSACTIONS, FENCES, ALERTS, ACTIONS, BATCHES)
@@ -46,7 +46,7 @@ Key = TypeVar("Key")
 _STRIP, _TITLES = 0.26, 0.2
 #: The gap between two panels of the strip, as a share of the width.
 _BETWEEN = 0.04
-#: A lane with at most so many marks is rare: its last one is labelled, with at most so many letters.
+#: Maximum marks of a rare lane, whose last mark is labelled, and maximum letters of the label.
 _RARE, _LABEL = 3, 40
 #: The minimum width of a visible bar, as a share of the axis.
 _NARROWEST = 1 / 400
@@ -64,7 +64,7 @@ class LaneMark(NamedTuple):
 
     @property
     def lane(self) -> str:
-        """Return the lane that shows it."""
+        """Return the lane of the mark."""
         return MARKS[self.kind][0]
 
 
@@ -80,7 +80,7 @@ class LaneSpan(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """Figures over time: their title, and what is drawn of them."""
+    """Figures over time: a title and the traces."""
 
     title: str
     traces: Sequence[go.Bar | go.Scatter]
@@ -215,7 +215,7 @@ def _marks(marks: Sequence[LaneMark], middle_ms: int) -> Sequence[go.Scatter]:
 
 
 def _last_of_rare(marks: Sequence[LaneMark]) -> Sequence[LaneMark]:
-    """Return the last mark of each lane that has few."""
+    """Return the last mark of each rare lane."""
     lanes = _grouped(marks, key=lambda mark: mark.lane).values()
     return [max(shown, key=lambda mark: mark.at_ms) for shown in lanes if len(shown) <= _RARE]
 

@@ -1,11 +1,10 @@
 """Facts -> Plotly figures, built by `plotly.graph_objects`. Pure.
 
 `static/js/charts.js` draws them. A trace's `meta` names its tone (a colour variable of base.css, so that
-light and dark need no second figure) and the fields that hold instants, which the browser shows in UTC or
-in local time. Instants are milliseconds since the epoch. No figure has text that a user wrote in it but in
-hover labels, where Plotly shows it as text once `plain_label` has been over it. The template is
-`charts.js`'s: `go.Figure` would add Plotly's own, 6 kB of colours, to each, so `plotly_figure` puts traces
-and layout together.
+light and dark need no second figure) and the fields with instants, which the browser shows in UTC or in local
+time. Instants are milliseconds since the epoch. Users' text appears only in hover labels, which Plotly shows
+as text after `plain_label`. The template is `charts.js`'s: `go.Figure` would add Plotly's own, 6 kB of
+colours, to each figure, so `plotly_figure` joins traces and layout.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from fenceline.history.time_range import TimeRange
 
 Figure = dict[str, Any]
 
-#: The bands of a strip on the first page, from below: words, kinds, and the kind whose style it has.
+#: The bands of a strip on the first page, from below: words, kinds, and the kind with the band's style.
 STRIP = (
     (
         "aborts",
@@ -57,7 +56,7 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What happened to an id between its transactions."""
+    """An event of an id between its transactions."""
 
     at_ms: int
     kind: TransitionKind

@@ -1,7 +1,7 @@
 """An incident as lanes on one time axis: the same figure for its page and for its file. Pure.
 
-Tones are those of every chart (`dashboard.web.charts.figures`). The page gives them its colours, light or
-dark; a file gets light colours of its own.
+Tones are the same as in every chart (`dashboard.web.charts.figures`). The page applies its light or dark
+colours; a file has its own light colours.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _points(points: Sequence[LanePoint], lane: str, from_ms: int, to_ms: int) ->
 
 
 def _room_for_labels(points: Sequence[LanePoint], from_ms: int, to_ms: int) -> Sequence[str]:
-    """Return the label of each point, "" where there is no room before the next point or the end."""
+    """Return the label of each point, "" without room before the next point or the end."""
     room = (to_ms - from_ms) * _LABEL_ROOM
     starts = sorted({point.at_ms for point in points})
     following = dict(zip(starts, [*starts[1:], to_ms], strict=False))

@@ -13,7 +13,7 @@ from fenceline.history.time_range import TimeRange
 
 
 class Phase(NamedTuple):
-    """A phase of a batch in Spark's own word, with its tone and pattern: no colour stands alone."""
+    """A phase of a batch in Spark's terms, with its tone and pattern: no colour stands alone."""
 
     name: str
     tone: str

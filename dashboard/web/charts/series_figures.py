@@ -84,7 +84,7 @@ def step_line(reading: SeriesReading, value: Callable[[SeriesStep], float | None
 
 
 def peak_line(reading: SeriesReading, column: int) -> Line:
-    """Return the same of the largest figures: between two steps the last figure holds."""
+    """Return the points of a line of maxima: between two steps the last figure holds."""
     xs: list[int] = []
     ys: list[float | None] = []
     for run in reading.runs:

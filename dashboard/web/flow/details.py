@@ -1,4 +1,4 @@
-"""An unfolded pipeline: its links in order with audited batches, and its proof; shown by `_details.html`."""
+"""An unfolded pipeline: its links in order with audited batches, and its proof, for `_details.html`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from fenceline.flow.guarantee import LinkGuarantee, edge_guarantee
 from fenceline.flow.pipelines import Pipeline
 from fenceline.flow.proof import PipelineProof
 
-#: Batches of a page of an audit, ranges of each cell, and links beside the way.
+#: Maximum batches of a page of an audit, ranges of a cell, and links beside the way.
 _BATCHES, _MOST_RANGES, _MOST_BESIDE = 10, 3, 20
 _UNITS = {RateUnit.TRANSACTIONS: "tx/min", RateUnit.RECORDS: "records/min"}
 
@@ -46,7 +46,7 @@ class RangeLink:
 
 
 class RecordCount(NamedTuple):
-    """A cell of a batch: its heading on phones, the records, and the ranges where these are."""
+    """A cell of a batch: its heading on phones, the number of records, and their ranges."""
 
     words: str
     number: int | None
@@ -76,7 +76,7 @@ class AuditTable:
 
     @property
     def keys_at(self) -> Sequence[str]:
-        """Return where the job left the keys of tables: keys are payload, which this page does not have."""
+        """Return the place of the job's keys of tables: keys are payload, which this page does not show."""
         part = self.of.parts[-1] if self.of.parts else ""
         keys = ((LOSS_KEYS, self.of.loss_keys), (DUPLICATE_KEYS, self.of.duplicate_keys))
         return [f"parts/part={part}/table={name}" for name, known in keys if known]
@@ -86,7 +86,7 @@ class AuditTable:
 class LinkRow:
     """One link: what it guarantees, the edge that was observed, and the audits that end with it.
 
-    Producers outside of transactions, and the sink of a query that writes to no topic, have no edge.
+    Producers outside of transactions, and a query's sink without a topic, have no edge.
     """
 
     of: LinkGuarantee
@@ -99,14 +99,14 @@ class LinkRow:
 
     @property
     def health(self) -> StatusLabel | None:
-        """Return its health where it is not well."""
+        """Return its health unless it is well."""
         return (
             HEALTH_LABELS[self.edge.health] if self.edge and self.edge.health is not FlowHealth.OK else None
         )
 
     @property
     def figures(self) -> str:
-        """Return `12 tx/min · p50 900 ms · p95 3 s`, as far as they are known."""
+        """Return `12 tx/min · p50 900 ms · p95 3 s`, without unknown figures."""
         if self.edge is None:
             return ""
         rate, unit = self.edge.rate, _UNITS[self.edge.rate_unit]
@@ -122,14 +122,14 @@ class LinkRow:
 
 @dataclass(frozen=True, slots=True)
 class PipelineDetails:
-    """What an unfolded row shows; `proof` is None for an audit of no pipeline."""
+    """The content of an unfolded row; `proof` is None for an audit of no pipeline."""
 
     proof: PipelineProof | None
     links: Sequence[LinkRow]
-    #: Other links that lead to its end, the worst first, and how many more there are.
+    #: Other links to its end, the worst first, and the number of further ones.
     beside: Sequence[LinkRow]
     more_beside: int
-    #: Audits that end with none of its links.
+    #: Audits that belong to none of its links.
     audits: Sequence[AuditTable]
     focus: str
     download: str
@@ -157,7 +157,7 @@ def pipeline_details(chosen: ListedPipeline, batches: Number) -> PipelineDetails
 def _links(
     of: ListedPipeline, proof: PipelineProof, audits: Sequence[tuple[FlowEdge, AuditTable]]
 ) -> Iterator[LinkRow]:
-    """Yield the links of the way. Its edges are among them in their order."""
+    """Yield the links of the way, with its edges in order."""
     edges = list(proof.pipeline.edges)
     nodes = of.of.flow.nodes
     for link in proof.guarantee.links:
@@ -188,7 +188,7 @@ def _link_row(
 
 
 def _beside(flow: Flow, of: Pipeline) -> Sequence[FlowEdge]:
-    """Return the edges that lead to a pipeline's end and are not on its way, the worst first."""
+    """Return the edges to a pipeline's end that are not on its way, the worst first."""
     upstream = reachable_from([of.end.id], nodes_before(flow.edges))
     way = set(of.edges)
     edges = [edge for edge in flow.edges if edge.target in upstream and edge not in way]
@@ -196,7 +196,7 @@ def _beside(flow: Flow, of: Pipeline) -> Sequence[FlowEdge]:
 
 
 def _proved_edge(of: Pipeline, audit: AuditManifest) -> FlowEdge:
-    """Return the edge that an audited part ends with: into its target, else into its query."""
+    """Return the edge at the end of an audited part: into its target, else into its query."""
     targets = {NodeId(NodeKind.TOPIC, name) for name in audit.targets}
     query = NodeId(NodeKind.QUERY, audit.query_id)
     ends = [edge for edge in of.edges if edge.target in targets]

@@ -1,8 +1,8 @@
 """The layout of a flow: nodes in layers from left to right. The same flow gets the same drawing.
 
-Layers come from networkx (`topological_generations` of the flow without the edges that lead back on a cycle):
-a node is right of everything that leads to it. Nodes of a layer are ordered by where their neighbours are,
-and an edge that passes a layer keeps a place of its own there, so that it runs beside nodes, not behind them.
+Layers come from networkx (`topological_generations` of the flow without the backward edges of cycles): a node
+is right of all its predecessors. Nodes of a layer are ordered by their neighbours' positions. An edge that
+passes a layer gets its own place there, so that it runs beside nodes, not behind them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _COLUMN, _ROW, _PASSING, _MARGIN = BOX_WIDTH + 82, BOX_HEIGHT + 16, 26, 14
 _DROP = 30
 #: The length of an arrow.
 _ARROW = 7
-#: The number of passes that improve the order of layers, and the places in them.
+#: Number of passes that improve the order of layers, and of places in them.
 _SWEEPS, _RELAXATIONS = 6, 4
 
 #: A node, or the place of an edge in a layer that it passes: source, target and layer.

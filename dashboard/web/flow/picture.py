@@ -100,7 +100,7 @@ def flow_picture(
 ) -> FlowPicture:
     """Return the picture of a flow; `name` begins the ids of its elements.
 
-    `url_of` has the address that a node leads to, its page unless given.
+    `url_of` returns the address of a node, by default its page.
     """
     drawing, url_of = draw_flow(flow), url_of or node_url
     labelled = _labelled(flow)

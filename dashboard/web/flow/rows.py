@@ -1,4 +1,4 @@
-"""The list of pipelines: a row for each, in words, and which one is unfolded. The context of `_list.html`."""
+"""The list of pipelines: a row for each, and the unfolded one. The context of `_list.html`."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from fenceline.flow.pipelines import Pipeline
 from fenceline.flow.proof import PipelineProof
 from fenceline.formatting import count_noun, list_names
 
-#: Rows of a page of the list.
+#: Rows per page of the list.
 ROWS = 20
 #: Nodes that the name of a long pipeline shows at each end.
 _NAMED = 3
 
 
 class ClusterPipelines(NamedTuple):
-    """The pipelines of a cluster with what is proved of them, and the flow that they were found in."""
+    """The pipelines of a cluster with their proofs, and the flow that contains them."""
 
     cluster: str
     flow: Flow
     facts: GuaranteeFacts
     proofs: Sequence[PipelineProof]
-    #: Audits of no pipeline in `proofs`: of other ways, or of topics that no longer flow.
+    #: Audits of no pipeline in `proofs`: of other ways, or of topics without present traffic.
     others: Sequence[AuditManifest]
 
 
@@ -43,7 +43,7 @@ class ListedPipeline(NamedTuple):
 
     @property
     def key(self) -> str:
-        """Return what an address calls it: its end as `group:billing`, or the audit's name."""
+        """Return its key in addresses: its end as `group:billing`, or the audit's name."""
         return str(self.proof.pipeline.end.id) if self.proof else self.audits[0].pipeline
 
 
@@ -73,7 +73,7 @@ def list_pipelines(clusters: Iterable[ClusterPipelines]) -> Sequence[ListedPipel
 
 
 def find_listed(listed: Sequence[ListedPipeline], asked: str) -> ListedPipeline | None:
-    """Return the pipeline of an address: of this end, else the first one with the audit of this name."""
+    """Return the pipeline of an address: the one with this end, else the first with an audit of this name."""
     named = (row for row in listed if any(audit.pipeline == asked for audit in row.audits))
     return next((row for row in listed if row.key == asked), None) or next(named, None)
 
@@ -117,14 +117,14 @@ def path_name(of: Pipeline) -> str:
 
 
 def audit_name(audit: AuditManifest, of: ClusterPipelines) -> str:
-    """Return what an audit compared: `orders → orders_enrich → orders_enriched`."""
+    """Return the compared ends of an audit: `orders → orders_enrich → orders_enriched`."""
     query = of.flow.nodes.get(NodeId(NodeKind.QUERY, audit.query_id))
     ends = list_names(audit.sources), query.label if query else "", list_names(audit.targets)
     return " → ".join(filter(None, ends)) or audit.pipeline
 
 
 def proofs_line(proofs: Sequence[PipelineProof]) -> str:
-    """Return the numbers of pipelines that audits prove, and that have records missing or duplicated."""
+    """Return the numbers of pipelines that audits prove, and of those with missing or duplicated records."""
     violated = sum(proof.verdict is AuditVerdict.VIOLATED for proof in proofs)
     proved = sum(
         proof.verdict is AuditVerdict.PROVED and proof.guarantee.guarantee is Guarantee.EXACTLY_ONCE

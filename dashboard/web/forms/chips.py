@@ -14,7 +14,7 @@ from fenceline.formatting import format_duration
 
 #: Parameters of a place in the list: a change of filters drops them.
 _PLACE = ("page", "before")
-#: Filters that have no chips of their own: the field, its parameter and its words.
+#: Filters without their own chips: the field, its parameter and its words.
 _TYPED = (
     ("application", "application", "application"),
     ("actor", "who", "who"),
@@ -62,7 +62,7 @@ def plain_labels(words: Mapping[str, str]) -> Mapping[str, StatusLabel]:
 
 
 def marked_labels(choices: Iterable[str]) -> Mapping[str, StatusLabel]:
-    """Return labels of choices whose marks are called like them: severities, states."""
+    """Return labels of choices with a mark of the same name: severities, states."""
     return {choice: StatusLabel(choice, choice, "") for choice in choices}
 
 
@@ -118,7 +118,7 @@ class Filters:
         return chips
 
     def clears(self) -> Sequence[Chip]:
-        """Return a chip for each filter that has no chips of its own; a click on it clears the filter."""
+        """Return a chip for each filter without its own chips; a click on it clears the filter."""
         return [
             Chip(f"{words} {_shown(value)}", self._href(parameter, None, ()), is_chosen=True)
             for field, parameter, words in _TYPED

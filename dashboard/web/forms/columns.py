@@ -17,7 +17,7 @@ class Column:
     dir: str
 
 
-#: Words of a column, sort key or "", class, and the direction that puts the interesting end first.
+#: Words of a column, sort key or "", class, and the direction with the interesting end first.
 Heading = tuple[str, str, str, str]
 
 

@@ -42,7 +42,7 @@ _NOT_NARROWING = frozenset(
     }
 )
 
-#: Where a list continues: after this instant and row.
+#: The place where a list continues: after this instant and row.
 Place = tuple[int, int]
 
 

@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from django.http import QueryDict
 
-#: What else of an address belongs to a tab: page numbers of its lists.
+#: Further parameters of a tab: page numbers of its lists.
 _OF_A_TAB = ("page", "parts")
 
 
 class Tab(NamedTuple):
-    """A link to a tab; `name` is what the address calls it."""
+    """A link to a tab; `name` is its name in addresses."""
 
     name: str
     words: str
@@ -21,7 +21,7 @@ class Tab(NamedTuple):
 
 
 def chosen_tab(query: QueryDict, words: Mapping[str, str]) -> str:
-    """Return the tab that an address names; the first one where it names none of these."""
+    """Return the tab in an address; the first one without a valid tab."""
     asked = query.get("tab", "")
     return asked if asked in words else next(iter(words))
 

@@ -1,1 +1,1 @@
-"""Pages in one sentence of fact each: the first page, the list of queries, and every detail page."""
+"""The first sentence of pages: of the first page, the list of queries, and every detail page."""

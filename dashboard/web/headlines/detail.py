@@ -24,7 +24,7 @@ class BlockedConsumer(NamedTuple):
 
 
 def blocked_words(consumers: Sequence[BlockedConsumer]) -> str:
-    """Return the blocked consumers, the one furthest behind by name: `billing is 1,465 records behind`."""
+    """Return the blocked consumers, the last one by name: `billing is 1,465 records behind`."""
     if not consumers:
         return "no known consumer is blocked"
     first = max(consumers, key=lambda consumer: consumer.behind or 0)

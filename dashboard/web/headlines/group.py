@@ -27,9 +27,8 @@ _PAST = (
 def group_headline(
     row: Group, stuck: Sequence[GroupOffset], blockers: Sequence[BlockingTransaction]
 ) -> DetailHeadline:
-    """Return the current state of a group in words.
-    `stuck` are its offsets at a blocked LSO, past one, or pending (`groups.queries.blocked_offsets`), and
-    `blockers` the transactions that they wait for.
+    """Return the current state of a group in words. `stuck` are its offsets at a blocked LSO, past one, or
+    pending (`groups.queries.blocked_offsets`), and `blockers` the transactions that they wait for.
     """
     sentence, explanation = _found(row, stuck, blockers)
     incomplete = f"Its data is incomplete: {row.error.rstrip('.')}. " if row.error else ""

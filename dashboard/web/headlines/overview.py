@@ -46,8 +46,8 @@ def overview_headline(
     *,
     now_ms: int,
 ) -> Headline:
-    """Return the verdict: the first open incident decides, and nothing unread is called fine.
-    `problems` are the first of `number`, by damage and deadline: the severity and the facts of each.
+    """Return the verdict: the first open incident decides, and unread parts are never called fine. `problems`
+    are the first of `number`, by damage and deadline: the severity and the facts of each.
     """
     if not figures.clusters:
         return Headline("unknown", ("No cluster is configured.",), _HOW_TO_CONFIGURE)

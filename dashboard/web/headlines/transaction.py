@@ -41,8 +41,10 @@ def transaction_headline(
     now_ms: int,
 ) -> DetailHeadline:
     """Return the current state of a transactional id in words.
-    `median_ms` is how long its transactions usually are open; `fenced_by` is who fenced it by an action, ""
-    where nobody did or its producer came back; `recent` are its last transitions, newest first.
+
+    `median_ms` is the usual open time of its
+    transactions. `fenced_by` is the user who fenced it by an action, "" for none or if its producer has
+    returned. `recent` are its last transitions, newest first.
     """
     ended, cause = _explanation(row, waits, now_ms), _last_cause(recent)
     if cause and row.is_open:
@@ -64,7 +66,7 @@ def transaction_headline(
 
 
 def _last_cause(recent: Sequence[Transition]) -> Sentence:
-    """Return how its last transaction ended; empty after a commit, and where that is unknown."""
+    """Return how its last transaction ended; empty after a commit, and if unknown."""
     ends = (move for move in recent if move.kind in _CAUSES or move.kind is TransitionKind.COMMIT)
     last = next(ends, None)
     if last is None or last.kind not in _CAUSES:
@@ -128,7 +130,7 @@ def _idle(row: Transaction, fenced_by: str, cause: Sentence) -> DetailHeadline:
 
 
 def _explanation(row: Transaction, waits: Waits, now_ms: int) -> Sentence:
-    """Return how it will end; empty where it has ended."""
+    """Return how it will end; empty if it has ended."""
     if waits.verdict == PartitionVerdict.HANGING:
         return ("It is orphaned: its coordinator will not complete it. Abort markers end it.",)
     if decision := _DECIDED.get(TransactionState(row.state)):

@@ -42,8 +42,8 @@ _OF_BATCHES = ("batch_prepared", "batch_lost", "query_failed")
 
 @dataclass(frozen=True, slots=True)
 class OpenProblem:
-    """An open incident with its open findings, or a finding without an incident.
-    The first of `findings` is the cause, or the worst remaining effect once the cause is over.
+    """An open incident with its open findings, or a finding without an incident. The first of `findings` is
+    the cause, or the worst remaining effect after the cause's end.
     """
 
     incident: Incident | None
@@ -80,7 +80,7 @@ class EffectLine:
 
 @dataclass(frozen=True, slots=True)
 class IncidentCard:
-    """An open problem with what pages add to it."""
+    """An open problem with the pages' additions."""
 
     incident: Incident | None
     finding: FindingRecord
@@ -95,13 +95,13 @@ class IncidentCard:
     others: Sequence[int]
     #: Words and numbers of what it affects.
     figures: Sequence[tuple[str, int]]
-    #: The deadline, and what happens then; None where no instant is known.
+    #: The deadline and its consequence; None without a known instant.
     deadline_ms: int | None
     deadline_kind: DeadlineKind | None
     #: When its damage began.
     since_ms: int
     recurrence: Recurrence | None
-    #: The scene of the sandbox that it came from; None for all others.
+    #: The sandbox's scene that caused it; None for other incidents.
     scene: SceneRun | None
 
 
@@ -168,7 +168,7 @@ def shared_effects(problems: Iterable[OpenProblem]) -> Mapping[int, Sequence[int
 def impact_words(row: Incident) -> Sequence[tuple[str, int]]:
     """Return the figures of an incident's impact that are not zero: for a closed one the largest."""
     is_batch = row.rule in _OF_BATCHES
-    # Missing or recovered records block nobody.
+    # Missing or recovered records block no reader.
     blocked = "" if row.rule == "audit_violated" else " blocked"
     words = {
         "transactions": "transactions prepared" if is_batch else "transactions",

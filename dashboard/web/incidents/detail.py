@@ -71,7 +71,7 @@ _QUERIES = 3
 
 @dataclass(frozen=True, slots=True)
 class FindingLine:
-    """A finding of an incident; `kept` is None once only its summary is kept."""
+    """A finding of an incident; `kept` is None once only its summary is stored."""
 
     of: IncidentFinding
     kept: FindingRecord | None
@@ -90,7 +90,7 @@ class IncidentStory:
     """One incident as its page and its files show it."""
 
     history: IncidentHistory
-    #: Title and consequence of an open incident; what a closed one was, its length and outcome.
+    #: Title and consequence of an open incident; title, length and outcome of a closed one.
     headline: Sentence
     facts: IncidentFacts | None
     #: Its open findings, the cause first.
@@ -99,12 +99,12 @@ class IncidentStory:
 
     @property
     def cause(self) -> IncidentFinding | None:
-        """Return the newest cause: that of now, else the last one."""
+        """Return the present cause, else the last one."""
         return newest_cause(self.history.members)
 
 
 def read_story(row: Incident, *, now_ms: int) -> IncidentStory:
-    """Return an incident, open or closed, with all that its page shows."""
+    """Return an incident, open or closed, with all content of its page."""
     members = incident_queries.incident_findings(row, MOST)
     kept = incident_queries.finding_rows({member.finding for member in members})
     open_findings = finding_queries.open_findings(row.cluster.name) if row.closed_ms is None else ()
@@ -183,7 +183,7 @@ def _notes(history: IncidentHistory) -> Sequence[IncidentEvent]:
 
 
 def _times(row: Incident) -> Sequence[str]:
-    """Return how long noticing, acknowledging and ending took, for those that are over."""
+    """Return the durations of noticing, acknowledging and ending, as far as they are over."""
     spans = {
         "noticed after": (row.since_ms, row.opened_ms),
         "acknowledged after": (row.opened_ms, row.acknowledged_ms),
@@ -197,7 +197,7 @@ def _times(row: Incident) -> Sequence[str]:
 
 
 def _flow(story: IncidentStory, at_ms: int) -> FlowPicture | None:
-    """Return the flow of the last hour around an open incident's effects, None where none is known."""
+    """Return the flow of the last hour around an open incident's effects, None without a known flow."""
     if not story.findings:
         return None
     row = story.history.row

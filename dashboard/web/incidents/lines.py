@@ -41,7 +41,7 @@ def newest_cause(members: Sequence[IncidentFinding]) -> IncidentFinding | None:
 
 
 def headline_of(row: Incident) -> Sentence:
-    """Return the title of an open incident; for a closed one, what it was and its outcome."""
+    """Return the title of an open incident; for a closed one, its title and its outcome."""
     facts = stored_facts(row)
     if facts is None:
         return (f"{row.rule} of {row.subject}",)

@@ -31,7 +31,7 @@ _LANES_EACH = 2
 _BATCHES, _ACTIONS = 60, 20
 #: The time shown before the incident, at least and as a share of its length; and after it.
 _BEFORE_MS, _BEFORE, _AFTER = 60_000, 0.5, 0.04
-#: From cause to effect.
+#: The order of lanes: from cause to effect.
 _KINDS = (
     "query",
     "flink_job",
@@ -74,7 +74,7 @@ class TimelineSpan:
 
 @dataclass(frozen=True, slots=True)
 class IncidentHistory:
-    """The drawn parts of an incident: its findings, with those of their rows that are kept, and events."""
+    """The drawn parts of an incident: its findings, with their stored rows, and its events."""
 
     row: Incident
     members: Sequence[IncidentFinding]
@@ -85,7 +85,7 @@ class IncidentHistory:
     queries: Sequence[tuple[Query, Driver]]
 
     def since_ms(self, member: IncidentFinding) -> int:
-        """Return since when a finding holds: perhaps before it was seen, but not before the incident."""
+        """Return since when a finding holds: possibly before it was seen, but not before the incident."""
         finding = self.kept.get(member.finding)
         since_ms = member.since_ms if finding is None else min(finding.since_ms, member.since_ms)
         return max(since_ms, self.row.since_ms)

@@ -1,4 +1,4 @@
-"""The pages, a module for each noun: its list, its detail page, what is posted to it, and its `ROUTES`."""
+"""The pages, one module per noun: its list, its detail page, its forms, and its `ROUTES`."""
 
 from __future__ import annotations
 

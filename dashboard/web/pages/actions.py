@@ -59,7 +59,7 @@ def _may_audit(request: HttpRequest) -> bool:
 
 @posting
 def make_plan(request: HttpRequest) -> HttpResponse:
-    """Make the plan that a form asks for and redirect to its page, or say why there is none."""
+    """Make the plan that a form requests and redirect to its page, or show why there is none."""
     asked = request.POST
     try:
         act = Act(asked.get("act", ""))
@@ -132,7 +132,7 @@ def _again(asked: QueryDict, act: Act) -> Again:
 
 
 def _no_plan(request: HttpRequest, status: int, words: str, act: Act | None = None) -> HttpResponse:
-    """Say why no plan was made and what to do next; nothing was sent."""
+    """Show why no plan was made and what to do next; nothing was sent."""
     asked = request.POST
     shown = {
         "words": words,
@@ -173,7 +173,7 @@ def action_list(request: HttpRequest, wanted: ActionListQuery) -> Mapping[str, A
 def _headline(
     frame: page_context.Chrome, summary: action_audit.ActionSummary, number: int, *, more: bool
 ) -> str:
-    """Return whether actions run or wait and how the others went; for a past range, the number of actions."""
+    """Return the running and waiting actions, and the outcomes of others; for a past range, their number."""
     if not frame.clusters:
         return "No cluster is configured."
     if not frame.time_range.is_live:

@@ -1,4 +1,4 @@
-"""All clusters on one page: what needs attention, how far each is seen, and what cannot be seen."""
+"""All clusters on one page: open incidents, the state of their reading, and their gaps."""
 
 from __future__ import annotations
 

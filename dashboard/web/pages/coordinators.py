@@ -1,4 +1,4 @@
-"""The coordinators: which broker coordinates which ids, what each loads, and when they moved."""
+"""The coordinators: the broker for each part of the ids, each broker's load, and recent moves."""
 
 from __future__ import annotations
 

@@ -50,8 +50,8 @@ _CHART_STEPS = 90
 _KINDS_NAMED = 4
 #: A live range moves with the clock in steps of this length.
 _STEP_MS = 5_000
-#: Maximum applications in the sums, those with the most notable transitions first. Commits are summed for
-#: ranges up to `_LONGEST_SHARE_MS` only: longer ones take too long.
+#: Maximum applications in the sums, those with the most notable transitions first. Commits are summed only
+#: for ranges up to `_LONGEST_SHARE_MS`: longer ones take too long.
 _APPLICATIONS, _LONGEST_SHARE_MS = 10, 7 * 86_400_000
 #: Maximum bars of an application.
 _APPLICATION_STEPS = 60
@@ -70,7 +70,7 @@ class EventLine:
     event: TimelineEvent
     look: StatusLabel
     url: str
-    #: The scene of the sandbox that it came from; None for all others.
+    #: The sandbox's scene that caused it; None for other events.
     scene: SceneRun | None
 
     @property
@@ -82,7 +82,7 @@ class EventLine:
 
 @dataclass(frozen=True, slots=True)
 class EventGroup:
-    """The events of a page that are about one incident, or one other event."""
+    """The events of a page about one incident, or one other event."""
 
     lines: Sequence[EventLine]
     incident: IncidentLine | None = None
@@ -97,7 +97,7 @@ class ApplicationLine:
     #: Notable transitions in each step of the range.
     steps: Sequence[int]
     commits: int
-    #: Percentage of its transactions that were aborted; None where no transaction ended.
+    #: Percentage of aborts among its ended transactions; None without any.
     aborted: float | None
 
 
@@ -189,7 +189,7 @@ def _filters(request: HttpRequest, wanted: EventListQuery, kinds: Mapping[str, i
 
 
 def _cut(shown: TimeRange, at_ms: int) -> Sequence[tuple[int, Sequence[str]]]:
-    """Return since when events are kept where the range begins earlier, with the sources concerned."""
+    """Return the start of stored events if the range begins earlier, with the sources concerned."""
     sources_by_start: dict[int, list[str]] = {}
     for source, since_ms in event_queries.sources_cut(
         shown, settings.FENCELINE.retention, now_ms=at_ms
@@ -199,7 +199,7 @@ def _cut(shown: TimeRange, at_ms: int) -> Sequence[tuple[int, Sequence[str]]]:
 
 
 def _groups(lines: Sequence[EventLine]) -> Sequence[EventGroup]:
-    """Return events in their order; those of one incident are together, at the place of the newest."""
+    """Return events in their order; those of one incident together, at the place of the newest."""
     numbers = incidents_of([line.event for line in lines])
     keys = [numbers.get(line.event.place) or line.event.place for line in lines]
     rows = {line.row.pk: line for line in incident_lines(incidents_by_number(numbers.values()))}

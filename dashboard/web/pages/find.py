@@ -1,4 +1,4 @@
-"""Find anything: the results alone for the palette of Ctrl K, a page of its own without JavaScript."""
+"""Find anything: only the results for the palette of Ctrl K, a separate page without JavaScript."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from dashboard.web.routes import PageRoute
 
 @signed_in
 def find_page(request: HttpRequest) -> HttpResponse:
-    """Show what matches `q`, by kind."""
+    """Show the hits for `q`, by kind."""
     if request.headers.get("HX-Target") == "find-results":
         return render(request, "find/_results.html", _found(request))
     return render_page(request, "find/page", lambda: _found(request))

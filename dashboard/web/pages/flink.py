@@ -47,7 +47,7 @@ _HEADINGS: Sequence[Heading] = (
 
 @dataclass(frozen=True, slots=True)
 class FlinkJobRow:
-    """A job as the list shows it."""
+    """A job as a line of the list."""
 
     of: FlinkJob
     #: Transactions of its newest checkpoint by fate, the worst first.
@@ -130,7 +130,7 @@ class PlanButton:
 
 
 def _commit_button(request: HttpRequest, job: FlinkJob, open_ids: Sequence[str]) -> PlanButton | None:
-    """Return a button that commits what the newest checkpoint decided, None where nothing is open."""
+    """Return a button that commits the newest checkpoint's open transactions, None without any."""
     if not open_ids:
         return None
     chosen = open_ids[:MOST_SUBJECTS]
@@ -142,7 +142,7 @@ def _commit_button(request: HttpRequest, job: FlinkJob, open_ids: Sequence[str])
 def _fence_button(
     request: HttpRequest, job: FlinkJob, others: Sequence[LingeringTransaction]
 ) -> PlanButton | None:
-    """Return a button that fences what no checkpoint will commit, None where the planner refuses all."""
+    """Return a button that fences transactions that no checkpoint will commit, None if all are refused."""
     rows = [other.row for other in others[:_MOST_LISTED]]
     offered = offers.of_transactions(rows, now_ms=now_ms(request))
     fences = [

@@ -37,7 +37,7 @@ _STEP_MS = 5_000
 class IncidentListQuery(list_forms.ListByRow, incident_queries.IncidentCriteria):
     """The query string of the list."""
 
-    #: A range defaults to "all": most incidents that were open in it are closed by now.
+    #: A range defaults to "all": most incidents of a past range are closed by now.
     state: Literal["open", "closed", "all"] = Field(
         default_factory=lambda data: "open" if data["from_ms"] is None and data["to_ms"] is None else "all"
     )

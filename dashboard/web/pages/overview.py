@@ -42,7 +42,7 @@ def overview_page(request: HttpRequest) -> HttpResponse:
 
 
 def collector_states(request: HttpRequest) -> object:
-    """Return what collectors report of themselves; it changes without a new revision."""
+    """Return the collectors' own states, which change without a new revision."""
     rows = page_context.chrome_of(request).freshness.collectors
     return [(row.pk, row.token, row.seen_through_ms, row.behind, row.alive) for row in rows]
 

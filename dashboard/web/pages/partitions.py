@@ -91,7 +91,7 @@ class PartitionRow:
 
     @property
     def application(self) -> str:
-        """Return the application that blocks it, "" where none does or its name is not known."""
+        """Return the application that blocks it, "" without one or if its name is unknown."""
         name = self.pins[0].transactional_id if self.pins else ""
         return application_of(name).application if name else ""
 
@@ -115,9 +115,9 @@ class ReplicaAnswer:
     writers: BatchWriters | None
     sequences: str
     breaks: Sequence[str]
-    #: Producers as kept in the row, and what they have written since the answer before.
+    #: Producers from the row, and their progress since the previous answer.
     producers: Sequence[tuple[Mapping[str, Any], str]]
-    #: Producer ids that the answer before had.
+    #: Producer ids of the previous answer.
     gone: Sequence[int]
 
 
@@ -129,7 +129,7 @@ class PartitionListQuery(list_forms.NumberedList, partition_queries.SortedPartit
 @of_known_cluster
 def partition_detail(request: HttpRequest, cluster: str, topic: str, partition: int) -> HttpResponse:
     """Show what blocks one partition, its consumers and its producers."""
-    # A late answer, and the answers of replicas, change the page without a new revision.
+    # A late answer, and the replicas' answers, change the page without a new revision.
     moving = now_ms(request) // 1_000 if "asked" in request.GET else 0
     return render_page(
         request, "partitions/detail", lambda: _detail(request, cluster, topic, partition), depends_on=moving
@@ -223,7 +223,7 @@ def _row(
 
 
 def _shown_verdict(row: PartitionRecord, at_ms: int) -> str:
-    """Return its verdict, or "blocked" where a transaction within its limit blocks it."""
+    """Return its verdict, or "blocked" if a transaction within its limit blocks it."""
     is_open = row.verdict == PartitionVerdict.OPEN and partition_queries.is_blocked(row, at_ms)
     return partition_queries.BLOCKED if is_open else row.verdict
 
@@ -328,7 +328,7 @@ def _progress(look: ReplicaLook, before: Mapping[str, Any] | None, now: Mapping[
 
 
 def _stands(waiting: bool, passed_ms: int) -> str:
-    """Return the status of a request: "asking", "unanswered", or "" where no answer is awaited."""
+    """Return the status of a request: "asking", "unanswered", or "" if no answer is awaited."""
     if not waiting:
         return ""
     return "asking" if passed_ms <= _UNANSWERED_MS else "unanswered"

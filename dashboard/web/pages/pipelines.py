@@ -57,11 +57,11 @@ class PipelinesQuery(list_forms.ListQuery):
     cluster: Name = ""
     #: Part of the name of a node or of a group.
     q: Search = ""
-    #: A node, as `topic:orders`: the page shows what it reads from and what reads from it.
+    #: A node, as `topic:orders`: the page shows its sources and its readers.
     focus: Name = ""
-    #: Whether nodes with one prefix are folded where there are many.
+    #: Whether to fold many nodes with one prefix.
     fold: Literal["", "no"] = ""
-    #: Whether a wide drawing shrinks to the page: as far as it can be read, unless it is named.
+    #: Whether a wide drawing shrinks to the page: by default as far as it stays readable.
     zoom: Literal["", "fit", "actual"] = ""
     #: The unfolded row: the end of a pipeline, as `group:billing`, or the name of an audit.
     pipeline: Name = ""
@@ -79,12 +79,12 @@ class ProofQuery(list_forms.ListQuery):
 
 @dataclass(frozen=True, slots=True)
 class ClusterPart:
-    """What the page draws of one cluster; `note` says which nodes are shown."""
+    """One cluster's part of the page; `note` describes the shown nodes."""
 
     of: ClusterFlow
     picture: FlowPicture | None
     note: str
-    #: Whether nodes of one prefix are one node.
+    #: Whether nodes with one prefix are one node.
     is_folded: bool
     gaps: Sequence[FlowGap]
     more_gaps: int
@@ -185,7 +185,7 @@ def _focus(flow: Flow, wanted: PipelinesQuery) -> Sequence[NodeId]:
 
 
 def _pipelines(of: ClusterFlow, flow: Flow, audits: AuditStatus) -> ClusterPipelines:
-    """Return the pipelines of a flow; audits of no pipeline only where the whole flow is shown."""
+    """Return the pipelines of a flow; audits of no pipeline only with the whole flow."""
     pipelines = of.pipelines if flow is of.flow else find_pipelines(flow)
     proofs = pipeline_proofs(pipelines, of.observed, audits.manifests)
     known = {audit.pipeline for proof in proofs for audit in proof.audits}
@@ -208,7 +208,7 @@ def _part(of: ClusterFlow, flow: Flow, wanted: PipelinesQuery, number: int) -> C
 
 
 def _bounded(flow: Flow, wanted: PipelinesQuery) -> Flow:
-    """Return the drawn part of a flow: folded by prefix, and cut to what can be read."""
+    """Return the drawn part of a flow: folded by prefix, and cut to a readable size."""
     focus = _focus(flow, wanted)
     first = {*focus, *(matching_nodes(flow, wanted.q) if wanted.q else ())}
     if wanted.fold == "no":
@@ -217,7 +217,7 @@ def _bounded(flow: Flow, wanted: PipelinesQuery) -> Flow:
 
 
 def _focusing(focus: str) -> Callable[[str, FlowNode], str]:
-    """Return the addresses of nodes: the flow around a node; its page where that is shown already."""
+    """Return the addresses of nodes: the flow around a node; its page if that flow is shown already."""
 
     def url_of(cluster: str, node: FlowNode) -> str:
         is_single = node.number == 1 and str(node.id) != focus
@@ -227,7 +227,7 @@ def _focusing(focus: str) -> Callable[[str, FlowNode], str]:
 
 
 def _note(flow: Flow, drawn: Flow, focus: str) -> str:
-    """Return in words which nodes are drawn, and what selecting one does."""
+    """Return a sentence about the drawn nodes, and the effect of selecting one."""
     number = sum(node.number for node in drawn.nodes.values())
     if number < len(flow.nodes):
         shown = f"{number:,} of {len(flow.nodes):,} nodes shown, the worst first"

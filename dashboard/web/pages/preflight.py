@@ -1,4 +1,4 @@
-"""The pre-flight: what threatens exactly-once on each cluster before anything has failed."""
+"""The pre-flight: settings that threaten exactly-once on each cluster before a failure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _LINKED = ("application", "query", "flink_job", "group")
 
 
 class RiskSubject(NamedTuple):
-    """One subject of a mistake: its words, its page ("" where it has none), and the fact about it."""
+    """One subject of a mistake: its words, its page ("" without one), and the fact about it."""
 
     kind: str
     name: str
@@ -33,14 +33,14 @@ class RiskSubject(NamedTuple):
 
 
 class RiskGroup(NamedTuple):
-    """One kind of mistake, with all that make it."""
+    """One kind of mistake, with all of its subjects."""
 
     risk: Risk
     subjects: Sequence[RiskSubject]
 
 
 class Examined(NamedTuple):
-    """One cluster's pre-flight, as a page shows it: its mistakes by kind, and what was examined, in words."""
+    """One cluster's pre-flight for a page: its mistakes by kind, and the examined parts in words."""
 
     of: Preflight
     groups: Sequence[RiskGroup]
@@ -49,7 +49,7 @@ class Examined(NamedTuple):
 
 @signed_in
 def preflight_page(request: HttpRequest) -> HttpResponse:
-    """Examine the chosen cluster, or every one; their brokers are asked for their settings."""
+    """Examine the chosen cluster, or every one; it asks their brokers for their settings."""
     return render_page(request, "preflight/page", lambda: _read(request), depends_on=now_ms(request))
 
 

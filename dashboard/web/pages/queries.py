@@ -57,7 +57,7 @@ _HEADINGS: Sequence[Heading] = (
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """Rows per second over the last batches: when each began, oldest first, and the newest."""
+    """Rows per second of the last batches: their starts, oldest first, and the newest rate."""
 
     points: Sequence[tuple[int, int]]
     newest: float | None

@@ -1,4 +1,4 @@
-"""The record lens: what became of the record at one offset of a partition."""
+"""The record lens: the fate of the record at one offset of a partition."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def record_page(request: HttpRequest, cluster: str, topic: str, partition: int) 
 @action_view
 @of_known_cluster
 def show_payload(request: HttpRequest, cluster: str, topic: str, partition: int) -> HttpResponse:
-    """Show the record at `offset` with its key and value; an audit row says so."""
+    """Show the record at `offset` with its key and value; write an audit row about that."""
     if refused := access.missing_role(access.actor_of(request, "page"), access.PAYLOADS, cluster):
         return forbidden_page(request, refused)
     where = TopicPartition(topic, partition)
@@ -49,7 +49,7 @@ def show_payload(request: HttpRequest, cluster: str, topic: str, partition: int)
 @action_view
 @of_known_cluster
 def find_by_key(request: HttpRequest, cluster: str, topic: str, partition: int) -> HttpResponse:
-    """Go to the newest record with the posted key; an audit row says that keys were read."""
+    """Redirect to the newest record with the posted key; write an audit row about reading keys."""
     actor = access.actor_of(request, "page")
     if refused := access.missing_role(actor, access.PAYLOADS, cluster):
         return forbidden_page(request, refused)
@@ -73,7 +73,7 @@ def _page(
     def read() -> Mapping[str, Any]:
         return _context(request, cluster, where, asked, with_payload=with_payload)
 
-    # The leader is asked each time: a browser's copy is never the newest.
+    # The leader is asked each time: a browser's copy may be old.
     return render_page(request, "partitions/record", read, depends_on=now_ms(request))
 
 
@@ -114,7 +114,7 @@ def _offset(asked: str) -> int:
 
 
 def _payload(lens: RecordLens) -> Mapping[str, str | None] | None:
-    """Return key and value as text, and write the audit row; None where there is no record."""
+    """Return key and value as text, and write the audit row; None without a record."""
     if lens.record is None:
         return None
     name = f"{lens.where.topic}-{lens.where.partition}@{lens.look.offset}"

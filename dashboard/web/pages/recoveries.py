@@ -1,4 +1,4 @@
-"""Recoveries: aborted transactions with who waited, what was lost, and when work resumed."""
+"""Recoveries: aborted transactions with the waiting readers, the lost records, and the return to work."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class RecoveryRow:
     resume_ms: int | None
     #: The distinct groups that waited.
     waited: Sequence[str]
-    #: Aborted records; None where that is not known, with the reason in `lost_unknown`.
+    #: Aborted records; None if unknown, with the reason in `lost_unknown`.
     lost: int | None
     #: "at least", "at most" or "".
     lost_bound: str
@@ -156,7 +156,7 @@ def _detail(recovery: Recovery) -> Mapping[str, Any]:
 
 
 def _steps(recovery: Recovery) -> Iterator[TransactionStep]:
-    """Yield the steps of a recovery: those done, and those still awaited."""
+    """Yield the steps of a recovery, done and awaited."""
     style = TRANSITION_STYLES[TransitionKind(recovery.cause)]
     if recovery.begun_ms is not None:
         yield TransactionStep("done", "Begun", f"producer id {recovery.producer_id}", at_ms=recovery.begun_ms)
@@ -205,7 +205,7 @@ def _resumed(recovery: Recovery) -> TransactionStep:
 
 
 def _text(lost: Sequence[LostRecords]) -> str:
-    """Return the ranges that can be read again, one per line: `topic partition first last`."""
+    """Return the ranges to read again, one per line: `topic partition first last`."""
     return "\n".join(
         f"{records.topic} {records.partition} {records.first} {records.last}"
         for records in lost

@@ -50,7 +50,7 @@ class ReportQuery(list_forms.ListQuery):
 
 @dataclass(frozen=True, slots=True)
 class ReportRow:
-    """An application or an id, as a line of a table. Durations in milliseconds, None where none ended."""
+    """An application or an id in a table. Durations in milliseconds, None without ended transactions."""
 
     name: str
     application: str
@@ -64,7 +64,7 @@ class ReportRow:
 
     @property
     def aborted_percent(self) -> float | None:
-        """Return the percentage of its transactions that were aborted, None where no transaction ended."""
+        """Return the percentage of aborts among its ended transactions, None without any."""
         ended = self.figures.commits + self.figures.aborts
         return 100 * self.figures.aborts / ended if ended > 0 else None
 
@@ -110,7 +110,7 @@ def is_configured() -> bool:
 
 
 def page_cluster(request: HttpRequest) -> str:
-    """Return the cluster of the page: a report is of one cluster. "" where none is configured."""
+    """Return the cluster of the page: a report belongs to one cluster. "" without a configured one."""
     frame = page_context.chrome_of(request)
     return frame.cluster or (frame.clusters[0].name if frame.clusters else "")
 
@@ -242,14 +242,14 @@ def _headline(
 
 
 def _strange(manifest: Manifest | None) -> Sequence[tuple[str, int, int, int, str]]:
-    """Return what could not be decoded: reason, number, partition and offset of the first, its problem."""
+    """Return undecodable records: reason, number, partition and offset of the first, its problem."""
     if manifest is None:
         return ()
     return [(reason, n, *manifest.strange[reason]) for reason, n in sorted(manifest.undecoded.items())]
 
 
 def _how(cluster: str) -> Mapping[str, Any]:
-    """Return the whole command that makes this cluster's reports."""
+    """Return the complete command that makes this cluster's reports."""
     config = settings.FENCELINE
     properties = config.clusters[cluster].properties if cluster in config.clusters else {}
     url = config.history_url.rstrip("/") or "s3a://bucket/fenceline-history"

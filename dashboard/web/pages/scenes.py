@@ -1,4 +1,4 @@
-"""Play a failure: every scene of the sandbox, and the result of the last one. No other place has the page."""
+"""Play a failure: every scene of the sandbox, and the result of the last one. Only a sandbox has the page."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def scene_list(request: HttpRequest) -> HttpResponse:
 
 @action_view
 def play_scene(request: HttpRequest) -> HttpResponse:
-    """Request a scene and show the page, with the reason if it was refused."""
+    """Request a scene and show the page, with the reason of a refusal."""
     board, actor = _board(), actor_of(request, "page")
     if refused := access.permission_refusal(actor, access.SCENES):
         return forbidden_page(request, refused)

@@ -82,7 +82,7 @@ class CheckpointRootView(NamedTuple):
 
 @signed_in
 def system_page(request: HttpRequest) -> HttpResponse:
-    """Show the watched clusters, their collectors, and what could not be read."""
+    """Show the watched clusters, their collectors, and their gaps."""
     return render_page(request, "system/page", lambda: _read(request), depends_on=collector_states(request))
 
 
@@ -136,7 +136,7 @@ def _skipped(name: str, number: int, example: str) -> str:
 def _checks(
     names: Sequence[str], collectors: Sequence[Collector], now_ms: int
 ) -> Iterator[ReconciliationCheck]:
-    """Yield, for each cluster, how far rows and coordinators agree and what all collectors cost it."""
+    """Yield, for each cluster, the agreement of rows and coordinators, and the cost of all collectors."""
     for name in names:
         rows = [row for row in collectors if row.cluster.name == name]
         if rows:
@@ -155,14 +155,14 @@ def _checks(
 
 
 def _unread_markers(reasons: Mapping[str, str]) -> Iterator[str]:
-    """Yield why ends of transactions are not read from topics, once for each reason."""
+    """Yield why ends of transactions are not read from topics, once per reason."""
     for reason, number in Counter(reasons.values()).items():
         example = min(where for where, why in reasons.items() if why == reason)
         yield f"markers of {count_noun(number, 'partition')}, as {example}: {reason}"
 
 
 def _agreement(detail: Mapping[str, Any]) -> str:
-    """Return how far tail and coordinators agree, in words; from the full list where there is one."""
+    """Return the agreement of tail and coordinators in words; from the full list if there is one."""
     if detail.get("alone"):
         return "known from lists alone"
     for which in ("", "open_"):

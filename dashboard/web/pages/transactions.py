@@ -102,7 +102,7 @@ class RecentTransition:
 
     transition: Transition
     evidence: str
-    #: The Fenceline action that caused it, None for every other cause.
+    #: The Fenceline action that caused it, None for any other cause.
     action: Action | None
 
 
@@ -121,7 +121,7 @@ class TransactionListQuery(list_forms.NumberedList, transaction_queries.SortedTr
 
 
 def _ageing(request: HttpRequest, wanted: TransactionListQuery) -> int:
-    """Return the clock where a filter by age lets rows in as time passes, else 0."""
+    """Return the clock if a filter by age admits rows as time passes, else 0."""
     return now_ms(request) if wanted.min_age_s is not None else 0
 
 
@@ -315,7 +315,7 @@ def _recent(cluster: str, kept: history_queries.TransactionHistory) -> Sequence[
 
 
 def _last_fence(row: Transaction | None, recent: Sequence[RecentTransition]) -> Action | None:
-    """Return our fence after which no producer has come back, None where that does not apply."""
+    """Return our fence if no producer has returned after it, else None."""
     last = recent[0] if recent else None
     if row is None or row.state != TransactionState.EMPTY or last is None:
         return None

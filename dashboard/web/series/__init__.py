@@ -1,1 +1,1 @@
-"""Figures over time, as pages show them."""
+"""Figures over time for pages."""

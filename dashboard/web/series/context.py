@@ -21,7 +21,7 @@ from fenceline.series.reading import HoleReason, SeriesReading, SeriesStep
 
 #: Maximum rows of a chart's table, and maximum named holes.
 _ROWS, _HOLES = 60, 5
-#: Gaps that the page itself explains; they are not in the list of gaps.
+#: Gaps that the page itself explains; the list of gaps omits them.
 _BEGINS = (HoleReason.NOT_RECORDED, HoleReason.NOT_KEPT)
 
 
@@ -35,7 +35,7 @@ class SeriesView:
     #: Newest first: the start of a step, and its cells.
     rows: Sequence[tuple[int, Sequence[str]]]
     step: str
-    #: The start of history, where the range begins before it; else None.
+    #: The start of history if the range begins earlier, else None.
     kept_since_ms: int | None
     holes: Sequence[ExplainedHole]
     more_holes: int
@@ -43,7 +43,7 @@ class SeriesView:
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """How the series of a kind are shown."""
+    """The presentation of a kind of series."""
 
     figure: Callable[[SeriesReading], Figure]
     headings: Sequence[str]

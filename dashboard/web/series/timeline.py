@@ -1,4 +1,4 @@
-"""The lanes of a range of time: events, what lasted, and figures below, with the figures' table twin."""
+"""The lanes of a range of time: events, durations, and figures below, with a table of the figures."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _SPANS = 40
 #: Lengths of a chart's steps in seconds: the first with few enough steps in the range is used.
 _STEPS_S = (60, 300, 900, 3_600, 7_200, 21_600, 86_400, 604_800)
 _MOST_STEPS, _MOST_ROWS = 180, 48
-#: Events that bars show.
+#: Events that are shown as bars.
 _BARS = (EventSource.INCIDENT, EventSource.FINDING)
 _MARKS = {
     TransitionKind.TAKEOVER: "fence",
@@ -120,7 +120,7 @@ def _batches(lanes: TimelineLanes, shown: TimeRange) -> Sequence[LaneSpan]:
 
 
 def _mark(event: TimelineEvent) -> LaneMark | None:
-    """Return an event's mark; folded events, and what has a bar, have none."""
+    """Return an event's mark; folded events and events with a bar have none."""
     if event.source in _BARS or event.count:
         return None
     look = event_label(event)
@@ -180,7 +180,7 @@ def _words(lanes: TimelineLanes, spans: Sequence[LaneSpan], marks: Sequence[Lane
 
 
 def _kept_since(lanes: TimelineLanes) -> int | None:
-    """Return the start of the figures, where the range begins before it."""
+    """Return the start of the stored figures if the range begins earlier."""
     begins = [
         hole.to_ms
         for line in lanes.backlog

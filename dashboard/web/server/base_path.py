@@ -1,4 +1,4 @@
-"""Fenceline under a path of its host: behind a proxy that passes the path on, or one that strips it."""
+"""Fenceline under a path of its host, behind a proxy that keeps the path or strips it."""
 
 from __future__ import annotations
 

@@ -79,8 +79,8 @@ class _Body:
 class BodyLimits:
     """ASGI middleware that reads the bodies of HTTP requests within limits.
 
-    `may_post` decides by the Authorization header whether a body of the ingest lane is read. Without
-    permission the application answers as to an empty body.
+    `may_post` decides by the Authorization header whether to read a body of the ingest lane. Without
+    permission the application answers as for an empty body.
     """
 
     def __init__(

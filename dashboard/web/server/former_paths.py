@@ -1,4 +1,4 @@
-"""Paths that are no page: those of former pages, and the root of the API. Each redirects."""
+"""Former paths, which redirect: those of former pages, and the root of the API."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ def feed(request: HttpRequest) -> HttpResponse:
 
 @signed_in
 def fencing(request: HttpRequest) -> HttpResponse:
-    """Redirect the list of fences and aborts to the transitions among the events.
-    The former list hid re-initialisations unless they were asked for.
+    """Redirect the list of fences and aborts to the transitions among the events. The former list hid
+    re-initialisations by default.
     """
     kept = {name: value for name, value in request.GET.dict().items() if name not in ("kind", "before")}
     kind = request.GET.get("kind", "")

@@ -33,7 +33,7 @@ class Protocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for a header, or close the connection beyond the limit."""
         super().connection_made(transport)
-        # A forwarded address takes the place of the client's; who sent it decides what else is believed.
+        # A forwarded address replaces the client's; the sender decides which other headers are trusted.
         self.app_state = {**self.app_state, "peer": self.client[0] if self.client else ""}
         limit = self.limit_concurrency
         if limit is not None and len(self.connections) > limit + MOST_REFUSED:
@@ -47,13 +47,13 @@ class Protocol(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Stop waiting for a header that is complete, begin to wait for the next one."""
+        """Stop waiting for a complete header, begin to wait for the next one."""
         super().data_received(data)
         if not self._is_websocket:
             self._wait_for_header()
 
     def send_400_response(self, msg: str) -> None:
-        """Answer what is no HTTP, or has too long an address or header, as a problem, and close."""
+        """Answer invalid HTTP, or a too long address or header, as a problem, and close."""
         why = f"{msg} An address and its headers have at most 64 KiB."
         self.transport.write(_problem(self.conn, HTTPStatus.BAD_REQUEST, why))
         self.transport.close()

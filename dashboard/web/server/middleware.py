@@ -168,7 +168,7 @@ def _database_gone(request: HttpRequest, exception: Exception) -> HttpResponse |
 
 
 class Callers:
-    """Sign in whom a proxy names, and limit what a user sees; it comes after the authentication."""
+    """Signs in the user whom a proxy names, and limits the visible clusters; follows the authentication."""
 
     def __init__(self, get_response: Handler) -> None:
         self._get_response = get_response
@@ -188,5 +188,5 @@ class Callers:
         return forbidden_page(request, refused) if refused else self._get_response(request)
 
     def process_view(self, _: HttpRequest, __: object, ___: object, named: Mapping[str, object]) -> None:
-        """Raise Http404 where an address names a cluster that the caller may not see."""
+        """Raise Http404 if an address names a cluster that the caller may not see."""
         cluster_limits.refuse_hidden(named.get("cluster"))

@@ -23,7 +23,7 @@ register.simple_tag(addresses.action_url, name="action_url")
 
 @register.filter
 def kind_means(kind: str) -> str:
-    """Return what a kind of channel is."""
+    """Return the description of a kind of channel."""
     return alert_labels.CHANNEL_KINDS.get(kind, "")
 
 
@@ -35,5 +35,5 @@ def voice_words(voice: str) -> str:
 
 @register.filter
 def origin_words(origin: str) -> str:
-    """Return what made a delivery, as words of a filter."""
+    """Return the origin of a delivery as words of a filter."""
     return alert_labels.ORIGINS[origin]

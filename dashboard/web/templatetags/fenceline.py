@@ -37,7 +37,7 @@ _JSON_IN_HTML = {ord("<"): "\\u003C", ord(">"): "\\u003E", ord("&"): "\\u0026"}
 
 @register.filter
 def group_digits(number: float | None) -> str:
-    """Return `1,234,567`, and a dash for what is not known."""
+    """Return `1,234,567`, and a dash for an unknown number."""
     return "—" if number is None else f"{number:,.0f}"
 
 
@@ -49,7 +49,7 @@ def epoch(number: int) -> str:
 
 @register.filter
 def duration(ms: int | None) -> str:
-    """Return milliseconds in words, a dash for what is not known, "never" for a 2PC timeout."""
+    """Return milliseconds in words, a dash if unknown, "never" for a 2PC timeout."""
     if ms is None or ms == NOT_REPORTED:
         return "—"
     return "never" if ms == TWO_PHASE_COMMIT_TIMEOUT_MS else in_words(ms)
@@ -109,7 +109,7 @@ def _clipped(words: str, longest: int) -> str:
 
 @register.filter
 def of_key(mapping: Mapping[int, T], key: int) -> T | None:
-    """Return the value of a key, None where there is none."""
+    """Return the value of a key, None without it."""
     return mapping.get(key)
 
 
@@ -188,7 +188,7 @@ def share(percent: float | None) -> str:
 
 @register.filter
 def figure(chart: dict[str, Any]) -> SafeString:
-    """Return a chart as JSON text for `charts.js`: no `<script>`, since htmx takes those out of fragments."""
+    """Return a chart as JSON text for `charts.js`, without `<script>`, which htmx removes from fragments."""
     text_ = json.dumps(chart, separators=(",", ":"), ensure_ascii=True)
     return mark_safe(text_.translate(_JSON_IN_HTML))  # noqa: S308 - no <, > or & is left in it
 
@@ -230,5 +230,5 @@ def _whole_steps(ms: int, minutes: bool) -> int:
 
 
 def _whole_seconds(ms: int) -> int:
-    # Ages tick once a second; parts of one would only flicker.
+    # Ages tick once a second; their fractions would only flicker.
     return max(0, ms) // 1000 * 1000 if ms >= 1000 else 0

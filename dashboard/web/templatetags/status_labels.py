@@ -48,14 +48,14 @@ class LinkedTransaction(Protocol):
 
 @register.filter
 def streams_topic(topic: str, producer: ProducerIdentity) -> str:
-    """Return what an application of Kafka Streams writes to a topic for, "" for any other engine."""
+    """Return the purpose of a topic in Kafka Streams, "" for any other engine."""
     is_streams = producer.engine is Engine.KAFKA_STREAMS
     return producer_identity.streams_topic(producer.application, topic) or "" if is_streams else ""
 
 
 @register.filter
 def debezium_topic(topic: str, topics: debezium.DebeziumTopics) -> str:
-    """Return what a connector of Debezium uses a topic for, "" for one that is not its own."""
+    """Return the purpose of a topic in Debezium, "" for a topic that is not its own."""
     return debezium.debezium_topic(topics, topic) or ""
 
 
@@ -75,7 +75,7 @@ def owner_label(who: Owner) -> SafeString:
 
 @register.simple_tag
 def blocker_link(blocker: LinkedTransaction, cluster: str) -> SafeString:
-    """Return the transaction that blocks something: its id, else its producer, else an explained dash."""
+    """Return the blocking transaction: its id, else its producer, else an explained dash."""
     perhaps = (
         "" if getattr(blocker, "certain", True) else SafeString(' <span class="muted">(possibly)</span>')
     )

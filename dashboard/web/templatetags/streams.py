@@ -50,7 +50,7 @@ def _answer_label(answer: bool | None, means: str) -> StatusLabel:
 
 @register.simple_tag(takes_context=True)
 def countdown(context: dict[str, Any], ms: int | None, passed: str = "passed") -> SafeString | str:
-    """Return a `<time>` of how long is left until an instant; the browser keeps it ticking."""
+    """Return a `<time>` with the time left until an instant; the browser keeps it ticking."""
     if ms is None:
         return "—"
     left = ms - context["now_ms"]

@@ -1,4 +1,4 @@
-"""The range of a page's time in its links."""
+"""Keep a page's time range in its links."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ register = template.Library()
 
 
 class KeptRangeNode(template.Node):
-    """HTML in which each link to a page keeps the range of this one, whichever template made it."""
+    """HTML whose links to pages keep this page's range, for any template."""
 
     def __init__(self, nodelist: NodeList) -> None:
         self.nodelist = nodelist

@@ -32,7 +32,7 @@ _NONE = "—"
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One changed field: what changed, in words; `before` is "" where `after` is enough."""
+    """One changed field in words; `before` is "" if `after` is enough."""
 
     field: str
     before: str

@@ -1,4 +1,4 @@
-"""The sign-in page, also for the admin; a locked sign-in is told for how long and what to do.
+"""The sign-in page, also for the admin; a locked user is told how long to wait and what to do.
 
 A link of "Users and access" leads to the page that sets a password.
 """
@@ -40,7 +40,7 @@ class SignIn(LoginView):
     template_name = "sign_in/login.html"
 
     def post(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
-        """Check one password at a time; answer 429 where too many wait."""
+        """Check one password at a time; answer 429 if too many requests wait."""
         try:
             with sign_in_limits.password_turn(sign_in_limits.axes_address(request)):
                 return super().post(request, *args, **kwargs)
@@ -49,7 +49,7 @@ class SignIn(LoginView):
             return _refused(request, words, _BUSY_S)
 
     def form_valid(self, form: AuthenticationForm) -> HttpResponse:
-        """Sign in; a sign-in at a provider that was begun in this browser ends nothing sooner."""
+        """Sign in with the default expiry: a begun single sign-on has shortened the browser's session."""
         response = super().form_valid(form)
         self.request.session.set_expiry(None)
         return response
@@ -70,7 +70,7 @@ class SetPassword(PasswordResetConfirmView):
     http_method_names = ["get", "head", "post"]
 
     def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
-        """Refuse other methods, and all with READ_ONLY."""
+        """Refuse other methods, and with READ_ONLY all."""
         if (request.method or "").lower() not in self.http_method_names:
             return self.http_method_not_allowed(request)
         if settings.READ_ONLY:
@@ -83,7 +83,7 @@ class SetPassword(PasswordResetConfirmView):
         return user if user is not None and user.is_active else None
 
     def form_valid(self, form: SetPasswordForm[User]) -> HttpResponse:
-        """Set the password; of two answers to one link at once, one is refused."""
+        """Set the password; of two simultaneous uses of one link, one is refused."""
         token, password = (
             self.request.session.pop(INTERNAL_RESET_SESSION_TOKEN),
             form.cleaned_data["new_password1"],
@@ -106,7 +106,7 @@ def admin_sign_in(request: HttpRequest) -> HttpResponse:
 
 
 def locked_out(request: HttpRequest, response: HttpResponse, credentials: Mapping[str, Any]) -> HttpResponse:
-    """Answer a sign-in that axes has refused, in place of `response`."""
+    """Return the answer for a sign-in that axes has refused, in place of `response`."""
     lock, now = sign_in_limits.lock_of(request, str((credentials or {}).get("username", ""))), timezone.now()
     left = max(timedelta(seconds=1), lock.until - now)
     return _refused(request, _lock_text(lock, left, client_address(request)), int(left.total_seconds()))

@@ -1,4 +1,4 @@
-"""Signing in at an identity provider by OpenID Connect: there, back, and signed out at both.
+"""Sign in at an identity provider by OpenID Connect, and sign out at both ends.
 
 Authlib makes the request (code flow, PKCE, state, nonce) and checks the answer and its ID token.
 """
@@ -34,26 +34,27 @@ from dashboard.web.pages.access.sign_in import refused_page
 
 log = logging.getLogger(__name__)
 _WITHIN_S = 10
-#: Signatures that a provider alone can make: none, and none by the secret that we have too.
+#: Signatures that only a provider can make: not `none`, and not those by the secret that we know, too.
 _ALGORITHMS = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-#: In a session: where to go, which provider it is of, and its proof for the sign-out there.
+#: Session keys: the address after the sign-in, the session's provider, and the ID token for the sign-out
+#: there.
 _NEXT, _PROVIDER, _ID_TOKEN = "sign_in_next", "sign_in_provider", "sign_in_id_token"
 #: The user and groups that a proxy named.
 _TOLD = "sign_in_told"
-#: Authlib's keys in a session. Of sign-ins that were begun in one browser so many count, for an hour.
+#: Authlib's keys in a session, the maximum concurrent sign-ins of one browser, and their lifetime of an hour.
 _STATE, _MOST_BEGUN, _BEGUN_S = "_state_", 5, 3_600
 _LONGEST_NEXT, _LONGEST_REASON = 4_000, 300
-#: What goes wrong between a provider and us, each with a text of its own.
+#: Errors between a provider and us, each with its own text.
 _FAILURES = (
     AuthlibBaseError, JoseError, requests.RequestException,
-    # Of a description or an answer that is no such one: a number where a list is expected.
+    # Errors of a malformed description or answer, such as a number in place of a list.
     ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, SuspiciousOperation,
 )  # fmt: skip
 
 
 @require_safe
 def begin(request: HttpRequest, name: str) -> HttpResponse:
-    """Send the browser to a provider."""
+    """Redirect the browser to a provider."""
     provider = _provider(name)
     _bound_session(request)
     back = request.build_absolute_uri(reverse("sign-in-callback", args=[name]))
@@ -65,7 +66,7 @@ def begin(request: HttpRequest, name: str) -> HttpResponse:
 
 @require_safe
 def callback(request: HttpRequest, name: str) -> HttpResponse:
-    """Take a provider's answer: sign its user in, or tell why not."""
+    """Handle a provider's answer: sign its user in, or show the reason of the refusal."""
     provider = _provider(name)
     try:
         token = _checked_token(request, provider)
@@ -81,21 +82,21 @@ def callback(request: HttpRequest, name: str) -> HttpResponse:
 
 @require_POST
 def sign_out(request: HttpRequest) -> HttpResponse:
-    """End the session, and the one at the provider that it came from, where that can be asked."""
+    """End the session, and if possible the provider's session."""
     name, proof = request.session.get(_PROVIDER, ""), request.session.get(_ID_TOKEN, "")
     logout(request)
     provider = next((one for one in settings.FENCELINE.identity_providers if one.name == name), None)
     there = _sign_out_url(request, provider, proof) if provider else ""
     if provider and there:
-        # A form's answer may not lead elsewhere (form-action of our policy): the page that is shown does.
+        # Our policy (form-action) forbids a form's answer to redirect elsewhere, so a page redirects.
         return render(request, "sign_in/signed_out.html", {"provider": provider, "there": there})
     return HttpResponseRedirect(reverse("login"))
 
 
 def sign_in_by_proxy(request: HttpRequest) -> HttpResponse | None:
-    """Sign in the user whom the configured proxy names; return the refusal of one who may not come in.
+    """Sign in the user whom the configured proxy names; return the refusal for a user without access.
 
-    A session goes on while the proxy names the same user and groups. Programs bring tokens of their own.
+    A session continues while the proxy names the same user and groups. Programs use their own tokens.
     """
     proxy = settings.FENCELINE.sign_in_proxy
     peer = getattr(request, "scope", {}).get("state", {}).get("peer", "")
@@ -118,12 +119,12 @@ def sign_in_by_proxy(request: HttpRequest) -> HttpResponse | None:
 
 def _let_in(request: HttpRequest, user: User, provider: IdentityProvider) -> None:
     login(request, user, backend=settings.AUTHENTICATION_BACKENDS[-1])
-    # An instant: hours would begin again with each change of the session.
+    # A fixed instant: a number of hours would restart with each change of the session.
     request.session.set_expiry(timezone.now() + timedelta(hours=provider.session_h))
 
 
 def _bound_session(request: HttpRequest) -> None:
-    """Note where to go, and keep small what anybody may have stored by asking."""
+    """Store the next address, and bound the session's size: anonymous requests write it."""
     session, wanted = request.session, request.GET.get("next", "")
     session[_NEXT] = wanted if len(wanted) <= _LONGEST_NEXT else ""
     begun = [key for key, _ in session.items() if key.startswith(_STATE)]
@@ -134,7 +135,7 @@ def _bound_session(request: HttpRequest) -> None:
 
 
 def _sign_out_url(request: HttpRequest, provider: IdentityProvider, proof: str) -> str:
-    """Return where a provider ends its own session (RP-initiated logout); "" where it does not say."""
+    """Return the provider's address for ending its session (RP-initiated logout); "" if it has none."""
     client = _client(provider)
     try:
         if not client.load_server_metadata().get("end_session_endpoint"):
@@ -154,7 +155,7 @@ def _provider(name: str) -> IdentityProvider:
 
 
 def _client(provider: IdentityProvider) -> Any:
-    """Return a client that reads the provider's description and keys anew: it may have changed its keys."""
+    """Return a client that reads the provider's description and keys again: the keys may have changed."""
     return OAuth().register(
         provider.name,
         client_id=provider.client_id,
@@ -172,10 +173,10 @@ def _checked_token(request: HttpRequest, provider: IdentityProvider) -> Mapping[
     """Return the tokens of an answer, with the claims as "userinfo"; raises one of _FAILURES."""
     client = _client(provider)
     if not client.framework.get_state_data(request.session, request.GET.get("state")):
-        # Nobody was sent there from this browser: the provider is not asked, and its words are not believed.
+        # This browser began no sign-in: do not ask the provider, and do not trust the answer's text.
         raise MismatchingStateError
     described = client.load_server_metadata()
-    # Two providers may be mixed up by an attacker: RFC 9207, and OpenID Connect Discovery 4.3.
+    # An attacker may mix two providers up: RFC 9207, and OpenID Connect Discovery 4.3.
     for issuer in (described.get("issuer"), request.GET.get("iss", provider.issuer)):
         if issuer != provider.issuer:
             raise ValueError(f"the answer is of issuer {issuer!r}, not of {provider.issuer}")
@@ -204,7 +205,7 @@ def _refused(request: HttpRequest, provider: IdentityProvider, error: Exception)
 
 
 def _one_line(text: str) -> str:
-    """Return a text that others may have written as one line of the log and the page."""
+    """Return foreign text as one line for the log and the page."""
     shown = "".join(letter if letter.isprintable() else " " for letter in text)
     return " ".join(shown.split())[:_LONGEST_REASON]
 

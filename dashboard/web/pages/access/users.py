@@ -1,4 +1,4 @@
-"""Users and access: who may sign in with which role, and the API's tokens; changes of both."""
+"""Users and access: users with their roles, and the API's tokens; changes of both."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def _lines(rows: QuerySet[Any], line: Callable[[Any], AccessLine], wanted: Numbe
 
 
 def _for_admins(view: View[P], refusal: Callable[[HttpRequest], str]) -> View[P]:
-    """Answer 403 with the reason where there is a `refusal`."""
+    """Answer 403 with the reason if there is a `refusal`."""
 
     @wraps(view)
     def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
@@ -109,7 +109,7 @@ def _refusal(request: HttpRequest) -> str:
 
 
 def _shown(view: View[P]) -> View[P]:
-    """Return a page for whoever may administer users, also with READ_ONLY."""
+    """Return a page for users who may administer users, also with READ_ONLY."""
     role = partial(access.missing_role, permission=access.USERS)
     return signed_in(_for_admins(view, lambda request: role(request_actor(request))))
 
@@ -169,7 +169,7 @@ def new_user(request: HttpRequest) -> HttpResponse:
 
 @_posted
 def add_user(request: HttpRequest) -> HttpResponse:
-    """Create a user and show the link that sets the password, or the form again with what is wrong."""
+    """Create a user and show the link for setting the password, or show the form again with the errors."""
     try:
         user = users.invite_user(request.POST.get("username", ""), request.POST.get("role", ""))
     except AccessRefused as error:
@@ -185,7 +185,7 @@ def new_token(request: HttpRequest) -> HttpResponse:
 
 @_posted
 def add_token(request: HttpRequest) -> HttpResponse:
-    """Create a token and show it once, or the form again with what is wrong."""
+    """Create a token and show it once, or show the form again with the errors."""
     asked = (request.POST.get(field, "") for field in ("name", "role", "expires", "clusters"))
     name, role, expires, clusters = asked
     try:
@@ -197,7 +197,7 @@ def add_token(request: HttpRequest) -> HttpResponse:
 
 @_posted
 def revoke_token(request: HttpRequest) -> HttpResponse:
-    """Revoke a token by its name; one that is revoked stays so."""
+    """Revoke a token by its name; a revoked one stays revoked."""
     token = get_object_or_404(Token, name=request.POST.get("name", "").replace("\0", ""))
     tokens.revoke_token(token.name)
     return HttpResponseRedirect(reverse("tokens"), status=303)
@@ -245,7 +245,7 @@ def _found(number: int) -> User:
 
 
 def _link(request: HttpRequest, user: User) -> HttpResponse:
-    """Show the link that lets a user set a password once; it is kept nowhere."""
+    """Show a user's link for setting a password once; it is not stored."""
     proof = (urlsafe_base64_encode(str(user.pk).encode()), default_token_generator.make_token(user))
     shown = {
         "name": user.username,

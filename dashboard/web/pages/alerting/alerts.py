@@ -83,7 +83,8 @@ def alert_list(request: HttpRequest, wanted: AlertListQuery) -> Mapping[str, Any
         AlertLine(row, notification_reasons.alert_reasons(row, last.get(row.pk), notified[row.pk]))
         for row in page.items
     ]
-    # Channels and silences are of all clusters: a limited caller learns neither their number.
+    # Channels and silences belong to all clusters: a caller with limited clusters must not learn their
+    # number.
     sees_all = cluster_limits.may_open("channels")
     channels = alert_queries.list_channels() if sees_all else []
     return {
@@ -149,7 +150,7 @@ def _missed(cluster: str, of: int) -> Sequence[str]:
 
 
 def _some(number: int, of: int, what: str) -> str:
-    """Return `2 not notified`, `none notified` where that is all of several, "" for none."""
+    """Return `2 not notified`, `none notified` if that is all of several, "" for none."""
     if not number:
         return ""
     if number == of and what == "not notified":

@@ -68,7 +68,7 @@ _ON = {"send_resolved": "on"}
 
 @action_view
 def add(request: HttpRequest) -> HttpResponse:
-    """Store a new channel and show its secret, or the form again with what is wrong."""
+    """Store a new channel and show its secret, or show the form again with the errors."""
     actor = actor_of(request, "page")
     if refused := access.permission_refusal(actor, access.CHANNELS):
         return forbidden_page(request, refused)
@@ -90,7 +90,7 @@ def edit(request: HttpRequest, number: int) -> HttpResponse:
 
 @action_view
 def change(request: HttpRequest, number: int) -> HttpResponse:
-    """Change a channel, or show the form again with what is wrong."""
+    """Change a channel, or show the form again with the errors."""
     channel = _found(number)
     if refused := _refusal(request):
         return forbidden_page(request, refused)

@@ -34,7 +34,7 @@ _LONGEST_BODY = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Try:
-    """One try: the request and its answer; None and "" where there was none."""
+    """One try: the request and its answer; None and "" without an answer."""
 
     number: int
     tone: str

@@ -68,7 +68,7 @@ def new_form(request: HttpRequest) -> HttpResponse:
 
 @signed_in
 def preview_silence(request: HttpRequest) -> HttpResponse:
-    """Show which alerts the matchers would silence now, or what is wrong with them."""
+    """Show which alerts the matchers would silence now, or the errors of the matchers."""
     shown = _previewed(request.GET.get("matchers", ""))
     response = render(request, "silences/_preview.html", shown)
     response.headers["Cache-Control"] = "no-store"
@@ -77,7 +77,7 @@ def preview_silence(request: HttpRequest) -> HttpResponse:
 
 @action_view
 def make_silence(request: HttpRequest) -> HttpResponse:
-    """Make a silence and show it, or show the form again with what is wrong."""
+    """Make a silence and show it, or show the form again with the errors."""
     actor = actor_of(request, "page")
     if refused := access.permission_refusal(actor, access.SILENCE):
         return forbidden_page(request, refused)
@@ -136,7 +136,7 @@ def _detail(request: HttpRequest, row: Silence, state: str) -> Mapping[str, Any]
 
 
 def _previewed(text: str) -> Mapping[str, Any]:
-    """Return the alerts that the matchers match, or what is wrong with the matchers, for the preview."""
+    """Return the alerts that the matchers match, or the matchers' errors, for the preview."""
     if not text.strip():
         return {"wrong": "Enter matchers to see the alerts that match now.", "found": ()}
     try:
@@ -158,7 +158,7 @@ def _form(request: HttpRequest, values: Mapping[str, Any], wrong: Mapping[str, s
 
 
 def _draft(asked: QueryDict) -> silences.SilenceDraft:
-    """Return the draft in a form; instants that cannot be parsed are errors of its check."""
+    """Return the draft from a form; unparsable instants become errors of its check."""
     lasts = asked.get("lasts", "")
     return silences.SilenceDraft(
         matchers=partial(matching.parse_matchers, asked.get("matchers", "")),
