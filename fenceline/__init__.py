@@ -1,1 +1,1 @@
-"""What Fenceline knows: facts, decoders and rules. Pure Python, no I/O, no clock, no framework."""
+"""Fenceline's core: facts, decoders and rules. Pure Python, no I/O, no clock, no framework."""

@@ -1,7 +1,7 @@
-"""The vocabulary on one page: everything that Fenceline can state about a cluster, as immutable values.
+"""Fenceline's vocabulary on one page: all facts about a cluster, as immutable values.
 
-Instants end in `_ms` and count milliseconds since the Unix epoch, as Kafka's records do; durations end
-in `_ms` or `_s`. What the wire writes as -1 ("none") is `None` here.
+Instants end in `_ms` and count milliseconds since the Unix epoch, as Kafka's records do; durations end in
+`_ms` or `_s`. -1 on the wire ("none") is `None` here.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from fenceline.compat import SLOTS, StrEnum
 TWO_PHASE_COMMIT_TIMEOUT_MS = 2147483647
 
 
-#: The offset of what is known of an id, where that is not its last record in the log: a coordinator reported
-#: it, or the record could not be decoded.
+#: The offset of an id's facts, if they are not its last record in the log: a coordinator reported them, or
+#: the record could not be decoded.
 NOT_FROM_LOG = -1
-#: What a coordinator's list does not report (it has state and producer id alone).
+#: The value of fields that a coordinator's list lacks (it has only state and producer id).
 NOT_REPORTED = -1
 
 
 class TransactionState(StrEnum):
-    """Kafka's own words for the state of a transactional id (`TransactionState.java`)."""
+    """Kafka's own names of states of a transactional id (`TransactionState.java`)."""
 
     EMPTY = "Empty"
     ONGOING = "Ongoing"
@@ -34,7 +34,7 @@ class TransactionState(StrEnum):
     COMPLETE_ABORT = "CompleteAbort"
 
 
-#: The states in which a transaction holds back the last stable offset of its partitions.
+#: The states in which a transaction blocks the last stable offset of its partitions.
 OPEN_STATES = (TransactionState.ONGOING, TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
 
@@ -47,7 +47,7 @@ class Isolation(StrEnum):
 
 
 class Severity(StrEnum):
-    """How much a finding matters, worst first."""
+    """The severity of a finding, worst first."""
 
     CRITICAL = "critical"
     WARNING = "warning"
@@ -65,17 +65,17 @@ class TopicPartition(NamedTuple):
 
 
 class TopicPartitions(NamedTuple):
-    """Some partitions of one topic, in the order in which the record named them."""
+    """Partitions of one topic, in the order of the record."""
 
     topic: str
     partitions: tuple[int, ...]
 
 
 class TransactionRecord(NamedTuple):
-    """One value of `__transaction_state`: the coordinator's view of a transactional id at one moment.
+    """One value of `__transaction_state`: the coordinator's state of a transactional id at one moment.
 
-    A named tuple and not a dataclass: a cold start makes millions of them, and a tuple is made in a
-    third of the time. `transactional_id` is text as `decode.text.escape_bytes` writes it.
+    A named tuple and not a dataclass: a cold start makes millions of them, and a tuple takes a third of the
+    time. `transactional_id` is escaped text (`decode.text.escape_bytes`).
     """
 
     transactional_id: str
@@ -83,26 +83,27 @@ class TransactionRecord(NamedTuple):
     producer_id: int
     producer_epoch: int
     timeout_ms: int
-    #: None while Empty, () once complete, the whole set while open (it does not shrink as markers land).
+    #: None while Empty, () once complete, the whole set while open (it does not shrink as markers are
+    #: written).
     partitions: tuple[TopicPartitions, ...] | None
     updated_ms: int
     started_ms: int | None
-    #: 2 when the last writer spoke transaction protocol 2 (KIP-890); carried over, no news in Empty.
+    #: 2 if the last writer used transaction protocol 2 (KIP-890); carried over without meaning in Empty.
     client_version: int = 0
     previous_producer_id: int | None = None
     next_producer_id: int | None = None
     next_producer_epoch: int | None = None
-    #: In an Empty record: the epoch that whoever initialised the id named as its own. None where it named
-    #: none, and where the coordinator does not tell (Kafka up to 4.4).
+    #: In an Empty record: the epoch that the initialising producer claimed as its own. None without a claim,
+    #: and if the coordinator does not record it (Kafka up to 4.4).
     last_producer_epoch: int | None = None
     value_version: int = 1
 
     def names_own_epoch(self, last: TransactionRecord) -> bool:
-        """Whether this Empty record was asked for with the id and epoch of the record before (KIP-360).
+        """Whether the request for this Empty record had the id and epoch of the record before (KIP-360).
 
         The coordinator writes the last epoch for no other request (`TransactionMetadata`'s
-        prepareIncrementProducerEpoch and prepareProducerIdRotation). That it is missing tells nothing: -1 is
-        not written, neither for a request without an epoch nor, up to Kafka 4.4, for any.
+        prepareIncrementProducerEpoch and prepareProducerIdRotation). Its absence proves nothing: -1 is not
+        written for a request without an epoch, nor, up to Kafka 4.4, for any.
         """
         following = last.producer_epoch + 1 if self.producer_id == last.producer_id else 0
         return self.last_producer_epoch == last.producer_epoch and self.producer_epoch == following
@@ -112,21 +113,21 @@ class Tombstone(NamedTuple):
     """A record without a value: the coordinator has forgotten the id (expired after 7 idle days)."""
 
     transactional_id: str
-    #: The record's own timestamp: it has no value that could hold one.
+    #: The record's own timestamp, because it has no value.
     at_ms: int | None = None
 
 
 class Undecoded(NamedTuple):
-    """A record we could not read. It is counted by `reason`, never raised and never dropped in silence."""
+    """An unreadable record. It is counted by `reason`, never raised and never silently dropped."""
 
-    #: One of a few words, fit for a counter: key_version, value_version, status, truncated, trailing …
+    #: One of a few words for a counter: key_version, value_version, status, truncated, trailing …
     reason: str
-    #: The particulars, for the log: which version, which length.
+    #: Details for the log: the version, the length.
     detail: str
 
 
 class TransitionKind(StrEnum):
-    """What one record did to its transactional id."""
+    """The effect of one record on its transactional id."""
 
     BASELINE = "baseline"
     INIT = "init"
@@ -142,18 +143,18 @@ class TransitionKind(StrEnum):
     #: The same producer bumped its own epoch (KIP-360).
     SELF_RECOVERY = "self_recovery"
     ADMIN_FENCE = "admin_fence"
-    #: The epoch was used up: the id goes on under a new producer id.
+    #: The epoch was exhausted: the id continues with a new producer id.
     ROTATION = "rotation"
     #: An abort of nothing, as clients of protocol 2 write it.
     EMPTY_ABORT = "empty_abort"
-    #: An abort whose cause does not follow from the log; always ambiguous.
+    #: An abort whose cause the log does not show; always ambiguous.
     ABORT = "abort"
     EXPIRY = "expiry"
-    #: An action of ours ended it with an abort (EndTxn), and fenced nobody.
+    #: Our own action ended it with an abort (EndTxn), and fenced no producer.
     ADMIN_ABORT = "admin_abort"
 
 
-#: Everyday kinds: they live in an id's `recent` and in the counters; all others have rows of their own.
+#: Everyday kinds: they are only in an id's `recent` and in counters; all others have rows.
 EVERYDAY = frozenset(
     {
         TransitionKind.BASELINE,
@@ -178,7 +179,7 @@ ABORTS = frozenset(
 
 
 class Confidence(StrEnum):
-    """How far the log proves a verdict."""
+    """How strongly the log proves a verdict."""
 
     CERTAIN = "certain"
     PROBABLE = "probable"
@@ -213,7 +214,7 @@ class TransitionReason(StrEnum):
     NOTHING_OPEN = "nothing_open"
     FORGOTTEN = "forgotten"
     NO_SUCH_STEP = "no_such_step"
-    # New ones go last: their places are stored (`fenceline.kafka.fold.transition_ring`).
+    # Add new ones at the end: their positions are stored (`fenceline.kafka.fold.transition_ring`).
     CLIENT_AT_LAST_EPOCH = "client_at_last_epoch"
     BROKER_AT_LAST_EPOCH = "broker_at_last_epoch"
     LATE_AT_LAST_EPOCH = "late_at_last_epoch"
@@ -223,7 +224,7 @@ class TransitionReason(StrEnum):
     COMMITTED_BY_ACTION = "committed_by_action"
 
 
-#: The reasons that name an action of ours.
+#: The reasons that name our own action.
 ACTION_REASONS = frozenset(
     {
         TransitionReason.FENCED_BY_ACTION,
@@ -234,10 +235,10 @@ ACTION_REASONS = frozenset(
 
 
 class Transition(NamedTuple):
-    """One state change of a transactional id: what happened, how sure that is, and from what it follows.
+    """One state change of a transactional id: its kind, its confidence, and its evidence.
 
     A named tuple for the same reason as TransactionRecord. `partition` and `offset` are those of its record
-    in `__transaction_state`; a later record may revise it, and then all of it is reported again.
+    in `__transaction_state`. A later record may revise a transition, which is then reported again completely.
     """
 
     kind: TransitionKind
@@ -249,29 +250,29 @@ class Transition(NamedTuple):
     producer_epoch: int
     previous_epoch: int | None
     timeout_ms: int
-    #: For an end: from the transaction's start to the decision; negative where the clock went back.
+    #: For an end: from the transaction's start to the decision; negative if the clock went back.
     open_ms: int | None
     #: For an end: when the coordinator had written every marker.
     completed_ms: int | None
-    #: For what follows an abort: how long after its completion the id was initialised again.
+    #: For an event after an abort: how long after the abort's completion the id was initialised again.
     gap_ms: int | None
     partition: int
     offset: int
 
     @property
     def counted_kind(self) -> TransitionKind:
-        """Return the kind that counters count: a recovery with nothing open ended no transaction."""
+        """Return the kind for counters: a recovery without an open transaction ended none."""
         if self.kind is TransitionKind.SELF_RECOVERY and self.open_ms is None:
             return TransitionKind.REINIT
         return self.kind
 
 
 class RawRecord(NamedTuple):
-    """A record of an internal topic as it was read; its key and its partition are those it is filed under."""
+    """A record of an internal topic, stored under its key and its partition."""
 
     value: bytes | None
     offset: int
-    #: The record's timestamp where it has no value; values carry instants of their own.
+    #: The record's timestamp if it has no value; values contain their own instants.
     at_ms: int | None = None
 
 
@@ -282,9 +283,9 @@ class PositionMove(NamedTuple):
     previous: int | None
     next: int
     end: int
-    #: The first offset after each stretch that compaction had removed, in order.
+    #: The first offset after each stretch that compaction removed, in order.
     holes: tuple[int, ...] = ()
-    #: The epoch of the leader that wrote the batch before `next`, -1 where it is not known (KIP-320).
+    #: The epoch of the leader that wrote the batch before `next`, -1 if unknown (KIP-320).
     epoch: int = -1
 
 
@@ -294,7 +295,7 @@ Records = Mapping[bytes, Sequence[RawRecord]]
 
 @dataclass(frozen=True, **SLOTS)
 class VisibilityGap:
-    """Something that could not be seen. Rules stay silent about subjects inside its scope."""
+    """A part that could not be read. Rules stay silent about subjects inside its scope."""
 
     cluster: str
     source: str
@@ -306,21 +307,21 @@ class VisibilityGap:
 
 @dataclass(frozen=True, **SLOTS)
 class Finding:
-    """A rule's verdict about one subject, now."""
+    """A rule's present verdict about one subject."""
 
     rule: str
     cluster: str
     #: `kind:name`, e.g. `transaction:payments-7`.
     subject: str
     severity: Severity
-    #: None where no instant is known: since it was found.
+    #: None without a known instant: since the finding.
     since_ms: int | None
     summary: str
     evidence: str
     next_step: str
     affected: tuple[str, ...] = ()
-    #: When it ends by itself, or records are lost, unless somebody acts; None where no instant is known.
+    #: When it ends by itself, or records are lost, unless an operator acts; None if unknown.
     deadline_ms: int | None = None
-    #: Which transaction, batch or start of its subject it is about: another instance is another episode.
-    #: "" where the subject has no such parts, or it is not known.
+    #: The transaction, batch or start of its subject that it is about: another instance is another episode.
+    #: "" if the subject has no such parts, or it is unknown.
     instance: str = ""

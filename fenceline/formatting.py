@@ -1,4 +1,4 @@
-"""Figures in words, the same wherever they are shown."""
+"""Figures in words, with the same spelling everywhere."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def format_duration(ms: int) -> str:
 
 
 def shorten(name: str, most: int) -> str:
-    """Return a name in at most so many characters, cut in its middle: its end has the partition or task."""
+    """Return a name of limited length, cut in its middle: its end has the partition or task."""
     head = (most - 1) // 2
     return name if len(name) <= most else f"{name[:head]}…{name[head + 1 - most :]}"
 
 
 def count_noun(number: int, noun: str) -> str:
-    """Return `1 partition`, `1,204 batches`: grouped digits and the noun in its number."""
+    """Return `1 partition`, `1,204 batches`: grouped digits, and the noun in singular or plural."""
     return f"{number:,} {noun if number == 1 else _plural(noun)}"
 
 
@@ -45,7 +45,7 @@ def format_clock(ms: int) -> str:
 
 
 def rough_count(number: float) -> str:
-    """Return `7`, `40+`, `1,000+`: its first digit alone, so that words stay while a number grows."""
+    """Return `7`, `40+`, `1,000+`: only the first digit, so that sentences stay while a number grows."""
     whole = int(number)
     if whole < 10:
         return str(whole)
@@ -54,7 +54,7 @@ def rough_count(number: float) -> str:
 
 
 def error_line(error: Exception) -> str:
-    """Return the text of an error in one line of at most 300 characters: stores' clients raise anything."""
+    """Return the text of an error in one line of at most 300 characters: stores raise any error."""
     return " ".join(str(error).split())[:300] or "no reason given"
 
 

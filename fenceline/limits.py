@@ -1,4 +1,4 @@
-"""Where the rules draw their lines, and how long history is kept: numbers of the configuration."""
+"""The rules' limits and the retention of history: numbers of the configuration."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Where rules draw their lines; `[limits]` in fenceline.toml.
+    """The rules' limits; `[limits]` in fenceline.toml.
 
     Names that end in `_s` are seconds, in `_percent` hundredths; all others are plain numbers.
     """
 
     open_too_long_s: float = 60.0
-    #: Against its application's own past: a multiple of the 99th percentile of its commits, from a minimum
+    #: Compared with the application's own past: a multiple of the 99th percentile of its commits, a minimum
     #: number of commits in a day, and a minimum duration.
     open_usual_factor: float = 3.0
     open_usual_commits: float = 50.0
     open_usual_s: float = 10.0
-    #: How long after a timeout a coordinator may still take: 1.5 times the pace of its scan (10 s), at least.
+    #: Minimum time that a coordinator may take after a timeout: at least 1.5 times the interval of its scan
+    #: (10 s).
     late_grace_s: float = 15.0
     stuck_in_prepare_s: float = 15.0
     lso_pinned_s: float = 60.0
@@ -27,8 +28,8 @@ class Limits:
     #: the group has a finding.
     group_blocked_s: float = 10.0
     group_stalled_s: float = 60.0
-    #: Severity (`fenceline.findings.severity`): how long a reader is blocked before that is critical; how
-    #: many blocked records are critical sooner; how near a loss is critical.
+    #: Severity (`fenceline.findings.severity`): after how long a blocked reader is critical; how many blocked
+    #: records are critical sooner; how near a loss is critical.
     blocked_critical_s: float = 300.0
     blocked_records: float = 10_000.0
     loss_critical_s: float = 600.0
@@ -39,13 +40,14 @@ class Limits:
     #: Timeouts without a commit between them, within the window.
     timeouts_in_a_row: float = 3.0
     timeouts_in_a_row_s: float = 3600.0
-    #: The share of aborts among an application's ends, from a minimum number of ends in the window.
+    #: The share of aborts among an application's ends, and a minimum number of ends in the window.
     abort_percent: float = 20.0
     abort_ends: float = 20.0
     abort_window_s: float = 600.0
-    #: New ids of one application. They stay for seven days: 600 an hour are 100,800 (FLIP-511's arithmetic).
+    #: New ids of one application. Brokers keep them for seven days: 600 an hour are 100,800 (FLIP-511's
+    #: calculation).
     new_ids_per_hour: float = 600.0
-    #: How long a prepared batch may stay uncommitted; it counts down to its transactions' timeout.
+    #: How long a prepared batch may stay uncommitted; the deadline is its transactions' timeout.
     batch_prepared_s: float = 10.0
     #: The same for a transaction that a Flink checkpoint decided to commit.
     flink_commit_pending_s: float = 10.0
@@ -54,9 +56,9 @@ class Limits:
     batch_slow_s: float = 60.0
     #: How soon unread records of a query are deleted, at the pace of the log start.
     data_loss_s: float = 3600.0
-    #: Batches with input over which the watermark has not moved.
+    #: Batches with input during which the watermark has not moved.
     watermark_stalled_batches: float = 10.0
-    #: The age of an overdue heartbeat; never before two heartbeats in a row are missing.
+    #: The age of an overdue heartbeat; two consecutive heartbeats must be missing in any case.
     listener_silent_s: float = 12.0
     coordinator_loading_s: float = 10.0
     collector_behind_s: float = 5.0
@@ -65,25 +67,26 @@ class Limits:
     #: Pages warn of a collector that has been late for longer than this.
     collector_late_s: float = 60.0
     gap_s: float = 60.0
-    #: How often coordinators are asked for their open transactions, at most; 0 asks them nothing at all.
+    #: Minimum seconds between two questions to coordinators for their open transactions; 0 asks them nothing
+    #: at all.
     reconcile_every_s: float = 1.0
-    #: Where `__transaction_state` cannot be read, markers in topics are: megabytes per second of a broker, at
-    #: most; 0 reads none.
+    #: If `__transaction_state` cannot be read, markers in topics are: maximum megabytes per second of a
+    #: broker; 0 reads none.
     markers_mb: float = 4.0
-    #: How often consumer groups are polled, at most; 0 polls none.
+    #: Minimum seconds between two polls of consumer groups; 0 polls none.
     groups_every_s: float = 2.0
-    #: How often partitions with an open transaction are polled, at most, and all of them never more often
-    #: than every two seconds; 0 polls none.
+    #: Minimum seconds between two polls of partitions with an open transaction, and at least two seconds
+    #: between polls of all; 0 polls none.
     partitions_every_s: float = 1.0
 
-    #: How often checkpoints are read, at most; 0 reads none.
+    #: Minimum seconds between two reads of checkpoints; 0 reads none.
     checkpoints_every_s: float = 1.0
-    #: How often the REST APIs of engines are asked; 0 asks none.
+    #: Seconds between two polls of the REST APIs of engines; 0 polls none.
     engines_every_s: float = 5.0
 
     @property
     def blocked_after_ms(self) -> int:
-        """Return for how long an LSO is stuck before it counts as blocked: never later than its finding."""
+        """Return how long an LSO must be stuck to count as blocked: never later than its finding."""
         return int(1_000 * min(self.group_blocked_s, self.group_stalled_s))
 
     def as_mapping(self) -> Mapping[str, float]:
@@ -93,7 +96,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How long history is kept; `[retention]` in fenceline.toml. Days."""
+    """The retention of history in days; `[retention]` in fenceline.toml."""
 
     transitions_d: float = 30.0
     minutes_d: float = 7.0
@@ -102,13 +105,13 @@ class Retention:
     series_detail_d: float = 1.0
     series_minutes_d: float = 7.0
     series_hours_d: float = 400.0
-    #: Batches of streaming queries, their runs and what their sinks decided.
+    #: Batches of streaming queries, their runs and their sinks' decisions.
     batches_d: float = 90.0
-    #: Findings, gaps and alerts that are over, and the messages about them.
+    #: Closed findings, gaps and alerts, and the messages about them.
     closed_d: float = 30.0
-    #: Incidents that are closed, with their history.
+    #: Closed incidents, with their history.
     incidents_d: float = 400.0
-    #: Sign-ins, failed ones too, and sign-outs in the audit log; its changes are kept for ever.
+    #: Sign-ins, including failed ones, and sign-outs in the audit log; its changes are kept for ever.
     sign_ins_d: float = 400.0
 
     def as_mapping(self) -> Mapping[str, float]:

@@ -1,4 +1,4 @@
-"""Whose it is: the team to call about an application, a transactional id, a group or a topic."""
+"""Owners: the team to call about an application, a transactional id, a group or a topic."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ class Owner(NamedTuple):
     team: str
     contact: str = ""
     runbook: str = ""
-    #: What the application behind ids that match is called; "" leaves that to their shape and the groups.
+    #: The name of the application behind matching ids; "" derives it from their shape and the groups.
     application: str = ""
 
 
 def owner_of(names: Iterable[str], owners: Sequence[Owner]) -> Owner | None:
-    """Return the first owner whose pattern matches a name, the most telling name first; None without any.
+    """Return the first owner whose pattern matches a name, with the most specific name first; None without
+    any.
 
-    An id is asked for as itself and then as its application, a partition as its topic. Capitals count. The
-    application that an owner names is that owner's.
+    An id is matched as itself and then as its application, a partition as its topic. Case matters. An
+    application that an owner names belongs to that owner.
     """
     for name in names:
         for owner in owners:

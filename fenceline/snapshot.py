@@ -1,4 +1,4 @@
-"""The input of the rules in one tick: every fact of one cluster that a finding can be made of.
+"""The input of the rules in one tick: all facts of one cluster for findings.
 
 All instants are by our own clock (`fenceline.kafka.clock_skew`).
 """
@@ -22,7 +22,7 @@ from fenceline.spark.queries import QueryStatus
 
 
 class BlockedQueryFacts(NamedTuple):
-    """A streaming query that is at a stuck LSO."""
+    """A streaming query at a stuck LSO."""
 
     ident: str
     name: str
@@ -33,7 +33,7 @@ class MissingMarker(NamedTuple):
 
     topic: str
     partition: int
-    #: None while no broker leads it.
+    #: None while it has no leader.
     leader: int | None
     replicas: tuple[int, ...] = ()
 
@@ -42,7 +42,7 @@ class MissingMarker(NamedTuple):
 
     @property
     def why(self) -> str:
-        """Return what keeps its marker from being written, in words."""
+        """Return why its marker is not written, in words."""
         if self.leader is not None:
             return f"{self} is led by broker {self.leader}, which has not confirmed it"
         if not self.replicas:
@@ -53,7 +53,7 @@ class MissingMarker(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class OpenTransactionFacts:
-    """A transaction that is not complete, as the rules see it."""
+    """An incomplete transaction for the rules."""
 
     cluster: str
     transactional_id: str
@@ -61,19 +61,19 @@ class OpenTransactionFacts:
     producer_id: int
     producer_epoch: int
     timeout_ms: int
-    #: None where its record has no start, or where its coordinator's clock makes no sense of it.
+    #: None if its record has no start, or an implausible one by its coordinator's clock.
     started_ms: int | None
-    #: For a transaction that is being ended: since when that is decided.
+    #: For a transaction that is being ended: the instant of the decision.
     updated_ms: int
     partitions: tuple[TopicPartitions, ...]
     application: str = ""
-    #: Groups that are at an LSO which it holds, in order.
+    #: Groups at an LSO that it blocks, in order.
     waiting: tuple[str, ...] = ()
-    #: Streaming queries that do: they wait if they read read_committed.
+    #: Streaming queries at such an LSO: they wait if they read read_committed.
     queries: tuple[BlockedQueryFacts, ...] = ()
-    #: Its producer id and its start by its coordinator's clock; "" where that is not known.
+    #: Its producer id and its start by its coordinator's clock; "" if unknown.
     instance: str = ""
-    #: Of a transaction that is decided for long, the partitions without its confirmed marker, if known.
+    #: For a long decided transaction: the partitions without a confirmed marker, if known.
     missing: tuple[MissingMarker, ...] = ()
 
 
@@ -87,7 +87,7 @@ class PinnedPartition:
     lso: int
     high_watermark: int
     verdict: PartitionVerdict
-    #: The transactions that are open in it, the oldest first.
+    #: Its open transactions, the oldest first.
     pins: tuple[Pin, ...] = ()
 
     def __str__(self) -> str:
@@ -100,7 +100,7 @@ class PinnedPartition:
 
     @property
     def uncommitted_backlog(self) -> int:
-        """Records and markers that a read_committed consumer does not get."""
+        """Records and markers that a read_committed consumer cannot read."""
         return self.high_watermark - self.lso
 
 
@@ -111,20 +111,20 @@ class Blocker(NamedTuple):
     transactional_id: str
     #: Whether it holds the group's own commit (UNSTABLE_OFFSET_COMMIT), not the partition's LSO.
     pending: bool = False
-    #: False where it is one of several that may be meant.
+    #: False if it is one of several candidates.
     certain: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class BlockedOffset:
-    """A partition in which a group waits, or in which a commit of it is pending."""
+    """A partition in which a group waits, or in which its commit is pending."""
 
     topic: str
     partition: int
-    #: Records between the group and the high watermark; None where either is not known.
+    #: Records between the group and the high watermark; None if either is unknown.
     behind: int | None
     waiting: Waiting | None
-    #: Since when it is there.
+    #: Since when it waits there.
     waiting_ms: int | None
     unstable: bool = False
     blockers: tuple[Blocker, ...] = ()
@@ -135,7 +135,7 @@ class BlockedOffset:
 
 @dataclass(frozen=True, slots=True)
 class BlockedGroup:
-    """A group that waits for a transaction somewhere."""
+    """A group that waits for a transaction in at least one partition."""
 
     group_id: str
     offsets: tuple[BlockedOffset, ...]
@@ -144,12 +144,12 @@ class BlockedGroup:
 
 
 class DeletedRead(NamedTuple):
-    """A deleted partition of which a group had not read everything."""
+    """A deleted partition with records that a group had not read."""
 
     group_id: str
     topic: str
     partition: int
-    #: None where its last end is not known.
+    #: None if its last end is unknown.
     unread: int | None
     deleted_ms: int
 
@@ -162,33 +162,33 @@ class AbortedCommitFacts(NamedTuple):
 
     transactional_id: str
     producer_id: int
-    #: When it began, as its coordinator stamped it.
+    #: Its begin, by its coordinator's stamp.
     started_ms: int
     committed_ms: int
     lost: tuple[LostRecords, ...]
 
     @property
     def instance(self) -> str:
-        """Which transaction it is (`facts.Finding.instance`)."""
+        """Return the transaction's identity (`facts.Finding.instance`)."""
         return f"{self.producer_id}@{self.started_ms}"
 
 
 class UsualCommit(NamedTuple):
-    """How long an application's commits take, from begin to decision."""
+    """The usual durations of an application's commits, from begin to decision."""
 
     commits: int
     p99_ms: int
 
 
 def usual_ms(usual: UsualCommit | None, limits: Limits) -> int | None:
-    """Return how long transactions of an application usually take, None where too little is known."""
+    """Return the usual duration of an application's transactions, None if too little is known."""
     if usual is None or usual.commits < limits.open_usual_commits:
         return None
     return int(max(limits.open_usual_s * 1_000, limits.open_usual_factor * usual.p99_ms))
 
 
 class Repeated(NamedTuple):
-    """Something that happened to one id, or to one application, several times."""
+    """An event that happened to one id, or to one application, several times."""
 
     #: `transaction:ID` or `application:NAME`.
     subject: str
@@ -202,56 +202,56 @@ class Repeated(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ApplicationFigures:
-    """What happened to an application lately."""
+    """An application's recent figures."""
 
     application: str
     #: Counts by kind within `limits.abort_window_s`.
     window: Mapping[TransitionKind, int] = field(default_factory=dict)
     #: Counts by kind within the last hour.
     hour: Mapping[TransitionKind, float] = field(default_factory=dict)
-    #: One of its ids, where it made many lately; "" elsewhere.
+    #: One of its ids, if it made many lately; else "".
     sample_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class CollectorStatus:
-    """A collector's own status: how far it has read, and what keeps it from reading more."""
+    """A collector's own status: its position, and the reasons why it cannot read more."""
 
     cluster: str
     name: str
-    #: Everything before this instant has been seen; None before the first complete poll.
+    #: Everything before this instant has been read; None before the first complete poll.
     seen_through_ms: int | None
-    #: Records between its position and the end of what it reads; None when the end is unknown.
+    #: Records between its position and the end of its source; None if the end is unknown.
     behind: int | None
-    #: Why it cannot see, in words for an operator; "" when it can.
+    #: Why it cannot read, in words for an operator; "" if it can.
     error: str
     since_ms: int
-    #: What the rules see through it.
+    #: The rules' senses that depend on it.
     senses: frozenset[Sense] = frozenset()
-    #: The part of the cluster that it reads: `shard:1` of a tail among several.
+    #: Its part of the cluster: `shard:1` of a tail among several.
     scope: str = EVERYWHERE
-    #: Parts that did not answer its last question, in words for an operator.
+    #: Parts that did not answer its last request, in words for an operator.
     unseen: tuple[str, ...] = ()
 
     @property
     def is_eye(self) -> bool:
-        """Whether it is one of those from which the transactions are known."""
+        """Whether it is one of the sources of transactions."""
         return Sense.TRANSACTIONS in self.senses
 
     @property
     def blind_since_ms(self) -> int:
-        """Since when nothing newer has been seen; the collector's own beginning before its first poll."""
+        """Return since when it has read nothing newer; the collector's own start before its first poll."""
         return self.since_ms if self.seen_through_ms is None else self.seen_through_ms
 
     def is_behind(self, now_ms: int, limits: Limits) -> bool:
-        """Whether it has not seen the last `collector_behind_s`, of a poller the last `poller_behind_s`."""
+        """Whether it has not read the last `collector_behind_s`, for a poller the last `poller_behind_s`."""
         reads_on = self.is_eye or Sense.HISTORY in self.senses
         return now_ms > self.blind_since_ms + expected_ms(limits, reads_on=reads_on)
 
     def hides(self, sense: Sense, now_ms: int, limits: Limits) -> bool:
-        """Whether what a sense knows through it may be old.
+        """Whether facts of a sense that come through it may be old.
 
-        Lists that name who is missing in them are not old; the transactions that are missing are.
+        Lists that name their missing parts are not old; the missing transactions are.
         """
         if self.unseen:
             return sense is not Sense.LISTS
@@ -264,34 +264,34 @@ class Snapshot:
 
     cluster: str = ""
     collectors: tuple[CollectorStatus, ...] = ()
-    #: The gaps that are open.
+    #: The open gaps.
     gaps: tuple[VisibilityGap, ...] = ()
     transactions: tuple[OpenTransactionFacts, ...] = ()
     partitions: tuple[PinnedPartition, ...] = ()
     groups: tuple[BlockedGroup, ...] = ()
-    #: Deleted partitions that groups had not read whole.
+    #: Deleted partitions with records that groups had not read.
     deleted_reads: tuple[DeletedRead, ...] = ()
     #: Commits that lost records, the newest first.
     aborted_commits: tuple[AbortedCommitFacts, ...] = ()
     queries: tuple[QueryStatus, ...] = ()
     #: Flink jobs with decided transactions that are not committed.
     flink_jobs: tuple[FlinkJobFacts, ...] = ()
-    #: Pipelines in which the newest audit found records missing or duplicated.
+    #: Pipelines whose newest audit found missing or duplicated records.
     audits: tuple[AuditViolation, ...] = ()
-    #: How long commits take, by application, where it has enough of them.
+    #: The usual durations of commits, by application, if it has enough of them.
     usual: Mapping[str, UsualCommit] = field(default_factory=dict)
     applications: tuple[ApplicationFigures, ...] = ()
     #: Ids that were taken over within `limits.fencing_storm_s`.
     takeovers: tuple[Repeated, ...] = ()
-    #: Transactions that timed out with no commit between them.
+    #: Transactions that timed out without a commit between them.
     timeouts: tuple[Repeated, ...] = ()
-    #: In which scopes things lie, beside their own names.
+    #: The scopes that contain subjects, beside their own names.
     places: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def visibility(self, *, now_ms: int, limits: Limits) -> Visibility:
-        """Return what is hidden now: in open gaps, behind collectors that are late, or by their absence.
+        """Return the hidden parts: open gaps, late collectors, missing collectors.
 
-        A collector that cannot read hides what it should read; a sense without any collector is hidden whole.
+        A collector that cannot read hides its source; a sense without any collector is hidden completely.
         """
         hidden: dict[Sense, set[str]] = {sense: {EVERYWHERE} for sense in Sense}
         for sense in {sense for collector in self.collectors for sense in collector.senses}:

@@ -1,1 +1,1 @@
-"""What an audit concludes from batch headers, input ranges and the sink's ledger: pure, no I/O."""
+"""The conclusions of an audit from batch headers, input ranges and the sink's ledger: pure, no I/O."""

@@ -1,4 +1,4 @@
-"""From one run of the audit to the next: where to go on, and the manifest of all that was found."""
+"""From one run of the audit to the next: the positions to continue at, and the manifest of all results."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from fenceline.audit.manifest import (
 from fenceline.audit.runs import ProducerRun
 from fenceline.facts import TopicPartition
 
-#: Batches in a manifest, the newest ones.
+#: Maximum batches in a manifest, the newest ones.
 MOST_BATCHES = 100
-#: Obstacles in a manifest: the first of each kind and place.
+#: Maximum obstacles in a manifest: the first of each kind and place.
 MOST_OBSTACLES = 100
 
 
 def next_positions(
     index: LedgerIndex, output: Output, next_batch: int, topic_ids: Mapping[str, str]
 ) -> tuple[AuditedPosition, ...]:
-    """Return where the next audit goes on: in each partition before all runs of batches that are to come."""
+    """Return where the next audit continues: in each partition before all runs of waiting batches."""
     runs: dict[TopicPartition, list[ProducerRun]] = {where: [] for where in output.ranges}
     for batch_runs in output.runs.values():
         for run in batch_runs:
@@ -59,9 +59,9 @@ def extend_manifest(
     waiting: Iterable[Judged],
     obstacles: Iterable[AuditObstacle],
 ) -> AuditManifest:
-    """Return the manifest with batches that were audited now, ascending, and with those that wait.
+    """Return the manifest with newly audited batches, ascending, and with waiting ones.
 
-    Those that wait are in it as they are now, and are audited again: nothing of theirs is summed up.
+    Waiting batches are in it in their present state, and are audited again: the sums do not include them.
     """
     after = before
     for judgement in judged:
@@ -92,7 +92,7 @@ def _newest_first(
 
 
 def _with_duplicates(old: AuditedBatch, again: AuditedBatch) -> AuditedBatch:
-    """Return an audited batch of which records were found once more."""
+    """Return an audited batch whose records were found once more."""
     return replace(
         old,
         verdict=AuditVerdict.VIOLATED,
@@ -108,7 +108,7 @@ def _with_batch(manifest: AuditManifest, batch: AuditedBatch) -> AuditManifest:
     if batch.verdict is AuditVerdict.PROVED and is_next and proved == last:
         proved = batch.batch_id
     elif last is not None and batch.batch_id <= last:
-        # It was audited before: all batches before it are as they were.
+        # It was audited before: all batches before it are unchanged.
         first = manifest.first_batch if manifest.first_batch is not None else batch.batch_id
         earlier = batch.batch_id - 1 if batch.batch_id > first else None
         proved = None if proved is None or earlier is None else min(proved, earlier)

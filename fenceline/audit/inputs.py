@@ -1,4 +1,4 @@
-"""How many records each micro-batch read: input ranges of the offset log, counted by batch headers."""
+"""Count the records of each micro-batch's input: ranges of the offset log, counted by batch headers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fenceline.spark.records import Positions
 
 
 class ReadRange(NamedTuple):
-    """What one micro-batch read of one partition: from the first offset up to before the second."""
+    """One micro-batch's input in one partition: from the first offset to before the second."""
 
     batch_id: int
     from_offset: int
@@ -22,7 +22,7 @@ class ReadRange(NamedTuple):
 
 
 class ReadCount(NamedTuple):
-    """How many records there are in one range; None where headers do not show it, and why."""
+    """The number of records in one range; None if headers do not show it, and the reason."""
 
     partition: TopicPartition
     batch_id: int
@@ -31,7 +31,7 @@ class ReadCount(NamedTuple):
 
 
 def read_ranges(batch_id: int, start: Positions, end: Positions) -> Mapping[TopicPartition, ReadRange]:
-    """Return what a micro-batch read between two positions; a partition that is new begins at 0."""
+    """Return a micro-batch's input between two positions; a new partition begins at 0."""
     return {
         where: ReadRange(batch_id, start.get(where, 0), offset)
         for where, offset in end.items()
@@ -40,10 +40,10 @@ def read_ranges(batch_id: int, start: Positions, end: Positions) -> Mapping[Topi
 
 
 class InputFold:
-    """Counts records of one partition in ascending ranges that follow each other.
+    """Counts records of one partition in consecutive, ascending ranges.
 
-    With `committed_only` records of aborted transactions do not count: those of transactions whose marker
-    was not seen do not either.
+    With `committed_only`, records of aborted transactions do not count, nor those of transactions without a
+    known marker.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class InputFold:
         self._starts = [read.from_offset for read in ranges]
         self._counts: dict[int, int] = dict.fromkeys((read.batch_id for read in ranges), 0)
         self._split: set[int] = set()
-        #: Of transactions that are not ended yet, by producer id: records by micro-batch.
+        #: Records by micro-batch of transactions that have not ended, by producer id.
         self._open: defaultdict[int, defaultdict[int, int]] = defaultdict(lambda: defaultdict(int))
 
     @property
@@ -62,7 +62,7 @@ class InputFold:
         return self._ranges[-1].to_offset
 
     def is_complete(self, next_offset: int) -> bool:
-        """Whether nothing that comes from this offset on can change the counts."""
+        """Whether no batch from this offset on can change the counts."""
         return next_offset >= self.end and not (self._committed_only and self._open)
 
     def take_batches(self, batches: Iterable[RecordBatch]) -> None:
@@ -102,7 +102,7 @@ class InputFold:
             self._counts[batch_id] += records
 
     def _shares(self, batch: RecordBatch) -> Iterable[tuple[int, int]]:
-        """Yield how many of a batch's records each micro-batch read."""
+        """Yield the number of a batch's records in each micro-batch."""
         first = max(0, bisect_right(self._starts, batch.first) - 1)
         dense = batch.records == batch.last - batch.first + 1
         for read in self._ranges[first:]:

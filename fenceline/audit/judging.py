@@ -1,4 +1,6 @@
-"""One batch of the exactly-once sink: what it read, wrote and left readable -> its verdict and obstacles."""
+"""Judge one batch of the exactly-once sink by its input, its output and the readable records: verdict and
+obstacles.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +23,18 @@ from fenceline.facts import TopicPartition
 from fenceline.formatting import count_noun
 from fenceline.spark.records import Decision, SinkTransaction
 
-#: Ranges of one batch in the manifest.
+#: Maximum ranges of one batch in the manifest.
 MOST_RANGES = 20
 
 
 class OutputRange(NamedTuple):
-    """What a partition of the output holds, and from where on it was read."""
+    """The content of an output partition, and the offset from which it was read."""
 
-    #: Where the last audit ended.
+    #: The end of the last audit.
     asked: int
     log_start: int
     lso: int
-    #: Whether the topic is another one than the last audit found, or has lost offsets that were known.
+    #: Whether the topic is another one than in the last audit, or has lost known offsets.
     recreated: bool = False
 
 
@@ -45,11 +47,11 @@ class Output:
     holes: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def of_transaction(self, transaction: SinkTransaction) -> tuple[ProducerRun, ...]:
-        """Return what a transaction of the sink has written."""
+        """Return the records of one transaction of the sink."""
         return self.runs.get((transaction.producer_id, transaction.producer_epoch), ())
 
     def why_gone(self, partition: TopicPartition) -> ObstacleKind | None:
-        """Return why records may be gone from a partition that were there once."""
+        """Return why a partition may have lost records."""
         range_ = self.ranges.get(partition)
         if range_ is None or range_.recreated:
             return ObstacleKind.TOPIC_RECREATED
@@ -59,17 +61,17 @@ class Output:
 
 
 class BatchInput(NamedTuple):
-    """What a batch read: records, None where that is not known, and why."""
+    """A batch's input: the number of records, None if unknown, and the reason."""
 
     records: int | None
     ranges: tuple[AuditedRange, ...] = ()
     obstacle: AuditObstacle | None = None
-    #: Records that the query dropped, by Spark's progress; None where it reports none.
+    #: Records that the query dropped, from Spark's progress; None if it reports none.
     dropped: int | None = None
 
 
 class AuditedPartition(NamedTuple):
-    """A row of the table `partitions`: one batch in one output partition. Offsets: the second is excluded."""
+    """A row of the table `partitions`: one batch in one output partition. End offsets are exclusive."""
 
     batch_id: int
     topic: str
@@ -83,12 +85,12 @@ class AuditedPartition(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """A batch with its verdict, its rows, and what stands in the way of a proof."""
+    """A batch with its verdict, its rows, and the obstacles to a proof."""
 
     batch: AuditedBatch
     rows: tuple[AuditedPartition, ...] = ()
     obstacles: tuple[AuditObstacle, ...] = ()
-    #: All of its input that is missing, where it is missing as a whole.
+    #: All of its input, if all of it is missing.
     losses: tuple[AuditedRange, ...] = ()
 
 
@@ -109,7 +111,7 @@ def judge_batch(
 ) -> Judged:
     """Return the verdict on a batch whose decision was carried out.
 
-    `again` are committed runs of rounds that were to be aborted. `one_to_one`: the query neither drops nor
+    `again` are committed runs of rounds with a decision to abort. `one_to_one`: the query neither drops nor
     adds records; otherwise records that it read and did not write are an obstacle, not a loss.
     """
     runs = [run for transaction in decision.transactions for run in output.of_transaction(transaction)]
@@ -149,7 +151,7 @@ def judge_batch(
 
 
 def judge_unknown(batch_id: int, read: BatchInput, folder: str) -> Judged:
-    """Return what can be declared of a batch that no decision of a ledger names: what it read."""
+    """Return the known facts about a batch without a decision in the ledger: its input."""
     obstacle = AuditObstacle(
         ObstacleKind.LEDGER_MISSING,
         folder,
@@ -161,7 +163,7 @@ def judge_unknown(batch_id: int, read: BatchInput, folder: str) -> Judged:
 
 
 def judge_control(batch_id: int) -> Judged:
-    """Return the verdict on a batch without data that never gets to the sink (Spark 4.2's `repartition`)."""
+    """Return the verdict on a batch without data that never reaches the sink (Spark 4.2's `repartition`)."""
     return Judged(AuditedBatch(batch_id, AuditVerdict.PROVED, None, 0, 0, 0, 0, 0, 0, 0))
 
 
@@ -171,7 +173,7 @@ def pending_batch(decision: Decision) -> AuditedBatch:
 
 
 def runs_again(index: LedgerIndex, output: Output, first: int) -> Mapping[int, tuple[ProducerRun, ...]]:
-    """Return committed runs, by batch, of rounds that were not to be committed, and of audited batches.
+    """Return committed runs, by batch, of rounds with a decision to abort, and of audited batches.
 
     Batches before `first` are audited already: every committed run of theirs that is found now is one more.
     """
@@ -189,7 +191,7 @@ def runs_again(index: LedgerIndex, output: Output, first: int) -> Mapping[int, t
 
 
 def judge_again(batch_id: int, again: Sequence[ProducerRun], output: Output) -> Judged:
-    """Return what is found of a batch that was audited before: records that are there once more."""
+    """Return the verdict on a formerly audited batch whose records were written once more."""
     batch = AuditedBatch(
         batch_id,
         AuditVerdict.VIOLATED,
@@ -206,7 +208,7 @@ def _verdict(missing: int | None, duplicated: int, *, proved: bool) -> AuditVerd
 
 
 def _differences(decision: Decision, output: Output) -> tuple[int, int]:
-    """Return how many records fewer, and how many more, there are than tasks have counted."""
+    """Return how many records are missing, and how many are surplus, compared with the tasks' counts."""
     short = extra = 0
     for transaction in decision.transactions:
         difference = transaction.records - sum(run.records for run in output.of_transaction(transaction))

@@ -1,7 +1,8 @@
-"""A comparison of input and output by a key -> what is missing, duplicated, and what cannot be concluded.
+"""Compare input and output by a key: missing records, duplicated records, and uncertain ones.
 
-A record is due where its consumer has committed a later offset. Of each key: fewer in the output than due
-are missing, more than the input has at all are duplicated. Records are compared as readers get them.
+A record is due if its consumer has committed a later offset. For each key: if the output has fewer records
+than are due, records are missing; if it has more than the whole input, records are duplicated. Records are
+compared as readers see them.
 """
 
 from __future__ import annotations
@@ -18,46 +19,46 @@ from fenceline.kafka.partitions import Offsets
 
 
 class KeyTotals(NamedTuple):
-    """Records by how often their key is there."""
+    """Numbers of records by the frequency of their key."""
 
-    #: In the input below what its consumer has committed, and of them in the output.
+    #: In the input below the consumer's committed offset, and of these in the output.
     due: int
     found: int
     missing: int
-    #: As missing, and older than what was removed from the output: they may have been there.
+    #: Missing records that are older than deleted output: the output may have held them.
     uncertain: int
     duplicated: int
-    #: In the output, with a key that the input does not have.
+    #: In the output, with a key that the input lacks.
     foreign: int
-    #: In the input or output without a key.
+    #: In the input or output, without a key.
     keyless: int
 
 
 @dataclass(frozen=True, **SLOTS)
 class ComparedTopics:
-    """What input and output were when they were compared."""
+    """The state of input and output at the comparison."""
 
-    #: The first and the next offset that were read of each partition of the input.
+    #: The first and the next offset read in each partition of the input.
     due: Mapping[TopicPartition, tuple[int, int]]
     targets: Mapping[TopicPartition, Offsets]
     compacted: Collection[str] = ()
-    #: Whether the input was read from its first record on that was ever written.
+    #: Whether the input was read from the first record ever written.
     whole: bool = True
 
     @property
     def blocked(self) -> Sequence[tuple[TopicPartition, Offsets]]:
-        """Return the partitions of the output whose last records readers do not get yet."""
+        """Return the partitions of the output whose last records readers cannot read yet."""
         return [(where, now) for where, now in sorted(self.targets.items()) if now.lso < now.high_watermark]
 
     def concluded(self, totals: KeyTotals) -> KeyTotals:
-        """Return the totals without what may only seem to be missing or duplicated."""
+        """Return the totals without records that may only seem missing or duplicated."""
         if self.compacted:
             return totals._replace(missing=0, uncertain=0, duplicated=0)
         return totals._replace(missing=0) if self.blocked else totals
 
 
 def compared_obstacles(topics: ComparedTopics, totals: KeyTotals) -> Iterable[AuditObstacle]:
-    """Yield what prevents a proof by keys."""
+    """Yield the obstacles to a proof by keys."""
     yield from _removed(topics, totals)
     for where, now in topics.blocked:
         yield AuditObstacle(

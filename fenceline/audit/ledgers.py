@@ -1,4 +1,4 @@
-"""The sink's ledger as an audit asks it: which batches are settled, and who wrote what."""
+"""The sink's ledger for an audit: the settled batches, and the writer of each run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, Le
 
 
 class ProducerKey(NamedTuple):
-    """Who wrote a run: a producer id with its epoch is one transaction of the sink."""
+    """The writer of a run: a producer id with its epoch is one transaction of the sink."""
 
     producer_id: int
     producer_epoch: int
@@ -33,38 +33,38 @@ class LedgerIndex:
 
     @property
     def batch_ids(self) -> tuple[int, ...]:
-        """Batches that were prepared, ascending."""
+        """Prepared batches, ascending."""
         return tuple(sorted(self._prepared))
 
     def topics(self) -> frozenset[str]:
-        """Return the topics that prepared batches have written to."""
+        """Return the topics of prepared batches."""
         transactions = (
             transaction for decision in self._prepared.values() for transaction in decision.transactions
         )
         return frozenset(where.topic for transaction in transactions for where in transaction.partitions)
 
     def decision(self, batch_id: int) -> Decision | None:
-        """Return the decision that a batch was prepared by, None without any."""
+        """Return the decision that prepared a batch, None without one."""
         return self._prepared.get(batch_id)
 
     def dropped(self, batch_id: int) -> int | None:
-        """Return how many rows the query dropped in a batch, None where its progress does not count them."""
+        """Return the number of rows that the query dropped in a batch, None if progress has none."""
         return self._dropped.get(batch_id)
 
     def outcome(self, batch_id: int) -> DecisionOutcome | None:
-        """Return how a prepared batch ended, None while it has not."""
+        """Return the outcome of a prepared batch, None before it."""
         decision = self._prepared.get(batch_id)
         done = self._done.get((batch_id, decision.round)) if decision else None
         return done.outcome if done else None
 
     def owner(self, producer_id: int, producer_epoch: int) -> Decision | None:
-        """Return the decision about a producer's transaction, None for a producer that no decision names."""
+        """Return the decision about a producer's transaction, None for a producer without one."""
         return self._owners.get(ProducerKey(producer_id, producer_epoch))
 
     def settled(self, first: int, finished: Iterable[int]) -> tuple[int, ...]:
-        """Return the batches from `first` on that have ended, up to the first one that has not, ascending.
+        """Return the ended batches from `first` on, ascending, up to the first one that has not ended.
 
-        `finished` are batches in Spark's commit log: one of them that no decision names is among them.
+        `finished` are batches in Spark's commit log: one of them without a decision counts as ended.
         """
         found = []
         for batch_id in sorted({*self._prepared, *finished}):

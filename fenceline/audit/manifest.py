@@ -1,4 +1,4 @@
-"""What the audit job leaves: of each pipeline, what each batch read, wrote, committed and left readable.
+"""The audit job's output for each pipeline: each batch's input, output, commits and readable records.
 
 The job (`spark_pipeline.audit`) writes below `OUTPUT/cluster=NAME/audits/pipeline=PIPELINE`:
 
@@ -6,9 +6,9 @@ The job (`spark_pipeline.audit`) writes below `OUTPUT/cluster=NAME/audits/pipeli
     parts/part=…/table=TABLE/*.parquet
 
 Tables: `partitions` (by counts, each batch in each output partition), `losses` (ranges of the input) and
-`duplicates` (by keys, ranges of the output); `loss_keys` and `duplicate_keys` where input or output is a
-table, which has no offsets. By counts each run adds a part, by keys its part replaces all.
-A count that could not be had is None: it is never a guess, and nothing is proved with it.
+`duplicates` (by keys, ranges of the output). If input or output is a table, which has no offsets: `loss_keys`
+and `duplicate_keys`. By counts each run adds a part, by keys its part replaces all others. An unavailable
+count is None: it is never a guess, and nothing is proved with it.
 """
 
 from __future__ import annotations
@@ -20,42 +20,42 @@ from typing import NamedTuple, Optional
 from fenceline.compat import SLOTS, StrEnum
 from fenceline.decode.typed import read_versioned
 
-#: The layout's format; a newer Fenceline has a larger number.
+#: The layout's version; a newer Fenceline has a larger number.
 FORMAT = 1
 PARTITIONS, LOSSES, DUPLICATES = "partitions", "losses", "duplicates"
 LOSS_KEYS, DUPLICATE_KEYS = "loss_keys", "duplicate_keys"
 
 
 class NotAnAudit(Exception):
-    """A file that is no manifest of an audit, or none that can be understood; the text has the reason."""
+    """A file that is no readable manifest of an audit; the text has the reason."""
 
 
 class NewerAudit(NotAnAudit):
-    """A manifest that a newer Fenceline wrote."""
+    """A manifest from a newer Fenceline."""
 
 
 class AuditMode(StrEnum):
-    """How records were compared: by how many there are, or each by its key."""
+    """How records were compared: by their number, or by key."""
 
     COUNTS = "counts"
     KEYS = "keys"
 
 
 class AuditVerdict(StrEnum):
-    """What an audit concludes about a batch, or of a pipeline."""
+    """An audit's conclusion about a batch or a pipeline."""
 
     #: Every input record is readable in the output once, or was dropped by the query.
     PROVED = "proved"
     #: It is prepared: its transactions are not committed yet.
     PREPARED = "prepared"
-    #: Something could not be observed; an obstacle names it.
+    #: A part could not be observed; an obstacle names it.
     UNPROVED = "unproved"
     #: Records are missing or duplicated.
     VIOLATED = "violated"
 
 
 class ObstacleKind(StrEnum):
-    """Why something cannot be proved."""
+    """Why a proof is impossible."""
 
     COMPACTED = "compacted"
     RETENTION = "retention"
@@ -69,18 +69,18 @@ class ObstacleKind(StrEnum):
 
 
 class AuditObstacle(NamedTuple):
-    """One reason for which something is not proved."""
+    """One reason why a proof is impossible."""
 
     kind: ObstacleKind
     #: A topic, a partition (`orders-3`), or a file of the checkpoint.
     where: str
-    #: What was found there, and what follows from it, in words for an operator.
+    #: The finding there and its consequence, in words for an operator.
     detail: str
     consequence: str
 
 
 class AuditedRange(NamedTuple):
-    """Records of one partition: from the first offset up to before the second."""
+    """Records of one partition, from the first offset to before the second."""
 
     topic: str
     partition: int
@@ -105,60 +105,60 @@ class AuditedMarker(NamedTuple):
 
 
 class AuditedPosition(NamedTuple):
-    """How far a partition of the output was audited: the job goes on here."""
+    """The audited position in a partition of the output: the job continues here."""
 
     topic: str
     partition: int
-    #: Kafka's own id of the topic; "" where brokers do not report it.
+    #: Kafka's own id of the topic; "" if brokers do not report it.
     topic_id: str
     #: The next offset to audit.
     offset: int
-    #: Transactions that were audited and end after it: producer id, offset of the marker.
+    #: Audited transactions that end after it: producer id, offset of the marker.
     spanning: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, **SLOTS)
 class AuditedBatch:
-    """One micro-batch. Records, None where they are not known."""
+    """One micro-batch. Unknown numbers of records are None."""
 
     batch_id: int
     verdict: AuditVerdict
-    #: When it was decided, by the driver's clock; None where no ledger has it.
+    #: The instant of its decision by the driver's clock; None if no ledger has it.
     at_ms: Optional[int] = None
     input: Optional[int] = None
-    #: By the query, from its progress.
+    #: From the query's progress.
     dropped: Optional[int] = None
     written: Optional[int] = None
-    #: In transactions whose commit markers are there.
+    #: In transactions with a commit marker.
     committed: Optional[int] = None
     #: Below the last stable offset.
     readable: Optional[int] = None
     duplicated: Optional[int] = None
     missing: Optional[int] = None
-    #: Input ranges that are missing in the output, and output ranges that are there again: the first of each.
+    #: Input ranges that are missing in the output, and duplicated output ranges: the first of each.
     losses: tuple[AuditedRange, ...] = ()
     duplicates: tuple[AuditedRange, ...] = ()
-    #: Where its transactions were committed: the first markers.
+    #: The first commit markers of its transactions.
     markers: tuple[AuditedMarker, ...] = ()
 
 
 @dataclass(frozen=True, **SLOTS)
 class AuditManifest:
-    """What the job had found after one run, all of it."""
+    """All of the job's results after one run."""
 
     cluster: str
-    #: As the output's folder names it: the query's name, or source and target topics.
+    #: Its name in the output's folder: the query's name, or source and target topics.
     pipeline: str
     mode: AuditMode
-    #: Counts from 1.
+    #: Run numbers begin with 1.
     run: int
-    #: When that was, by the driver's clock.
+    #: The instant of the run, by the driver's clock.
     at_ms: int
-    #: The streaming query's own id, "" for a pipeline that is no Spark query.
+    #: The streaming query's own id, "" for a pipeline without a Spark query.
     query_id: str = ""
     sources: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
-    #: The first batch that was audited, and the last one up to which every batch is proved; None without any.
+    #: The first audited batch, and the last one up to which every batch is proved; None without any.
     first_batch: Optional[int] = None
     proved_through: Optional[int] = None
     #: Since the first audited batch.
@@ -169,25 +169,24 @@ class AuditManifest:
     #: The newest batches, the newest first.
     batches: tuple[AuditedBatch, ...] = ()
     obstacles: tuple[AuditObstacle, ...] = ()
-    #: Names of the folders below `parts/` that count.
+    #: Names of the valid folders below `parts/`.
     parts: tuple[str, ...] = ()
-    #: The batch that is audited next; None before the first one.
+    #: The next batch to audit; None before the first one.
     next_batch: Optional[int] = None
     positions: tuple[AuditedPosition, ...] = ()
-    #: By keys: which input records were compared, an expression of Spark SQL, "" for all.
+    #: By keys: the compared input records as an expression of Spark SQL, "" for all.
     condition: str = ""
-    #: By keys: what was compared of the input, the first ranges that are missing, and of the output the first
-    #: that are there again.
+    #: By keys: the compared input, the first missing ranges, and the first duplicated ranges of the output.
     compared: tuple[AuditedRange, ...] = ()
     losses: tuple[AuditedRange, ...] = ()
     duplicates: tuple[AuditedRange, ...] = ()
-    #: By keys, of tables: the first keys that are missing or there again. Keys are payload: no page has them.
+    #: By keys, for tables: the first missing and duplicated keys. Keys are payload: no page shows them.
     loss_keys: tuple[AuditedKey, ...] = ()
     duplicate_keys: tuple[AuditedKey, ...] = ()
 
     @property
     def verdict(self) -> AuditVerdict:
-        """Return what holds for the whole pipeline, as far as it was audited."""
+        """Return the verdict on the whole pipeline, as far as it was audited."""
         if self.duplicated or self.missing:
             return AuditVerdict.VIOLATED
         by_keys = self.mode is AuditMode.KEYS
@@ -198,7 +197,7 @@ class AuditManifest:
 
 
 def is_table(name: str) -> bool:
-    """Return whether a name of `sources` or `targets` is a table's, `FORMAT:URL`; no topic has a colon."""
+    """Return whether a name in `sources` or `targets` is a table's, `FORMAT:URL`; no topic has a colon."""
     return ":" in name
 
 

@@ -1,4 +1,4 @@
-"""Who else writes to the output: records of producers that no decision of the ledger names."""
+"""Other writers to the output: records of producers without a decision in the ledger."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from fenceline.formatting import count_noun
 
 
 class ProducerOwner(NamedTuple):
-    """Whose a producer id is, as coordinators report."""
+    """The owner of a producer id, as coordinators report it."""
 
     transactional_id: str
-    #: How all ids of that sink's ledger begin; "" where it is no exactly-once sink.
+    #: The prefix of all ids of that sink's ledger; "" if it is no exactly-once sink.
     stem: str = ""
 
 
 def foreign_runs(index: LedgerIndex, output: Output, since_ms: int) -> tuple[ProducerRun, ...]:
-    """Return readable runs that no decision names, since the sink writes there.
+    """Return readable runs without a decision since the sink's first write to the partition.
 
-    What lay in a partition before the sink's first run, and is older than `since_ms`, is no part of it.
+    Records before the sink's first run that are older than `since_ms` are not included.
     """
     runs = list(chain.from_iterable(output.runs.values()))
     begins = _begins(index, output, runs)
@@ -38,7 +38,7 @@ def foreign_runs(index: LedgerIndex, output: Output, since_ms: int) -> tuple[Pro
 
 
 def _begins(index: LedgerIndex, output: Output, runs: Iterable[ProducerRun]) -> Mapping[TopicPartition, int]:
-    """Return from where on the sink is known to write to each partition."""
+    """Return the offset in each partition from which the sink is known to write."""
     asked = {where: range_.asked for where, range_ in output.ranges.items() if range_.asked}
     for run in runs:
         if index.owner(run.producer_id, run.producer_epoch) is not None:
@@ -49,9 +49,9 @@ def _begins(index: LedgerIndex, output: Output, runs: Iterable[ProducerRun]) -> 
 def foreign_obstacles(
     foreign: Iterable[ProducerRun], owners: Mapping[int, ProducerOwner], stem: str
 ) -> tuple[AuditObstacle, ...]:
-    """Return an obstacle for each partition that others write to, and for each other query that does.
+    """Return an obstacle for each partition with other writers, and for each other query among them.
 
-    `stem` is how the transactional ids of the audited sink begin: its own runs that no decision names are of
+    `stem` is the prefix of the audited sink's transactional ids: its own runs without a decision belong to
     batches that have left the ledger.
     """
     obstacles: dict[tuple[ObstacleKind, str], AuditObstacle] = {}

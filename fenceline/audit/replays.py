@@ -1,4 +1,4 @@
-"""Which ranges of an input are replayed: those that are missing and that no earlier replay has listed."""
+"""Choose the ranges of an input to replay: missing ones that no earlier replay has listed."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def ranges_without(
 
 
 def count_offsets(ranges: Iterable[AuditedRange]) -> int:
-    """Return how many offsets there are in ranges."""
+    """Return the number of offsets in ranges."""
     return sum(range_.to_offset - range_.from_offset for range_ in ranges)
 
 
@@ -40,7 +40,7 @@ def _merged(ranges: Iterable[AuditedRange]) -> Mapping[TopicPartition, Sequence[
 
 
 def _cut(first: int, end: int, taken: Sequence[_Span]) -> Iterable[_Span]:
-    """Yield what is left of a span without ascending others."""
+    """Yield the parts of a span outside of other, ascending ones."""
     for low, high in taken:
         if high <= first or low >= end:
             continue

@@ -1,7 +1,7 @@
-"""Batch headers of one partition -> runs: what each producer wrote in each transaction, and how that ended.
+"""Fold batch headers of one partition to runs: each producer's records per transaction, and its end.
 
-Offsets are inclusive unless noted otherwise. No record is decoded: a header has the producer, its epoch, the
-first and last offset and the number of records.
+Offsets are inclusive unless noted otherwise. Records are not decoded: a header has the producer, its epoch,
+the first and last offset and the number of records.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ COMMIT, ABORT = "commit", "abort"
 
 
 class ProducerRun(NamedTuple):
-    """What one producer wrote in one transaction in one partition, or in all outside of transactions."""
+    """One producer's records of one transaction in one partition, or all outside of transactions."""
 
     partition: TopicPartition
     producer_id: int
@@ -34,7 +34,7 @@ class ProducerRun(NamedTuple):
 
     @property
     def is_committed(self) -> bool:
-        """Whether readers of committed records get it."""
+        """Whether readers of committed records can read it."""
         return not self.transactional or self.end == COMMIT
 
     @property
@@ -44,13 +44,13 @@ class ProducerRun(NamedTuple):
 
 
 class PartitionRuns(NamedTuple):
-    """What was found in one partition."""
+    """The runs of one partition."""
 
     partition: TopicPartition
     runs: tuple[ProducerRun, ...]
-    #: The first offset at which records are gone although later ones are there: compaction; None without.
+    #: The first offset with missing records before existing ones, because of compaction; None without any.
     hole: int | None
-    #: The size of all that was fetched is not known to headers: batches that were read.
+    #: The number of batches read: headers do not show the size of all fetched data.
     batches: int
 
 
@@ -58,8 +58,8 @@ class RunFold:
     """Folds headers of a partition in order of offsets, from `start` on.
 
     `spanning` are transactions that an earlier fold has returned: producer id -> offset of the marker.
-    What was written outside of transactions counts below the last stable offset `lso` only: what follows it
-    is folded again later.
+    Records outside of transactions count only below the last stable offset `lso`: later ones are folded
+    again.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class RunFold:
         self._batches = 0
 
     def take_batches(self, batches: Iterable[RecordBatch]) -> None:
-        """Fold more headers; those of batches that begin before `start` are left out."""
+        """Fold more headers, except those of batches that begin before `start`."""
         for batch in batches:
             if batch.first < self._next:
                 continue
@@ -86,7 +86,7 @@ class RunFold:
                 self._add(batch)
 
     def finish(self) -> PartitionRuns:
-        """Return what was found, in order of offsets."""
+        """Return the runs, in order of offsets."""
         runs = sorted((*self._ended, *self._open.values(), *self._plain.values()), key=lambda run: run.first)
         return PartitionRuns(self.partition, tuple(runs), self._hole, self._batches)
 

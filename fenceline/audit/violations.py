@@ -1,4 +1,4 @@
-"""What an audit found missing or duplicated in a pipeline: a manifest -> what a rule needs of it."""
+"""Read missing and duplicated records of a pipeline from an audit's manifest, for a rule."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from itertools import islice
 
 from fenceline.audit.manifest import AuditedRange, AuditManifest, AuditMode, AuditVerdict
 
-#: Batches and ranges of each kind that are kept.
+#: Maximum batches and ranges of each kind to keep.
 _MOST = 20
 
 
 @dataclass(frozen=True, slots=True)
 class AuditViolation:
-    """A pipeline in whose output records are missing or duplicated."""
+    """A pipeline whose output has missing or duplicated records."""
 
     pipeline: str
     mode: AuditMode
-    #: When the oldest violated batch was decided, else when the audit ran.
+    #: The instant of the oldest violated batch's decision, else of the audit.
     since_ms: int
     missing: int
     duplicated: int
-    #: The streaming query's own id, "" for a pipeline that is no Spark query.
+    #: The streaming query's own id, "" for a pipeline without a Spark query.
     query_id: str = ""
     sources: tuple[str, ...] = ()
     targets: tuple[str, ...] = ()
-    #: By counts: the first batches in which it was found, of those that the manifest still lists.
+    #: By counts: the first violated batches that the manifest still lists.
     batches: tuple[int, ...] = ()
-    #: The first input ranges that are missing, and the first output ranges that are there again.
+    #: The first missing input ranges, and the first duplicated output ranges.
     losses: tuple[AuditedRange, ...] = ()
     duplicates: tuple[AuditedRange, ...] = ()
     #: Subjects of the known streaming queries with this id.
@@ -36,7 +36,7 @@ class AuditViolation:
 
 
 def find_violation(pipeline: str, audit: AuditManifest) -> AuditViolation | None:
-    """Return what is missing or duplicated in a pipeline, by the name of its folder; None if nothing is."""
+    """Return a pipeline's missing and duplicated records, by the name of its folder; None without any."""
     if audit.verdict is not AuditVerdict.VIOLATED:
         return None
     # Manifests begin with their newest batch.

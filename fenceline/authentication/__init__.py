@@ -1,1 +1,1 @@
-"""How a client signs in to a cluster: one table of mechanisms, and Java's names in librdkafka's words."""
+"""Authentication of clients: one table of mechanisms, and the translation of Java's names to librdkafka's."""

@@ -1,4 +1,4 @@
-"""Java's and Spark's names of how to reach a cluster, in librdkafka's words; no file is opened here."""
+"""Translate Java's and Spark's connection options to librdkafka's; it opens no file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from fenceline.authentication.mechanisms import MECHANISMS, TOKEN_CALLBACK, BadOption, Properties
 
-#: What becomes of an option's value; raises `BadOption`.
+#: Translates an option's value; raises `BadOption`.
 Translate = Callable[[str], Mapping[str, str]]
 #: Spark's spelling of each.
 PREFIX = "kafka."
@@ -15,10 +15,10 @@ PREFIX = "kafka."
 _QUOTED = r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'"
 _PAIR = re.compile(rf"([\w.]+)\s*=\s*(?:{_QUOTED}|([^\s\"';]+))")
 _LOGIN = re.compile(rf"\s*([\w.]+)\s+required\b((?:{_QUOTED}|[^;\"'])*);?\s*", re.DOTALL)
-#: Both packages that Kafka has had it in.
+#: Both packages in which Kafka has had it.
 _OIDC_HANDLER = re.compile(r"(kafkashaded\.)?org\.apache\.kafka\..*\.OAuthBearerLoginCallbackHandler")
 _IAM_HANDLER = "software.amazon.msk.auth.iam.IAMClientCallbackHandler"
-#: Java's class that fetches tokens -> the grant that it asks for (KIP-1139).
+#: Java's class that fetches tokens -> the grant that it requests (KIP-1139).
 _RETRIEVERS = {
     "ClientCredentialsJwtRetriever": "client_credentials",
     "JwtBearerJwtRetriever": "urn:ietf:params:oauth:grant-type:jwt-bearer",
@@ -32,7 +32,7 @@ def same_value(name: str) -> Translate:
 
 
 def only_value(*allowed: str, because: str) -> Translate:
-    """Return the translation of a value that must be what librdkafka does anyhow."""
+    """Return the translation of a value that must equal librdkafka's behaviour."""
 
     def check(value: str) -> Mapping[str, str]:
         if value.lower() not in allowed:
@@ -43,7 +43,7 @@ def only_value(*allowed: str, because: str) -> Translate:
 
 
 def never_taken(reason: str) -> Translate:
-    """Return the translation of what cannot be taken."""
+    """Return the translation of an option that is always refused."""
 
     def refuse(value: str) -> Mapping[str, str]:
         raise BadOption(reason)
@@ -120,7 +120,7 @@ _SAME = (
     "sasl.oauthbearer.sub.claim.name", "sasl.oauthbearer.token.endpoint.url",
     "socket.connection.setup.timeout.ms", "ssl.key.password",
 )  # fmt: skip
-#: librdkafka's own names, and the one that is ours.
+#: librdkafka's own names, and one of ours.
 _LIBRDKAFKAS = (
     TOKEN_CALLBACK, "broker.address.family", "enable.ssl.certificate.verification", "https.ca.location",
     "https.ca.pem", "sasl.kerberos.keytab", "sasl.kerberos.principal", "sasl.mechanisms",
@@ -135,19 +135,19 @@ _LIBRDKAFKAS = (
     "ssl.ca.location", "ssl.ca.pem", "ssl.certificate.location", "ssl.certificate.pem", "ssl.crl.location",
     "ssl.key.location", "ssl.key.pem", "ssl.sigalgs.list", "ssl.curves.list",
 )  # fmt: skip
-#: Left as they are until `resolve_stores` has them all.
+#: Left unchanged until `resolve_stores` has all of them.
 STORE_KEYS = tuple(
     f"ssl.{which}store.{what}" for which in ("trust", "key") for what in ("location", "password", "type")
 )
 
-#: What remains of signing in, in librdkafka's words.
+#: Other options of authentication, in librdkafka's names.
 SIGN_IN = frozenset(
     name
     for name in (*_SAME, *_LIBRDKAFKAS, "sasl.kerberos.kinit.cmd")
     if name.startswith(("sasl.", "https."))
 )
 
-#: Java's names of how to reach a cluster -> what becomes of them.
+#: Java's names of connection options -> their translation.
 CONNECTION: Mapping[str, Translate] = {
     **{name: same_value(name) for name in (*_SAME, *_LIBRDKAFKAS, *STORE_KEYS)},
     "security.protocol": lambda value: {"security.protocol": value.lower()},
@@ -172,7 +172,7 @@ CONNECTION: Mapping[str, Translate] = {
 def resolve_stores(properties: Properties) -> dict[str, str]:
     """Return properties without the types of stores: PEM files by librdkafka's names, others as stores.
 
-    Whether a store is PKCS12 or Java's own is seen in the file, as in Java, whose default is either.
+    The file shows whether a store is PKCS12 or Java's own, as in Java, whose default accepts both.
     """
     rest = {key: value for key, value in properties.items() if not key.endswith("store.type")}
     for which, as_pem in (
@@ -187,9 +187,9 @@ def resolve_stores(properties: Properties) -> dict[str, str]:
 
 
 def translate_properties(options: Properties) -> tuple[dict[str, str], dict[str, str]]:
-    """Return properties in librdkafka's words, and why options cannot be taken, by their own names.
+    """Return properties in librdkafka's names, and why options are refused, by their own names.
 
-    Names may have Spark's prefix. What is no name of how to reach a cluster stays as it is.
+    Names may have Spark's prefix. Other options than connection options stay unchanged.
     """
     properties: dict[str, str] = {}
     refused: dict[str, str] = {}

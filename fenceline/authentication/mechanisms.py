@@ -1,8 +1,8 @@
-"""Every way to sign in, once: what it needs, what Java's login module becomes, what kafka-python calls it.
+"""Every authentication mechanism, once: its requirements, its Java login module, its kafka-python name.
 
 Properties are librdkafka's by their own names, and two more that only we read: `TOKEN_CALLBACK`, and the
-mechanism `AWS_MSK_IAM`, which is Java's and kafka-python's word. What takes files, networks or other packages
-is `transaction_admin.authentication`.
+mechanism `AWS_MSK_IAM`, a name of Java and kafka-python. `transaction_admin.authentication` has the parts
+that need files, networks or other packages.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from typing import NamedTuple
 
 Properties = Mapping[str, str]
 
-#: Which function returns tokens: `package.module:function`.
+#: The function that returns tokens: `package.module:function`.
 TOKEN_CALLBACK = "sasl.oauthbearer.token.callback"  # noqa: S105 - no secret
 CALLBACK_FORM = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*")
 OIDC = "oidc"
 PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 
 _METHOD = "sasl.oauthbearer.method"
-#: How a token is asked for by its client's id and secret.
+#: Requests a token by its client's id and secret.
 CLIENT_CREDENTIALS = (
     "sasl.oauthbearer.token.endpoint.url",
     "sasl.oauthbearer.client.id",
     "sasl.oauthbearer.client.secret",
 )
-#: By other values librdkafka alone gets tokens: for a signed assertion, from a cloud's own service.
+#: With other values only librdkafka gets tokens: for a signed assertion, from a cloud's own service.
 GRANTS = {
     "sasl.oauthbearer.grant.type": "client_credentials",
     "sasl.oauthbearer.metadata.authentication.type": "none",
@@ -34,7 +34,7 @@ GRANTS = {
 
 
 class CannotAuthenticate(Exception):
-    """A client cannot sign in as its properties say; the text is the key, the reason and the remedy."""
+    """A client cannot authenticate with its properties; the text has the key, the reason and the remedy."""
 
     def __init__(self, key: str, reason: str) -> None:
         super().__init__(f'"{key}" {reason}')
@@ -42,27 +42,27 @@ class CannotAuthenticate(Exception):
 
 
 class BadOption(Exception):
-    """Why a value cannot be taken."""
+    """The reason for refusing a value."""
 
 
 class Mechanism(NamedTuple):
-    """One way to sign in."""
+    """One authentication mechanism."""
 
-    #: Java's login module without its package, and what its options become; raises `BadOption`.
+    #: Java's login module without its package, and the translation of its options; raises `BadOption`.
     module: str
     login: Callable[[Mapping[str, str]], Mapping[str, str]]
-    #: Return what is wrong, by key.
+    #: Returns mistakes by key.
     examine: Callable[[Properties], Mapping[str, str]]
     #: librdkafka's names of plain text -> kafka-python's.
     admin: Mapping[str, str]
-    #: What to check when a broker refuses the sign-in.
+    #: The remedy when a broker refuses the sign-in.
     check: tuple[str, ...]
-    #: As librdkafka and the broker call it.
+    #: Its name in librdkafka and at the broker.
     wire: str
 
 
 def _renamed(names: Mapping[str, str], needed: tuple[str, ...]) -> Callable[[Properties], Properties]:
-    """Return a translation of a login module's options; one that has no name here is refused by its own."""
+    """Return a translation of a login module's options; one without a translation is refused by its name."""
 
     def translate(options: Properties) -> Properties:
         if missing := [name for name in needed if name not in options]:
@@ -98,7 +98,7 @@ _KERBEROS_LOGIN = {
     "keyTab": "sasl.kerberos.keytab",
     "principal": "sasl.kerberos.principal",
     "serviceName": "sasl.kerberos.service.name",
-    # How Java finds and keeps what both other clients find by the same keytab or ticket cache.
+    # Java's settings for finding and storing tickets; both other clients use the same keytab or ticket cache.
     **dict.fromkeys(
         ("useKeyTab", "storeKey", "useTicketCache", "renewTGT", "doNotPrompt", "refreshKrb5Config"), ""
     ),
@@ -142,7 +142,7 @@ def _aws_login(options: Properties) -> Properties:
     return {}
 
 
-#: The one table. Another mechanism is another row; what it needs of files or networks is beside it, in
+#: The one table. A new mechanism is a new row; its code for files or networks is beside it, in
 #: transaction_admin/authentication/.
 MECHANISMS: Mapping[str, Mechanism] = {
     "PLAIN": _by_password("PlainLoginModule", "PLAIN"),
@@ -171,14 +171,14 @@ MECHANISMS: Mapping[str, Mechanism] = {
 
 
 def mechanism_of(properties: Properties) -> str:
-    """Return the mechanism that a client signs in by; "" where it does not."""
+    """Return the mechanism of a client; "" without authentication."""
     if not properties.get("security.protocol", "").upper().startswith("SASL"):
         return ""
     return properties.get("sasl.mechanism") or properties.get("sasl.mechanisms", "")
 
 
 def find_mistakes(properties: Properties) -> Mapping[str, str]:
-    """Return what is wrong with properties in librdkafka's words, by key; no file and no broker is asked."""
+    """Return mistakes in librdkafka's properties, by key, without opening a file or asking a broker."""
     protocol = properties.get("security.protocol", "plaintext")
     if protocol.upper() not in PROTOCOLS:
         return {"security.protocol": f"is {protocol!r}: known are {', '.join(PROTOCOLS)}"}
@@ -192,18 +192,18 @@ def find_mistakes(properties: Properties) -> Mapping[str, str]:
 
 
 def what_to_check(properties: Properties) -> str:
-    """Return what to do when a broker refuses the sign-in."""
+    """Return the remedy when a broker refuses the sign-in."""
     mechanism = MECHANISMS.get(mechanism_of(properties), MECHANISMS["PLAIN"])
     *first, last = ("sasl.mechanism", *mechanism.check)
     return "check " + ", ".join(f'"{key}"' for key in first) + f' and "{last}"'
 
 
-#: What librdkafka reports of a mechanism that it was built without.
+#: librdkafka's message for a mechanism that it was built without.
 _NOT_BUILT = re.compile(r"No provider for SASL mechanism (\w+)")
 
 
 def explain_refusal(text: str) -> str:
-    """Return why librdkafka takes no such client, in an operator's words."""
+    """Return why librdkafka refuses a client, in an operator's words."""
     if match := _NOT_BUILT.search(text):
         return (
             f'"sasl.mechanism" is {match[1]}, which this librdkafka was built without, as all wheels of '

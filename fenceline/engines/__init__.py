@@ -1,1 +1,1 @@
-"""Flink and Kafka Connect: what their checkpoints and REST APIs contain."""
+"""Flink and Kafka Connect: the contents of their checkpoints and REST APIs."""

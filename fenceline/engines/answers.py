@@ -1,4 +1,4 @@
-"""What the collector of engines hands on of Flink and Kafka Connect. Pure."""
+"""The collector's facts about Flink and Kafka Connect. Pure."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from fenceline.engines.flink.job_status import FlinkRun
 
 
 class EngineKind(StrEnum):
-    """What answers at the REST API of an engine."""
+    """The product behind an engine's REST API."""
 
     FLINK = "flink"
     CONNECT = "connect"
 
 
 class EngineAnswer(NamedTuple):
-    """What one API reported."""
+    """One API's report."""
 
     url: str
     version: str

@@ -1,8 +1,8 @@
-"""State stores of Kafka Streams: from which topics each is built, and who has it. Pure.
+"""State stores of Kafka Streams: their source topics, and their tasks. Pure.
 
 A store is rebuilt from its changelog topic, `APPLICATION-STORE-changelog`. A standby task follows the
-changelog, so that another instance need not read all of it. Brokers report tasks for the protocol of KIP-1071
-alone.
+changelog, so that another instance need not read all of it. Brokers report tasks only for the protocol of
+KIP-1071.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ _CHANGELOG = "-changelog"
 
 
 class StreamsStore(NamedTuple):
-    """One state store. Counts of tasks are None where brokers do not report them."""
+    """One state store. Counts of tasks are None if brokers do not report them."""
 
     changelog: str
-    #: Topics that its part of the topology reads, repartition topics among them.
+    #: Topics that its part of the topology reads, including repartition topics.
     sources: tuple[str, ...] = ()
     active: int | None = None
     standby: int | None = None
-    #: Tasks that are being built up, to be moved to another instance.
+    #: Tasks that are building up, to move to another instance.
     warmup: int | None = None
 
     def name_in(self, application: str) -> str:
@@ -46,7 +46,7 @@ class StreamsTasks(NamedTuple):
 
 
 def described_stores(topology: Iterable[Subtopology], tasks: StreamsTasks) -> Sequence[StreamsStore]:
-    """Return the stores of a topology that brokers describe; `tasks` are those of all members."""
+    """Return the stores of a topology from brokers; `tasks` are those of all members."""
     return sorted(
         StreamsStore(changelog, part.sources, *(kind.get(part.ident, 0) for kind in tasks))
         for part in topology
@@ -55,7 +55,7 @@ def described_stores(topology: Iterable[Subtopology], tasks: StreamsTasks) -> Se
 
 
 def named_stores(application: str, topics: Iterable[str]) -> Sequence[StreamsStore]:
-    """Return the stores that the names of topics show: all that is known of the classic protocol."""
+    """Return the stores that topic names show, the only source for the classic protocol."""
     start = f"{application}-"
     return sorted(
         StreamsStore(topic) for topic in topics if topic.startswith(start) and topic.endswith(_CHANGELOG)

@@ -1,1 +1,1 @@
-"""What happened: in a range of time, on one axis, repeatedly, and in the reports of the history job."""
+"""Events: in a range of time, on one axis, repeated ones, and in the reports of the history job."""

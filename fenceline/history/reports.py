@@ -5,10 +5,10 @@ The job (`spark_pipeline.history`) writes below its output, for each cluster:
     cluster=NAME/log/000000000012.json           a manifest for each micro-batch; the newest one counts
     cluster=NAME/parts/part=000000000012-1f3a…/table=TABLE/day=2026-11-22/*.parquet
 
-A part is what one micro-batch found, or several merged. Only parts that the newest manifest names count: the
-others are of attempts that failed, or were merged. Rows of `transitions` with the same partition and offset
-are the same transition, and that with the largest `known_to` is how it reads now. Rows of `ids` and
-`applications` with the same day and name are to be added up; counts below zero take back a revised verdict.
+A part is the result of one micro-batch, or of several merged ones. Only parts in the newest manifest are
+valid: others are of failed attempts, or were merged. Rows of `transitions` with the same partition and offset
+are one transition, and the row with the largest `known_to` is its present state. Rows of `ids` and
+`applications` with the same day and name must be summed; counts below zero take back a revised verdict.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from fenceline.decode.typed import read_versioned
 from fenceline.facts import ABORTS, TransitionKind
 from fenceline.series.histograms import Histogram, merge_histograms
 
-#: The layout's format; a newer Fenceline has a larger number.
+#: The layout's version; a newer Fenceline has a larger number.
 FORMAT = 1
 TRANSITIONS, IDS, APPLICATIONS, STATE = "transitions", "ids", "applications", "state"
-#: What a micro-batch reports to its own driver: how far each partition was read, and what was not decoded.
+#: A micro-batch's report to its driver: the position in each partition, and undecodable records.
 PROGRESS, STRANGE = "progress", "strange"
 _DIGITS = 12
 
 
 class NotAManifest(Exception):
-    """A file that is no manifest, or one that cannot be read; the text is the reason."""
+    """A file that is no readable manifest; the text has the reason."""
 
 
 class NewerFormat(NotAManifest):
-    """A manifest that a newer Fenceline wrote."""
+    """A manifest from a newer Fenceline."""
 
 
 class ReportPart(NamedTuple):
@@ -45,34 +45,34 @@ class ReportPart(NamedTuple):
     name: str
     #: How often its rows were merged: 0 for one micro-batch.
     level: int
-    #: The first and the last day of its rows, `2026-11-22`; "" where it has none.
+    #: The first and the last day of its rows, `2026-11-22`; "" without any.
     first_day: str
     last_day: str
 
 
 @dataclass(frozen=True, **SLOTS)
 class Manifest:
-    """What the job had found after one micro-batch, all of it."""
+    """All of the job's results after one micro-batch."""
 
     cluster: str
     topic: str
     #: The streaming query's own id, from its checkpoint.
     query: str
     batch: int
-    #: When that was, by the driver's clock.
+    #: The instant of the micro-batch, by the driver's clock.
     at_ms: int
     #: Next offset by partition.
     positions: Mapping[int, int] = field(default_factory=dict)
-    #: By partition, the first offset after the last stretch that compaction had removed.
+    #: By partition: the first offset after the last stretch that compaction removed.
     holes: Mapping[int, int] = field(default_factory=dict)
     records: int = 0
-    #: How many records could not be decoded, by reason; for each the first: partition, offset, what is wrong.
+    #: Number of undecodable records by reason; for each the first one: partition, offset, problem.
     undecoded: Mapping[str, int] = field(default_factory=dict)
     strange: Mapping[str, tuple[int, int, str]] = field(default_factory=dict)
     parts: tuple[ReportPart, ...] = ()
-    #: The parts whose rows of `state` count.
+    #: The parts with the valid rows of `state`.
     state: tuple[str, ...] = ()
-    #: Parts that were merged and are deleted at the next merge: a reader may still be in them.
+    #: Merged parts that the next merge deletes: a reader may still use them.
     retired: tuple[str, ...] = ()
 
 
@@ -92,7 +92,7 @@ def part_name(number: int, run: str) -> str:
 
 
 def part_folder(name: str) -> str:
-    """Return the folder of a part below `parts/`; spelled as Hive does, so that Spark reads many at once."""
+    """Return the folder of a part below `parts/`, in Hive's spelling, so that Spark reads many at once."""
     return f"part={name}"
 
 
@@ -121,28 +121,28 @@ def read_manifest(text: str) -> Manifest:
 
 @dataclass(**SLOTS)
 class ReportFigures:
-    """What happened to an id or an application, in a day or in several."""
+    """What happened to an id or an application in one or several days."""
 
     counts: dict[TransitionKind, int] = field(default_factory=dict)
-    #: How many epochs were used up; a producer id has 32,767.
+    #: Number of exhausted epochs; a producer id has 32,767.
     epochs: int = 0
-    #: Begin to decision, and decision to the last marker, of commits.
+    #: From begin to decision, and from decision to the last marker, of commits.
     open_times: Histogram = field(default_factory=dict)
     marker_times: Histogram = field(default_factory=dict)
 
     @property
     def commits(self) -> int:
-        """Return how many transactions were committed."""
+        """Return the number of committed transactions."""
         return self.counts.get(TransitionKind.COMMIT, 0)
 
     @property
     def aborts(self) -> int:
-        """Return how many transactions ended without their records, whatever the cause."""
+        """Return the number of transactions that ended without their records, for any cause."""
         return sum(self.counts.get(kind, 0) for kind in ABORTS)
 
 
 def sum_figures(parts: Iterable[ReportFigures]) -> ReportFigures:
-    """Return the sum of figures; what comes to nothing is left out."""
+    """Return the sum of figures, without those that become zero."""
     held = list(parts)
     counts: dict[TransitionKind, int] = {}
     for part in held:

@@ -1,4 +1,4 @@
-"""What happens again and again: in series, and in a row with nothing better between."""
+"""Repeated events: series of events, and consecutive ones without a better one between."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fenceline.facts import Transition, TransitionKind
 
 
 def latest_streak(instants: Sequence[int], *, within_ms: int) -> Sequence[int]:
-    """Return the last of some instants, oldest first: those that follow one another within `within_ms`."""
+    """Return the last series of instants, oldest first, in which each follows within `within_ms`."""
     start = len(instants) - 1
     while start > 0 and instants[start] - instants[start - 1] <= within_ms:
         start -= 1
@@ -16,7 +16,7 @@ def latest_streak(instants: Sequence[int], *, within_ms: int) -> Sequence[int]:
 
 
 def in_a_row(newest_first: Iterable[Transition]) -> list[Transition]:
-    """Return an id's last timeouts with no commit between or after them, oldest first."""
+    """Return an id's last timeouts without a commit between or after them, oldest first."""
     streak: list[Transition] = []
     for transition in newest_first:
         if transition.kind is TransitionKind.COMMIT:

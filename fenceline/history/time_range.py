@@ -1,4 +1,4 @@
-"""Ranges of time, as addresses name them: `from` and `to` as ISO 8601, or the last so many minutes. Pure."""
+"""Ranges of time in addresses: `from` and `to` as ISO 8601, or the last minutes. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 _MINUTE_MS = 60_000
 _HOUR_MS = 60 * _MINUTE_MS
 _DAY_MS = 24 * _HOUR_MS
-#: What a picker offers, in ms.
+#: The choices of a picker, in ms.
 LAST: Mapping[str, int] = {
     "15m": 15 * _MINUTE_MS,
     "1h": _HOUR_MS,
@@ -20,18 +20,18 @@ LAST: Mapping[str, int] = {
     "90d": 90 * _DAY_MS,
     "1y": 365 * _DAY_MS,
 }
-#: The longest range: nothing is kept for longer.
+#: The longest range: nothing is stored for longer.
 LONGEST_MS = 400 * _DAY_MS
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class InvalidTimeRange(ValueError):
-    """A range that cannot be read; its text names the parameter, and what to write instead."""
+    """A range that cannot be parsed; its text names the parameter and a valid form."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeRange:
-    """From `from_ms` on and before `to_ms`, in ms since 1970; a `live` one ends now and moves with it."""
+    """From `from_ms` to before `to_ms`, in ms since 1970; a `live` one ends now and moves with the clock."""
 
     from_ms: int
     to_ms: int
@@ -39,7 +39,7 @@ class TimeRange:
 
     @property
     def length_ms(self) -> int:
-        """Return how long it is."""
+        """Return its length."""
         return self.to_ms - self.from_ms
 
 
@@ -49,9 +49,9 @@ def last_range(last: str, *, now_ms: int) -> TimeRange:
 
 
 def read_time_range(start: str, end: str, last: str, *, now_ms: int) -> TimeRange:
-    """Return the range that `from` and `to` name, or without both the last so long; raises InvalidTimeRange.
+    """Return the range in `from` and `to`, or without both the last one by default; raises InvalidTimeRange.
 
-    Without `to` the range ends now, and moves with it. An instant without a zone is UTC.
+    Without `to` the range ends now, and moves with the clock. An instant without a zone is UTC.
     """
     if not start and not end:
         if last not in LAST:
@@ -72,14 +72,14 @@ def read_time_range(start: str, end: str, last: str, *, now_ms: int) -> TimeRang
 
 
 def format_instant(ms: int) -> str:
-    """Return an instant as addresses have it: `2026-11-24T02:00:00Z`, with milliseconds where it has some."""
+    """Return an instant in the form of addresses: `2026-11-24T02:00:00Z`, with milliseconds if it has any."""
     precision = "milliseconds" if ms % 1_000 else "seconds"
     return (_EPOCH + timedelta(milliseconds=ms)).isoformat(timespec=precision).replace("+00:00", "Z")
 
 
 def read_instant(value: str) -> int:
     """Return an ISO 8601 instant in ms since 1970, without a zone as UTC; raises InvalidTimeRange."""
-    # In an address that was written by hand, `+` of a zone is a space.
+    # In a hand-written address, the `+` of a zone is a space.
     text = value.strip().replace(" ", "+") if "T" in value else value.strip()
     try:
         moment = datetime.fromisoformat(text)
@@ -93,7 +93,7 @@ def read_instant(value: str) -> int:
 
 
 def named_instant(name: str, value: str) -> int:
-    """Return the instant of a parameter in ms since 1970; raises InvalidTimeRange, whose text names it."""
+    """Return the instant of a parameter in ms since 1970; raises InvalidTimeRange with its name."""
     try:
         return read_instant(value)
     except InvalidTimeRange as error:

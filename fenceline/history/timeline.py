@@ -1,4 +1,4 @@
-"""What happened, from every source on one time axis: events, and the folding of routine ones. Pure."""
+"""Events from every source on one time axis, with routine ones folded. Pure."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 from fenceline.facts import TransitionKind
 
-#: Transitions of which an application may have thousands in a minute with nothing wrong.
+#: Transitions of which a healthy application may have thousands in a minute.
 ROUTINE = (TransitionKind.CLIENT_ABORT, TransitionKind.EMPTY_ABORT, TransitionKind.REINIT)
 _MINUTE_MS = 60_000
 
 
 class EventSource(StrEnum):
-    """What an event is one of."""
+    """The source of an event."""
 
     TRANSITION = "transition"
     FINDING = "finding"
@@ -38,11 +38,11 @@ class EventPlace(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TimelineEvent:
-    """One thing that happened.
+    """One event.
 
     `what` is a word of its source: the kind of a transition, the change of a finding. `subject` is
-    `kind:name`, "" for none. `number` is the key of what it is about where that has a page. A folded
-    event counts what it stands for, and stands at the begin of its minute; others have a `count` of 0.
+    `kind:name`, "" for none. `number` is the key of its subject's page, if it has one. A folded event counts
+    the events that it represents, and is at the begin of their minute; others have a `count` of 0.
     """
 
     place: EventPlace
@@ -54,7 +54,7 @@ class TimelineEvent:
     number: int = 0
     application: str = ""
     severity: str = ""
-    #: How sure the verdict on a transition is, "" of other sources and of folded ones.
+    #: The confidence of a transition, "" for other sources and folded events.
     confidence: str = ""
     count: int = 0
 
@@ -65,7 +65,7 @@ class TimelineEvent:
 
 
 class RoutineCount(NamedTuple):
-    """How many routine transitions of one kind an application had in the minute from `at_ms` on."""
+    """The number of an application's routine transitions of one kind in the minute from `at_ms` on."""
 
     at_ms: int
     cluster: str

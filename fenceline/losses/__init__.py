@@ -1,1 +1,1 @@
-"""Records that are in a log and that nobody gets: what took them away, proved by the log. Pure."""
+"""Records in a log that no reader gets: the cause, proved by the log. Pure."""

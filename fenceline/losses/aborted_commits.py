@@ -1,8 +1,8 @@
-"""Records that an abort marker took out of a transaction before its owner committed it.
+"""Records that an abort marker removed from a transaction before its owner committed it.
 
-An administrator may write an abort marker under a live transaction (`Admin.abortTransaction`,
-`kafka-transactions.sh abort`). Its coordinator does not know: the owner goes on, commits, and gets no error.
-What it wrote before the marker is invisible to read_committed readers for ever.
+An administrator may write an abort marker into a live transaction (`Admin.abortTransaction`,
+`kafka-transactions.sh abort`). Its coordinator does not know: the owner continues, commits, and gets no
+error. Its records before the marker stay invisible to read_committed readers for ever.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class CommittedTransaction(NamedTuple):
 
 
 def end_of(ring: Iterable[Transition], begun_ms: int) -> Transition | None:
-    """Return the end of the transaction that began at an instant; None while it has none."""
+    """Return the end of the transaction that began at an instant; None without one yet."""
     for transition in ring:
         if (
             transition.kind in _ENDS
@@ -55,9 +55,10 @@ def lost_before_commit(
     transaction: CommittedTransaction,
     first_offset: int | None = None,
 ) -> LostRecords | None:
-    """Return what a transaction lost to abort markers before its commit marker; None without that marker.
+    """Return the records that a transaction lost to abort markers before its commit marker; None without that
+    marker.
 
-    `first_offset`: a record of it, where one was seen open. Markers behind it are of this transaction.
+    `first_offset`: a record of it, if one was seen open. Later markers belong to this transaction.
     """
     written: list[RecordBatch] = []
     aborted: list[_Aborted] = []
@@ -83,11 +84,11 @@ def _its_own(
     transaction: CommittedTransaction,
     first_offset: int | None,
 ) -> Iterator[_Aborted]:
-    """Yield what was aborted within the transaction, not before it by its own coordinator.
+    """Yield the batches aborted within the transaction, not those that its own coordinator aborted earlier.
 
-    An earlier transaction of the same epoch leaves the same markers. The commit marker shows how far the
-    leader's clock is ahead of the coordinator's, at most: what is stamped later than the beginning by that
-    clock was written after it.
+    An earlier transaction of the same epoch leaves the same markers. The commit marker shows the maximum
+    advance of the leader's clock over the coordinator's: batches stamped later than the beginning by more
+    than that were written after it.
     """
     ahead_ms = commit.max_timestamp_ms - transaction.committed_ms
     for candidate in aborted:
@@ -98,7 +99,7 @@ def _its_own(
 
 
 def _is_its_commit(marker: RecordBatch, transaction: CommittedTransaction) -> bool:
-    """Whether a commit marker is nearer to this commit than to the beginning: the one before is older."""
+    """Whether a commit marker is nearer to this commit than to the beginning: an earlier one is older."""
     return marker.max_timestamp_ms > (transaction.begun_ms + transaction.committed_ms) // 2
 
 
@@ -111,7 +112,7 @@ def _lost(where: TopicPartition, aborted: Sequence[_Aborted]) -> LostRecords:
 
 
 def lost_words(lost: Collection[LostRecords]) -> str:
-    """Return how many records were lost: at most, where only offsets are known."""
+    """Return the number of lost records in words: a maximum if only offsets are known."""
     exact = [records.records for records in lost if records.records is not None]
     if len(exact) == len(lost):
         return count_noun(sum(exact), "record")

@@ -1,7 +1,8 @@
-"""Episodes: a transaction ended against its producer's wish; who waited, what was lost, when work went on.
+"""Episodes: a transaction ended against its producer's wish; the waiting readers, the lost records, the
+return to work.
 
-An episode opens with the abort, is *released* when readers have passed what it wrote in every partition, and
-is over when its id, or its application, has committed again (docs/recoveries.md).
+An episode opens with the abort. It is *released* when readers have passed the transaction's records in every
+partition, and over when its id, or its application, has committed again (docs/recoveries.md).
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import ABORTS, TopicPartition, TransitionKind
 from fenceline.kafka.clock_skew import LEAST_MS
 
-#: How long after the release somebody may take to commit again.
+#: How long after the release a commit may take.
 RESUMES_WITHIN_MS = 600_000
-#: An end of the client's own making: it knows, and asks nobody for help, unless others had to wait for it.
+#: A client's own end: the client knows, and needs no help, unless other readers had to wait.
 _OWN_ENDS = frozenset({TransitionKind.CLIENT_ABORT, TransitionKind.SELF_RECOVERY})
 
-#: What ends a transaction without its records, worst first: the kinds of transition that open an episode.
+#: Ends of a transaction without its records, worst first: the kinds of transition that open an episode.
 RecoveryCause = Literal[
     "takeover", "timeout", "admin_fence", "admin_abort", "abort", "client_abort", "self_recovery"
 ]
@@ -29,26 +30,27 @@ RecoveryCause = Literal[
 class RecoveryOutcome(StrEnum):
     """The status of a recovery, or its end."""
 
-    #: The LSO is still held, or nobody has committed again yet.
+    #: The LSO is still blocked, or no producer has committed again yet.
     OPEN = "open"
     #: Readers were released and the id, or its application, committed again.
     RESUMED = "resumed"
-    #: Readers were released, but for ten minutes nobody committed again.
+    #: Readers were released, but no producer committed again for ten minutes.
     NOT_RESUMED = "not_resumed"
-    #: It could not be seen to its end: a partition was not seen again for a day.
+    #: It could not be observed to its end: a partition was unreadable for a day.
     UNSEEN = "unseen"
-    #: Every topic that it had written to was deleted, re-created or not, before readers could pass.
+    #: Every topic of the transaction was deleted before readers could pass, re-created or not.
     TOPIC_DELETED = "topic_deleted"
 
 
-#: How long a partition may stay unseen before an episode is given up.
+#: How long a partition may stay unreadable before an episode is given up.
 _UNSEEN_FOR_MS = 86_400_000
 
 
 def opens_episode(kind: TransitionKind, *, held: bool, open_ms: int | None, limit_ms: float) -> bool:
-    """Whether an end opens an episode: it ended a transaction that `held` partitions, and nobody wished it.
+    """Whether an end opens an episode: it ended a transaction that `held` partitions, against its producer's
+    wish.
 
-    A client's own abort opens one only where it had held readers back for longer than `limit_ms`.
+    A client's own abort opens one only if the transaction had blocked readers for longer than `limit_ms`.
     """
     if kind not in ABORTS or not held:
         return False
@@ -60,20 +62,20 @@ class LostRecords(NamedTuple):
 
     topic: str
     partition: int
-    #: None where it wrote nothing there: coordinators know partitions before their first record.
+    #: None if it wrote no record there: coordinators know partitions before their first record.
     first: int | None
     last: int | None
-    #: None where only bounds are known.
+    #: None if only bounds are known.
     records: int | None
     #: Whether the log itself was read from its first to its last record; else these are bounds.
     sure: bool
-    #: Why it is not sure, in words; "" where it is.
+    #: Why it is uncertain, in words; "" if it is certain.
     note: str = ""
-    #: The timestamp of its abort marker, and that of the last marker that readers had to wait for: other
-    #: transactions may block the same records. By the clock of the partition's leader; None where unread.
+    #: The timestamp of its abort marker, and of the last marker that readers waited for: other transactions
+    #: may block the same records. By the clock of the partition's leader; None if not read.
     marker_ms: int | None = None
     unblocked_ms: int | None = None
-    #: Whether the topic was deleted since, re-created or not: offsets and records are of that one.
+    #: Whether the topic was deleted since, re-created or not: offsets and records belong to the deleted one.
     deleted: bool = False
 
     @property
@@ -85,11 +87,11 @@ class LostRecords(NamedTuple):
 def lost_in(
     where: TopicPartition, batches: Iterable[RecordBatch], producer_id: int, producer_epoch: int
 ) -> LostRecords | None:
-    """Return what an aborted transaction had written, from the headers of the batches around it.
+    """Return an aborted transaction's records, from the headers of the batches around it.
 
     `producer_epoch` is that of its abort: the broker's own aborts and protocol 2 raise it, so the data may
-    have a lower one (KIP-890). Of several transactions that ended alike the last one counts. None where no
-    such marker is among the batches.
+    have a lower one (KIP-890). Among several transactions with the same end the last one counts. None if the
+    batches contain no such marker.
     """
     lost: LostRecords | None = None
     written: list[RecordBatch] = []
@@ -114,11 +116,12 @@ def _lost(where: TopicPartition, written: Sequence[RecordBatch], marker: RecordB
 
 
 def unblocked_ms(lost: LostRecords, batches: Iterable[RecordBatch], producer_id: int) -> int | None:
-    """When the last transaction that blocked these records ended, by the clock of the partition's leader.
+    """Return the end of the last transaction that blocked these records, by the clock of the partition's
+    leader.
 
-    `batches` reach from the first record of the transaction to the last stable offset, and that has passed
-    its last record. A transaction blocks them from its own first record to its marker; one whose marker comes
-    before any record of it may have begun earlier. None where markers have no timestamp.
+    `batches` reach from the first record of the transaction to the last stable offset, which has passed its
+    last record. A transaction blocks them from its own first record to its marker; one with a marker but no
+    record in them may have begun earlier. None if markers have no timestamp.
     """
     if lost.marker_ms is None or lost.last is None:
         return lost.marker_ms
@@ -140,7 +143,7 @@ def unblocked_ms(lost: LostRecords, batches: Iterable[RecordBatch], producer_id:
 
 
 class WrittenTopic(NamedTuple):
-    """A topic that a transaction wrote to: its id when the transaction was open, "" where that is unknown."""
+    """A topic that a transaction wrote to, and its id during the transaction, "" if unknown."""
 
     name: str
     topic_id: str = ""
@@ -149,7 +152,7 @@ class WrittenTopic(NamedTuple):
 
 
 class TopicNow(NamedTuple):
-    """What brokers report of a topic now: its id, that it does not exist, or why it cannot be seen."""
+    """A topic's present report from brokers: its id, its absence, or why it cannot be read."""
 
     topic_id: str = ""
     deleted: bool = False
@@ -162,7 +165,7 @@ _HIDDEN = "whether the topic is still the same one cannot be seen: {}"
 
 
 def deletion_reason(topic: WrittenTopic, now: TopicNow) -> str:
-    """Why a topic's records are gone, in words; "" while it is not known to be another topic."""
+    """Return why a topic's records are gone, in words; "" unless it is known to be another topic."""
     if now.deleted:
         return DELETED
     replaced = topic.topic_id and now.topic_id and topic.topic_id != now.topic_id
@@ -170,10 +173,10 @@ def deletion_reason(topic: WrittenTopic, now: TopicNow) -> str:
 
 
 def same_topic(lost: LostRecords, topic: WrittenTopic, now: TopicNow) -> LostRecords:
-    """What was lost in a partition, as sure as it is that the log belongs to the topic that was written to.
+    """Return the lost records of a partition, as certain as the identity of the written topic and the log.
 
-    A marker without records proves nothing of a topic that may be a new one: coordinators write markers by
-    the topic's name.
+    A marker without records proves nothing about a possibly new topic: coordinators write markers by the
+    topic's name.
     """
     if not lost.sure:
         return lost
@@ -185,54 +188,54 @@ def same_topic(lost: LostRecords, topic: WrittenTopic, now: TopicNow) -> LostRec
 
 
 class Wait(NamedTuple):
-    """A group that was at the LSO which a transaction held, in one partition."""
+    """A group that waited at a blocked LSO in one partition."""
 
     group: str
     topic: str
     partition: int
-    #: The offset it was at.
+    #: Its offset.
     offset: int
     since_ms: int
-    #: When it had read on; None before that.
+    #: When it continued reading; None before that.
     resumed_ms: int | None = None
 
 
 class Ends(NamedTuple):
-    """A partition as it was seen last: up to where committed records are readable, and since when we know."""
+    """A partition's last state: the end of readable committed records, and since when it is known."""
 
     lso: int
     changed_ms: int
 
 
 class Held(NamedTuple):
-    """What a transaction held back in one partition: readers are past it when the LSO is past `last`."""
+    """Records that a transaction blocked in one partition: readers pass them when the LSO passes `last`."""
 
     where: TopicPartition
-    #: The LSO that it held: its first record there.
+    #: The LSO that it blocked: its first record there.
     first: int
-    #: Its last known record there, `first` where no more is known.
+    #: Its last known record there, else `first`.
     last: int
-    #: As `LostRecords` has them.
+    #: The fields of `LostRecords`.
     marker_ms: int | None = None
     unblocked_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One episode as far as it was seen. Instants are by our own clock."""
+    """One episode, as far as it was observed. Instants are by our own clock."""
 
     opened_ms: int
-    #: Whether every marker was written, and searched for: only then all that was `held` is known.
+    #: Whether every marker was written, and searched for: only then all of `held` is known.
     complete: bool
     held: tuple[Held, ...]
-    #: As CompleteAbort is stamped: when its end was decided, and its markers began to be written.
+    #: The stamp of CompleteAbort: when the end was decided, and markers began to be written.
     completed_ms: int | None = None
-    #: By how much stamps are moved to be by our clock.
+    #: The correction of stamps to our clock.
     clock_ms: int = 0
     #: Whether every topic that it had written to was deleted since.
     deleted: bool = False
     released_ms: int | None = None
-    #: Whether `released_ms` is when we noticed it: readers were released then or before.
+    #: Whether `released_ms` is the instant of our observation: readers were released then or earlier.
     release_noticed: bool = False
     #: Offsets that became readable in all partitions, by the LSO after the release.
     records_released: int | None = None
@@ -245,18 +248,18 @@ class Episode:
 
 @dataclass(frozen=True, slots=True)
 class Since:
-    """What was observed since a recovery was updated last."""
+    """The observations since a recovery's last update."""
 
-    #: Partitions that were seen; one that could not be seen is left out.
+    #: Observed partitions; an unreadable one is omitted.
     ends: dict[TopicPartition, Ends]
-    #: Committed offsets of groups that waited, by group and partition.
+    #: Committed offsets of waiting groups, by group and partition.
     committed: dict[tuple[str, TopicPartition], int]
-    #: Who committed first after the abort, and when; None while nobody has.
+    #: The first committer after the abort, and the instant; None before that.
     committer: tuple[str, int] | None
 
 
 def advance_episode(episode: Episode, since: Since, *, now_ms: int) -> Episode:
-    """Return an episode with what was seen since: released, resumed, over."""
+    """Return an episode with new observations: released, resumed, over."""
     waited = tuple(_read_on(wait, since, now_ms) for wait in episode.waited)
     found = replace(_released(episode, since), waited=waited)
     if found.resumed_ms is None and since.committer is not None:
@@ -288,10 +291,10 @@ def _released(episode: Episode, since: Since) -> Episode:
 
 
 def _release(episode: Episode, passed: Sequence[tuple[Held, Ends]]) -> tuple[int, bool]:
-    """When readers were released, and whether that is only when we noticed it.
+    """Return when readers were released, and whether that is only the instant of our observation.
 
-    Leaders stamp markers. Where that is before the end was decided, or behind when we noticed, by more than
-    clocks may differ, a leader's clock is another one and its stamps are no use.
+    Leaders stamp markers. If a stamp is earlier than the decided end, or later than our observation, by more
+    than clocks may differ, the leader's clock is wrong and its stamps are useless.
     """
     ended_ms = max(episode.opened_ms, episode.completed_ms or 0)
     noticed_ms = max((ends.changed_ms for _, ends in passed), default=ended_ms)
@@ -304,10 +307,10 @@ def _release(episode: Episode, passed: Sequence[tuple[Held, Ends]]) -> tuple[int
 
 
 def _in_order(episode: Episode) -> Episode:
-    """Put the release before the next commit where no other transaction blocked the same records.
+    """Put the release before the next commit if no other transaction blocked the same records.
 
-    A coordinator takes no commit of an id before every marker of its last end is replicated; but leaders of
-    partitions stamp those by other clocks.
+    A coordinator accepts no commit of an id before every marker of its last end is replicated; but leaders of
+    partitions stamp those with other clocks.
     """
     released_ms, resumed_ms = episode.released_ms, episode.resumed_ms
     if released_ms is None or resumed_ms is None or episode.release_noticed or released_ms <= resumed_ms:

@@ -1,1 +1,1 @@
-"""What threatens exactly-once on a cluster before anything has failed: from settings and habits, by rules."""
+"""Threats to exactly-once on a cluster before a failure, from settings and habits, by rules."""

@@ -29,7 +29,7 @@ from fenceline.facts import Isolation, Severity
 from fenceline.formatting import format_duration
 from fenceline.preflight.setup import ClusterSetup, TopicSetup
 
-#: A limit counts as used up from this share of it on.
+#: The share of a limit from which it counts as used up.
 NEARLY = 0.8
 _HOUR_MS = 3_600_000
 #: A flow that needs more than two checkpoints for a restart is late anyway.
@@ -40,11 +40,11 @@ _REPLICATION = "Kafka documentation, min.insync.replicas and acks"
 
 
 class Risk(NamedTuple):
-    """One mistake: the fact, what may come of it, what to do, and where that is written."""
+    """One mistake: the fact, its possible consequence, the remedy, and its documentation."""
 
     check: str
     severity: Severity
-    #: `kind:name`, as findings have it; "cluster" for the brokers as a whole.
+    #: `kind:name`, as in findings; "cluster" for the brokers as a whole.
     subject: str
     fact: str
     risk: str
@@ -56,7 +56,7 @@ Check = Callable[[ClusterSetup], Iterator[Risk]]
 
 
 def find_risks(setup: ClusterSetup) -> Sequence[Risk]:
-    """Return the mistakes in a setup, worst first. What is not known is no mistake."""
+    """Return the mistakes in a setup, worst first. An unknown setting is no mistake."""
     found = [risk for check in CHECKS for risk in check(setup)]
     return sorted(found, key=lambda risk: (list(Severity).index(risk.severity), risk.check, risk.subject))
 
@@ -92,7 +92,7 @@ def _timeouts_too_short(setup: ClusterSetup) -> Iterator[Risk]:
             f"query:{query.ident or query.name}", query.longest_batch_ms, query.timeout_ms, lasted, _KIP_98
         )
     for job in setup.jobs:
-        # A transaction lives from one checkpoint to the next, and through a restart between them.
+        # A transaction lives from one checkpoint to the next, including a restart between them.
         needed = None if job.longest_interval_ms is None else job.longest_interval_ms * CHECKPOINTS
         source = "Flink documentation, Kafka sink, fault tolerance"
         lasts = "two of its checkpoint intervals take"

@@ -1,4 +1,4 @@
-"""The limits of one transactional id: its timeout against what it needs, and when Kafka forgets it. Pure."""
+"""The limits of one transactional id: its timeout and its needs, and when Kafka forgets it. Pure."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from fenceline.preflight.setup import BrokerSetup, JobSetup, QuerySetup
 
 
 class IdLimit(NamedTuple):
-    """One figure to hold against a timeout, in ms."""
+    """One figure to compare with a timeout, in ms."""
 
     words: str
     value_ms: int
-    #: Its percentage of the timeout; None where there is nothing to compare.
+    #: Its percentage of the timeout; None without a timeout to compare.
     share: float | None = None
 
     @property
     def is_near(self) -> bool:
-        """Whether it has nearly used up the timeout, or passed it."""
+        """Whether it has nearly used up the timeout, or exceeded it."""
         return self.share is not None and self.share >= 100 * NEARLY
 
 
@@ -31,9 +31,9 @@ def id_limits(
     query: QuerySetup | None = None,
     job: JobSetup | None = None,
 ) -> Sequence[IdLimit]:
-    """Return the timeout of an id, and what is known to need it, longest transaction first.
+    """Return the timeout of an id, and the known figures that need it, longest transaction first.
 
-    `spans` are the ages of its transactions when its producer ended them. A two-phase commit never times out.
+    `spans` are the durations of its transactions that its producer ended. A two-phase commit never times out.
     """
     if timeout_ms in (NOT_REPORTED, TWO_PHASE_COMMIT_TIMEOUT_MS) or timeout_ms <= 0:
         return ()
@@ -60,7 +60,7 @@ def _needs(
 
 
 def forgotten_ms(updated_ms: int, brokers: BrokerSetup, *, is_open: bool) -> int | None:
-    """Return when its coordinator forgets an id that stays idle; None while it is open, or not known."""
+    """Return when its coordinator forgets an idle id; None while it is open, or if unknown."""
     if is_open or brokers.id_expiration_ms is None:
         return None
     return updated_ms + brokers.id_expiration_ms

@@ -1,4 +1,4 @@
-"""The settings and habits of one cluster that decide about exactly-once; None wherever one is not known."""
+"""The settings and habits of one cluster that decide about exactly-once; unknown ones are None."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fenceline.compat import SLOTS
 from fenceline.facts import Isolation, Transition, TransitionKind
 
-#: How a producer itself ends a transaction. What a coordinator ends has waited for its whole timeout.
+#: Ends by a producer itself. A transaction that a coordinator ended has waited for its whole timeout.
 _DECIDED = (TransitionKind.COMMIT, TransitionKind.CLIENT_ABORT)
 
 
@@ -28,7 +28,7 @@ class TopicSetup(NamedTuple):
     replicas: int | None = None
     min_in_sync: int | None = None
     unclean_election: bool | None = None
-    #: Whether records outside of transactions are in it; None where no header was read.
+    #: Whether it contains records outside of transactions; None if no header was read.
     plain_records: bool | None = None
 
 
@@ -40,7 +40,7 @@ class IdSetup(NamedTuple):
     longest_timeout_ms: int
     #: Whether one takes part in a two-phase commit: its transactions never time out (KIP-939).
     is_two_phase: bool = False
-    #: The longest transaction that its producer ended, and the longest pause before one, of the last ones.
+    #: The longest of the last transactions that its producer ended, and the longest pause before one.
     longest_open_ms: int | None = None
     longest_pause_ms: int | None = None
     #: The lowest version of the transaction protocol among them (KIP-890).
@@ -52,14 +52,14 @@ class QuerySetup(NamedTuple):
 
     name: str
     ident: str = ""
-    #: "exactly_once" (ours), "kafka", "other", "" where it is not known.
+    #: "exactly_once" (ours), "kafka", "other", "" if unknown.
     sink: str = ""
     isolation: Isolation = Isolation.UNKNOWN
     asynchronous: bool | None = None
     longest_batch_ms: int | None = None
     #: The timeout of its sink's transactions.
     timeout_ms: int | None = None
-    #: The URL of its checkpoint, "" where it is not known.
+    #: The URL of its checkpoint, "" if unknown.
     checkpoint: str = ""
     #: The prefix of its sink's ids, "" without one.
     prefix: str = ""
@@ -76,7 +76,7 @@ class JobSetup(NamedTuple):
 
 
 class ReaderSetup(NamedTuple):
-    """A group that reads a topic which transactions write to."""
+    """A group that reads a topic of transactions."""
 
     group: str
     topic: str
@@ -85,7 +85,7 @@ class ReaderSetup(NamedTuple):
 
 @dataclass(frozen=True, **SLOTS)
 class ClusterSetup:
-    """All of it, for one cluster; `unseen` says what could not be read, a sentence each."""
+    """All settings of one cluster; `unseen` has a sentence for each unreadable part."""
 
     brokers: BrokerSetup = field(default_factory=BrokerSetup)
     topics: Sequence[TopicSetup] = ()
@@ -97,5 +97,5 @@ class ClusterSetup:
 
 
 def decided_spans(life: Iterable[Transition]) -> Sequence[int]:
-    """Return how long the transactions were open that their producer committed or aborted, in ms."""
+    """Return the open times of transactions that their producer committed or aborted, in ms."""
     return [each.open_ms for each in life if each.kind in _DECIDED and each.open_ms is not None]

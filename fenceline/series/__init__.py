@@ -1,5 +1,5 @@
-"""Figures over time, kept in little space: points where something changed, minutes and hours of them. Pure.
+"""Figures over time, stored compactly: points at changes, minutes and hours of them. Pure.
 
-`points` has what a point is, `packing` how points become bytes, `rollup` how minutes and hours are made of
-them, and `reading` how a range of time is read, with its holes. `histograms` has durations that are merged.
+`points` defines a point, `packing` converts points to bytes, `rollup` makes minutes and hours of them, and
+`reading` reads a range of time, with its holes. `histograms` has mergeable durations.
 """

@@ -14,7 +14,7 @@ Histogram = dict[int, int]
 
 _EXACT = 16
 _STEPS = 8
-#: Durations are looked up up to here; longer ones are computed.
+#: Durations up to this are looked up; longer ones are computed.
 _TABLE_MS = 4096
 
 
@@ -42,7 +42,7 @@ def bucket_bounds(bucket: int) -> tuple[int, int]:
 
 
 def merge_histograms(histograms: Iterable[Histogram]) -> Histogram:
-    """Return the sum of histograms; buckets that come to nothing are left out."""
+    """Return the sum of histograms, without buckets that become zero."""
     total: Histogram = {}
     for histogram in histograms:
         for bucket, count in histogram.items():
@@ -53,7 +53,7 @@ def merge_histograms(histograms: Iterable[Histogram]) -> Histogram:
 def quantile(histogram: Histogram, q: float) -> float | None:
     """Return the duration below which a share `q` (0..1) lies, in milliseconds; None without any count.
 
-    Within a bucket durations count as evenly spread.
+    Within a bucket, durations count as evenly spread.
     """
     wanted = q * sum(histogram.values())
     passed = 0

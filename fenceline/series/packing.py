@@ -1,6 +1,7 @@
-"""Points and buckets as bytes: a check sum, how many, the newest whole, each older one by what differs.
+"""Points and buckets as bytes: a checksum, their number, the newest one whole, each older one as a
+difference.
 
-The newest comes first, so that another one is put before it without reading the rest. Differences are
+The newest comes first, so that another one can be prepended without reading the rest. Differences are
 variable-length integers (as in Protocol Buffers): a point of a busy partition takes five or six bytes.
 """
 
@@ -18,7 +19,7 @@ _HEAD = len(_FORMAT) + _CHECK
 
 
 class DamagedSeries(ValueError):
-    """Bytes that are not what was packed."""
+    """The bytes differ from the packed ones."""
 
 
 class PackedRow(NamedTuple):
@@ -40,7 +41,7 @@ def add_row(packed: bytes, row: PackedRow) -> bytes:
 
 
 def pack_rows(rows: Sequence[PackedRow]) -> bytes:
-    """Return rows, oldest first, as bytes; none are no bytes."""
+    """Return rows, oldest first, as bytes; b"" for none."""
     if not rows:
         return b""
     older = b"".join(_difference(rows[n - 1], rows[n]) for n in range(len(rows) - 1, 0, -1))
@@ -48,12 +49,12 @@ def pack_rows(rows: Sequence[PackedRow]) -> bytes:
 
 
 def count_rows(packed: bytes) -> int:
-    """Return how many rows bytes hold; raises DamagedSeries."""
+    """Return the number of rows in bytes; raises DamagedSeries."""
     return _counted(packed)[0] if packed else 0
 
 
 def newest_row(packed: bytes, width: int) -> PackedRow | None:
-    """Return the newest of rows that have `width` numbers each, None of none; raises DamagedSeries."""
+    """Return the newest of rows with `width` numbers each, None without any; raises DamagedSeries."""
     return _read_whole(packed, _counted(packed)[1], width)[0] if packed else None
 
 
@@ -111,7 +112,7 @@ def _extents(numbers: Sequence[int | None]) -> tuple[Extent, ...]:
 
 
 def _near_last(extent: Extent) -> tuple[int | None, ...]:
-    """Return the last figure, and how far the others are from it: mostly 0."""
+    """Return the last figure, and the others' differences from it, which are mostly 0."""
     low, high, last = extent
     near = last or 0
     return last, None if low is None else low - near, None if high is None else high - near
@@ -127,7 +128,7 @@ def _sealed(content: bytes) -> bytes:
 
 
 def _counted(packed: bytes) -> tuple[int, int]:
-    """Return how many rows there are, and where the newest begins."""
+    """Return the number of rows, and the position of the newest."""
     content = packed[_HEAD:]
     if packed[: len(_FORMAT)] != _FORMAT or crc32(content) != int.from_bytes(packed[1:_HEAD], "little"):
         raise DamagedSeries("its check sum is another one")
@@ -149,7 +150,7 @@ def _difference(older: PackedRow, newer: PackedRow) -> bytes:
 
 
 def _written(at: int, numbers: Sequence[int | None], near: Sequence[int | None]) -> bytes:
-    """Return a row by what it differs in from another one; a bit for each number where one is not known."""
+    """Return a row as its difference from another one, with a bit for each unknown number."""
     if None in numbers:
         mask = sum(1 << n for n, number in enumerate(numbers) if number is not None)
         parts = [_number(at << 1 | 1), _number(mask)]
@@ -191,7 +192,7 @@ def _read_row(packed: bytes, place: int, newer_at: int, near: Sequence[int | Non
 
 
 def _number(value: int) -> bytes:
-    """Return a number of 0 or more, seven bits a byte, the lowest first."""
+    """Return a number of at least 0 in groups of seven bits, the lowest first."""
     if value < 0x80:
         return bytes((value,))
     packed = bytearray()
@@ -203,7 +204,7 @@ def _number(value: int) -> bytes:
 
 
 def _read(packed: bytes, place: int) -> tuple[int, int]:
-    """Return the number at a place, and the place behind it; raises IndexError at the end."""
+    """Return the number at a position, and the position after it; raises IndexError at the end."""
     byte = packed[place]
     place += 1
     if byte < 0x80:

@@ -1,9 +1,8 @@
-"""Which figures are kept of what, and when another point is worth keeping.
+"""The stored figures of each kind of subject, and when another point is worth storing.
 
-A point has the figures of one poll. It holds until the next one, so what does not change costs nothing. A
-ramp, the age of something, grows by itself meanwhile: polls that find it so write no point, and the last of
-them becomes one when it grows no more. A point without any figure means that from then on the subject could
-not be seen.
+A point has the figures of one poll. It holds until the next one, so unchanged figures cost nothing. A ramp,
+such as an age, grows by itself: polls that confirm its growth write no point, and the last of them becomes a
+point when the growth ends. A point without any figure means that the subject was unreadable from then on.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
-#: By column; None where it is not known.
+#: By column; None if unknown.
 Values = tuple[int | None, ...]
 
-#: An age that is off by no more than this, or by a tenth, is no news.
+#: Maximum deviation of an age that is no news, beside a tenth of it.
 _AGE_NEWS_MS = 1_000
-#: Younger things come and go: their age is a figure like others.
+#: Younger subjects come and go: their age is a figure like others.
 _GROWS_FROM_MS = 5_000
 
 
 class Resolution(IntEnum):
-    """How fine figures are kept: each change, the extents of minutes, or those of hours."""
+    """The resolution of stored figures: each change, the extents of minutes, or those of hours."""
 
     DETAIL = 0
     MINUTE = 1
@@ -31,7 +30,7 @@ class Resolution(IntEnum):
 
     @property
     def span_ms(self) -> int:
-        """Return how long one of them is; a change has an instant."""
+        """Return the length of one step; a change has only an instant."""
         return _SPANS_MS[self]
 
 
@@ -47,18 +46,18 @@ class SeriesColumn(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SeriesKind:
-    """What a series is about, and which figures it has."""
+    """The subject of a series, and its figures."""
 
     name: str
-    #: What stands for it in the database; never used for another one again.
+    #: Its number in the database; never reused for another kind.
     code: int
     columns: tuple[SeriesColumn, ...]
-    #: The figure by which the worst subjects are found.
+    #: The figure that ranks the worst subjects.
     lead: int
 
     @property
     def hole(self) -> Values:
-        """Return the figures of a subject that cannot be seen."""
+        """Return the figures of an unreadable subject."""
         return (None,) * len(self.columns)
 
     @property
@@ -69,7 +68,7 @@ class SeriesKind:
 
 #: `uncommitted` is high watermark minus LSO.
 PARTITION = SeriesKind("partition", 1, (SeriesColumn("lso"), SeriesColumn("uncommitted")), lead=1)
-#: Lag to the LSO and to the high watermark, age of the oldest unread record, partitions that are BLOCKED.
+#: Lag to the LSO and to the high watermark, age of the oldest unread record, and BLOCKED partitions.
 GROUP = SeriesKind(
     "group",
     2,
@@ -81,8 +80,8 @@ GROUP = SeriesKind(
     ),
     lead=1,
 )
-#: An application's figures, "" for the whole cluster: open transactions, the age of the oldest, the offsets
-#: between LSO and high watermark of the partitions that they block.
+#: An application's figures, "" for the whole cluster: open transactions, the age of the oldest, and the
+#: offsets between LSO and high watermark of the partitions that they block.
 APPLICATION = SeriesKind(
     "application",
     3,
@@ -100,7 +99,7 @@ class SeriesPoint(NamedTuple):
 
 
 class Extent(NamedTuple):
-    """The least, the greatest and the last of a figure in some time; None where none was known."""
+    """The minimum, the maximum and the last value of a figure in a period; None if none was known."""
 
     low: int | None
     high: int | None
@@ -108,7 +107,7 @@ class Extent(NamedTuple):
 
 
 class SeriesBucket(NamedTuple):
-    """The extents of a series in a minute or an hour, by column; the last ones are those at its end."""
+    """The extents of a series in a minute or an hour, by column; the last values are those at its end."""
 
     at_ms: int
     extents: tuple[Extent, ...]
@@ -123,7 +122,7 @@ def extents_of(values: Values) -> tuple[Extent, ...]:
 
 
 def join_extents(one: Extent, later: Extent) -> Extent:
-    """Return the extent of two times together, the second of which is the later one."""
+    """Return the extent of two consecutive periods together."""
     # Written out: a day of the worst groups widens tens of thousands of times.
     low, high, _ = one
     if low is None or (later.low is not None and later.low < low):
@@ -136,9 +135,9 @@ def join_extents(one: Extent, later: Extent) -> Extent:
 def values_at(
     kind: SeriesKind, known: SeriesPoint, at_ms: int, following: SeriesBucket | None = None
 ) -> Values:
-    """Return what figures have become by an instant without another point.
+    """Return the values of figures at a later instant without another point.
 
-    An age has grown with time, unless what was found next shows that it has not.
+    An age has grown with time, unless the next observation shows the opposite.
     """
     elapsed_ms = at_ms - known.at_ms
     if elapsed_ms <= 0 or not kind.has_ramps:
@@ -164,9 +163,9 @@ def _is_growing(known: SeriesPoint, column: int, following: SeriesBucket | None)
 def end_of_growth(
     kind: SeriesKind, before: SeriesPoint, now: SeriesPoint, polled_ms: int
 ) -> SeriesPoint | None:
-    """Return what the poll before found of ages that grow no more; None where there is nothing to add.
+    """Return the previous poll's values of ages that no longer grow; None if there is nothing to add.
 
-    `polled_ms` is when that was: it wrote no point, since all had grown as expected.
+    `polled_ms` is the instant of that poll: it wrote no point, since all had grown as expected.
     """
     if not before.at_ms < polled_ms < now.at_ms:
         return None
@@ -180,7 +179,7 @@ def end_of_growth(
 
 
 def is_news(kind: SeriesKind, before: SeriesPoint, now: SeriesPoint) -> bool:
-    """Return whether figures differ from what the point before has of this instant."""
+    """Return whether figures differ from the values of the point before at this instant."""
     if not kind.has_ramps:
         return before.values != now.values
     expected = values_at(kind, before, now.at_ms)

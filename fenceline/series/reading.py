@@ -1,7 +1,7 @@
-"""A range of a series as steps on a time axis, few enough for a chart, with the holes in between.
+"""A range of a series as steps on a time axis, few enough for a chart, with the holes between them.
 
-Each step has the extents of what held in it, carried over from the last point before where nothing changed.
-Nothing is carried through a hole: what could not be seen there is not known, and never interpolated.
+Each step has the extents of the values in it, carried over from the last point before if nothing changed.
+Nothing is carried through a hole: values in a hole are unknown, and never interpolated.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from fenceline.series.rollup import SeriesTile, as_of_end, greater_known
 #: Maximum steps of a range.
 MOST_STEPS = 500
 _SECOND_MS, _MINUTE_MS, _HOUR_MS = 1_000, 60_000, 3_600_000
-#: Lengths of steps that can be read off an axis.
+#: Lengths of steps that are readable on an axis.
 _STEPS_MS = (
     *(n * _SECOND_MS for n in (1, 2, 5, 10, 15, 30)),
     *(n * _MINUTE_MS for n in (1, 2, 5, 10, 15, 30)),
@@ -40,22 +40,22 @@ _DAY_MS = 24 * _HOUR_MS
 
 
 class HoleReason(IntEnum):
-    """Why nothing is known of some time; of two that hold the first one counts."""
+    """Why a period is unknown; of two reasons the first one counts."""
 
     #: It is before the first record.
     NOT_RECORDED = 0
-    #: It is before what is kept.
+    #: It is before the start of the stored history.
     NOT_KEPT = 1
     #: The collector did not run, or could not reach the cluster.
     NOT_OBSERVED = 2
-    #: What was kept of it cannot be read.
+    #: Its stored bytes cannot be read.
     DAMAGED = 3
-    #: The collector ran, and could not see the subject.
+    #: The collector ran, and could not read the subject.
     UNAVAILABLE = 4
 
 
 class SeriesHole(NamedTuple):
-    """A time of which nothing is known."""
+    """An unknown period."""
 
     from_ms: int
     to_ms: int
@@ -63,23 +63,23 @@ class SeriesHole(NamedTuple):
 
 
 class SeriesStep(NamedTuple):
-    """What held in the step that begins at `at_ms`, by column."""
+    """The values in the step that begins at `at_ms`, by column."""
 
     at_ms: int
     extents: tuple[Extent, ...]
 
 
 class ReadingPlan(NamedTuple):
-    """The resolution that a range is read at, and the length of its steps."""
+    """The resolution for reading a range, and the length of its steps."""
 
     resolution: Resolution
     step_ms: int
 
 
 class SeriesRun(NamedTuple):
-    """Steps without a hole that is as long as one between them, and until when the last of them held.
+    """Steps without a hole of at least a step between them, and the end of the last one.
 
-    Steps in which nothing changed are left out: the last figures of the one before held in them.
+    Unchanged steps are omitted: the last figures of the step before held in them.
     """
 
     steps: Sequence[SeriesStep]
@@ -102,7 +102,7 @@ class SeriesReading:
         return [step for run in self.runs for step in run.steps]
 
     def highs(self, column: int, starts: range) -> Sequence[int | None]:
-        """Return the greatest figure of a column in each of equal times; None where none was known."""
+        """Return the maximum of a column in equal periods; None for an unknown one."""
         found: list[int | None] = [None] * len(starts)
         for run in self.runs:
             ends = [*(step.at_ms for step in run.steps[1:]), run.until_ms]
@@ -115,7 +115,7 @@ class SeriesReading:
         return found
 
     def rows(self, most: int) -> Sequence[SeriesStep]:
-        """Return the steps merged to so many or fewer, for a table."""
+        """Return the steps merged to at most a number, for a table."""
         wanted_ms = -(-(self.to_ms - self.from_ms) // most)
         times = -(-wanted_ms // self.plan.step_ms)
         merged: dict[int, SeriesStep] = {}
@@ -134,12 +134,12 @@ class SeriesReading:
 def plan_reading(
     from_ms: int, to_ms: int, kept_since: Mapping[Resolution, int], *, most: int = MOST_STEPS
 ) -> ReadingPlan:
-    """Return how to read a range in at most so many steps, from what is still kept at its begin."""
+    """Return how to read a range in at most a number of steps, from the resolutions stored at its begin."""
     wanted = -(-(to_ms - from_ms) // most)
     step_ms = next((step for step in _STEPS_MS if step >= wanted), 0) or -(-wanted // _DAY_MS) * _DAY_MS
     fine = [resolution for resolution in Resolution if resolution.span_ms <= step_ms]
     coarse = [resolution for resolution in Resolution if resolution.span_ms > step_ms]
-    # The coarsest that shows all of it is the quickest to read.
+    # The coarsest sufficient resolution is the fastest to read.
     for resolution in chain(reversed(fine), coarse):
         if kept_since[resolution] <= from_ms:
             return ReadingPlan(resolution, max(step_ms, resolution.span_ms))
@@ -155,7 +155,7 @@ def read_tiles(
     to_ms: int,
     unseen: Iterable[SeriesHole] = (),
 ) -> SeriesReading:
-    """Return what tiles, oldest first and side by side, hold of a range. `unseen` is not known besides."""
+    """Return the content of adjacent tiles, oldest first, in a range; `unseen`: more unknown periods."""
     buckets = [bucket for tile in tiles for bucket in tile.buckets or ()]
     gaps = [*unseen, *_damaged(tiles, from_ms, to_ms), *_unavailable(buckets, plan, to_ms)]
     holes = list(disjoint_holes(gaps, from_ms, to_ms))
@@ -164,7 +164,7 @@ def read_tiles(
 
 
 def disjoint_holes(holes: Iterable[SeriesHole], from_ms: int, to_ms: int) -> Iterator[SeriesHole]:
-    """Yield holes within a range so that none overlaps another, oldest first; neighbours become one."""
+    """Yield holes within a range without overlaps, oldest first; adjacent ones are joined."""
     edges: list[tuple[int, int, int]] = []
     for hole in holes:
         start_ms, end_ms = max(hole.from_ms, from_ms), min(hole.to_ms, to_ms)
@@ -185,7 +185,7 @@ def disjoint_holes(holes: Iterable[SeriesHole], from_ms: int, to_ms: int) -> Ite
 def not_observed(
     spans: Iterable[tuple[int, int]], from_ms: int, to_ms: int, *, pause_ms: int
 ) -> Iterator[SeriesHole]:
-    """Yield the parts of a range in none of the spans of observation, each of which begins before its end.
+    """Yield the parts of a range outside of all observed spans; each span begins before its end.
 
     The last poll may be `pause_ms` before the end: more than 0 for a range that ends now.
     """
@@ -199,7 +199,7 @@ def not_observed(
 
 
 def _damaged(tiles: Sequence[SeriesTile], from_ms: int, to_ms: int) -> Iterator[SeriesHole]:
-    """Yield the times whose tile is damaged or missing."""
+    """Yield the periods of damaged or missing tiles."""
     for tile in tiles:
         if tile.buckets is None:
             yield SeriesHole(tile.start_ms, tile.until_ms, HoleReason.DAMAGED)
@@ -211,7 +211,7 @@ def _damaged(tiles: Sequence[SeriesTile], from_ms: int, to_ms: int) -> Iterator[
 
 
 def _unavailable(buckets: Sequence[SeriesBucket], plan: ReadingPlan, to_ms: int) -> Iterator[SeriesHole]:
-    """Yield the times from buckets whose last figures are not known to those with one that is."""
+    """Yield the periods from buckets with unknown last figures to those with a known one."""
     since_ms: int | None = None
     for bucket in buckets:
         if known_values([extent.last for extent in bucket.extents]):
@@ -226,14 +226,14 @@ def _unavailable(buckets: Sequence[SeriesBucket], plan: ReadingPlan, to_ms: int)
 
 
 class _Read(NamedTuple):
-    """A step, and whether anything changed in it."""
+    """A step, and whether any figure changed in it."""
 
     step: SeriesStep
     moved: bool
 
 
 class _Steps:
-    """Steps of a range, read one after the other."""
+    """The steps of a range, read one after the other."""
 
     def __init__(
         self, kind: SeriesKind, plan: ReadingPlan, from_ms: int, to_ms: int, holes: Sequence[SeriesHole]
@@ -246,7 +246,7 @@ class _Steps:
         self._newest: SeriesBucket | None = None
 
     def read(self, buckets: Sequence[SeriesBucket]) -> Sequence[SeriesRun]:
-        """Return the steps that hold something new, as far as they are seen."""
+        """Return the readable steps with changes."""
         place = 0
         while place < len(buckets) and buckets[place].at_ms + self._span_ms <= self._from_ms:
             self._newest = buckets[place]
@@ -265,9 +265,9 @@ class _Steps:
         return [self._run(run) for run in runs if run]
 
     def _step_starts(self, buckets: Sequence[SeriesBucket]) -> Sequence[int]:
-        """Return the steps that a run can begin, change or end in, and the one before each of them.
+        """Return the steps in which a run can begin, change or end, and the step before each.
 
-        In others nothing happens: an hour has 300 steps, and a quiet group a few buckets.
+        Nothing happens in other steps: an hour has 300 steps, and a quiet group a few buckets.
         """
         step_ms, first_ms = self._step_ms, self._from_ms - self._from_ms % self._step_ms
         last_ms = self._to_ms - 1 - (self._to_ms - 1) % step_ms
@@ -279,7 +279,7 @@ class _Steps:
     def _step(
         self, begin: int, end: int, inside: Sequence[SeriesBucket], following: SeriesBucket | None
     ) -> SeriesStep | None:
-        """Return one step; None where all of it is in a hole, or nothing is known of it."""
+        """Return one step; None if it is completely in a hole, or unknown."""
         extents = self._nothing
         seen_ms = self._first_seen(begin)
         later = inside[0] if inside else following
@@ -298,7 +298,7 @@ class _Steps:
     def _held(
         self, extents: tuple[Extent, ...], at_ms: int, following: SeriesBucket | None
     ) -> tuple[Extent, ...]:
-        """Return extents with what the newest figures have come to by an instant."""
+        """Return extents with the newest figures' values at an instant."""
         newest, has_any = self._newest, extents is not self._nothing
         # Figures that did not grow are in extents that have any: those of their own bucket, or of the begin.
         if newest is None or (has_any and at_ms <= newest.at_ms + self._span_ms):
@@ -327,7 +327,7 @@ class _Steps:
         return SeriesRun(list(self._telling(run)), min(starts, default=end_ms))
 
     def _telling(self, run: Sequence[_Read]) -> Iterator[SeriesStep]:
-        """Yield the steps without which the run could not be drawn: a ramp also needs where it ended."""
+        """Yield the steps that a drawing of the run needs: for a ramp also its end."""
         for n, bucket in enumerate(run):
             at_edge = n in (0, len(run) - 1)
             before_change = self._kind.has_ramps and not at_edge and run[n + 1].moved

@@ -1,7 +1,7 @@
-"""How points become minutes, and minutes hours: what is full is closed, and leaves its extents behind.
+"""Roll points up to minutes, and minutes to hours: a full part is closed, and leaves its extents.
 
 A series has three open parts: points, minutes, hours. A full part is closed as a chunk, which holds from its
-first row until the first row of what follows: chunks of one resolution lie side by side, and a figure that
+first row until the first row of the next part. So chunks of one resolution are adjacent, and a figure that
 does not change for days is in the one chunk that holds then.
 """
 
@@ -25,9 +25,9 @@ from fenceline.series.points import (
     values_at,
 )
 
-#: Points of a part when it is closed. They differ by series, so that not all close at once.
+#: Points of a part at its closing. They differ by series, so that not all parts close at once.
 FEWEST_POINTS, MORE_POINTS = 96, 64
-#: Minutes, or hours, of a part when it is closed.
+#: Minutes, or hours, of a part at its closing.
 MOST_BUCKETS = 60
 
 _POINTS_TO_MINUTES = Resolution.DETAIL, Resolution.MINUTE
@@ -35,9 +35,9 @@ _MINUTES_TO_HOURS = Resolution.MINUTE, Resolution.HOUR
 
 
 class ClosedChunk(NamedTuple):
-    """A part that is full: rows that hold from `start_ms` until `until_ms`.
+    """A full part: rows that hold from `start_ms` until `until_ms`.
 
-    `peak` is the greatest of the figure by which the worst are found, None where it was never known.
+    `peak` is the maximum of the ranking figure, None if it was never known.
     """
 
     resolution: Resolution
@@ -48,7 +48,7 @@ class ClosedChunk(NamedTuple):
 
 
 class AddedPoint(NamedTuple):
-    """The open points with another one, and those that were closed for it, None where none were."""
+    """The open points with a new one, and the points that were closed for it, None without any."""
 
     points: bytes
     closed: bytes | None = None
@@ -76,9 +76,9 @@ class OpenParts(NamedTuple):
 
 
 class RolledUp(NamedTuple):
-    """The open minutes and hours after points were closed, the peak of each, and all that is closed.
+    """The open minutes and hours after points were closed, the peak of each, and all closed chunks.
 
-    `minutes_ms` is when the open minutes begin.
+    `minutes_ms` is the begin of the open minutes.
     """
 
     minutes: bytes
@@ -90,17 +90,17 @@ class RolledUp(NamedTuple):
 
 
 def most_points(key: bytes) -> int:
-    """Return how many points a series closes at."""
+    """Return the number of points at which a series closes."""
     return FEWEST_POINTS + key[0] % MORE_POINTS
 
 
 def add_point(
     kind: SeriesKind, points: bytes, point: SeriesPoint, *, most: int, polled_ms: int = 0
 ) -> AddedPoint | None:
-    """Return open points with another one; None where it is no news, or not newer than the last.
+    """Return open points with a new one; None if it is no news, or not newer than the last.
 
-    `polled_ms` is when the subject was polled before. Points that are damaged are closed: what they were
-    cannot be read any more.
+    `polled_ms` is the subject's previous poll. Damaged points are closed, because they cannot be read any
+    more.
     """
     try:
         row = packing.newest_row(points, len(kind.columns))
@@ -122,9 +122,9 @@ def add_point(
 def roll_up(
     kind: SeriesKind, points: bytes, minutes: bytes, hours: bytes, *, start_ms: int, following: SeriesPoint
 ) -> RolledUp:
-    """Close points, which held until another one came: keep them, and add their minutes to the open ones.
+    """Close points at the arrival of a new one: store them, and add their minutes to the open ones.
 
-    `start_ms` is the instant of the first point, for points that are damaged: they leave a hole.
+    `start_ms` is the instant of the first point, for damaged points: they leave a hole.
     """
     (later,) = as_buckets([following])
     try:
@@ -167,7 +167,7 @@ def open_tiles(
 def _open_tile(
     kind: SeriesKind, opened: OpenParts, step: tuple[Resolution, Resolution], newer: SeriesTile
 ) -> SeriesTile | None:
-    """Return one open part; None for damaged minutes or hours: it is not known since when they are."""
+    """Return one open part; None for damaged minutes or hours, whose begin is unknown."""
     finer, resolution = step
     is_detail = finer is Resolution.DETAIL
     try:
@@ -192,14 +192,14 @@ def closed_tile(
 
 
 def unpack_part(kind: SeriesKind, packed: bytes, resolution: Resolution) -> list[SeriesBucket]:
-    """Return the buckets of a part, points as buckets of their own instants; raises DamagedSeries."""
+    """Return the buckets of a part, points as buckets at their own instants; raises DamagedSeries."""
     if resolution is Resolution.DETAIL:
         return as_buckets(packing.unpack_points(packed, len(kind.columns)))
     return packing.unpack_buckets(packed, len(kind.columns), resolution)
 
 
 def as_buckets(points: Iterable[SeriesPoint]) -> list[SeriesBucket]:
-    """Return points as buckets of their own instants."""
+    """Return points as buckets at their own instants."""
     return [SeriesBucket(point.at_ms, extents_of(point.values)) for point in points]
 
 
@@ -211,9 +211,9 @@ def merge_buckets(
     following: SeriesBucket | None = None,
     until_ms: int = 0,
 ) -> list[SeriesBucket]:
-    """Return buckets of the finer resolution of a step, oldest first, as those of the coarser one.
+    """Return buckets of the finer resolution in one step, oldest first, as a bucket of the coarser one.
 
-    The last one held until the bucket that follows; without any, until `until_ms`.
+    The last one held until the next bucket; without any, until `until_ms`.
     """
     finer, coarser = step
     merged: list[SeriesBucket] = []
@@ -231,7 +231,7 @@ def merge_buckets(
 def _held(
     kind: SeriesKind, bucket: SeriesBucket, finer: Resolution, until_ms: int, later: SeriesBucket | None
 ) -> tuple[Extent, ...]:
-    """Return the extents of a bucket with what its last figures have come to until an instant."""
+    """Return the extents of a bucket with its last figures' values until an instant."""
     known = as_of_end(bucket, finer)
     values = values_at(kind, known, until_ms, later)
     return (
@@ -242,12 +242,12 @@ def _held(
 
 
 def as_of_end(bucket: SeriesBucket, resolution: Resolution) -> SeriesPoint:
-    """Return the last figures of a bucket, at its end."""
+    """Return the last figures of a bucket at its end."""
     return SeriesPoint(bucket.at_ms + resolution.span_ms, tuple([extent.last for extent in bucket.extents]))
 
 
 def greater_known(one: int | None, other: int | None) -> int | None:
-    """Return the greater of two, None where neither is known."""
+    """Return the greater of two values, None if both are unknown."""
     return max((value for value in (one, other) if value is not None), default=None)
 
 
@@ -256,9 +256,9 @@ def _merged(one: SeriesBucket, later: SeriesBucket) -> SeriesBucket:
 
 
 def _add(opened: list[SeriesBucket], bucket: SeriesBucket) -> list[SeriesBucket]:
-    """Add a bucket to the open ones; return those that were closed for it."""
+    """Add a bucket to the open ones; return the buckets that were closed for it."""
     if opened and opened[-1].at_ms == bucket.at_ms:
-        # Its minute was begun by points that were closed before.
+        # Points that were closed earlier began its minute.
         opened[-1] = _merged(opened[-1], bucket)
         return []
     if len(opened) < MOST_BUCKETS:
@@ -269,7 +269,7 @@ def _add(opened: list[SeriesBucket], bucket: SeriesBucket) -> list[SeriesBucket]
 
 
 def _unpacked(kind: SeriesKind, packed: bytes, resolution: Resolution) -> list[SeriesBucket]:
-    """Return open buckets; none where they are damaged: the time that they were of is a hole then."""
+    """Return open buckets; none if they are damaged: their period is then a hole."""
     try:
         return packing.unpack_buckets(packed, len(kind.columns), resolution)
     except DamagedSeries:

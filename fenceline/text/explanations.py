@@ -1,4 +1,4 @@
-"""Why a verdict is what it is, in words an operator understands: Transition -> text."""
+"""The explanation of a verdict in words for an operator: Transition -> text."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ _WORDS: dict[TransitionReason, str] = {
     ),
 }
 
-#: OWN_EPOCH where an initialisation raised the epoch.
+#: OWN_EPOCH for an initialisation that raised the epoch.
 _OWN_EPOCH_RAISED = (
     "The epoch rose from {before} to {epoch}, and the record names {before} as the last epoch: the same "
     "producer, or a process that continues its session, initialised the id again (KIP-360)."
@@ -164,7 +164,7 @@ def verdict_reason(ground: VerdictReason) -> str:
 def explain_transition(transition: Transition, action: str = "") -> str:
     """Return the evidence for a transition's kind and confidence, one or two sentences.
 
-    `action` names the action of Fenceline that caused it, "olga, action 12", "" where that is not known.
+    `action` names our action that caused it, "olga, action 12", "" if unknown.
     """
     text = _words_for(transition).format(
         action=action or "an action of Fenceline",
@@ -180,7 +180,7 @@ def explain_transition(transition: Transition, action: str = "") -> str:
 
 
 def _source(transition: Transition) -> str:
-    """Return where a transition is known from, where that is not the log."""
+    """Return the source of a transition if it is not the log."""
     if transition.partition != NOT_FROM_LOG:
         return ""
     return (
@@ -197,7 +197,7 @@ def _words_for(transition: Transition) -> str:
 
 
 def _alternative(transition: Transition) -> str:
-    """Return what else leaves the same records, where that depends on the verdict; "" elsewhere."""
+    """Return what else leaves the same records, if the verdict depends on it; "" otherwise."""
     match transition.reason, transition.kind, transition.confidence:
         case TransitionReason.CAME_BACK_SOON, TransitionKind.TIMEOUT, _:
             opened, allowed = _span(transition.open_ms), format_duration(transition.timeout_ms)

@@ -1,4 +1,4 @@
-"""The fate of an offset in sentences: what became of the record there, and who reads it."""
+"""The fate of an offset in sentences: what happened to its record, and its readers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BREAKS = {
 
 
 def explain_fate(look: OffsetLook) -> Sentence:
-    """Return what became of the record at an offset."""
+    """Return what happened to the record at an offset."""
     fate = fate_of(look)
     if fate is RecordFate.DELETED:
         return (
@@ -51,7 +51,7 @@ def _by_marker(look: OffsetLook) -> Sentence:
 
 
 def explain_readers(look: OffsetLook) -> Sequence[str]:
-    """Return what consumers of each isolation level get, a sentence each; none where there is no record."""
+    """Return what consumers of each isolation level read, a sentence each; none without a record."""
     fate = fate_of(look)
     if fate in (RecordFate.DELETED, RecordFate.NOT_WRITTEN, RecordFate.COMPACTED, RecordFate.MARKER):
         return ()
@@ -61,8 +61,8 @@ def explain_readers(look: OffsetLook) -> Sequence[str]:
 def explain_sequence(look: OffsetLook) -> str:
     """Return how a batch's sequence number follows its producer's last one; "" for one without.
 
-    A leader stores what begins with the last number plus one, drops what it has stored already, and refuses
-    what leaves a gap (KIP-98; `ProducerAppendInfo.checkSequence`).
+    A leader stores a batch that begins with the last number plus one, drops a batch that it has stored
+    already, and refuses a gap (KIP-98; `ProducerAppendInfo.checkSequence`).
     """
     batch, before = look.batch, look.batch_before
     if batch is None or batch.base_sequence < 0:
@@ -79,7 +79,7 @@ def explain_sequence(look: OffsetLook) -> str:
 
 
 def explain_sequences(writers: BatchWriters) -> str:
-    """Return whether the newest batches of a partition follow one another; "" where none can be compared."""
+    """Return whether the newest batches of a partition are in sequence; "" if none can be compared."""
     if not writers.following:
         return ""
     number = count_noun(writers.following, "batch")
@@ -89,7 +89,7 @@ def explain_sequences(writers: BatchWriters) -> str:
 
 
 def explain_break(of: SequenceBreak) -> str:
-    """Return what a batch out of sequence means."""
+    """Return the meaning of a batch out of sequence."""
     return (
         f"Offset {of.offset:,}: producer {of.producer_id}, epoch {of.producer_epoch}, "
         f"sequence {of.found:,} after {of.last:,}: {_BREAKS[of.step]}."

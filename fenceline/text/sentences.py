@@ -1,4 +1,4 @@
-"""Sentences with instants and ages in them, which a page keeps ticking and a file writes out. Pure."""
+"""Sentences with instants and ages, which a page keeps ticking and a file writes out. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Instant(NamedTuple):
 
 
 class Age(NamedTuple):
-    """How long ago an instant is: `12 min 2 s`."""
+    """The age of an instant: `12 min 2 s`."""
 
     since_ms: int
 
@@ -30,7 +30,7 @@ def plain_text(sentence: Sequence[str | Instant | Age], *, now_ms: int) -> str:
 
 
 def as_of(sentence: Sequence[str | Instant | Age], at_ms: int) -> Sentence:
-    """Return a sentence whose ages do not go on, as of an instant."""
+    """Return a sentence with fixed ages, as of an instant."""
     return tuple(_plain(part, at_ms) if isinstance(part, Age) else part for part in sentence)
 
 
@@ -38,7 +38,7 @@ def _plain(part: str | Instant | Age, now_ms: int) -> str:
     if isinstance(part, Instant):
         return format_clock(part.at_ms)
     if isinstance(part, Age):
-        # Parts of a second would only flicker.
+        # Fractions of a second would only flicker.
         age_ms = max(0, now_ms - part.since_ms)
         return format_duration(age_ms // 1_000 * 1_000)
     return part

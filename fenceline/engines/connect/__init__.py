@@ -1,1 +1,1 @@
-"""Kafka Connect and its connectors: what their REST API reports, and the topics of Debezium."""
+"""Kafka Connect and its connectors: the reports of their REST API, and the topics of Debezium."""

@@ -1,4 +1,4 @@
-"""Connectors as the REST API of a Kafka Connect worker reports them (Kafka 3.9 to 4.3). Pure."""
+"""Parse the connectors in the REST API of a Kafka Connect worker (Kafka 3.9 to 4.3). Pure."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 from fenceline.engines.connect.debezium import DebeziumTopics, debezium_topics
 
-#: Connect's words for the state of a connector or a task (`AbstractStatus.State`).
+#: Connect's names of states of a connector or a task (`AbstractStatus.State`).
 STATES = ("UNASSIGNED", "RUNNING", "PAUSED", "FAILED", "RESTARTING", "STOPPED")
-#: The reason of a failure is cut here: a trace has hundreds of lines.
+#: Maximum characters of a failure's reason: a trace has hundreds of lines.
 _LONGEST_REASON = 300
 
 
@@ -17,11 +17,11 @@ class ConnectorTask(NamedTuple):
     """One task of a connector."""
 
     number: int
-    #: Connect's word: RUNNING, FAILED, PAUSED, UNASSIGNED …
+    #: Connect's state: RUNNING, FAILED, PAUSED, UNASSIGNED …
     state: str
     #: `host:port` of the worker that runs it.
     worker: str
-    #: The first line of its trace where it has failed.
+    #: The first line of its trace if it has failed.
     reason: str = ""
 
 
@@ -37,7 +37,7 @@ class ConnectorStatus(NamedTuple):
     worker: str
     tasks: tuple[ConnectorTask, ...]
     reason: str = ""
-    #: How its topics are called, where it is one of Debezium's.
+    #: The names of its topics, if it is a Debezium connector.
     debezium: DebeziumTopics | None = None
 
 

@@ -1,7 +1,8 @@
-"""Debezium's connectors: which of their topics holds rows, and which are of their own. Pure.
+"""Debezium's connectors: tell topics with rows from the connector's own topics. Pure.
 
-Every topic of a connector begins with its `topic.prefix`; those that it has for itself are named by settings
-(`AbstractTopicNamingStrategy`, `KafkaSchemaHistory`, `KafkaSignalChannel`), until Debezium 1.9 by others.
+Every topic of a connector begins with its `topic.prefix`. Settings name its own topics
+(`AbstractTopicNamingStrategy`, `KafkaSchemaHistory`, `KafkaSignalChannel`), other settings until Debezium
+1.9.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _HEARTBEAT, _TRANSACTION = "__debezium-heartbeat", "transaction"
 
 
 class DebeziumTopic(StrEnum):
-    """What a connector uses a topic for."""
+    """A connector's purpose of a topic."""
 
     ROWS = "rows of a table"
     HEARTBEAT = "heartbeat"
@@ -26,7 +27,7 @@ class DebeziumTopic(StrEnum):
 
 
 class DebeziumTopics(NamedTuple):
-    """How the topics of a connector are called; "" where it has none."""
+    """The names of a connector's topics; "" without one."""
 
     prefix: str
     heartbeat: str
@@ -36,7 +37,7 @@ class DebeziumTopics(NamedTuple):
 
 
 def debezium_topics(config: Mapping[str, str]) -> DebeziumTopics | None:
-    """Return the topics of a connector by its configuration; None for one that is not Debezium's."""
+    """Return the topics of a connector from its configuration; None for another connector than Debezium's."""
     prefix = config.get("topic.prefix") or config.get("database.server.name") or ""
     if not config.get("connector.class", "").startswith(_CLASSES) or not prefix:
         return None
@@ -55,9 +56,9 @@ def debezium_topics(config: Mapping[str, str]) -> DebeziumTopics | None:
 
 
 def topics_of_heartbeat(names: Iterable[str]) -> DebeziumTopics | None:
-    """Return the topics of a connector by the heartbeat among some topics; None where none is one.
+    """Return the topics of a connector from its heartbeat topic; None without one.
 
-    Only where settings have their defaults, and for a task that is known to be Connect's.
+    Only for default settings, and for a task that is known to be Connect's.
     """
     for name in names:
         if name.startswith(f"{_HEARTBEAT}."):
@@ -67,7 +68,7 @@ def topics_of_heartbeat(names: Iterable[str]) -> DebeziumTopics | None:
 
 
 def debezium_topic(topics: DebeziumTopics, name: str) -> DebeziumTopic | None:
-    """Return what a connector uses a topic for; None for one that is not its own."""
+    """Return the connector's purpose of a topic; None for a topic that is not its own."""
     own = {
         topics.heartbeat: DebeziumTopic.HEARTBEAT,
         topics.transactions: DebeziumTopic.TRANSACTIONS,

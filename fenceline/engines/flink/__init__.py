@@ -1,1 +1,1 @@
-"""What a Flink job's checkpoints hold of its Kafka sinks, and what a restore would do with it."""
+"""The Kafka sinks' state in a Flink job's checkpoints, and the effect of a restore."""

@@ -1,4 +1,4 @@
-"""What the rules know of a Flink job: the transactions that its newest checkpoint decided to commit. Pure."""
+"""A Flink job for the rules: the transactions that its newest checkpoint decided to commit. Pure."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ class DecidedTransaction(NamedTuple):
 
     transactional_id: str
     fate: CommitFate
-    #: When its coordinator aborts it; None where it is not open, or is never aborted (KIP-939).
+    #: When its coordinator will abort it; None if it is not open, or never times out (KIP-939).
     expires_ms: int | None = None
-    #: When it was aborted; None where it was not.
+    #: When it was aborted; None if it was not.
     aborted_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class FlinkJobFacts:
-    """A job with transactions that are not committed though its newest checkpoint decided it."""
+    """A job whose newest checkpoint decided to commit transactions that are not committed."""
 
     ident: str
     name: str
-    #: The folder of that checkpoint, and when it was completed by the store's clock, None where unknown.
+    #: The folder of that checkpoint, and its completion by the store's clock, None if unknown.
     checkpoint: str
     completed_ms: int | None
     #: Prefixes of transactional ids of its sinks.
     prefixes: tuple[str, ...]
-    #: Those that are pending or lost, by id.
+    #: Its pending or lost transactions, by id.
     transactions: tuple[DecidedTransaction, ...]
-    #: A job with the same prefix that has completed a checkpoint since; "" where none has.
+    #: A job with the same prefix that has completed a checkpoint since; "" without one.
     newer_job: str = ""
 
     @property
     def subject(self) -> str:
-        """Return what findings about the job name."""
+        """Return the subject of findings about the job."""
         return f"flink_job:{self.ident}"
 
     def of_fate(self, fate: CommitFate) -> tuple[DecidedTransaction, ...]:

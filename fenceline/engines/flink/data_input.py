@@ -1,4 +1,4 @@
-"""Reads what Java's DataOutputStream wrote: big-endian numbers, modified UTF-8, lengths before bytes."""
+"""Reads the format of Java's DataOutputStream: big-endian numbers, modified UTF-8, lengths before bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _INT, _LONG = struct.Struct(">i"), struct.Struct(">q")
 
 
 class MalformedState(Exception):
-    """Bytes that are not what they should be; `reason` is one word, fit for `fenceline.facts.Undecoded`."""
+    """Malformed bytes; `reason` is one word, fit for `fenceline.facts.Undecoded`."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -17,17 +17,17 @@ class MalformedState(Exception):
 
 
 class DataInput:
-    """A position in some bytes. Every read raises `MalformedState` where they end before it."""
+    """A position in bytes. Every read raises `MalformedState` at their end."""
 
     def __init__(self, raw: bytes, at: int = 0) -> None:
-        """Begin at byte `at`. Raises `MalformedState` where there is none."""
+        """Begin at byte `at`. Raises `MalformedState` beyond the end."""
         if not 0 <= at <= len(raw):
             raise MalformedState("offset", f"byte {at:,} of {len(raw):,}")
         self._raw, self._at = raw, at
 
     @property
     def left(self) -> int:
-        """How many bytes follow."""
+        """The number of remaining bytes."""
         return len(self._raw) - self._at
 
     def read_byte(self) -> int:
@@ -47,32 +47,32 @@ class DataInput:
         return self._number(_LONG)
 
     def read_count(self) -> int:
-        """Read a number of things that follow, of at least one byte each."""
+        """Read the number of following elements of at least one byte each."""
         count = self.read_int()
         if not 0 <= count <= self.left:
             raise MalformedState("count", f"{count:,} entries in {self.left:,} bytes, at byte {self._at:,}")
         return count
 
     def read_bytes(self) -> bytes:
-        """Read bytes with their length before them."""
+        """Read a length and as many bytes."""
         return self.take(self.read_int())
 
     def read_text(self) -> str:
-        """Read what `writeUTF` wrote: modified UTF-8, as long as two bytes before it record."""
+        """Read the output of `writeUTF`: two bytes for the length, then modified UTF-8."""
         raw = self.take(self.read_short() & 0xFFFF)
         try:
-            # Characters beyond the first 65,536 are two surrogates there, and NUL is two bytes.
+            # There, characters beyond the first 65,536 are two surrogates, and NUL is two bytes.
             halves = raw.replace(b"\xc0\x80", b"\0").decode("utf-8", "surrogatepass")
             return halves.encode("utf-16", "surrogatepass").decode("utf-16")
         except UnicodeError:
             raise MalformedState("text", f"no text in {len(raw):,} bytes before byte {self._at:,}") from None
 
     def read_longs(self, count: int) -> tuple[int, ...]:
-        """Read as many longs."""
+        """Read `count` longs."""
         return struct.unpack(f">{max(count, 0)}q", self.take(count * _LONG.size))
 
     def take(self, size: int) -> bytes:
-        """Return as many bytes."""
+        """Return the next bytes."""
         if not 0 <= size <= self.left:
             raise MalformedState(
                 "truncated", f"{size:,} bytes wanted at byte {self._at:,}, {self.left:,} left"
@@ -81,7 +81,7 @@ class DataInput:
         return self._raw[self._at - size : self._at]
 
     def end(self) -> None:
-        """Raise `MalformedState` where anything follows."""
+        """Raise `MalformedState` if any bytes follow."""
         if self.left:
             raise MalformedState("trailing", f"{self.left:,} bytes follow byte {self._at:,}")
 

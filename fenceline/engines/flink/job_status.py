@@ -1,25 +1,25 @@
-"""A Flink job as its JobManager's REST API reports it (`/v1`, Flink 1.20 to 2.1). Pure."""
+"""Parse a Flink job from its JobManager's REST API (`/v1`, Flink 1.20 to 2.1). Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-#: Flink's words for the state of a job (`JobStatus`).
+#: Flink's names of states of a job (`JobStatus`).
 JOB_STATES = (
     "INITIALIZING", "CREATED", "RUNNING", "FAILING", "FAILED", "CANCELLING", "CANCELED", "FINISHED",
     "RESTARTING", "SUSPENDED", "RECONCILING",
 )  # fmt: skip
-#: A failure's message is cut here.
+#: Maximum characters of a failure's message.
 _LONGEST_REASON = 300
 
 
 class FlinkOperator(NamedTuple):
-    """A vertex of a job's graph: operators that are chained."""
+    """A vertex of a job's graph: chained operators."""
 
     name: str
     parallelism: int
-    #: Flink's word: RUNNING, FAILED …
+    #: Flink's state: RUNNING, FAILED …
     status: str
 
 
@@ -27,26 +27,26 @@ class ReportedCheckpoint(NamedTuple):
     """A checkpoint that a JobManager reports as completed, failed or restored from."""
 
     checkpoint_id: int
-    #: When it was completed, failed or restored, by the JobManager's clock.
+    #: The instant of its completion, failure or restore, by the JobManager's clock.
     at_ms: int
-    #: From its trigger to its end; None where that is not reported.
+    #: From its trigger to its end; None if not reported.
     duration_ms: int | None = None
-    #: Why it failed.
+    #: The reason of its failure.
     reason: str = ""
 
 
 class FlinkRun(NamedTuple):
-    """One run of a job, as its JobManager knows it."""
+    """One run of a job from its JobManager."""
 
     job_id: str
     name: str
-    #: Flink's word: RUNNING, RESTARTING, FAILED …
+    #: Flink's state: RUNNING, RESTARTING, FAILED …
     state: str
     started_ms: int
-    #: None while it goes on.
+    #: None while it runs.
     ended_ms: int | None
     operators: tuple[FlinkOperator, ...] = ()
-    #: Checkpoints since it was started, by Flink's word: completed, failed, in_progress, restored.
+    #: Checkpoints since its start, by Flink's name: completed, failed, in_progress, restored.
     counts: Mapping[str, int] = {}
     completed: ReportedCheckpoint | None = None
     failed: ReportedCheckpoint | None = None
@@ -54,7 +54,7 @@ class FlinkRun(NamedTuple):
 
 
 def job_ids(overview: Any) -> Sequence[str]:
-    """Return the ids of `/v1/jobs/overview`, the newest start first. Raises as `flink_run`."""
+    """Return the ids of `/v1/jobs/overview`, the newest start first. Raises the errors of `flink_run`."""
     jobs = sorted(overview["jobs"], key=lambda job: int(job["start-time"]), reverse=True)
     return [str(job["jid"]) for job in jobs]
 

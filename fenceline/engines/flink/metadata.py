@@ -1,10 +1,10 @@
-"""Decodes `_metadata` of a Flink checkpoint or savepoint: which operators hold a sink's state, and where.
+"""Decode `_metadata` of a Flink checkpoint or savepoint: the operators with a sink's state, and its location.
 
-The file is magic number, version, checkpoint id, master states, operators; from version 4 on the properties
-of the checkpoint follow, from version 5 on an operator has name and uid. Versions 2 to 6 are read: Flink
-1.14 writes 3, 1.20 writes 4, 2.0 writes 5, 2.1 writes 6 (`Checkpoints.storeCheckpointMetadata` and
-`MetadataV2Serializer` to `MetadataV6Serializer`). Any other version is not decoded, since a later one may
-move what decides.
+The file has magic number, version, checkpoint id, master states, operators. From version 4 on the properties
+of the checkpoint follow; from version 5 on an operator has name and uid. Versions 2 to 6 are read: Flink 1.14
+writes 3, 1.20 writes 4, 2.0 writes 5, 2.1 writes 6 (`Checkpoints.storeCheckpointMetadata` and
+`MetadataV2Serializer` to `MetadataV6Serializer`). Other versions are not decoded, since a later one may move
+decisive fields.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ MAGIC, MASTER_MAGIC = 0x4960672D, 0xC96B1696
 OLDEST_VERSION, NEWEST_VERSION = 2, 6
 #: The lists of a two-phase committing sink: `CommitterOperator` and `StatefulSinkWriterStateHandler`.
 COMMITTER_STATE, WRITER_STATE = "streaming_committer_raw_states", "writer_raw_states"
-#: Those of `FlinkKafkaProducer`: its transactions, and which ids it uses next.
+#: The lists of `FlinkKafkaProducer`: its transactions, and the next ids.
 PRODUCER_STATE, HINT_STATE = "state", "next-transactional-id-hint-v2"
 _WANTED = frozenset({COMMITTER_STATE, WRITER_STATE, PRODUCER_STATE, HINT_STATE})
 _SUBTASK_HAS_CHANNELS = _HAS_COORDINATOR = 3
 _HAS_PROPERTIES, _HAS_NAMES, _CHANNELS_ARE_TYPED = 4, 5, 6
-#: The class of its type in the serialized `CheckpointProperties` of a savepoint, and of a checkpoint.
+#: The class of the type in the serialized `CheckpointProperties` of a savepoint, and of a checkpoint.
 _SAVEPOINT_TYPE = b"org.apache.flink.runtime.checkpoint.SavepointType"
 _CHECKPOINT_TYPE = b"org.apache.flink.runtime.checkpoint.CheckpointType"
 
 
 class OperatorMetadata(NamedTuple):
-    """One operator that holds a sink's state."""
+    """One operator with a sink's state."""
 
     #: 32 hexadecimal digits.
     operator_id: str
-    #: "" before version 5, or where none was given.
+    #: "" before version 5, or without a given name.
     name: str
     uid: str
     parallelism: int
@@ -54,14 +54,14 @@ class CheckpointMetadata(NamedTuple):
 
     version: int
     checkpoint_id: int
-    #: None before version 4, where no property shows it.
+    #: None before version 4, which has no such property.
     is_savepoint: bool | None
-    #: Operators with a sink's state, and the number of all.
+    #: Operators with a sink's state, and the number of all operators.
     operators: tuple[OperatorMetadata, ...]
     operator_count: int
 
     def state_files(self) -> tuple[FlinkStateFile, ...]:
-        """Return the files that hold state of these operators, each part of one once."""
+        """Return the files with state of these operators, each part of one once."""
         states = (state.stored for operator in self.operators for state in operator.states)
         return tuple(dict.fromkeys(state for state in states if isinstance(state, FlinkStateFile)))
 
@@ -114,9 +114,9 @@ def _read_properties(source: DataInput, version: int) -> bool | None:
 
 
 def _operator(source: DataInput, version: int) -> Iterator[OperatorMetadata]:
-    """Read an operator; yield it where it holds a sink's state."""
+    """Read an operator; yield it if it has a sink's state."""
     name, uid = (source.read_text(), source.read_text()) if version >= _HAS_NAMES else ("", "")
-    # Lower part first, as `OperatorID` is written, and its hexadecimal form begins with it.
+    # The lower part is first in the written `OperatorID`, and first in its hexadecimal form.
     operator_id = source.take(16).hex()
     parallelism, _ = source.read_int(), source.read_int()
     if version >= _HAS_COORDINATOR:
@@ -129,7 +129,7 @@ def _operator(source: DataInput, version: int) -> Iterator[OperatorMetadata]:
 
 
 def _subtasks(source: DataInput) -> int:
-    """Read how many subtasks follow; below 0 the operator is finished and has none."""
+    """Read the number of following subtasks; below 0 the operator is finished and has none."""
     count = source.read_int()
     if count > source.left:
         raise MalformedState("count", f"{count:,} subtasks in {source.left:,} bytes")
@@ -139,7 +139,7 @@ def _subtasks(source: DataInput) -> int:
 def _subtask(source: DataInput, version: int) -> list[ListState]:
     index = source.read_int()
     if version < _SUBTASK_HAS_CHANNELS:
-        # A duration, and the number of states of before Flink 1.2.
+        # A duration, and the number of states from before Flink 1.2.
         source.take(12)
     elif index < 0:
         return []
@@ -155,6 +155,6 @@ def _subtask(source: DataInput, version: int) -> list[ListState]:
 
 
 def _of_sinks(states: list[ListState]) -> list[ListState]:
-    """Leave out a list that has the name of `FlinkKafkaProducer`'s without the hint beside it."""
+    """Omit a list with the name of `FlinkKafkaProducer`'s without the hint beside it."""
     has_hint = any(state.name == HINT_STATE for state in states)
     return [state for state in states if has_hint or state.name != PRODUCER_STATE]

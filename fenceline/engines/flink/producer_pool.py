@@ -1,8 +1,8 @@
-"""Which transactional ids a restore of `FlinkKafkaProducer` aborts, and which it leaves open. Pure.
+"""The transactional ids that a restore of `FlinkKafkaProducer` aborts, and those that it leaves open. Pure.
 
-Each subtask has a pool of ids, `prefix-N`, in its state; a restore aborts what is open of them. A job that
-starts without a checkpoint guesses: `TransactionalIdsGenerator` aborts the first ids, as many as
-5 times its parallelism would have (`SAFE_SCALE_DOWN_FACTOR`). Ids beyond are open until their timeout.
+Each subtask has a pool of ids, `prefix-N`, in its state; a restore aborts their open transactions. A job that
+starts without a checkpoint guesses: `TransactionalIdsGenerator` aborts the first ids, as many as 5 times its
+parallelism would have (`SAFE_SCALE_DOWN_FACTOR`). Transactions of later ids stay open until their timeout.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from fenceline.engines.flink.records import WriterState
 from fenceline.formatting import count_noun
 from fenceline.grouping import grouped
 
-#: A start without a checkpoint may have so many times fewer subtasks.
+#: A start without a checkpoint may have at most this many times fewer subtasks.
 _SAFE_SCALE_DOWN = 5
 _MOST_NAMED = 3
 
 
 class ProducerPool(NamedTuple):
-    """The transactional ids of one `FlinkKafkaProducer`, as a checkpoint holds them."""
+    """The transactional ids of one `FlinkKafkaProducer` in a checkpoint."""
 
     #: With its dash.
     prefix: str
     subtasks: int
     #: By number.
     ids: tuple[str, ...]
-    #: Ids that were open when the checkpoint was taken: a restore aborts them.
+    #: Ids that were open at the checkpoint: a restore aborts them.
     writing: tuple[str, ...]
-    #: The first number that no subtask has had; None where it is not recorded.
+    #: The first number that no subtask has had; None if not recorded.
     next_free: int | None
-    #: The most ids of one subtask.
+    #: The maximum number of ids of one subtask.
     size: int
 
 
@@ -58,13 +58,13 @@ def _number(name: str, prefix: str) -> int:
 
 
 def safe_parallelism(pool: ProducerPool) -> int:
-    """Return how many subtasks a start without a checkpoint needs to abort every id of a pool."""
+    """Return the number of subtasks that a start without a checkpoint needs to abort every id of a pool."""
     highest = _number(pool.ids[-1], pool.prefix)
     return highest // (_SAFE_SCALE_DOWN * pool.size) + 1
 
 
 def pool_sentences(pool: ProducerPool) -> Iterator[str]:
-    """Yield what a pool is, and what a restore or a start without a checkpoint means for it."""
+    """Yield sentences about a pool, and the effect of a restore or a start without a checkpoint on it."""
     subtasks, ids = count_noun(pool.subtasks, "subtask"), count_noun(len(pool.ids), "id")
     yield f"FlinkKafkaProducer: {subtasks} with {ids}, {pool.ids[0]} to {pool.ids[-1]}."
     if pool.next_free is not None:

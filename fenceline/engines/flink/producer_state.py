@@ -1,8 +1,8 @@
-"""Decodes what `FlinkKafkaProducer` keeps in a checkpoint: the sink of flink-connector-kafka before 4.0.
+"""Decode the state of `FlinkKafkaProducer`, the sink of flink-connector-kafka before 4.0.
 
 Its list `state` has an entry for each subtask (`TwoPhaseCommitSinkFunction.StateSerializer`): the open
-transaction, those that checkpoints pre-committed, and the pool of its ids. An entry has no length and no
-version: the serializers' snapshots before the lists name both. A list beside it has the id to use next.
+transaction, the pre-committed ones, and the pool of its ids. An entry has no length and no version: the
+serializers' snapshots before the lists name both. A list beside it has the next id to use.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _STATE = "org.apache.flink.streaming.api.functions.sink.TwoPhaseCommitSinkFuncti
 _TRANSACTION = f"{_SINK}TransactionStateSerializer$TransactionStateSerializerSnapshot"
 _CONTEXT = f"{_SINK}ContextStateSerializer$ContextStateSerializerSnapshot"
 _HINT = f"{_SINK}NextTransactionalIdHintSerializer$NextTransactionalIdHintSerializerSnapshot"
-#: Versions that Flink 1.14 to 1.20 write: of any snapshot, and of what `StateSerializerSnapshot` adds.
+#: Versions that Flink 1.14 to 1.20 write: of any snapshot, and of `StateSerializerSnapshot`'s additions.
 _SNAPSHOT_VERSION, _STATE_VERSION = 3, 4
 #: `CompositeTypeSerializerSnapshot`, and `NestedSerializersSnapshotDelegate` with its version.
 _COMPOSITE_MAGIC, _NESTED_MAGIC, _NESTED_VERSION = 911_108, 1_333_245, 1
 
 
 def records_idle(header: bytes) -> bool | None:
-    """Return whether entries behind a header begin with whether a transaction is open.
+    """Return whether entries after a header begin with a flag for an open transaction.
 
-    None where the sink is another one. Raises `MalformedState` for a version that is not known.
+    None for another sink. Raises `MalformedState` for an unknown version.
     """
     place = header.find(_utf(_STATE))
     if place < 0 or _utf(_TRANSACTION) not in header:
@@ -48,7 +48,7 @@ def records_idle(header: bytes) -> bool | None:
 def read_producer(
     entry: bytes, writer: WriterState, *, has_idle: bool
 ) -> Iterator[Committable | WriterState]:
-    """Yield what a subtask decided to commit, and `writer` with its pool, where it is exactly once."""
+    """Yield the decided commits of a subtask, and `writer` with its pool, if it is exactly once."""
     source = DataInput(entry)
     is_open = not has_idle or source.read_byte() != 0
     opened = _transaction(source, writer.operator) if is_open else None
@@ -72,14 +72,14 @@ def read_hint(header: bytes, entry: bytes) -> int:
     )
     source = DataInput(entry)
     next_free = source.read_long()
-    # The parallelism, which the operator has too.
+    # The parallelism, which is also in the operator.
     source.read_int()
     source.end()
     return next_free
 
 
 def _transaction(source: DataInput, operator: str) -> Committable | None:
-    """Read a `KafkaTransactionState` and when it began; None where it is not transactional."""
+    """Read a `KafkaTransactionState` and its start; None if it is not transactional."""
     name = _name(source) if source.read_byte() else ""
     producer_id, epoch = source.read_long(), source.read_short()
     source.read_long()
@@ -87,7 +87,7 @@ def _transaction(source: DataInput, operator: str) -> Committable | None:
 
 
 def _prefix(names: tuple[str, ...]) -> str:
-    """Return the prefix of a pool's ids with its dash."""
+    """Return the prefix of a pool's ids, with its dash."""
     prefixes = {name.rpartition("-")[0] + "-" for name in names}
     if len(prefixes) != 1 or not all(name.rpartition("-")[2].isdecimal() for name in names):
         raise MalformedState("committer", f"{names[0]} and {names[-1]} are ids of one pool")
@@ -95,7 +95,7 @@ def _prefix(names: tuple[str, ...]) -> str:
 
 
 def _version(source: DataInput, name: str) -> int:
-    """Read the name of a serializer's snapshot, and return the version behind it."""
+    """Read the name of a serializer's snapshot, and return the version after it."""
     if (named := source.read_text()) != name:
         raise MalformedState("committer", f"a serializer {named[:200]} in place of {name}")
     return source.read_int()

@@ -1,6 +1,6 @@
-"""What collectors hand to stores about Flink jobs: checkpoints, and what they hold of Kafka's sinks.
+"""Collectors' facts about Flink jobs for stores: checkpoints, and the state of Kafka's sinks in them.
 
-Instants end in `_ms`. Transactional ids and prefixes are text as `fenceline.decode.text` escapes it.
+Instants end in `_ms`. Transactional ids and prefixes are escaped text (`fenceline.decode.text`).
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
-#: What a version of the writer's state does not record.
+#: The value of fields that a version of the writer's state lacks.
 UNKNOWN_SUBTASK = -1
 
 
@@ -18,14 +18,14 @@ class Committable(NamedTuple):
     transactional_id: str
     producer_id: int
     producer_epoch: int
-    #: The checkpoint that pre-committed it; None where an older format does not record it.
+    #: The checkpoint that pre-committed it; None if an older format does not record it.
     checkpoint_id: int | None
-    #: The operator that commits it: its uid, else its id.
+    #: The uid, else the id, of the operator that commits it.
     operator: str
 
 
 class TransactionOwnership(StrEnum):
-    """Which subtask aborts what is left of a transactional id (`TransactionOwnership`)."""
+    """The subtask that aborts a transactional id's leftovers, by its evidence (`TransactionOwnership`)."""
 
     #: By the subtask in the id: names that count checkpoints.
     IMPLICIT_BY_SUBTASK_ID = "implicit_by_subtask_id"
@@ -36,21 +36,21 @@ class TransactionOwnership(StrEnum):
 
 
 class WriterState(NamedTuple):
-    """What a writer of Kafka's sink has in a checkpoint: `KafkaWriterState`, or `FlinkKafkaProducer`'s state.
+    """A writer's state of Kafka's sink in a checkpoint: `KafkaWriterState`, or `FlinkKafkaProducer`'s state.
 
-    Ids are `prefix-S-N`; of `FlinkKafkaProducer`, whose prefix here ends with its dash, `prefix-N`.
+    Ids are `prefix-S-N`; for `FlinkKafkaProducer`, whose prefix ends with its dash, `prefix-N`.
     """
 
     prefix: str
-    #: -1 where the connector does not record them (before 4.0).
+    #: -1 if the connector does not record them (before 4.0).
     subtask: int
     subtasks: int
     ownership: TransactionOwnership
-    #: Transactional ids of this writer that were pre-committed and not yet known to be committed.
+    #: Pre-committed transactional ids of this writer that are not known to be committed.
     precommitted: tuple[str, ...]
     operator: str
-    #: Of `FlinkKafkaProducer`: all ids of this subtask, the one that it wrote when the checkpoint was
-    #: taken, and the first id that no subtask has had, which subtask 0 alone records.
+    #: For `FlinkKafkaProducer`: all ids of this subtask, the id in use at the checkpoint, and the first id
+    #: that no subtask has had, which only subtask 0 records.
     pool: tuple[str, ...] = ()
     writing: str = ""
     next_free: int | None = None
@@ -59,22 +59,22 @@ class WriterState(NamedTuple):
 class FlinkCheckpoint(NamedTuple):
     """One completed checkpoint or savepoint of a job."""
 
-    #: Its folder, as the configuration's root spells it.
+    #: Its folder, in the spelling of the configuration's root.
     path: str
     checkpoint_id: int
     version: int
-    #: None where the version does not record it.
+    #: None if the version does not record it.
     is_savepoint: bool | None
-    #: When `_metadata` was written, by the store's clock; None where the store does not report it.
+    #: The write time of `_metadata` by the store's clock; None if the store does not report it.
     completed_ms: int | None
     committables: tuple[Committable, ...]
     writers: tuple[WriterState, ...]
-    #: Entries of sinks that are not Kafka's: how many.
+    #: Number of entries of other sinks than Kafka's.
     other_entries: int
 
     @property
     def prefixes(self) -> tuple[str, ...]:
-        """Return the prefixes of transactional ids of its sinks, sorted: also where writers have finished."""
+        """Return the prefixes of its sinks' transactional ids, sorted, also for finished writers."""
         pools = {writer.operator for writer in self.writers if writer.pool}
         decided = {
             _prefix_of(committable.transactional_id)
@@ -91,7 +91,7 @@ def _prefix_of(transactional_id: str) -> str:
 
 
 class UnreadCheckpoint(NamedTuple):
-    """A checkpoint whose `_metadata`, or a file that it names, could not be read or decoded."""
+    """A checkpoint whose `_metadata`, or a file of it, could not be read or decoded."""
 
     path: str
     completed_ms: int | None
@@ -100,11 +100,11 @@ class UnreadCheckpoint(NamedTuple):
 
 
 class FlinkJobObservation(NamedTuple):
-    """A folder that holds checkpoints of one job, or one savepoint, as it was listed."""
+    """A folder with checkpoints of one job, or one savepoint, at its listing."""
 
-    #: As the configuration's root spells it.
+    #: In the spelling of the configuration's root.
     path: str
-    #: 32 hexadecimal digits where the folder has a job's name, else "".
+    #: 32 hexadecimal digits if the folder has a job's name, else "".
     job_id: str
     #: The newest first.
     checkpoints: tuple[FlinkCheckpoint | UnreadCheckpoint, ...]

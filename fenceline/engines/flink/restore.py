@@ -1,10 +1,10 @@
-"""What has become of the transactions that a checkpoint decided to commit, and what a restore would do. Pure.
+"""The fate of transactions that a checkpoint decided to commit, and the effect of a restore. Pure.
 
-A restore from a checkpoint commits each of its pending transactions under the producer id and epoch that it
-recorded (`KafkaCommitter`). One that is committed already is no error. One that its coordinator has aborted,
-or whose id another producer has, is lost: Flink logs it and goes on. Every other open transaction of the
-sink's prefix is aborted (`TransactionAbortStrategy`), and its records are read from the source again.
-`FlinkKafkaProducer` commits alike, and aborts the other ids of its pools alone (`producer_pool`).
+A restore from a checkpoint commits each of its pending transactions with the recorded producer id and epoch
+(`KafkaCommitter`). A committed one is no error. One that its coordinator has aborted, or whose id another
+producer has, is lost: Flink logs it and continues. It aborts every other open transaction of the sink's
+prefix (`TransactionAbortStrategy`), and reads their records from the source again. `FlinkKafkaProducer`
+commits in the same way, and aborts only the other ids of its pools (`producer_pool`).
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ _ABORTED = (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
 
 
 class CommitFate(StrEnum):
-    """What has become of a transaction that a checkpoint decided to commit, worst first."""
+    """The fate of a transaction that a checkpoint decided to commit, worst first."""
 
     #: Aborted: its records are lost, whatever is restored.
     LOST = "lost"
     #: Open as it was pre-committed: a restore commits it.
     PENDING = "pending"
-    #: Its coordinator was not seen, or its id is not known.
+    #: Its coordinator was not read, or its id is unknown.
     UNKNOWN = "unknown"
-    #: Its id has gone on: it ended before, how is in the history of the id.
+    #: Its id has continued: it ended earlier, and the id's history has its end.
     ENDED = "ended"
-    #: It ended, and its id, of a pool, has a newer transaction open, which a restore leaves open.
+    #: It ended, and its pooled id has a newer open transaction, which a restore leaves open.
     SUPERSEDED = "superseded"
     COMMITTED = "committed"
 
 
 class CoordinatorView(NamedTuple):
-    """A transactional id as its coordinator has it."""
+    """A transactional id from its coordinator."""
 
     state: TransactionState
     producer_id: int
@@ -46,16 +46,16 @@ class CoordinatorView(NamedTuple):
 
 
 def is_pooled(ownerships: Collection[TransactionOwnership]) -> bool:
-    """Return whether writers take ids of a pool, each again and again; False where that is not known."""
+    """Return whether writers take ids from a pool, each repeatedly; False if unknown."""
     return bool(ownerships) and TransactionOwnership.IMPLICIT_BY_SUBTASK_ID not in ownerships
 
 
 def commit_fate(
     committable: Committable, now: CoordinatorView | None, *, of_pool: bool = False
 ) -> CommitFate:
-    """Return what has become of a transaction; `now` is None where its id is not known.
+    """Return the fate of a transaction; `now` is None for an unknown id.
 
-    A restore skips an id `of_pool` that it has to commit where it aborts the others (FLINK-40626).
+    For an id `of_pool`, a restore skips its commit where it aborts the other ids (FLINK-40626).
     """
     if now is None:
         return CommitFate.UNKNOWN
@@ -64,7 +64,7 @@ def commit_fate(
     if of_pool and is_later and now.state is TransactionState.ONGOING:
         return CommitFate.SUPERSEDED
     if now.producer_id != committable.producer_id or raised not in (0, 1):
-        # An abort that a fence or a timeout begins raises the epoch by one, the next producer's start again.
+        # An abort by a fence or a timeout raises the epoch by one, the next producer's start raises it again.
         return CommitFate.ENDED
     if now.state in _COMMITTED:
         # Transaction version 2 raises the epoch with each end (KIP-890).
@@ -84,13 +84,13 @@ class OpenOfPrefix(NamedTuple):
 
 
 class Lingering(StrEnum):
-    """What an open transaction of a sink's prefix is that the newest checkpoint does not hold."""
+    """The kind of an open transaction of a sink's prefix that the newest checkpoint does not hold."""
 
     #: It writes for a later checkpoint.
     WRITING = "writing"
-    #: No checkpoint holds it: left by an earlier run, and no running job writes it.
+    #: No checkpoint holds it: it is left from an earlier run, and no running job writes it.
     LEFT = "left"
-    #: Neither the id nor its start shows which: a run that has no checkpoint yet may write it.
+    #: Neither the id nor its start shows the kind: a run without a checkpoint yet may write it.
     UNDECIDED = "undecided"
 
 
@@ -105,7 +105,7 @@ def subtask_and_number(transactional_id: str, prefix: str) -> tuple[int, int] | 
 
 
 def is_of_prefix(transactional_id: str, prefixes: Collection[str]) -> bool:
-    """Return whether an id is one that a sink with one of these prefixes makes."""
+    """Return whether a sink with one of these prefixes makes such an id."""
     return any(
         subtask_and_number(transactional_id, prefix) is not None or _is_of_producer(transactional_id, prefix)
         for prefix in prefixes
@@ -126,11 +126,11 @@ def lingering_kind(
     checkpoint_id: int,
     completed_ms: Sequence[int],
 ) -> Lingering:
-    """Return what an open transaction is that the newest checkpoint does not name.
+    """Return the kind of an open transaction that is not in the newest checkpoint.
 
-    `completed_ms`: of the job's checkpoints, the newest first. An id that counts checkpoints has its own in
-    its name, and a job that was started anew counts from 1 again; of a pool only its start shows, against the
-    checkpoint before the newest.
+    `completed_ms` are the job's checkpoints, the newest first. An id that counts checkpoints has its number
+    in its name, and a restarted job counts from 1 again; for a pooled id only its start, compared with the
+    checkpoint before the newest, shows it.
     """
     found = subtask_and_number(transaction.transactional_id, prefix)
     if found is not None and set(ownerships) == {TransactionOwnership.IMPLICIT_BY_SUBTASK_ID}:
@@ -153,7 +153,7 @@ def _is_after(started_ms: int | None, completed_ms: Sequence[int]) -> bool:
 
 
 def restore_sentence(checkpoint: str, fates: Collection[CommitFate]) -> str:
-    """Return what a restore from a checkpoint does with what it decided to commit, as a sentence."""
+    """Return a sentence about the effect of a restore from a checkpoint on its decided commits."""
     if not fates:
         return f"A restore from {checkpoint} has nothing to commit."
     number = {fate: list(fates).count(fate) for fate in CommitFate}
@@ -176,7 +176,7 @@ _RESTORES = {
 
 
 def decision_sentence(checkpoint: str, fate: CommitFate | None) -> str:
-    """Return what a checkpoint decided about an id and what became of it; None where it holds none."""
+    """Return a sentence about a checkpoint's decision on an id and its outcome; None without one."""
     if fate is None:
         return f"Its newest checkpoint, {checkpoint}, does not hold this transaction: nothing is decided."
     return f"{checkpoint} decided to commit {_DECIDED[fate]}."

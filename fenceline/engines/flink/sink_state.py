@@ -1,10 +1,10 @@
-"""Decodes what a two-phase committing sink keeps in a checkpoint, as far as it is Kafka's.
+"""Decode the state of a two-phase committing sink in a checkpoint, as far as it is Kafka's.
 
-A list has an entry for each subtask: its length, then version, length and bytes
-(`SimpleVersionedListState`). The committer's are those of `CommittableCollectorSerializer` (1 of Sink V1, 2
-of today), around `KafkaCommittableSerializer` 1; the writer's those of `KafkaWriterStateSerializer` (1 of
-connector 3, 2 from 4.0 on). Other sinks use the same lists: an entry that is not exactly Kafka's is counted
-as another's, and never half read. `FlinkKafkaProducer` has lists of its own (`producer_state`).
+A list has an entry for each subtask: its length, then version, length and bytes (`SimpleVersionedListState`).
+The committer's entries are those of `CommittableCollectorSerializer` (1 of Sink V1, 2 of today), around
+`KafkaCommittableSerializer` 1; the writer's those of `KafkaWriterStateSerializer` (1 of connector 3, 2 from
+4.0 on). Other sinks use the same lists: an entry that is not exactly Kafka's counts as another sink's, and is
+never half read. `FlinkKafkaProducer` has its own lists (`producer_state`).
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ _COLLECTOR_MAGIC = 0xB91F252C
 _SINK_V1, _SINK_V2 = 1, 2
 #: `KafkaCommittableSerializer`, and the versions of `KafkaWriterStateSerializer`.
 _COMMITTABLE_VERSION, _WRITER_V1, _WRITER_V2 = 1, 1, 2
-#: `CheckpointSimpleVersionedSerializer` 0 and 1, `SubtaskSimpleVersionedSerializer` 0 to 2: from 1 on each
-#: begins with a number, and `RequestSimpleVersionedSerializer` 0.
+#: `CheckpointSimpleVersionedSerializer` 0 and 1, `SubtaskSimpleVersionedSerializer` 0 to 2 (from 1 on each
+#: begins with a number), and `RequestSimpleVersionedSerializer` 0.
 _CHECKPOINT_VERSIONS, _SUBTASK_VERSIONS, _REQUEST_VERSIONS = range(2), range(3), range(1)
-#: The version of an operator's state from which on it records whether its lists are compressed
-#: (`OperatorBackendSerializationProxy`), and the newest one known.
+#: The first version of an operator's state that records whether its lists are compressed
+#: (`OperatorBackendSerializationProxy`), and the newest known one.
 _RECORDS_COMPRESSION, _NEWEST_BACKEND = 6, 7
-#: As `KafkaWriterState` numbers them.
+#: The numbers in `KafkaWriterState`.
 _OWNERSHIPS = (
     TransactionOwnership.IMPLICIT_BY_SUBTASK_ID,
     TransactionOwnership.EXPLICIT_BY_WRITER_STATE,
@@ -47,11 +47,11 @@ _OWNERSHIPS = (
 
 
 class _AnotherSink(Exception):
-    """An entry is whole, and not of Kafka's sink."""
+    """An entry is whole, but not of Kafka's sink."""
 
 
 class SinkStates(NamedTuple):
-    """What Kafka's sinks have in one checkpoint."""
+    """The state of Kafka's sinks in one checkpoint."""
 
     committables: tuple[Committable, ...]
     writers: tuple[WriterState, ...]
@@ -62,9 +62,9 @@ class SinkStates(NamedTuple):
 def decode_sink_states(
     metadata: CheckpointMetadata, files: Mapping[FlinkStateFile, bytes]
 ) -> SinkStates | Undecoded:
-    """Decode the state of all sinks; `files` has what `metadata.state_files` names. Never raises.
+    """Decode the state of all sinks; `files` are the contents of `metadata.state_files`. Never raises.
 
-    A committable that two subtasks name after a rescaling is returned once.
+    A committable of two subtasks after a rescaling is returned once.
     """
     records: list[Committable | WriterState] = []
     others = 0
@@ -90,7 +90,7 @@ def _entries(
     hint: ListState | None,
     files: Mapping[FlinkStateFile, bytes],
 ) -> Iterator[Callable[[], Sequence[Committable | WriterState]]]:
-    """Yield for each entry of a list what decodes it."""
+    """Yield a decoder for each entry of a list."""
     if state.stored is None or not state.offsets or state.name == HINT_STATE:
         return
     raw = state.stored if isinstance(state.stored, bytes) else files[state.stored]
@@ -139,7 +139,7 @@ def _producer_entry(
 
 
 def _unsized(state: ListState, raw: bytes, offset: int) -> bytes:
-    """Return an entry that has no length before it: it ends where the next one begins."""
+    """Return an entry without a length: it ends where the next one begins."""
     end = next((begin for begin in state.begins if begin > offset), len(raw))
     inside = DataInput(raw, offset).take(end - offset)
     return read_frames(inside) if _is_compressed(raw) else inside
@@ -242,7 +242,7 @@ def _name(source: DataInput) -> str:
 
 @contextmanager
 def _kafkas() -> Iterator[None]:
-    """Whatever cannot be read as an entry of Kafka's sink is another sink's."""
+    """An entry that cannot be read as one of Kafka's sink is another sink's."""
     try:
         yield
     except MalformedState:

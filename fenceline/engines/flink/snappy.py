@@ -1,4 +1,4 @@
-"""Reads compressed lists of operators' state: frames of Snappy, one or more for each entry.
+"""Read compressed lists of operators' state: one or more Snappy frames per entry.
 
 With `execution.checkpointing.snapshot-compression` Flink writes each list through `SnappyFramedOutputStream`
 and flushes it before an entry, so that an entry's offset is where its first frame begins
@@ -10,13 +10,13 @@ from __future__ import annotations
 from fenceline.engines.flink.data_input import DataInput, MalformedState
 
 _COMPRESSED, _UNCOMPRESSED, _STREAM_BEGINS = 0x00, 0x01, 0xFF
-#: The most that one frame holds.
+#: Maximum bytes of one frame's content.
 _LARGEST = 65_536
 _CHECKSUM = 4
 
 
 def read_compressed_entry(raw: bytes, offset: int) -> bytes:
-    """Return the bytes of the entry whose frames begin at `offset`, its length before them left out."""
+    """Return the bytes of the entry whose frames begin at `offset`, without its length."""
     source, output = DataInput(raw, offset), bytearray()
     while len(output) < (needed := _needed(output)):
         _read_frame(source, output)
@@ -24,7 +24,7 @@ def read_compressed_entry(raw: bytes, offset: int) -> bytes:
 
 
 def read_frames(raw: bytes) -> bytes:
-    """Return what whole frames hold: an entry without a length before it."""
+    """Return the content of whole frames: an entry without a length."""
     source, output = DataInput(raw), bytearray()
     while source.left:
         _read_frame(source, output)
@@ -43,7 +43,7 @@ def _read_frame(source: DataInput, output: bytearray) -> None:
 
 
 def _needed(output: bytearray) -> int:
-    """Return how many bytes the length and the entry have, as far as that is read."""
+    """Return the number of bytes of length and entry, as far as they are read."""
     if len(output) < 4:
         return 4
     size = int.from_bytes(output[:4], "big", signed=True)
@@ -53,7 +53,7 @@ def _needed(output: bytearray) -> int:
 
 
 def _decompressed(block: bytes) -> bytearray:
-    """Return what a block of Snappy holds."""
+    """Return the content of a Snappy block."""
     source, output = DataInput(block), bytearray()
     size = _varint(source)
     if size > _LARGEST:
@@ -66,7 +66,7 @@ def _decompressed(block: bytes) -> bytearray:
 
 
 def _decompress_element(source: DataInput, output: bytearray) -> None:
-    """Append a literal, or a copy of what was found before."""
+    """Append a literal, or a copy of earlier output."""
     tag = source.take(1)[0]
     kind, rest = tag & 3, tag >> 2
     if kind == 0:
@@ -79,7 +79,7 @@ def _decompress_element(source: DataInput, output: bytearray) -> None:
         length, back = rest + 1, int.from_bytes(source.take(2 if kind == 2 else 4), "little")
     if not 0 < back <= len(output):
         raise MalformedState("compressed", f"a copy from {back:,} bytes before, of {len(output):,}")
-    # It may reach into what it appends itself.
+    # A copy may overlap its own output.
     pattern = bytes(output[-back:][:length])
     output += (pattern * (length // len(pattern) + 1))[:length]
 

@@ -1,6 +1,6 @@
-"""Where the state of a Flink operator lies: inside `_metadata`, or in a file beside it.
+"""The location of a Flink operator's state: inside `_metadata`, or in a file beside it.
 
-Keyed state and the state of channels are read past. The layouts are those of Flink's
+Keyed state and the state of channels are skipped. The layouts are those of Flink's
 `MetadataV2V3SerializerBase` and `ChannelStateHandleSerializerV1` and `V2`, of Flink 1.20 to 2.1.
 """
 
@@ -11,21 +11,21 @@ from typing import NamedTuple
 
 from fenceline.engines.flink.data_input import DataInput, MalformedState
 
-#: Codes of handles, as `MetadataV2V3SerializerBase` names them.
+#: Codes of handles in `MetadataV2V3SerializerBase`.
 _NULL, _BYTES, _FILE, _KEY_GROUPS, _OPERATOR_STATE, _INCREMENTAL, _RELATIVE = range(7)
 _SAVEPOINT_KEY_GROUPS, _CHANGELOG, _CHANGELOG_BYTES, _CHANGELOG_FILE = range(7, 11)
 _INCREMENTAL_V2, _KEY_GROUPS_V2, _CHANGELOG_FILE_V2, _CHANGELOG_V2 = range(11, 15)
 _SEGMENT, _EMPTY_SEGMENT, _SEGMENT_OPERATOR_STATE = range(15, 18)
 #: Codes of `ChannelStateHandleSerializerV2`: single channels, and merged ones.
 _CHANNELS, _MERGED_CHANNELS = (1, 2), (3, 4)
-#: A changelog handle holds others; deeper than this none is written.
+#: A changelog handle contains others; none is written deeper than this.
 _DEEPEST = 4
 
 
 class FlinkStateFile(NamedTuple):
-    """A part of a file that holds state."""
+    """A part of a file with state."""
 
-    #: As Flink wrote it: a URL or a path, or a name below the checkpoint's own folder.
+    #: In Flink's spelling: a URL or a path, or a name below the checkpoint's own folder.
     path: str
     relative: bool
     start: int
@@ -33,19 +33,19 @@ class FlinkStateFile(NamedTuple):
 
 
 class ListState(NamedTuple):
-    """One list of an operator's state, of one subtask: where its bytes are, and where each entry begins."""
+    """One list of an operator's state in one subtask: the location of its bytes, and its entries' starts."""
 
     name: str
     subtask: int
     offsets: tuple[int, ...]
-    #: None where the list has no bytes at all.
+    #: None for a list without any bytes.
     stored: bytes | FlinkStateFile | None
-    #: Where an entry of any list in the same bytes begins, sorted: the one before ends there.
+    #: The starts of all entries in the same bytes, sorted: each is the end of the entry before.
     begins: tuple[int, ...] = ()
 
 
 def read_operator_state(source: DataInput, subtask: int, wanted: frozenset[str]) -> list[ListState]:
-    """Read an operator state handle; return those of its lists that are wanted."""
+    """Read an operator state handle; return its wanted lists."""
     kind = source.read_byte()
     if kind == _NULL:
         return []
@@ -67,7 +67,7 @@ def read_operator_state(source: DataInput, subtask: int, wanted: frozenset[str])
 
 
 def read_stream(source: DataInput) -> bytes | FlinkStateFile | None:
-    """Read a stream handle; return its bytes or the file that has them."""
+    """Read a stream handle; return its bytes or their file."""
     kind = source.read_byte()
     if kind == _BYTES:
         source.read_text()
@@ -90,7 +90,7 @@ def read_stream(source: DataInput) -> bytes | FlinkStateFile | None:
 
 
 def skip_keyed_state(source: DataInput, depth: int = 0) -> None:
-    """Read past a handle of keyed state."""
+    """Skip a handle of keyed state."""
     kind = source.read_byte()
     if kind == _NULL:
         return
@@ -101,7 +101,7 @@ def skip_keyed_state(source: DataInput, depth: int = 0) -> None:
 
 
 def skip_channel_state(source: DataInput, *, typed: bool) -> None:
-    """Read past the handles of input channels, or of result partitions; `typed` from version 6 on."""
+    """Skip the handles of input channels, or of result partitions; `typed` from version 6 on."""
     for _ in range(source.read_count()):
         kind = source.read_byte() if typed else _CHANNELS[0]
         if kind in _CHANNELS:
