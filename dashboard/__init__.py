@@ -4,6 +4,6 @@ from __future__ import annotations
 
 import gc
 
-# What a process imports at its start stays, so looking for garbage meanwhile takes a sixth of the start for
-# nothing. `apps.DashboardConfig.ready` turns it on again.
+# All objects imported at the start of a process stay, so garbage collections during it waste a sixth of the
+# start. `apps.DashboardConfig.ready` turns them on again.
 gc.disable()

@@ -1,4 +1,4 @@
-"""Django's admin shows the same rows, and changes none: observed state has one writer."""
+"""Django's admin shows the same rows without changing any: observed state has one writer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ else:
 
 
 class ReadOnlyAdmin(Base):
-    """Lists and shows; adds, changes and deletes nothing."""
+    """Lists and shows rows; adds, changes and deletes none."""
 
     # COUNT(*) over every row of a large table, for a figure beside a search.
     show_full_result_count = False
@@ -31,11 +31,11 @@ class ReadOnlyAdmin(Base):
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Refuse: what was observed is not edited."""
+        """Refuse: observed rows are not edited."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Refuse: what was observed is not deleted by hand."""
+        """Refuse: observed rows are not deleted by hand."""
         return False
 
 
@@ -48,7 +48,7 @@ def _show(
     hidden: str = "",
     actions: Sequence[Any] = (),
 ) -> None:
-    """Show a table: the names of columns, filters, searched and hidden fields are words of texts."""
+    """Register a table: names of columns, filters, searched and hidden fields, as words of texts."""
     attributes: dict[str, Any] = {
         "list_display": columns.split(),
         "list_filter": filters.split(),
@@ -173,7 +173,7 @@ _show(
     "decided outcome",
     "query__name query__ident",
 )
-# By its token a worker knows that it was sent.
+# A worker's token proves that it was sent.
 _show(
     models.Action,
     "__str__ cluster state planned_by executed_by planned_at confirmed_at rev",
@@ -188,7 +188,7 @@ _show(
     "subject",
 )
 _show(models.AlertChange, "__str__ alert at_ms processed_at")
-# Addresses hold credentials, and the secret signs.
+# Addresses contain credentials, and the secret signs messages.
 _show(models.Channel, "name kind min_severity enabled", "kind enabled", hidden="url secret old_secret")
 _show(models.Delivery, "message_id channel origin reason state attempts created_at", "channel state origin")
 _show(models.Silence, "id matchers starts_ms ends_ms reason created_by ended_by")
@@ -198,7 +198,7 @@ _show(models.AuditViolationRecord, "pipeline cluster missing duplicated since_ms
 
 @admin.register(models.Token)
 class TokenAdmin(ReadOnlyAdmin):
-    """Tokens are made and revoked elsewhere; whoever has Django's own permission deletes them here."""
+    """Tokens are made and revoked elsewhere; a user with Django's own permission deletes them here."""
 
     list_display = ["name", "role", "created_at", "expires_at", "revoked_at", "last_used_at"]
     list_filter = ["role"]
@@ -206,5 +206,5 @@ class TokenAdmin(ReadOnlyAdmin):
     exclude = ["digest"]
 
     def has_delete_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Allow what Django's permission allows."""
+        """Allow it with Django's permission."""
         return bool(request.user.has_perm("dashboard.delete_token"))

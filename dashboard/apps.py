@@ -16,9 +16,9 @@ class DashboardConfig(AppConfig):
     name = "dashboard"
 
     def ready(self) -> None:
-        """Connect what follows Django's signals, and name applications as the configuration does.
+        """Connect Django's signals, and name applications by the configuration.
 
-        What is imported is left out of garbage collections.
+        Exclude imported objects from garbage collections.
         """
         from dashboard.system import (
             audit_signals,  # noqa: F401

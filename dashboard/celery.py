@@ -1,4 +1,4 @@
-"""Celery: one queue per tail shard, one for everything that waits, and a beat that restarts what stopped.
+"""Celery: one queue per tail shard, one for waiting tasks, and a beat that restarts stopped collectors.
 
 Acknowledge early: under `acks_late` a Redis restart in mid slice ends the worker, and a message may run
 several times at once. The lease row is the recovery.
@@ -17,7 +17,7 @@ from django.conf import settings
 from dashboard import redis_transport
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
-# `prepare` makes Django's checks: here they would import every page into each worker, a third of its start.
+# `prepare` runs Django's checks: here they would import every page into each worker, a third of its start.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 #: Seconds between two checks for collectors that no worker runs.
@@ -33,7 +33,7 @@ _EXPORT = {
 
 
 def broker_url(redis_url: str) -> str:
-    """Return REDIS_URL in kombu's words: what redis-py calls unix:// is redis+socket:// there."""
+    """Return REDIS_URL in kombu's spelling: redis-py's unix:// is redis+socket:// there."""
     if not redis_url.startswith("unix://"):
         return redis_url
     path, _, database = redis_url.removeprefix("unix://").partition("?db=")
@@ -70,6 +70,6 @@ app.conf.update(
 
 @worker_ready.connect
 def _quiet(**_: object) -> None:
-    # At every loss of a connection it announces a new default of a setting that is set above. Once it is
-    # ready, since its own start turns these warnings on.
+    # At every loss of a connection it announces a new default of a setting that is set above. Filter it once
+    # the worker is ready, since its own start turns these warnings on.
     warnings.simplefilter("ignore", CPendingDeprecationWarning)

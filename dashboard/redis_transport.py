@@ -1,6 +1,6 @@
-"""Kombu's transport for Redis, and Celery's requests, without what ends a worker: see `install`.
+"""Kombu's transport for Redis, and Celery's requests, without the errors that end a worker: see `install`.
 
-A worker ends at each exception in its loop that is no error of a connection.
+A worker ends at each exception in its loop that is no connection error.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ log = logging.getLogger(__name__)
 
 
 class RedisChannel(redis.Channel):
-    """Drops a message that cannot be read, with a line in the log: beat sends lost work again."""
+    """Drops an unreadable message, with a line in the log: beat sends lost work again."""
 
     def basic_consume(
         self, queue: str, no_ack: bool, callback: Any, consumer_tag: str | None, **options: Any
     ) -> Any:
-        """Consume from a queue; what the callback cannot take is acknowledged, and holds no slot."""
+        """Consume from a queue; a message that the callback refuses is acknowledged, and holds no slot."""
 
         def take(message: Any) -> Any:
             try:
@@ -38,7 +38,7 @@ class RedisChannel(redis.Channel):
         return super().basic_consume(queue, no_ack, take, consumer_tag, **options)
 
     def _connparams(self, asynchronous: bool = False) -> Any:
-        """Return how to connect; of a connection that was closed kombu fails with an AttributeError."""
+        """Return the connection's parameters; for a closed connection kombu fails with an AttributeError."""
         if self.connection is None or self.connection.client is None:
             raise ConnectionError("the connection to Redis was lost, and closed")
         return super()._connparams(asynchronous)  # type: ignore[misc]
@@ -61,16 +61,16 @@ class RedisChannel(redis.Channel):
 
 
 class RedisTransport(redis.Transport):
-    """Polls for the newest connection alone.
+    """Polls only for the newest connection.
 
-    Kombu adds a callback to the event loop for each connection and removes none: that of a lost one polls
-    channels that were not closed whole, and takes messages from the next one.
+    Kombu adds a callback to the event loop for each connection and removes none: a lost connection's callback
+    polls channels that were not closed completely, and takes messages from the next connection.
     """
 
     Channel = RedisChannel
 
     def register_with_event_loop(self, connection: Any, loop: Any) -> None:
-        """Have the loop poll for this connection, in place of the one before."""
+        """Make the loop poll for this connection, in place of the previous one."""
         loop.on_tick -= getattr(loop, "redis_polls", set())
         others = set(loop.on_tick)
         super().register_with_event_loop(connection, loop)
@@ -78,7 +78,7 @@ class RedisTransport(redis.Transport):
 
 
 class SharedRequests(WeakSet[Any]):
-    """Requests of a worker, which it iterates at each lost connection while threads add and discard some."""
+    """A worker's requests, which it iterates at each lost connection while threads add and discard some."""
 
     def __iter__(self) -> Iterator[Any]:
         references = self.data.copy()  # type: ignore[attr-defined]  # in one step, unlike to iterate it
@@ -86,9 +86,9 @@ class SharedRequests(WeakSet[Any]):
 
 
 def install() -> None:
-    """Have Celery use this transport for every URL of a Redis, and its sets of requests by many threads."""
+    """Make Celery use this transport for every Redis URL, and its thread-safe sets of requests."""
     for requests in state.active_requests, state.reserved_requests:
-        # Celery's functions have these very objects as default arguments.
+        # Celery's functions have these objects as default arguments.
         requests.__class__ = SharedRequests
     for scheme in "redis", "rediss":
         transport.TRANSPORT_ALIASES[scheme] = f"{__name__}:RedisTransport"

@@ -1,4 +1,4 @@
-"""Django's settings: what differs between machines comes from the environment; bad values stop the start."""
+"""Django's settings: machine-specific values come from the environment; bad values stop the start."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _database() -> dj_database_url.DBConfig:
     if parsed.get("ENGINE") == "django.db.backends.sqlite3":
         parsed["OPTIONS"] = _SQLITE_OPTIONS
     elif not parsed.get("PASSWORD"):
-        # A secret of its own, so that it need not be in a URL.
+        # A separate secret, so that it need not be in a URL.
         parsed["PASSWORD"] = ENVIRONMENT.get("POSTGRES_PASSWORD", "")
     return parsed
 
@@ -101,33 +101,33 @@ _SQLITE_OPTIONS = {
     "transaction_mode": "IMMEDIATE",
     "init_command": (
         "PRAGMA journal_mode=WAL;PRAGMA synchronous=NORMAL;PRAGMA busy_timeout=20000;PRAGMA foreign_keys=ON;"
-        # Ids come in any order: pages that are written again soon should not be read again first, nor be
-        # copied from the log into the database each 4 MB.
+        # Ids come in any order: a larger cache avoids reading recently written pages again, and copying them
+        # from the log into the database each 4 MB.
         "PRAGMA cache_size=-32768;PRAGMA wal_autocheckpoint=8000;"
     ),
 }
 
 FENCELINE = _fenceline()
-#: Over how many workers the partitions of an internal topic are spread.
+#: Number of workers that share the partitions of an internal topic.
 SHARDS = _number("SHARDS", 1, 1, 50)
-#: Threads of a process that share the turns of its pollers, however many clusters there are.
+#: Threads of a process that share the turns of its pollers, for any number of clusters.
 POLLER_THREADS = _number("POLLER_THREADS", 20, 5, 200)
 
-#: Of one user or token, in one web process; 0 for no limit.
+#: Per user or token, in one web process; 0 for no limit.
 API_REQUESTS_PER_MINUTE = _number("API_REQUESTS_PER_MINUTE", 3_000, 0, 1_000_000)
 
-#: Where the metrics are pushed by OTLP, "" for nowhere. The exporter reads its other variables itself.
+#: The OTLP endpoint for metrics, "" for none. The exporter reads its other variables itself.
 OTLP_ENDPOINT = _otlp_endpoint()
 
-#: Nobody may act on Kafka: buttons and endpoints report it.
+#: No user may act on Kafka: buttons and endpoints report it.
 READ_ONLY = _flag("READ_ONLY")
 
-#: The page of the demo's webhook receiver, which `make up` runs in its sandbox; "" elsewhere.
+#: The page of the demo's webhook receiver in the sandbox of `make up`; "" elsewhere.
 DEMO_RECEIVER = ENVIRONMENT.get("FENCELINE_DEMO_RECEIVER", "")
 #: Until when the demo's Spark may still be starting, in epoch milliseconds; 0 without the demo.
 DEMO_SPARK_UNTIL_MS = int(ENVIRONMENT.get("FENCELINE_DEMO_SPARK_UNTIL_MS") or 0)
 
-#: Under which path of its host Fenceline is; "" for the root. `dashboard.web.server.base_path` serves it.
+#: Fenceline's path on its host; "" for the root. `dashboard.web.server.base_path` serves it.
 BASE_PATH = _base_path()
 FORCE_SCRIPT_NAME = BASE_PATH or None
 SECRET_KEY = _secret_key()
@@ -137,7 +137,7 @@ CSRF_TRUSTED_ORIGINS = [origin for origin in ENVIRONMENT.get("CSRF_TRUSTED_ORIGI
 FORWARDED_ALLOW_IPS = ENVIRONMENT.get("FORWARDED_ALLOW_IPS", "")
 SECURE_COOKIES = _flag("SECURE_COOKIES")
 #: Whether a client that connects from this machine may be a proxy. Signing in through one needs one of these:
-#: the host or the origin of the browser differs from what Fenceline is asked for.
+#: the browser's host or origin differs from Fenceline's.
 IS_BEHIND_PROXY = bool(
     {*ALLOWED_HOSTS} - {"127.0.0.1", "localhost", "[::1]"}
     or CSRF_TRUSTED_ORIGINS
@@ -171,7 +171,7 @@ MIDDLEWARE = [
     "dashboard.web.server.middleware.api_problems",
     "dashboard.web.server.middleware.streamed_files",
     "whitenoise.middleware.WhiteNoiseMiddleware",
-    # Below it: what WhiteNoise serves are fonts, which are compressed already.
+    # Below it: WhiteNoise serves fonts, which are compressed already.
     "django.middleware.gzip.GZipMiddleware",
     "dashboard.web.server.middleware.DatabaseGone",
     "dashboard.system.origin.note_request",
@@ -215,8 +215,8 @@ TEMPLATES = [
         },
     }
 ]
-# Of the body of a request, and of what listeners post: `dashboard.asgi` refuses more. So Django never
-# writes a body to a file, which it does beyond the second.
+# Limits of a request's body, and of a listener's post: `dashboard.asgi` refuses more. So Django never writes
+# a body to a file, which it does beyond the second.
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2**20
 FILE_UPLOAD_MAX_MEMORY_SIZE = 8 * 2**20
 FILE_UPLOAD_HANDLERS = ["django.core.files.uploadhandler.MemoryFileUploadHandler"]
@@ -232,7 +232,7 @@ AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",
     "dashboard.system.sign_in.backend.UserBackend",
 ]
-# So many wrong passwords of one name from one address, and of all names from one address, lock its sign-in
+# Wrong passwords of one name from one address, and of all names from one address, that lock the sign-in
 # (`dashboard.system.sign_in.limits`).
 AXES_FAILURE_LIMIT, SIGN_IN_FAILURES_OF_ADDRESS = 5, 50
 AXES_COOLOFF_TIME = timedelta(minutes=15)
@@ -241,9 +241,9 @@ AXES_HANDLER = "dashboard.system.sign_in.limits.AttemptHandler"
 AXES_CLIENT_IP_CALLABLE = "dashboard.system.sign_in.limits.axes_address"
 AXES_LOCKOUT_CALLABLE = "dashboard.web.pages.access.sign_in.locked_out"
 AXES_RESET_ON_SUCCESS = True
-# Who guesses on prolongs nothing.
+# Further guesses do not prolong a lock.
 AXES_RESET_COOL_OFF_ON_FAILURE_DURING_LOCKOUT = False
-# `dashboard.system.sign_in.log` writes what it would, without names that nobody has.
+# `dashboard.system.sign_in.log` writes these records instead, without unknown names.
 AXES_DISABLE_ACCESS_LOG, AXES_VERBOSE, AXES_ENABLE_ADMIN = True, False, False
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
@@ -261,7 +261,7 @@ WHITENOISE_MAX_AGE = 3600
 # Their names have their versions in them.
 WHITENOISE_IMMUTABLE_FILE_TEST = r"^/static/vendor/"
 
-# Behind TLS, where SECURE_COOKIES is set, browsers return by https alone. Django sends it on https requests.
+# Behind TLS, with SECURE_COOKIES, browsers return only by https. Django sends it on https requests.
 SECURE_HSTS_SECONDS = 31_536_000 if SECURE_COOKIES else 0
 #: Pages use none of these.
 PERMISSIONS_POLICY = ", ".join(
@@ -314,22 +314,22 @@ LOGGING = {
         # In place of uvicorn's own handlers, which know neither format.
         "uvicorn": {"handlers": ["console"], "propagate": False},
         "uvicorn.access": {"level": "WARNING"},
-        # Each of its repetitions; dashboard.system.metrics_export has a line for the failed export.
+        # One line for each of its retries; dashboard.system.metrics_export has a line for the failed export.
         "opentelemetry": {"level": "CRITICAL"},
         # A line for each request.
         "mcp": {"level": "WARNING"},
-        # What matters in its log it also raises; the rest is a flood, and at DEBUG it holds passwords.
+        # It also raises its important errors; the other lines are a flood, and at DEBUG contain passwords.
         "kafka": {"level": "CRITICAL"},
-        # Every failed sign-in has a line of dashboard.system.sign_in.log.
+        # dashboard.system.sign_in.log has a line for every failed sign-in.
         "axes": {"level": "ERROR"},
-        # What comes of a message is in its row, redacted; its own words repeat addresses with their tokens.
+        # A message's row has the redacted result; its own lines repeat addresses with their tokens.
         "apprise": {"level": "CRITICAL"},
         "celery": {"handlers": ["celery"], "propagate": False},
         "celery.app.trace": {"level": "WARNING"},
         "celery.worker.strategy": {"level": "WARNING"},
         "celery.beat": {"level": "WARNING"},
         "celery.worker.consumer.consumer": {"level": "WARNING"},
-        # A first slice that comes late expires; that is its purpose.
+        # A late first slice expires on purpose.
         "celery.worker.request": {"level": "WARNING"},
     },
 }

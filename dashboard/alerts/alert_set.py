@@ -33,11 +33,11 @@ _SAVED = [*_STATE, "quiet", "told", "rev"]
 
 
 class Book:
-    """Reads the findings and alerts of a cluster, keeps alerts by fingerprint, and which of them to write."""
+    """Reads a cluster's findings and alerts, keeps alerts by fingerprint, and marks changed ones."""
 
     def __init__(self, lease: Lease, limits: Alerting) -> None:
         self._lease, self._limits = lease, limits
-        #: Unresolved alerts, and others where they are needed.
+        #: Unresolved alerts, and others as needed.
         self.rows: dict[bytes, Alert] = {}
         #: The reasons why each alert was not notified before this tick.
         self.before: dict[bytes, Sequence[Sequence[str]]] = {}
@@ -77,7 +77,7 @@ class Book:
         return happened, upto
 
     def causes_of(self, row: Alert) -> Sequence[IncidentCause]:
-        """Return the causes that an alert follows from now."""
+        """Return the present causes of an alert."""
         return self._memberships.get(row.finding, _ALONE).causes
 
     def load_alerts(self, keys: Iterable[bytes]) -> None:
@@ -87,14 +87,14 @@ class Book:
             self._keep(rows)
 
     def adopt_row(self, row: Alert) -> Alert:
-        """Return the book's own row of an alert that was read elsewhere."""
+        """Return the book's own row of an alert from another query."""
         key = bytes(row.fingerprint)
         if key not in self.rows:
             self._keep([row])
         return self.rows[key]
 
     def set_columns(self, row: Alert, **columns: object) -> None:
-        """Set columns of an alert, and mark it for writing where any differs."""
+        """Set columns of an alert, and mark it for writing if any differs."""
         for name, value in columns.items():
             if getattr(row, name) != value:
                 setattr(row, name, value)

@@ -1,10 +1,9 @@
-"""Chats, mail and pagers through apprise: it knows what each vendor wants to be sent, we do the sending.
+"""Chats, mail and pagers through apprise: it knows each vendor's format, and this module sends.
 
-Only plugins whose hosts are their vendor's are used; json://, xml://, form:// and all that take anybody's
-host would bypass the guard. All that a plugin requests through `requests` goes through `http`: the guard, one
-deadline, no redirects, certificates verified whatever the URL contains, and no host but those listed here.
-Of what can be appended to an address only what is listed: `template=` and its like read files or other
-addresses.
+Only plugins with fixed hosts of their vendor are used; json://, xml://, form:// and other plugins with a free
+host would bypass the guard. Every request of a plugin goes through `http`: the guard, one deadline, no
+redirects, verified certificates regardless of the URL, and only the hosts listed here. Only the listed
+options may be appended to an address: `template=` and others read files or other addresses.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from dashboard.alerts import ssrf
 
 
 class Unsupported(ValueError):
-    """An address that apprise is not used for; the text is the reason and the remedy, without secrets."""
+    """An address that is not used with apprise; the text has the reason and the remedy, without secrets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +67,7 @@ _VENDORS = {
     ),
 }
 _WEBHOOK = "make a channel of kind webhook"
-#: Schemes that are not supported, and what to take instead.
+#: Unsupported schemes, and their replacements.
 _INSTEAD = {
     **dict.fromkeys(("http", "https", "json", "jsons"), _WEBHOOK),
     **dict.fromkeys(("opsgenie", "jira"), f"{_WEBHOOK} with the address of its Prometheus integration"),
@@ -81,7 +80,7 @@ _CALLS = re.compile(r"@|[!#](?=\w)")
 #: Not every plugin escapes these for its vendor.
 _ANGLES = str.maketrans("<>", "‹›")
 _COMPARE = "compare it with apprise's documentation of the service"
-#: Arguments of `requests` that are part of a request; the others, TLS and timeouts, are ours.
+#: Arguments of `requests` that are part of a request; TLS and timeouts are set here.
 _WANTED = ("data", "json", "params", "headers", "auth", "files")
 _OURS = ("host", "content-length")
 
@@ -108,7 +107,7 @@ def _vendor(url: str) -> _Vendor:
 
 
 def _plugin(vendor: _Vendor, url: str, key: str) -> NotifyBase:
-    """Return the plugin of an address, as its own parser reads it; raises `Unsupported`."""
+    """Return the plugin of an address from its own parser; raises `Unsupported`."""
     plugin_class = _class(vendor)
     parsed = plugin_class.parse_url(url)
     if not parsed:
@@ -123,17 +122,17 @@ def _plugin(vendor: _Vendor, url: str, key: str) -> NotifyBase:
     try:
         plugin = plugin_class(**{**parsed, **more, "asset": _asset(), "overflow": "truncate"})
     except (TypeError, ValueError) as error:
-        # Its text would repeat the parts of the address.
+        # The error's text would repeat the parts of the address.
         wrong = "a part of it is missing or misspelled"
         raise Unsupported(f"apprise does not take the address, {wrong}: {_COMPARE}.") from error
-    # It would sleep: one message is one request, and pauses are ours.
+    # Without pauses: one message is one request, and retries are ours.
     plugin.request_rate_per_sec = 0
     return plugin
 
 
 @functools.cache
 def _class(vendor: _Vendor) -> type[NotifyBase]:
-    """Return a plugin's class, whose requests go through us from then on."""
+    """Return a plugin's class, and redirect its requests to this module."""
     module = importlib.import_module(f"apprise.plugins.{vendor.module}")
     module.requests = _Requests  # type: ignore[attr-defined]
     plugin_class: type[NotifyBase] = getattr(module, vendor.plugin)
@@ -163,7 +162,7 @@ def _is_of(vendor: _Vendor, host: str) -> bool:
 
 @dataclass(slots=True)
 class _Call:
-    """What one message may ask of the network, and what it was answered last."""
+    """The permitted hosts of one message, and the last answer."""
 
     vendor: _Vendor
     guard: ssrf.TargetGuard
@@ -263,12 +262,12 @@ def send_message(
 
 
 def _quiet(text: str) -> str:
-    """Return a text in which no name (a transactional id may be anything) calls people or is markup."""
+    """Return a text without mentions and markup: names, such as transactional ids, may contain anything."""
     return _CALLS.sub("\\g<0>\N{ZERO WIDTH SPACE}", text.translate(_ANGLES))
 
 
 def _last(call: _Call, taken: bool) -> alert_http.HttpAnswer:
-    """Return the final answer; one that the plugin rejects is a failure, whatever its status."""
+    """Return the final answer; one that the plugin rejects is a failure with any status."""
     if call.error is not None and call.answer is None:
         raise call.error
     if call.answer is None:

@@ -25,7 +25,7 @@ from fenceline.facts import Severity
 KINDS = tuple(kind.value for kind in Channel.Kind)
 SEVERITIES = tuple(severity.value for severity in Severity)
 _LONGEST_URL = 2_000
-#: A wait: its field, its words, the least and the most of its seconds, and the bounds in words.
+#: A wait: its field, its words, its minimum and maximum in seconds, and the bounds in words.
 Wait = tuple[str, str, float, float, str]
 WAITS: Sequence[Wait] = (
     ("group_wait_s", "Wait for more before the first message", 0.0, 3_600.0, "0 to 3,600 (1 h)"),
@@ -37,9 +37,8 @@ _MOST_LABELS = 20
 
 @dataclass(frozen=True, slots=True)
 class ChannelDraft:
-    """A requested channel; `matchers` parses them and raises ValueError with words for a person.
-    A `url` of "" keeps the known one. Waits are numbers or texts; None and "" stand for those of
-    `[alerts]`.
+    """A requested channel; `matchers` parses them and raises ValueError with words for a person. A `url` of
+    "" keeps the known one. Waits are numbers or texts; None and "" mean the default in `[alerts]`.
     """
 
     name: str
@@ -53,7 +52,7 @@ class ChannelDraft:
 
 
 def add(draft: ChannelDraft, *, by: str, secret: str = "", enabled: bool = True) -> Channel:
-    """Save a new channel, signing with this secret or a new one where its kind signs; raises `Unfit`."""
+    """Save a new channel; if its kind signs messages, with this secret or a new one. Raises `Unfit`."""
     if draft.kind == Channel.Kind.WEBHOOK:
         secret = secret or demo_receiver.known_secret(draft.url) or signing.new_secret()
     row = Channel(kind=draft.kind, secret=secret, created_by=by, enabled=enabled)
@@ -94,7 +93,7 @@ def _save(row: Channel) -> None:
         with transaction.atomic():
             _save_audited(row)
     except IntegrityError as error:
-        # Somebody else took the name since it was checked.
+        # Another user took the name since the check.
         raise validation.Unfit({"name": _taken(row.name)}) from error
     notify_pages()
 
@@ -120,9 +119,9 @@ def _record(event: Event, row: Channel, changes: audit.Changes | None = None) ->
     audit.record_change(event, AuditedSubject("channel", row.pk, row.name), changes)
 
 
-#: How the audit log shows addresses and matchers.
+#: The form of addresses and matchers in the audit log.
 _SHOWN = {"url": redact.redact_url, "matchers": matching.matchers_text}
-#: The columns of a change: never the secrets, nor what deliveries count in between.
+#: The columns of a change, without the secrets and the delivery counters.
 _WRITTEN = [
     "name", "url", "min_severity", "matchers", "group_by", "group_wait_s", "group_interval_s",
     "repeat_interval_s", "send_resolved",
@@ -177,8 +176,8 @@ def _group_by(names: Sequence[str]) -> list[str]:
 
 
 def rotate_secret(row: Channel) -> str:
-    """Give a channel a new secret and return it; the old one signs as well until `end_old`.
-    Raises `checks.Unfit` for a kind that signs nothing, or while an older secret still signs.
+    """Give a channel a new secret and return it; the old one also signs until `end_old`. Raises
+    `checks.Unfit` for a kind without signatures, or while an older secret still signs.
     """
     if not row.secret:
         raise validation.Unfit({"secret": f"A channel of kind {row.kind} signs nothing: it has no secret."})
@@ -195,7 +194,7 @@ def rotate_secret(row: Channel) -> str:
 
 
 def end_old(row: Channel) -> None:
-    """End an older secret: only the newest one signs then."""
+    """End an older secret: from then on only the newest one signs."""
     with transaction.atomic():
         if Channel.objects.filter(pk=row.pk).exclude(old_secret="").update(old_secret=""):
             _record(Event.CHANNEL_OLD_SECRET_ENDED, row, {"old_secret": (redact.HIDDEN, None)})
@@ -229,7 +228,7 @@ def disabled_by(who: str) -> str:
 
 
 def delete(row: Channel) -> None:
-    """Delete a channel and everything that was sent through it."""
+    """Delete a channel and all of its deliveries."""
     _delete(row)
     notify_pages()
 

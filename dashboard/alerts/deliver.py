@@ -27,16 +27,16 @@ log = logging.getLogger(__name__)
 #: An Alertmanager shows a test as firing for this long.
 _TEST_LIVES_MS = 60_000
 _KINDS = {kind.value for kind in Channel.Kind}
-#: Due rows that are searched for one that may start: several may be of one channel.
+#: Maximum due rows to search for one that may start: several may belong to one channel.
 _LOOKED_AT = 50
 _WRITE_AGAIN_S = 0.2
-#: What a message keeps when it is sent again.
+#: The columns that a message keeps when it is sent again.
 _SENT = ("cluster", "message_id", "group_key", "reason", "payload", "held")
 _REMEDY = "Enable it, then send the message again."
 
 
 class CannotSend(ValueError):
-    """A channel that nothing can be sent to; the text is the problem and the remedy."""
+    """A channel that cannot be used for sending; the text has the problem and the remedy."""
 
 
 def check_channel(kind: str, url: str, secret: str) -> None:
@@ -93,7 +93,7 @@ def send_test(channel: Channel) -> Delivery:
         reason=payload.SendReason.TEST.value,
         payload=_sample(channel, limits.external_url),
         next_at=Now(),
-        # Claimed from the start, so that no worker takes it before us.
+        # Claimed from the start, so that no worker takes it.
         claimed_until=delivery_queue.claim_expiry(limits.timeout_s),
         claim=1,
         attempts=1,
@@ -163,7 +163,7 @@ def _message(claimed: delivery_queue.Claim) -> senders.OutgoingMessage:
 
 
 def _write(claimed: delivery_queue.Claim, outcome: senders.SendOutcome) -> None:
-    """Write the outcome of a try, with retries: while the claim lasts nobody else sends the message."""
+    """Write the outcome of a try, with retries: no other worker sends the message during the claim."""
     end = time.monotonic() + delivery_queue.GRACE_S
     while True:
         try:

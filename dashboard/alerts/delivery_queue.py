@@ -1,11 +1,12 @@
-"""Who sends a delivery now, and what came of it: every write to its row after it was made.
+"""The queue of deliveries: claim a delivery, and record its outcome.
 
-A delivery is a row before it is sent, so nothing is lost with a process. A worker claims it by
-compare-and-set for longer than a try can take; whoever finds the claim outdated takes it over with a new
-one, and only the newest may write. So any number of workers may run and be killed: a message that was under
-way is sent once more, with the same `webhook-id`, by which its receiver knows it again.
+A delivery is a row before it is sent, so the death of a process loses nothing. A worker claims it by
+compare-and-set for longer than a try can take. Another worker takes an outdated claim over with a new one,
+and only the newest claim may write. So any number of workers may run and be killed: an interrupted message is
+sent once more, with the same `webhook-id`, by which its receiver recognises it.
 
-Of the messages of one group, in one channel, the oldest goes first: *resolved* never overtakes *firing*.
+Among the messages of one group, in one channel, the oldest is sent first: *resolved* never overtakes
+*firing*.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Claim:
 
     delivery: Delivery
     channel: Channel
-    #: The claim's number, and the database's clock when it was made.
+    #: The claim's number, and its instant by the database's clock.
     number: int
     now: datetime
 
@@ -64,7 +65,7 @@ def _claimable() -> QuerySet[Delivery]:
 
 
 def claim(pk: int, timeout_s: float) -> Claim | None:
-    """Claim a delivery for `timeout_s`; return None where it is another's, not due or ended."""
+    """Claim a delivery for `timeout_s`; return None if it is another worker's, not due, or ended."""
     taken = _claimable().filter(pk=pk)
     with transaction.atomic():
         if not taken.update(
@@ -105,7 +106,7 @@ def finish_delivery(claim: Claim, outcome: SendOutcome, limits: Alerting) -> Non
 
 
 def _wait_s(claim: Claim, outcome: SendOutcome, limits: Alerting) -> float | None:
-    """Return the pause before the next try; None where there is none."""
+    """Return the pause before the next try; None if there is no next try."""
     row = claim.delivery
     left_s = limits.retry_for_s - (claim.now - row.created_at).total_seconds()
     if not outcome.retry or row.origin == _TEST or left_s <= 0:

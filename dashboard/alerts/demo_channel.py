@@ -1,6 +1,6 @@
-"""The channel of the sandbox's demo: `make up` runs a webhook receiver, and this channel sends to it.
-It is added once in the life of a database, as the audit log shows: a channel that a user has deleted or
-renamed stays so. It is disabled while its receiver is away.
+"""The channel of the sandbox's demo: `make up` runs a webhook receiver, and this channel sends to it. It is
+added once per database, according to the audit log: a channel that a user has deleted or renamed is not
+restored. It is disabled while its receiver is not running.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ _WAITS = {"group_wait_s": 1, "group_interval_s": 5}
 
 
 def sync_channel(receiver: str, secret: str) -> None:
-    """Make the channel send to the receiver whose page is at `receiver`, "" where none runs.
+    """Make the channel send to the receiver whose page is at `receiver`, "" without one.
 
-    Raises `validation.Unfit` where `[alerts] allow_private` does not name the receiver.
+    Raises `validation.Unfit` if `[alerts] allow_private` does not name the receiver.
     """
     row = Channel.objects.filter(created_by=_ADDED_BY).order_by("pk").first()
     if row is None:
         if receiver and not _was_added():
             _add(urljoin(receiver, HOOK), secret)
     elif not _sends_to_receiver(row):
-        # A user has given it another address: it is theirs.
+        # A user has given it another address: leave it alone.
         return
     elif not receiver:
         channels.disable(row, by=_ABSENT)
@@ -55,7 +55,7 @@ def _sends_to_receiver(row: Channel) -> bool:
 
 
 def _revive(row: Channel, url: str) -> None:
-    """Update the channel to the receiver's current port, and enable it if only the receiver was missing."""
+    """Update the channel to the receiver's present port, and enable it if only the receiver was missing."""
     if row.url != url:
         channels.change_address(row, url)
     if not row.enabled and row.disabled_why == channels.disabled_by(_ABSENT):

@@ -1,4 +1,4 @@
-"""The receiver of the sandbox's demo: its address, and the one secret that it knows."""
+"""The receiver of the sandbox's demo: its address, and its secret."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def known_secret(url: str) -> str:
 
 
 def check_secret(row: Channel, url: str) -> None:
-    """Raise ValueError where the demo's receiver would answer 401 to every message of a channel."""
+    """Raise ValueError if the demo's receiver would answer 401 to every message of a channel."""
     if not is_demo_receiver(url):
         return
     if row.kind != Channel.Kind.WEBHOOK:

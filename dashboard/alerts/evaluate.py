@@ -37,7 +37,7 @@ NAME = ALERTS
 MOST_MESSAGES = 100
 #: Effects end a moment later than their cause: they are notified only after this time.
 SETTLE_MS = 10_000
-#: What a change keeps of its alert.
+#: The columns of an alert that a change keeps.
 _SAID = ("severity", "labels", "annotations", "since_ms", "fired_ms", "resolved_ms")
 #: The key in our collector's row for the last processed finding.
 _UPTO = "finding"
@@ -112,7 +112,7 @@ class _Tick:
     def _items(
         self, changes: Iterable[AlertChange], standing: Mapping[int, Sequence[LastNotification]]
     ) -> dict[str, Item]:
-        """Return the alerts that fire, that a group holds, or of which a change is not settled."""
+        """Return the alerts that fire, that a group holds, or with an unsettled change."""
         held = {name for messages in standing.values() for message in messages for name in message.firing}
         self._book.load_alerts(bytes.fromhex(name) for name in held)
         needed = held | {bytes(change.alert.fingerprint).hex() for change in changes}
@@ -123,7 +123,7 @@ class _Tick:
         }
 
     def _mark_loud(self, items: dict[str, Item], muting: Muting, routes: Sequence[Route]) -> None:
-        """Set since when alerts are delayed by waits only."""
+        """Set since when only waits have delayed alerts."""
         for name, item in items.items():
             row = self._book.rows[bytes.fromhex(name)]
             if muting.is_anywhere(item, routes):
@@ -178,7 +178,7 @@ class _Tick:
         items: Mapping[str, Item],
         views: Sequence[notification_decision.View],
     ) -> bool:
-        """Set the outcomes of changes where they are known; return whether any was set."""
+        """Set the outcomes of changes as far as known; return whether any was set."""
         known: list[AlertChange] = []
         for change in changes:
             key = bytes(change.alert.fingerprint)
@@ -197,7 +197,7 @@ class _Tick:
     def _save_reasons(
         self, items: Mapping[str, Item], muting: Muting, views: Sequence[notification_decision.View]
     ) -> None:
-        """Save for every alert why it is not notified, and who was notified."""
+        """Save for every alert why it is not notified, and the notified channels."""
         for key, row in self._book.rows.items():
             if row.state == engine.PENDING:
                 words = engine.why_pending(state_of(row), self._limits)

@@ -1,7 +1,7 @@
-"""One HTTP request to somebody else's server: alerts send through this module only.
-It connects to exactly the address that the guard permitted, with the name for TLS and `Host`. One deadline
-limits the whole request, so that no slow receiver holds a worker. It follows no redirects, uses no proxies,
-inflates nothing, and reads only the beginning of the answer.
+"""One HTTP request to another server: alerts send only through this module. It connects to exactly the
+address that the guard permitted, with the name for TLS and `Host`. One deadline limits the whole request, so
+that no slow receiver holds a worker. It follows no redirects, uses no proxies, inflates nothing, and reads
+only the beginning of the answer.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from dashboard.alerts.ssrf import Connector, Target, TargetGuard, TargetRefused, Unresolved
 
 USER_AGENT = "Fenceline"
-#: Kept bytes of an answer, and the seconds that its body is waited for: only the status matters.
+#: Kept bytes of an answer, and the seconds to wait for its body: only the status matters.
 KEPT = 4096
 _BODY_S = 2.0
 _WHOLE = 262_144
@@ -37,7 +37,7 @@ class NotSent(Exception):
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """What a server answered: the beginning of its body, as it came over the wire."""
+    """A server's answer: the status, and the undecoded beginning of its body."""
 
     status: int
     reason: str
@@ -130,7 +130,7 @@ class _Deadline:
 
 
 class _SocketReader(io.RawIOBase):
-    """Reads a socket until the deadline, however small the pieces."""
+    """Reads a socket until the deadline, regardless of the size of the pieces."""
 
     def __init__(self, connected: socket.socket, deadline: _Deadline) -> None:
         self._socket, self._deadline = connected, deadline
@@ -180,7 +180,7 @@ def _headers(target: Target) -> dict[str, str]:
 
 
 def _beginning(response: http.client.HTTPResponse, longest: int) -> bytes:
-    """Return the beginning of a body, shorter where it stops or comes too slowly."""
+    """Return the beginning of a body, shorter if it stops or comes too slowly."""
     kept = bytearray()
     try:
         while len(kept) < longest and (more := response.read1(longest - len(kept))):

@@ -1,5 +1,5 @@
-"""Regular expressions of users, by RE2, as in an Alertmanager: their time is linear in the text.
-Python's `re` backtracks: `(a+)+b` on forty letters takes years, and would delay every alert.
+"""Users' regular expressions by RE2, as in an Alertmanager: their time is linear in the text. Python's `re`
+backtracks: `(a+)+b` on forty letters takes years, and would delay every alert.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dashboard.alerts.validation import clip_text
 _OPTIONS = re2.Options()
 _OPTIONS.log_errors = False
 _OPTIONS.never_capture = True
-#: Maximum bytes of one pattern, its cached states included.
+#: Maximum bytes of one pattern, including its cached states.
 _OPTIONS.max_mem = 1 << 20
 
 
@@ -32,5 +32,5 @@ def compile_pattern(pattern: str) -> Callable[[str], bool]:
 
 
 def _encoded(text: str) -> bytes:
-    """Return the bytes that RE2 reads; a lone surrogate, which labels may hold, is one character."""
+    """Return the bytes for RE2; a lone surrogate, which labels may contain, is one character."""
     return text.encode(errors="surrogatepass")

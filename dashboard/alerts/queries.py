@@ -32,8 +32,8 @@ _STATES = [Alert.State.FIRING.value, Alert.State.PENDING.value]
 
 
 class AlertCriteria(Ranged):
-    """Which alerts a list is asked for.
-    A state of "" is all but those resolved long ago; for a range, all that were active in it.
+    """Criteria of a list of alerts. A state of "" excludes those resolved long ago; in a range it includes
+    all that were active.
     """
 
     api_only: ClassVar = frozenset({"subject"})
@@ -52,7 +52,7 @@ class AlertCriteria(Ranged):
 
 
 class DeliveryCriteria(Ranged):
-    """Which deliveries a list is asked for; `find_channel` is a channel's id."""
+    """Criteria of a list of deliveries; `find_channel` is a channel's id."""
 
     channel: int | None = Field(default=None, ge=0, lt=2**63)
     state: Literal["pending", "delivered", "failed"] | Literal[""] = ""
@@ -65,7 +65,7 @@ class NotificationOutcome:
 
     channel: Channel | None
     delivery: Delivery | None
-    #: The reason why no message was sent; "" where one was.
+    #: The reason why no message was sent; "" if one was.
     why: str
 
 
@@ -78,12 +78,12 @@ class DecidedChange:
 
     @property
     def is_settled(self) -> bool:
-        """Return whether every channel has a delivery of it or a reason why not."""
+        """Return whether every channel has a delivery of it, or a reason for none."""
         return self.of.processed_at is not None
 
 
 def alert_page(wanted: AlertCriteria, *, page: Number, size: int, now_ms: int) -> Page[Alert]:
-    """Return a page of alerts: firing, pending, resolved; in each the worst, then the newest first."""
+    """Return a page of alerts: firing, pending, resolved; in each state the worst, then the newest first."""
     newest = Coalesce("resolved_ms", "fired_ms", "since_ms").desc()
     rows = _filtered(wanted, now_ms)
     return page_of(rows.order_by(_rank("state", _STATES), _severity(), newest, "-pk"), page, size)
@@ -97,7 +97,7 @@ def alerts_before(place: int | None, wanted: AlertCriteria, *, limit: int, now_m
 
 
 def alert_counts(wanted: AlertCriteria, *, now_ms: int) -> Mapping[str, int]:
-    """Return the number of matching alerts by state; resolved ones count for a while only."""
+    """Return the number of matching alerts by state; resolved ones count only for a while."""
     counts = dict(_filtered(wanted, now_ms).order_by().values_list("state").annotate(n=Count("pk")))
     return {state.value: counts.get(state.value, 0) for state in _IN_ORDER}
 
@@ -106,7 +106,7 @@ _IN_ORDER = (Alert.State.FIRING, Alert.State.PENDING, Alert.State.RESOLVED)
 
 
 def firing_counts(cluster: str = "") -> Mapping[str, int]:
-    """Return the number of firing alerts by severity, worst first, without severities that have none."""
+    """Return the number of firing alerts by severity, worst first, without zeros."""
     rows = visibility.rows_in(Alert, cluster).filter(state=Alert.State.FIRING)
     counts = dict(rows.order_by().values_list("severity").annotate(n=Count("pk")))
     return {severity: counts[severity] for severity in _WORST_FIRST if counts.get(severity)}
@@ -153,7 +153,7 @@ def alert_rules(cluster: str = "") -> Sequence[str]:
 
 
 def find_alert(number: int) -> Alert | None:
-    """Return one alert of a configured cluster by its number, None where there is none."""
+    """Return one alert of a configured cluster by its number, None if unknown."""
     rows = Alert.objects.filter(pk=number, cluster__configured=True)
     return rows.select_related("cluster").first() if number < 2**63 else None
 
@@ -217,7 +217,7 @@ def list_channels() -> Sequence[Channel]:
 
 
 def find_channel(number: int) -> Channel | None:
-    """Return one channel by its number, None where there is none."""
+    """Return one channel by its number, None if unknown."""
     return Channel.objects.filter(pk=number).first() if number < 2**63 else None
 
 
@@ -240,12 +240,12 @@ def list_deliveries(wanted: DeliveryCriteria, *, before: int | None, limit: int)
 
 
 def find_delivery(number: int) -> Delivery | None:
-    """Return one delivery by its number, None where there is none."""
+    """Return one delivery by its number, None if unknown."""
     return Delivery.objects.select_related("channel").filter(pk=number).first() if number < 2**63 else None
 
 
 def related_deliveries(row: Delivery) -> tuple[Delivery | None, Sequence[Delivery]]:
-    """Return the first delivery of a message, None where it is this one, and others that sent it again."""
+    """Return the first delivery of a message, None if it is this one, and others that sent it again."""
     rows = Delivery.objects.filter(channel=row.channel_id, group_key=row.group_key, message_id=row.message_id)
     deliveries = list(rows.defer("payload").order_by("pk")[:_MOST_CHOICES])
     first = deliveries[0] if deliveries and deliveries[0].pk != row.pk else None
@@ -280,14 +280,14 @@ def silences_page(*, page: Number, size: int, now_ms: int) -> Page[Silence]:
 
 
 def silences_before(place: int | None, state: str, *, limit: int, now_ms: int) -> Sequence[Silence]:
-    """Return the next silences before a row's key, the newest first: of a state, or "all"."""
+    """Return the next silences before a row's key, the newest first, of one state or "all"."""
     rows = Silence.objects.all() if state == "all" else list_silences(state, now_ms=now_ms)
     rows = rows if place is None else rows.filter(pk__lt=place)
     return list(rows.order_by("-pk")[:limit])
 
 
 def find_silence(number: int) -> Silence | None:
-    """Return one silence by its number, None where there is none."""
+    """Return one silence by its number, None if unknown."""
     return Silence.objects.filter(pk=number).first() if number < 2**63 else None
 
 
@@ -314,7 +314,7 @@ def _fate(
     channel, kind, what = fate
     if kind != "delivery":
         return NotificationOutcome(channels.get(channel), None, str(what))
-    # Deliveries are pruned before alerts are.
+    # Deliveries are deleted before alerts are.
     gone = "" if what in deliveries else f"delivery {what} is not kept any more"
     return NotificationOutcome(channels.get(channel), deliveries.get(what), gone)
 
@@ -365,7 +365,7 @@ def _rank(column: str, values: Sequence[str]) -> Case:
 def deliveries_of_findings(
     cluster_id: int, fingerprints: Collection[bytes], *, from_ms: int, to_ms: int | None, limit: int
 ) -> Sequence[Delivery]:
-    """Return the deliveries of a time range that were about some findings, the newest first.
+    """Return the deliveries about these findings in a time range, the newest first.
 
     Without an end the range lasts until now.
     """

@@ -37,7 +37,7 @@ class OutgoingMessage:
     secrets: tuple[str, ...]
     message_id: str
     group_key: str
-    #: As `payload.channel_payload` makes it for the kind.
+    #: The payload for the kind (`payload.channel_payload`).
     payload: Any
     timeout_s: float
 
@@ -51,7 +51,7 @@ class SendOutcome:
     retry_after_s: float | None = None
     #: In words, redacted; "" when delivered.
     error: str = ""
-    #: As `Delivery.tries` keeps it, redacted.
+    #: An entry of `Delivery.tries`, redacted.
     tried: dict[str, Any] = field(default_factory=dict)
 
 
@@ -99,7 +99,7 @@ def _send(
 
 
 def encode_payload(payload: object) -> bytes:
-    """Return the bytes that are signed and sent. ASCII, so that no text can fail to be encoded."""
+    """Return the bytes to sign and send. ASCII, so that every text can be encoded."""
     return json.dumps(payload, separators=(",", ":")).encode()
 
 
@@ -151,7 +151,7 @@ def _header(answer: alert_http.HttpAnswer, name: str) -> str:
 
 
 def retry_after_s(value: str) -> float | None:
-    """Return the seconds of a `Retry-After`, from seconds or an HTTP date; None where it cannot be read."""
+    """Return the seconds of a `Retry-After`, from seconds or an HTTP date; None if unparsable."""
     if value.isascii() and value.isdigit():
         return float(min(int(value[:9]), 10**8))
     try:

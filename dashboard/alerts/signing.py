@@ -1,4 +1,5 @@
-"""Standard Webhooks: secrets, and the header that proves a body is ours and new. Pure but for new secrets.
+"""Standard Webhooks: secrets, and the header that proves that a body is ours and new. Pure except for new
+secrets.
 
 https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
 """

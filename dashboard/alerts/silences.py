@@ -30,7 +30,7 @@ Matchers = Sequence[Sequence[str]]
 class SilenceDraft:
     """A requested silence; its parsers raise ValueError with words for a person.
 
-    Instants in milliseconds: without a start it begins now; an end goes before `lasts_ms`.
+    Instants in milliseconds: without a start it begins now; an end takes precedence over `lasts_ms`.
     """
 
     matchers: Callable[[], Matchers]
@@ -60,7 +60,7 @@ def create_silence(draft: SilenceDraft, *, by: str, now_ms: int) -> Silence:
 
 
 def end_silence(row: Silence, *, by: str, now_ms: int) -> bool:
-    """End a silence now; return False where it had ended already."""
+    """End a silence now; return False if it had ended already."""
     with transaction.atomic():
         ended = Silence.objects.filter(pk=row.pk, ends_ms__gt=now_ms).update(ends_ms=now_ms, ended_by=by)
         if ended:

@@ -1,6 +1,6 @@
-"""The addresses that may be sent to: only public ones, unless `[alerts] allow_private` names them.
-A channel could otherwise reach what only this machine can: metadata services, databases, neighbours. A name
-is resolved first, and its addresses are checked; the connection goes to exactly the checked address
+"""The addresses for outgoing requests: only public ones, unless `[alerts] allow_private` names them.
+Otherwise a channel could reach services that only this machine can: metadata services, databases, neighbours.
+A name is resolved first, and its addresses are checked; the connection goes to exactly the checked address
 (`http.py`), so that a later DNS answer changes nothing. The spelling of names is never checked: 2130706433
 and 0x7f.1 resolve to 127.0.0.1 like any other.
 """
@@ -54,7 +54,7 @@ _REFUSED = tuple(
         ("2001::/23", "an address for protocols"),
         ("2001:db8::/32", "an address for documentation"),
         ("3fff::/20", "an address for documentation"),
-        # Anybody may run its relay, and it may contain any address.
+        # Any operator may run its relay, and it may contain any address.
         ("2002::/16", "a 6to4 address"),
     )
 )
@@ -64,11 +64,11 @@ _REMEDY = "To send there all the same, an administrator adds {} to [alerts] allo
 
 
 class TargetRefused(ValueError):
-    """Nothing may be sent there; the text is the place, the reason and the remedy, without secrets."""
+    """A target is refused; the text has the place, the reason and the remedy, without secrets."""
 
 
 class Unresolved(OSError):
-    """The name has no address at the moment."""
+    """The name has no address at present."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +79,12 @@ class Target:
     host: str
     port: int
     path: str
-    #: user and password of the address, decoded; None where it has none.
+    #: user and password of the address, decoded; None without them.
     login: tuple[str, str] | None = None
 
     @property
     def authority(self) -> str:
-        """Return host and port as the header `Host` spells them."""
+        """Return host and port in the form of the header `Host`."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
@@ -98,8 +98,7 @@ _NEVER = ipaddress.ip_network("240.0.0.0/4")
 
 
 def parse_target(address: str) -> Target:
-    """Take an http or https address apart; raises `TargetRefused` for all others, repeating no secret of
-    them."""
+    """Parse an http or https address; raises `TargetRefused` for others, without repeating secrets."""
     if not address.isprintable() or any(sign in address for sign in ' \\"<>^`{|}'):
         raise TargetRefused(
             "The address has spaces or signs that no address has: percent-encode or remove them."
@@ -143,7 +142,7 @@ def _no_name(host: str) -> TargetRefused:
 
 
 def _refuse_unusable(host: str) -> None:
-    """Raise `TargetRefused` for an address that no receiver can have, whatever is allowed."""
+    """Raise `TargetRefused` for an address that no receiver can have, regardless of the allowed ones."""
     try:
         address = ipaddress.ip_address(host if ":" in host else socket.inet_aton(host))
     except (OSError, ValueError) as error:
@@ -167,7 +166,7 @@ def _bracketed(host: str) -> str:
 
 
 def _ascii_path(path: str) -> str:
-    """Return a path with what is not ASCII percent-encoded, as browsers do."""
+    """Return a path with other characters than ASCII percent-encoded, as browsers do."""
     return "".join(
         character if character.isascii() else "".join(f"%{byte:02X}" for byte in character.encode())
         for character in path
@@ -186,13 +185,13 @@ class TargetGuard:
 
     allowed: tuple[str, ...] = ()
     resolver: Resolver = resolve_host
-    #: Connects to an address that was permitted.
+    #: Connects to a permitted address.
     connect: Connector = socket.create_connection
 
     def allowed_addresses(self, target: Target) -> list[str]:
-        """Return the addresses of a target that may be connected to, at least one.
+        """Return the permitted addresses of a target, at least one.
 
-        Raises `Unresolved` where the name has none now, `TargetRefused` where none of them is allowed.
+        Raises `Unresolved` if the name has none now, `TargetRefused` if none of them is allowed.
         """
         try:
             addresses = self.resolver(target.host, target.port)
@@ -210,7 +209,7 @@ class TargetGuard:
         raise Unresolved(f"{target.host} has no address. Check its spelling and DNS.")
 
     def _refusal(self, target: Target, address: str) -> str:
-        """Return why an address may not be connected to, "" where it may."""
+        """Return why connecting to an address is refused, "" if it is allowed."""
         try:
             plain = unwrap_address(ipaddress.ip_address(address))
         except ValueError:
@@ -250,7 +249,7 @@ def unwrap_address(address: Address) -> Address:
 
 
 def address_refusal(address: Address) -> str:
-    """Return why an unwrapped address is not public, "" where it is."""
+    """Return why an unwrapped address is not public, "" if it is."""
     if isinstance(address, ipaddress.IPv6Address) and address.scope_id:
         return "an address of one interface"
     for network, what in _REFUSED:

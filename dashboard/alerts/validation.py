@@ -21,7 +21,7 @@ _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 
 
 class Unfit(ValueError):
-    """Unusable input: by field, what is wrong and what to do, as sentences."""
+    """Unusable input: by field, the problem and the remedy, as sentences."""
 
     def __init__(self, fields: Mapping[str, str]) -> None:
         super().__init__(" ".join(fields.values()))
@@ -87,7 +87,7 @@ def label_name(name: str, known: Sequence[str]) -> str:
 
 
 def seconds_within(value: Any, what: str, least: float, most: float, spelled: str) -> float | None:
-    """Return a number of seconds or None for None and ""; raises ValueError. `spelled` names the bounds."""
+    """Return a number of seconds, None for None and ""; raises ValueError. `spelled`: the bounds in words."""
     if value is None or value == "":
         return None
     try:

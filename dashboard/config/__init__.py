@@ -1,6 +1,6 @@
-"""Read `fenceline.toml`: which clusters to watch, where the rules draw their lines, how long history is kept.
+"""Read `fenceline.toml`: the clusters to watch, the rules' limits, the retention of history.
 
-Everything a user can get wrong ends in one `ConfigError` that names the file, the key and the remedy.
+Every mistake of a user ends in one `ConfigError` that names the file, the key and the remedy.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ _SECTIONS = (
     "alerts",
 )
 _REMOVED_SECTIONS = {"state_keys": "Spark itself reads the state of a query (docs/checkpoints.md)."}
-#: Limits of rules that were removed.
+#: Limits of removed rules.
 _REMOVED_NUMBERS = {
     "collector_on_time_s": removed_rule("collector_behind"),
     "habit_events": removed_rule("abort_rate_anomaly"),
     "habit_factor": removed_rule("abort_rate_anomaly"),
     "rotations_per_day": removed_rule("epoch_burn"),
 }
-#: Keys of a cluster that are ours; all others are librdkafka's, or Java's and Spark's for the same.
+#: Fenceline's own keys of a cluster; all others are librdkafka's, or the same in Java's and Spark's names.
 _SEES_ALL, _READ_ONLY, _PAYLOADS = "sees_all_transactional_ids", "read_only", "payloads"
 _SCOPE = "scope"
 _ZERO_IS_OFF = (
@@ -76,17 +76,17 @@ _NAME_REMEDY = "use letters, digits, '-', '_' and '.', at most 64 of them"
 
 @dataclass(frozen=True, slots=True)
 class ClusterConfig:
-    """One `[clusters.NAME]`: properties by librdkafka's names, whoever's they had; secrets already read."""
+    """One `[clusters.NAME]`: properties by librdkafka's names, with secrets already read."""
 
     name: str
     properties: Mapping[str, str]
     #: Whether the operator vouches that no transactional id is hidden from this principal.
     sees_all_transactional_ids: bool = False
-    #: What of the cluster may be asked for.
+    #: The part of the cluster that may be read.
     scope: Scope = EVERYTHING
-    #: Whether nothing may be done on this cluster.
+    #: Whether actions on this cluster are forbidden.
     read_only: bool = False
-    #: Whether keys and values of records may be shown to those who have the permission for it.
+    #: Whether keys and values of records may be shown to users with the permission for it.
     payloads: bool = False
 
     @property
@@ -104,7 +104,7 @@ class ClusterConfig:
 
 
 class CheckpointKind(StrEnum):
-    """Whose checkpoints a `[[checkpoints]]` holds."""
+    """The engine of the checkpoints in a `[[checkpoints]]`."""
 
     SPARK = "spark"
     FLINK = "flink"
@@ -114,7 +114,7 @@ class CheckpointKind(StrEnum):
 class CheckpointRoot:
     """One `[[checkpoints]]`: a folder of checkpoints of queries or of jobs, and their cluster."""
 
-    #: As it is written there; `fenceline.spark.paths` makes of it what fsspec opens.
+    #: In the file's spelling; `fenceline.spark.paths` converts it for fsspec.
     root: str
     cluster: str
     #: Spark's or Flink's spelling of a prefix -> ours.
@@ -132,33 +132,33 @@ class Config:
     limits: Limits = field(default_factory=Limits)
     retention: Retention = field(default_factory=Retention)
     owners: Sequence[Owner] = ()
-    #: Those of Spark's queries, and those of Flink's jobs.
+    #: Roots of Spark's queries, and of Flink's jobs.
     checkpoints: Sequence[CheckpointRoot] = ()
     flink_checkpoints: Sequence[CheckpointRoot] = ()
     #: JobManagers and workers of Connect whose REST APIs are polled.
     engines: Sequence[EngineEndpoint] = ()
     identity_providers: Sequence[IdentityProvider] = ()
     sign_in_proxy: SignInProxy | None = None
-    #: Acts that another person confirms than the one who planned them.
+    #: Acts that another person than the planner must confirm.
     second_person: frozenset[str] = frozenset()
-    #: Where the history job writes its reports, any fsspec URL; "" where it writes none.
+    #: The history job's output, any fsspec URL; "" for none.
     history_url: str = ""
-    #: Where the audit job writes its manifests, any fsspec URL; "" where it writes none.
+    #: The audit job's output, any fsspec URL; "" for none.
     audit_url: str = ""
     alerts: Alerting = field(default_factory=Alerting)
 
     @property
     def sign_in_names(self) -> frozenset[str]:
-        """The names of what signs users in from outside."""
+        """The names of the external sign-ins."""
         proxies = [self.sign_in_proxy.provider] if self.sign_in_proxy else []
         return frozenset(provider.name for provider in (*self.identity_providers, *proxies))
 
 
 def load_config(path: Path | None, env: Mapping[str, str]) -> Config:
-    """Return the configuration in the file at `path`; without a path, one that watches nothing.
+    """Return the configuration in the file at `path`; without a path, one without clusters.
 
-    Raises `ConfigError` for a file that cannot be read, TOML that cannot be parsed, unknown keys and bad
-    values. `env` answers the `env:NAME` secrets.
+    Raises `ConfigError` for an unreadable file, invalid TOML, unknown keys and bad values. `env` resolves the
+    `env:NAME` secrets.
     """
     if path is None:
         return Config()
@@ -249,7 +249,7 @@ def _owner(path: Path, number: int, table: Any) -> Owner:
 def _checkpoint_roots(
     path: Path, tables: Sequence[Any], clusters: Sequence[str], env: Mapping[str, str]
 ) -> Mapping[CheckpointKind, Sequence[CheckpointRoot]]:
-    """Return every `[[checkpoints]]` by its kind; Spark's where none is named."""
+    """Return every `[[checkpoints]]` by its kind, by default Spark's."""
     roots: dict[CheckpointKind, list[CheckpointRoot]] = {kind: [] for kind in CheckpointKind}
     for number, table in enumerate(tables, 1):
         root = _checkpoint_root(path, number, table, clusters, env)
@@ -264,7 +264,7 @@ def _checkpoint_roots(
 def _checkpoint_root(
     path: Path, number: int, table: Any, clusters: Sequence[str], env: Mapping[str, str]
 ) -> CheckpointRoot:
-    """Return one `[[checkpoints]]`; where there is one cluster, it need not be named."""
+    """Return one `[[checkpoints]]`; with a single cluster, it need not name it."""
     where = f"checkpoints[{number}]"
     if not isinstance(table, dict):
         raise ConfigError(f"{path}: {where} must be a table; write [[checkpoints]].")
@@ -287,7 +287,7 @@ def _checkpoint_root(
 
 
 def _url(path: Path, section: str, document: Mapping[str, Any]) -> str:
-    """Return the `url` of a section that has nothing else."""
+    """Return the `url` of a section without other keys."""
     table = read_table(path, section, document)
     refuse_unknown(path, f"{section}.", table, ("url",))
     url = table.get("url", "")
@@ -323,7 +323,7 @@ def _alerts_value(path: Path, key: str, value: Any, default: Any) -> Any:
 
 
 def _network_or_name(where: str, entry: str) -> None:
-    """Check one entry of allow_private: a network has a slash and no port, all else is a host's name."""
+    """Check one entry of allow_private: a network has a slash and no port, other entries are host names."""
     if "://" in entry or not entry.strip():
         raise ConfigError(f"{where} takes host names and CIDRs, not {entry!r}.")
     name, port = split_port(entry)
@@ -338,7 +338,7 @@ def _network_or_name(where: str, entry: str) -> None:
 def _numbers(
     path: Path, section: str, document: Mapping[str, Any], of: type[Limits] | type[Retention], unit: str
 ) -> dict[str, float]:
-    """Return a section of numbers, each a field of `of`, all of them above 0 but those that 0 turns off.
+    """Return a section of numbers, each a field of `of`, above 0 except those that 0 turns off.
 
     Limits whose names do not end in `_s` have no unit.
     """
@@ -364,6 +364,6 @@ def _second_person(path: Path, table: Mapping[str, Any]) -> frozenset[str]:
 
 
 def environment_path(env: Mapping[str, str]) -> Path | None:
-    """Return the path that FENCELINE_CONFIG names, None where it names none."""
+    """Return the path in FENCELINE_CONFIG, None without one."""
     value = env.get("FENCELINE_CONFIG", "")
     return Path(value) if value else None

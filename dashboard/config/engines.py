@@ -1,4 +1,4 @@
-"""The REST APIs of engines that `fenceline.toml` names: `rest` of `[[checkpoints]]`, and `[[connect]]`."""
+"""The REST APIs of engines in `fenceline.toml`: `rest` of `[[checkpoints]]`, and `[[connect]]`."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class EngineEndpoint:
     cluster: str
     #: Sent with each request, secrets already read.
     headers: Mapping[str, str] = field(default_factory=dict)
-    #: Connect's `group.id`; "" where it is not named.
+    #: Connect's `group.id`; "" if not given.
     group: str = ""
 
 
 def read_engines(
     path: Path, document: Mapping[str, Any], clusters: Sequence[str], env: Mapping[str, str]
 ) -> Sequence[EngineEndpoint]:
-    """Return the REST APIs that `[[checkpoints]]` and `[[connect]]` name, each once."""
+    """Return the REST APIs in `[[checkpoints]]` and `[[connect]]`, each once."""
     endpoints = []
     for number, table in enumerate(read_list(path, "checkpoints", document), 1):
         if "rest" in table:

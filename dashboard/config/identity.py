@@ -1,4 +1,4 @@
-"""The identity providers that `fenceline.toml` names: `[[identity_providers]]`."""
+"""The identity providers in `fenceline.toml`: `[[identity_providers]]`."""
 
 from __future__ import annotations
 
@@ -12,44 +12,45 @@ from urllib.parse import urlsplit
 
 from dashboard.config.values import ConfigError, is_number, read_list, read_secret, read_table, refuse_unknown
 
-#: From the least to the most, as `dashboard.system.access.ROLES`.
+#: In ascending order, as `dashboard.system.access.ROLES`.
 _ROLES = ("viewer", "operator", "admin")
 _TEXTS = ("name", "label", "issuer", "client_id", "client_secret", "scope", "username_claim", "groups_claim")
 _NEEDED = ("name", "issuer", "client_id", "client_secret")
-#: The headers of a proxy that signs users in, by their usual names.
+#: The usual headers of a proxy that signs users in.
 _HEADERS = {"user": "X-Forwarded-User", "groups": "X-Forwarded-Groups"}
 _LONGEST_SESSION_H = 24 * 31
 
 
 @dataclass(frozen=True, slots=True)
 class IdentityProvider:
-    """One OpenID Connect provider, and which of its groups have which role here."""
+    """One OpenID Connect provider, and the roles of its groups."""
 
-    #: Part of the address that it returns to.
+    #: Part of its callback's address.
     name: str
     issuer: str
     client_id: str
     client_secret: str
-    #: What the sign-in page calls it.
+    #: Its name on the sign-in page.
     label: str
-    #: Group and role, in the order of roles: the last one that a user is in counts.
+    #: Group and role, in the order of roles: a user's last one is used.
     roles: tuple[tuple[str, str], ...]
     scope: str = "openid profile"
     username_claim: str = "preferred_username"
     groups_claim: str = "groups"
-    #: Group and its grants, as `dashboard.system.access.granted_roles` takes them; empty: everybody sees all.
+    #: Group and its grants, in the form of `dashboard.system.access.granted_roles`; empty: every user sees
+    #: all clusters.
     clusters: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    #: After so many hours a user signs in again, and has the role of that time's groups.
+    #: After this many hours a user must sign in again, and gets the role of the present groups.
     session_h: int = 8
-    #: How far its clock may be from ours, in seconds.
+    #: Maximum difference of its clock from ours, in seconds.
     leeway_s: int = 60
 
 
 @dataclass(frozen=True, slots=True)
 class SignInProxy:
-    """`[sign_in_proxy]`: a proxy that has signed users in, and says so by headers, which are its claims."""
+    """`[sign_in_proxy]`: a proxy that signs users in, and sends headers as their claims."""
 
-    #: Networks that requests of the proxy come from.
+    #: Networks of the proxy's requests.
     networks: tuple[IPv4Network | IPv6Network, ...]
     provider: IdentityProvider
 
@@ -62,7 +63,7 @@ class SignInProxy:
 
 
 def read_proxy(path: Path, document: Mapping[str, Any]) -> SignInProxy | None:
-    """Return `[sign_in_proxy]`, None where there is none; raises ConfigError."""
+    """Return `[sign_in_proxy]`, None without one; raises ConfigError."""
     table, where = read_table(path, "sign_in_proxy", document), "sign_in_proxy"
     if not table:
         return None
@@ -165,7 +166,7 @@ def _check_numbers(path: Path, where: str, numbers: Mapping[str, Any]) -> None:
 
 
 def _issuer(path: Path, where: str, issuer: str) -> str:
-    """Return an issuer, compared letter by letter with what the provider says of itself."""
+    """Return an issuer; it is compared letter by letter with the provider's own."""
     parts = urlsplit(issuer)
     if parts.scheme == "https" and parts.hostname and not (parts.query or parts.fragment):
         return issuer

@@ -1,4 +1,4 @@
-"""How values of `fenceline.toml` are read: tables, lists, secrets. A mistake in it is a ConfigError."""
+"""Parse values of `fenceline.toml`: tables, lists, secrets. A mistake is a ConfigError."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 
 class ConfigError(Exception):
-    """The configuration cannot be used; the text names where and what to do, always in one line."""
+    """The configuration is unusable; the text has the place and the remedy, always in one line."""
 
     def __init__(self, text: str) -> None:
         super().__init__(text.replace("\n", "\\n"))
@@ -24,7 +24,7 @@ def parse_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: cannot be read ({error.strerror}). Check CONFIG.") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path}: is not UTF-8 text at byte {error.start}. Save it as UTF-8.") from error
-    except ValueError as error:  # not TOML, or a number of more digits than Python reads
+    except ValueError as error:  # invalid TOML, or a number with more digits than Python reads
         raise ConfigError(f"{path}: is not valid TOML: {error}.") from error
 
 
@@ -43,7 +43,7 @@ def refuse_unknown(
     known: tuple[str, ...],
     removed: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
-    """Raise ConfigError at the first key that is not known; `removed` has why a key of before is gone."""
+    """Raise ConfigError at the first unknown key; `removed` has the reasons for former keys."""
     for key in table:
         if key in removed:
             raise ConfigError(f"{path}: '{where}{key}' was removed; delete it. {removed[key]}")
@@ -89,7 +89,7 @@ def read_secret(path: Path, where: str, value: str, env: Mapping[str, str]) -> s
         file = value.removeprefix("file:")
         try:
             return Path(file).read_text().rstrip("\n")
-        except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path that holds a NUL
+        except (OSError, ValueError) as error:  # ValueError: not UTF-8, or a path with a NUL
             raise ConfigError(f"{path}: {where}: cannot read {file}: {error}") from error
     return value
 

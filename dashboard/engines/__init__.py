@@ -1,1 +1,1 @@
-"""Flink's jobs and Kafka Connect's connectors: what checkpoints and REST APIs bring."""
+"""Flink's jobs and Kafka Connect's connectors, from checkpoints and REST APIs."""

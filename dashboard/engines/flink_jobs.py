@@ -35,7 +35,7 @@ from fenceline.grouping import grouped
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.plans.flink_commits import FlinkHold
 
-#: A job that was polled longer ago than this may have changed since.
+#: A job whose last poll is older than this may have changed since.
 _OUTDATED_MS = 60_000
 #: Maximum shown open transactions of a job's prefixes.
 MOST_OPEN = 1_000
@@ -61,12 +61,12 @@ class CheckpointedCommit:
 
     committable: Committable
     fate: CommitFate
-    #: The coordinator's newest state of its id; None where it is not known.
+    #: The coordinator's newest state of its id; None if unknown.
     row: Transaction | None
 
     @property
     def expires_ms(self) -> int | None:
-        """Return when its coordinator aborts it; None where it is not open as decided."""
+        """Return when its coordinator aborts it; None if it is not open as decided."""
         if self.fate is not CommitFate.PENDING or self.row is None or self.row.started_ms is None:
             return None
         return self.row.started_ms + self.row.timeout_ms
@@ -78,7 +78,7 @@ class LingeringTransaction:
 
     row: Transaction
     kind: Lingering
-    #: False where the older sink has its id in no pool: it stays open until its timeout.
+    #: False if its id is in no pool of the older sink: it stays open until its timeout.
     is_aborted_by_restore: bool = True
 
 
@@ -98,7 +98,7 @@ def job_count(cluster: str = "") -> int:
 
 
 def find_job(cluster: str, ident: str) -> FlinkJob | None:
-    """Return one job by its identity, None where it is not known."""
+    """Return one job by its identity, None if unknown."""
     return visibility.rows_in(FlinkJob, cluster).select_related("cluster").filter(ident=ident).first()
 
 
@@ -165,7 +165,7 @@ def fates_by_job(jobs: Sequence[FlinkJob]) -> Mapping[int, Sequence[CommitFate]]
 
 
 def _fates(checkpoint: FlinkCheckpointRecord, known: Mapping[str, Transaction]) -> Sequence[CommitFate]:
-    """Return the fates of what a checkpoint decided, in its order; `known` are rows by id."""
+    """Return the fates of a checkpoint's decided transactions, in its order; `known` are rows by id."""
     pools = {writer.prefix for writer in writers_of(checkpoint) if is_pooled([writer.ownership])}
     return [
         commit_fate(
@@ -182,7 +182,7 @@ def other_open_transactions(
 ) -> Sequence[LingeringTransaction]:
     """Return open transactions of a job's prefixes that its newest checkpoint does not hold.
 
-    `rows` are its checkpoints, the newest first; none where the newest could not be read.
+    `rows` are its checkpoints, the newest first; none if the newest could not be read.
     """
     newest = newest_checkpoint(rows)
     if newest is None:
@@ -224,10 +224,10 @@ def holds_of(cluster_id: int, names: Collection[str], *, now_ms: int) -> Mapping
 
 @dataclass(frozen=True, slots=True)
 class FlinkDecision:
-    """What the checkpoints of a transactional id's job record about it."""
+    """A job's decision about one of its transactional ids, from its checkpoints."""
 
     hold: FlinkHold
-    #: Its fate; None where the newest checkpoint holds no transaction of the id.
+    #: Its fate; None if the newest checkpoint holds no transaction of the id.
     fate: CommitFate | None
 
     @property
@@ -295,7 +295,7 @@ def _pool_of(row: FlinkCheckpointRecord, prefix: str) -> frozenset[str]:
 
 
 def _completions(jobs: Sequence[FlinkJob]) -> Mapping[int, Sequence[int]]:
-    """Return when each job's checkpoints were completed, the newest first, by the job's key."""
+    """Return the completions of each job's checkpoints, the newest first, by the job's key."""
     rows = FlinkCheckpointRecord.objects.filter(job__in=[job.pk for job in jobs], completed_ms__isnull=False)
     return grouped(
         (pk, completed_ms or 0)

@@ -23,17 +23,17 @@ _REPORTED = (CommitFate.PENDING, CommitFate.LOST)
 
 
 class FlinkCommits:
-    """Reads the jobs of one cluster, and keeps which of them are settled."""
+    """Reads the jobs of one cluster, and remembers the settled ones."""
 
     def __init__(self, cluster_id: int) -> None:
         self._cluster_id = cluster_id
-        #: Jobs whose newest checkpoint is carried out, with the revision for which that holds.
+        #: Jobs whose newest checkpoint is carried out, with the revision of that state.
         self._settled: dict[int, int] = {}
 
     def read_jobs(self, clocks: Clocks, *, now_ms: int) -> tuple[FlinkJobFacts, ...]:
         """Return the jobs with decided transactions that are pending or lost, by identity.
 
-        A savepoint decides only for a job that is restored from it (FLIP-203), so savepoints are left out.
+        A savepoint decides only for a job that is restored from it (FLIP-203), so savepoints are omitted.
         """
         jobs = list(FlinkJob.objects.filter(cluster_id=self._cluster_id).order_by("ident"))
         self._settled = {job.pk: job.rev for job in jobs if self._settled.get(job.pk) == job.rev}
@@ -83,7 +83,7 @@ def _decided(
 
 
 def _began_later(row: Transaction, completed_ms: int | None) -> bool:
-    """Return whether an id is used again: without KIP-890 its epoch stays the same."""
+    """Return whether an id was used again: without KIP-890 its epoch stays the same."""
     return row.started_ms is not None and completed_ms is not None and row.started_ms > completed_ms
 
 

@@ -1,6 +1,6 @@
-"""Saves what `collectors.flink.collector` read: jobs and their checkpoints, in one short write transaction.
-A checkpoint is inserted once and never changed. A job whose folder is gone is deleted with all of its rows:
-nothing can be restored from it.
+"""Saves the results of `collectors.flink.collector`: jobs and their checkpoints, in one short write
+transaction. A checkpoint is inserted once and never changed. A job whose folder is gone is deleted with all
+of its rows: nothing can be restored from it.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ def save_jobs(
     gaps: Mapping[str, tuple[int, str]],
     now_ms: int,
 ) -> int:
-    """Save observed jobs; return how many have changed. Raises `LeaseLost`.
-    `searched` are the roots that were searched whole: an unobserved job below one is removed. `gaps` are all
-    current gaps by scope, each with its start and reason.
+    """Save observed jobs; return the number of changed ones. Raises `LeaseLost`. `searched` are the
+    completely searched roots: an unobserved job below one is removed. `gaps` are all current gaps by scope,
+    each with its start and reason.
     """
     with write_transaction(lease, {"seen_through_ms": now_ms}) as write:
         rows = {row.path: row for row in FlinkJob.objects.filter(cluster_id=lease.cluster_id)}
@@ -78,7 +78,7 @@ def _save_one(
     next_rev: Any,
     now_ms: int,
 ) -> bool:
-    """Save a job where it changed; return whether it did."""
+    """Save a changed job; return whether it changed."""
     columns = _columns(observed, _reason(observed.path, gaps), row)
     known = {} if row is None else _known(row)
     wanted = {_name(observed.path, checkpoint.path): checkpoint for checkpoint in observed.checkpoints}
@@ -102,7 +102,7 @@ def _save_one(
 
 
 def _columns(observed: FlinkJobObservation, reason: str, row: FlinkJob | None) -> Mapping[str, Any]:
-    """Return the columns of a job; its prefixes stay known while its newest checkpoint cannot be read."""
+    """Return the columns of a job; its prefixes are kept while its newest checkpoint is unreadable."""
     newest = observed.checkpoints[0]
     readable = next(
         (checkpoint for checkpoint in observed.checkpoints if isinstance(checkpoint, FlinkCheckpoint)), None

@@ -1,4 +1,4 @@
-"""What the REST APIs of engines reported, for pages and API: runs of Flink's jobs and connectors."""
+"""Reports of engines' REST APIs for pages and API: runs of Flink's jobs, and connectors."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class ConnectorCriteria(Criteria):
     """Which connectors a list is asked for."""
 
     cluster: Name = ""
-    #: Of Kafka Connect.
+    #: The group of Kafka Connect.
     group: Name = ""
     #: A part of its name or of its class.
     q: Search = ""
 
 
 class ApiTrouble(NamedTuple):
-    """An API that cannot be read now, with since when and why."""
+    """An API that is unreadable now, with the start and the reason."""
 
     url: str
     since_ms: int
@@ -43,11 +43,11 @@ class ApiTrouble(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReportedRun:
-    """A run of a Flink job, as its JobManager reported it."""
+    """A run of a Flink job, reported by its JobManager."""
 
     row: FlinkRunRecord
     operators: Sequence[FlinkOperator]
-    #: Flink's counts of checkpoints since it was started.
+    #: Flink's counts of checkpoints since its start.
     counts: Sequence[tuple[str, int]]
     completed: ReportedCheckpoint | None
     failed: ReportedCheckpoint | None
@@ -56,7 +56,7 @@ class ReportedRun:
 
 @dataclass(frozen=True, slots=True)
 class ReportedConnector:
-    """A connector as a worker reported it, with the requested task."""
+    """A connector reported by a worker, with the requested task."""
 
     row: ConnectorRecord
     tasks: Sequence[ConnectorTask]
@@ -78,7 +78,7 @@ def api_troubles(cluster_id: int) -> Mapping[str, ApiTrouble]:
 
 
 def job_report(job: FlinkJob) -> tuple[ReportedRun | None, Sequence[ApiTrouble]]:
-    """Return a JobManager's report of a job, and the unreadable APIs: its own, else any that may be."""
+    """Return a JobManager's report of a job, and the unreadable APIs: its own, or all candidates."""
     managers = [
         engine.url
         for engine in settings.FENCELINE.engines
@@ -92,7 +92,7 @@ def job_report(job: FlinkJob) -> tuple[ReportedRun | None, Sequence[ApiTrouble]]
 
 
 def run_of(job: FlinkJob) -> ReportedRun | None:
-    """Return a JobManager's report of a job, None where there is none."""
+    """Return a JobManager's report of a job, None without one."""
     if not job.job_id:
         return None
     row = FlinkRunRecord.objects.filter(cluster_id=job.cluster_id, job_id=job.job_id).first()
@@ -105,8 +105,8 @@ def run_of(job: FlinkJob) -> ReportedRun | None:
 
 
 def connector_of(cluster_id: int, group: str, name: str, task: str) -> ReportedConnector | None:
-    """Return a worker's report of a group's connector and one of its tasks, None where there is none.
-    A report from an API without a configured group counts where no other has the name.
+    """Return a worker's report of a group's connector and one of its tasks, None without one. A report from
+    an API without a configured group counts if no other has the name.
     """
     rows = list(
         ConnectorRecord.objects.filter(
@@ -122,7 +122,7 @@ def connector_of(cluster_id: int, group: str, name: str, task: str) -> ReportedC
 
 
 def producer_connector(cluster_id: int, producer: ProducerIdentity | None) -> ReportedConnector | None:
-    """Return a worker's report of the connector whose task uses an id, None where that is not known."""
+    """Return a worker's report of the connector whose task uses an id, None if unknown."""
     parts = dict(producer.parts) if producer else {}
     if producer is None or "connector" not in parts:
         return None

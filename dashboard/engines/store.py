@@ -1,5 +1,6 @@
-"""Saves what `collectors.engines.collector` read: each API's current report, in one short write transaction.
-An earlier report stays, with its time, while an API does not answer; rows that it no longer reports go.
+"""Saves the results of `collectors.engines.collector`: each API's present report, in one short write
+transaction. An earlier report stays, with its time, while an API does not answer; rows that it no longer
+reports are deleted.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def save_engines(
     gaps: Mapping[str, tuple[int, str]],
     now_ms: int,
 ) -> int:
-    """Save what APIs reported; return how many rows have changed. Raises `LeaseLost`.
+    """Save the APIs' reports; return the number of changed rows. Raises `LeaseLost`.
 
     `groups`: Connect's group by the URL of its API.
     """

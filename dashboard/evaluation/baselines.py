@@ -1,6 +1,6 @@
-"""Recent and usual rates for the rules: sums of tallies, read at their own interval.
-A tick reads what is open now. Rates cover minutes and hours, so they are read again each half minute. What is
-kept between two reads is derived from rows alone and can be lost at any time.
+"""Recent and usual rates for the rules: sums of tallies, read at their own interval. A tick reads the open
+transactions. Rates cover minutes and hours, so they are read again each half minute. The cached values are
+derived from rows alone and can be lost at any time.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from fenceline.snapshot import ApplicationFigures, Repeated, UsualCommit
 #: The interval of these reads.
 PACE_MS = 30_000
 _MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
-#: The newest minutes, which may still be added to.
+#: The newest minutes, whose counts may still grow.
 _MOVING = 3
 #: Maximum transitions of a kind in one read, the newest first.
 _MOST_TRANSITIONS = 2_000
-#: A series is followed back for this many windows.
+#: Maximum windows to follow a series back.
 _SERIES_WINDOWS = 6
 #: Applications whose last day is read again in one tick; new ones are read at once.
 _REFRESHED = 5
@@ -42,7 +42,7 @@ Counts = Mapping[TransitionKind, int]
 
 @dataclass(frozen=True, slots=True)
 class RecentActivity:
-    """Recent activity, as a snapshot takes it."""
+    """Recent activity for a snapshot."""
 
     applications: tuple[ApplicationFigures, ...] = ()
     takeovers: tuple[Repeated, ...] = ()
@@ -71,7 +71,7 @@ class ClusterBaselines:
         return self._lately
 
     def usual_commits(self, applications: Collection[str], now_ms: int) -> Mapping[str, UsualCommit]:
-        """Return how long the commits of some applications took in the last day, where there were any."""
+        """Return the durations of applications' commits in the last day, if there were any."""
         usual_by_name = self._usual.read(applications, now_ms)
         return {name: usual for name, usual in usual_by_name.items() if usual.commits}
 
@@ -92,7 +92,7 @@ class ClusterBaselines:
         return next(iter(rows.values_list("transactional_id", flat=True)[:1]), "")
 
     def _window(self, now_ms: int, limits: Limits) -> Mapping[str, Counts]:
-        """Return counts by application of the last minutes; minutes that cannot change any more are kept."""
+        """Return counts by application of the last minutes; final minutes are cached."""
         last = now_ms - now_ms % _MINUTE_MS
         first = last - int(limits.abort_window_s * 1_000)
         wanted = range(first - first % _MINUTE_MS, last + 1, _MINUTE_MS)
@@ -229,7 +229,7 @@ def _longest(times: histograms.Histogram) -> UsualCommit:
 def _grouped(
     rows: Iterable[TransitionRecord], limits: Limits, by: str
 ) -> Mapping[str, Sequence[TransitionRecord]]:
-    """Return transitions by application or id, where there are enough for a row of timeouts."""
+    """Return transitions by application or id, if they are enough for a series of timeouts."""
     by_name = grouped((getattr(row, by), row) for row in rows)
     return {name: timeouts for name, timeouts in by_name.items() if len(timeouts) >= limits.timeouts_in_a_row}
 

@@ -18,13 +18,13 @@ from fenceline.facts import NOT_REPORTED, OPEN_STATES, TransactionState
 from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.snapshot import MissingMarker, OpenTransactionFacts, PinnedPartition
 
-#: Decided transactions, and partitions of all of them, whose markers are looked for.
+#: Decided transactions, and partitions of all of them, whose markers are searched.
 _MOST_DECIDED, _MOST_MARKERS = 100, 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """A transaction's worst verdict where it is open, and the readers that wait for it."""
+    """A transaction's worst verdict in its partitions, and the waiting readers."""
 
     verdict: str = PartitionVerdict.CLEAR.value
     pins: Sequence[PinRecord] = ()
@@ -48,24 +48,24 @@ class NamedPartition:
     pin: PinRecord | None
     waiting: Sequence[BlockedReader]
     queries: Sequence[BlockedQuery] = ()
-    #: Of a transaction that is being ended: "written", "waiting" or "unknown"; "" of any other.
+    #: For a transaction that is being ended: "written", "waiting" or "unknown"; "" for others.
     marker: str = ""
 
     @property
     def unstable(self) -> int | None:
-        """Return the number of offsets after its LSO, None where that is not known."""
+        """Return the number of offsets after its LSO, None if unknown."""
         return None if self.seen is None else partition_queries.unstable_offsets(self.seen)
 
     @property
     def blocked_ms(self) -> int | None:
-        """Return since when the transaction blocks it, None where it is not open at its LSO."""
+        """Return since when the transaction blocks it, None unless it is open at its LSO."""
         if self.seen is None or self.pin is None or self.seen.lso != self.pin.start_offset:
             return None
         return self.seen.pinned_ms
 
 
 def waits_of(rows: Sequence[Transaction]) -> Mapping[int, Waits]:
-    """Return what transactions block, by the key of their row, in a few SQL queries for all of them."""
+    """Return the waits for transactions, by the key of their row, in a few SQL queries for all of them."""
     pins = partition_queries.pins_of(rows)
     streams = blocked_queries.blocked_queries([pin for pins_of_row in pins.values() for pin in pins_of_row])
     waiting = group_queries.transaction_waiters(rows, pins, {row.pk: offsets_partitions(row) for row in rows})
@@ -101,8 +101,8 @@ def transaction_partitions(row: Transaction, waits: Waits, *, most: int) -> Sequ
 def _marker(row: Transaction, place: NamedPartition, polled_ms: int | None) -> str:
     """Return whether the marker of a transaction that is being ended is in a partition.
 
-    Its leader no longer names the transaction once it is, in a poll since the end was decided. Producers are
-    asked for where the LSO has not moved in two polls.
+    The marker is written once the leader no longer names the transaction, in a poll after the decision.
+    Producers are requested if the LSO has not moved in two polls.
     """
     if not row.is_ending:
         return ""

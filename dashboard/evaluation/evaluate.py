@@ -1,8 +1,8 @@
-"""The evaluator: each second, from facts through rules to findings. One tick is one run.
-A finding keeps its row while its rule finds the same instance (`facts.Finding.instance`): `since` stays, the
-words follow; another instance gets its own row. It closes on the first tick without it that could see its
-subject; `complete`: whether the last tick could. The numbers of ticks that found it and missed it since are
-counted here, where each tick is seen: alerts read no more. No finding is opened as critical, or raised to it,
+"""The evaluator: each second, from facts through rules to findings. One tick is one run. A finding keeps its
+row while its rule finds the same instance (`facts.Finding.instance`): `since` stays, the words are updated;
+another instance gets its own row. It closes on the first tick without it that could see its subject;
+`complete`: whether the last tick could. The numbers of consecutive ticks with and without it are counted
+here, where each tick is seen; alerts read them less often. No finding is opened as critical, or raised to it,
 from one poll of its sources (`dashboard.evaluation.second_polls`).
 """
 
@@ -31,17 +31,17 @@ from fenceline.snapshot import Snapshot
 NAME = JUDGE
 #: Columns of a finding that follow its rule's words from tick to tick.
 _WORDS = ["severity", "summary", "evidence", "next_step", "affected", "deadline_ms", "since_ms", "instance"]
-#: A finding that is open and complete after a tick was found by it.
+#: The last tick found a finding that is open and complete after it.
 _IS_FOUND = Case(When(complete=True, then=Value(1)), default=Value(0))
 
-#: The facts for incidents where no snapshot is at hand.
+#: The facts for incidents without a snapshot.
 NO_FACTS = GroupingFacts()
 #: Whether a tick could see a finding's subject.
 Sees = Callable[[FindingRecord], bool]
 
 
 def evaluate_cluster(lease: leases.Lease, reader: SnapshotReader, *, now_ms: int) -> int:
-    """Judge one cluster once; return how many findings there are. Raises `leases.LeaseLost`."""
+    """Evaluate one cluster once; return the number of findings. Raises `leases.LeaseLost`."""
     limits = settings.FENCELINE.limits
     snapshot = reader.read(now_ms=now_ms, limits=limits)
     findings = list(rules.evaluate_rules(snapshot, now_ms=now_ms, limits=limits))
@@ -142,7 +142,7 @@ def _is_other(row: FindingRecord, finding: Finding | None) -> bool:
 
 
 def _settle(lease: leases.Lease, wanted: Container[bytes], sees: Sees) -> None:
-    """Count for recently closed findings that they were missed once more, or found again."""
+    """Count another tick without, or with, recently closed findings."""
     rows = list(FindingRecord.objects.filter(cluster_id=lease.cluster_id, to_miss__gt=0))
     again = [row.pk for row in rows if bytes(row.fingerprint) in wanted]
     missed = [row.pk for row in rows if bytes(row.fingerprint) not in wanted and sees(row)]
@@ -202,7 +202,7 @@ def _reword(row: FindingRecord, finding: Finding) -> bool:
 
 
 def _since_ms(row: FindingRecord, finding: Finding) -> int:
-    """Return the start: a finding that continues keeps its earliest start."""
+    """Return the start: a continuing finding keeps its earliest start."""
     if finding.since_ms is None:
         return row.since_ms
     return min(row.since_ms, finding.since_ms) if row.complete else finding.since_ms

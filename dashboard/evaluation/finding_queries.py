@@ -24,7 +24,7 @@ def open_findings(cluster: str = "", subject: str = "") -> Sequence[FindingRecor
 
 
 class FindingCriteria(Ranged):
-    """Which findings a list is asked for; for a range, those that were open in it."""
+    """Criteria of a list of findings; in a range, those that were open in it."""
 
     cluster: Name = ""
     state: Literal["open", "closed", "all"] = "open"

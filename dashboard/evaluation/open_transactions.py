@@ -1,6 +1,6 @@
-"""Open transactions over time, of a cluster and of each application: number, age, and what they block.
-The evaluation knows each second what is blocked, and saves a point every few seconds where something changed.
-All open transactions are counted, however young.
+"""Open transactions over time, of a cluster and of each application: number, age, and blocked offsets. The
+evaluation knows the blocked offsets each second, and saves a point every few seconds after a change. All open
+transactions are counted, however young.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def _blocker(partition: PinnedPartition) -> str:
 
 
 def _names(cluster_id: int, opened: Mapping[str, tuple[int, int]], blocked: Mapping[str, int]) -> list[str]:
-    """Return the applications to write: those that block, have the oldest, or had some open before."""
+    """Return the applications to write: those that block, have the oldest, or had open ones before."""
     oldest = sorted(opened, key=lambda name: -opened[name][1])[:MOST_APPLICATIONS]
     return sorted({*oldest, *blocked, *open_subjects(cluster_id, APPLICATION)} - {Tally.EVERY})
 

@@ -1,7 +1,7 @@
-"""Delays a critical finding until a second poll of its sources finds the same.
-A tick reads stored rows, so two ticks may evaluate one poll. A second poll is one that began after the first
-finding. A poll that was being saved then does not count, so the `seen_through_ms` of its collector must have
-advanced twice. A delayed finding is not opened, nor raised to critical.
+"""Delays a critical finding until a second poll of its sources confirms it. A tick reads stored rows, so two
+ticks may evaluate one poll. A second poll is one that began after the first finding. A poll that was being
+saved then does not count, so the `seen_through_ms` of its collector must have advanced twice. A delayed
+finding is not opened, nor raised to critical.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-#: How far each collector has read, by its name.
+#: Each collector's position, by its name.
 Marks = Mapping[str, int | None]
-#: A collector must have advanced this often.
+#: Required number of advances of a collector.
 _ADVANCES = 2
 
 
 class _Wait(NamedTuple):
-    """The newest marks of a finding's collectors, and how often all of them have advanced."""
+    """The newest marks of a finding's collectors, and the number of advances of all of them."""
 
     marks: Marks
     advances: int
@@ -30,9 +30,9 @@ class SecondPolls:
         self._waits: dict[bytes, _Wait] = {}
 
     def unconfirmed_findings(self, token: object, findings: Mapping[bytes, Marks]) -> Collection[bytes]:
-        """Return which critical findings of a tick wait; `findings`: those not yet open as critical, by key.
-        A finding without collectors does not depend on polls and never waits. A new lease holder begins with
-        no history.
+        """Return the waiting critical findings of a tick; `findings`: those not yet open as critical, by key.
+        A finding without collectors does not depend on polls and never waits. A new lease holder begins
+        without history.
         """
         known = self._waits if token == self._token else {}
         waits = {key: _advanced(known.get(key), marks) for key, marks in findings.items() if marks}

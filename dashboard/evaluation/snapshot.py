@@ -1,7 +1,6 @@
-"""The input of the rules, read from the database: rows of one cluster -> Snapshot.
-A tick reads each second, so it reads only open, pinned or blocked rows, along a partial index. Figures of
-minutes and hours have their own interval (`dashboard.evaluation.baselines`). Instants are converted to our
-clock here.
+"""The input of the rules, read from the database: rows of one cluster -> Snapshot. A tick reads each second,
+so it reads only open, pinned or blocked rows, along a partial index. Figures of minutes and hours have their
+own interval (`dashboard.evaluation.baselines`). Instants are converted to our clock here.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ from fenceline.snapshot import (
 )
 from fenceline.spark.queries import QueryStatus
 
-#: Collectors that read nothing outside.
+#: Collectors without outside sources.
 _NO_LOOKERS = (JUDGE, ACTIONS, ALERTS, DELIVERIES, CAPABILITIES, COORDINATORS, "retention")
 _SENSES = {
     PARTITIONS: Sense.PARTITIONS,
@@ -106,7 +105,7 @@ class _Clock(NamedTuple):
 
 
 class SnapshotReader:
-    """Reads the snapshots of one cluster, and keeps what need not be read each second."""
+    """Reads the snapshots of one cluster, and caches the parts that need not be read each second."""
 
     def __init__(self, cluster: str) -> None:
         self._cluster = Cluster.objects.get(name=cluster)
@@ -197,7 +196,7 @@ class SnapshotReader:
             clock = clocks.get(log) or _Clock(None, None)
             began_ms = start_ms(started_ms, now_ms=now_ms, ahead_ms=clock.ahead_ms, since_ms=clock.since_ms)
             decided_ms = start_ms(updated_ms, now_ms=now_ms, ahead_ms=clock.ahead_ms, since_ms=clock.since_ms)
-            # A list alone has no start: it is open since it was listed first, at least.
+            # A list has no start: the transaction is open at least since its first listing.
             listed_ms = updated_ms if log == NOT_FROM_LOG and started_ms is None else None
             yield OpenTransactionFacts(
                 cluster=self._cluster.name,
@@ -267,7 +266,7 @@ class SnapshotReader:
         queries: Sequence[QueryStatus],
         flink_jobs: Iterable[FlinkJobFacts],
     ) -> Mapping[str, frozenset[str]]:
-        """Return the places of all subjects that may be found or were, only while a part is hidden."""
+        """Return the places of all present and former subjects, only while a part is hidden."""
         several = len([row for row in rows if row.name.startswith(TAIL)]) > 1
         hidden = any(gap.scope != EVERYWHERE for gap in gaps)
         if not (several or hidden or any(row.detail.get("unseen") for row in rows)):

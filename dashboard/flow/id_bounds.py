@@ -1,4 +1,4 @@
-"""What bounds one transactional id: its timeout, what is known to need it, and when Kafka forgets it."""
+"""The limits of one transactional id: its timeout, the figures that need it, and when Kafka forgets it."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from fenceline.preflight.setup import decided_spans
 
 @dataclass(frozen=True, slots=True)
 class IdBounds:
-    """The limits of an id, in ms; the others are None where they are not known."""
+    """The limits of an id, in ms; unknown ones are None."""
 
     limits: Sequence[IdLimit]
-    #: After how long without use its coordinator forgets it, and when; not while it is open.
+    #: The idle time after which its coordinator forgets it, and the instant; not while it is open.
     expiration_ms: int | None
     forgotten_ms: int | None
 
@@ -28,7 +28,7 @@ class IdBounds:
 def id_bounds(
     row: Transaction, recent: Sequence[Transition], written: SinkWriter | None, flink: FlinkDecision | None
 ) -> IdBounds:
-    """Return what bounds an id, of a sink's query or a Flink job where it is one's."""
+    """Return the limits of an id, with those of its query's sink or its Flink job."""
     brokers = broker_setup(row.cluster_id)
     job = find_job(row.cluster.name, flink.hold.job) if flink else None
     limits = id_limits(
@@ -39,7 +39,7 @@ def id_bounds(
         job_setup(job) if job else None,
     )
     if row.log_offset == NOT_FROM_LOG:
-        # A list does not tell when the id was used last.
+        # A list does not report the last use of an id.
         return IdBounds(limits, None, None)
     forgotten = forgotten_ms(row.updated_ms, brokers, is_open=row.is_open)
     return IdBounds(limits, brokers.id_expiration_ms, forgotten)

@@ -1,4 +1,4 @@
-"""The setup of one cluster as the pre-flight examines it: our rows, and the settings of its brokers now."""
+"""The setup of one cluster for the pre-flight: our rows, and its brokers' present settings."""
 
 from __future__ import annotations
 
@@ -37,15 +37,15 @@ _ANSWER_S = 5.0
 _INTERNAL = (TRANSACTION_STATE, CONSUMER_OFFSETS)
 _MIN_IN_SYNC, _UNCLEAN = "min.insync.replicas", "unclean.leader.election.enable"
 _VERIFICATION = "transaction.partition.verification.enable"
-#: How many applications, ids of each, topics, batches and checkpoints are looked at.
+#: Maximum applications, ids of each, topics, batches and checkpoints to examine.
 _MOST_APPLICATIONS, _MOST_IDS, _MOST_TOPICS, _MOST_BATCHES = 500, 20, 1_000, 100
-#: What ends a pause of an id.
+#: Transitions that end a pause of an id.
 _BEGINS = (TransitionKind.BEGIN, TransitionKind.REINIT, TransitionKind.INIT)
 
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """The mistakes found on one cluster, and what could not be looked at, a sentence each."""
+    """The mistakes of one cluster, and the unexamined parts, a sentence each."""
 
     cluster: str
     risks: Sequence[Risk]
@@ -68,7 +68,7 @@ def examine_setup(row: Cluster, *, now_ms: int) -> Preflight:
 
 
 def read_setup(row: Cluster, *, now_ms: int) -> ClusterSetup:
-    """Return the settings and habits of a cluster that are known."""
+    """Return the known settings and habits of a cluster."""
     observed = read_flow(row, last_range("24h", now_ms=now_ms), now_ms=now_ms).observed
     outputs = {write.topic for write in observed.writes} - set(_INTERNAL)
     readers = [each for each in observed.groups if each.topic in outputs]
@@ -85,7 +85,7 @@ def read_setup(row: Cluster, *, now_ms: int) -> ClusterSetup:
 
 
 def _ask_brokers(cluster: str, outputs: Collection[str], observed: FlowObservations) -> ClusterSetup:
-    """Return what the brokers report, and why the rest of it is not known."""
+    """Return the brokers' report, and why parts of it are unknown."""
     config = settings.FENCELINE.clusters.get(cluster)
     if config is None:
         return ClusterSetup(unseen=[f"cluster {cluster} is not configured: its brokers were not asked"])
@@ -135,7 +135,7 @@ def _flag(text: str | None) -> bool | None:
 
 def _id_setups(cluster_id: int) -> Iterator[IdSetup]:
     rows = Transaction.objects.filter(cluster=cluster_id, timeout_ms__gt=0)
-    # The shortest and longest timeouts are of ids whose coordinator has told them.
+    # The shortest and longest timeouts are those of ids that coordinators have described.
     plain = rows.exclude(timeout_ms=TWO_PHASE_COMMIT_TIMEOUT_MS)
     limits = plain.values_list("application").annotate(
         low=Min("timeout_ms"), high=Max("timeout_ms"), protocol=Min("client_version")
@@ -196,7 +196,7 @@ def job_setup(job: FlinkJob) -> JobSetup:
 
 
 def _job_timeout(cluster_id: int, prefixes: Sequence[str]) -> int | None:
-    """Return the shortest timeout of the ids that begin with a prefix of a job."""
+    """Return the shortest timeout of the ids with a job's prefix."""
     timeouts = [
         Transaction.objects.filter(cluster=cluster_id, transactional_id__startswith=prefix, timeout_ms__gt=0)
         .exclude(timeout_ms=TWO_PHASE_COMMIT_TIMEOUT_MS)

@@ -1,8 +1,8 @@
 """The flow of data of a cluster in a range of time, and the part of it around some subjects.
 
-A dozen queries, each along an index, whatever the number of transactional ids: what applications wrote is
-kept by span (`dashboard.transactions.topic_tallies`), everything else is read as it is now. To derive a
-flow of 1,000 groups takes 50 ms: a process does it once for each revision of the cluster, whoever asks.
+A dozen queries, each along an index, for any number of transactional ids: the applications' writes are stored
+by span (`dashboard.transactions.topic_tallies`), everything else is read in its present state. Deriving a
+flow of 1,000 groups takes 50 ms: a process does it once per revision of the cluster, for all callers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from fenceline.history.time_range import TimeRange, last_range
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.families import family_of
 
-#: The hidden part where a collector has a gap, by the beginning of its name.
+#: The hidden part for a collector's gap, by the beginning of the collector's name.
 _HIDDEN = {
     TAIL: "what applications write",
     OFFSETS: "when groups commit, and in whose transactions",
@@ -42,18 +42,18 @@ _PAST = (
     "without figures and status"
 )
 _MOST_FINDINGS = 2_000
-#: A flow whose range ends now moves with the clock in steps of this length.
+#: The interval at which a flow whose range ends now moves with the clock.
 STEP_MS = 5_000
 
 
 @dataclass(frozen=True)
 class ClusterFlow:
-    """The flow of one cluster in a range; `kept_since_ms` is set where the range begins before it."""
+    """The flow of one cluster in a range; `kept_since_ms` is set if the range begins before it."""
 
     cluster: str
     flow: Flow
     kept_since_ms: int | None = None
-    #: The observations that it was derived from.
+    #: The observations from which it was derived.
     observed: FlowObservations = field(default_factory=lambda: FlowObservations(0))
 
     @cached_property
@@ -102,14 +102,14 @@ def flow_of_revision(row: Cluster, _revision: int, shown: TimeRange, now_ms: int
 def flow_around(cluster: str, subjects: Iterable[str], *, now_ms: int) -> Flow:
     """Return the flow of the last hour around some subjects (`kind:name`): their sources and targets.
 
-    A transaction stands for its application, or for the query whose sink it is of; a partition for its topic;
-    a group for its family. Subjects that the flow does not have are left out.
+    A transaction stands for its application, or for the query of its sink; a partition for its topic; a group
+    for its family. Subjects outside the flow are omitted.
     """
     for row in visibility.clusters_named(cluster):
         cluster_flow = read_flow(row, last_range("1h", now_ms=now_ms), now_ms=now_ms)
         flow, sinks = cluster_flow.flow, _sinks(cluster_flow.observed.queries)
         wanted = {subject_node(subject, sinks) for subject in subjects}
-        # A group whose offsets an application commits is no node: the edge through it stands for it.
+        # A group whose offsets an application commits is no node: the edge through it represents it.
         through = {end for edge in flow.edges if _group(edge.group) in wanted for end in edge.ends}
         return flow_around_nodes(flow, wanted | through)
     return Flow()
@@ -139,7 +139,7 @@ def _sinks(queries: Iterable[QueryLinks]) -> dict[str, str]:
 
 
 def _findings(row: Cluster, shown: TimeRange, queries: Sequence[QueryLinks]) -> Iterator[OpenFindingFacts]:
-    """Yield what is open now, or was in a past range, by subjects of nodes and partitions."""
+    """Yield the present findings, or those of a past range, by subjects of nodes and partitions."""
     sinks = _sinks(queries)
     rows = FindingRecord.objects.filter(cluster=row.pk)
     if shown.live:

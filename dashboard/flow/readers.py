@@ -1,4 +1,4 @@
-"""The rows that a cluster's flow is derived from: each reader makes a bounded number of SQL queries."""
+"""The rows for a cluster's flow: each reader makes a bounded number of SQL queries."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class TopicWritesRead(NamedTuple):
 
     writes: Sequence[TopicWrites]
     offset_writes: Sequence[OffsetWrites]
-    #: The time over which transactions were counted.
+    #: The time in which transactions were counted.
     minutes: float
-    #: The start of kept rows; None without any.
+    #: The start of the stored rows; None without any.
     kept_since_ms: int | None
     gaps: Sequence[FlowGap]
 
@@ -139,8 +139,8 @@ def group_reads(
 ) -> Sequence[GroupReads]:
     """Return the commits of groups, by family and topic.
 
-    A group whose partition of `__consumer_offsets` no transaction names commits outside of transactions; of
-    the others the header of a commit's batch decides. Not `now`: figures and status are left out.
+    A group whose partition of `__consumer_offsets` no transaction names commits outside of transactions; for
+    other groups the header of a commit's batch decides. If not `now`, figures and status are omitted.
     """
     committing = {write.log_partition for write in offset_writes}
     groups = Group.objects.filter(cluster=cluster_id, partitions__gt=0)
@@ -203,14 +203,14 @@ def _merged(
 
 
 def _at(ordered: Sequence[int], q: float) -> float | None:
-    """Return the smallest of some figures that a share `q` of them is not above."""
+    """Return the smallest figure that at least a share `q` of them does not exceed."""
     return float(ordered[max(0, -(-int(q * 100) * len(ordered) // 100) - 1)]) if ordered else None
 
 
 def query_links(cluster: str, *, now_ms: int | None) -> Sequence[QueryLinks]:
     """Return the streaming queries of a cluster with the topics that they read and write.
 
-    Without `now_ms` figures and state are left out.
+    Without `now_ms`, figures and state are omitted.
     """
     rows = streaming_queries.of_cluster(cluster)[:_MOST_QUERIES]
     sources, outputs = lag.source_topics(rows), _outputs(rows)
@@ -269,10 +269,10 @@ def _lost_batches(rows: Sequence[Query]) -> Mapping[int, int]:
 
 
 def outside_transactions(cluster_id: int) -> Mapping[str, ProducerKind]:
-    """Return the topics with records outside of transactions, where an operator asked the replicas.
+    """Return the topics with records outside of transactions, if an operator asked the replicas.
 
-    By the headers of the newest batches, and by producers that have no open transaction and for which no
-    marker of one was ever written.
+    By the headers of the newest batches, and by producers without an open transaction that never had a
+    marker.
     """
     rows = ReplicaLook.objects.filter(cluster=cluster_id, error="").order_by("-seen_ms")
     # Coordinators write plain records into Kafka's own topics.
@@ -292,7 +292,7 @@ def _is_outside(producer: Mapping[str, object]) -> bool:
     return all(mark in ("", None) for mark in marks)
 
 
-#: Begin, duration and rows of a batch.
+#: Start, duration and rows of a batch.
 _Figures = tuple[int | None, int | None, int | None]
 
 

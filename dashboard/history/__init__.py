@@ -1,1 +1,1 @@
-"""What happened: events of every source, transitions and tallies, and the reports of the history job."""
+"""History: events of every source, transitions and tallies, and the reports of the history job."""

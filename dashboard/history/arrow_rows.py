@@ -1,6 +1,6 @@
-"""Reads the rows of the history job's reports with Arrow. Raises whatever a store or a damaged file raises.
+"""Reads the rows of the history job's reports with Arrow. Raises any error of a store or a damaged file.
 
-A module of its own, imported by whoever reads reports when he does: Arrow brings pandas, which is 60 MB and a
+A separate module that is imported only when reports are read: Arrow imports pandas, which is 60 MB and a
 quarter of the start of each process.
 """
 

@@ -1,7 +1,7 @@
-"""Saves which pipelines an audit shows to be violated, and reads it for the rules.
+"""Saves the pipelines that an audit shows to be violated, and reads them for the rules.
 
-The collector's lease alone guards these rows. A pipeline that is there and cannot be read keeps its row and
-is a gap; one that is not violated any more, or is gone, has none.
+The collector's lease alone guards these rows. A pipeline that exists and is unreadable keeps its row and is a
+gap. One that is no longer violated, or is deleted, has no row.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from fenceline.grouping import grouped
 
 __all__ = ["NAME", "read_violations", "save_audits"]
 
-#: The fields of a violation that are columns; the others are in `detail`, but for its queries.
+#: The fields of a violation that are columns; the others are in `detail`, except its queries.
 _COLUMNS = ("pipeline", "since_ms", "missing", "duplicated")
 
 
@@ -65,7 +65,7 @@ def _save_violations(
 def _row(
     lease: Lease, violation: AuditViolation, known: AuditViolationRecord | None, now_ms: int
 ) -> Mapping[str, Any] | None:
-    """Return the row to write; None where nothing has changed. A violation keeps its earliest instant."""
+    """Return the row to write; None without a change. A violation keeps its earliest instant."""
     since_ms = max(0, min(violation.since_ms, known.since_ms if known else now_ms))
     earliest = replace(violation, since_ms=since_ms)
     if known is not None and earliest == _violation_of(known):

@@ -1,8 +1,7 @@
-"""The reader of what the audit job left (`fenceline.audit.manifest`): the newest manifest of each pipeline.
+"""Reads the audit job's output (`fenceline.audit.manifest`): the newest manifest of each pipeline.
 
-Nothing here raises for what lies at the URL: whatever is wrong with it is a `ReportTrouble` in words. What
-was found is good for some seconds. A store is read in a thread of its own: no page waits long for one that
-hangs.
+No function raises for content at the URL: every problem is a `ReportTrouble` in words. Results are valid for
+some seconds. Each store is read in its own thread: no page waits long for a hanging one.
 """
 
 from __future__ import annotations
@@ -39,20 +38,20 @@ NOT_CONFIGURED = ReportTrouble(
 )
 _NONE_YET, _RUN = "No audit yet", "Run the audit job."
 _UNREADABLE, _KEY = "The audits cannot be read", "[audit] url"
-#: Maximum pipelines that are read, and the number of newest manifests that are tried for each.
+#: Maximum pipelines to read, and number of newest manifests to try for each.
 _MOST_PIPELINES, _TRIED = 100, 3
 _PREFIX = "pipeline="
 
 
 @dataclass(frozen=True, slots=True)
 class AuditStatus:
-    """The audits of one cluster, by the folder name of their pipeline, and what cannot be read."""
+    """The audits of one cluster, by the folder name of their pipeline, and the unreadable ones."""
 
     #: The newest readable manifest, or why there is none.
     pipelines: Mapping[str, AuditManifest | ReportTrouble] = field(default_factory=dict)
-    #: Why no pipeline is known; None where one is.
+    #: Why no pipeline is known; None if one is.
     trouble: ReportTrouble | None = None
-    #: When the poll began.
+    #: The start of the poll.
     at_ms: int = 0
 
     @property
@@ -77,7 +76,7 @@ class AuditStatus:
 
     @property
     def why_blind(self) -> ReportTrouble | None:
-        """Return why the store cannot be read; None where it can, even if it is empty."""
+        """Return why the store is unreadable; None if it is readable, even if empty."""
         return None if self.trouble is None or self.trouble.what == _NONE_YET else self.trouble
 
 
@@ -93,9 +92,9 @@ _cache = _Cache()
 
 
 def read_audits(url: str, cluster: str, *, patience_s: float | None = None) -> AuditStatus:
-    """Return the audits of a cluster below `url`; "" where none is configured.
+    """Return the audits of a cluster below `url`; "" if none is configured.
 
-    A store that does not answer for `patience_s`, for pages `PATIENCE_S`, cannot be read.
+    A store that does not answer within `patience_s`, for pages `PATIENCE_S`, counts as unreadable.
     """
     if not url:
         return AuditStatus(trouble=NOT_CONFIGURED)
@@ -109,7 +108,7 @@ def read_audits(url: str, cluster: str, *, patience_s: float | None = None) -> A
 
 
 def audited_markers(url: str, cluster: str, query_id: str, batch_id: int) -> Mapping[str, int]:
-    """Return the offsets of a batch's commit markers by partition, as the newest audit found them."""
+    """Return the offsets of a batch's commit markers by partition, from the newest audit."""
     manifests = (
         manifest for manifest in read_audits(url, cluster).manifests if manifest.query_id == query_id
     )
@@ -147,7 +146,7 @@ def _poll(url: str, cluster: str) -> AuditStatus:
         names = [name for name in _names(fs, folder) if name.startswith(_PREFIX)]
     except FileNotFoundError:
         return AuditStatus(trouble=ReportTrouble(_NONE_YET, f"{where} does not exist.", _RUN), at_ms=at_ms)
-    except Exception as error:  # Each store has its own; none may end as a page that fails.
+    except Exception as error:  # Every store has its own errors; none may fail a page.
         return AuditStatus(trouble=store_trouble(_UNREADABLE, _KEY, where, error), at_ms=at_ms)
     if not names:
         return AuditStatus(trouble=ReportTrouble(_NONE_YET, f"{where} holds no pipeline.", _RUN), at_ms=at_ms)
@@ -171,7 +170,7 @@ def _names(fs: Any, folder: str) -> Sequence[str]:
 
 
 def _newest(fs: Any, log: str, where: str) -> AuditManifest | ReportTrouble:
-    """Return the newest readable manifest: a driver may have died while it wrote the last one."""
+    """Return the newest readable manifest: a driver may have died while writing the last one."""
     trouble = ReportTrouble(_NONE_YET, f"{where} holds no manifest.", _RUN)
     try:
         names = [name for name in _names(fs, log) if manifest_number(name) is not None]

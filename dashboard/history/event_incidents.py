@@ -1,4 +1,4 @@
-"""Which incident an event of the timeline is about."""
+"""The incident of an event of the timeline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fenceline.history.timeline import EventPlace, EventSource, TimelineEvent
 
 
 def incidents_of(events: Sequence[TimelineEvent]) -> Mapping[EventPlace, int]:
-    """Return the number of the incident of each event that is about one; of several, the newest."""
+    """Return the number of the incident of each event that has one; of several, the newest."""
     findings = {event.place: event.place.row for event in events if event.source is EventSource.FINDING}
     findings |= _begun(_findings_of_alerts(events) | _findings_of_deliveries(events))
     incidents = _incidents_by_finding(findings.values())
@@ -25,7 +25,7 @@ def _incidents_by_finding(findings: Iterable[int]) -> Mapping[int, int]:
 
 
 def _begun(findings: Mapping[EventPlace, int]) -> dict[EventPlace, int]:
-    """Return the findings that had begun at their events: an alert of before follows another one by now."""
+    """Return the findings that had begun at their events: an older alert may follow another one by now."""
     rows = FindingRecord.objects.filter(pk__in=set(findings.values())).values_list("pk", "since_ms")
     since_ms = dict(rows)
     return {

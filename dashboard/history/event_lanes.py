@@ -18,7 +18,7 @@ from fenceline.series.points import APPLICATION, GROUP
 
 #: The rule that finds transactions open for longer than a limit.
 _OPEN_TOO_LONG = "open_too_long"
-#: Maximum searched findings, both open ones and ones closed in a range, and maximum shown bars.
+#: Maximum findings to search, open ones and ones closed in a range, and maximum shown bars.
 _MOST_FINDINGS, MOST_BARS = 5_000, 60
 #: Maximum groups and clusters with a line, and maximum steps of a line.
 MOST_GROUPS, _MOST_CLUSTERS, MOST_STEPS = 3, 5, 300

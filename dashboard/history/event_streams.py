@@ -29,7 +29,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class EventWindow:
-    """The part that is read of every stream: events of `range` before the place `below`."""
+    """The wanted part of every stream: events of `range` before the place `below`."""
 
     clusters: Sequence[Cluster]
     range: TimeRange
@@ -50,7 +50,7 @@ class EventWindow:
 
 @dataclass(frozen=True, slots=True)
 class EventStream:
-    """Rows with an instant each: in field `at`, in ms since 1970 or as a datetime."""
+    """Rows with an instant: in field `at`, in ms since 1970 or as a datetime."""
 
     source: EventSource
     model: type[Model]
@@ -59,16 +59,16 @@ class EventStream:
     #: The paths to the cluster's key and to the subject; the latter is "" for rows without one.
     cluster: str = "cluster"
     subject: str = "subject"
-    #: The field of the application, "" where rows have none.
+    #: The field of the application, "" for rows without one.
     application: str = ""
-    #: What is read with a row, besides its cluster.
+    #: Related rows to read, besides the cluster.
     beside: tuple[str, ...] = ()
 
     def read(self, number: int, wanted: EventWindow) -> Sequence[TimelineEvent]:
         """Return up to `limit` events, the newest first; `number` is the stream's in places."""
         if (wanted.application and not self.application) or (wanted.q and not self.subject):
             return []
-        # Asked for now, and not once for all: a manager shows the rows that this caller may see.
+        # Queried now, and not once for all: a manager shows the rows that this caller may see.
         rows = self.model._default_manager.select_related(self.cluster, *self.beside)
         rows = rows.filter(_in_range(self, wanted.range), _below(self, *wanted.rows_below(number)))
         rows = rows.filter(**{f"{self.cluster}__in": [cluster.pk for cluster in wanted.clusters]})
@@ -183,7 +183,7 @@ def _coordinator(row: CoordinatorMoveRecord) -> Mapping[str, Any]:
     }
 
 
-#: In the order of events of one instant; transitions, which have their own readers, come before these.
+#: In the order of events at one instant; transitions, which have their own readers, come before these.
 STREAMS = (
     EventStream(EventSource.FINDING, FindingRecord, "since_ms", _finding("opened")),
     EventStream(EventSource.FINDING, FindingRecord, "closed_at", _finding("closed")),

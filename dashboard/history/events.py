@@ -26,10 +26,10 @@ from fenceline.history.timeline import (
 from fenceline.limits import Retention
 from fenceline.losses.recoveries import RecoveryCause
 
-#: Numbers of the streams of transitions in places; those of `STREAMS` follow.
+#: Numbers of the streams of transitions in places; the numbers of `STREAMS` follow.
 _TRANSITIONS, _ROUTINE, _FIRST = 0, 1, 2
 _KINDS = tuple(kind for kind in TransitionKind if kind not in EVERYDAY)
-#: Transitions with marks of their own, grouped by their common limit.
+#: Transitions with their own marks, grouped by their common limit.
 _RARE_LANES = (
     (TransitionKind.TAKEOVER, TransitionKind.ADMIN_FENCE),
     (TransitionKind.TIMEOUT,),
@@ -44,7 +44,7 @@ _RARE_LANES = (
 _BARS = (EventSource.INCIDENT, EventSource.FINDING)
 _DAY_MS = 86_400_000
 _MOST_GAPS = 20
-#: The days that events of a source are kept: a field of `Retention`.
+#: The retention of a source's events in days: a field of `Retention`.
 _KEPT: Mapping[EventSource, str] = {
     EventSource.TRANSITION: "transitions_d",
     EventSource.RECOVERY: "transitions_d",
@@ -61,7 +61,7 @@ class EventCriteria(Criteria):
 
     cluster: Name = ""
     source: EventSource | Literal[""] = ""
-    #: Filters of transitions; with either of them no other source has events.
+    #: Filters of transitions; each of them excludes all other sources.
     kind: Literal["", RecoveryCause, "empty_abort", "reinit", "rotation", "expiry"] = ""
     confidence: Confidence | Literal[""] = ""
     application: Name = ""
@@ -79,9 +79,9 @@ class EventCriteria(Criteria):
 
 @dataclass(frozen=True, slots=True)
 class EventPage:
-    """Events, the newest first; `next` is where the list goes on, None at its end.
+    """Events, the newest first; `next` is the place where the list continues, None at its end.
 
-    `searched_to_ms` is set where one look ended there for its length, though older ones may follow.
+    `searched_to_ms` is set if one search ended there because of its length, though older ones may follow.
     """
 
     items: Sequence[TimelineEvent]
@@ -97,7 +97,7 @@ class EventPage:
 
 @dataclass(frozen=True, slots=True)
 class EventMarks:
-    """Single events of each source, complete since `complete_since_ms`; None where all are read."""
+    """Single events of each source, complete since `complete_since_ms`; None if all are read."""
 
     items: Sequence[TimelineEvent]
     complete_since_ms: int | None
@@ -105,7 +105,7 @@ class EventMarks:
 
 @dataclass(frozen=True, slots=True)
 class _StreamPart:
-    """Events of one stream, and the instant before which more may follow, in µs; None where all are read."""
+    """Events of one stream, and the instant before which more may follow, in µs; None if all are read."""
 
     events: Sequence[TimelineEvent]
     floor_us: int | None = None
@@ -114,7 +114,7 @@ class _StreamPart:
 def newest_events(
     wanted: EventCriteria, time_range: TimeRange, *, before: EventPlace | None = None, limit: int
 ) -> EventPage:
-    """Return the newest matching events of a range, after a place where one is given."""
+    """Return the newest matching events of a range, after a given place."""
     clusters = visibility.clusters_named(wanted.cluster)
     start = before or EventPlace(time_range.to_ms * 1_000, 0, 0)
     window = EventWindow(clusters, time_range, start, limit + 1, wanted.q, wanted.application)
@@ -156,14 +156,14 @@ def gaps_within(cluster: str, time_range: TimeRange) -> Sequence[GapRecord]:
 
 
 def sources_cut(time_range: TimeRange, retention: Retention, *, now_ms: int) -> Mapping[EventSource, int]:
-    """Return the sources whose early events of a range are deleted, with the start of the kept ones."""
+    """Return the sources whose early events in a range are deleted, with the start of the stored ones."""
     days = retention.as_mapping()
     kept = {source: now_ms - round(days[field] * _DAY_MS) for source, field in _KEPT.items()}
     return {source: since_ms for source, since_ms in kept.items() if since_ms > time_range.from_ms}
 
 
 def _page(reads: Sequence[_StreamPart], limit: int) -> EventPage:
-    # Where one stream was not read to its end, older events of the others are left out too.
+    # If one stream was not read to its end, older events of the other streams are omitted too.
     floor = max((read.floor_us for read in reads if read.floor_us is not None), default=None)
     merged = merge(*(read.events for read in reads), key=lambda event: event.place, reverse=True)
     events = [event for event in merged if floor is None or event.place.at_us >= floor]
@@ -174,7 +174,7 @@ def _page(reads: Sequence[_StreamPart], limit: int) -> EventPage:
 
 def _transitions(window: EventWindow, wanted: EventCriteria) -> Iterator[_StreamPart]:
     kinds = (TransitionKind(wanted.kind),) if wanted.kind else _KINDS
-    # A searched name is that of an id, which a folded row does not have.
+    # A searched name is an id's, which a folded row lacks.
     folded = () if wanted.unfolded or window.q else [kind for kind in kinds if kind in ROUTINE]
     if single := [kind for kind in kinds if kind not in folded]:
         yield _told(window, single, wanted.confidence)

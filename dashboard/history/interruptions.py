@@ -1,4 +1,4 @@
-"""Recent interruptions of producers by somebody else, for the first page."""
+"""Recent interruptions of producers by other clients, for the first page."""
 
 from __future__ import annotations
 

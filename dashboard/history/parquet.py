@@ -1,8 +1,7 @@
-"""Reads what the history job left (`fenceline.history.reports`): Parquet on any store that fsspec knows.
+"""Reads the history job's output (`fenceline.history.reports`): Parquet on any store of fsspec.
 
-Nothing here raises for what lies at the URL: whatever is wrong with it is a `ReportTrouble` in words, with
-the path and what to do. Manifests are looked at again after some seconds; figures are kept until there is a
-newer one.
+No function raises for content at the URL: every problem is a `ReportTrouble` in words, with the path and the
+remedy. Manifests are read again after some seconds; figures are cached until there is a newer manifest.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from fenceline.spark.paths import both_spellings, to_url
 LOOK_EVERY_S = 5.0
 #: The trouble of a job that has not run yet.
 NONE_YET = "No reports yet"
-#: Maximum newest manifests that are tried: a driver may have died while it wrote the last one.
+#: Maximum newest manifests to try: a driver may have died while writing the last one.
 _TRIED = 3
 Result = TypeVar("Result")
 
@@ -52,7 +51,7 @@ _cache = _Cache()
 
 
 def report_status(url: str, cluster: str) -> ReportStatus:
-    """Return the job's results of a cluster below `url`; an answer is valid for some seconds."""
+    """Return the job's results for a cluster below `url`; an answer is valid for some seconds."""
     with _cache.lock:
         if _cache.asked != (url, cluster) or time.monotonic() > _cache.until:
             _cache.standing = _look(url, cluster)
@@ -66,7 +65,7 @@ def clear_cache() -> None:
 
 
 def last_day(manifest: Manifest) -> str:
-    """Return the newest day with figures, "" where there is none."""
+    """Return the newest day with figures, "" without any."""
     return max((part.last_day for part in manifest.parts), default="")
 
 
@@ -99,7 +98,7 @@ def _look(url: str, cluster: str) -> ReportStatus:
         names = [str(path).rpartition("/")[2] for path in fs.ls(f"{folder}/log", detail=False)]
     except FileNotFoundError:
         return ReportStatus(trouble=_nothing_there(url, cluster))
-    except Exception as error:  # Each store has its own; none may end as a page that fails.
+    except Exception as error:  # Every store has its own errors; none may fail a page.
         return ReportStatus(trouble=_unreadable(where, error))
     return _newest(fs, folder, where, cluster, sorted(filter(_is_manifest, names), reverse=True)[:_TRIED])
 
@@ -153,19 +152,19 @@ def _unreadable(where: str, error: Exception) -> ReportTrouble:
 
 
 def _safely(url: str, manifest: Manifest, read: Callable[[], Result]) -> Result | ReportTrouble:
-    """Return the result of `read`, or the trouble where it fails."""
+    """Return the result of `read`, or the trouble of its failure."""
     where = f"{both_spellings(url, to_url(url))}/{folder_of(manifest.cluster)}/parts"
     try:
         return read()
     except FileNotFoundError as error:
-        # Merged parts are deleted only at the next merge but one.
+        # Merged parts are deleted only at the second next merge.
         clear_cache()
         return ReportTrouble(
             "A part of the reports is missing",
             f"{where}: {error}.",
             "Reload. If it stays away, somebody deleted it: give the job a new --output and --checkpoint.",
         )
-    except Exception as error:  # Foreign or damaged files, or a store that fails: each has its own.
+    except Exception as error:  # Foreign or damaged files, or a failing store: each has its own errors.
         return _unreadable(where, error)
 
 

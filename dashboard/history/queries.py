@@ -1,8 +1,7 @@
-"""What happened: transitions, each id's last ones, and figures per application. The reader beside `queries`.
+"""Transitions, each id's last ones, and figures per application. The reader beside `queries`.
 
-Histories grow for ever while pages must not: every list goes on behind a key, never by an offset; every
-search looks through a bounded number of candidates and reports how far it came; every figure is a sum of
-tallies.
+Histories grow without limit while pages must not: every list continues after a key, never by an offset; every
+search is limited to a number of candidates and reports how far it came; every figure is a sum of tallies.
 """
 
 from __future__ import annotations
@@ -30,10 +29,10 @@ from fenceline.series import histograms
 from fenceline.series.histograms import Histogram
 from fenceline.text.explanations import explain_transition
 
-#: Maximum candidates that one request searches where no index answers the whole filter.
+#: Maximum candidates of one search without an index for the whole filter.
 MOST_SEARCHED = 10_000
 MINUTE_S, HOUR_S = 60, 3_600
-#: A sum over more minutes than these uses hours.
+#: A sum over more minutes than this uses hours.
 MOST_MINUTES = 360
 
 
@@ -53,7 +52,7 @@ class HistoryCriteria:
     until_ms: int | None = None
 
 
-#: Where a list goes on: before this instant and row.
+#: Where a list continues: before this instant and row.
 Place = tuple[int, int]
 
 
@@ -61,8 +60,8 @@ Place = tuple[int, int]
 class TransitionPage:
     """Some transitions, newest first.
 
-    `next` is where the list goes on, None at its end. `searched_to_ms` is set when the search stopped there
-    for its length, though more may match before.
+    `next` is the place where the list continues, None at its end. `searched_to_ms` is set if the search
+    stopped there because of its length, though more may match before.
     """
 
     items: Sequence[TransitionRecord]
@@ -72,7 +71,7 @@ class TransitionPage:
 
 @dataclass(frozen=True, slots=True)
 class ByApplication:
-    """Counts by application and step; `searched_to_ms` is set where older ones were left out."""
+    """Counts by application and step; `searched_to_ms` is set if older ones were omitted."""
 
     #: The applications with the most transitions, by name.
     steps: Mapping[str, Sequence[Bucket]]
@@ -110,9 +109,9 @@ class TransactionHistory:
 
 
 def newest_transitions(wanted: HistoryCriteria, *, limit: int, before: Place | None = None) -> TransitionPage:
-    """Return the newest transitions that match, before a place where one is given."""
+    """Return the newest matching transitions before a given place."""
     searches = [_places(*way, limit, before) for way in product(_clusters(wanted.cluster), _parts(wanted))]
-    # Where one search stopped early, older rows of the others are left out too.
+    # If one search stopped early, older rows of the others are omitted too.
     floor = max((places.floor_ms for places in searches if places.floor_ms is not None), default=None)
     merged = merge(*(places.newest for places in searches), reverse=True)
     places = [place for place in merged if floor is None or place[0] >= floor]
@@ -125,12 +124,12 @@ def newest_transitions(wanted: HistoryCriteria, *, limit: int, before: Place | N
 def transitions_since(wanted: HistoryCriteria, *, since_rev: int, after: int, limit: int) -> TransitionPage:
     """Return transitions stored or revised after a revision of `wanted.cluster`, in their order.
 
-    `after` is the last row already had of revision `since_rev` itself, 0 for none of them. The place to go
-    on from is (rev, row).
+    `after` is the last known row of revision `since_rev` itself, 0 for none. The place to continue from is
+    (rev, row).
     """
     beyond = Q(rev__gt=since_rev) | Q(rev=since_rev, id__gt=after) if after else Q(rev__gt=since_rev)
     cluster = Q(cluster__name=wanted.cluster, cluster__configured=True)
-    # The index is entered at the revision alone.
+    # The index is entered at the revision.
     rows = TransitionRecord.objects.filter(cluster, beyond, rev__gte=since_rev).order_by("rev", "id")
     ceiling = rows.values_list("rev", flat=True)[MOST_SEARCHED : MOST_SEARCHED + 1]
     searched_to = next(iter(ceiling), None)
@@ -146,7 +145,7 @@ def transitions_since(wanted: HistoryCriteria, *, since_rev: int, after: int, li
 def of_id(
     cluster: str, key: bytes, *, limit: int, time_range: TimeRange | None = None
 ) -> Sequence[TransitionRecord]:
-    """Return the notable transitions of one id, newest first, of any time unless a range is given."""
+    """Return the notable transitions of one id, newest first, by default of any time."""
     rows = TransitionRecord.objects.filter(cluster__name=cluster, cluster__configured=True, key=key)
     if time_range is not None:
         rows = rows.filter(at_ms__gte=time_range.from_ms, at_ms__lt=time_range.to_ms)
@@ -185,7 +184,7 @@ def transition_buckets(
 def duration_buckets(
     cluster: str, *, since_ms: int, until_ms: int, step_s: int, application: str
 ) -> Sequence[Histogram]:
-    """Return how long an application's commits were open, in the steps of `transition_buckets`."""
+    """Return the open times of an application's commits, in the steps of `transition_buckets`."""
     starts = _starts(since_ms, until_ms, step_s)
     span_s = HOUR_S if step_s % HOUR_S == 0 else MINUTE_S
     rows = _tallies(cluster, span_s, starts[0], until_ms).filter(application=application)
@@ -196,7 +195,7 @@ def duration_buckets(
 
 
 def by_application(wanted: HistoryCriteria, *, until_ms: int, step_s: int, most: int) -> ByApplication:
-    """Return the notable transitions of the applications that have the most, before `until_ms`."""
+    """Return the notable transitions of the applications with the most, before `until_ms`."""
     candidates, floors = [], []
     for cluster_id in _clusters(wanted.cluster):
         any_kind = replace(wanted, kinds=(), transactional_id="")
@@ -252,7 +251,7 @@ def application_figures(
 
 
 def forgotten_transaction(cluster: str, name: str) -> TransactionHistory | None:
-    """Return the history of an id that its coordinator has forgotten, None for one that was never seen.
+    """Return the history of an id that its coordinator has forgotten, None for an unknown one.
 
     `name` is its text, or `~` and its key in hexadecimal digits.
     """
@@ -272,7 +271,7 @@ _NAME = Func(F("application"), template="%(expressions)s || ''", output_field=Ch
 
 @dataclass(frozen=True, slots=True)
 class _Bounded:
-    """The rows that match among the candidates; `floor_ms` is where the search stops, None at the end."""
+    """The matching rows among the candidates; `floor_ms` is where the search stops, None at the end."""
 
     matching: QuerySet[TransitionRecord]
     floor_ms: int | None
@@ -293,7 +292,7 @@ def _clusters(name: str) -> Sequence[int]:
 
 
 def _parts(wanted: HistoryCriteria) -> Sequence[HistoryCriteria]:
-    """Return filters that each have an index: one for each kind, where no other index is used."""
+    """Return filters with an index each: one per kind, if no other index is used."""
     if len(wanted.kinds) < 2 or wanted.application or wanted.transactional_id:
         return [wanted]
     return [replace(wanted, kinds=(kind,)) for kind in wanted.kinds]
@@ -310,7 +309,7 @@ def _places(cluster_id: int, wanted: HistoryCriteria, limit: int, before: Place 
 
 
 def _at(places: Sequence[Place]) -> Sequence[TransitionRecord]:
-    # Of many searches few rows are shown: only their columns are read.
+    # Few rows of many searches are shown: only their columns are read.
     rows = TransitionRecord.objects.select_related("cluster", "action").in_bulk([pk for _, pk in places])
     return [rows[pk] for _, pk in places if pk in rows]
 
@@ -326,7 +325,7 @@ def _of(cluster_id: int, wanted: HistoryCriteria) -> QuerySet[TransitionRecord]:
 
 
 def _bounded(candidates: QuerySet[TransitionRecord], wanted: HistoryCriteria) -> _Bounded:
-    """Return the candidates that match whole, among the newest MOST_SEARCHED of them."""
+    """Return the candidates that match completely, among the newest MOST_SEARCHED of them."""
     one_kind = len(wanted.kinds) == 1 and not wanted.application
     answered = not (wanted.confidence or wanted.q) and (one_kind or not wanted.kinds)
     if answered or wanted.transactional_id:
@@ -338,7 +337,7 @@ def _bounded(candidates: QuerySet[TransitionRecord], wanted: HistoryCriteria) ->
 def _newest(
     candidates: QuerySet[TransitionRecord], since_ms: int | None
 ) -> tuple[QuerySet[TransitionRecord], int | None]:
-    """Return the newest MOST_SEARCHED of them, and where they end; None where these are all."""
+    """Return the newest MOST_SEARCHED candidates, and the end of the search; None if these are all."""
     instants = _since(candidates, since_ms).order_by("-at_ms", "-id").values_list("at_ms", flat=True)
     floor_ms = next(iter(instants[MOST_SEARCHED : MOST_SEARCHED + 1]), None)
     return _since(candidates, since_ms if floor_ms is None else floor_ms), floor_ms

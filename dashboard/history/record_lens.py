@@ -1,6 +1,6 @@
-"""What is known of one record of a partition: its leader's answer now, and our rows about its transaction.
+"""One record of a partition: its leader's present answer, and our rows about its transaction.
 
-Nothing is stored. The record's key and value are returned where a cluster's `payloads` allows it.
+Nothing is stored. The record's key and value are returned if a cluster's `payloads` allows it.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ from transaction_admin.properties import CannotTranslate
 ANSWER_S = 5.0
 #: The largest offset of Kafka.
 LARGEST_OFFSET = 2**63 - 1
-#: How many readers, and how many batches and decisions of a query, are searched.
+#: Maximum readers, and maximum batches and decisions of a query, to search.
 _MOST_READERS, _MOST_SEARCHED = 50, 500
-#: A marker is written at once, by another broker's clock: a decision this far from it is another one's.
+#: A marker is written at once, by another broker's clock: a decision this far from it belongs to another one.
 _MARKER_WITHIN_MS = 60_000
-#: How much of a key or value is shown.
+#: Maximum shown bytes of a key or value.
 MOST_PAYLOAD = 16 * 1024
 
 
 class CannotLook(Exception):
-    """Nothing can be said about an offset; the text has the problem, `status` is HTTP's word for it."""
+    """An offset cannot be examined; the text has the problem, `status` is the HTTP status."""
 
     def __init__(self, text: str, status: int = 404) -> None:
         super().__init__(text)
@@ -54,7 +54,7 @@ class CannotLook(Exception):
 
 @dataclass(frozen=True, slots=True)
 class BatchOfQuery:
-    """A batch of a query that wrote or read a record; `batch_id` is None where it is not known."""
+    """A batch of a query that wrote or read a record; `batch_id` is None if unknown."""
 
     query: Query
     batch_id: int | None
@@ -68,14 +68,14 @@ class RecordLens:
     where: TopicPartition
     look: OffsetLook
     fate: RecordFate
-    #: None where no record is there, or it cannot be read.
+    #: None without a record there, or for an unreadable one.
     record: SeenRecord | None
     unreadable: str
-    #: The id that its producer id belongs to now, as escaped text; "" where none has it or it was not asked.
+    #: The present id of its producer id, as escaped text; "" without one or if it was not requested.
     transactional_id: str
-    #: How the record's transaction ended, by the history of its id.
+    #: The end of the record's transaction, from the history of its id.
     ending: Transition | None
-    #: The offsets of groups that its transaction moved; None where the id has gone on since.
+    #: The offsets of groups that its transaction moved; None if the id has continued since.
     offsets: TransactionOffsets | None
     written_by: BatchOfQuery | None
     read_by: Sequence[BatchOfQuery]
@@ -152,7 +152,7 @@ def _id_of(reads: KafkaPythonReads, batch: RecordBatch | None) -> str:
     try:
         return reads.transactional_ids([batch.producer_id]).get(batch.producer_id, "")
     except AdminUnavailable:
-        # A coordinator that does not answer may be the one that has it: then it is not known.
+        # A silent coordinator may have it: then it is unknown.
         return ""
 
 
@@ -198,7 +198,7 @@ def _ending(ring: Sequence[Transition], look: OffsetLook) -> Transition | None:
 def _moved_offsets(
     row: Transaction | None, look: OffsetLook, ring: Sequence[Transition], ending: Transition | None
 ) -> TransactionOffsets | None:
-    """Return the offsets that went with the record, while its transaction is the id's newest."""
+    """Return the offsets that its transaction committed, while this is the id's newest one."""
     if row is None or look.batch is None or row.producer_id != look.batch.producer_id:
         return None
     newest = ending is not None and not row.is_open and next((e for e in ring if e.open_ms is not None), None)
@@ -207,7 +207,7 @@ def _moved_offsets(
 
 
 def _written_by(row: Transaction | None, look: OffsetLook) -> BatchOfQuery | None:
-    """Return the batch whose exactly-once sink wrote the record; its number where one decision alone fits."""
+    """Return the batch whose exactly-once sink wrote the record; its number if only one decision matches."""
     query = owner_query(row.cluster_id, row.transactional_id) if row else None
     if row is None or query is None or look.batch is None:
         return None
@@ -223,7 +223,7 @@ def _written_by(row: Transaction | None, look: OffsetLook) -> BatchOfQuery | Non
 
 
 def _reading_batch(query: Query, where: TopicPartition, offset: int) -> int | None:
-    """Return the batch that read an offset: the first that goes beyond it, where the one before is known."""
+    """Return the batch that read an offset: the first one beyond it, if the batch before is known."""
     following = None
     for batch in Batch.objects.filter(query=query).order_by("-batch_id")[:_MOST_SEARCHED]:
         position = max((lag.source_positions(raw).get(where, -1) for _, raw in batch.offsets), default=-1)
@@ -236,7 +236,7 @@ def _reading_batch(query: Query, where: TopicPartition, offset: int) -> int | No
 
 
 def shown_payload(data: bytes | None) -> str | None:
-    """Return a key or value as text; of a large one the first bytes and a note. None for null."""
+    """Return a key or value as text; for a large one its first bytes and a note. None for null."""
     if data is None:
         return None
     cut = f" … (the first {MOST_PAYLOAD:,} of {len(data):,} bytes)" if len(data) > MOST_PAYLOAD else ""

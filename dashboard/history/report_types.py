@@ -1,4 +1,4 @@
-"""Results of the history job's reports, or why there are none."""
+"""Results of the history job's reports, or the reason for none."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fenceline.history.reports import Manifest, ReportFigures
 
 
 class ReportTrouble(NamedTuple):
-    """Why there are no results: in a few words, the problem, and what to do."""
+    """Why there are no results: in a few words, the problem, and the remedy."""
 
     what: str
     why: str
@@ -19,7 +19,7 @@ class ReportTrouble(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReportStatus:
-    """The reports of one cluster: a manifest, or why there is none."""
+    """The reports of one cluster: a manifest, or the reason for none."""
 
     manifest: Manifest | None = None
     trouble: ReportTrouble | None = None
@@ -43,7 +43,7 @@ class BusyTransaction(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Busiest:
-    """The ids with the most transitions; `number` of all of them, `whole` where all were ranked."""
+    """The ids with the most transitions; `number` of all ids, `whole` if all were ranked."""
 
     items: Sequence[BusyTransaction] = ()
     number: int = 0

@@ -12,7 +12,7 @@ from fenceline.facts import TransitionKind
 from fenceline.history.timeline import RoutineCount, minute_of
 
 MINUTE_MS = 60_000
-#: Maximum transitions that one search counts; its last minute is counted whole.
+#: Maximum transitions that one search counts; it completes its last minute.
 _MOST_COUNTED = 2_000
 
 
@@ -21,7 +21,7 @@ def routine_counts(
 ) -> tuple[Sequence[RoutineCount], int | None]:
     """Return the counts of a range's last minutes before `until_ms`, and since when; None for all of them.
 
-    A confidence of "" is any.
+    A confidence of "" means any.
     """
     rows = TransitionRecord.objects.filter(
         cluster__in=[cluster.pk for cluster in window.clusters],

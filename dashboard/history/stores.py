@@ -1,4 +1,4 @@
-"""Stores that jobs write to: reads in their own threads, and why one fails, with what to do."""
+"""Stores of jobs' output: reads in their own threads, and the reasons and remedies of failures."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def store_trouble(what: str, key: str, where: str, error: Exception) -> ReportTr
 
 
 def newer_trouble(path: str, error: Exception) -> ReportTrouble:
-    """Return the trouble of a file that a later Fenceline has written."""
+    """Return the trouble of a file from a later Fenceline."""
     remedy = "Update this Fenceline, or run the job with the version that runs here."
     return ReportTrouble("Written by a newer Fenceline", f"{path}: {error}.", remedy)
 
 
 def begin_reading(read: Callable[[], T]) -> Future[T]:
-    """Read in a thread of its own, so that no page waits long for a hanging store; `read` never raises."""
+    """Read in a separate thread, so that no page waits long for a hanging store; `read` never raises."""
     answer = Future[T]()
     threading.Thread(target=lambda: answer.set_result(read()), name="read-store", daemon=True).start()
     return answer

@@ -29,8 +29,8 @@ class AffectedOffsets(NamedTuple):
     first_offset: int
     last_offset: int
     records: int | None
-    #: aborted: an aborted transaction wrote there; open: an undecided transaction has begun there; blocked:
-    #: read_committed readers do not get them; missing and duplicated: by an audit, the first of them.
+    #: aborted: an aborted transaction wrote there; open: an undecided transaction began there; blocked:
+    #: read_committed readers cannot read them; missing and duplicated: the first ones by an audit.
     effect: str
     transactional_id: str
     sure: bool
@@ -38,7 +38,7 @@ class AffectedOffsets(NamedTuple):
 
 
 def affected_offsets(row: Incident) -> Sequence[AffectedOffsets]:
-    """Return what an incident has aborted so far and, while it is open, what it blocks now."""
+    """Return an incident's aborted offsets so far and, while it is open, its blocked ones."""
     subjects = set(row.findings.values_list("subject", flat=True))
     names = [
         subject.removeprefix("transaction:") for subject in subjects if subject.startswith("transaction:")

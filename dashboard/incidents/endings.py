@@ -1,4 +1,4 @@
-"""The outcomes of incidents, from what the stores know of their causes when they close."""
+"""The outcomes of incidents at their closing, from the stores' facts about their causes."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from fenceline.kafka.fold.transition_ring import unpack_ring
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.losses.aborted_commits import lost_words
 
-#: An action's result may be stored this long before its effect is seen.
+#: An action's result may be stored this long before its effect is observed.
 _BEFORE_MS = 60_000
 
 
 def outcome_of(row: Incident) -> str:
-    """Return the outcome of a closed incident as a sentence; "" where nothing shows it."""
+    """Return the outcome of a closed incident as a sentence; "" if nothing shows it."""
     kind, _, name = row.subject.partition(":")
     if kind == "transaction":
         return _transaction_outcome(row, name)

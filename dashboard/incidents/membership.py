@@ -1,4 +1,4 @@
-"""Incidents of a finding, and the causes it follows from: alerts are grouped by them."""
+"""Incidents of a finding, and its causes: alerts are grouped by them."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _CAUSE = IncidentFinding.Role.CAUSE
 
 @dataclass(frozen=True, slots=True)
 class IncidentMembership:
-    """The number of a finding's incident, and the causes of those in which it is an effect now.
-    With several incidents the number is that in which it is the cause, else the lowest; without an open one,
-    the last one's.
+    """The number of a finding's incident, and the causes of the incidents in which it is an effect now. With
+    several incidents the number is that in which it is the cause, else the lowest; without an open one, the
+    last one's.
     """
 
     number: int
@@ -25,7 +25,7 @@ class IncidentMembership:
 
 
 def memberships_of(cluster_id: int, findings: Collection[int]) -> Mapping[int, IncidentMembership]:
-    """Return the memberships of findings by their keys; findings that were in no incident are left out."""
+    """Return the memberships of findings by their keys; findings without an incident are omitted."""
     if not findings:
         return {}
     memberships = {

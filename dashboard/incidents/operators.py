@@ -33,7 +33,7 @@ def usable_note(text: str) -> str:
 
 @retry_write
 def acknowledge_incident(number: int, *, by: str, now_ms: int) -> bool:
-    """Acknowledge an open incident; return False where it is acknowledged already.
+    """Acknowledge an open incident; return False if it is acknowledged already.
 
     Raises `Incident.DoesNotExist`, `IncidentClosed`.
     """
@@ -68,7 +68,7 @@ def _locked(number: int) -> Incident:
 
 def _add_event(row: Incident, kind: IncidentEventKind, by: str, text: str, now_ms: int) -> None:
     IncidentEvent.objects.create(incident=row, at_ms=now_ms, kind=kind, actor=by[:_LONGEST_NAME], text=text)
-    # Takes the cluster's row, after all rows that the lease guards.
+    # It locks the cluster's row, after all rows that the lease guards.
     WriteTransaction(row.cluster.name, row.cluster_id).notify_after_commit("incidents")
 
 

@@ -24,9 +24,9 @@ class Recurrence(NamedTuple):
 
     #: 2 for the second one within an hour.
     nth: int
-    #: From the first of them to this one.
+    #: From the first one to this one.
     span_ms: int
-    #: The number of the one before.
+    #: The number of the previous one.
     last: int
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ def incident_by_number(number: int) -> Incident | None:
 
 
 def incidents_by_number(numbers: Iterable[int]) -> Sequence[Incident]:
-    """Return the incidents of configured clusters that have these numbers."""
+    """Return the incidents of configured clusters with these numbers."""
     rows = Incident.objects.filter(pk__in=set(numbers), cluster__configured=True)
     return list(rows.select_related("cluster"))
 
@@ -103,7 +103,7 @@ def also_blocked_by(row: Incident, findings: Iterable[IncidentFinding]) -> Mappi
 def recurrences(rows: Sequence[Incident]) -> Mapping[int, Recurrence]:
     """Return by number how many incidents the subjects had in the hour before these opened.
 
-    First ones are left out.
+    First incidents are omitted.
     """
     recurrences_by_number: dict[int, Recurrence] = {}
     for part in portions(rows):
@@ -151,9 +151,7 @@ def incidents_within(cluster: str, from_ms: int, to_ms: int, *, limit: int) -> S
 def open_findings_of(
     rows: Iterable[Incident], findings: Iterable[FindingRecord]
 ) -> Mapping[int, Sequence[FindingRecord]]:
-    """Return the open findings that belong to these incidents, by number: the cause first.
-    The others keep their order.
-    """
+    """Return the open findings of these incidents, by number: the cause first, then the others in order."""
     members = IncidentFinding.objects.filter(incident__in=[row.pk for row in rows], until_ms=None)
     incidents_by_finding = grouped(
         (finding, (incident, role == IncidentFinding.Role.CAUSE))

@@ -55,7 +55,7 @@ Members = Mapping[int, Sequence[IncidentFinding]]
 
 
 class GroupingFacts(NamedTuple):
-    """What incidents take from a snapshot, besides the findings."""
+    """Facts for incidents from a snapshot, besides the findings."""
 
     links: ThingLinks = ThingLinks()
     figures: ImpactFigures = ImpactFigures()
@@ -63,7 +63,7 @@ class GroupingFacts(NamedTuple):
 
 
 def incident_facts(snapshot: Snapshot, *, now_ms: int) -> GroupingFacts:
-    """Return what incidents take from a snapshot."""
+    """Return the facts for incidents from a snapshot."""
     figures = impact_figures(snapshot, now_ms=now_ms, limits=settings.FENCELINE.limits)
     return GroupingFacts(snapshot_links(snapshot), figures, snapshot)
 
@@ -142,7 +142,7 @@ class _GroupDamage:
         return damage_since_ms(group.cause, self._open(group), self._now_ms)
 
     def facts_of(self, row: Incident, group: IncidentGroup, over_ms: int | None) -> IncidentFacts:
-        """Return the facts of an incident with a group; once its cause is over, the earlier facts."""
+        """Return the facts of an incident with a group; after its cause's end, the earlier facts."""
         findings, known = self._open(group), stored_facts(row)
         if over_ms is not None and known is not None:
             return replace(
@@ -178,7 +178,7 @@ class _GroupDamage:
 
 
 class _IncidentWriter:
-    """Collects what one tick changes, and writes it table by table."""
+    """Collects the changes of one tick, and writes them table by table."""
 
     def __init__(
         self,
@@ -197,7 +197,7 @@ class _IncidentWriter:
         self._events: list[IncidentEvent] = []
 
     def write(self, updates: Sequence[IncidentUpdate]) -> bool:
-        """Write what differs; return whether anything does."""
+        """Write differences; return whether there were any."""
         for update in updates:
             if update.is_opened:
                 self._open(update)
@@ -268,7 +268,7 @@ class _IncidentWriter:
             row.owner = self._damage.owner_of(update.group)
 
     def _set_severity(self, row: Incident, update: IncidentUpdate) -> None:
-        """Set the severity; an acknowledgement lapses where the severity got worse."""
+        """Set the severity; an acknowledgement lapses if the severity got worse."""
         if row.acknowledged_ms is not None and is_worse(update.severity, row.severity):
             text = f"{row.acknowledged_by} had acknowledged a {row.severity}"
             self._event(row, Kind.UNACKNOWLEDGED, FindingKey(row.rule, row.subject), text)
@@ -283,7 +283,7 @@ class _IncidentWriter:
         row.facts = facts_as_json(self._damage.facts_of(row, group, over_ms))
 
     def _learn_outcomes(self) -> None:
-        """Update the outcomes of recently closed incidents where more is known now."""
+        """Update the outcomes of recently closed incidents if more is known now."""
         for row in self._rows.values():
             is_fresh = row.closed_ms is not None and 0 < self._now_ms - row.closed_ms <= _OUTCOME_MS
             if is_fresh and not row.outcome.startswith(_MERGED):
@@ -337,7 +337,7 @@ class _IncidentWriter:
 
 
 def key_of_member(row: IncidentFinding) -> FindingKey:
-    """Return the key of the finding that an incident's row stands for."""
+    """Return the key of the finding that an incident's row represents."""
     return FindingKey(row.rule, row.subject)
 
 

@@ -28,13 +28,13 @@ class _Known(NamedTuple):
 
 
 def facts_as_json(facts: IncidentFacts) -> Mapping[str, Any]:
-    """Return facts as a row stores them."""
+    """Return facts in the form of a row."""
     document: Mapping[str, Any] = _FACTS.dump_python(facts, mode="json")
     return document
 
 
 def stored_facts(row: Incident) -> IncidentFacts | None:
-    """Return the facts of an incident, None where its row has none yet."""
+    """Return the facts of an incident, None for a row without any yet."""
     return _FACTS.validate_python(row.facts) if row.facts else None
 
 

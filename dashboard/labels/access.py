@@ -16,7 +16,7 @@ ACCESS_STATES: Mapping[str, StatusLabel] = {
     "expired": StatusLabel("expired", "unknown", "it is refused"),
     "revoked": StatusLabel("revoked", "unknown", "it is refused"),
 }
-#: What each role may do.
+#: The rights of each role.
 ROLE_MEANS: Mapping[str, str] = {
     Token.Role.VIEWER: "sees every page, changes nothing",
     Token.Role.OPERATOR: "also plans and executes actions, silences alerts, acknowledges incidents",

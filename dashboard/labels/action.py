@@ -1,4 +1,4 @@
-"""Labels of actions, their states and outcomes, and what an action will not do. Pure."""
+"""Labels of actions, their states and outcomes, and their limits. Pure."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from fenceline.plans.plan import Act, Bound, Effect
 class ActStyle:
     """An act in words."""
 
-    #: On the button that does it, and before what it is done to: "Fence" payments-7.
+    #: The verb before the subject on the button: "Fence" payments-7.
     verb: str
-    #: On the button that confirms: "Fence producer".
+    #: The text of the confirming button: "Fence producer".
     button: str
-    #: What it is called in lists, and in a sentence about it.
+    #: Its name in lists, and in a sentence about it.
     noun: str
-    #: What it does, as a sentence.
+    #: Its effect, as a sentence.
     means: str
-    #: What it does not do, as sentences.
+    #: Its limits, as sentences.
     never: tuple[str, ...]
 
 
@@ -88,7 +88,7 @@ ACTS: Mapping[str, ActStyle] = {
     ),
 }
 
-#: The values of `Action.State`, and two more: a plan that has expired, and one with nothing to do.
+#: The values of `Action.State`, and two more: an expired plan, and one with nothing to do.
 STATES: Mapping[str, StatusLabel] = {
     "planned": StatusLabel("pending confirmation", "info", "nothing has been sent"),
     "refused": StatusLabel("refused", "unknown", "not permitted; nothing was sent"),
@@ -100,7 +100,7 @@ STATES: Mapping[str, StatusLabel] = {
     "failed": StatusLabel("failed", "critical", "the cluster refused, or could not be reached"),
     "unknown": StatusLabel("unknown", "critical", "its worker stopped; the result is not known"),
 }
-#: What came of one subject.
+#: The results of one subject.
 OUTCOMES: Mapping[str, StatusLabel] = {
     "done": StatusLabel("done", "ok", "it was done"),
     "stale": StatusLabel("outdated", "warning", "it had changed and was skipped"),
@@ -112,5 +112,5 @@ _SIGNS = {Bound.EXACT: "", Bound.AT_LEAST: "≥ ", Bound.AT_MOST: "≤ "}
 
 
 def bound_sign(effect: Effect) -> str:
-    """Return what precedes an amount that is a bound: "≥ ", "≤ ", or nothing; at least 0 needs no sign."""
+    """Return the sign before a bound: "≥ ", "≤ ", or nothing; at least 0 needs no sign."""
     return _SIGNS[effect.bound] if effect.amount else ""

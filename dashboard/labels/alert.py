@@ -24,11 +24,11 @@ SILENCE_STATES: Mapping[str, StatusLabel] = {
     "scheduled": StatusLabel("scheduled", "unknown", "it has not started"),
     "expired": StatusLabel("expired", "unknown", "it has ended"),
 }
-#: What made a delivery, as words of a filter.
+#: The origin of a delivery as words of a filter.
 ORIGINS: Mapping[str, str] = {"alert": "alerts", "test": "tests", "again": "sent again"}
 #: Whether an alert is notified, as words of a filter.
 VOICES: Mapping[str, str] = {"loud": "notified", "quiet": "suppressed"}
-#: What each kind of channel is.
+#: The description of each kind of channel.
 CHANNEL_KINDS: Mapping[str, str] = {
     Channel.Kind.WEBHOOK.value: "Alertmanager-compatible webhook (signed)",
     Channel.Kind.ALERTMANAGER.value: "your own Alertmanager",
@@ -40,14 +40,14 @@ _DISABLED = StatusLabel("disabled", "critical", "it receives no notifications")
 
 
 def channel_label(row: Channel) -> StatusLabel:
-    """Return how a channel does."""
+    """Return the condition of a channel."""
     if not row.enabled:
         return _DISABLED
     return _FAILING if row.failures else _ENABLED
 
 
 def delivery_what(row: Delivery) -> str:
-    """Return what a delivery is, in a few words."""
+    """Return the description of a delivery, in a few words."""
     if row.origin == Delivery.Origin.TEST:
         return "a test"
     firing, resolved = (len(row.held.get(state, ())) for state in ("firing", "resolved"))
@@ -57,16 +57,16 @@ def delivery_what(row: Delivery) -> str:
 
 
 def alert_summary(row: Alert) -> str:
-    """Return an alert in one sentence; its rule and subject where it has no summary."""
+    """Return an alert in one sentence; its rule and subject without a summary."""
     summary: str = row.annotations.get("summary", "")
     return summary or f"{rule_label(row.rule)}: {subject_name(row)}"
 
 
 def subject_name(row: Alert) -> str:
-    """Return the name of what an alert is about, without its kind; a streaming query's own, not its id."""
+    """Return the name of an alert's subject without its kind; a streaming query's own name, not its id."""
     return readable_name(row.subject, row.labels)
 
 
 def lasted_ms(row: Alert) -> int | None:
-    """Return for how long a resolved alert fired, None where that is not known."""
+    """Return the firing time of a resolved alert, None if unknown."""
     return None if row.fired_ms is None or row.resolved_ms is None else row.resolved_ms - row.fired_ms

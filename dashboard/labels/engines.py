@@ -1,4 +1,4 @@
-"""Labels of what engines report of themselves: states of jobs, operators, connectors and tasks. Pure."""
+"""Labels of engines' own reports: states of jobs, operators, connectors and tasks. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from dashboard.labels.status import StatusLabel
 
-#: By Flink's and Connect's own words; any other one is unknown.
+#: By Flink's and Connect's own names; any other one is unknown.
 _TONES: Mapping[str, str] = {
     "RUNNING": "ok",
     "FINISHED": "info",
@@ -29,5 +29,5 @@ _TONES: Mapping[str, str] = {
 
 
 def engine_state(word: str) -> StatusLabel:
-    """Return the label of a state, in the engine's own word."""
+    """Return the label of a state, in the engine's own name."""
     return StatusLabel(word, _TONES.get(word, "unknown"), "as the engine's REST API reported it last")

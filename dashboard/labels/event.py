@@ -10,7 +10,7 @@ from fenceline.history.timeline import EventSource, TimelineEvent
 
 _SEVERITY_TONES = ("critical", "warning", "info")
 _DELIVERY_TONES = {"delivered": "ok", "failed": "critical"}
-#: After these a finding, an incident or an alert needs nobody.
+#: After these changes a finding, an incident or an alert needs no attention.
 _OVER = frozenset({"closed", "resolved"})
 
 

@@ -32,5 +32,5 @@ LINGERING_LABELS: Mapping[Lingering, StatusLabel] = {
     ),
     Lingering.WRITING: StatusLabel("writing", "info", "it writes for a later checkpoint"),
 }
-#: What a job's newest checkpoint is, where it could be read.
+#: Labels of a job's newest readable checkpoint.
 CHECKPOINT_WORDS: Mapping[bool | None, str] = {True: "savepoint", False: "checkpoint", None: "checkpoint"}

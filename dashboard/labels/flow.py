@@ -17,7 +17,7 @@ HEALTH_LABELS: Mapping[FlowHealth, StatusLabel] = {
     FlowHealth.UNKNOWN: StatusLabel("unknown", "unknown", "too little is known"),
     FlowHealth.OK: StatusLabel("ok", "ok", "records get through"),
 }
-#: How an edge was observed.
+#: The source of an observed edge.
 LINK_WORDS: Mapping[LinkKind, str] = {
     LinkKind.PRODUCES: "partitions in its transactions",
     LinkKind.PROCESSES: "offsets committed in its transactions",
@@ -46,7 +46,7 @@ _TONES = "ok", "unknown", "warning", "critical"
 
 
 def proof_label(proof: PipelineProof) -> StatusLabel:
-    """Return what a pipeline guarantees and what is proved of it; the worse of both is its tone."""
+    """Return a pipeline's guarantee and its proof; the worse of both gives the tone."""
     if proof.verdict is AuditVerdict.VIOLATED:
         return StatusLabel(_violated_words(proof), "critical", AUDIT_LABELS[AuditVerdict.VIOLATED].means)
     guarantee = GUARANTEE_LABELS[proof.guarantee.guarantee]

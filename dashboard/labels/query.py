@@ -24,7 +24,7 @@ STATE_LABELS: Mapping[str, StatusLabel] = {
 
 
 def state_label(state: QueryState, driver: Driver) -> StatusLabel:
-    """Return the label and style of a query's state; where its heartbeat is missing, since when."""
+    """Return the label and style of a query's state; for a missing heartbeat, since when."""
     if driver.status is DriverStatus.NO_HEARTBEAT:
         return StatusLabel("no heartbeat", "warning", f"{driver.status_text}: its driver may be gone")
     return STATE_LABELS[state]
@@ -43,7 +43,7 @@ SINK_WORDS: Mapping[str, str] = {
     "other": "other sink",
     "": "sink not known",
 }
-#: What each kind of sink promises, for a query's own page.
+#: The promise of each kind of sink, for a query's own page.
 SINK_MEANS: Mapping[str, str] = {
     "exactly_once": "Its sink writes each batch in transactions and keeps a ledger: exactly once.",
     "kafka": "Spark's own Kafka sink uses no transactions: after a failure a batch is written again, so "
@@ -51,12 +51,12 @@ SINK_MEANS: Mapping[str, str] = {
     "other": "Fenceline does not know its sink: a batch written twice may count twice.",
     "": "Its sink is not known: attach a listener to see it.",
 }
-#: What a sink guarantees about its output.
+#: A sink's guarantee about its output.
 _GUARANTEES: Mapping[str, tuple[str, str]] = {
     "exactly_once": ("exactly once", "ok"),
     "kafka": ("at least once", "warning"),
 }
-#: Marks of the links of a chain; what they mean stands beside them in words.
+#: Marks of the links of a chain; words beside them give their meaning.
 LINK_TONES: Mapping[str, str] = {
     "done": "ok",
     "waiting": "info",
@@ -67,18 +67,18 @@ LINK_TONES: Mapping[str, str] = {
 
 
 def sink_words(sink: str) -> str:
-    """Return what kind of sink a query has."""
+    """Return the kind of a query's sink in words."""
     return SINK_WORDS.get("" if sink == "unknown" else sink, sink)
 
 
 def guarantee_label(sink: str) -> StatusLabel:
-    """Return what a kind of sink guarantees, as far as that is known."""
+    """Return the guarantee of a kind of sink, as far as known."""
     words, tone = _GUARANTEES.get(sink, ("not known", "unknown"))
     return StatusLabel(words, tone, SINK_MEANS[sink])
 
 
 def restart_label(safe: RestartSafety, newest: int | None) -> StatusLabel:
-    """Return whether a query is safe to restart, and what a restart does with its newest batch."""
+    """Return whether a query is safe to restart, and the effect of a restart on its newest batch."""
     if not safe.safe:
         words, tone = ("unknown", "unknown") if safe.safe is None else ("no", "critical")
         return StatusLabel(words, tone, safe.sentence)
@@ -89,7 +89,7 @@ def restart_label(safe: RestartSafety, newest: int | None) -> StatusLabel:
     return StatusLabel(f"yes: repeats {batch}" if safe.reasons else "yes", "ok", safe.sentence)
 
 
-#: What happens until a step of a batch is done.
+#: The state before a step of a batch is done.
 _IN_PROGRESS: Mapping[str, str] = {
     BatchStep.PLANNED: "planning",
     BatchStep.WRITTEN: "writing",
@@ -101,7 +101,7 @@ _IN_PROGRESS: Mapping[str, str] = {
 
 
 def chain_label(chain: Sequence[ChainLink]) -> StatusLabel:
-    """Return a chain in two words: its broken link, what it waits for, or that it is done."""
+    """Return a chain in two words: its broken link, its pending step, or that it is done."""
     for state, words, tone in (
         (LinkState.BROKEN, "broken", "critical"),
         (LinkState.WAITING, "waiting", "info"),

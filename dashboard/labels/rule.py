@@ -1,10 +1,10 @@
-"""How rules are called on pages. Pure."""
+"""The names of rules on pages. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-#: Where the words are not those of the name.
+#: Rules whose words differ from their name.
 _LABELS: Mapping[str, str] = {
     "aborted_under_commit": "committed without lost records",
     "audit_violated": "records missing or duplicated",
@@ -27,5 +27,5 @@ STATED_RULES = frozenset(
 
 
 def rule_label(name: str) -> str:
-    """Return a rule's name as words; of any other name its parts, too."""
+    """Return a rule's name as words; for any other name its parts."""
     return _LABELS.get(name, name.replace("_", " "))

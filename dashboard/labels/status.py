@@ -1,7 +1,7 @@
 """Labels of verdicts, statuses and outcomes: word, tone, meaning, what to do. Pure.
 
-The tone is one of the four state colours or "unknown"; its mark has a shape of its own, so that no colour
-stands alone. Orders are from worst to harmless, as lists and chips show them.
+The tone is one of the four state colours or "unknown"; its mark has its own shape, so that no colour stands
+alone. The order is from worst to harmless, as in lists and chips.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fenceline.losses.recoveries import RecoveryOutcome
 
 
 class StatusLabel(NamedTuple):
-    """A word, its tone, and what it means in half a sentence."""
+    """A word, its tone, and its meaning in half a sentence."""
 
     words: str
     tone: str

@@ -1,7 +1,7 @@
 """The label and style of each kind of transition: word, tone, pattern in charts, meaning. Pure.
 
-The tone is one of the four state colours or "muted"; since colours never stand alone, each kind has a word,
-a mark of its own in tables (`.mark-KIND`), and where kinds share a tone in a chart, a pattern.
+The tone is one of the four state colours or "muted". Since colours never stand alone, each kind has a word,
+its own mark in tables (`.mark-KIND`), and a pattern if kinds share a tone in a chart.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ TRANSITION_STYLES: Mapping[TransitionKind, TransitionStyle] = {
         "baseline", "baselines", "muted", "/", "the oldest record still in the topic"
     ),
 }
-#: The kinds that have rows of their own, in the order of chips, legends and columns: worst first.
+#: The kinds with their own rows, in the order of chips, legends and columns: worst first.
 NOTABLE = tuple(kind for kind in TRANSITION_STYLES if kind not in EVERYDAY)
 
 
@@ -102,7 +102,7 @@ def kind_words(kind: TransitionKind, number: int) -> str:
     return style.words if number == 1 else style.plural
 
 
-#: The same as labels of a status: the kind is the mark's name, too.
+#: The same as labels of a status: the kind is also the mark's name.
 KIND_LABELS: Mapping[str, StatusLabel] = {
     kind.value: StatusLabel(style.words, kind.value, style.means) for kind, style in TRANSITION_STYLES.items()
 }

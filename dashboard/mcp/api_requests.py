@@ -1,4 +1,4 @@
-"""A request to the API in this process, for the caller of another one: its token, its Host, its address."""
+"""A request to the API in this process on behalf of a caller: with its token, its Host, its address."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from urllib.parse import quote, unquote, urlencode
 
 Scope: TypeAlias = Mapping[str, Any]
 App: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
-#: What a request keeps of the caller's headers: no cookie, so that no page can make a browser call.
+#: The caller's headers that a request keeps: no cookie, so that no page can make a browser call.
 _KEPT = (b"host", b"authorization", b"x-forwarded-for", b"user-agent")
 PREFIX = "/api/v1"
 
 
 class ApiAnswer(NamedTuple):
-    """What the API answered: always JSON."""
+    """The API's answer: always JSON."""
 
     status: int
     headers: tuple[tuple[bytes, bytes], ...]
@@ -53,7 +53,7 @@ async def request_api(
     unread = [{"type": "http.request", "body": content, "more_body": False}]
 
     async def receive() -> Any:
-        # Then nothing comes: Django waits for a client that leaves, until it has answered.
+        # Then no message follows: Django waits for a leaving client until it has answered.
         return unread.pop() if unread else await asyncio.get_running_loop().create_future()
 
     async def send(message: Any) -> None:

@@ -1,4 +1,4 @@
-"""The usual questions, as prompts that a client offers to people."""
+"""Prompts for the usual questions, which a client offers to people."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import NamedTuple
 
 from mcp.types import GetPromptResult, Prompt, PromptArgument, PromptMessage, TextContent
 
-#: As much of a name as the API takes.
+#: The API's maximum length of a name.
 _LONGEST_NAME = 1_000
 
 
 class UsualQuestion(NamedTuple):
-    """A question: what it is for, its arguments, and what the agent is told."""
+    """A question: its purpose, its arguments, and the instruction for the agent."""
 
     means: str
     arguments: Mapping[str, str]
@@ -69,7 +69,7 @@ def filled_prompt(name: str, given: Mapping[str, str]) -> GetPromptResult:
         raise ValueError(f"No prompt is called {name!r}: there are {', '.join(QUESTIONS)}.")
     if missing := [argument for argument in question.arguments if not given.get(argument)]:
         raise ValueError(f"{name} needs {', '.join(missing)}.")
-    # A name of the cluster is quoted as data: what stands in it is no instruction.
+    # A name from the cluster is quoted as data: its text is no instruction.
     quoted = {argument: ascii(given[argument][:_LONGEST_NAME]) for argument in question.arguments}
     text = TextContent(text=question.text.format(**quoted))
     return GetPromptResult(description=question.means, messages=[PromptMessage(role="user", content=text)])

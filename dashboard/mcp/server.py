@@ -1,4 +1,4 @@
-"""`/mcp`: streamable HTTP (POST alone, no session), for whoever may use the API by a token."""
+"""`/mcp`: streamable HTTP (only POST, no session), for API users with a token."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from dashboard.runtime.problems import PROBLEM_TYPE, problem_body
 from dashboard.system.metrics import own_version
 
 PATH = "/mcp"
-#: Of a name that is refused, so much is repeated.
+#: Shown characters of a refused name.
 _LONGEST_NAME = 60
 _INSTRUCTIONS = (
     "Fenceline shows exactly-once between Kafka and Spark: transactions, partitions, groups, queries, "
@@ -42,11 +42,11 @@ def with_mcp(app: App) -> App:
             await app(scope, receive, send)
         elif scope["method"] != "POST":
             await _send(send, _problem(405, "MCP is spoken here by POST alone."), (b"allow", b"POST"))
-        # Whoever may read the API may come in: asked by the cheapest of its lists, 4 queries.
+        # Every reader of the API is admitted: checked by its cheapest list, with 4 queries.
         elif (known := await request_api(app, scope, "GET", "/findings", {"limit": 1})).status != 200:
             await _send(send, known)
         else:
-            # One manager for each request: it keeps nothing, and needs no lifespan of the server.
+            # One manager per request: it keeps no state, and needs no lifespan of the server.
             manager = StreamableHTTPSessionManager(server, json_response=True, stateless=True)
             async with manager.run():
                 await manager.handle_request(scope, receive, send)

@@ -1,6 +1,6 @@
-"""The tools: one for each operation of the API that an agent may need, with the API's own description of it.
+"""The tools: one per API operation for agents, with the API's own description.
 
-None executes a plan. Answers are bounded JSON in ASCII: names from a cluster are data, whatever they
+No tool executes a plan. Answers are bounded JSON in ASCII: names from a cluster are data, whatever they
 contain.
 """
 
@@ -18,16 +18,16 @@ from mcp.types import Tool, ToolAnnotations
 from dashboard.api import api
 from dashboard.mcp.api_requests import PREFIX
 
-#: Of an answer, in characters.
+#: Maximum characters of an answer.
 LONGEST_ANSWER = 40_000
 _LONGEST_ERROR = 2_000
 _USUAL_LIMIT = 20
-#: What confirms a plan: for the person on its page alone.
+#: Fields that confirm a plan: only for the person on its page.
 _CONFIRMS = ("digest", "confirm")
 
 
 class Operation(NamedTuple):
-    """A tool, and the operation of the API that it requests."""
+    """A tool, and the API operation that it requests."""
 
     name: str
     path: str
@@ -63,7 +63,7 @@ BY_NAME: Mapping[str, Operation] = {operation.name: operation for operation in O
 
 
 class ToolRequest(NamedTuple):
-    """A request to the API that a tool makes; `path` is percent-encoded."""
+    """A tool's request to the API; `path` is percent-encoded."""
 
     method: str
     path: str
@@ -73,7 +73,7 @@ class ToolRequest(NamedTuple):
 
 @cache
 def described_tools() -> list[Tool]:
-    """Return the tools, with what the API's description says of their operations."""
+    """Return the tools, with the API's description of their operations."""
     return [_described(operation) for operation in OPERATIONS]
 
 
@@ -104,7 +104,7 @@ def _arguments(known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _inlined(schema: Any) -> Any:
-    """Return a schema with what it refers to in its place: a tool's schema stands alone."""
+    """Return a schema with its references replaced: a tool's schema stands alone."""
     if isinstance(schema, list):
         return list(map(_inlined, schema))
     if not isinstance(schema, dict):
@@ -121,7 +121,7 @@ def request_of(operation: Operation, arguments: Mapping[str, Any]) -> ToolReques
         return ToolRequest("POST", operation.path, {}, dict(arguments))
     known = _operation(operation)["parameters"]
     in_path = [each["name"] for each in known if each["in"] == "path"]
-    # Agents write null for what they do not ask for.
+    # Agents write null for arguments that they do not use.
     arguments = {name: value for name, value in arguments.items() if value is not None}
     if missing := [name for name in in_path if name not in arguments]:
         raise ValueError(f"{operation.name} needs {', '.join(missing)}.")
@@ -137,7 +137,7 @@ def _as_text(value: Any) -> Any:
 
 
 def answer_text(body: Any) -> str:
-    """Return an answer as a tool gives it: without what confirms a plan, and as much as fits."""
+    """Return an answer for a tool: without fields that confirm a plan, and shortened to fit."""
     answer = _without_confirmation(body)
     text = json.dumps(answer)
     if len(text) <= LONGEST_ANSWER:
@@ -149,9 +149,9 @@ def answer_text(body: Any) -> str:
 
 
 def _shorter_list(answer: Mapping[str, Any]) -> str:
-    """Return the longest list that fits, with the number of items left off, of which no cursor tells.
+    """Return the longest list that fits, with the number of omitted items, which no cursor covers.
 
-    "" where not even an empty one fits. It is searched by halves: the server answers nobody else meanwhile.
+    "" if not even an empty one fits. It searches by halves: meanwhile the server answers no other request.
     """
     items = answer["items"]
 
@@ -164,7 +164,7 @@ def _shorter_list(answer: Mapping[str, Any]) -> str:
 
 
 def error_text(text: str) -> str:
-    """Return why a tool did nothing, in ASCII and bounded as answers are: it repeats what was asked for."""
+    """Return why a tool did nothing, in ASCII and bounded like answers: it repeats the request."""
     plain = text.replace("“", '"').replace("”", '"').encode("ascii", "backslashreplace").decode()
     return plain if len(plain) <= _LONGEST_ERROR else f"{plain[:_LONGEST_ERROR]}..."
 

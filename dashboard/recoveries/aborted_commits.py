@@ -1,4 +1,4 @@
-"""Committed transactions that lost records before their commit: kept once the log has proved it."""
+"""Committed transactions that lost records before their commit, stored once the log has proved it."""
 
 from __future__ import annotations
 

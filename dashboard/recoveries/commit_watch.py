@@ -1,6 +1,6 @@
-"""Watches open transactions until their coordinators commit them, to search for lost records.
-An abort marker under a live transaction shows while it is open: a partition that its coordinator names no
-longer has an open transaction of its producer, or has one that begins later. Only the log proves it.
+"""Watches open transactions until their coordinators commit them, to search for lost records. An abort marker
+in a live transaction shows while it is open: a partition of the transaction no longer has an open transaction
+of its producer, or has one that begins later. Only the log proves it.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.losses.aborted_commits import CommittedTransaction, end_of
 
-#: Maximum watched transactions, the oldest first; the others are not watched.
+#: Maximum watched transactions, the oldest first.
 _MOST_WATCHED = 1_000
-#: Suspicion takes a transaction of this age, and a partition without it in polls this far apart.
+#: A suspicion requires a transaction of this age, and a partition without it in polls this far apart.
 _OLD_MS, _LACKING_MS = 3_000, 1_500
-#: A transaction whose end was not seen for this long is dropped.
+#: A transaction whose end was not observed for this long is dropped.
 _FORGOTTEN_MS = 600_000
 #: Maximum ended transactions that wait for a search.
 _MOST_WAITING = 500
@@ -32,13 +32,13 @@ _COLUMNS = (
     "log_partition", "partitions",
 )  # fmt: skip
 
-#: A transaction: its producer id, and its start as its coordinator stamped it.
+#: A transaction: its producer id, and its start by its coordinator's stamp.
 TransactionKey = tuple[int, int]
 
 
 @dataclass(slots=True)
 class WatchedTransaction:
-    """An open transaction, and where its records were seen."""
+    """An open transaction, and the places of its records."""
 
     key: bytes
     transactional_id: str
@@ -48,12 +48,12 @@ class WatchedTransaction:
     started_ms: int
     client_version: int
     log_partition: int
-    #: When we noticed it, by our clock.
+    #: The instant of our observation, by our clock.
     noticed_ms: int
     seen_ms: int = 0
-    #: The users' partitions that its coordinator names -> an offset before all of its records.
+    #: Its users' partitions, named by its coordinator -> an offset before all of its records.
     floors: dict[TopicPartition, int] = field(default_factory=dict)
-    #: Where it was seen open: its first record there, and the end of the partition since.
+    #: Partitions where it was open: its first record there, and the end of the partition since.
     first_offsets: dict[TopicPartition, int] = field(default_factory=dict)
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     #: Ids of these topics by name.
@@ -62,7 +62,7 @@ class WatchedTransaction:
     lacking: dict[TopicPartition, int] = field(default_factory=dict)
     #: Partitions where a marker may have ended it.
     suspected: set[TopicPartition] = field(default_factory=set)
-    #: Topics deleted while it was open: the reason, and when we knew, by our clock.
+    #: Topics deleted while it was open: the reason, and the instant of our observation, by our clock.
     deleted: dict[str, tuple[str, int]] = field(default_factory=dict)
 
 
@@ -77,16 +77,16 @@ class EndedCommit:
 
 
 class CommitWatch:
-    """Follows the open transactions of one cluster; what it remembers is lost with its process."""
+    """Follows the open transactions of one cluster; its memory is lost with its process."""
 
     def __init__(self) -> None:
         self._watched: dict[TransactionKey, WatchedTransaction] = {}
-        #: Those to search because of a suspicion, and the others.
+        #: Transactions to search because of a suspicion, and all others.
         self.suspected: deque[EndedCommit] = deque(maxlen=_MOST_WAITING)
         self.others: deque[EndedCommit] = deque(maxlen=_MOST_WAITING)
 
     def follow(self, cluster_id: int, now_ms: int) -> None:
-        """Add the transactions that are open now, and queue those committed since the last call."""
+        """Add the present open transactions, and queue those committed since the last call."""
         rows = Transaction.objects.filter(
             IS_OPEN, cluster_id=cluster_id, state=TransactionState.ONGOING.value, started_ms__isnull=False
         )
@@ -122,7 +122,7 @@ class CommitWatch:
                 watched.floors.setdefault(TopicPartition(topic, number), -1)
 
     def is_idle(self) -> bool:
-        """Return whether nothing is open, and nothing waits for a search."""
+        """Return whether no transaction is open, and none waits for a search."""
         return not (self._watched or self.suspected or self.others)
 
     def _note_partitions(self, cluster_id: int, clocks: Mapping[int, int]) -> None:
@@ -140,14 +140,14 @@ class CommitWatch:
                 watched.floors[where] = recovery_evidence.end_before(rows[where], begun_ms)
 
     def _note_open(self, cluster_id: int, now_ms: int) -> None:
-        """Record where the transactions are open, by the leaders, and where they no longer are."""
+        """Record the partitions where the leaders report the transactions open, and where no longer."""
         watched = self._open_now(now_ms)
         starts = _starts(cluster_id, {transaction.producer_id for transaction in watched})
         named = {where for transaction in watched for where in transaction.floors}
         places = _places(cluster_id, named)
         ahead = recovery_evidence.clocks_ahead(cluster_id)
         for transaction in watched:
-            # It had begun by then: an earlier observation may be of an earlier one with the same epoch.
+            # It had begun by then: an earlier observation may belong to an earlier one with the same epoch.
             known_ms = min(
                 transaction.noticed_ms,
                 transaction.started_ms + ahead.get(transaction.log_partition, transaction.noticed_ms),

@@ -15,14 +15,14 @@ from fenceline.kafka.clock_skew import LEAST_MS, difference_ms
 from fenceline.kafka.fold import transition_ring
 from fenceline.losses.recoveries import Ends, Held, LostRecords, Since, Wait, WrittenTopic
 
-#: The application's commits count from the first whole minute after an abort: counters know minutes.
+#: The application's commits count from the first whole minute after an abort: counters have minutes.
 _MINUTE_MS = 60_000
-#: The allowed difference between a coordinator's stamp and our clock, with the time of a poll.
+#: The allowed difference between a coordinator's stamp and our clock, including a poll's duration.
 _SLACK_MS = LEAST_MS + 3_000
 
 
 def evidence_since(cluster_id: int, rows: Sequence[Recovery]) -> Mapping[int, Since]:
-    """Return, by recovery, what was seen since its abort."""
+    """Return, by recovery, the observations since its abort."""
     ends, committed, commits = (
         _ends(cluster_id, rows),
         _committed(cluster_id, rows),
@@ -37,15 +37,15 @@ def clock_offsets(cluster_id: int) -> dict[int, int]:
 
 
 def clocks_ahead(cluster_id: int) -> dict[int, int]:
-    """Return, by partition of `__transaction_state`, how far our clock is ahead at most, where measured."""
+    """Return, by partition of `__transaction_state`, the maximum advance of our clock, if measured."""
     rows = Position.objects.filter(cluster_id=cluster_id, topic=TRANSACTION_STATE).exclude(clock_ms=None)
     return {number: ms for number, ms in rows.values_list("partition", "clock_ms") if ms is not None}
 
 
 def search_starts(row: Recovery) -> dict[TopicPartition, int]:
-    """Return the users' partitions an aborted transaction wrote to, and the start of the search in each.
-    That is where it held the LSO, else the end shortly before it began, else the log's start.
-    Unreadable partitions are left out.
+    """Return the users' partitions of an aborted transaction, and the start of the search in each. That is
+    its blocked LSO, else the end shortly before it began, else the log's start. Unreadable partitions are
+    omitted.
     """
     pinned = held_offsets(row)
     return {
@@ -55,7 +55,7 @@ def search_starts(row: Recovery) -> dict[TopicPartition, int]:
 
 
 def wrote_to(row: Recovery) -> list[TopicPartition]:
-    """Return the users' partitions: nobody reprocesses offset commits."""
+    """Return the users' partitions: offset commits need no reprocessing."""
     return [
         TopicPartition(topic, number)
         for topic, numbers in row.partitions
@@ -65,14 +65,14 @@ def wrote_to(row: Recovery) -> list[TopicPartition]:
 
 
 def held_offsets(row: Recovery) -> dict[TopicPartition, int]:
-    """Return the partitions whose LSO its transaction held, with the offsets."""
+    """Return the partitions whose LSO its transaction blocked, with the offsets."""
     return {TopicPartition(topic, number): start for topic, number, start, *_ in row.pins}
 
 
 def written_topics(row: Recovery) -> dict[str, WrittenTopic]:
     """Return the topics it wrote to by name, as they were when it was open.
 
-    Where its end was inferred, it may have held partitions that its last report did not name.
+    If its end was inferred, it may have held partitions that its last report did not name.
     """
     names = {topic for topic, _ in row.partitions} | {where.topic for where in held_offsets(row)}
     known = (WrittenTopic(*values) for values in row.topics)
@@ -80,7 +80,7 @@ def written_topics(row: Recovery) -> dict[str, WrittenTopic]:
 
 
 def topics_before(row: Recovery) -> list[WrittenTopic]:
-    """Return the topics of a new recovery: as they were while it blocked them, else as known now."""
+    """Return the topics of a new recovery, in their state while it blocked them, else in the present one."""
     names = {where.topic for where in wrote_to(row)}
     topics: dict[str, WrittenTopic] = {}
     records = PartitionRecord.objects.filter(cluster_id=row.cluster_id, topic__in=names)
@@ -102,7 +102,7 @@ def topics_deleted(row: Recovery) -> bool:
 
 
 def blocked_offsets(row: Recovery) -> Iterator[Held]:
-    """Yield what readers have to pass: its records, or where it held the LSO; deleted topics hold none."""
+    """Yield the offsets that readers must pass: its records, or its blocked LSO; deleted topics have none."""
     pinned = held_offsets(row)
     for lost in (LostRecords(*values) for values in row.lost):
         first = pinned.pop(lost.topic_partition, lost.first)
@@ -115,7 +115,7 @@ def blocked_offsets(row: Recovery) -> Iterator[Held]:
 
 
 def may_be_deleted(row: Recovery) -> set[str]:
-    """Return the topics that a recovery waits for and that are gone or have another id."""
+    """Return the topics of a waiting recovery that are gone or have another id."""
     known, waits_for = written_topics(row), {held.where for held in blocked_offsets(row)}
     there = partition_rows(row.cluster_id, waits_for)
     gone = {where.topic for where in waits_for - there.keys()}
@@ -142,7 +142,7 @@ def end_before(row: PartitionRecord, begun_ms: int) -> int:
 def _of_its_topics(
     row: Recovery, ends: Mapping[TopicPartition, tuple[str, Ends]]
 ) -> dict[TopicPartition, Ends]:
-    """Return what is known of the partitions it wrote to; a topic with another id is another topic."""
+    """Return the known partitions of its topics; a topic with another id is another topic."""
     known = written_topics(row)
     return {
         where: partition_ends
@@ -177,7 +177,7 @@ def _committed(cluster_id: int, rows: Iterable[Recovery]) -> dict[tuple[str, Top
 
 
 def _commits(cluster_id: int, rows: Iterable[Recovery]) -> dict[int, tuple[str, int]]:
-    """Return, by recovery, who committed first after its abort, and when by our clock."""
+    """Return, by recovery, the first committer after its abort, and the instant by our clock."""
     waiting = [row for row in rows if row.resumed_ms is None]
     if not waiting:
         return {}
@@ -197,7 +197,7 @@ def _commits(cluster_id: int, rows: Iterable[Recovery]) -> dict[int, tuple[str, 
 
 
 def _own_commit(row: Recovery, packed: bytes) -> int | None:
-    """Return when the id committed first after its abort; None while it has not."""
+    """Return when the id first committed after its abort; None before that."""
     later = [
         transition.at_ms
         for transition in transition_ring.unpack_ring(packed, row.log_partition)

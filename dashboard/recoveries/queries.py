@@ -16,7 +16,7 @@ from fenceline.losses.recoveries import LostRecords, RecoveryCause, RecoveryOutc
 #: Maximum recoveries that the headline sums.
 _MOST_SUMMED = 10_000
 
-#: Where a list goes on: before this instant and row.
+#: Where a list continues: before this instant and row.
 Place = tuple[int, int]
 
 
@@ -37,10 +37,10 @@ class RecoveryCriteria(Ranged):
 
 @dataclass(frozen=True, slots=True)
 class RecoverySummary:
-    """Recoveries since an instant in numbers; medians are of those that were released and resumed."""
+    """Numbers of recoveries since an instant; medians cover those that were released and resumed."""
 
     number: int
-    #: Still open, whenever they were opened.
+    #: Still open, regardless of their opening.
     open: int
     not_resumed: int
     release_ms: int | None
@@ -50,7 +50,7 @@ class RecoverySummary:
 def newest_recoveries(
     wanted: RecoveryCriteria, *, before: Place | None, limit: int
 ) -> tuple[Sequence[Recovery], Place | None]:
-    """Return the newest recoveries, and where the list goes on, None at its end."""
+    """Return the newest recoveries, and the place where the list continues, None at its end."""
     rows = _filtered(wanted)
     if before is not None:
         at_ms, row = before
@@ -61,12 +61,12 @@ def newest_recoveries(
 
 
 def find_recovery(cluster: str, number: int) -> Recovery | None:
-    """Return one recovery by its number, None where there is none."""
+    """Return one recovery by its number, None if unknown."""
     return Recovery.objects.select_related("cluster").filter(cluster__name=cluster, pk=number).first()
 
 
 def of_id(cluster: str, key: bytes, *, limit: int, time_range: TimeRange | None = None) -> Sequence[Recovery]:
-    """Return the newest recoveries of one id, of any time unless a range is given."""
+    """Return the newest recoveries of one id, by default of any time."""
     rows = Recovery.objects.filter(cluster__name=cluster, key=key).select_related("cluster")
     if time_range is not None:
         wanted = Ranged.between(time_range.from_ms, time_range.to_ms)
@@ -91,7 +91,7 @@ def recovery_summary(cluster: str, *, since_ms: int) -> RecoverySummary:
 
 
 def written_records(row: Recovery) -> Sequence[LostRecords]:
-    """Return what a recovery's transaction had written, for reprocessing."""
+    """Return the records of a recovery's transaction, for reprocessing."""
     return [LostRecords(*packed) for packed in row.lost]
 
 
@@ -101,9 +101,9 @@ def recovery_waits(row: Recovery) -> Sequence[Wait]:
 
 
 def lost_records(row: Recovery) -> tuple[int | None, str]:
-    """Return the number of aborted records, None where not known, with "at least", "at most" or "".
-    Bounds of offsets count where nothing better is known: then it is "at most". Where nothing is known of a
-    partition, the sum of the others is "at least".
+    """Return the number of aborted records, None if unknown, with "at least", "at most" or "". Bounds of
+    offsets count if nothing better is known: then it is "at most". If a partition is unknown, the sum of the
+    others is "at least".
     """
     records = written_records(row)
     numbers = [at_most(written) for written in records]
@@ -115,7 +115,7 @@ def lost_records(row: Recovery) -> tuple[int | None, str]:
 
 
 def at_most(records: LostRecords) -> int | None:
-    """Return the number of aborted records in a partition, at most where only bounds are known, else None."""
+    """Return the number of aborted records in a partition, at most if only bounds are known, else None."""
     if records.records is not None:
         return records.records
     return None if records.first is None or records.last is None else records.last - records.first + 1

@@ -1,6 +1,6 @@
-"""Saves what the recoveries collector keeps: current holders and waiters, new recoveries, their progress.
-Readers are already released when we read that their blocker was ended. So who waits, and where, is recorded
-while it lasts, in the collector's own row, and copied into the recovery when one opens.
+"""Saves the recoveries collector's state: present holders and waiters, new recoveries, their progress.
+Readers are already released when we read the end of their blocker. So the waiting groups and their places are
+recorded while they wait, in the collector's own row, and copied into the recovery when one opens.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ from fenceline.losses.recoveries import (
 )
 
 NAME = "recoveries"
-#: Transitions taken up in one tick, and episodes followed at a time: in a storm the others are counted.
+#: Maximum transitions in one tick, and maximum episodes to follow at a time: in a storm the others are
+#: counted.
 _AT_ONCE = 500
 MOST_OPEN = 500
-#: Older ends are history that was read late: nobody waits for them any more.
+#: Older ends are history that was read late: no reader waits for them any more.
 _OLDEST_MS = 3_600_000
-#: Holders are remembered this long: a release is seen before its cause, or after it.
+#: How long holders are remembered: a release is observed before its cause, or after it.
 _REMEMBER_MS = 60_000
 #: Maximum remembered transactions.
 _MOST_HELD = 1_000
@@ -52,21 +53,21 @@ _CHANGING = (
     "outcome",
 )  # fmt: skip
 
-#: Columns that a recovery has of the transition that it begins with.
+#: Columns that a recovery copies from its first transition.
 _TRANSITION = (
     "cluster_id", "key", "transactional_id", "application", "confidence", "producer_id", "producer_epoch",
     "topic_id", "log_partition", "log_offset", "rev",
 )  # fmt: skip
 
-#: What a producer held: {"seen": ms, "begun": ms or None by its coordinator while it is open,
+#: A producer's remembered state: {"seen": ms, "begun": ms or None by its coordinator while it is open,
 #: "pins": [[topic, partition, start, topic id]], "waits": [Wait, …]}.
 Memory = dict[str, dict[str, Any]]
 
 
 @retry_write
 def update_recoveries(lease: Lease, *, limit_ms: float, now_ms: int) -> None:
-    """Open recoveries for what was ended since the last tick, record who waits now, and follow open ones.
-    A client may hold readers for `limit_ms` before its own abort counts. Raises `LeaseLost`.
+    """Open recoveries for ends since the last tick, record the waiting groups, and follow open recoveries. A
+    client may block readers for `limit_ms` before its own abort counts. Raises `LeaseLost`.
     """
     detail = dict(collector_row(lease).values_list("detail", flat=True).get())
     memory: Memory = detail.get("held", {})
@@ -86,7 +87,7 @@ def waiting_for_a_search(lease: Lease) -> Sequence[Recovery]:
 
 
 def save_lost(lease: Lease, row: Recovery, lost: Iterable[LostRecords]) -> None:
-    """Save what an aborted transaction had written, as far as it was read."""
+    """Save the records of an aborted transaction, as far as they were read."""
     _save_lost(lease, row, {records.topic_partition: records for records in lost})
 
 
@@ -129,8 +130,8 @@ def save_deleted(lease: Lease, row: Recovery, notes: Mapping[str, str]) -> None:
 def _open(
     lease: Lease, place: Sequence[int] | None, memory: Memory, limit_ms: float, now_ms: int
 ) -> tuple[bool, list[int]]:
-    """Open recoveries for aborts from `place` on: a revision, and the last row that was read of it.
-    Return whether there was any abort, and the next place.
+    """Open recoveries for aborts from `place` on: a revision, and its last read row. Return whether there was
+    any abort, and the next place.
     """
     rev = Cluster.objects.values_list("rev", flat=True).get(pk=lease.cluster_id)
     if place is None:
@@ -159,7 +160,7 @@ def _news(cluster_id: int, rev: int, row: int) -> list[TransitionRecord]:
 
 
 def _refresh_known(row: TransitionRecord) -> bool:
-    """Update the recovery of a transition to its current kind and confidence; False where there is none."""
+    """Update the recovery of a transition to its present kind and confidence; return False without one."""
     same = Recovery.objects.filter(
         cluster_id=row.cluster_id,
         topic_id=row.topic_id,
@@ -203,7 +204,7 @@ def _episode(row: TransitionRecord, shift_ms: int, memory: Memory) -> Recovery:
 
 
 def _remember(cluster_id: int, memory: Memory, now_ms: int) -> Memory:
-    """Return what producers hold now, and what they held until a minute ago."""
+    """Return the producers' present holdings, and those of the last minute."""
     now: Memory = {}
     pins = PinRecord.objects.filter(cluster_id=cluster_id).order_by("first_seen_ms")[:_MOST_HELD]
     ids = _topic_ids(cluster_id, {pin.topic for pin in pins})
@@ -245,7 +246,7 @@ def _begun(cluster_id: int, producer_ids: Iterable[str]) -> dict[str, int | None
 
 
 def _goes_on(held: Mapping[str, Any], begun_ms: int | None) -> bool:
-    """Return whether the remembered transaction of a producer is still open."""
+    """Return whether a producer's remembered transaction is still open."""
     return begun_ms is not None and held.get("begun") == begun_ms
 
 
@@ -268,7 +269,7 @@ def _waits(cluster_id: int) -> Iterable[tuple[Wait, set[str]]]:
 
 
 def _follow(cluster_id: int, now_ms: int) -> bool:
-    """Update open recoveries by what was seen since; return whether any changed."""
+    """Update open recoveries by new observations; return whether any changed."""
     rows = list(Recovery.objects.filter(cluster_id=cluster_id, closed_ms=None).order_by("pk"))
     if not rows:
         return False

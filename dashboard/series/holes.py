@@ -23,7 +23,7 @@ _WORDS: Mapping[HoleReason, str] = {
 
 
 class ExplainedHole(NamedTuple):
-    """A time without figures, the collector that should have read them, and the reason."""
+    """A period without figures, its collector, and the reason."""
 
     from_ms: int
     to_ms: int
@@ -57,7 +57,7 @@ def _gaps(
 
 
 def _reason(hole: SeriesHole, scope: str, gaps: Iterable[tuple[str, int, int | None, str]]) -> str:
-    """Return the reason of a hole: the subject's own gap, else a general one, or one of its place."""
+    """Return the reason of a hole: the subject's own gap, else a general one, or its place's."""
     at_the_time = [
         (gap_scope, why)
         for gap_scope, since_ms, until_ms, why in gaps
@@ -72,5 +72,5 @@ def _reason(hole: SeriesHole, scope: str, gaps: Iterable[tuple[str, int, int | N
     return next(iter((*own, *places)), _WORDS[hole.reason])
 
 
-#: Scopes that are the name of one subject: those of others do not concern this one.
+#: Scopes that name one subject: other subjects' gaps do not concern this one.
 _NAMES = frozenset({"partition", "group", "transaction", "query"})

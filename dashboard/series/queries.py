@@ -36,7 +36,7 @@ _OPEN = ("pk", "name", "since_ms", "open_ms", "points", "minutes", "hours")
 
 @dataclass(frozen=True, slots=True)
 class SubjectReading:
-    """A range of a subject's figures; `kept_since_ms` is None where none was ever stored."""
+    """A range of a subject's figures; `kept_since_ms` is None if none was ever stored."""
 
     kind: SeriesKind
     name: str
@@ -90,7 +90,7 @@ def read_series(
 def worst_series(
     cluster_id: int, kind: SeriesKind, time_range: TimeRange, *, now_ms: int, number: int, most: int
 ) -> Sequence[SubjectReading]:
-    """Return the subjects with the greatest leading figure in a range, the worst first; never zeros."""
+    """Return the subjects with the greatest leading figure in a range, the worst first, without zeros."""
     wanted = _range(cluster_id, kind, time_range, now_ms, most)
     peaks = _peaks(wanted)
     # Parts reach beyond the range: more subjects are unpacked, and ranked by their figures within it.
@@ -122,7 +122,7 @@ def _unpacked(
 
 
 def _greatest(wanted: _Range, tiles: Iterable[SeriesTile]) -> int:
-    """Return the greatest leading figure in a range, or held since before it; 0 where none is known."""
+    """Return the greatest leading figure in a range, or held since before it; 0 if unknown."""
     span_ms, lead, held = wanted.plan.resolution.span_ms, wanted.kind.lead, None
     highs: list[int | None] = []
     for bucket in (bucket for tile in tiles for bucket in tile.buckets or ()):
@@ -167,7 +167,7 @@ def _closed(wanted: _Range, keys: Sequence[int]) -> Mapping[int, Sequence[Series
 
 
 def _unseen(wanted: _Range) -> Sequence[SeriesHole]:
-    """Return the part of a range that is no longer kept, and the pauses of its collector."""
+    """Return the deleted part of a range, and the pauses of its collector."""
     rows = ObservedSpan.objects.filter(
         cluster_id=wanted.cluster_id,
         source=SOURCES[wanted.kind],

@@ -1,8 +1,8 @@
-"""Adds polled figures to series, in the write transaction of whoever polled: the only writer of them.
+"""Adds polled figures to series, in the poller's write transaction: their only writer.
 
-The cluster's row, which that transaction has locked, guards series. A subject whose figures have not changed
-is read and not written. Of another one its small row of open points is; points that are full are closed, and
-leave minutes and hours behind (`fenceline.series.rollup`).
+The cluster's row, which that transaction has locked, guards series. An unchanged series is read and not
+written. For a changed one, its small row of open points is written; full points are closed, and leave minutes
+and hours (`fenceline.series.rollup`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _CLOSE = f"UPDATE {_TABLE} SET {', '.join(f'{name} = %s' for name in _CLOSED)} W
 class SeriesSample(NamedTuple):
     """A poll's figures of a subject; `values` are None where it could not be read.
 
-    `ended`: it is gone, or has nothing to show until it comes again.
+    `ended`: the subject is gone, or has no figures until it returns.
     """
 
     name: str
@@ -116,7 +116,7 @@ def open_subjects(cluster_id: int, kind: SeriesKind) -> frozenset[str]:
 
 
 def extend_span(cluster_id: int, source: str, *, at_ms: int) -> None:
-    """Record that a collector observed until an instant: in a new span after a long pause."""
+    """Record a collector's observation until an instant, in a new span after a long pause."""
     rows = ObservedSpan.objects.filter(cluster_id=cluster_id, source=source)
     since_ms = at_ms - expected_ms(settings.FENCELINE.limits, reads_on=False)
     if rows.filter(to_ms__gte=since_ms, to_ms__lte=at_ms).update(to_ms=at_ms):
@@ -127,7 +127,7 @@ def extend_span(cluster_id: int, source: str, *, at_ms: int) -> None:
 
 
 def _polled_ms(cluster_id: int, kind: SeriesKind) -> int:
-    """Return when all subjects of a kind were polled last; 0 for a kind that has no ages."""
+    """Return the last poll of all subjects of a kind; 0 for a kind without ages."""
     if not kind.has_ramps:
         return 0
     rows = ObservedSpan.objects.filter(cluster_id=cluster_id, source=SOURCES[kind])

@@ -52,7 +52,7 @@ AUDIT = "dashboard.view_auditentry"
 #: To administer users and tokens. Django's `auth.change_user` would let staff make superusers in its admin.
 USERS = "dashboard.change_token"
 
-#: Why nobody may change anything where READ_ONLY is set.
+#: Why no user may change anything with READ_ONLY.
 READ_ONLY = "READ_ONLY is set: this Fenceline only shows; nothing can be done or changed from here."
 
 _ON_KAFKA = frozenset({*OF_ACT.values(), FORCE})
@@ -83,7 +83,7 @@ class Actor:
     name: str
     via: str
     permissions: frozenset[str]
-    #: Role by cluster, where it is another than the one that `permissions` are of.
+    #: Role by cluster, if it differs from the role of `permissions`.
     roles_on: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -92,7 +92,7 @@ class Actor:
         return is_token_name(self.name)
 
     def may(self, permission: str, cluster: str = "") -> bool:
-        """Return whether the actor has a permission of this module, on a cluster where one is named."""
+        """Return whether the actor has a permission of this module, on a given cluster."""
         role = self.roles_on.get(cluster)
         return permission in (ROLES[role] if role else self.permissions)
 
@@ -103,7 +103,7 @@ def is_token_name(name: str) -> bool:
 
 
 def caller_name(request: HttpRequest) -> str:
-    """Return the name of who asks: of the API's token, or of the session's user."""
+    """Return the caller's name: of the API's token, or of the session's user."""
     token = getattr(request, "auth", None)
     return f"{_OF_TOKENS}{token.name}" if isinstance(token, Token) else str(request.user)
 
@@ -117,7 +117,7 @@ def actor_of(request: HttpRequest, via: str) -> Actor:
 
 
 def grants_of(user: AbstractBaseUser | AnonymousUser) -> Sequence[str] | None:
-    """Return a user's grants, as `granted_roles` takes them; None for a user who may see all clusters."""
+    """Return a user's grants, in the form of `granted_roles`; None for a user who may see all clusters."""
     if not isinstance(user, User) or user.is_superuser:
         return None
     limit: ClusterLimit | None = getattr(user, "cluster_limit", None)
@@ -148,10 +148,10 @@ def no_role(user: AbstractBaseUser | AnonymousUser) -> str:
 
 
 def permission_refusal(actor: Actor, permission: str, cluster: str = "") -> str:
-    """Return why an actor may not use a permission now, as a sentence; "" where they may.
+    """Return why an actor may not use a permission now, as a sentence; "" if they may.
 
-    READ_ONLY forbids every act by page and API, those on alerting as well; `read_only` of a `cluster` what
-    acts on its Kafka.
+    READ_ONLY forbids every act by page and API, also on alerting; a `cluster`'s `read_only` forbids acts on
+    its Kafka.
     """
     if settings.READ_ONLY:
         return READ_ONLY
@@ -162,7 +162,7 @@ def permission_refusal(actor: Actor, permission: str, cluster: str = "") -> str:
 
 
 def payload_refusal(actor: Actor, cluster: str) -> str:
-    """Return why an actor may not see keys and values of a cluster's records; "" where they may."""
+    """Return why an actor may not see keys and values of a cluster's records; "" if they may."""
     config = settings.FENCELINE.clusters.get(cluster)
     if config is None or not config.payloads:
         return (
@@ -173,7 +173,7 @@ def payload_refusal(actor: Actor, cluster: str) -> str:
 
 
 def missing_role(actor: Actor, permission: str, cluster: str = "") -> str:
-    """Return the role that an actor lacks for a permission, as a sentence; "" where they have it."""
+    """Return the role that an actor lacks for a permission, as a sentence; "" if they have it."""
     if actor.may(permission, cluster):
         return ""
     needed = next((role for role, held in ROLES.items() if permission in held), "")
@@ -190,7 +190,7 @@ def _of_user(user: AbstractBaseUser | AnonymousUser) -> frozenset[str]:
 
 
 def check_password(password: str, username: str) -> None:
-    """Raise ValueError, with what to do, for a password that AUTH_PASSWORD_VALIDATORS refuse."""
+    """Raise ValueError, with a remedy, for a password that AUTH_PASSWORD_VALIDATORS refuse."""
     try:
         validate_password(password, User(username=username))
     except ValidationError as error:
@@ -200,7 +200,7 @@ def check_password(password: str, username: str) -> None:
 def ensure_roles() -> None:
     """Create the groups viewer, operator and admin, with their permissions; `prepare` runs it at each start.
 
-    Permissions that somebody has added to a group stay.
+    Permissions that an administrator has added to a group stay.
     """
     for role, names in ROLES.items():
         group, _ = Group.objects.get_or_create(name=str(role))

@@ -1,7 +1,7 @@
 """Write the audit log: changes of channels, silences, tokens, users and roles, with actor and address.
 
-A row is written in the transaction of its change: one that is rolled back leaves no row. A row refers to no
-other row and has no unique key, so inserting one waits for no other writer, whatever locks are held.
+A row is written in the transaction of its change: a rolled back change leaves no row. A row refers to no
+other row and has no unique key, so inserting one waits for no other writer's locks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Event = AuditEntry.Event
 Via = AuditEntry.Via
 #: Field -> value before, value after; None for no value.
 Changes = Mapping[str, tuple[Any, Any]]
-#: Of these pages a change is made elsewhere than on a page of ours.
+#: Pages that change objects outside of our own pages.
 _PREFIXES = {"/admin/": Via.ADMIN, "/api/": Via.API, "/ingest/": Via.API}
 _LONGEST_NAME = 200
 
@@ -38,7 +38,7 @@ class ChangeOrigin:
 
 @dataclass(frozen=True, slots=True)
 class AuditedSubject:
-    """The subject of a change: its kind as in `AuditEntry.subject_kind`, its id and its name."""
+    """The subject of a change: its kind for `AuditEntry.subject_kind`, its id and its name."""
 
     kind: str
     id: int | None
@@ -88,7 +88,7 @@ def record_change(event: Event, subject: AuditedSubject, changes: Changes | None
 
 
 def hide_secret(value: object) -> str | None:
-    """Return the shown value of a secret: whether there is one."""
+    """Return the shown value of a secret: only whether there is one."""
     return redact.HIDDEN if value else None
 
 

@@ -46,7 +46,7 @@ class AuditCriteria(Ranged):
 def newest_entries(
     wanted: AuditCriteria, *, before: int | None, limit: int
 ) -> tuple[Sequence[AuditEntry], int | None]:
-    """Return the newest rows, and the number after which the list goes on, None at its end."""
+    """Return the newest rows, and the number after which the list continues, None at its end."""
     rows = _filtered(wanted)
     if before is not None:
         rows = rows.filter(pk__lt=before)

@@ -1,6 +1,6 @@
 """Audit rows of users, roles and tokens, by any writer: Django's admin, a command, a shell.
 
-Not seen: `QuerySet.update`, which sends no signal; whoever changes a token that way records it.
+Not recorded: `QuerySet.update`, which sends no signal; code that changes a token that way records it.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BEFORE, _MEMBERS, _ROW = "_audit_before", "_audit_members", "_audit_row"
 
 
 for _model in _FIELDS:
-    # A change and its row are one transaction, even where Django's caller has none: its password pages.
+    # A change and its row are one transaction, even if Django's caller has none: its password pages.
     _model.add_to_class("save", transaction.atomic(savepoint=False)(_model.save))
 
 
@@ -104,7 +104,7 @@ def _members_changed(
 
 
 def _owners(field: str, model: type[Model], member: Model, pk_set: Any) -> Sequence[Model]:
-    """Return the instances whose members change: the given ones, or all of them on a clear."""
+    """Return the instances whose members change: the given ones, or all of the members on a clear."""
     wanted = {field: member} if pk_set is None else {"pk__in": pk_set}
     return list(model._base_manager.filter(**wanted).order_by("pk"))
 
@@ -147,7 +147,7 @@ def _note(event: Event, instance: Model, changes: Changes) -> None:
 
 
 def _merge(row: AuditEntry, changes: Changes) -> bool:
-    """Add changes to a row of this transaction; return False where a rollback has removed it."""
+    """Add changes to a row of this transaction; return False if a rollback has removed it."""
     for name, (before, after) in changes.items():
         first = row.changes[name][0] if name in row.changes else before
         row.changes[name] = [first, after]

@@ -1,4 +1,4 @@
-"""What can be seen and done on each cluster, as the last look over it found."""
+"""Each cluster's visible parts and possible actions, from the last examination."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ __all__ = ["NAME", "ClusterCapabilities", "capabilities_in", "cluster_capabiliti
 
 @dataclass(frozen=True, slots=True)
 class ClusterCapabilities:
-    """The capabilities of one cluster; `asked_ms` is None, and they are none, before the first look."""
+    """The capabilities of one cluster; before the first examination there are none, and no `asked_ms`."""
 
     cluster: str
     asked_ms: int | None = None
     checks: Sequence[CapabilityCheck] = ()
-    #: Why the last look failed; "" where it did not.
+    #: Why the last examination failed; "" if it did not.
     trouble: str = ""
 
     @property
@@ -44,13 +44,13 @@ class ClusterCapabilities:
 
 
 def cluster_capabilities(cluster: str) -> ClusterCapabilities:
-    """Return what the last look over a cluster found."""
+    """Return the result of a cluster's last examination."""
     details = Collector.objects.filter(cluster__name=cluster, name=NAME).values_list("detail", flat=True)
     return capabilities_in(cluster, details.first() or {})
 
 
 def capabilities_in(cluster: str, detail: Mapping[str, Any]) -> ClusterCapabilities:
-    """Return what the detail of a cluster's collector holds."""
+    """Return the capabilities in the detail of a cluster's collector."""
     if not detail:
         return ClusterCapabilities(cluster)
     checks = [read_json(CapabilityCheck, check) for check in detail.get("checks", ())]
@@ -58,7 +58,7 @@ def capabilities_in(cluster: str, detail: Mapping[str, Any]) -> ClusterCapabilit
 
 
 def shortfall(cluster_id: int, capability: str) -> str:
-    """Return why a capability is limited or missing on a cluster; "" where it is not known to be."""
+    """Return why a capability is limited or missing on a cluster; "" if not known to be."""
     details = Collector.objects.filter(cluster_id=cluster_id, name=NAME).values_list("detail", flat=True)
     lacking = (CapabilityState.LIMITED, CapabilityState.MISSING)
     found = (check for detail in details for check in capabilities_in("", detail).checks)
@@ -69,7 +69,7 @@ def shortfall(cluster_id: int, capability: str) -> str:
 def save_capabilities(
     lease: Lease, checks: Sequence[CapabilityCheck] | None, trouble: str, *, now_ms: int
 ) -> None:
-    """Save a look over a cluster; without `checks` those of the look before stay, with the `trouble`."""
+    """Save an examination of a cluster; without `checks` the former ones stay, with the `trouble`."""
     with write_transaction(lease, {"seen_through_ms": now_ms}, lock_cluster=False) as write:
         row = collector_row(lease).get()
         before = _news_in(row.detail)

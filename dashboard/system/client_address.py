@@ -1,7 +1,7 @@
 """The origin of a request.
 
-`REMOTE_ADDR` is what uvicorn found: a forwarded address counts only where FORWARDED_ALLOW_IPS names the proxy
-that sent it. No header is read here.
+`REMOTE_ADDR` is from uvicorn: a forwarded address counts only if FORWARDED_ALLOW_IPS names the proxy that
+sent it. This module reads no header.
 """
 
 from __future__ import annotations

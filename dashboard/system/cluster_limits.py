@@ -1,4 +1,6 @@
-"""Callers who may see some clusters alone: rows of others are in no answer, pages about all are refused."""
+"""Callers with limited clusters: answers omit rows of other clusters, and pages about all clusters are
+refused.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,9 @@ from dashboard.system import access, audit
 from dashboard.system.access import AccessRefused
 from dashboard.system.audit import AuditedSubject, Event
 
-#: The first part of each address that a limited caller may ask for, below the API's the first of its nouns.
-#: A new one is refused until it is here: it may show what is of all clusters, as channels and users are.
+#: The first part of each address that a limited caller may request; below the API's, the first of its nouns.
+#: A new address is refused until it is listed here: it may show facts about all clusters, such as channels
+#: and users.
 _PAGES = frozenset(
     (
         "", "transactions", "partitions", "groups", "queries", "flink-jobs", "events", "timeline",
@@ -39,7 +42,7 @@ ALL = "*"
 
 
 def limit_user(request: HttpRequest) -> str:
-    """Limit the request of a signed-in user; return why its address is refused, "" where not."""
+    """Limit the request of a signed-in user; return why its address is refused, "" if it is not."""
     return limit_caller(request, clusters_of(request.user) if request.user.is_authenticated else None)
 
 
@@ -63,13 +66,13 @@ def _named(grants: Sequence[str]) -> Sequence[str] | None:
 
 
 def clusters_now(user_id: int) -> Sequence[str] | None:
-    """Return the names of the clusters that a user may see by now, None for all; none for one who is gone."""
+    """Return the names of the clusters that a user may see now, None for all; none for a deleted user."""
     user = User.objects.select_related("cluster_limit").filter(pk=user_id).first()
     return [] if user is None else clusters_of(user)
 
 
 def limit_caller(request: HttpRequest, names: Sequence[str] | None) -> str:
-    """Let a request see clusters by name, all for None; return why its address is refused, "" where not."""
+    """Limit a request to clusters by name, None for all; return why its address is refused, else ""."""
     visible_clusters.set(None)
     if names is None:
         return ""
@@ -81,7 +84,7 @@ def limit_caller(request: HttpRequest, names: Sequence[str] | None) -> str:
 
 
 def refuse_hidden(cluster: object) -> None:
-    """Raise Http404 for the name of a cluster that the caller may not see, as for one that there is not."""
+    """Raise Http404 for a cluster that the caller may not see, as for an unknown one."""
     if visible_clusters.get() is None or cluster is None:
         return
     if not Cluster.objects.filter(name=cluster).exists():
@@ -89,12 +92,12 @@ def refuse_hidden(cluster: object) -> None:
 
 
 def may_open(path: str) -> bool:
-    """Return whether the caller may ask for an address: a limited one for what is of clusters alone."""
+    """Return whether the caller may request an address; a limited caller only one about clusters."""
     return visible_clusters.get() is None or _is_of_clusters(path)
 
 
 def why_closed(path: str) -> str:
-    """Return why the caller may not ask for an address, "" where they may."""
+    """Return why the caller may not request an address, "" if they may."""
     return "" if may_open(path) else "Your access is limited to clusters: this is about all of them."
 
 
@@ -108,9 +111,9 @@ def _is_of_clusters(path: str) -> bool:
 
 
 def checked_grants(grants: Iterable[str]) -> list[str]:
-    """Return grants, each once; raises `AccessRefused` for a cluster that is not configured, and for no role.
+    """Return distinct grants; raises `AccessRefused` for an unconfigured cluster or an unknown role.
 
-    Also for blank ones alone: they would lift the limit that they were meant to set.
+    Also for blank ones only: they would lift the intended limit.
     """
     grants = list(grants)
     known = set(Cluster.objects.filter(configured=True).values_list("name", flat=True))
@@ -143,7 +146,7 @@ def split_names(text: str) -> Sequence[str]:
 
 @transaction.atomic
 def set_clusters(user: User, grants: Sequence[str] | None) -> None:
-    """Limit a user to clusters, to no cluster at all for none; for None the user sees all."""
+    """Limit a user to clusters; an empty list means no cluster at all, None means all."""
     limit = ClusterLimit.objects.filter(user=user).first()
     before, after = limit.clusters if limit else None, None if grants is None else list(grants)
     if before == after:

@@ -1,7 +1,7 @@
 """Validity of a live socket: its session, its user and the user's role.
 
-What ends one of these has every socket that it may concern check at once; the rest, such as a session that
-expires, the sockets find by themselves once a minute.
+A change that may end a socket makes all affected sockets check at once; other ends, such as an expired
+session, are found by the sockets themselves once a minute.
 """
 
 from __future__ import annotations
@@ -73,5 +73,5 @@ def _group_deleted(**_: object) -> None:
 
 
 def _check(user: int | None) -> None:
-    """Ask the sockets of a user, or of all for None, to check themselves once the change is committed."""
+    """Make the sockets of a user, or of all for None, check themselves once the change is committed."""
     transaction.on_commit(lambda: notify.check_sessions(user=user))

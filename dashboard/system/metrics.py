@@ -1,8 +1,8 @@
 """Fenceline's metrics for Prometheus: families of samples, read from `counts` and `queries` at each scrape.
 
-Nothing is kept between two scrapes, so that all web processes report the same. Every combination of
-bounded labels is reported, also with 0: an expression that waits for a series that is not there
-waits for ever. docs/metrics.md explains each family; a test fails where one is missing there.
+Nothing is stored between two scrapes, so that all web processes report the same. Every combination of bounded
+labels is reported, also with 0: an expression with a missing series would wait for ever. docs/metrics.md
+explains each family; a test fails if one is missing there.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ Samples = Iterable[tuple[Sequence[str], float | None]]
 
 
 class _OfCollector(NamedTuple):
-    """A figure of each collector; None is left out."""
+    """A figure of each collector; None is omitted."""
 
     name: str
     text: str

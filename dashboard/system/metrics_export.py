@@ -29,7 +29,7 @@ from prometheus_client.samples import Sample
 
 from dashboard.system.metrics import Metrics, own_version
 
-#: For how long an export may take, its repetitions included.
+#: The time limit of an export, including its retries.
 _TIMEOUT_S = 10
 _NS_OF_MS = 1_000_000
 
@@ -45,7 +45,7 @@ def export_families(now_ms: int) -> None:
 
 @cache
 def _exporter(endpoint: str) -> OTLPMetricExporter:
-    """Make the exporter once; `OTEL_EXPORTER_OTLP_HEADERS` and the like are its own to read."""
+    """Make the exporter once; it reads `OTEL_EXPORTER_OTLP_HEADERS` and other variables itself."""
     return OTLPMetricExporter(endpoint, timeout=_TIMEOUT_S)
 
 
@@ -73,7 +73,7 @@ def _numbers(samples: Sequence[Sample], at_ns: int) -> Sequence[NumberDataPoint]
 
 
 def _histograms(samples: Sequence[Sample], at_ns: int) -> Sequence[HistogramDataPoint]:
-    """Return a point for each set of labels: buckets count by themselves there, and no sum is stored here."""
+    """Return a point for each set of labels: OTLP's buckets are not cumulative, and no sum is stored here."""
     buckets = (sample for sample in samples if sample.name.endswith("_bucket"))
     points = []
     for labels, of in groupby(buckets, lambda sample: {k: v for k, v in sample.labels.items() if k != "le"}):

@@ -1,8 +1,8 @@
 """Numbers by cluster: the reader beside `queries` for `/metrics`.
 
-One statement counts a noun for all clusters together, so that a scrape costs the same number of them however
-many clusters, topics, groups or ids there are. What is counted by is bounded: words of Kafka's and of ours,
-never a name that users choose but the cluster's and the channel's, which the configuration bounds.
+One statement counts a noun for all clusters together, so that a scrape costs the same number of statements
+for any number of clusters, topics, groups or ids. Labels are bounded: Kafka's names and ours, and of users'
+names only the cluster's and the channel's, which the configuration bounds.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def transaction_counts() -> ByCluster:
 
 
 def oldest_open() -> Mapping[str, int]:
-    """Return when the longest open transaction of each cluster began, in milliseconds, where one is open."""
+    """Return when the longest open transaction of each cluster began, in ms, without clusters without one."""
     rows = Transaction.objects.filter(IS_OPEN, cluster__configured=True).exclude(started_ms=None)
     return dict(rows.values_list("cluster__name").annotate(oldest=Min("started_ms")).order_by())
 
@@ -93,7 +93,7 @@ def oldest_open() -> Mapping[str, int]:
 def partition_counts() -> tuple[ByCluster, Mapping[str, int]]:
     """Return the number of partitions by cluster and verdict, and the start of the longest blocked LSO.
 
-    That is in milliseconds; clusters without a pinned one are left out.
+    That is in milliseconds; clusters without a pinned partition are omitted.
     """
     rows = PartitionRecord.objects.filter(cluster__configured=True).order_by()
     counted: dict[tuple[str, ...], int] = {}

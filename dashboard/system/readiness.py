@@ -38,9 +38,9 @@ def _redis() -> str:
 
 
 def redis_version() -> str:
-    """Return the server and the version that Redis reports, as "valkey 9.1.2"; "" where it does not.
+    """Return the server and the version that Redis reports, as "valkey 9.1.2"; "" without a report.
 
-    By HELLO: a user who may not administer the server may not ask INFO.
+    By HELLO: a user without administrative rights may not call INFO.
     """
     try:
         with _redis_client() as client:

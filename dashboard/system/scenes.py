@@ -1,8 +1,8 @@
 """Failures that the sandbox of `make up` plays on request.
 
-The stack's part `scenes` plays them: it lists what there is, and the last runs, in a file of the stack's
-folder, and takes a request from another. So nothing here knows the sandbox, and without it there is no file.
-A request is made exclusively and stays until its scene is over: that is what allows one at a time.
+The stack's part `scenes` plays them. It writes the scenes and the last runs to a file in the stack's folder,
+and reads a request from another. So this module does not know the sandbox; without a sandbox there is no
+file. A request is created exclusively and stays until its scene is over, which allows one at a time.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from dashboard.system import audit
 from dashboard.system.audit import AuditedSubject, Event
 
 _BOARD, _REQUEST = "scenes.json", "scene-request"
-#: What a scene leaves behind may be found so long after its end: ms.
+#: Milliseconds after its end in which a scene's traces may still appear.
 _LINGERS_MS = 60_000
 
 
 class OfferedScene(BaseModel):
-    """A scene of the sandbox: what it does, its duration, and where Fenceline shows it."""
+    """A scene of the sandbox: its story, its duration, and its traces in Fenceline."""
 
     name: str
     summary: str
     lasts: str
     subject: str
-    #: Why this stack cannot play it, and what to do; "" where it can.
+    #: Why this stack cannot play it, and the remedy; "" if it can.
     unavailable: str
 
 
@@ -45,7 +45,7 @@ class SceneRun(BaseModel):
     ended_ms: int | None
     #: Its steps so far.
     lines: Sequence[str]
-    #: Why it failed, and what to do; "" without a failure.
+    #: Why it failed, and the remedy; "" without a failure.
     error: str
 
     @property
@@ -54,7 +54,7 @@ class SceneRun(BaseModel):
         return max(0, self.ended_ms - self.started_ms) if self.ended_ms else 0
 
     def until_ms(self, now_ms: int) -> int:
-        """Return its end; `now_ms` while it is playing, its start where it was cut off."""
+        """Return its end; `now_ms` while it is playing, its start if it was cut off."""
         return self.ended_ms or (now_ms if self.state == "playing" else self.started_ms)
 
 
@@ -67,7 +67,7 @@ class SceneBoard(BaseModel):
     wanted: str = ""
 
     def played_about(self, name: str, at_ms: int) -> SceneRun | None:
-        """Return the run that a subject of this name, seen at an instant, came from; None for all others."""
+        """Return the run that caused a subject of this name, seen at an instant; None for others."""
         subjects = {scene.name: scene.subject for scene in self.scenes}
         return next(
             (
@@ -86,7 +86,7 @@ class SceneBoard(BaseModel):
 
 
 class SceneRefused(ValueError):
-    """A scene is refused; the text is the reason and the remedy."""
+    """A scene is refused; the text has the reason and the remedy."""
 
 
 def are_offered() -> bool:
@@ -104,7 +104,7 @@ def read_board() -> SceneBoard | None:
 
 
 def request_scene(board: SceneBoard, name: str, *, by: str) -> None:
-    """Have a scene played, with a row in the audit log; raises `SceneRefused`, also while another one is."""
+    """Request a scene, with a row in the audit log; raises `SceneRefused`, also while another one plays."""
     scene = next((candidate for candidate in board.scenes if candidate.name == name), None)
     if scene is None:
         names = ", ".join(candidate.name for candidate in board.scenes)

@@ -1,5 +1,5 @@
-"""Why this version cannot use the schema that a database has: a newer version made it, or it has only some of
-the migrations that a squashed one replaces.
+"""Why this version cannot use a database's schema: a newer version made it, or it has only some of the
+migrations that a squashed one replaces.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def newer_schema_reason(loader: MigrationLoader) -> str:
 
 
 def partial_schema_reason(loader: MigrationLoader) -> str:
-    """Return what an older version's database lacks and what to do, "" where nothing is missing.
+    """Return what an older version's database lacks and the remedy, "" if it lacks nothing.
 
     Django does not use a squashed migration there: `migrate` would run nothing, and find nothing to run.
     """

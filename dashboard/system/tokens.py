@@ -1,4 +1,4 @@
-"""Tokens of the API: created and revoked by page or command, kept as digests."""
+"""Tokens of the API: created and revoked by page or command, stored as digests."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dashboard.system import audit, cluster_limits
 from dashboard.system.access import AccessRefused
 from dashboard.system.audit import AuditedSubject, Event
 
-#: `last_used_at` is written again only after this time: reading with a token costs no write.
+#: `last_used_at` is written again only after this time: a read with a token costs no write.
 _USE_NOTED_EVERY = timedelta(minutes=1)
 LONGEST_NAME = 64
 _UNITS = {"min": "minutes", "h": "hours", "d": "days"}
@@ -39,7 +39,7 @@ def token_digest(token: str) -> str:
 
 
 def create_token(name: str, role: str, expires: str = "", clusters: Sequence[str] = ()) -> str:
-    """Create a token and return it, once; it never expires for "", and sees all clusters where none is named.
+    """Create a token and return it, once; "" means no expiry, and no clusters means all clusters.
 
     Raises `AccessRefused`.
     """
@@ -65,9 +65,9 @@ def create_token(name: str, role: str, expires: str = "", clusters: Sequence[str
 
 
 def revoke_token(name: str) -> bool:
-    """Revoke a token and record it; False where none of this name may be used.
+    """Revoke a token and record it; return False without a usable one of this name.
 
-    The row stays, so that whoever sends the token is given the reason.
+    The row stays, so that a client with the token is told the reason.
     """
     with transaction.atomic():
         row, now = lock_row(Token.objects.filter(name=name, revoked_at=None)), timezone.now()
@@ -103,7 +103,7 @@ def usable_token(token: str) -> Token:
 
 
 def _note_use(row: Token, now: datetime) -> None:
-    """Record the use of a token without waiting for other writers: the next request records it then."""
+    """Record the use of a token unless another writer has locked it: the next request records it then."""
     try:
         with unwaiting_transaction():
             Token.objects.filter(pk=row.pk).update(last_used_at=now)
@@ -114,7 +114,7 @@ def _note_use(row: Token, now: datetime) -> None:
 
 
 def _expiry(text: str, now: datetime) -> datetime:
-    """Return the instant that a duration or a date names; raises `AccessRefused` for none, or a past one."""
+    """Return the instant in a duration or a date; raises `AccessRefused` for another text, or a past one."""
     try:
         ends = _instant(text.strip(), now)
     except (ValueError, OverflowError):

@@ -1,4 +1,4 @@
-"""The tour of a sandbox: from a failure to its record, each step done once its trace is there."""
+"""The tour of a sandbox: from a failure to its record, each step done once its trace exists."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from dashboard.models import Action, Incident
 from dashboard.system.scenes import SceneBoard
 from fenceline.incidents.findings import IncidentEventKind
 
-#: The scene of the tour, and the transactional id that it abandons.
+#: The scene of the tour, and its abandoned transactional id.
 SCENE, _ID = "abandoned", "demo-abandoned"
-#: Who plays the scenes that nobody asked for.
+#: The requester of automatic scenes.
 _PLAYED_BY_ITSELF = "demo"
 
 
 @dataclass(frozen=True, slots=True)
 class TourProgress:
-    """How far a tour is: `done` has whether each of its five steps is done, in their order."""
+    """The progress of a tour: `done` has whether each of its five steps is done, in their order."""
 
     incident: Incident | None
     done: tuple[bool, bool, bool, bool, bool]
 
     @property
     def next_step(self) -> int:
-        """Return the number of the first step that is not done; 0 after the last."""
+        """Return the number of the first open step; 0 after the last."""
         return self.done.index(False) + 1 if False in self.done else 0
 
 
 def tour_progress(board: SceneBoard) -> TourProgress:
-    """Return the progress since somebody last had the scene of the tour played."""
+    """Return the progress since a user last requested the scene of the tour."""
     run = next((run for run in board.runs if run.scene == SCENE and run.by != _PLAYED_BY_ITSELF), None)
     if run is None:
         return TourProgress(None, (False,) * 5)

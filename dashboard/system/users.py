@@ -1,7 +1,7 @@
 """Users and their roles: invite, change, disable, reset. Refused changes raise `AccessRefused`.
 
 The signals of `dashboard.system.audit_signals` record each change; those of `dashboard.system.live_sessions`
-close the live sockets that it concerns.
+close affected live sockets.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def role_of(user: User) -> str:
 
 
 def state_of(user: User) -> str:
-    """Return "active", "disabled", "external" of an identity provider, or "invited": no password is set."""
+    """Return "active", "disabled", "external" (of an identity provider), or "invited" (no password)."""
     if not user.is_active:
         return "disabled"
     if provider_of(user):
@@ -60,9 +60,9 @@ def provider_of(user: User) -> str:
 
 
 def refusal_of_change(user: User, by: User) -> str:
-    """Return why `by` may not change a user at all, "" where they may.
+    """Return why `by` may not change a user at all, "" if they may.
 
-    Who resets a password could sign in as that user, so nobody changes a user with more permissions.
+    A user who resets a password could sign in as its owner, so nobody changes a user with more permissions.
     """
     if by.is_superuser or not (user.is_superuser or user.get_all_permissions() - by.get_all_permissions()):
         return ""
@@ -89,7 +89,7 @@ def invite_user(username: str, role: str) -> User:
 @retry_write
 @transaction.atomic
 def set_role(number: int, role: str, *, by: User) -> None:
-    """Give a user one role in place of the others; groups that are no role stay. Raises `AccessRefused`."""
+    """Give a user one role in place of the others; other groups stay. Raises `AccessRefused`."""
     user, group = _locked_user(number, by), _role_group(role)
     if user.is_superuser:
         raise AccessRefused(f"{user} is a superuser, who has every permission: no role changes that.")
@@ -103,7 +103,7 @@ def set_role(number: int, role: str, *, by: User) -> None:
 @retry_write
 @transaction.atomic
 def set_clusters(number: int, grants: str, *, by: User) -> None:
-    """Limit a user to grants with commas between them; "" lifts the limit. Raises `AccessRefused`."""
+    """Limit a user to comma-separated grants; "" lifts the limit. Raises `AccessRefused`."""
     user = _locked_user(number, by)
     if user.is_superuser:
         raise AccessRefused(f"{user} is a superuser, who sees every cluster.")
@@ -115,7 +115,7 @@ def set_clusters(number: int, grants: str, *, by: User) -> None:
 
 
 def take_role(user: User, role: str) -> None:
-    """Give a user who signs in the role that an identity provider's groups have."""
+    """Give a user at the sign-in the role of the identity provider's groups."""
     if role_of(user) != role:
         _give(user, _role_group(role))
 
@@ -153,9 +153,9 @@ def reset_password(number: int, *, by: User) -> User:
 
 
 def set_password(number: int, password: str, *, still_may: Callable[[User], bool]) -> bool:
-    """Set a password where the user is active and `still_may`; return whether it was set.
+    """Set a password if the user is active and `still_may`; return whether it was set.
 
-    Hashing takes half a second, so it goes before the transaction.
+    Hashing takes half a second, so it runs before the transaction.
     """
     hashed = make_password(password)
     with transaction.atomic():
@@ -197,7 +197,7 @@ def _refuse_self(user: User, by: User, what: str) -> None:
 
 
 def _refuse_taken(username: str) -> None:
-    """Refuse a name that differs from another in case only."""
+    """Refuse a name that differs from another only in case."""
     if User.objects.filter(username__iexact=username).exists():
         raise AccessRefused("A user with that username already exists.", "username")
 

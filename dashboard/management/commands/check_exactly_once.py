@@ -22,12 +22,12 @@ _FAILING: Mapping[str, tuple[Severity, ...]] = {
 
 
 class Command(BaseCommand):
-    """Print each mistake with its risk, remedy and source; exit status 1 where one is as bad as asked."""
+    """Print each mistake with its risk, remedy and source; exit status 1 for one of the given severity."""
 
     help = "Find settings and habits that threaten exactly-once. It writes and creates nothing."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Take a cluster's name, the form of the answer, and what fails."""
+        """Take a cluster's name, the output format, and the failing severity."""
         parser.add_argument("cluster", nargs="?", default="", help="which cluster; all of them without one")
         parser.add_argument("--json", action="store_true", help="one JSON document instead of lines")
         parser.add_argument(
@@ -35,7 +35,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, cluster: str, **options: Any) -> None:
-        """Examine the clusters and print what was found."""
+        """Examine the clusters and print the mistakes."""
         wanted = visibility.clusters_named(cluster)
         if not wanted:
             known = ", ".join(row.name for row in visibility.configured_clusters()) or "none"

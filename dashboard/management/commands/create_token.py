@@ -13,7 +13,7 @@ from dashboard.system.access import AccessRefused
 
 
 class Command(BaseCommand):
-    """Print a new token once; only its digest is kept."""
+    """Print a new token once; only its digest is stored."""
 
     help = "Make a bearer token for the API and print it once."
 
@@ -42,9 +42,9 @@ class Command(BaseCommand):
         expires: str | None = None,
         **options: object,
     ) -> None:
-        """Make the token; raises CommandError for a name that is taken or cannot be kept, and for no end."""
+        """Make the token; raises CommandError for a name that is taken or unusable, and without an expiry."""
         try:
-            # An empty WHEN is a mistake, as a variable that is not set.
+            # An empty WHEN is a mistake, such as an unset variable.
             token = tokens.create_token(name, role, "" if expires is None else expires or " ", cluster)
         except AccessRefused as error:
             option = "--expires " if error.field == "expires" else ""

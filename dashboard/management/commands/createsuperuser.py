@@ -1,4 +1,4 @@
-"""Django's `manage.py createsuperuser`; without questions it checks the password as well."""
+"""Django's `manage.py createsuperuser`; without prompts it also checks the password."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _VARIABLE = "DJANGO_SUPERUSER_PASSWORD"
 
 
 class Command(createsuperuser.Command):
-    """Asked interactively, Django checks it by itself."""
+    """With prompts, Django checks the password itself."""
 
     def handle(self, *args: Any, **options: Any) -> str | None:
-        """Make a superuser; raises CommandError for a password that is too weak."""
+        """Make a superuser; raises CommandError for a weak password."""
         password = os.environ.get(_VARIABLE, "")
         if not options["interactive"] and password:
             try:

@@ -1,4 +1,4 @@
-"""`manage.py doctor [CLUSTER]`: try everything that Fenceline needs, with a remedy for what fails."""
+"""`manage.py doctor [CLUSTER]`: try everything that Fenceline needs, with a remedy for each failure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from collectors.doctor.examination import CheckStatus, DoctorCheck, examine_clus
 from dashboard.config import ClusterConfig
 from dashboard.system.readiness import find_troubles, redis_version
 
-#: What the checks of this machine's own parts are filed under.
+#: The heading of the checks of this machine's own parts.
 _HERE = "this Fenceline"
-#: The longest that all checks of one cluster may take, in multiples of what a question may.
+#: The limit for all checks of one cluster, in multiples of a request's timeout.
 _QUESTIONS = 12
 _REMEDIES = {
     "database": "check DATABASE_URL and that the database runs; `make up` brings its own",
@@ -31,13 +31,13 @@ _REMEDIES = {
 
 
 class Command(BaseCommand):
-    """Print a line for each check, its remedies below it; exit status 1 when one of them fails."""
+    """Print a line for each check, its remedies below it; exit status 1 if one fails."""
 
     help = "Try what Fenceline needs of its own parts and of each cluster. It writes and creates nothing."
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Take a cluster's name, the form of the answer and how long a question may wait."""
+        """Take a cluster's name, the output format and the timeout of a request."""
         parser.add_argument("cluster", nargs="?", help="which cluster; all of them without one")
         parser.add_argument("--json", action="store_true", help="one JSON document instead of lines")
         parser.add_argument(
@@ -45,7 +45,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, cluster: str | None, **options: Any) -> None:
-        """Make the checks and print them, each as it comes unless as JSON."""
+        """Make the checks and print each at once, or all as JSON."""
         made: list[tuple[str, DoctorCheck]] = []
         for subject, check in _checks(_asked_for(cluster), options["timeout"]):
             if not options["json"]:
@@ -120,7 +120,7 @@ def _own_parts() -> Iterator[DoctorCheck]:
 
 
 def _detail(part: str) -> str:
-    """Return what is known of a part that works."""
+    """Return the known facts about a working part."""
     if part == "migrations":
         return "all applied"
     version = redis_version() if part == "redis" else ""

@@ -1,4 +1,4 @@
-"""`manage.py list_tokens`: which bearer tokens there are, and when each was used last."""
+"""`manage.py list_tokens`: the bearer tokens, and their last uses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _HEADINGS = ("NAME", "ROLE", "STATE", "CREATED", "EXPIRES", "LAST USED", "CLUSTE
 
 
 class Command(BaseCommand):
-    """One line for each token; none shows what would open a door."""
+    """One line for each token, without its secret."""
 
     help = (
         "List the bearer tokens: name, role, state, made, expires, last used (UTC, to the minute), clusters."

@@ -1,8 +1,8 @@
 """`manage.py prepare`: make the database ready for this version and this configuration, once per start.
 
-FENCELINE_ADMIN_PASSWORD makes the user admin where there is none, and never changes a password: one that was
-changed on a page stays. FENCELINE_INGEST_TOKEN is the token of Spark's listeners.
-FENCELINE_DEMO_RECEIVER is the page of the demo's receiver: `make up` sets it, nobody else.
+FENCELINE_ADMIN_PASSWORD makes the user admin if there is none, and never changes a password: a password
+changed on a page stays. FENCELINE_INGEST_TOKEN is the token of Spark's listeners. FENCELINE_DEMO_RECEIVER is
+the page of the demo's receiver, set only by `make up`.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from dashboard.system.tokens import token_digest
 from dashboard.transactions.naming_store import rename_applications
 from fenceline.grouping import grouped
 
-#: What the token that the environment brings is called.
+#: The name of the token from the environment.
 _BROUGHT = "environment"
 _ADMIN = "admin"
 
 
 class Command(BaseCommand):
-    """Migrate, note the configured clusters, and make the admin where a password is given."""
+    """Migrate, store the configured clusters, and make the admin if a password is given."""
 
     help = "Migrate the database, note the configured clusters and set the admin's password."
 
     def handle(self, *args: object, **options: object) -> None:
-        """Refuse a database that a newer version has made; the rest may run any number of times."""
+        """Refuse a newer version's database; everything else may run repeatedly."""
         try:
             _refuse_other_schema()
             call_command("migrate", verbosity=0, interactive=False)
@@ -69,7 +69,7 @@ class Command(BaseCommand):
             raise CommandError(f"The database cannot be used: {error}. Check DATABASE_URL.") from error
 
     def _ensure_admin(self, password: str) -> None:
-        """Make the user admin once; print what to do where the password of the environment is another one."""
+        """Make the user admin once; print what to do if the environment has another password."""
         users = get_user_model().objects
         admin = users.filter(username=_ADMIN).first()
         if admin is None and password:
@@ -87,7 +87,7 @@ class Command(BaseCommand):
             )
 
     def _sync_demo_channel(self, secret: str) -> None:
-        """Print why the demo has no channel: nobody has asked for it, so that stops no start."""
+        """Print why the demo has no channel: it is optional, so its failure stops no start."""
         try:
             demo_channel.sync_channel(settings.DEMO_RECEIVER, secret)
         except (validation.Unfit, deliver.CannotSend) as error:
@@ -102,7 +102,7 @@ def _check_password(password: str) -> None:
 
 
 def _refuse_other_schema() -> None:
-    """Refuse a database that a newer version has made, or one from before the squashed migration."""
+    """Refuse a newer version's database, or one from before the squashed migration."""
     loader = MigrationLoader(connection)
     database = f"The database {connection.settings_dict['NAME']} was"
     if reason := newer_schema_reason(loader):
@@ -122,7 +122,7 @@ def _engine_urls(config: Config) -> Mapping[str, Sequence[str]]:
 
 
 def _ensure_ingest_token(token: str) -> None:
-    """Keep the token that the environment brings; one that was revoked stays so until another is brought."""
+    """Store the environment's token; a revoked one stays revoked until another is given."""
     if (
         token
         and not Token.objects.filter(

@@ -1,4 +1,4 @@
-"""`manage.py revoke_token NAME`: let nobody use a token any more."""
+"""`manage.py revoke_token NAME`: revoke a token."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dashboard.system.tokens import revoke_token
 
 
 class Command(BaseCommand):
-    """The row stays, so that whoever sends the token is given the reason; the admin deletes it."""
+    """The row stays, so that a client with the token is told the reason; the admin deletes it."""
 
     help = "Revoke a bearer token: it is refused from now on."
 
@@ -20,7 +20,7 @@ class Command(BaseCommand):
         parser.add_argument("name", help="as `manage.py list_tokens` lists it")
 
     def handle(self, *args: object, name: str, **options: object) -> None:
-        """Revoke it; one that is revoked already stays revoked since then."""
+        """Revoke it; a revoked token keeps its first revocation."""
         if revoke_token(name):
             self.stdout.write(f"The token '{name}' is revoked.")
         elif Token.objects.filter(name=name).exists():

@@ -11,7 +11,7 @@ from sandbox.scenes.scenes import SCENES, SandboxError, play, stack_kafka
 
 
 class Command(BaseCommand):
-    """Play a scene against the Kafka of the stack described in `.data/stack.json`, and against no other."""
+    """Play a scene against the Kafka of the stack in `.data/stack.json`, and no other."""
 
     help = "Play a scene into the running sandbox: " + ", ".join(SCENES)
     requires_system_checks = ()
@@ -21,7 +21,7 @@ class Command(BaseCommand):
         parser.add_argument("name", nargs="?", help="which scene; none lists them")
 
     def handle(self, *args: Any, **options: Any) -> None:
-        """Play or list; a refusal is one line and exit status 1."""
+        """Play or list; an error is one line and exit status 1."""
         if not options["name"]:
             for name, scene in SCENES.items():
                 self.stdout.write(f"{name:<12} {scene.summary}")

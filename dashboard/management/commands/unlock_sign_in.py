@@ -1,4 +1,4 @@
-"""`manage.py unlock_sign_in NAME --address ADDRESS`: let somebody try passwords again."""
+"""`manage.py unlock_sign_in NAME --address ADDRESS`: allow sign-ins again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Command(BaseCommand):
         parser.add_argument("--all", action="store_true", help="every name and address")
 
     def handle(self, *args: object, **options: str | bool | None) -> None:
-        """Unlock what is asked for; nothing that is locked is no error."""
+        """Unlock the given names or addresses; nothing locked is no error."""
         name, address = options["name"], options["address"]
         if not (name or address or options["all"]):
             raise CommandError("Give a name, --address or --all.")
@@ -38,7 +38,7 @@ class Command(BaseCommand):
 
 
 def _unlock(name: str, address: str) -> int:
-    """Unlock and record it; returns how many counts are forgotten."""
+    """Unlock and record it; return the number of forgotten counts."""
     subject = AuditedSubject("user", None, name) if name else AuditedSubject("address", None, address)
     with transaction.atomic():
         forgotten = sign_in_limits.unlock(name or None, address or None)

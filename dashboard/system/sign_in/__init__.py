@@ -1,1 +1,1 @@
-"""Signing in: how often one may try, what is recorded of it, and users whom an identity provider knows."""
+"""Signing in: rate limits, audit records, and users of identity providers."""

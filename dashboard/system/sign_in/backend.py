@@ -1,4 +1,4 @@
-"""Users with their passwords, as Django has them."""
+"""Django's users with passwords."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dashboard.models import ExternalIdentity
 
 
 class UserBackend(ModelBackend):
-    """Reads the user of a session together with what each request needs of them."""
+    """Reads the user of a session together with the related rows that each request needs."""
 
     def get_user(self, user_id: int) -> User | None:
-        """Return the user of a session; None for one who is gone, disabled, or of a removed provider."""
+        """Return the user of a session; None for a deleted or disabled one, or of a removed provider."""
         rows = User.objects.select_related("cluster_limit", "external_identity")
         user = rows.filter(pk=user_id).first()
         if user is None or not self.user_can_authenticate(user):

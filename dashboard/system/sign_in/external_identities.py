@@ -1,4 +1,4 @@
-"""Users whom an identity provider knows: found by its name for them, with the role of their groups."""
+"""Users of an identity provider: found by the provider's identifier, with the role of their groups."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from dashboard.system import access, cluster_limits, users
 from dashboard.system.access import AccessRefused
 
 _LONGEST_SUBJECT = 255
-#: Of a name that is refused, so much is shown.
+#: Shown characters of a refused name.
 _SHOWN = 60
 
 
 def _role(provider: IdentityProvider, claims: Mapping[str, Any]) -> str:
-    """Return the highest role of a user's groups; raises `AccessRefused` where none has a role."""
+    """Return the highest role of a user's groups; raises `AccessRefused` if none has a role."""
     groups = _groups(provider, claims)
     role = next((role for group, role in reversed(provider.roles) if group in groups), "")
     if not role:
@@ -44,14 +44,14 @@ def _grants(provider: IdentityProvider, claims: Mapping[str, Any], own: str) -> 
 
 
 def _groups(provider: IdentityProvider, claims: Mapping[str, Any]) -> set[str]:
-    """Return the groups of a claim; what is neither a name nor a list of names is none."""
+    """Return the groups in a claim, which is a name or a list; ignore all other values."""
     claimed = claims.get(provider.groups_claim)
     names = claimed if isinstance(claimed, list) else [claimed]
     return {name for name in names if isinstance(name, str)}
 
 
 def _subject(provider: IdentityProvider, claims: Mapping[str, Any]) -> str:
-    """Return by what a provider knows a user: whole, for two users may differ in the last letter alone."""
+    """Return the `sub` claim unshortened: two subjects may differ only in their last letter."""
     subject = claims.get("sub")
     if isinstance(subject, str) and 0 < len(subject) <= _LONGEST_SUBJECT and subject.isprintable():
         return subject
@@ -63,9 +63,9 @@ def _subject(provider: IdentityProvider, claims: Mapping[str, Any]) -> str:
 @retry_write
 @transaction.atomic
 def admit(provider: IdentityProvider, claims: Mapping[str, Any]) -> User:
-    """Return the user of checked claims, made at the first sign-in, with the role of now.
+    """Return the user of verified claims, created at the first sign-in, with the present role.
 
-    A local user of the same name is another person: nobody becomes that one through a provider. Raises
+    A local user of the same name is another person: no provider's user becomes that one. Raises
     `AccessRefused`.
     """
     role = _role(provider, claims)
@@ -84,7 +84,7 @@ def admit(provider: IdentityProvider, claims: Mapping[str, Any]) -> User:
 
 
 def _known(provider: IdentityProvider, subject: str) -> ExternalIdentity | None:
-    """Return whom a provider knows; of another issuer under its name the same subject is another person."""
+    """Return the provider's known user; with another issuer the same subject is another person."""
     known = ExternalIdentity.objects.select_related("user").filter(provider=provider.name, subject=subject)
     identity = known.filter(issuer__in=("", provider.issuer)).order_by("-issuer").first()
     if identity is not None and identity.issuer != provider.issuer:
@@ -99,7 +99,7 @@ def _new_user(provider: IdentityProvider, claims: Mapping[str, Any], subject: st
         raise AccessRefused(
             f"{provider.label} sent no {provider.username_claim}: let username_claim name what it sends."
         )
-    # As Django keeps names: one that differs in the form of its letters alone is the same.
+    # In Django's normal form: names that differ only in their Unicode form are equal.
     user = User(username=User.normalize_username(name))
     user.set_unusable_password()
     try:

@@ -1,8 +1,8 @@
 """Limits of password guesses: django-axes counts in the database, with two limits of ours.
 
-A name is locked for the address that guessed it, so that nobody locks out somebody elsewhere; an address
-is locked for all names after more failures. Passwords are checked one at a time: hashing one takes a core
-for half a second, and twenty at once would take both cores from all other requests.
+A name is locked only for the guessing address, so that nobody can lock other people out; after more failures
+an address is locked for all names. Passwords are checked one at a time: hashing one takes a core for half a
+second, and twenty at once would take both cores from all other requests.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dashboard.system.client_address import client_address, limited_address
 
 #: Maximum waiting sign-ins of one address; more are refused at once.
 MOST_WAITING = 4
-#: The time that one waits for its turn, in seconds.
+#: Maximum seconds that a sign-in waits for its turn.
 LONGEST_WAIT_S = 20.0
 
 
@@ -44,16 +44,16 @@ class SignInBusy(Exception):
 
 
 class AttemptHandler(AxesDatabaseHandler):  # type: ignore[misc]
-    """Counts per name and address, and per address with a limit of its own."""
+    """Counts per name and address, and per address with a separate limit."""
 
     def get_failures(self, request: HttpRequest, credentials: Mapping[str, Any] | None = None) -> int:
-        """Return the failures of a name from an address; the limit, where the address has reached its own."""
+        """Return the failures of a name from an address; the limit if the address has reached its own."""
         of_name, of_address = map(_failures, self.get_user_attempts(request, credentials))
         is_full = of_address >= settings.SIGN_IN_FAILURES_OF_ADDRESS
         return settings.AXES_FAILURE_LIMIT if is_full else of_name
 
     def reset_user_attempts(self, request: HttpRequest, credentials: Mapping[str, Any] | None = None) -> int:
-        """Forget the failures of the signed-in name only, not others of the address."""
+        """Forget the failures of the signed-in name only, not of other names from the address."""
         of_name, _ = self.filter_user_attempts(request, credentials)
         return int(of_name.delete()[0])
 
@@ -74,7 +74,7 @@ def lock_of(request: HttpRequest, username: str) -> Lock:
 
 
 def unlock(name: str | None, address: str | None) -> int:
-    """Forget the failures of a name, an address or both; without either, all. Return their number."""
+    """Forget the failures of a name, an address or both, by default all. Return their number."""
     wanted = {"username": name, "ip_address": limited_address(address or "")}
     rows = AccessAttempt.objects.filter(**{key: value for key, value in wanted.items() if value is not None})
     return int(rows.delete()[0])
@@ -91,7 +91,7 @@ _waiting_guard = threading.Lock()
 
 @contextmanager
 def password_turn(address: str | None) -> Iterator[None]:
-    """Wait until a password may be checked, for the time of the block; raises `SignInBusy`."""
+    """Wait for the turn to check a password, and hold it for the block; raises `SignInBusy`."""
     with _waiting_guard:
         if _waiting[address] >= MOST_WAITING:
             raise SignInBusy

@@ -1,8 +1,8 @@
 """Sign-ins, failed attempts and sign-outs: a log line and an audit row each.
 
-A name that nobody has is not written: it may be a password that was typed into the wrong field. A sign-in
-goes on where its row cannot be written. Attempts that are refused while a name or an address is locked leave
-neither, and rows of failures are bounded: whoever guesses from many addresses fills no disk.
+An unknown name is not written: it may be a password that was typed into the wrong field. A sign-in continues
+if its row cannot be written. Attempts during a lock of a name or an address leave no row, and rows of
+failures are bounded: guesses from many addresses cannot fill the disk.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dashboard.system.audit import AuditedSubject, ChangeOrigin, Changes, Event,
 from dashboard.system.client_address import client_address
 
 log = logging.getLogger(__name__)
-#: Failures of one name from one address within this time are one row with a count.
+#: Failures of one name from one address within this time share one row with a count.
 COUNTED_WITHIN = timedelta(hours=1)
 #: Maximum rows of failures, and of locks, in that time; further ones share one row without a name.
 MOST_ROWS = 100
@@ -50,7 +50,7 @@ def _signed_out(request: HttpRequest, user: AbstractBaseUser | None, **_: object
 
 @receiver(user_login_failed)
 def _failed(credentials: Mapping[str, Any], request: HttpRequest | None = None, **_: object) -> None:
-    """Axes has counted by now: it was imported before."""
+    """Axes has counted already: it was imported before."""
     failures = getattr(request, "axes_failures_since_start", None)
     if request is None or failures is None:
         # Refused during a lock: no password was checked.
@@ -65,7 +65,7 @@ def _failed(credentials: Mapping[str, Any], request: HttpRequest | None = None, 
 
 
 def record_refusal(request: HttpRequest, provider: str, reason: str) -> None:
-    """Record that a sign-in at an identity provider was refused."""
+    """Record the refusal of a sign-in at an identity provider."""
     log.warning("sign-in at %s from %s refused: %s", provider, _place(request), reason)
     _record(
         Event.SIGN_IN_FAILED,
@@ -92,7 +92,7 @@ def _record(
     *,
     is_bounded: bool = False,
 ) -> None:
-    """Save an audit row; a failing database prevents nobody from signing in or out."""
+    """Save an audit row; a failing database prevents no sign-in or sign-out."""
     row = audit.audit_entry(event, subject, changes, by=audit.change_origin(request))
     try:
         with transaction.atomic():
@@ -102,11 +102,11 @@ def _record(
 
 
 def _count(row: AuditEntry) -> None:
-    """Save a row, or raise the count of the row that it belongs to."""
+    """Save a row, or raise the count of its existing row."""
     recent = AuditEntry.objects.filter(event=row.event, at__gt=timezone.now() - COUNTED_WITHIN)
     if _raise_count(recent, row):
         return
-    # Reasons of refusals at providers are many: they crowd out no name whose password is guessed.
+    # Providers' refusals have many reasons: they must not crowd out names whose password is guessed.
     alike = recent.exclude(changes={}) if row.changes else recent.filter(changes={})
     if alike.count() >= MOST_ROWS:
         row = audit.audit_entry(Event(row.event), _NOBODY, by=ChangeOrigin("", Via.PAGE, None))
@@ -116,7 +116,7 @@ def _count(row: AuditEntry) -> None:
 
 
 def _raise_count(recent: Any, row: AuditEntry) -> bool:
-    """Raise the count of a recent row that is the same but for its time; False where there is none."""
+    """Raise the count of a recent row that differs only in its time; return False without one."""
     same = recent.filter(
         actor=row.actor, subject_name=row.subject_name, address=row.address, changes=row.changes
     )
