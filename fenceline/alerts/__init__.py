@@ -1,1 +1,1 @@
-"""What alerts are, and who is notified of what: decided without a database, a clock or a socket."""
+"""Alerts, and the decision who is notified: without a database, a clock or a socket."""

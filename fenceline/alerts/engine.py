@@ -1,8 +1,8 @@
-"""Findings over time: when an alert is pending, when it fires, when it is over, and when it flaps. Pure.
+"""Findings over time: when an alert is pending, fires, ends, and flaps. Pure.
 
-The evaluator counts, finding by finding, the complete ticks that found it and those that missed it since; a
-tick that could not see it does not count. So this may run at any interval: nothing that opened and closed
-between two runs is missed, and a repeated run changes nothing.
+For each finding, the evaluator counts the complete ticks that found it and the later ones that missed it; a
+tick that could not see it does not count. So this may run at any interval: it misses no finding that opened
+and closed between two runs, and a repeated run changes nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PENDING, FIRING, RESOLVED = "pending", "firing", "resolved"
 
 
 class FindingObservation(NamedTuple):
-    """One finding's row as it is now; there may be several of one alert, one after another."""
+    """One finding's present row; an alert may have several, one after another."""
 
     #: Grows from row to row.
     number: int
@@ -28,7 +28,7 @@ class FindingObservation(NamedTuple):
     complete: bool
     #: Complete ticks that found it.
     ticks: int
-    #: Complete ticks that have still to miss it, once it is closed; below 0: it was found again before.
+    #: Complete ticks that must still miss a closed finding; below 0: it was found again before.
     to_miss: int
     severity: str
     since_ms: int
@@ -39,7 +39,7 @@ class FindingObservation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AlertState:
-    """What is known of an alert; the names are those of the table's columns."""
+    """The state of an alert; the names are those of the table's columns."""
 
     state: str
     severity: str
@@ -58,7 +58,7 @@ class AlertState:
 
 
 class StateChange(NamedTuple):
-    """One change that channels may be notified of, with the alert as it was then."""
+    """One change that channels may be notified of, with the alert at that moment."""
 
     old: str
     new: str
@@ -69,10 +69,10 @@ class StateChange(NamedTuple):
 def advance_alert(
     known: AlertState | None, observations: Sequence[FindingObservation], *, now_ms: int, limits: Alerting
 ) -> tuple[AlertState | None, list[StateChange]]:
-    """Return an alert as it is now, and its changes: it began to fire, it got worse, it is over.
+    """Return an alert's new state, and its changes: it began to fire, got worse, or ended.
 
-    `observations` are the rows of its finding, in order: the open one, those that have not settled, and those
-    that came since the last run. Without any it is over, whatever its state was.
+    `observations` are the rows of its finding, in order: the open one, unsettled ones, and rows since the
+    last run. Without any the alert has ended, whatever its state was.
     """
     changes: list[StateChange] = []
     each: Sequence[FindingObservation | None] = observations or [None]
@@ -88,7 +88,7 @@ def why_pending(known: AlertState, limits: Alerting) -> str:
 
 
 def why_flapping(known: AlertState, limits: Alerting) -> str:
-    """Return why an alert keeps firing although its finding comes and goes; "" where it does not flap."""
+    """Return why an alert keeps firing although its finding comes and goes; "" if it does not flap."""
     if known.flapping_ms is None:
         return ""
     within = format_duration(int(limits.flap_s * 1_000))
@@ -182,7 +182,7 @@ def _fire(known: AlertState, now_ms: int, limits: Alerting) -> tuple[AlertState,
 def _reopened(
     known: AlertState, observation: FindingObservation, now_ms: int, limits: Alerting
 ) -> AlertState:
-    """Follow the next row; it counts as an opening where the alert was held only because it flaps."""
+    """Follow the next row; it counts as an opening if the alert was held only because it flaps."""
     known = replace(known, finding=observation.number)
     held = known.ticks >= max(1, limits.resolve_ticks)
     return _opened(known, now_ms, limits) if held else known

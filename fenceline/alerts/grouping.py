@@ -1,9 +1,10 @@
-"""Which messages a channel gets, and when: alerts of a cluster in groups, one message per change. Pure.
+"""Decide which messages a channel gets, and when: alerts of a cluster in groups, one message per change.
+Pure.
 
 As in Alertmanager: the first message of a group waits for more alerts, later ones keep an interval, and
-alerts that go on firing are repeated. Unlike there, what is due follows from the alerts and each group's
-newest message alone: these are rows, and a restart forgets nothing. A group's next message waits until the
-one before is delivered, so that no receiver gets an end before the beginning.
+alerts that continue to fire are repeated. Unlike there, due messages follow only from the alerts and each
+group's newest message: these are rows, and a restart forgets nothing. A group's next message waits for the
+delivery of the one before, so that no receiver gets an end before the beginning.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _LONGEST_KEY = 500
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A channel: which alerts it wants, and when its groups are sent; `off` is why it gets none."""
+    """A channel's wanted alerts, and the intervals of its groups; `off` is why it gets none."""
 
     number: int
     name: str
@@ -43,7 +44,7 @@ class Route:
 
     @property
     def lives_ms(self) -> int:
-        """Return for how long an Alertmanager may treat an alert as firing without another message."""
+        """Return how long an Alertmanager may treat an alert as firing without another message."""
         return 3 * self.repeat_ms
 
 
@@ -61,7 +62,7 @@ def channel_route(
     limits: Alerting,
     compile_pattern: CompilePattern,
 ) -> Route:
-    """Return a channel's route; what the channel leaves open comes from `[alerts]`."""
+    """Return a channel's route, with defaults from `[alerts]`."""
     is_am = kind == "alertmanager"
     usual = (0.0, _ALERTMANAGER_INTERVAL_MS / 1_000, _ALERTMANAGER_REPEAT_MS / 1_000)
     if not is_am:
@@ -69,7 +70,7 @@ def channel_route(
     wait, interval, repeat = (
         int(1_000 * (default if own is None else own)) for own, default in zip(waits_s, usual, strict=True)
     )
-    # An alert of another severity or incident is another alert to it: the old one must end.
+    # Alertmanager treats another severity or incident as another alert: the old one must end.
     labels = ("severity", "incident", *group_by) if is_am else (group_by or limits.group_by)
     return Route(
         number, name, kind, min_severity, MatcherSet(matchers, compile_pattern),
@@ -91,7 +92,7 @@ class Item:
     affected: Sequence[str]
     firing: bool
     fired_ms: int
-    #: Since when nothing but waits keeps it quiet; None while something does somewhere.
+    #: Since when only waits keep it quiet; None while another reason does.
     loud_ms: int | None = None
     resolved_ms: int | None = None
     #: Incidents in which its finding is an effect, and the cause of each.
@@ -103,19 +104,19 @@ class Item:
 
 
 class LastNotification(NamedTuple):
-    """A group's newest message: what its receiver knows."""
+    """A group's newest message: the state that its receiver knows."""
 
     number: int
     key: str
     made_ms: int
     #: Severities by fingerprint.
     firing: Mapping[str, str]
-    #: Whether it was delivered or given up; the next one waits for that.
+    #: Whether it was delivered or given up; the next message waits for that.
     through: bool
 
 
 class Sending(NamedTuple):
-    """One message that is due, and what its group holds from then on."""
+    """One due message, and the group's alerts after it."""
 
     route: Route
     key: str
@@ -131,12 +132,12 @@ class Sending(NamedTuple):
 
 @dataclass(slots=True)
 class Outlook:
-    """The messages that one channel gets now, and when it will get the rest."""
+    """The messages that one channel gets now, and when it gets the others."""
 
     sendings: list[Sending] = field(default_factory=list)
-    #: Messages after which nothing fires any more, and no further message is due.
+    #: Messages after which no alert fires any more, and no further message is due.
     cleared: list[LastNotification] = field(default_factory=list)
-    #: By fingerprint: when it will be notified at the earliest; None: once the message before is delivered.
+    #: By fingerprint: the earliest notification; None: once the message before is delivered.
     waits: dict[str, int | None] = field(default_factory=dict)
 
     def defer_excess(self, most: int, now_ms: int) -> None:
@@ -174,9 +175,9 @@ def decide_notifications(
     cluster: str,
     now_ms: int,
 ) -> Outlook:
-    """Return the notifications of one cluster's alerts that a channel is to get.
+    """Return a channel's notifications about one cluster's alerts.
 
-    `items` are all that fire, and those that its groups hold, as far as they are known.
+    `items` are all firing alerts, and those in its groups, as far as known.
     """
     outlook = Outlook()
     firing = (item for item in items.values() if item.firing)
@@ -195,7 +196,7 @@ def decide_notifications(
 
 
 def group_key(cluster: str, labels: Mapping[str, str]) -> str:
-    """Return the key of a group, as Alertmanager writes it; groups never span clusters."""
+    """Return the key of a group in Alertmanager's form; groups never span clusters."""
     inner = matchers_text([(name, "=", value) for name, value in sorted(labels.items()) if value])
     key = f"{{{matchers_text([('cluster', '=', cluster)])}}}:{{{inner}}}"
     if len(key) <= _LONGEST_KEY:
@@ -237,7 +238,7 @@ def _decide(
     is_muted: Callable[[Item], bool],
     now_ms: int,
 ) -> None:
-    """Decide which message one group gets, and add it to `outlook`."""
+    """Decide one group's message, and add it to `outlook`."""
     standing = group.standing
     known = standing.firing if standing else {}
     unmuted = [item for item in group.items if not is_muted(item)]
@@ -247,7 +248,7 @@ def _decide(
     visible = [item for item in unmuted if item.fingerprint not in quiet]
     new = [item for item in visible if _is_news(item, known)]
     if settling and not new:
-        # Its cause is over: that end is notified with it, or once it is over too.
+        # Its cause has ended: the alert's end is notified with that of the cause, or later.
         return
     over = [key for key in known if _is_over(key, items, keys, group.key)]
     ended = [(items[key], known[key]) for key in over if key in items] if route.send_resolved else []
@@ -276,7 +277,7 @@ def _is_news(item: Item, known: Mapping[str, str]) -> bool:
 
 
 def _is_settling(item: Item, now_ms: int) -> bool:
-    """Whether the suppression of an alert ended a moment ago: the alert may end by itself."""
+    """Whether the suppression of an alert has just ended: the alert may end by itself."""
     return item.loud_ms is not None and item.loud_ms > now_ms
 
 
@@ -302,7 +303,7 @@ def _due_ms(
     if not begun:
         return (standing.made_ms if standing else 0) + route.repeat_ms
     due_ms = min(begun) + route.wait_ms
-    # After a message that all is over its group begins anew.
+    # After a message about the end of all alerts its group begins anew.
     return max(due_ms, standing.made_ms + route.interval_ms) if standing and standing.firing else due_ms
 
 
@@ -322,7 +323,7 @@ def _reason(
 
 
 def _labels(route: Route, ended: Sequence[tuple[Item, str]]) -> Mapping[str, str]:
-    """Return the labels of a group in which nothing fires any more."""
+    """Return the labels of a group without firing alerts."""
     for item, severity in ended:
         return {name: {**item.labels, "severity": severity}.get(name, "") for name in route.group_by}
     return {}

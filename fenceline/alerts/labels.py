@@ -1,4 +1,4 @@
-"""What an alert is called: its labels, its annotations, and the page that its messages lead to. Pure."""
+"""An alert's labels, its annotations, and the page for its messages. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from urllib.parse import quote
 from fenceline.kafka.applications import application_of
 from fenceline.owners import Owner
 
-#: Longer values are cut, and end in a part of their hash: two long names stay two.
+#: Longer values are cut, and end in a part of their hash, so that two long names stay distinct.
 LONGEST = 300
-#: By the kind of a subject: the label that has its name.
+#: By the kind of a subject: the label with its name.
 _NAMES = {
     "transaction": "transactional_id",
     "group": "group",
@@ -23,12 +23,12 @@ _NAMES = {
     "flink_job": "flink_job",
 }
 _PAGES = {"transaction": "transactions", "group": "groups", "query": "queries", "flink_job": "flink-jobs"}
-#: Names that no path can have as they are lead to the rule's page, which every alert has.
+#: Names that no path can contain lead to the rule's page, which every alert has.
 _ODD = frozenset({".", "..", ""})
 
 
 class FindingText(NamedTuple):
-    """What a rule found of a subject."""
+    """A rule's finding about a subject."""
 
     rule: str
     cluster: str
@@ -39,12 +39,12 @@ class FindingText(NamedTuple):
     next_step: str
     #: The name of a streaming query, whose subject has its id; "" for every other subject.
     query_name: str = ""
-    #: The number of the incident that the finding is in, 0 for none.
+    #: The number of the finding's incident, 0 for none.
     incident: int = 0
 
 
 def labels_of(finding: FindingText, owner: Owner | None) -> dict[str, str]:
-    """Return what silences, channels and groups match by; a label without a value is left out."""
+    """Return the labels for silences, channels and groups, without empty ones."""
     kind, _, name = finding.subject.partition(":")
     labels = {
         "alertname": finding.rule,
@@ -62,13 +62,13 @@ def labels_of(finding: FindingText, owner: Owner | None) -> dict[str, str]:
 
 
 def readable_name(subject: str, labels: Mapping[str, str]) -> str:
-    """Return the name that people know a subject by: of a streaming query its name instead of its id."""
+    """Return the name that people use for a subject: a streaming query's name instead of its id."""
     kind, _, name = subject.partition(":")
     return (labels.get("query_name", "") if kind == "query" else "") or name or kind
 
 
 def annotations_of(finding: FindingText, owner: Owner | None) -> dict[str, str]:
-    """Return what only people read."""
+    """Return the texts that only people read."""
     texts = {"summary": finding.summary, "evidence": finding.evidence, "next_step": finding.next_step}
     if owner is not None:
         texts |= {"contact": owner.contact, "runbook": owner.runbook}
@@ -76,7 +76,7 @@ def annotations_of(finding: FindingText, owner: Owner | None) -> dict[str, str]:
 
 
 def page_of(labels: Mapping[str, str], external_url: str) -> str:
-    """Return the address of what an alert is about, as its labels name it; else of its rule."""
+    """Return the address of an alert's subject from its labels; else of its rule."""
     kind, cluster = labels.get("subject_kind", ""), quote(labels.get("cluster", ""), safe="")
     if kind == "partition" and "topic" in labels:
         return f"{external_url}/partitions/{cluster}/{quote(labels['topic'], safe='')}/{labels['partition']}"

@@ -13,7 +13,7 @@ class Alerting:
     #: Complete ticks that find a finding before it fires, and that miss it before it resolves.
     for_ticks: int = 2
     resolve_ticks: int = 2
-    #: As Alertmanager's: how long a group's first message waits for more alerts, the interval of later ones,
+    #: As in Alertmanager: how long a group's first message waits for more alerts, the interval of later ones,
     #: and the interval of repeats while alerts fire.
     group_wait_s: float = 30.0
     group_interval_s: float = 300.0
@@ -25,16 +25,15 @@ class Alerting:
     #: How long a delivery is retried, with growing pauses.
     retry_for_s: float = 3_600.0
     timeout_s: float = 10.0
-    #: Failed messages in a row that disable a channel.
+    #: Consecutive failed messages that disable a channel.
     disable_after: int = 10
-    #: Receivers at private addresses that may be reached all the same: CIDRs, host names, or one port of a
-    #: host, HOST:PORT.
+    #: Permitted receivers at private addresses: CIDRs, host names, or one port of a host, HOST:PORT.
     allow_private: tuple[str, ...] = ()
-    #: Where people reach the dashboard: links in messages begin with it.
+    #: The dashboard's address for people: links in messages begin with it.
     external_url: str = "http://127.0.0.1:8000"
 
 
-#: HOST:PORT, of an IPv6 address [ADDRESS]:PORT; a CIDR has no port.
+#: HOST:PORT, for an IPv6 address [ADDRESS]:PORT; a CIDR has no port.
 _ONE_PORT = re.compile(r"(\[[^\]/]+\]|[^:/\[\]]+):([0-9]{1,5})")
 
 

@@ -1,7 +1,7 @@
-"""Which alerts: matchers on labels, as Alertmanager writes them. Pure.
+"""Matchers on labels, in Alertmanager's syntax. Pure.
 
-A matcher is `(label, operator, value)`; a label that an alert has not counts as "". Regular expressions are
-compiled by who calls: RE2, which Alertmanager has, is no part of the standard library.
+A matcher is `(label, operator, value)`; a missing label counts as "". The caller compiles regular
+expressions: Alertmanager's RE2 is not in the standard library.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Matcher(NamedTuple):
 def parse_matchers(text: str) -> list[Matcher]:
     """Return the matchers in `team="Payments", topic=~"orders.*"`, in braces or not, by commas or lines.
 
-    Raises ValueError with words for a person: what cannot be read, and how it is written.
+    Raises ValueError with words for a person: the unreadable part, and the right syntax.
     """
     rest = text.strip()
     if rest.startswith("{") and rest.endswith("}"):
@@ -82,10 +82,10 @@ def make_matcher(label: str, operator: str, value: str) -> Matcher:
 
 
 class MatcherSet:
-    """Matchers that labels must meet all of, patterns compiled once; without any, all labels do.
+    """Matchers that labels must all meet, with patterns compiled once; without matchers, all labels do.
 
-    A rule is matched by each name that it has or had (`fenceline.findings.rule_names`). A pattern that cannot
-    be used matches nothing, with either operator; `wrong` is what is wrong with it.
+    A rule is matched by each of its present and former names (`fenceline.findings.rule_names`). An unusable
+    pattern matches nothing, with either operator; `wrong` describes it.
     """
 
     def __init__(self, matchers: Iterable[Sequence[str]], compile_pattern: CompilePattern) -> None:
@@ -107,7 +107,7 @@ class MatcherSet:
 
 
 def matchers_text(matchers: Iterable[Sequence[str]]) -> str:
-    """Return matchers as one writes them: `team="Payments", topic=~"orders.*"`."""
+    """Return matchers in their syntax: `team="Payments", topic=~"orders.*"`."""
     return ", ".join(str(Matcher(*parts)) for parts in matchers)
 
 
@@ -129,7 +129,7 @@ def _value(matcher: re.Match[str]) -> str:
 
 
 def _unescaped(escape: re.Match[str]) -> str:
-    """Return the character of an escape; an unknown escape stays as it is, since patterns have many."""
+    """Return the character of an escape; an unknown escape stays unchanged, since patterns have many."""
     return {"n": "\n", '"': '"', "\\": "\\"}.get(escape[1], escape[0])
 
 

@@ -1,8 +1,7 @@
-"""Who keeps an alert quiet: silences, and alerts that it only follows from. Pure.
+"""The reasons that keep an alert quiet: silences, and the alert of its cause. Pure.
 
-An alert whose finding is an effect in an incident is inhibited for the channels that want the alert of its
-cause: who does not get the cause gets what follows. As with an Alertmanager, a cause that is silenced
-inhibits all the same.
+An alert whose finding is an effect in an incident is inhibited for channels that want the alert of its cause;
+other channels get the effect. As in an Alertmanager, a silenced cause still inhibits.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class Quiets(Protocol):
 
 
 class Muting:
-    """The silences in force, and the causes of incidents among the alerts of one cluster that fire."""
+    """The active silences, and the causes of incidents among one cluster's firing alerts."""
 
     def __init__(
         self, items: Iterable[Item], silences: Iterable[Quiets], compile_pattern: CompilePattern

@@ -1,4 +1,4 @@
-"""Decide the result of each change, by channel: a delivery, or why there is none. Pure.
+"""Decide the result of each change, by channel: a delivery, or the reason for none. Pure.
 
 A change is settled once every channel has a result. Until then it waits for its group, or for the end of a
 silence.
@@ -17,19 +17,19 @@ from fenceline.formatting import format_clock
 
 #: [channel, "delivery", its number] or [channel, "quiet", why].
 Fate = list[int | str]
-#: [kind, who or what, words]: why nobody is notified.
+#: [kind, user or subject, words]: why nobody is notified.
 Why = list[str]
-#: Reasons of one alert that are kept.
+#: Maximum stored reasons of one alert.
 _MOST_REASONS = 10
 
 
 @dataclass(slots=True)
 class View:
-    """The alerts that one channel has been notified of after a tick, and those of this tick."""
+    """The alerts that one channel knows after a tick, and those of this tick."""
 
     route: Route
     outlook: Outlook
-    #: By fingerprint: the last delivery that notified it of the firing alert, its instant, and the severity.
+    #: By fingerprint: the last delivery about the firing alert, its instant, and the severity.
     notified: dict[str, tuple[int, int, str]] = field(default_factory=dict)
     #: By fingerprint: the delivery of this tick.
     begun: dict[str, int] = field(default_factory=dict)
@@ -37,14 +37,14 @@ class View:
 
 
 class Happened(NamedTuple):
-    """A change as it was noted, and its alert as it is now."""
+    """A recorded change, and its alert's present state."""
 
     new: str
     fingerprint: str
     severity: str
     labels: Mapping[str, str]
     now: Item
-    #: Why nobody was notified of it before this tick, in words.
+    #: Why no channel was notified of it before this tick, in words.
     before: str
 
 
@@ -68,7 +68,7 @@ def channel_view(
 def notification_outcomes(
     change: Happened, views: Iterable[View], known: Sequence[Fate]
 ) -> tuple[list[Fate], bool]:
-    """Return what came of a change in channels of which that was not known, and whether any is left open."""
+    """Return a change's outcomes in channels without a known one, and whether any is left open."""
     settled = {view[0] for view in known}
     asked = [view for view in views if view.route.number not in settled]
     outcomes = [notification_outcome(change, view) for view in asked]
@@ -76,7 +76,7 @@ def notification_outcomes(
 
 
 def notification_outcome(change: Happened, known: View) -> Fate | None:
-    """Return what came of a change for one channel; None while that is not decided."""
+    """Return a change's outcome for one channel; None while undecided."""
     route = known.route
     if change.new == FIRING:
         number, why = known.begun.get(change.fingerprint), _skipped_begin(change, known)
@@ -88,7 +88,7 @@ def notification_outcome(change: Happened, known: View) -> Fate | None:
 
 
 def _skipped_begin(change: Happened, known: View) -> str:
-    """Return why a channel is not notified that an alert fires; "" while it may be later."""
+    """Return why a channel is not notified of a firing alert; "" while it may be later."""
     earlier = known.notified.get(change.fingerprint)
     if earlier and not is_worse(change.now.severity, earlier[2]):
         return f"it was notified already, with delivery {earlier[0]}"
@@ -105,7 +105,7 @@ def _skipped_begin(change: Happened, known: View) -> str:
 
 
 def _skipped_end(change: Happened, known: View) -> str:
-    """Return why a channel is not notified that an alert ended; "" while it may be later."""
+    """Return why a channel is not notified of an alert's end; "" while it may be later."""
     if change.now.firing:
         return "it fired again before its end was notified"
     if not known.route.send_resolved:
@@ -122,9 +122,9 @@ def suppression_reasons(
     inhibited: Mapping[int, Why],
     anyhow: Why | None,
 ) -> list[Why]:
-    """Return why nobody is notified of an alert that fires; nothing where somebody is.
+    """Return why nobody is notified of a firing alert; nothing if a channel is.
 
-    `inhibited` is by channel, `anyhow` is what inhibits it for every channel: shown also where there is none.
+    `inhibited` is by channel; `anyhow` inhibits it for every channel, and is also shown without channels.
     """
     reasons = list(silenced)
     known = list(views)
@@ -144,7 +144,7 @@ def suppression_reasons(
 
 
 def notified_channels(item: Item, views: Iterable[View]) -> list[list[int]]:
-    """Return who was notified that an alert fires: channel, delivery, and when."""
+    """Return the notified channels of a firing alert: channel, delivery, and instant."""
     return [
         [view.route.number, *view.notified[item.fingerprint][:2]]
         for view in views

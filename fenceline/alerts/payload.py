@@ -1,6 +1,6 @@
-"""What is sent: Alertmanager's webhook (version 4), its own API's list of alerts, and words for chats. Pure.
+"""Payloads: Alertmanager's webhook (version 4), its own API's list of alerts, and texts for chats. Pure.
 
-Everything that listens to an Alertmanager understands the first (`webhook_config` in its documentation);
+Every receiver for an Alertmanager understands the first (`webhook_config` in its documentation);
 `notification_reason` in it is as in Alertmanager's `notify/dedup_stage.go`.
 """
 
@@ -14,24 +14,24 @@ from typing import Any
 
 from fenceline.formatting import count_noun, format_clock
 
-#: Alerts that one message lists; of more it contains the number.
+#: Maximum alerts in one message; it contains the number of further ones.
 MOST_ALERTS = 100
-#: Alerts that words for a chat list.
+#: Maximum alerts in a text for a chat.
 MOST_IN_WORDS = 10
 _LONGEST_LINE = 600
-#: Go's zero time: what does not end yet.
+#: Go's zero time: no end yet.
 _NEVER = "0001-01-01T00:00:00Z"
 
 
 class SendReason(StrEnum):
-    """Why a message is sent, in Alertmanager's words."""
+    """The reason of a message, in Alertmanager's terms."""
 
     FIRST = "first_notification"
     NEW_ALERTS = "new_alerts_in_group"
     NEW_RESOLVED = "new_resolved_alerts"
     ALL_RESOLVED = "all_alerts_resolved"
     REPEAT = "repeat_interval_elapsed"
-    #: Not Alertmanager's: somebody asked for a test.
+    #: Not in Alertmanager: a user requested a test.
     TEST = "test"
 
 
@@ -61,20 +61,20 @@ class GroupMessage:
     group_labels: Mapping[str, str]
     reason: SendReason
     notices: Sequence[Notice]
-    #: Alerts of the group that are not among the notices.
+    #: Alerts of the group that are not in the notices.
     truncated: int
     external_url: str
 
     @property
     def status(self) -> str:
-        """Return "firing" while any alert of it does."""
+        """Return "firing" while any of its alerts is."""
         return "firing" if any(notice.ends_ms is None for notice in self.notices) else "resolved"
 
 
 def channel_payload(kind: str, message: GroupMessage, *, now_ms: int, lives_ms: int = 0) -> Any:
-    """Return what a channel of a kind (webhook, alertmanager, apprise) is sent, as JSON values.
+    """Return the message for a channel of a kind (webhook, alertmanager, apprise), as JSON values.
 
-    `lives_ms` is for how long an Alertmanager takes an alert for firing without another message.
+    `lives_ms` is how long an Alertmanager treats an alert as firing without another message.
     """
     if kind == "alertmanager":
         return alertmanager_body(message, now_ms=now_ms, lives_ms=lives_ms)
@@ -101,8 +101,8 @@ def webhook_body(message: GroupMessage) -> dict[str, Any]:
 def alertmanager_body(message: GroupMessage, *, now_ms: int, lives_ms: int) -> list[dict[str, Any]]:
     """Return the body for Alertmanager's own `POST /api/v2/alerts`.
 
-    It takes an alert's labels for the alert, and one without an end for resolved after its `resolve_timeout`:
-    a firing alert contains until when.
+    It identifies an alert by its labels, and resolves one without an end after its `resolve_timeout`: so a
+    firing alert contains its end.
     """
     return [
         {
@@ -128,7 +128,7 @@ def message_text(message: GroupMessage) -> dict[str, str]:
 
 
 def sample_message(receiver: str, *, external_url: str, now_ms: int) -> GroupMessage:
-    """Return what a channel's test sends: one alert that fires and needs no response."""
+    """Return the message of a channel's test: one firing alert that needs no response."""
     labels = {"alertname": "test", "severity": "info", "subject": f"channel:{receiver}"}
     notes = {
         "summary": f"A test of the channel {receiver}",
@@ -142,7 +142,7 @@ def sample_message(receiver: str, *, external_url: str, now_ms: int) -> GroupMes
 
 
 def format_rfc3339(ms: int) -> str:
-    """Return an instant as `2026-11-22T12:17:31.204Z`; the nearest there is to one that no calendar has."""
+    """Return an instant as `2026-11-22T12:17:31.204Z`; outside of the calendar, the nearest one inside."""
     bounded = min(max(ms, 0), 253_402_300_799_000)
     return f"{datetime.fromtimestamp(bounded / 1_000, UTC):%Y-%m-%dT%H:%M:%S}.{bounded % 1_000:03d}Z"
 
@@ -174,7 +174,7 @@ def _title(message: GroupMessage, firing: int) -> str:
 
 
 def _group_names(message: GroupMessage) -> Iterator[str]:
-    """Yield the labels that a group's alerts share; a streaming query has its name instead of its id."""
+    """Yield the labels that a group's alerts share, with a streaming query's name instead of its id."""
     common = _common([notice.labels for notice in message.notices])
     name = common.get("query_name", "")
     for label, value in message.group_labels.items():
@@ -207,7 +207,7 @@ def _cut(line: str) -> str:
 
 
 def _type(firing: Sequence[Notice]) -> str:
-    """Return apprise's word for the severity."""
+    """Return apprise's type for the severity."""
     severities = {notice.labels.get("severity") for notice in firing}
     if not firing:
         return "success"

@@ -1,4 +1,4 @@
-"""What may be shown of an address with secrets in it, and of texts that may repeat them. Pure."""
+"""Hide secrets in addresses, and in texts that may repeat them. Pure."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Iterable
 from urllib.parse import parse_qsl, quote, quote_plus, unquote, urlsplit
 
 HIDDEN = "***"
-#: Shorter ones would be found in every text.
+#: Shorter secrets would match in every text.
 _SHORTEST = 4
-#: A part of a path so long is a token, as in the addresses that chats give out.
+#: A part of a path of this length is a token, as in chats' addresses.
 _TOKEN = 16
 _WEB = ("http", "https")
 _PRINTABLE = re.compile(r"[^\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def redact_url(address: str) -> str:
-    """Return an address fit for a page or a log: without credentials, the values of its query and tokens.
+    """Return an address for a page or a log, without credentials, tokens, and the values of its query.
 
-    Of addresses that are not http only the scheme is left: apprise puts tokens anywhere.
+    Other addresses than http keep only their scheme: apprise puts tokens anywhere.
     """
     try:
         parts = urlsplit(address)
@@ -37,7 +37,7 @@ def redact_url(address: str) -> str:
 
 
 class Redactor:
-    """Knows what of a channel is secret, in every spelling in which an answer or an error may repeat it."""
+    """Knows a channel's secrets, in every spelling in which an answer or an error may repeat them."""
 
     def __init__(self, address: str, secrets: Iterable[str] = ()) -> None:
         spelled = {spelling for secret in (*secrets, *_secrets(address)) for spelling in _spellings(secret)}

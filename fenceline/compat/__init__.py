@@ -1,4 +1,4 @@
-"""What Python 3.9 and 3.10 lack of what runs in users' Spark.
+"""Features that Python 3.9 and 3.10 lack, for code in users' Spark.
 
 EMR's default is 3.9, the official image of Spark 4.0 has 3.10.
 """
@@ -16,7 +16,7 @@ __all__ = ["SLOTS", "UTC", "StrEnum", "pairwise", "zip_equal"]
 T = TypeVar("T")
 
 UTC = timezone.utc
-#: Options of a dataclass: its instances are larger where they have no slots, and alike in all else.
+#: Options of a dataclass: without slots its instances are larger, but otherwise the same.
 SLOTS: Mapping[str, bool] = {"slots": True} if sys.version_info >= (3, 10) else {}
 
 if sys.version_info >= (3, 11):
@@ -24,7 +24,7 @@ if sys.version_info >= (3, 11):
 else:
 
     class StrEnum(str, Enum):
-        """An enumeration of texts, each of which is formatted as its value."""
+        """An enumeration of texts that are formatted as their values."""
 
         __str__ = str.__str__
         __format__ = str.__format__

@@ -1,1 +1,1 @@
-"""What all findings have: the names of their rules, and how severe they are."""
+"""Shared by all findings: the names of their rules, and their severity."""

@@ -1,14 +1,14 @@
-"""Former names of rules with the name now, and rules that were removed. Pure.
+"""Former names of rules with the present name, and removed rules. Pure.
 
-Silences, channels, bookmarks and scripts may have a former one, and come through here. Rows of findings and
-alerts have only names of now: a rename after the release needs a migration of them.
+Silences, channels, bookmarks and scripts may contain a former name, and use this module. Rows of findings and
+alerts have only present names: a rename after the release needs a migration of them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-#: By former name: the name now. What is here stays: nobody can know who still uses it.
+#: Former name -> present name. Entries stay for ever: nobody can know which names are still in use.
 RENAMED: Mapping[str, str] = {
     "gap": "collector_gap",
     "habit_changed": "abort_rate_anomaly",
@@ -16,7 +16,7 @@ RENAMED: Mapping[str, str] = {
 }
 
 
-#: By removed rule: where its facts are now.
+#: Removed rule -> the present place of its facts.
 REMOVED: Mapping[str, str] = {
     "abort_rate_anomaly": "abort_ratio reports applications that abort much, and Events shows what each did",
     "collector_behind": "System and fenceline_collector_seen_seconds_ago of /metrics show collectors",
@@ -26,7 +26,7 @@ REMOVED: Mapping[str, str] = {
 
 
 def current_name(name: str) -> str:
-    """Return the name that a rule has now; any other text as it is."""
+    """Return the present name of a rule; any other text unchanged."""
     return RENAMED.get(name, name)
 
 
@@ -37,13 +37,13 @@ def removed_rule(name: str) -> str:
 
 
 def known_name(name: str) -> str:
-    """Return the name that a rule has now. Raises ValueError for one that was removed."""
+    """Return the present name of a rule. Raises ValueError for a removed one."""
     if removed := removed_rule(name):
         raise ValueError(removed)
     return current_name(name)
 
 
 def all_names(name: str) -> tuple[str, ...]:
-    """Return every name that a rule has or had, the current one first; of any other text only itself."""
+    """Return every name of a rule, the present one first, then former ones; any other text alone."""
     current = current_name(name)
     return (current, *(former for former, now in RENAMED.items() if now == current))

@@ -1,8 +1,8 @@
-"""How bad a finding is: a function of the damage so far and of the time that is left. Pure, one place.
+"""The severity of a finding: a function of the damage so far and of the remaining time. Pure, one place.
 
-Severity only steps at instants that are known beforehand (a reader blocked for so long, a loss so near), and
-never falls while nothing gets better: what depends on the end of a transaction counts from the beginning of
-the block, not from now.
+Severity steps only at predictable instants (a reader blocked for so long, a loss so near), and never falls
+while nothing improves: a limit before the end of a transaction counts from the beginning of the block, not
+from now.
 """
 
 from __future__ import annotations
@@ -16,44 +16,43 @@ from fenceline.limits import Limits
 #: From harmless to worst.
 _ORDER = (Severity.INFO, Severity.WARNING, Severity.CRITICAL)
 _RANKS: Mapping[str, int] = {severity.value: rank for rank, severity in enumerate(_ORDER)}
-#: A block is heavy where so many groups and queries are blocked, or where it lasts so long before it ends by
-#: itself.
+#: A block is heavy with this many blocked groups and queries, or with this much time before its own end.
 HEAVY_READERS, HEAVY_MS = 10, 900_000
 
 
 class Impact(NamedTuple):
-    """What an open transaction keeps from its readers."""
+    """The effect of an open transaction on its readers."""
 
     #: Since when the LSO has not moved, or the transaction has been open.
     since_ms: int
-    #: Groups and queries at that LSO, and since when the first of them is; 0 and None where none is known.
+    #: Groups and queries at that LSO, and since when the first of them waits; 0 and None without a known one.
     readers: int = 0
     blocked_ms: int | None = None
-    #: Records, at most, between the LSO and the high watermark.
+    #: Maximum number of records between the LSO and the high watermark.
     records: int = 0
-    #: When a coordinator aborts it by itself; None where nothing is known to end it.
+    #: When a coordinator aborts it; None without a known end.
     ends_ms: int | None = None
-    #: Whether its application's transactions take so long as a rule.
+    #: Whether its application's transactions usually take this long.
     is_usual: bool = False
 
 
 def worst_severity(severities: Iterable[Severity]) -> Severity:
-    """Return the worst of some severities; info of none."""
+    """Return the worst of some severities, info for none."""
     return max(severities, key=_ORDER.index, default=Severity.INFO)
 
 
 def is_worse(severity: str, than: str) -> bool:
-    """Whether a severity is worse than another one; what is not known is least."""
+    """Whether a severity is worse than another one; an unknown one is the least."""
     return severity_rank(severity) > severity_rank(than)
 
 
 def severity_rank(severity: str) -> int:
-    """Return how bad a severity is: 0 for info, -1 for what is not known."""
+    """Return the rank of a severity: 0 for info, -1 for an unknown one."""
     return _RANKS.get(severity, -1)
 
 
 def of_block(impact: Impact, *, now_ms: int, limits: Limits) -> Severity:
-    """Return how bad a blocked LSO is.
+    """Return the severity of a blocked LSO.
 
     | readers blocked for | |
     |---|---|
@@ -63,7 +62,7 @@ def of_block(impact: Impact, *, now_ms: int, limits: Limits) -> Severity:
     | `blocked_critical_s` | critical |
 
     Heavy: `blocked_records` or more, ten readers or more, or no end within 15 minutes of its beginning. Never
-    more than info for a transaction that is as long as its application's usually are.
+    more than info for a transaction of its application's usual length.
     """
     if impact.is_usual:
         return Severity.INFO
@@ -79,24 +78,24 @@ def of_block(impact: Impact, *, now_ms: int, limits: Limits) -> Severity:
 
 
 def is_heavy(impact: Impact, limits: Limits) -> bool:
-    """Whether a block does so much damage, or lasts so long, that nobody should wait for it to grow old."""
+    """Whether a block's damage or duration is large enough to act before it grows old."""
     endless = impact.ends_ms is None or impact.ends_ms - impact.since_ms > HEAVY_MS
     return endless or impact.records >= limits.blocked_records or impact.readers >= HEAVY_READERS
 
 
 def of_incident(worst: Severity, readers: int, records: int | None, *, limits: Limits) -> Severity:
-    """Return how bad findings with one cause are together: as the worst of them, or what they add up to.
+    """Return the severity of findings with one cause: the worst of them, or their sum's.
 
-    `readers` groups and queries have been blocked for long, before at most `records`; None where that is not
-    known. What is a warning in each place is critical where ten readers or more are blocked in all, or
-    `blocked_records` records.
+    `readers` groups and queries have been blocked for long, before at most `records`; None if unknown.
+    Warnings in several places are critical together with ten or more blocked readers, or `blocked_records`
+    records.
     """
     is_much = readers >= HEAVY_READERS or (readers > 0 and (records or 0) >= limits.blocked_records)
     return Severity.CRITICAL if is_much and worst is Severity.WARNING else worst
 
 
 def before_loss(loss_ms: int | None, *, now_ms: int, limits: Limits) -> Severity:
-    """Return how bad it is that records are lost at an instant, None where that may be any moment.
+    """Return the severity of a loss of records at an instant, None for a possibly immediate loss.
 
     A warning at first, critical from `loss_critical_s` before it on.
     """
@@ -105,5 +104,5 @@ def before_loss(loss_ms: int | None, *, now_ms: int, limits: Limits) -> Severity
 
 
 def lasting_severity(since_ms: int, *, now_ms: int, limits: Limits) -> Severity:
-    """Return how bad it is that something keeps all of a kind from working: critical once it lasts."""
+    """Return the severity of something that stops all work of a kind: critical once it lasts."""
     return Severity.CRITICAL if now_ms - since_ms > limits.blocked_critical_s * 1_000 else Severity.WARNING

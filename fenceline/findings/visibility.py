@@ -1,9 +1,9 @@
-"""What can be seen at all: a rule neither opens nor closes a finding about what lies in an open gap.
+"""Visibility: a rule neither opens nor closes a finding about a subject inside an open gap.
 
-A `Sense` is a way of seeing, through one collector or a few. A gap of a collector hides scopes from its
-sense: everything ("cluster"), a thing by its name (`partition:orders-3`, `group:billing`), or whatever lies
-in a place (`broker:2`, `topic:orders`, `__consumer_offsets-7`, `shard:1`: a tail among several, `root:URL`: a
-folder of checkpoints). A scope of no such kind hides everything.
+A `Sense` is a kind of observation, through one or a few collectors. A gap of a collector hides scopes from
+its sense: everything ("cluster"), a subject by its name (`partition:orders-3`, `group:billing`), or all
+subjects in a place (`broker:2`, `topic:orders`, `__consumer_offsets-7`, `shard:1`: a tail among several,
+`root:URL`: a folder of checkpoints). A scope of another kind hides everything.
 """
 
 from __future__ import annotations
@@ -15,32 +15,33 @@ from enum import StrEnum
 from fenceline.facts import VisibilityGap
 from fenceline.limits import Limits
 
-#: The scope of a gap that hides all there is.
+#: The scope of a gap that hides everything.
 EVERYWHERE = "cluster"
 
 
 class Sense(StrEnum):
-    """A way of seeing a cluster; each rule names those it needs."""
+    """A kind of observation of a cluster; each rule names the senses that it needs."""
 
-    #: The newest state of every transactional id: tails, or the coordinators' lists where none may read.
+    #: The newest state of every transactional id: from tails, or from the coordinators' lists if no tail may
+    #: read.
     TRANSACTIONS = "transactions"
-    #: What happened, and how often: the tails alone.
+    #: Events and their numbers: only from the tails.
     HISTORY = "history"
-    #: Offsets of partitions, and the producers that hold them back.
+    #: Offsets of partitions, and the producers that block them.
     PARTITIONS = "partitions"
-    #: What groups committed, and what they wait for.
+    #: The groups' commits, and the transactions that they wait for.
     GROUPS = "groups"
     #: Checkpoints of streaming queries, and their sinks' ledgers.
     QUERIES = "queries"
     #: The coordinators' own lists.
     LISTS = "lists"
-    #: What the audit job left of each pipeline.
+    #: The audit job's output for each pipeline.
     AUDITS = "audits"
     #: Checkpoints of Flink's jobs.
     FLINK = "flink"
 
 
-#: The kinds of things that a sense observes one by one; all others are visible or hidden as a whole.
+#: The kinds of subjects that a sense observes one by one; all others are visible or hidden as a whole.
 _THINGS: Mapping[Sense, Collection[str]] = {
     Sense.TRANSACTIONS: ("transaction",),
     Sense.HISTORY: ("transaction",),
@@ -51,24 +52,24 @@ _THINGS: Mapping[Sense, Collection[str]] = {
     Sense.AUDITS: ("pipeline",),
     Sense.FLINK: ("flink_job",),
 }
-#: Scopes that are a thing's own name, and those that are places; Kafka's own topics begin with "__".
+#: Scopes that name one subject, and scopes of places; Kafka's own topics begin with "__".
 _NAMED = ("partition", "group", "transaction", "query", "pipeline", "flink_job")
 _PLACES = ("broker", "topic", "shard", "root", "checkpoint")
 
 
 @dataclass(frozen=True, slots=True)
 class Visibility:
-    """What is hidden from each sense now, and in which places things lie."""
+    """The parts that are hidden from each sense now, and the places of subjects."""
 
     hidden: Mapping[Sense, frozenset[str]] = field(default_factory=dict)
-    #: By thing; one that is missing here may lie anywhere.
+    #: By subject; a missing one may be anywhere.
     places: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def covers(self, needs: Collection[Sense], *things: str) -> bool:
         """Whether every needed sense sees those of `things` that it observes one by one.
 
-        Where it observes none of them one by one (a hanging transaction has no id that could be looked up),
-        it must see everything.
+        A sense that observes none of them one by one (a hanging transaction has no id to look up) must see
+        everything.
         """
         return all(self._sees(need, things) for need in needs)
 
@@ -90,7 +91,7 @@ class Visibility:
 
 
 def expected_ms(limits: Limits, *, reads_on: bool) -> int:
-    """Return how old what a source has seen through may be: a tail's that reads on, or a poller's."""
+    """Return the permitted age of a source's last complete reading: a tail's, or a poller's."""
     return int(1_000 * (limits.collector_behind_s if reads_on else limits.poller_behind_s))
 
 
@@ -105,10 +106,10 @@ def stale_gap(
     reason: str,
     scope: str = EVERYWHERE,
 ) -> VisibilityGap | None:
-    """Return the gap that a source leaves while it has seen nothing newer for `expected_ms`; None on time.
+    """Return the gap of a source that has read nothing newer for `expected_ms`; None on time.
 
-    It is not seen since the last instant that it has seen through, or, before its first complete poll, since
-    `since_ms`, when it came to be. Rules that need the source are silent meanwhile, as behind any gap.
+    The gap begins at the source's last complete reading, or, before its first complete poll, at `since_ms`,
+    its start. Rules that need the source are silent meanwhile, as during any gap.
     """
     last_ms = since_ms if seen_through_ms is None else seen_through_ms
     if now_ms - last_ms <= expected_ms:
@@ -121,5 +122,5 @@ def _is_place(scope: str) -> bool:
 
 
 def kind_of(thing: str) -> str:
-    """Return the kind of a subject or a scope: `partition` of `partition:orders-3`."""
+    """Return the kind of a subject or a scope: `partition` for `partition:orders-3`."""
     return thing.partition(":")[0]

@@ -1,1 +1,1 @@
-"""How data flows: from applications through topics to groups and queries, derived from what was observed."""
+"""The flow of data from applications through topics to groups and queries, derived from observations."""

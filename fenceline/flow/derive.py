@@ -1,4 +1,4 @@
-"""Derive the flow from what was observed: nodes, edges, their health and figures. Nobody declares anything.
+"""Derive the flow from observations: nodes, edges, their health and figures. No configuration declares it.
 
 | edge | observed as |
 |---|---|
@@ -45,17 +45,17 @@ from fenceline.kafka.groups import GroupStatus
 from fenceline.series.histograms import Histogram, merge_histograms, quantile
 from fenceline.spark.records import QueryState
 
-#: Rules whose finding about an application's transaction, or about a query, means that records are blocked.
+#: Rules about an application's transaction, or about a query, whose findings mean blocked records.
 _BLOCKING = frozenset(
     {
         "batch_lost", "batch_prepared", "coordinator_overdue", "hanging", "lso_pinned", "open_too_long",
         "query_blocked", "query_failed", "stuck_in_prepare",
     }
 )  # fmt: skip
-#: The rules that block a query's input, and its output.
+#: The rules about a query's blocked input, and its blocked output.
 _INPUT, _OUTPUT = ("query_blocked", "query_failed"), ("batch_lost", "batch_prepared")
 _SEVERE = (Severity.CRITICAL, Severity.WARNING)
-#: How long more aborts than commits are a warning after the last of them.
+#: How long more aborts than commits stay a warning after the last one.
 _RECENT_MS = 600_000
 _GROUP_HEALTH = {
     GroupStatus.OK: FlowHealth.OK,
@@ -287,7 +287,7 @@ def merge_writes(all_writes: Iterable[TopicWrites]) -> Sequence[TopicWrites]:
 
 
 def _thing(subject: str) -> str:
-    """Return the subject of the node that a finding is about; a partition belongs to its topic."""
+    """Return the subject of a finding's node; a partition belongs to its topic."""
     kind, _, name = subject.partition(":")
     return f"topic:{name.rpartition('-')[0]}" if kind == "partition" else subject
 

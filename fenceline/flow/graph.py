@@ -1,4 +1,4 @@
-"""The flow of one cluster as a graph: nodes, edges with their figures, and what could not be observed."""
+"""The flow of one cluster as a graph: nodes, edges with their figures, and gaps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fenceline.grouping import grouped
 
 
 class NodeKind(StrEnum):
-    """What a node of the flow is."""
+    """The kind of a node of the flow."""
 
     APPLICATION = "application"
     TOPIC = "topic"
@@ -21,7 +21,7 @@ class NodeKind(StrEnum):
 
 
 class LinkKind(StrEnum):
-    """What was observed of an edge."""
+    """The observation behind an edge."""
 
     #: An application's transactions name partitions of the topic.
     PRODUCES = "produces"
@@ -36,13 +36,13 @@ class LinkKind(StrEnum):
 
 
 class FlowHealth(StrEnum):
-    """How a node or an edge is, from harmless to worst."""
+    """The health of a node or an edge, from harmless to worst."""
 
     OK = "ok"
     #: Too little is known.
     UNKNOWN = "unknown"
     WARNING = "warning"
-    #: Records do not get through.
+    #: Records are blocked.
     BLOCKED = "blocked"
 
 
@@ -50,7 +50,7 @@ _RANKS = {health: number for number, health in enumerate(FlowHealth)}
 
 
 class RateUnit(StrEnum):
-    """What a rate counts."""
+    """The unit of a rate."""
 
     TRANSACTIONS = "transactions"
     RECORDS = "records"
@@ -67,7 +67,7 @@ class NodeId(NamedTuple):
 
 
 class Latency(NamedTuple):
-    """The 50th and the 95th percentile of some durations, in ms; None where nothing is known."""
+    """The 50th and the 95th percentile of durations, in ms; None if unknown."""
 
     p50_ms: float | None = None
     p95_ms: float | None = None
@@ -81,17 +81,17 @@ class FlowNode:
     """An application, topic, group or query."""
 
     id: NodeId
-    #: What it is called on pages; a query's id is no name.
+    #: Its name on pages; a query's id is no name.
     label: str
     health: FlowHealth = FlowHealth.OK
     #: One short line: "4 partitions, 2 blocked".
     detail: str = ""
-    #: How many nodes it stands for; more than one where nodes of one prefix are folded.
+    #: The number of nodes that it represents; more than one for folded nodes of one prefix.
     number: int = 1
 
     @property
     def words(self) -> str:
-        """Return its kind and what it is called: `topic orders`."""
+        """Return its kind and its name: `topic orders`."""
         kind = "Spark query" if self.id.kind is NodeKind.QUERY else self.id.kind.value
         return f"{kind} {self.label}"
 
@@ -104,16 +104,16 @@ class FlowEdge:
     target: NodeId
     kind: LinkKind
     health: FlowHealth = FlowHealth.OK
-    #: Why it is not well, in a few words; "" where it is.
+    #: Why it is not well, in a few words; "" if it is.
     reason: str = ""
-    #: The group whose offsets a read-process-write application commits; "" for all others.
+    #: The group whose offsets a read-process-write application commits; "" for other edges.
     group: str = ""
-    #: Per minute; None where it is not known.
+    #: Per minute; None if unknown.
     rate: float | None = None
     rate_unit: RateUnit = RateUnit.TRANSACTIONS
-    #: For how long records stay unreadable, batches take, or consumers are behind.
+    #: The time for which records stay unreadable, batches take, or consumers are behind.
     latency: Latency = UNKNOWN_LATENCY
-    #: When it was observed last, in ms since 1970; None where that is not known.
+    #: The last observation, in ms since 1970; None if unknown.
     last_ms: int | None = None
 
     @property
@@ -123,7 +123,7 @@ class FlowEdge:
 
 
 class FlowGap(NamedTuple):
-    """Something that could not be observed about a node, or about the whole flow ("")."""
+    """A part of a node, or of the whole flow (""), that could not be observed."""
 
     subject: str
     reason: str
@@ -153,7 +153,7 @@ def worst_health(healths: Iterable[FlowHealth]) -> FlowHealth:
 
 
 def health_rank(health: FlowHealth) -> int:
-    """Return a number that grows with badness."""
+    """Return a number that grows with severity."""
     return _RANKS[health]
 
 

@@ -1,4 +1,4 @@
-"""What each link of a pipeline guarantees, and the weakest one: derived from what was observed, never a guess.
+"""The guarantee of each link of a pipeline, and the weakest one: derived from observations, never a guess.
 
 | link | exactly once where | else |
 |---|---|---|
@@ -27,14 +27,14 @@ from fenceline.flow.pipelines import Pipeline
 
 
 class Guarantee(StrEnum):
-    """How often a record gets through a link, from the strongest to the weakest."""
+    """How often a record passes a link, from the strongest guarantee to the weakest."""
 
     EXACTLY_ONCE = "exactly_once"
     #: Too little was observed.
     UNKNOWN = "unknown"
-    #: It may be there again.
+    #: Records may be repeated.
     AT_LEAST_ONCE = "at_least_once"
-    #: It may be missing.
+    #: Records may be missing.
     AT_MOST_ONCE = "at_most_once"
 
 
@@ -61,7 +61,7 @@ Reasoned = tuple[Guarantee, str]
 
 
 class LinkGuarantee(NamedTuple):
-    """One link of a pipeline, what it guarantees, and why."""
+    """One link of a pipeline, its guarantee, and the reason."""
 
     source: str
     target: str
@@ -87,7 +87,7 @@ class PipelineGuarantee:
 
     @property
     def guarantee(self) -> Guarantee:
-        """Return what its weakest link guarantees."""
+        """Return the guarantee of its weakest link."""
         return self.weakest.guarantee
 
     @property
@@ -109,7 +109,7 @@ class GuaranteeFacts:
 
 
 def pipeline_guarantee(pipeline: Pipeline, facts: GuaranteeFacts) -> PipelineGuarantee:
-    """Return what each link of a pipeline's way guarantees."""
+    """Return the guarantee of each link of a pipeline's way."""
     nodes = {node.id: node for node in pipeline.path}
     links = list(_into(pipeline.path[0], facts, starts=True))
     for edge in pipeline.edges:
@@ -124,7 +124,7 @@ def pipeline_guarantee(pipeline: Pipeline, facts: GuaranteeFacts) -> PipelineGua
 
 
 def _into(node: FlowNode, facts: GuaranteeFacts, *, starts: bool = False) -> Iterator[LinkGuarantee]:
-    """Yield the writers of a topic outside of transactions; an unknown one where no writer was observed."""
+    """Yield the writers of a topic outside of transactions; an unknown one if no writer was observed."""
     if node.id.kind is not NodeKind.TOPIC:
         return
     kind = facts.outside.get(node.id.name)
@@ -136,7 +136,7 @@ def _into(node: FlowNode, facts: GuaranteeFacts, *, starts: bool = False) -> Ite
 
 
 def edge_guarantee(edge: FlowEdge, facts: GuaranteeFacts) -> Reasoned:
-    """Return what one edge guarantees, and why."""
+    """Return one edge's guarantee, and the reason."""
     if edge.kind is LinkKind.PRODUCES:
         return Guarantee.EXACTLY_ONCE, TRANSACTIONAL
     if edge.kind is LinkKind.READS:
@@ -176,7 +176,7 @@ def _written(query: QueryLinks) -> Reasoned:
 
 
 def _into_sink(query: QueryLinks, proved: int | None) -> Reasoned:
-    """Return what the sink of a query without topics guarantees: only an audit sees into a table."""
+    """Return the guarantee of a query's sink without topics: only an audit reads tables."""
     written = _written(query)
     if proved is None or written[1] != SINK_UNKNOWN:
         return written

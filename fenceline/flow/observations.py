@@ -1,4 +1,4 @@
-"""What was observed of one cluster in some time, from which its flow is derived."""
+"""The observations of one cluster in a period, from which its flow is derived."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from fenceline.spark.records import QueryState
 
 
 class ProducerKind(StrEnum):
-    """How records were written outside of any transaction, by the headers of their batches."""
+    """The kind of records outside of any transaction, by the headers of their batches."""
 
     IDEMPOTENT = "idempotent"
     #: Neither transactional nor idempotent.
@@ -23,13 +23,13 @@ class ProducerKind(StrEnum):
 
 
 class TopicWrites(NamedTuple):
-    """What an application's transactions did to a topic; all counts are 0 while its first one is open."""
+    """The transactions of an application on a topic; all counts are 0 while its first one is open."""
 
     application: str
     topic: str
     commits: int = 0
     aborts: int = 0
-    #: Begin to the last marker, of those that were committed.
+    #: From begin to the last marker, of commits.
     unreadable_times: Histogram = {}
     last_ms: int | None = None
 
@@ -43,57 +43,57 @@ class OffsetWrites(NamedTuple):
 
 
 class GroupReads(NamedTuple):
-    """What the groups of one name committed for one topic."""
+    """The commits of the groups of one name for one topic."""
 
     group: str
     topic: str
-    #: The application whose transactions commit these offsets; "" for none, None where it is not known.
+    #: The application whose transactions commit these offsets; "" for none, None if unknown.
     application: str | None = ""
     partitions: int = 1
     status: GroupStatus = GroupStatus.OK
     #: Partitions in which the group is BLOCKED.
     blocked: int = 0
-    #: How old what it has not read is, over its partitions.
+    #: The age of unread records, over its partitions.
     lag: Latency = UNKNOWN_LATENCY
-    #: Where its offsets are kept in `__consumer_offsets`.
+    #: The partitions of `__consumer_offsets` with its offsets.
     log_partition: int | None = None
     isolation: Isolation = Isolation.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
 class QueryLinks:
-    """A streaming query, and what it reads and writes."""
+    """A streaming query, its inputs and its outputs."""
 
     ident: str
     name: str
     state: QueryState = QueryState.RUNNING
     sources: Sequence[str] = ()
-    #: What its ledger names.
+    #: The topics in its ledger.
     outputs: Sequence[str] = ()
-    #: The application that its sink's transactional ids belong to; "" where it has no sink of ours.
+    #: The application of its sink's transactional ids; "" without our sink.
     application: str = ""
-    #: "exactly_once" (ours), "kafka", "other", "" where nothing is reported.
+    #: "exactly_once" (ours), "kafka", "other", "" if not reported.
     sink: str = ""
     batch_id: int | None = None
     batch_times: Latency = UNKNOWN_LATENCY
     #: Records per minute.
     input_rate: float | None = None
-    #: How many of its batches are prepared and not committed.
+    #: Number of its prepared, uncommitted batches.
     prepared: int = 0
-    #: Why its checkpoint cannot be read; "" where it can.
+    #: Why its checkpoint cannot be read; "" if it can.
     error: str = ""
     #: Whether its checkpoint was read.
     checkpoint: bool = False
-    #: Whether it tracks its progress asynchronously; None where that is not known.
+    #: Whether it tracks its progress asynchronously; None if unknown.
     asynchronous: bool | None = None
     isolation: Isolation = Isolation.UNKNOWN
-    #: How many batches of its ledger are lost, and whether files of the ledger cannot be read.
+    #: Number of lost batches in its ledger, and whether files of the ledger are unreadable.
     lost: int = 0
     ledger_damaged: bool = False
 
 
 class TopicPartitionCounts(NamedTuple):
-    """A topic's partitions: how many there are, and of how many the LSO is blocked or not known."""
+    """The number of a topic's partitions, and of those whose LSO is blocked or unknown."""
 
     partitions: int = 0
     blocked: int = 0
@@ -101,7 +101,7 @@ class TopicPartitionCounts(NamedTuple):
 
 
 class OpenFindingFacts(NamedTuple):
-    """What the flow needs of an open finding. A transaction's finding has its application as `subject`."""
+    """The flow's facts about an open finding. A transaction's finding has its application as `subject`."""
 
     rule: str
     subject: str
@@ -111,7 +111,7 @@ class OpenFindingFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FlowObservations:
-    """All observations of one cluster. `minutes` is how long transactions were counted, up to `at_ms`."""
+    """All observations of one cluster. `minutes` is the period of counted transactions, up to `at_ms`."""
 
     minutes: float
     writes: Sequence[TopicWrites] = ()
@@ -119,11 +119,11 @@ class FlowObservations:
     groups: Sequence[GroupReads] = ()
     queries: Sequence[QueryLinks] = ()
     topics: Mapping[str, TopicPartitionCounts] = field(default_factory=dict)
-    #: Applications and topics in whose blocked partitions they have a transaction open.
+    #: Applications and topics with blocked partitions in which they have an open transaction.
     blocking: frozenset[tuple[str, str]] = frozenset()
     findings: Sequence[OpenFindingFacts] = ()
-    #: Topics with records outside of any transaction, where producers or headers of batches were read.
+    #: Topics with records outside of any transaction, from producers or headers of batches.
     outside: Mapping[str, ProducerKind] = field(default_factory=dict)
-    #: What collectors could not observe.
+    #: The parts that collectors could not observe.
     gaps: Sequence[FlowGap] = ()
     at_ms: int | None = None

@@ -1,15 +1,14 @@
-"""Pipelines: where data ends up, the weakest way there, and how long it takes from end to end.
+"""Pipelines: the ends of the flow, the weakest way to each, and its duration from end to end.
 
-A pipeline leads to one end: a topic that nobody is observed to read, a group, or a query that writes to no
-topic. It begins with whoever writes first: applications without a source, or a topic of which no
-transactional writer was observed. Where several ways lead to an end, the pipeline shows the weakest of them:
-at each step back the one with the worst health, then the one that takes the longest; of the applications that
-write to a topic, unless one blocks it, the one that commits most there. Its own health is the
-worst of all that leads to its end. Edges that lead back on a cycle (`graph.feedback_edges`) are left out: a
-record that goes around again is not counted.
+A pipeline leads to one end: a topic without observed readers, a group, or a query that writes to no topic. It
+begins with the first writers: applications without a source, or a topic without an observed transactional
+writer. If several ways lead to an end, the pipeline shows the weakest: at each step back the one with the
+worst health, then the one with the longest duration; among applications that write to a topic, unless one
+blocks it, the one with the most commits there. Its own health is the worst of all ways to its end. Backward
+edges of cycles (`graph.feedback_edges`) are omitted: a repeated round of a record is not counted.
 
-From end to end half and 95 of 100 are the sums over the edges of the way, so the second is an upper bound.
-How long a query's output stays unreadable is part of the time of its batch, and counted once.
+The percentiles from end to end are sums over the edges of the way, so the 95th is an upper bound. The time
+for which a query's output stays unreadable is part of its batch's time, and counted once.
 """
 
 from __future__ import annotations
@@ -36,18 +35,18 @@ _BLOCKED = health_rank(FlowHealth.BLOCKED)
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """What leads to one end."""
+    """All ways to one end."""
 
     #: The weakest way, from its first node to the end, and its edges.
     path: Sequence[FlowNode]
     edges: Sequence[FlowEdge]
-    #: The worst of all that leads to the end, and the edge or node that it is of; "" where all is well.
+    #: The worst health of all ways to the end, and its edge or node; "" if all are well.
     health: FlowHealth
     weakest: str
-    #: How many nodes all of its ways begin with.
+    #: Number of nodes with which its ways begin.
     starts: int
     latency: Latency
-    #: Edges of the way of which no time is known: `orders → billing`.
+    #: Edges of the way without a known time: `orders → billing`.
     missing: Sequence[str]
 
     @property
@@ -77,7 +76,7 @@ class _Reach:
 
 
 def find_pipelines(flow: Flow) -> Sequence[Pipeline]:
-    """Return the pipelines of a flow, those that need somebody first: by health, then the slowest."""
+    """Return the pipelines of a flow, those that need attention first: by health, then the slowest."""
     back = feedback_edges(flow.nodes, flow.edges)
     edges = [edge for edge in flow.edges if edge.ends not in back]
     into = grouped((edge.target, edge) for edge in edges)
@@ -111,7 +110,7 @@ def _reach(node: FlowNode, into: Sequence[FlowEdge], reached: Mapping[NodeId, _R
 
 
 def _weakness(step: _Reach) -> tuple[int, float, float, int]:
-    """Order ways to a node by what to show; an application that hardly writes there comes last."""
+    """Order ways to a node for display; an application that hardly writes there comes last."""
     is_start = step.edge is not None and step.edge.kind is LinkKind.PRODUCES
     rank = 0 if is_start and step.rank < _BLOCKED else step.rank
     return rank, step.rate, step.p95_ms, step.length
@@ -165,7 +164,7 @@ def _sum(edges: Sequence[FlowEdge], flow: Flow) -> tuple[Latency, Sequence[str]]
 def _start_counts(
     order: Sequence[NodeId], into: Mapping[NodeId, Sequence[FlowEdge]], ends: Sequence[NodeId]
 ) -> Mapping[NodeId, int]:
-    """Return how many nodes without a source lead to each end. Each start is one bit of an integer."""
+    """Return the number of nodes without a source that lead to each end. Each is one bit of an integer."""
     bits: dict[NodeId, int] = {}
     number = 0
     for node in order:

@@ -1,6 +1,6 @@
-"""What is proved of a pipeline: its audits, the guarantee of its links, and both in words.
+"""The proofs of a pipeline: its audits, the guarantee of its links, and both in words.
 
-A statement names a proof only where the newest manifest of an audit has it; what is not known is named.
+A statement claims a proof only if the newest manifest of an audit has it; unknown parts are named.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ GUARANTEE_WORDS: Mapping[Guarantee, str] = {
 
 @dataclass(frozen=True, slots=True)
 class PipelineProof:
-    """A pipeline, what its links guarantee, and the newest audit of each part of it that is audited."""
+    """A pipeline, the guarantees of its links, and the newest audit of each audited part."""
 
     pipeline: Pipeline
     guarantee: PipelineGuarantee
@@ -59,7 +59,7 @@ class PipelineProof:
 
     @property
     def statements(self) -> Sequence[str]:
-        """Return what is proved of it, a sentence for each audit, or that nothing is."""
+        """Return its proofs, one sentence per audit, or that there is none."""
         return [audit_statement(audit) for audit in self.audits] or ["Not proved: no audit of it was read."]
 
     @property
@@ -73,14 +73,14 @@ class PipelineProof:
 
 
 def guarantee_facts(observed: FlowObservations, audits: Iterable[AuditManifest]) -> GuaranteeFacts:
-    """Return what guarantees are derived from: observations, and the batches that audits prove."""
+    """Return the inputs of guarantees: observations, and the batches that audits prove."""
     proved = {
         audit.query_id: audit.proved_through
         for audit in audits
         if audit.query_id
         and audit.verdict is AuditVerdict.PROVED
         and audit.proved_through is not None
-        # Some of its records prove nothing of the others.
+        # A proof of some records proves nothing about the others.
         and not audit.condition
     }
     return GuaranteeFacts(observed, proved)
@@ -89,7 +89,7 @@ def guarantee_facts(observed: FlowObservations, audits: Iterable[AuditManifest])
 def pipeline_proofs(
     pipelines: Iterable[Pipeline], observed: FlowObservations, audits: Sequence[AuditManifest]
 ) -> Sequence[PipelineProof]:
-    """Return what is proved of each pipeline, in their order."""
+    """Return the proofs of each pipeline, in their order."""
     facts = guarantee_facts(observed, audits)
     return [
         PipelineProof(pipeline, pipeline_guarantee(pipeline, facts), audits_of(pipeline, audits))
@@ -104,7 +104,7 @@ def audits_of(pipeline: Pipeline, audits: Iterable[AuditManifest]) -> Sequence[A
 
 
 def _place(pipeline: Pipeline, audit: AuditManifest) -> int | None:
-    """Return where an audit's part begins on the way: its query, or its sources before its targets."""
+    """Return the begin of an audit's part on the way: its query, or its sources before its targets."""
     ids = [node.id for node in pipeline.path]
     if audit.query_id:
         places = (at for at, node_id in enumerate(ids) if node_id == (NodeKind.QUERY, audit.query_id))
@@ -116,7 +116,7 @@ def _place(pipeline: Pipeline, audit: AuditManifest) -> int | None:
 
 
 def audit_statement(audit: AuditManifest) -> str:
-    """Return what an audit proves in one sentence, or why it proves nothing."""
+    """Return an audit's proof in one sentence, or why it proves nothing."""
     sources, targets = list_names(audit.sources) or "its input", list_names(audit.targets) or "its output"
     if audit.verdict is AuditVerdict.VIOLATED:
         since = "compared by key" if _by_keys(audit) else f"since batch {audit.first_batch or 0:,}"
@@ -157,7 +157,7 @@ def _violated(audit: AuditManifest) -> str:
 
 
 def _keeps_all(audit: AuditManifest) -> bool:
-    """Whether counts show that the query dropped nothing of the proved part. Later batches may be open."""
+    """Whether counts show that the query dropped no record of the proved part. Later batches may be open."""
     through = audit.proved_through or 0
     later = [batch for batch in audit.batches if batch.batch_id > through]
     still_open = sum((batch.input or 0) - (batch.readable or 0) for batch in later)
@@ -182,7 +182,7 @@ def proof_document(cluster: str, proof: PipelineProof) -> dict[str, Any]:
 
 
 def _audit(audit: AuditManifest) -> dict[str, Any]:
-    """Return an audit without keys of records: they are payload."""
+    """Return an audit without records' keys, which are payload."""
     document = {**asdict(audit), "verdict": audit.verdict}
     return {name: value for name, value in document.items() if name not in (LOSS_KEYS, DUPLICATE_KEYS)}
 

@@ -24,7 +24,7 @@ from fenceline.flow.graph import (
 from fenceline.formatting import count_noun
 from fenceline.grouping import grouped
 
-#: A flow of more nodes is folded unless it is asked for whole.
+#: A larger flow is folded unless the whole flow is requested.
 MOST_UNFOLDED = 60
 #: Maximum nodes that stay separate in a folded flow: blocked ones first.
 _MOST_APART = 30
@@ -87,7 +87,7 @@ def fold_flow(
 
 
 def cut_flow(flow: Flow, most: int, *, first: Collection[NodeId] = ()) -> Flow:
-    """Return at most `most` nodes: `first`, blocked ones, those with a warning, then what is next to them."""
+    """Return at most `most` nodes: `first`, blocked ones, those with a warning, then their neighbours."""
     if len(flow.nodes) <= most:
         return flow
     return flow.restricted_to(set(islice(_from_worst(flow, first), most)))

@@ -1,1 +1,1 @@
-"""Incidents: open findings grouped by their causes, and how each group goes on from tick to tick. Pure."""
+"""Incidents: open findings grouped by their causes, and each group's life from tick to tick. Pure."""

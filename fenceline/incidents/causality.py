@@ -1,4 +1,4 @@
-"""Which finding explains which: edges from causes to effects, by what findings name and snapshots hold.
+"""Derive edges from causes to effects, from the names in findings and the contents of snapshots.
 
 A node is a finding, or a place that findings meet at: `transaction:ID` (why it is open), `held:…` (what a thing
 holds), `batch:…` (why transactions of one prepared batch are open), `partition:…` (why its LSO is stuck),
@@ -54,7 +54,7 @@ SAME_SUBJECT: Mapping[str, Collection[str]] = {
     "coordinator_overdue": ("open_too_long",),
     "flink_commit_pending": ("flink_commit_lost",),
 }  # fmt: skip
-#: Findings about an open transaction; those of the second kind are no work of its producer.
+#: Findings about an open transaction; those of the second kind are not caused by its producer.
 _OPEN = ("open_too_long", "coordinator_overdue", "stuck_in_prepare")
 _PRODUCER_ENDS = ("open_too_long", "coordinator_overdue")
 _COORDINATOR_ENDS = ("coordinator_overdue", "stuck_in_prepare")
@@ -68,20 +68,20 @@ _IN_PARTS = ("collector_gap", "coordinator_loading")
 
 
 class ThingLinks(NamedTuple):
-    """How the things of a snapshot depend on each other, beyond what findings name."""
+    """Dependencies between the subjects of a snapshot, beyond the names in findings."""
 
     #: Subjects of queries -> transactions of their prepared batches; of Flink jobs -> open ones of their
     #: sinks; transactions -> partitions they hold.
     holds: Mapping[str, Sequence[str]] = {}
-    #: Where things lie, as `Snapshot.places`.
+    #: The places of subjects, as in `Snapshot.places`.
     places: Mapping[str, frozenset[str]] = {}
     #: Subjects of queries -> partitions that they read.
     reads: Mapping[str, Sequence[str]] = {}
-    #: Subjects -> the instance that holds what they hold, where it is known (`facts.Finding.instance`).
+    #: Subjects -> the instance that holds their dependencies, if known (`facts.Finding.instance`).
     instances: Mapping[str, str] = {}
 
     def places_of(self, things: Iterable[str]) -> Sequence[str]:
-        """Return the brokers' scopes in which these things lie."""
+        """Return the brokers' scopes of these subjects."""
         return sorted({place for thing in things for place in self.places.get(thing, ())})
 
 
@@ -121,7 +121,7 @@ def snapshot_links(snapshot: Snapshot) -> ThingLinks:
 
 
 def causal_edges(findings: Collection[OpenFinding], links: ThingLinks) -> Iterator[Edge]:
-    """Yield edges from cause to effect among some findings of one cluster; some more than once."""
+    """Yield edges from cause to effect among findings of one cluster; some more than once."""
     keys = {key_of(finding) for finding in findings}
     for finding in findings:
         yield from _same_subject(finding, keys)
@@ -145,9 +145,9 @@ def causal_edges(findings: Collection[OpenFinding], links: ThingLinks) -> Iterat
 
 
 def returning_edges(causes: Mapping[FindingKey, str], links: ThingLinks) -> Iterator[Edge]:
-    """Yield the effects of causes that are over, as far as the same instance still holds them.
+    """Yield the effects of ended causes, as far as the same instance still holds them.
 
-    `causes` map to their instances. What another transaction or batch holds follows from that one.
+    `causes` map to their instances. The effects of another transaction or batch follow from that one.
     """
     for cause, instance in causes.items():
         is_there = is_same_instance(links.instances.get(cause.subject, ""), instance)
@@ -170,7 +170,8 @@ def _of_transaction(finding: OpenFinding, links: ThingLinks) -> Iterator[Edge]:
         producer = application_of(_name(finding.subject))
         yield f"late:{producer.application}", key
         if producer.kind is Shape.FENCELINE_SINK:
-            # One driver writes one batch at a time: what keeps one of its transactions open keeps all.
+            # One driver writes one batch at a time: the cause of one of its open transactions is the cause of
+            # all.
             ledger = producer.member.partition("-")[0]
             yield f"batch:{ledger}", key
             yield key, f"batch:{ledger}"

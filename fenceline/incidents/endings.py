@@ -1,4 +1,4 @@
-"""How an incident ended, in one sentence by its cause. Pure; "" where nothing shows it."""
+"""The outcome of an incident in one sentence, by its cause. Pure; "" if nothing shows it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from fenceline.formatting import count_noun, format_clock
 
 
 class ActionTaken(NamedTuple):
-    """An action of ours that ended something."""
+    """An action of ours with an effect."""
 
     number: int
     by: str
@@ -21,16 +21,16 @@ class ActionTaken(NamedTuple):
 
 
 class BatchEnd(NamedTuple):
-    """How a prepared batch ended, by the ledger of its sink."""
+    """The end of a prepared batch, from the ledger of its sink."""
 
     batch_id: int
-    #: `DecisionOutcome`, and when that was recorded; by the driver's clock.
+    #: `DecisionOutcome`, and its instant by the driver's clock.
     outcome: str
     done_ms: int
     rows: int
-    #: Rows of its transactions that were aborted.
+    #: Rows of its aborted transactions.
     lost_rows: int
-    #: When the run that recorded it began, where that was after the batch was stuck.
+    #: The begin of the run that recorded it, if that was after the batch was stuck.
     restarted_ms: int | None = None
 
 
@@ -52,10 +52,10 @@ _BY_ACTION = {
 
 
 def transaction_ending(end: Transition, action: ActionTaken | None, lost: str = "") -> str:
-    """Return how a transaction ended, by its transition.
+    """Return the end of a transaction, from its transition.
 
-    An ambiguous verdict names nobody: the records cannot decide who aborted. `lost`: how many records of a
-    committed one were lost before its commit, in words; "" where none are known to be.
+    An ambiguous verdict names nobody: the records do not show who aborted. `lost`: the number of a committed
+    transaction's records that were lost before its commit, in words; "" for none.
     """
     at = f" at {format_clock(end.at_ms)}"
     if end.reason in ACTION_REASONS and action is not None and end.kind in _BY_ACTION:
@@ -69,7 +69,7 @@ def transaction_ending(end: Transition, action: ActionTaken | None, lost: str = 
 
 
 def end_of_transaction(ring: Iterable[Transition], instance: str) -> Transition | None:
-    """Return how a transaction ended, by its instance (`PRODUCER_ID@START`) among its id's transitions."""
+    """Return the end of a transaction, by its instance (`PRODUCER_ID@START`) among its id's transitions."""
     start = instance.partition("@")[2]
     ends = (step for step in ring if step.kind is TransitionKind.COMMIT or step.kind in ABORTS)
     timed = (step for step in ends if step.open_ms is not None)
@@ -77,7 +77,7 @@ def end_of_transaction(ring: Iterable[Transition], instance: str) -> Transition 
 
 
 def batch_ending(end: BatchEnd, action: ActionTaken | None) -> str:
-    """Return how a prepared batch ended: who committed it, and whether anything of it was lost."""
+    """Return the end of a prepared batch: the committer, and any loss."""
     rows, at = count_noun(end.rows, "row"), f"at {format_clock(end.done_ms)}"
     if end.lost_rows or end.outcome == "lost":
         lost = count_noun(end.lost_rows, "row")

@@ -1,4 +1,4 @@
-"""What shows the cause of an incident: facts in time order, each with where it was read. Pure."""
+"""The evidence for the cause of an incident: facts in time order, each with its source. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from fenceline.rules import RULES
 from fenceline.spark.batch_chain import BatchStep, ChainLink
 from fenceline.spark.drivers import Driver
 
-#: Facts that are listed at most: of more the first ones.
+#: Maximum listed facts: the first ones.
 MOST_LINES = 25
-#: Where findings were read, by what their rules need to see; the first that applies.
+#: The source of findings, by the senses of their rules; the first match applies.
 _SOURCES: Sequence[tuple[Sense, str]] = (
     (Sense.GROUPS, "group offsets"),
     (Sense.PARTITIONS, "partition offsets"),
@@ -24,7 +24,7 @@ _SOURCES: Sequence[tuple[Sense, str]] = (
     (Sense.LISTS, "coordinators' lists"),
     (Sense.AUDITS, "audit"),
 )
-#: Where a step of a batch was read, N for the batch and R for the round of its decision.
+#: The source of a batch's step, N for the batch and R for the round of its decision.
 _FILES: Mapping[BatchStep, str] = {
     BatchStep.PLANNED: "offsets/N",
     BatchStep.WRITTEN: "ledger, round R",
@@ -36,14 +36,14 @@ _FILES: Mapping[BatchStep, str] = {
 
 
 class EvidenceLine(NamedTuple):
-    """A fact: when it was so, by our clock or its writer's, what it is, and where it was read."""
+    """A fact: its instant by our clock or its writer's, its text, and its source."""
 
     at_ms: int
     words: str
     where: str
-    #: Whether it is the fact that the others follow from.
+    #: Whether the other facts follow from it.
     is_cause: bool = False
-    #: The rule of a finding, "" for any other fact; and how many findings of it are in this line.
+    #: The rule of a finding, "" for any other fact; and the number of its findings in this line.
     rule: str = ""
     times: int = 1
 
@@ -60,12 +60,12 @@ def evidence_in_order(lines: Iterable[EvidenceLine]) -> Sequence[EvidenceLine]:
 
 
 def finding_evidence(rule: str, summary: str, since_ms: int, *, is_cause: bool) -> EvidenceLine:
-    """Return a finding as a fact, with the instant since which it holds."""
+    """Return a finding as a fact, with its start."""
     return EvidenceLine(since_ms, summary, source_of(rule), is_cause, rule)
 
 
 def batch_evidence(batch_id: int, round_: int, links: Iterable[ChainLink]) -> Iterator[EvidenceLine]:
-    """Yield the steps of a batch that are known to be done."""
+    """Yield the steps of a batch that are certainly done."""
     for link in links:
         if link.at_ms is not None:
             name = f"batch {batch_id:,} {link.link}"
@@ -73,7 +73,7 @@ def batch_evidence(batch_id: int, round_: int, links: Iterable[ChainLink]) -> It
 
 
 def driver_evidence(name: str, driver: Driver) -> Iterator[EvidenceLine]:
-    """Yield the last heartbeat or the end of a driver that is gone or may be."""
+    """Yield the last heartbeat or the end of a driver that has stopped or may have."""
     if driver.ended_ms is not None:
         verb = "failed" if driver.failed else "stopped"
         yield EvidenceLine(driver.ended_ms, f"the driver of {name} {verb}", "listener")
@@ -82,7 +82,7 @@ def driver_evidence(name: str, driver: Driver) -> Iterator[EvidenceLine]:
 
 
 def producer_evidence(name: str, producer: ProducerIdentity, at_ms: int) -> EvidenceLine:
-    """Return which engine's instance and part uses a transactional id."""
+    """Return the engine's instance and part that use a transactional id."""
     kind = "group" if producer.engine is Engine.KAFKA_CONNECT else "application"
     parts = ", ".join(f"{part} {value}" for part, value in producer.parts)
     host = f", on {producer.host}" if producer.host else ""
@@ -93,7 +93,7 @@ def producer_evidence(name: str, producer: ProducerIdentity, at_ms: int) -> Evid
 def connector_evidence(
     name: str, state: str, task: ConnectorTask | None, at_ms: int, url: str
 ) -> EvidenceLine:
-    """Return what a worker of Kafka Connect reported of a connector and of the task that uses an id."""
+    """Return a Connect worker's report of a connector and of the task that uses an id."""
     reason = f" ({task.reason})" if task and task.reason else ""
     own = (
         f"its task {task.number} {task.state} on {task.worker}{reason}"
@@ -104,7 +104,7 @@ def connector_evidence(
 
 
 def source_of(rule: str) -> str:
-    """Return where a rule's findings are read."""
+    """Return the source of a rule's findings."""
     needs = RULES[rule].needs if rule in RULES else frozenset()
     source = next((words for sense, words in _SOURCES if sense in needs), "")
     return source or ("collectors" if rule.startswith(("collector", "coordinator")) else "listener")

@@ -1,4 +1,4 @@
-"""What sentences about an incident are made of, read from the snapshot in which it was evaluated. Pure."""
+"""The facts for sentences about an incident, read from the snapshot of its evaluation. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from fenceline.spark.drivers import Driver, DriverStatus
 from fenceline.spark.queries import QueryStatus
 from fenceline.spark.safe_to_restart import PreparedBatches
 
-#: An instant moves by so little without news: clocks are compared again, and producers write on.
+#: An instant that moves by less is no news: clocks are compared again, and producers continue to write.
 _SAME_INSTANT_MS = {"deadline_ms": 1_000, "silent_since_ms": 10_000}
 
 
@@ -43,7 +43,7 @@ class FactsReader:
     ) -> IncidentFacts:
         """Return the facts of an incident by its open findings, the cause first.
 
-        `since_ms` is when its damage began, `deadline_ms` when the first part ends by itself or is lost.
+        `since_ms` is the begin of its damage, `deadline_ms` the first end or loss of a part.
         """
         shown = findings[0]
         things = affected_things(cause, findings)
@@ -70,7 +70,9 @@ class FactsReader:
         return query.name if query else subject.partition(":")[2]
 
     def _usual_ms(self, shown: OpenFinding) -> int | None:
-        """Return how long 99 of 100 commits take, for a transaction that is open for too long."""
+        """Return the 99th percentile of the application's commits, for a transaction that is open for too
+        long.
+        """
         if shown.rule != "open_too_long":
             return None
         application = application_of(shown.subject.removeprefix("transaction:")).application
@@ -78,7 +80,7 @@ class FactsReader:
         return usual.p99_ms if usual else None
 
     def _stuck_batches(self, query: QueryStatus) -> StuckBatches | None:
-        """Return the batches of a query that are prepared and not committed, None without any."""
+        """Return a query's prepared, uncommitted batches, None without any."""
         waiting = [batch for batch in query.sink_batches if not batch.recorded]
         if not waiting:
             return None
@@ -88,14 +90,14 @@ class FactsReader:
             [batch.batch_id for batch in waiting],
             overdue=any(batch.waited_ms(self._now_ms) > limit_ms for batch in waiting),
         )
-        # Heartbeats of a driver that runs are no news.
+        # Heartbeats of a running driver are no news.
         still = driver._replace(heartbeat_ms=None) if driver.alive else driver
         rows = sum(batch.records_at_risk for batch in waiting)
         return StuckBatches(prepared.batches, rows, still, prepared.is_orphaned(driver))
 
 
 def are_news(now: IncidentFacts, before: IncidentFacts) -> bool:
-    """Whether facts differ by more than clocks and figures, which change all the time."""
+    """Whether facts differ by more than clocks and figures, which change continually."""
     same: dict[str, Any] = {"backlog": now.backlog}
     for name, least_ms in _SAME_INSTANT_MS.items():
         one, other = getattr(now, name), getattr(before, name)
@@ -105,7 +107,7 @@ def are_news(now: IncidentFacts, before: IncidentFacts) -> bool:
 
 
 def facts_of_finding(finding: OpenFinding, since_ms: int) -> IncidentFacts:
-    """Return the facts of a finding that is in no incident yet."""
+    """Return the facts of a finding without an incident yet."""
     return IncidentFacts(
         rule=finding.rule,
         name=finding.subject.partition(":")[2],
@@ -117,7 +119,7 @@ def facts_of_finding(finding: OpenFinding, since_ms: int) -> IncidentFacts:
 
 
 def damage_since_ms(cause: FindingKey, findings: Iterable[OpenFinding], now_ms: int) -> int:
-    """Return when the damage began: the earliest start among findings of the cause's subject."""
+    """Return the begin of the damage: the earliest start among findings of the cause's subject."""
     own = [
         finding.since_ms
         for finding in findings
@@ -131,7 +133,7 @@ def _named(kind: str, things: Collection[str]) -> Sequence[str]:
 
 
 def _silent_since(snapshot: Snapshot) -> Mapping[str, int]:
-    """Return when the producers of open transactions last wrote, by the leaders' producer lists."""
+    """Return the last writes of open transactions' producers, from the leaders' producer lists."""
     found: dict[str, int] = {}
     for pin in (pin for partition in snapshot.partitions for pin in partition.pins):
         if pin.transactional_id and pin.seen_ms is not None:

@@ -1,4 +1,4 @@
-"""What incidents need of a finding, and the events of an incident's history."""
+"""The fields of findings for incidents, and the events of an incident's history."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import NamedTuple, Protocol
 
 
 class FindingKey(NamedTuple):
-    """A finding of one cluster, over all the rows that it has had: at most one of a key is open."""
+    """A finding of one cluster across all of its rows: at most one row of a key is open."""
 
     rule: str
     subject: str
 
 
 class IncidentCause(NamedTuple):
-    """What an effect follows from: an incident by its number, and the finding that is its cause."""
+    """The cause of an effect: the number of its incident, and the finding that is the cause."""
 
     incident: int
     finding: FindingKey
@@ -45,7 +45,7 @@ class OpenFinding(Protocol):
 
 
 class IncidentEventKind(StrEnum):
-    """What happened to an incident; the history of each is a list of these."""
+    """An event in the history of an incident."""
 
     OPENED = "opened"
     REOPENED = "reopened"
@@ -54,7 +54,7 @@ class IncidentEventKind(StrEnum):
     EFFECT_ADDED = "effect_added"
     EFFECT_REMOVED = "effect_removed"
     ACKNOWLEDGED = "acknowledged"
-    #: What was acknowledged got worse: the acknowledgement does not cover that.
+    #: An acknowledged incident got worse: the acknowledgement no longer applies.
     UNACKNOWLEDGED = "unacknowledged"
     NOTE = "note"
     CLOSED = "closed"

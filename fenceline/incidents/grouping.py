@@ -1,8 +1,8 @@
-"""Group open findings into incidents: each cause with everything that follows from it.
+"""Group open findings into incidents: each cause with all of its effects.
 
-Findings and edges form a graph. Its cycles are found with Tarjan's algorithm, without recursion, and count
-as one node each; then causes are handed on along the edges, each node once. The cost is that of findings and
-edges, times the causes of a node, of which MOST_CAUSES are kept.
+Findings and edges form a graph. Its cycles are found with Tarjan's algorithm, without recursion, and count as
+one node each. Then causes are passed on along the edges, each node once. The cost is the number of findings
+and edges, times the causes per node, of which MOST_CAUSES are kept.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from types import MappingProxyType
 from fenceline.incidents.causality import Edge, Node, ThingLinks, causal_edges, returning_edges
 from fenceline.incidents.findings import FindingKey, OpenFinding, key_of
 
-#: An effect belongs to so many incidents at most, those of the oldest causes.
+#: Maximum incidents of an effect: those of the oldest causes.
 MOST_CAUSES = 50
 NO_LINKS = ThingLinks()
 _NEVER_MS = 2**63
@@ -24,11 +24,11 @@ Arrows = Sequence[Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class IncidentGroup:
-    """A cause that no other open finding explains, and its effects, the oldest first."""
+    """A cause without an open explanation, and its effects, the oldest first."""
 
     cause: FindingKey
     effects: tuple[FindingKey, ...] = ()
-    #: Whether the cause is over, also where another instance of it is open.
+    #: Whether the cause has ended, even if another instance of it is open.
     is_cause_over: bool = False
 
     @property
@@ -44,9 +44,9 @@ def group_findings(
 ) -> Sequence[IncidentGroup]:
     """Return the incidents among the open findings of one cluster, the oldest cause first.
 
-    Every finding is in one of them: as a cause, or as an effect of up to MOST_CAUSES causes. `returning` are
-    causes that are over, with their instances (`fenceline.incidents.lifecycle.returning_causes`): each has a
-    group of what follows from it and from nothing that is open, if there is any.
+    Every finding is in at least one of them: as a cause, or as an effect of up to MOST_CAUSES causes.
+    `returning` are ended causes with their instances (`fenceline.incidents.lifecycle.returning_causes`): each
+    gets a group of the effects that follow from it alone, if there are any.
     """
     oldest_first = sorted(findings, key=_age)
     keys = tuple(dict.fromkeys(key_of(finding) for finding in oldest_first))
@@ -69,9 +69,9 @@ def group_findings(
 
 
 def group_by_cause(keys: Sequence[FindingKey], edges: Iterable[Edge]) -> Sequence[IncidentGroup]:
-    """Return groups of findings by edges from cause to effect; of a cycle its first finding is the cause.
+    """Return groups of findings by edges from cause to effect; in a cycle its first finding is the cause.
 
-    Edges may lead over nodes that are no findings; from such a node alone nothing follows.
+    Edges may lead over nodes that are no findings; such a node alone has no effects.
     """
     arrows = _arrows(keys, edges)
     causes: list[tuple[int, ...]] = [()] * len(arrows)

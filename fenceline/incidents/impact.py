@@ -1,4 +1,4 @@
-"""Compute what an incident costs: counts of the things its findings name, known sums, and a severity."""
+"""Compute the damage of an incident: counts of the subjects in its findings, known sums, and a severity."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from fenceline.incidents.findings import FindingKey, OpenFinding, key_of
 from fenceline.limits import Limits
 from fenceline.snapshot import Snapshot
 
-#: Rules whose queries lose the records of their prepared batches, or have lost them.
+#: Rules whose queries lose, or have lost, the records of their prepared batches.
 _LOSING = ("batch_prepared", "batch_lost")
-#: Rules about who is blocked: what their findings affect is what blocks them.
+#: Rules about blocked readers: their findings' `affected` are the blockers.
 _BLOCKED_READERS = ("group_stalled", "offsets_unstable", "query_blocked")
-#: A sum that has changed by less than this part is the same: else each new record were news.
+#: A sum that has changed by a smaller share is the same: otherwise each new record would be news.
 _NEWS = 0.1
 
 
 class ImpactFigures(NamedTuple):
-    """Figures of a snapshot that no count gives; a missing key is not known."""
+    """Figures of a snapshot beyond counts; a missing key is unknown."""
 
     #: Subjects of partitions -> records and markers between LSO and high watermark.
     backlog: Mapping[str, int] = {}
-    #: Subjects of queries -> records of their batches that are prepared or lost, and not recorded as such.
+    #: Subjects of queries -> records of their prepared or lost batches, without an accepted loss.
     records_at_risk: Mapping[str, int] = {}
-    #: Subjects of partitions that are blocked; None where that is not known: then all that are named count.
+    #: Subjects of blocked partitions; None if unknown: then all named ones count.
     blocked: AbstractSet[str] | None = None
 
 
 class IncidentImpact(NamedTuple):
-    """Distinct things that the findings of an incident name; None where a figure is not known.
+    """Distinct subjects in an incident's findings; unknown figures are None.
 
     The query that is the cause does not count as blocked.
     """
@@ -41,17 +41,17 @@ class IncidentImpact(NamedTuple):
     partitions: int
     groups: int
     queries: int
-    #: Records, at most, that read_committed consumers cannot read, over the partitions with a known figure.
+    #: Maximum records that read_committed consumers cannot read, over the partitions with a known figure.
     backlog: int | None
-    #: Records that are lost unless their batches are committed, or are lost already.
+    #: Records that will be lost without their batches' commit, or are lost already.
     records_lost: int | None
 
     def worst_with(self, other: IncidentImpact) -> IncidentImpact:
-        """Return the larger of each figure; None where neither is known."""
+        """Return the larger of each figure; None if both are unknown."""
         return IncidentImpact._make(_larger(one, two) for one, two in zip(self, other, strict=True))
 
     def is_news(self, before: IncidentImpact) -> bool:
-        """Whether it differs from the impact before: any count, or a sum by a tenth."""
+        """Whether it differs from the former impact: any count, or a sum by a tenth."""
         return self[:4] != before[:4] or any(
             _differs(now, then) for now, then in zip(self[4:], before[4:], strict=True)
         )
@@ -75,7 +75,7 @@ def impact_figures(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Impact
 
 
 def affected_things(cause: FindingKey, findings: Iterable[OpenFinding]) -> set[str]:
-    """Return the subjects of an incident's findings, and what these affect.
+    """Return the subjects of an incident's findings, and their affected subjects.
 
     The finding of a blocked reader adds nothing: its blocker is another cause, or is counted. It counts if it
     is the only finding.
@@ -90,7 +90,7 @@ def affected_things(cause: FindingKey, findings: Iterable[OpenFinding]) -> set[s
 def impact_of(cause: FindingKey, findings: Collection[OpenFinding], figures: ImpactFigures) -> IncidentImpact:
     """Return the impact of an incident by its findings, with or without that of the cause itself."""
     things = affected_things(cause, findings)
-    # A query that is the cause blocks others, unless it is found because it is blocked.
+    # A query that is the cause blocks others, unless the finding is that it is blocked itself.
     own = set() if cause.rule in _BLOCKED_READERS else {cause.subject}
     losing = {finding.subject for finding in findings if finding.rule in _LOSING}
     return IncidentImpact(
@@ -106,14 +106,14 @@ def impact_of(cause: FindingKey, findings: Collection[OpenFinding], figures: Imp
 def incident_severity(
     findings: Collection[OpenFinding], impact: IncidentImpact, *, limits: Limits
 ) -> Severity:
-    """Return how bad an incident is by its findings and by what they add up to."""
+    """Return the severity of an incident from its findings and their sum."""
     readers = {finding.subject for finding in findings if finding.rule in _BLOCKED_READERS}
     worst = worst_severity(Severity(finding.severity) for finding in findings)
     return of_incident(worst, len(readers), impact.backlog, limits=limits)
 
 
 def first_deadline(findings: Iterable[OpenFinding]) -> int | None:
-    """Return the first instant at which something of an incident ends by itself, or is lost."""
+    """Return the first instant at which a part of an incident ends by itself, or is lost."""
     return min((finding.deadline_ms for finding in findings if finding.deadline_ms is not None), default=None)
 
 

@@ -1,7 +1,7 @@
-"""How incidents go on: those that are known and the groups of now in, what changes out.
+"""The life of incidents: known incidents and present groups in, changes out.
 
 An incident is one episode: one instance of its cause (one transaction, one batch, one start; see
-`facts.Finding.instance`). Another instance is another incident, whatever its subject.
+`facts.Finding.instance`). Another instance is another incident, for any subject.
 
 1. A group whose cause is the instance of an open incident is that incident, by whichever rule.
 2. While the cause of an open incident is over for less than SETTLE_MS, effects that nothing else explains
@@ -30,16 +30,16 @@ SETTLE_MS = 120_000
 
 @dataclass(frozen=True, slots=True)
 class KnownIncident:
-    """An incident as it was after the tick before; one that is closed has no effects."""
+    """An incident after the previous tick; a closed one has no effects."""
 
     number: int
     cause: FindingKey
     severity: Severity
     effects: frozenset[FindingKey] = frozenset()
-    #: Since when the cause is over while effects are left; None while it is open.
+    #: The end of the cause while effects are left; None while the cause is open.
     cause_over_ms: int | None = None
     closed_ms: int | None = None
-    #: The instance of its cause, "" where that has none or it is not known.
+    #: The instance of its cause, "" without one or if unknown.
     instance: str = ""
 
     @property
@@ -75,17 +75,17 @@ class IncidentUpdate:
 
     @property
     def has_new_cause(self) -> bool:
-        """Whether an incident that goes on has another cause than before."""
+        """Whether a continuing incident has another cause than before."""
         return bool(self.before and self.group and self.before.cause != self.group.cause)
 
     @property
     def is_escalated(self) -> bool:
-        """Whether an incident that goes on is worse than before."""
+        """Whether a continuing incident is worse than before."""
         return self.before is not None and self.severity != self.before.severity
 
     @property
     def is_change(self) -> bool:
-        """Whether anything but the impact differs from the tick before."""
+        """Whether anything but the impact differs from the previous tick."""
         if self.before is None or self.group is None or self.is_reopened or self.has_new_cause:
             return True
         before = self.before
@@ -95,21 +95,21 @@ class IncidentUpdate:
 
 @dataclass(slots=True)
 class _Matching:
-    """The matching of groups to incidents while it is decided."""
+    """The matching of groups to incidents in progress."""
 
-    #: By cause; those that no incident has yet.
+    #: By cause: groups without an incident yet.
     groups: dict[FindingKey, IncidentGroup]
-    #: By number; those without a group yet.
+    #: By number: incidents without a group yet.
     incidents: dict[int, KnownIncident]
     #: The instances of all open findings.
     instances: Mapping[FindingKey, str]
     pairs: list[tuple[KnownIncident | None, IncidentGroup, int | None]] = field(default_factory=list)
 
     def pair(self, incident: KnownIncident, group: IncidentGroup, over_ms: int | None = None) -> None:
-        """Continue an incident with a group; `over_ms` is when its cause ended."""
+        """Continue an incident with a group; `over_ms` is the end of its cause."""
         self.pairs.append((incident, group, over_ms))
         self.incidents.pop(incident.number, None)
-        # A cause that is over does not take the group of another instance.
+        # An ended cause does not take the group of another instance.
         if not (group.is_cause_over and group.cause in self.instances):
             self.groups.pop(group.cause, None)
 
@@ -119,7 +119,7 @@ class _Matching:
         return now is not None and is_same_instance(now, incident.instance)
 
     def groups_by_instance(self) -> Mapping[tuple[str, str], IncidentGroup]:
-        """Return the free groups by subject and instance of their cause, where that has one."""
+        """Return the free groups by subject and instance of their cause, for causes with an instance."""
         causes = {cause: self.instances.get(cause, "") for cause in self.groups}
         return {(key.subject, instance): self.groups[key] for key, instance in causes.items() if instance}
 
@@ -132,10 +132,10 @@ def follow_incidents(
     *,
     now_ms: int,
 ) -> Sequence[IncidentUpdate]:
-    """Return every incident that is open after a tick, and those that close in it.
+    """Return every open incident after a tick, and those that close in it.
 
-    `known`: all that are open, and those that closed within REOPEN_MS; `instances`: those of all open
-    findings; `severity_of`: how bad a group is by its open findings.
+    `known`: all open incidents, and those that closed within REOPEN_MS; `instances`: those of all open
+    findings; `severity_of`: the severity of a group from its open findings.
     """
     known = sorted(known, key=lambda incident: incident.number)
     still_open = {incident.number: incident for incident in known if incident.closed_ms is None}
@@ -151,10 +151,10 @@ def follow_incidents(
 
 
 def returning_causes(known: Iterable[KnownIncident], *, now_ms: int) -> Mapping[FindingKey, str]:
-    """Return the causes of open incidents, with their instances: those that are over may return.
+    """Return the causes of open incidents, with their instances: ended ones may return.
 
-    Not of incidents whose cause is over for so long that an effect becomes their cause. Of several incidents
-    with causes of one subject the newest counts.
+    Without incidents whose cause ended long enough ago for an effect to become their cause. Of several
+    incidents with causes of one subject the newest counts.
     """
     newest = {
         incident.cause.subject: incident
@@ -204,7 +204,7 @@ def _match_settling(matching: _Matching, now_ms: int) -> None:
 
 
 def _match_moved(matching: _Matching, groups: Iterable[IncidentGroup]) -> None:
-    """Give groups the numbers of incidents whose cause is over, or is an effect now."""
+    """Give groups the numbers of incidents whose cause has ended, or is now an effect."""
     above = _groups_by_effect(groups)
     for incident in list(matching.incidents.values()):
         if matching.is_live(incident):

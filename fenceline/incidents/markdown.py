@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
-#: What CommonMark, or a tracker's dialect of it, takes for markup within a line; names may hold any of it.
-#: A date, a range, and an underscore inside of a name are none.
+#: Inline markup of CommonMark or a tracker's dialect; names may contain any of it. A date, a range, and an
+#: underscore inside of a name are no markup.
 _MARKUP = re.compile(
     r"""[`*~]
     | \\(?=[!-/:-@\[-`{-~]|$)      # an escape, or a line break
@@ -19,7 +19,7 @@ _MARKUP = re.compile(
     | (?<![^\ ])\#(?=\#*$)          # the end of a heading""",
     re.VERBOSE,
 )
-#: What begins a block where it begins a line: a heading, a quotation, a list, a rule.
+#: Block markup at the begin of a line: a heading, a quotation, a list, a rule.
 _BLOCK = re.compile(r"^(\d{0,9})([#>+=.)-])")
 _BEHIND = r"\1\\\2"
 
@@ -38,12 +38,12 @@ class IncidentReport(NamedTuple):
     headline: str
     #: Name and text of each fact.
     facts: Sequence[tuple[str, str]]
-    #: Title and lines of each section, in their order; empty ones are left out.
+    #: Title and lines of each section, in their order; empty ones are omitted.
     sections: Sequence[tuple[str, Sequence[ReportLine]]]
 
 
 def incident_markdown(report: IncidentReport) -> str:
-    """Return a report as Markdown; no text of a user begins markup."""
+    """Return a report as Markdown; users' texts cannot begin markup."""
     lines = [f"# Incident {report.number}: {_escaped(report.headline)}", ""]
     lines += [f"- {_BLOCK.sub(_BEHIND, _escaped(name))}: {_escaped(text)}" for name, text in report.facts]
     for title, rows in report.sections:

@@ -1,4 +1,4 @@
-"""Predict what happens to the things that an incident blocks: with its action, and without any. Pure.
+"""Predict the outcome for the subjects that an incident blocks: with its action, and without. Pure.
 
 The first comes from the effects of the planner's plan, the second from the deadline.
 """
@@ -17,14 +17,14 @@ _RELEASED = ("records_released", "offsets_released")
 
 
 class Outcome(NamedTuple):
-    """What becomes of something, and how good that is: "ok", "warning", "critical" or "" for neither."""
+    """The outcome for a subject, and its tone: "ok", "warning", "critical" or "" for neither."""
 
     words: str
     tone: str = ""
 
 
 class OutcomeRow(NamedTuple):
-    """Something that an incident affects: what becomes of it if somebody acts, None where nothing helps."""
+    """An affected subject: its outcome after an action, None if no action helps."""
 
     what: str
     acted: Outcome | None
@@ -32,7 +32,7 @@ class OutcomeRow(NamedTuple):
 
 
 def outcome_rows(facts: IncidentFacts, plan: SubjectPlan | None, *, now_ms: int) -> Sequence[OutcomeRow]:
-    """Return what becomes of the records, the readers and the producer of an open incident."""
+    """Return the outcomes for the records, the readers and the producer of an open incident."""
     effects = {effect.name: effect for effect in plan.effects} if plan else None
     if facts.cause_over_ms is not None:
         rows = []
@@ -44,7 +44,7 @@ def outcome_rows(facts: IncidentFacts, plan: SubjectPlan | None, *, now_ms: int)
 
 
 def acted_words(facts: IncidentFacts, button: str, *, now_ms: int) -> str:
-    """Return the heading of what happens if somebody acts, "" where nothing helps.
+    """Return the heading of the outcome after an action, "" if no action helps.
 
     `button` has the words of a plan's button, "" without one.
     """
@@ -55,7 +55,7 @@ def acted_words(facts: IncidentFacts, button: str, *, now_ms: int) -> str:
 
 
 def nothing_words(facts: IncidentFacts, *, now_ms: int) -> str:
-    """Return the heading of what happens if nothing is done."""
+    """Return the heading of the outcome without an action."""
     if facts.deadline_ms is None or facts.deadline_ms <= now_ms:
         return "if nothing is done"
     return f"nothing until {format_clock(facts.deadline_ms)}"
@@ -127,7 +127,7 @@ def _producer_end(facts: IncidentFacts, now_ms: int) -> str:
 def _reader_rows(
     facts: IncidentFacts, effects: Mapping[str, Effect] | None, now_ms: int
 ) -> Iterator[OutcomeRow]:
-    # Records that are missing, or there again, block nobody.
+    # Missing or duplicated records block no reader.
     if facts.rule == "audit_violated" or not (facts.groups or facts.queries or facts.partitions):
         return
     acted = Outcome("resume once it is committed", "ok") if _completes_on_restart(facts, now_ms) else None
@@ -159,7 +159,7 @@ def _readers_end(facts: IncidentFacts, now_ms: int) -> Outcome:
 
 
 def _amount(effect: Effect | None, template: str) -> str:
-    """Return `: at least 300 records`; "" where the number is unknown or 0."""
+    """Return `: at least 300 records`; "" if the number is unknown or 0."""
     if effect is None or not effect.amount:
         return ""
     plural = "" if effect.amount == 1 else "s"

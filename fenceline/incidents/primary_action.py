@@ -1,4 +1,4 @@
-"""Which finding of an incident its one action comes from. Pure."""
+"""Choose the finding of an incident for its one action. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from fenceline.incidents.findings import OpenFinding
 
-#: Causes that no end of an effect ends: a broker or a part of the cluster has to come back.
+#: Causes that the end of an effect does not end: a broker or a part of the cluster must return.
 _OUT_OF_REACH = ("collector_gap", "coordinator_loading", "stuck_in_prepare")
 Found = TypeVar("Found", bound=OpenFinding)
 
@@ -15,7 +15,7 @@ Found = TypeVar("Found", bound=OpenFinding)
 def action_candidates(findings: Sequence[Found]) -> Sequence[Found]:
     """Return the findings whose actions end an incident: the cause, others of its subject, then the rest.
 
-    `findings` begin with the cause, or where that is over with the worst effect that is left.
+    `findings` begin with the cause, or after its end with the worst remaining effect.
     """
     first, *effects = findings
     if first.rule in _OUT_OF_REACH:

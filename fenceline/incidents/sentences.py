@@ -1,7 +1,7 @@
-"""What an incident is called, and what it means, in sentences for pages and files. Pure.
+"""Titles and explanations of incidents, in sentences for pages and files. Pure.
 
-A title states the cause as a fact, never a limit: who blocks or loses what, since when. Names are the
-readable ones; partitions, groups and queries are those of the incident, not of others that share an effect.
+A title states the cause as a fact, never a limit: who blocks or loses what, since when. Names are readable;
+partitions, groups and queries are those of the incident, not of others that share an effect.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from fenceline.text.sentences import Age, Instant, Sentence, plain_text
 
 _OPEN = ("open_too_long", "coordinator_overdue")
 _OF_BATCHES = ("batch_prepared", "query_failed")
-#: What loses records at its deadline, beside batches.
+#: Rules, beside those of batches, whose subjects lose records at their deadline.
 _LOSING = ("data_loss_risk", "flink_commit_pending")
-#: Names of a sentence; of more it gives their number.
+#: Maximum names in a sentence; for more it gives their number.
 _NAMED = 2
 
 
 class DeadlineKind(StrEnum):
-    """What happens at the deadline of an incident unless somebody acts."""
+    """The consequence of an incident's deadline without an action."""
 
     LOSS = "loss"
-    #: A coordinator aborts what is open: whoever is blocked goes on.
+    #: A coordinator aborts the open transaction: blocked readers continue.
     ENDS = "ends"
 
 
 class StuckBatches(NamedTuple):
-    """Batches of a query's sink that are prepared and not committed."""
+    """A query's prepared, uncommitted batches of its sink."""
 
     numbers: Sequence[int]
-    #: Rows in transactions that are not committed.
+    #: Rows in uncommitted transactions.
     rows: int
     driver: Driver
-    #: Whether the driver that prepared them is gone.
+    #: Whether the driver that prepared them has stopped.
     is_orphaned: bool
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ class StuckBatches(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class IncidentFacts:
-    """What sentences about one incident are made of: its cause as it was last, and what that affects."""
+    """The facts for sentences about one incident: its last cause, and the affected subjects."""
 
     rule: str
     #: The cause's subject by its readable name.
@@ -62,23 +62,23 @@ class IncidentFacts:
     since_ms: int
     partitions: Sequence[str] = ()
     groups: Sequence[str] = ()
-    #: Streaming queries that are blocked, by name; not the one that is the cause.
+    #: Blocked streaming queries by name, except a query that is the cause.
     queries: Sequence[str] = ()
-    #: Records before which readers are blocked, at most; None where that is not known.
+    #: Maximum records before which readers are blocked; None if unknown.
     backlog: int | None = None
     deadline_ms: int | None = None
-    #: Of an open transaction: how long 99 of 100 commits of its application take, and since when its producer
-    #: has sent nothing.
+    #: For an open transaction: the 99th percentile of its application's commits, and its producer's last
+    #: write.
     usual_ms: int | None = None
     silent_since_ms: int | None = None
     batches: StuckBatches | None = None
-    #: Since when the cause is over, while effects are left, and the words of the worst of them.
+    #: The end of the cause while effects are left, and the words of the worst effect.
     cause_over_ms: int | None = None
     left_summary: str = ""
 
     @property
     def deadline_kind(self) -> DeadlineKind | None:
-        """What the deadline means; None without one."""
+        """Return the consequence of the deadline; None without one."""
         if self.deadline_ms is None:
             return None
         is_loss = (bool(self.batches) and self.cause_over_ms is None) or self.rule in _LOSING
@@ -86,7 +86,7 @@ class IncidentFacts:
 
     @property
     def readers(self) -> str:
-        """Who is blocked, by name or number; "" where nobody is known to be."""
+        """Return the blocked readers by name or number; "" without a known one."""
         names = [*self.groups, *self.queries]
         if len(names) <= _NAMED:
             return list_names(names)
@@ -95,7 +95,7 @@ class IncidentFacts:
 
 
 def incident_title(facts: IncidentFacts) -> Sentence:
-    """Return what an open incident is called: its cause in words, without a full stop."""
+    """Return the title of an open incident: its cause in words, without a full stop."""
     if facts.cause_over_ms is not None:
         return (facts.left_summary.rstrip("."),)
     if facts.rule in _OF_BATCHES and facts.batches:
@@ -115,7 +115,7 @@ def incident_title(facts: IncidentFacts) -> Sentence:
 
 
 def closed_headline(facts: IncidentFacts, outcome: str, *, lasted_ms: int) -> str:
-    """Return what a closed incident was, for how long since its damage began, and how it ended."""
+    """Return a closed incident's cause, the duration since its damage began, and its outcome."""
     lasted = format_duration(lasted_ms // 1_000 * 1_000)
     return f"{_closed_title(facts, lasted)}. {outcome}".rstrip()
 
@@ -139,7 +139,7 @@ def _closed_title(facts: IncidentFacts, lasted: str) -> str:
 
 
 def incident_explanation(facts: IncidentFacts, *, now_ms: int) -> Sentence:
-    """Return what the cause does and how it ends, in a sentence or three."""
+    """Return the effects of the cause and its end, in one to three sentences."""
     if facts.cause_over_ms is not None:
         return ("The cause ended at ", Instant(facts.cause_over_ms), _stop(f": {facts.summary}"))
     if facts.batches:
@@ -154,7 +154,7 @@ def incident_explanation(facts: IncidentFacts, *, now_ms: int) -> Sentence:
 
 
 def incident_consequence(facts: IncidentFacts, *, now_ms: int) -> Sentence:
-    """Return what becomes of it unless somebody acts, as a sentence; empty where nothing is known."""
+    """Return the consequence without an action, as a sentence; empty if unknown."""
     if facts.cause_over_ms is not None:
         return ("Its cause is over; effects are left.",)
     if facts.batches:
@@ -167,7 +167,7 @@ def incident_consequence(facts: IncidentFacts, *, now_ms: int) -> Sentence:
 
 
 def worst_fact(facts: IncidentFacts, *, now_ms: int) -> Sentence:
-    """Return the one sentence of the first page: who loses or waits for what, and until when."""
+    """Return the first page's sentence: the worst loss or wait, and its end."""
     left = facts.deadline_ms is not None and facts.deadline_ms > now_ms
     if facts.cause_over_ms is None and facts.batches and facts.deadline_ms is not None and left:
         batches = facts.batches

@@ -1,4 +1,4 @@
-"""The rules: facts, `now` and limits in, findings out. Pure; none opens a socket or reads a clock."""
+"""The rules: facts, `now` and limits in, findings out. Pure; no rule opens a socket or reads a clock."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from fenceline.rules import (
 from fenceline.rules.rule import Rule
 from fenceline.snapshot import Snapshot
 
-#: A rule reports no more than so many at once, the oldest ones: a page of thousands helps nobody.
+#: Maximum findings of a rule at once, the oldest ones: a page of thousands helps nobody.
 MOST_FINDINGS = 500
 
 _TRANSACTIONS = frozenset({Sense.TRANSACTIONS})
@@ -39,9 +39,9 @@ _ALL = (
     Rule("open_too_long", transactions.open_too_long, _TRANSACTIONS),
     Rule("coordinator_overdue", transactions.coordinator_overdue, _TRANSACTIONS),
     Rule("stuck_in_prepare", transactions.stuck_in_prepare, _TRANSACTIONS),
-    # Markers in a log are never taken back.
+    # Markers in a log are final.
     Rule("aborted_under_commit", commits.aborted_under_commit, _TRANSACTIONS, settled=True),
-    # Only a complete list of ids proves that nobody owns a producer id.
+    # Only a complete list of ids proves that a producer id has no owner.
     Rule("hanging", partitions.hanging, _PARTITIONS | _TRANSACTIONS, settled=True),
     Rule("lso_pinned", partitions.lso_pinned, _PARTITIONS, settled=True),
     Rule("group_stalled", groups.group_stalled, frozenset({Sense.GROUPS, Sense.PARTITIONS})),
@@ -61,10 +61,10 @@ _ALL = (
     Rule("query_blocked", sources.query_blocked, _SOURCES),
     Rule("watermark_stalled", sources.watermark_stalled, _QUERIES),
     Rule("batch_slow", queries.batch_slow, _QUERIES),
-    # An abort is a record of its coordinator: no further poll takes it back.
+    # An abort is its coordinator's record: no further poll revokes it.
     Rule("flink_commit_lost", flink.flink_commit_lost, _FLINK, settled=True),
     Rule("flink_commit_pending", flink.flink_commit_pending, _FLINK),
-    # These rest on listeners, not on the checkpoint collector; an unreadable file is an observation too.
+    # These depend on listeners, not on the checkpoint collector; an unreadable file is an observation too.
     Rule("query_failed", queries.query_failed),
     Rule("checkpoint_unreadable", queries.checkpoint_unreadable),
     Rule("audit_violated", audits.audit_violated, frozenset({Sense.AUDITS})),
@@ -98,7 +98,7 @@ def covers_finding(visible: Visibility, rule: str, subject: str, affected: Itera
 def source_collectors(rule: str, snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[str]:
     """Yield the collectors whose polls a rule depends on; none where two polls have agreed already.
 
-    A collector that is behind is left out: a rule finds nothing in what it hides.
+    A collector that is behind is omitted: a rule finds nothing in its hidden part.
     """
     needs = RULES[rule].needs if rule in RULES and not RULES[rule].settled else frozenset()
     for collector in snapshot.collectors:

@@ -1,4 +1,4 @@
-"""Rules about applications: what they do too often, and what that costs the brokers."""
+"""Rules about applications: frequent events, and their cost for brokers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from fenceline.snapshot import ApplicationFigures, Snapshot
 
 #: `transactional.id.expiration.ms` by default: seven days, in hours.
 _KEPT_H = 168
-#: At so many times the limit it is no longer a matter of days.
+#: At this multiple of the limit it is urgent.
 _EXPLODING = 10
-#: Kinds whose verdicts may be ambiguous, which counts do not distinguish: what else each may be.
+#: Kinds whose verdicts may be ambiguous, which counts do not distinguish, and the alternatives.
 _UNSURE = {
     TransitionKind.TAKEOVER: "takeover, or own abort before a new start",
     TransitionKind.ADMIN_FENCE: "fence, or takeover by a producer with a timeout of 30 s",
@@ -24,16 +24,16 @@ _UNSURE = {
 
 
 def abort_ratio(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield applications of which `limits.abort_percent` of the transactions are aborted; any cause."""
+    """Yield applications with `limits.abort_percent` aborted transactions, for any cause."""
     for application in snapshot.applications:
         aborts = sum(n for kind, n in application.window.items() if kind in ABORTS)
         ends = aborts + application.window.get(TransitionKind.COMMIT, 0)
         if ends < limits.abort_ends or 100 * aborts < limits.abort_percent * ends:
             continue
-        # In steps of ten: the words stay while the share wavers.
+        # In steps of ten: the words stay while the share varies.
         percent = 100 * aborts // ends // 10 * 10
         share = "all transactions" if aborts == ends else f"more than {max(percent, 1)} % of the transactions"
-        # Nobody can know when a share began to be too large: since it was found.
+        # The begin of a too large share is unknown: since it was found.
         yield claim(
             f"application:{application.application}",
             Severity.CRITICAL if aborts == ends else Severity.WARNING,
@@ -52,7 +52,7 @@ def id_explosion(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator
     """Yield applications that make more than `limits.new_ids_per_hour` transactional ids in an hour.
 
     A coordinator keeps each for `transactional.id.expiration.ms`, seven days by default (FLIP-511). Our own
-    sink uses two ids for each task again and again: its first start makes all of them, and then no more.
+    sink reuses two ids per task: its first start makes all of them, and later ones none.
     """
     for application in snapshot.applications:
         made = application.hour.get(TransitionKind.INIT, 0)

@@ -1,4 +1,4 @@
-"""The rule about audited pipelines: records that are missing in the output, or there more than once."""
+"""The rule about audited pipelines: records that are missing or duplicated in the output."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DELETE_ROWS = (
 
 
 def audit_violated(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield pipelines in whose output the newest audit found records missing or duplicated."""
+    """Yield pipelines whose newest audit found missing or duplicated records in the output."""
     for violation in snapshot.audits:
         sources = _names(violation.sources, "its input")
         yield claim(

@@ -1,4 +1,4 @@
-"""Count whom an open transaction blocks, since when and until when, alike for all rules."""
+"""Count the readers that an open transaction blocks, with start and end, in the same way for all rules."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Where = tuple[str, int]
 
 
 def waits_since(position: SourcePosition, held: PinnedPartition) -> int | None:
-    """Return since when a position is at a stuck LSO; None where it is not, or has read past it."""
+    """Return since when a position is at a stuck LSO; None if it is not, or has read past it."""
     if position.position != held.lso or held.high_watermark <= held.lso:
         return None
     return max(held.pinned_ms, position.stands_ms or 0)
@@ -40,14 +40,14 @@ class Blocks:
             self._first_in[first_id(partition)].append(partition)
 
     def of_partition(self, partition: PinnedPartition) -> Severity:
-        """Return how bad a blocked partition is; its first transaction sets the deadline."""
+        """Return the severity of a blocked partition; its first transaction sets the deadline."""
         since = self._readers.get((partition.topic, partition.partition), ())
         return self._severity(
             partition.pinned_ms, since, partition.uncommitted_backlog, [first_id(partition)]
         )
 
     def of_transaction(self, transaction: OpenTransactionFacts) -> Severity:
-        """Return how bad the blocking by an open transaction is, in partitions where it is the first."""
+        """Return the severity of an open transaction's block, in partitions where it is the first."""
         blocked = self._first_in.get(transaction.transactional_id, ())
         since = [ms for part in blocked for ms in self._readers.get((part.topic, part.partition), ())]
         begun_ms = self._now_ms if transaction.started_ms is None else transaction.started_ms
@@ -56,9 +56,9 @@ class Blocks:
         )
 
     def of_reader(self, since_ms: int, records: int, names: Collection[str]) -> Severity:
-        """Return how bad the blocking of one group or query is; never less than a warning.
+        """Return the severity of one group's or query's block; never less than a warning.
 
-        `names` are the transactional ids that block it; "" is one whose id is not known.
+        `names` are the transactional ids that block it; "" is an unknown one.
         """
         return worst_severity(
             [Severity.WARNING, self._severity(since_ms, [since_ms], records, names or [""])]
@@ -86,9 +86,9 @@ class Blocks:
         return self._now_ms - owner.started_ms <= longest_ms
 
     def _ends_ms(self, name: str, owner: OpenTransactionFacts | None) -> int | None:
-        """Return when a coordinator ends a transaction by itself; None where no coordinator is known to."""
+        """Return when a coordinator ends a transaction by itself; None if none is known to."""
         if owner is None:
-            # One with an id that is not among those that are open for some seconds has just begun, or ended.
+            # A known id that is not among the transactions open for some seconds has just begun, or ended.
             return self._now_ms if name else None
         endless = (
             owner.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS or owner.state is not TransactionState.ONGOING
@@ -100,18 +100,18 @@ class Blocks:
 
 
 def names_of(blockers: Iterable[Blocker]) -> Collection[str]:
-    """Return the transactional ids of blockers, each once; "" for one without a known id."""
+    """Return the distinct transactional ids of blockers; "" for an unknown one."""
     return {blocker.transactional_id for blocker in blockers}
 
 
 def first_id(partition: PinnedPartition) -> str:
-    """Return the transactional id of the first transaction in a partition, "" where it is not known."""
+    """Return the transactional id of the first transaction in a partition, "" if unknown."""
     first = min(partition.pins, key=lambda pin: pin.start_offset, default=None)
     return "" if first is None else first.transactional_id
 
 
 def _readers(snapshot: Snapshot, pinned: Mapping[Where, PinnedPartition]) -> Iterator[tuple[Where, int]]:
-    """Yield where a group or a query is at the LSO of a pinned partition, and since when."""
+    """Yield the places of a group or a query at the LSO of a pinned partition, and since when."""
     for group in snapshot.groups:
         for offset in group.offsets:
             where = offset.topic, offset.partition

@@ -16,15 +16,15 @@ from fenceline.limits import Limits
 from fenceline.rules.rule import claim
 from fenceline.snapshot import Snapshot
 
-#: A broker among what did not answer.
+#: A broker in the name of a silent part.
 _BROKER = re.compile(r"broker (\d+)\b")
 
 
 def coordinator_loading(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield the brokers that have not answered for `limits.coordinator_loading_s`: to lists, or at all.
 
-    A broker that has just started loads its part of `__transaction_state` first; until then nobody can begin
-    or end a transaction there. One that is away leads no partition, and its replicas take over.
+    A broker that has just started first loads its part of `__transaction_state`; until then no producer can
+    begin or end a transaction there. An unreachable broker leads no partition, and its replicas take over.
     """
     limit_ms = limits.coordinator_loading_s * 1_000
     silent = [part for part in _silent_parts(snapshot) if now_ms - part.since_ms > limit_ms]
@@ -58,7 +58,7 @@ class _SilentPart(NamedTuple):
 
 
 def _silent_parts(snapshot: Snapshot) -> Iterator[_SilentPart]:
-    """Yield missing parts of the coordinators' lists, and brokers that a poller cannot see."""
+    """Yield missing parts of the coordinators' lists, and brokers that a poller cannot reach."""
     listed = set()
     for collector in snapshot.collectors:
         if Sense.LISTS in collector.senses and not collector.error:
@@ -74,7 +74,7 @@ def _silent_parts(snapshot: Snapshot) -> Iterator[_SilentPart]:
 
 
 def collector_gap(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield the parts that a collector has not seen for `limits.gap_s`; System shows blind collectors."""
+    """Yield the parts that a collector has not read for `limits.gap_s`; System shows blind collectors."""
     passed = [
         gap
         for gap in snapshot.gaps

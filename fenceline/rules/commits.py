@@ -1,4 +1,4 @@
-"""The rule about commits that lost records before they were decided, although the producer was told ok."""
+"""The rule about commits that lost records before their decision, although the producer got no error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FROM_SOURCE = "Records of a deleted topic are only in the producer's own source
 
 
 def aborted_under_commit(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield ids whose committed transaction lost records that it had written; the newest of each."""
+    """Yield ids whose committed transaction lost written records; the newest of each."""
     by_id = grouped((commits.transactional_id, commits) for commits in snapshot.aborted_commits)
     for name, (newest, *earlier) in by_id.items():
         yield claim(

@@ -1,4 +1,4 @@
-"""Rules about Flink jobs: what a checkpoint decided to commit, and what no restore brings back."""
+"""Rules about Flink jobs: a checkpoint's decided commits, and losses that no restore brings back."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fenceline.limits import Limits
 from fenceline.rules.rule import claim
 from fenceline.snapshot import Snapshot
 
-#: A loss is reported for so long.
+#: How long a loss is reported.
 _REPORTED_MS = 86_400_000
 #: Maximum named ids of one job.
 _MOST_AFFECTED = 100
@@ -23,7 +23,7 @@ def flink_commit_pending(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> 
     """Yield jobs whose checkpoint decided commits that are open after `limits.flink_commit_pending_s`.
 
     A running job commits within moments. A warning, critical from `limits.loss_critical_s` before the first
-    coordinator aborts one.
+    abort by a coordinator.
     """
     for job in snapshot.flink_jobs:
         pending = job.of_fate(CommitFate.PENDING)
@@ -35,7 +35,7 @@ def flink_commit_pending(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> 
 
 
 def flink_commit_lost(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield jobs with a decided commit that was aborted within a day, unless a later run went on."""
+    """Yield jobs with a decided commit that was aborted within a day, unless a later run continued."""
     for job in snapshot.flink_jobs:
         lost = [
             transaction

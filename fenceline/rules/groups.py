@@ -1,4 +1,4 @@
-"""Rules about consumer groups: who waits behind a transaction, and whose commits are pending in one."""
+"""Rules about consumer groups: groups behind a transaction, and groups with pending commits."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def _since_ms(
     known = [ms for ms in begun if ms is not None]
     if known:
         return min(known)
-    # One that is known, and not among those that are open for a while, is young: another one holds the log.
+    # A known id that is not among the transactions open for a while is young: another one blocks the log.
     young = bool(blockers) and all(blocker.transactional_id and blocker.certain for blocker in blockers)
     return None if young else group.log_pinned_ms
 

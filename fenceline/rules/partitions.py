@@ -1,4 +1,4 @@
-"""Rules about partitions: what holds back their last stable offsets, and whether anybody will end it."""
+"""Rules about partitions: the transactions that block their last stable offsets, and their ends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fenceline.text.explanations import verdict_reason
 
 
 def hanging(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield partitions with a transaction that no coordinator owns: nobody will ever end it."""
+    """Yield partitions with a transaction without a coordinator: it will never end by itself."""
     for partition in snapshot.partitions:
         pins = [pin for pin in partition.pins if pin.verdict is PartitionVerdict.HANGING]
         if pins:
@@ -36,7 +36,7 @@ def lso_pinned(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[F
     """Yield partitions whose LSO has been stuck below the high watermark for `limits.lso_pinned_s`.
 
     The severity depends on the blocked readers (`fenceline.findings.severity.of_block`). It is at least a
-    warning where no owner of the transaction is known.
+    warning without a known owner of the transaction.
     """
     blocks = Blocks(snapshot, now_ms=now_ms, limits=limits)
     for partition in snapshot.partitions:
@@ -64,7 +64,7 @@ def _instance(pins: Sequence[Pin]) -> str:
 
 
 def _held(partition: PinnedPartition) -> str:
-    # Markers count as offsets too, so this is the most there can be.
+    # Markers count as offsets too, so this is the maximum.
     backlog = rough_count(partition.uncommitted_backlog)
     return f"read_committed consumers cannot read up to {backlog} records after it"
 

@@ -15,7 +15,7 @@ from fenceline.spark.queries import QueryStatus, SinkBatch
 from fenceline.spark.records import Damage, QueryState
 from fenceline.spark.safe_to_restart import PreparedBatches, prepared_headline
 
-#: A loss that was acknowledged, and events that were dropped, are reported for so long.
+#: How long an accepted loss, and dropped events, are reported.
 _REPORTED_MS = 86_400_000
 _LONGEST_EXCEPTION = 300
 _BAD = (Severity.CRITICAL, Severity.WARNING)
@@ -24,9 +24,9 @@ _MOST_AFFECTED = 100
 
 
 def restart_fails(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield queries whose restart would fail, leave out batches, or begin under another identity.
+    """Yield queries whose restart would fail, skip batches, or begin with another identity.
 
-    Yields nothing where that is unknown: the unreadable file has a finding of its own.
+    Yields nothing if that is unknown: the unreadable file has its own finding.
     """
     for query in snapshot.queries:
         is_hidden = any(file.damage is Damage.DENIED for file in query.unusable)
@@ -45,7 +45,7 @@ def restart_fails(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterato
 def batch_prepared(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield queries with a batch that is prepared but not committed for `limits.batch_prepared_s`.
 
-    A warning where the coordinators have committed and only the ledger does not record it.
+    A warning if the coordinators have committed and only the ledger does not record it.
     """
     for query in snapshot.queries:
         waiting = [
@@ -89,7 +89,7 @@ def two_writers(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[
 
 
 def query_failed(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield queries that ended with an exception and were not started again."""
+    """Yield queries that ended with an exception and were not restarted."""
     for query in snapshot.queries:
         if query.state is QueryState.FAILED and not query.is_abandoned(now_ms):
             reason = next(
@@ -112,7 +112,7 @@ def query_failed(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator
 def batch_slow(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield queries whose batch takes `limits.batch_slow_factor` times the 99th percentile.
 
-    Never before `limits.batch_slow_s`. Without a listener, its driver may be gone instead.
+    Never before `limits.batch_slow_s`. Without a listener, its driver may have stopped instead.
     """
     for query in snapshot.queries:
         batch, since_ms = query.under_way, query.planned_ms
@@ -136,7 +136,7 @@ def batch_slow(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[F
 
 
 def checkpoint_unreadable(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield queries whose checkpoint, or some of its files, we cannot read."""
+    """Yield queries whose checkpoint is unreadable, completely or in part."""
     for query in snapshot.queries:
         files = [file for file in query.unusable if file.damage in (Damage.DENIED, Damage.NEWER)]
         if not (query.error or files) or query.is_abandoned(now_ms):
@@ -189,7 +189,7 @@ def _prepared(query: QueryStatus, waiting: Sequence[SinkBatch], now_ms: int, lim
 
 
 def _how_bad(query: QueryStatus, expiries: Sequence[int], now_ms: int, limits: Limits) -> Severity:
-    """Return CRITICAL without a driver that can commit it; else judge by when its transactions expire."""
+    """Return CRITICAL without a driver that can commit it; else the severity by its timeout."""
     if not query.alive:
         return Severity.CRITICAL
     return before_loss(min(expiries, default=None), now_ms=now_ms, limits=limits)

@@ -1,4 +1,4 @@
-"""What a rule is: a pure function, and what must be seen for its silence to mean anything."""
+"""A rule: a pure function, and the senses that its silence depends on."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from fenceline.findings.visibility import Sense
 from fenceline.limits import Limits
 from fenceline.snapshot import Snapshot
 
-#: Makes a finding; the table of rules adds whose it is, and of which cluster.
+#: Makes a finding; the table of rules adds owner and cluster.
 claim = partial(Finding, "", "")
 
 
 class RuleCheck(Protocol):
-    """Finds what is wrong in a snapshot."""
+    """Finds the problems in a snapshot."""
 
     def __call__(self, snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-        """Yield findings. Their words hold instants and rough numbers, so they stay the same over time."""
+        """Yield findings. Their words contain instants and rough numbers, so they stay the same over time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
     """A rule by the name of its findings, and of its page in `docs/rules`.
 
-    It neither opens nor closes a finding if one of `needs` cannot see the subject or an affected thing.
-    `settled`: its data is stored only when two polls have agreed, or is never taken back.
+    It neither opens nor closes a finding if one of `needs` cannot see the subject or an affected subject.
+    `settled`: its data is stored only once two polls agree, or is final.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Rules about what streaming queries read: records deleted before a query read them, and no progress.
+"""Rules about the input of streaming queries: records deleted before they were read, and no progress.
 
 A query's position in a partition is the end of its last finished batch. Spark commits nothing to its consumer
 groups: only the checkpoint and the listener contain the position.
@@ -40,7 +40,7 @@ def data_loss_risk(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterat
 
 
 def topic_recreated(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield queries whose position is beyond a partition's end: the topic was deleted and made again."""
+    """Yield queries whose position is beyond a partition's end: the topic was deleted and created again."""
     for query in _current(snapshot, now_ms):
         beyond = [
             position
@@ -123,12 +123,12 @@ def _current(snapshot: Snapshot, now_ms: int) -> Iterator[QueryStatus]:
 
 
 def _unread(position: SourcePosition) -> int:
-    """Return the number of offsets from the log start to a position; 0 where that is not known."""
+    """Return the number of offsets from the log start to a position; 0 if unknown."""
     return 0 if position.log_start is None else position.position - position.log_start
 
 
 def _left_s(position: SourcePosition) -> float | None:
-    """Return the seconds until the log start reaches a position with unread records behind it."""
+    """Return the seconds until the log start reaches a position with unread records after it."""
     behind = position.high_watermark is not None and position.position < position.high_watermark
     if not behind or not position.pace or position.log_start is None:
         return None
@@ -202,7 +202,7 @@ def _soon(
         ),
         next_step="Let the query catch up, or keep the topic for longer (retention.ms, retention.bytes).",
         affected=_partitions([position for position, _ in soon]),
-        # Records whose estimated deletion has passed may still be there.
+        # Records whose estimated deletion has passed may still exist.
         deadline_ms=at_ms if at_ms > now_ms else None,
     )
 

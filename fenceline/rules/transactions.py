@@ -1,4 +1,4 @@
-"""Rules about single transactions: the open ones, and repeated events of one id."""
+"""Rules about single transactions: open ones, and repeated events of one id."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fenceline.rules.blocking import Blocks
 from fenceline.rules.rule import claim
 from fenceline.snapshot import OpenTransactionFacts, Repeated, Snapshot, usual_ms
 
-#: The multiple of `timeouts_in_a_row` at which no output arrives.
+#: The multiple of `timeouts_in_a_row` that means no output at all.
 _NOTHING_ARRIVES = 3
 _TAKEN_OVER = "is taken over repeatedly"
 _RESTARTS = "aborts and initialises again repeatedly: two producers, or one that restarts"
@@ -30,8 +30,8 @@ _RESTARTS = "aborts and initialises again repeatedly: two producers, or one that
 def open_too_long(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield Ongoing transactions past `limits.open_too_long_s`, or far past their application's usual time.
 
-    INFO while the application's commits usually take that long, else a warning. Critical where no coordinator
-    will ever end it (two-phase commit, KIP-939), or after it blocks readers for long
+    INFO while the application's commits usually take that long, else a warning. Critical if no coordinator
+    will ever end it (two-phase commit, KIP-939), or once it has blocked readers for long
     (`fenceline.findings.severity.of_block`). The words name instants, not ages: they stay true.
     """
     limit_ms = int(limits.open_too_long_s * 1_000)
@@ -102,7 +102,7 @@ def stuck_in_prepare(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iter
 def fencing_storm(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield ids that were taken over `limits.fencing_storm` times: two live producers share them.
 
-    It is critical only where all these takeovers are unambiguous. Otherwise it is a warning with both causes:
+    It is critical only if all these takeovers are unambiguous. Otherwise it is a warning with both causes:
     under transaction version 2 (KIP-890) a client that aborts and initialises again leaves the records of a
     takeover.
     """
@@ -183,7 +183,7 @@ def _open(
 
 
 def _about(transaction: OpenTransactionFacts) -> dict[str, Any]:
-    """Return what a finding about an open transaction says of its subject."""
+    """Return the common fields of a finding about an open transaction."""
     return {
         "subject": f"transaction:{transaction.transactional_id}",
         "affected": (
@@ -208,7 +208,7 @@ def _never_ends(transaction: OpenTransactionFacts) -> bool:
 
 
 def _names(transaction: OpenTransactionFacts) -> tuple[str, ...]:
-    """Return the partitions where it may still be open."""
+    """Return the partitions in which it may still be open."""
     if transaction.missing:
         return tuple(map(str, transaction.missing))
     return tuple(f"{topic}-{n}" for topic, numbers in transaction.partitions for n in numbers)
