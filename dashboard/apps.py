@@ -20,6 +20,7 @@ class DashboardConfig(AppConfig):
 
         Exclude imported objects from garbage collections.
         """
+        from dashboard.runtime import write_transactions  # noqa: F401
         from dashboard.system import (
             audit_signals,  # noqa: F401
             live_sessions,  # noqa: F401

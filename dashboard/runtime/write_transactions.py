@@ -11,6 +11,8 @@ cluster's row at its end, or without it (`lock_cluster=False`), so that a long w
 Every other table is guarded by the cluster's row. Whoever writes a row holds its guard before.
 
 Audit rows are inserted last: they refer to no other row, so inserting one waits for nobody.
+
+A machine that pauses or dies amid a write keeps its locks until PostgreSQL ends its session.
 """
 
 from __future__ import annotations
@@ -24,7 +26,10 @@ from types import MappingProxyType
 from typing import ParamSpec, TypeVar
 
 from django.db import OperationalError, connection, transaction
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.backends.signals import connection_created
 from django.db.models import Model, QuerySet
+from django.dispatch import receiver
 
 from dashboard.models import Cluster, Collector
 from dashboard.runtime import notify
@@ -40,11 +45,26 @@ _WHY = {
     DEADLOCK: "to resolve a deadlock",
     SERIALIZATION: "because it could not be ordered among others",
 }
+#: A setting of the database's role or server wins.
+_LIMIT_IDLE = (
+    "SELECT set_config(name, %s, false) FROM pg_settings "
+    "WHERE name = 'idle_in_transaction_session_timeout' AND setting = '0'"
+)
+#: How long a session may be idle within a transaction, in milliseconds. Writes take no second.
+IDLE_MS = 30_000
 _NEXT_REV = "UPDATE dashboard_cluster SET rev = rev + 1 WHERE id = %s RETURNING rev"
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Row = TypeVar("Row", bound=Model)
+
+
+@receiver(connection_created)
+def limit_idle_transactions(connection: BaseDatabaseWrapper, **_: object) -> None:
+    """Let PostgreSQL end a session that stops within a transaction, and so release its locks."""
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            cursor.execute(_LIMIT_IDLE, [str(IDLE_MS)])
 
 
 def next_rev(cluster_id: int) -> int:

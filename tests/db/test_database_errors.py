@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from django.db import (
     transaction,
 )
 
+from dashboard.models import Cluster
 from dashboard.runtime import database_errors, write_transactions
 from dashboard.runtime.database_errors import RepeatedInVain, explain_error, log_line
 from dashboard.runtime.write_transactions import PAUSES_S, retry_write
@@ -267,3 +269,18 @@ def test_a_real_deadlock_error_is_repeated_in_a_new_transaction() -> None:
 
     assert write() == 7
     assert len(runs) == 2
+
+
+@postgresql
+@pytest.mark.django_db(transaction=True)
+def test_a_session_that_stops_amid_a_write_loses_its_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(write_transactions, "IDLE_MS", 300)
+    with closing(connections.create_connection("default")) as stopped:
+        stopped.set_autocommit(False)
+        with stopped.cursor() as cursor:
+            cursor.execute("UPDATE dashboard_cluster SET rev = 7")
+            assert Cluster.objects.update(rev=8) == 1, "it waits for the other session's end"
+            with pytest.raises(DatabaseError) as raised:
+                cursor.execute("UPDATE dashboard_cluster SET rev = 9")
+    assert explain_error(raised.value).is_passing
+    assert Cluster.objects.get().rev == 8
