@@ -1,4 +1,4 @@
-"""Finish and roll back: end the batch that a dead driver of our exactly-once sink left.
+"""Finish and roll back: end a batch that a dead driver of our exactly-once sink left.
 
 The decision in the ledger is the arbiter. Finishing a prepared batch is idempotent, and nobody rolls it back.
 A batch without a prepared decision is rolled back, and runs again (docs/acting.md, docs/sink.md).
@@ -16,17 +16,17 @@ from fenceline.plans.plan import Bound, Effect, PlanStep, Refusal, RefusalReason
 from fenceline.spark.records import Decided, Decision, Done, InputRange, SinkTransaction
 from fenceline.spark.sink_fates import TransactionFate
 
-#: How many ids, and how many sources of a lost range, a sentence names.
+#: Maximum ids, and maximum sources of a lost range, in a sentence.
 _NAMED = 3
-#: What re-verification compares of a batch as it is.
+#: The state of a batch that re-verification compares.
 _SEEN = ("checkpoint", "root", "ledger_id", "query_id", "batch_id", "generation")
-#: The longest part of a source's offsets that a sentence holds.
+#: Maximum characters of a source's offsets in a sentence.
 _LONGEST = 200
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenTransaction:
-    """A transaction of a decision, and what has become of it."""
+    """A transaction of a decision, and its fate."""
 
     transaction: SinkTransaction
     fate: TransactionFate
@@ -34,37 +34,37 @@ class WrittenTransaction:
 
 @dataclass(frozen=True, slots=True)
 class SinkBatchFacts:
-    """One batch of a query with our sink: its ledger and its transactions, read a moment ago."""
+    """One batch of a query with our sink: its ledger and its transactions, just read."""
 
     ident: str
     #: The query's name for people.
     name: str
     batch_id: int
-    #: The checkpoint as a URL, and the root of the configuration that holds it.
+    #: The checkpoint as a URL, and its root in the configuration.
     checkpoint: str = ""
     root: str = ""
-    #: Why the ledger cannot be read, in words; "" where it can.
+    #: Why the ledger cannot be read, in words; "" if it can.
     trouble: str = ""
     ledger_id: str = ""
     query_id: str = ""
-    #: The newest generation that a driver has claimed.
+    #: The newest claimed generation.
     generation: int = 0
     first_batch: int = 0
-    #: The decisions about this batch, the first round first, and how the last one ended.
+    #: The decisions about this batch, the first round first, and the outcome of the last one.
     rounds: tuple[Decision, ...] = ()
     done: Done | None = None
-    #: The newest batch that was prepared, and those that are and are not done.
+    #: The newest prepared batch, and the prepared batches that are and are not done.
     last_prepared: int | None = None
     prepared: tuple[int, ...] = ()
     #: The newest batch in the offset log.
     planned: int | None = None
-    #: Those that the last decision names.
+    #: The transactions of the last decision.
     written: tuple[WrittenTransaction, ...] = ()
-    #: Open transactions of this ledger that no open decision names.
+    #: Open transactions of this ledger that are in no open decision.
     undecided: tuple[Described, ...] = ()
-    #: Why coordinators could not be asked for all of them; "" where they could.
+    #: Why coordinators could not be asked for all of them; "" if they could.
     unseen: str = ""
-    #: The partitions that these transactions hold.
+    #: The partitions that these transactions block.
     logs: tuple[HeldLog, ...] = ()
     #: Whether its listener reports a running driver, and the time of the last report.
     alive: bool | None = None
@@ -97,7 +97,7 @@ class SinkBatchFacts:
 
 
 def plan_finish(batch: SinkBatchFacts) -> SubjectPlan:
-    """Return the plan to finish a prepared batch: commit its open transactions, and record that."""
+    """Return the plan to finish a prepared batch: commit its open transactions, and record the commit."""
     refusals = tuple(_against_finish(batch))
     decision = batch.decision
     if decision is None or refusals:
@@ -246,7 +246,7 @@ def _against_roll_back(batch: SinkBatchFacts, now_ms: int) -> Iterator[Refusal]:
 
 
 def _is_behind(batch: SinkBatchFacts) -> bool:
-    """Whether a batch is before the one that the sink writes next."""
+    """Whether a batch precedes the one that the sink writes next."""
     if batch.last_prepared is None:
         return batch.batch_id < batch.first_batch
     return batch.batch_id <= batch.last_prepared
@@ -327,7 +327,7 @@ def _finish_effects(batch: SinkBatchFacts, decision: Decision, reach: Reach) -> 
 
 
 def _readable(reach: Reach, records: int) -> str:
-    """Return that the records become readable; "" where another transaction may still block them."""
+    """Return that the records become readable; "" if another transaction may still block them."""
     if any(effect.name in ("lso_stays", "unseen") for effect in reach.effects):
         return ""
     return f", and {'becomes' if records == 1 else 'become'} readable"

@@ -1,8 +1,8 @@
-"""Commit what a Flink checkpoint decided: EndTxn(commit) under the producer id and epoch that it recorded.
+"""Commit a Flink checkpoint's decided transaction: EndTxn(commit) with its recorded producer id and epoch.
 
-A completed checkpoint is the decision: a restore from it commits each transaction that it holds. Where the
-job does not come back before the transaction times out, the records are lost, though the checkpoint's
-offsets are behind them. The commit is what that restore would do first, and doing it twice is no error.
+A completed checkpoint is the decision: a restore from it commits each transaction in it. If the job does not
+return before a transaction's timeout, the records are lost, although the checkpoint's offsets are past them.
+The commit is the first step of that restore, and repeating it is no error.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from fenceline.kafka.reconcile import Described, NotDescribed
 from fenceline.plans.impact import HeldLog, Own, compute_reach, own_words
 from fenceline.plans.plan import Bound, Effect, PlanStep, Refusal, RefusalReason, Seen, SubjectPlan
 
-#: A job whose checkpoint is so young is taken for running.
+#: A job with a checkpoint younger than this counts as running.
 RUNNING_MS = 60_000
-#: One that misses so many checkpoints has stopped.
+#: A job that misses this many checkpoints has stopped.
 _MISSED = 3
 _ENDED_WORDS = {
     CommitFate.COMMITTED: "is committed already, under the epoch that the checkpoint recorded",
@@ -42,30 +42,30 @@ _ENDED_WORDS = {
 
 @dataclass(frozen=True, slots=True)
 class FlinkHold:
-    """What the checkpoints of Flink's jobs record about one transactional id."""
+    """The record about one transactional id in the checkpoints of Flink's jobs."""
 
-    #: The job as its page is addressed, and for people.
+    #: The job in addresses, and for people.
     job: str
     name: str
-    #: Its newest checkpoint: the folder's name and its number; None where it could not be read.
+    #: Its newest checkpoint: the folder's name and its number; None if unreadable.
     checkpoint: str
     checkpoint_id: int | None
     completed_ms: int | None
     is_savepoint: bool | None = None
-    #: What that checkpoint decided about the id; None where only the prefix of its sink is the id's.
+    #: That checkpoint's decision about the id; None if only the prefix of the job's sink matches.
     committable: Committable | None = None
-    #: Why that may not be so any more, as a clause; "" where it is.
+    #: Why that may be outdated, as a clause; "" if it is not.
     trouble: str = ""
-    #: A job with the same prefix that has completed a checkpoint since; "" where none has.
+    #: A job with the same prefix that has completed a checkpoint since; "" without one.
     newer_job: str = ""
-    #: The prefix that the id begins with, and how the sink's writers name ids of it.
+    #: The id's prefix, and the naming of ids by the sink's writers.
     prefix: str = ""
     ownerships: frozenset[TransactionOwnership] = frozenset()
-    #: When the job's checkpoints were completed, the newest first.
+    #: The completions of the job's checkpoints, the newest first.
     completions_ms: tuple[int, ...] = ()
 
     def decides(self, described: Described) -> bool:
-        """Return whether the checkpoint decided to commit just what the coordinator has open."""
+        """Return whether the checkpoint decided to commit exactly the coordinator's open transaction."""
         return fate_of(self, described) is CommitFate.PENDING
 
     @property
@@ -78,7 +78,7 @@ class FlinkHold:
         return is_known and self.committable is None
 
     def has_left(self, transactional_id: str, started_ms: int | None) -> bool:
-        """Return whether an earlier run left the open transaction of an id, and no checkpoint holds it."""
+        """Return whether an earlier run left an id's open transaction, and no checkpoint holds it."""
         if not self.decides_nothing:
             return False
         opened = OpenOfPrefix(transactional_id, started_ms)
@@ -87,14 +87,14 @@ class FlinkHold:
         return kind is Lingering.LEFT
 
     def has_stopped(self, now_ms: int) -> bool:
-        """Return whether its job completes no checkpoint any more, by the pauses between the last ones."""
+        """Return whether its job no longer completes checkpoints, by the pauses between the last ones."""
         times = self.completions_ms
         pauses = [later - before for later, before in pairwise(times)]
         return bool(pauses) and now_ms - times[0] > max(RUNNING_MS, _MISSED * max(pauses))
 
 
 def fate_of(hold: FlinkHold, described: Described) -> CommitFate | None:
-    """Return the fate of the transaction that a checkpoint holds; None where it holds none."""
+    """Return the fate of the checkpoint's transaction; None without one."""
     if hold.committable is None:
         return None
     now = CoordinatorView(described.state, described.producer_id, described.producer_epoch)
@@ -103,21 +103,21 @@ def fate_of(hold: FlinkHold, described: Described) -> CommitFate | None:
 
 @dataclass(frozen=True, slots=True)
 class FlinkTransaction:
-    """A transactional id as its coordinator described it, and what checkpoints record about it."""
+    """A transactional id from its coordinator, and the record about it in checkpoints."""
 
     transactional_id: str
     described: Described | NotDescribed
-    #: Its start by our clock; None where that is unknown.
+    #: Its start by our clock; None if unknown.
     started_ms: int | None
     hold: FlinkHold | None
-    #: The partitions that it has open.
+    #: The partitions of its open transaction.
     logs: tuple[HeldLog, ...] = ()
-    #: Why it is not described, as a refusal; None where it is.
+    #: Why it has no description, as a refusal; None with one.
     undescribed: Refusal | None = None
 
 
 def plan_flink_commit(transaction: FlinkTransaction) -> SubjectPlan:
-    """Return the plan to commit a transaction that a checkpoint decided."""
+    """Return the plan to commit a checkpoint's decided transaction."""
     name, described, hold = transaction.transactional_id, transaction.described, transaction.hold
     refusals = tuple(_refusals(transaction))
     if (
@@ -253,14 +253,14 @@ def _forceable(hold: FlinkHold, name: str) -> Iterator[Refusal]:
 
 
 def _began_later(transaction: FlinkTransaction, hold: FlinkHold) -> bool:
-    """Whether a transaction began after the checkpoint; False where an instant is unknown."""
+    """Whether a transaction began after the checkpoint; False if an instant is unknown."""
     if transaction.started_ms is None or hold.completed_ms is None:
         return False
     return transaction.started_ms > hold.completed_ms
 
 
 def seen_of(described: Described) -> dict[str, Any]:
-    """Return what re-verification compares of an id, as JSON."""
+    """Return the state of an id that re-verification compares, as JSON."""
     seen = {**described._asdict(), "state": described.state.value}
     del seen["partitions"]
     return seen

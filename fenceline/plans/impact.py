@@ -1,8 +1,8 @@
 """The impact of an action: how many records, groups and queries are unblocked when transactions end.
 
-All figures are of one moment: the log and the producers as the partition's leader described them, and the
-consumers that were at its LSO when our collectors polled last. Producers go on writing until the plan is
-executed, so every figure about a log is a lower bound and is worded "at least".
+All figures are of one moment: the log and the producers from the partition's leader, and the consumers at its
+LSO from our collectors' last poll. Producers continue to write until the plan is executed, so every figure
+about a log is a lower bound and is worded "at least".
 """
 
 from __future__ import annotations
@@ -19,61 +19,61 @@ from fenceline.formatting import count_noun, list_names
 from fenceline.kafka.partitions import ProducerState
 from fenceline.plans.plan import Bound, Effect, HeldOffsets
 
-#: Where coordinators of groups keep commits: what is written there is no user's record.
+#: The topic of groups' commits: its records are no user's.
 OFFSETS_TOPIC = "__consumer_offsets"
-#: Records behind an LSO are counted one by one up to here; beyond, only offsets are.
+#: Records after an LSO are counted one by one up to here; beyond, only offsets are.
 MOST_COUNTED = 10_000
-#: How many partitions a sentence names.
+#: Maximum partitions in a sentence.
 _NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class HeldLog:
-    """One partition as its leader described it, and the consumers at its LSO."""
+    """One partition from its leader, and the consumers at its LSO."""
 
     where: TopicPartition
-    #: None where it could not be seen.
+    #: None if it could not be read.
     lso: int | None = None
     high_watermark: int | None = None
-    #: The producers with an open transaction, the first in the log first.
+    #: The producers with an open transaction, in the order of the log.
     opened: tuple[ProducerState, ...] = ()
-    #: Headers of all batches from the LSO to the high watermark; None where they were not read.
+    #: Headers of all batches from the LSO to the high watermark; None if they were not read.
     batches: tuple[RecordBatch, ...] | None = None
-    #: Groups that are at the LSO, and streaming queries by name.
+    #: Groups and streaming queries at the LSO, by name.
     groups: tuple[str, ...] = ()
     queries: tuple[str, ...] = ()
-    #: Why a part of it could not be seen; "" where all could.
+    #: Why a part of it could not be read; "" if all could.
     unseen: str = ""
 
     @property
     def is_complete(self) -> bool:
-        """Whether it was seen whole."""
+        """Whether it was read completely."""
         return self.lso is not None and not self.unseen
 
     @property
     def is_offsets(self) -> bool:
-        """Whether groups' commits are kept in it."""
+        """Whether it holds groups' commits."""
         return self.where.topic == OFFSETS_TOPIC
 
     def start_of(self, producer_ids: Collection[int]) -> int | None:
-        """Return where the first open transaction of some producers begins, None where none is open."""
+        """Return where the first open transaction of some producers begins, None without any."""
         return next(
             (opened.start_offset for opened in self.opened if opened.producer_id in producer_ids), None
         )
 
 
 class Span(NamedTuple):
-    """Offsets from `start` up to before `end`."""
+    """Offsets from `start` to before `end`."""
 
     start: int
     end: int
 
 
 class Own(NamedTuple):
-    """What transactions that are ended had written in a partition by then; offsets inclusive."""
+    """The records of ended transactions in a partition so far; offsets inclusive."""
 
     where: TopicPartition
-    #: None where they were not counted.
+    #: None if they were not counted.
     records: int | None
     first: int
     last: int
@@ -81,24 +81,24 @@ class Own(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What the end of some transactions lets go."""
+    """What the end of some transactions unblocks."""
 
-    #: Partitions whose LSO moves, or may: topic, partition, LSO, high watermark, and the offset that the LSO
-    #: reaches at least, None where that cannot be seen.
+    #: Partitions whose LSO moves, or may: topic, partition, LSO, high watermark, and the least new LSO, None
+    #: if it cannot be read.
     held: tuple[HeldOffsets, ...]
-    #: Groups, then queries, that are there, by name.
+    #: Waiting groups, then queries, by name.
     waiting: tuple[str, ...]
     #: records_released, offsets_released, groups_released and queries_released, as far as there are any.
     effects: tuple[Effect, ...]
-    #: What the transactions had written themselves.
+    #: The transactions' own records.
     own: tuple[Own, ...]
 
 
 def span_of(log: HeldLog, mine: AbstractSet[int], ended: AbstractSet[int] = frozenset()) -> Span | None:
     """Return the least span that becomes readable when transactions of `mine` end; None if the LSO stays.
 
-    `mine` are producer ids; those in `ended` have ended before. The LSO stays where another open transaction
-    begins first. The LSO reaches at least the end of the span: later transactions begin behind it.
+    `mine` are producer ids; those in `ended` have ended before. The LSO stays if another open transaction
+    begins first. It reaches at least the end of the span: later transactions begin after it.
     """
     still_open = [opened for opened in log.opened if opened.producer_id not in ended]
     if not still_open or still_open[0].producer_id not in mine or log.high_watermark is None:
@@ -119,7 +119,7 @@ def released_in(log: HeldLog, span: Span) -> int | None:
 
 
 def own_in(log: HeldLog, mine: AbstractSet[int]) -> Own | None:
-    """Return what open transactions of `mine` wrote in a partition; None if none is open."""
+    """Return the records of open transactions of `mine` in a partition; None if none is open."""
     start = log.start_of(mine)
     if start is None:
         return None

@@ -1,7 +1,7 @@
-"""Abort marker: WriteTxnMarkers(ABORT) to the leader of a partition, for a transaction that nobody owns.
+"""Abort marker: WriteTxnMarkers(ABORT) to the leader of a partition, for a transaction without an owner.
 
-Where a coordinator still owns it the coordinator would never learn of the marker, and its client could still
-commit the rest (docs/design/kafka.md §1.1): so it takes the verdict *hanging*, found a moment ago.
+A coordinator that still owns it would never learn of the marker, and its client could still commit the rest
+(docs/design/kafka.md §1.1). So the action requires a recent verdict *hanging*.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Marked:
     log: HeldLog
     leader: int | None = None
     leader_epoch: int | None = None
-    #: Every transaction that was open at the same offset before and after the coordinators were asked.
+    #: Transactions that were open at the same offset before and after asking the coordinators.
     pins: tuple[Pin, ...] = ()
-    #: By transactional id of its producers: how their coordinators describe them.
+    #: By transactional id of its producers: the coordinators' descriptions.
     descriptions: Mapping[str, Described | NotDescribed] = field(default_factory=dict)
     #: How to see hidden ids: the grant.
     remedy: str = ""
@@ -47,8 +47,8 @@ def plan_markers(
 ) -> Sequence[SubjectPlan]:
     """Return the plan of abort markers in a partition: for the transaction at an offset, or for all.
 
-    For all, it takes the hanging ones in turn. Where none hangs, it takes every open one, with refusals.
-    `ended` are producer ids whose transactions there are ended before.
+    For all, it takes the hanging ones in turn. If none hangs, it takes every open one, with refusals. `ended`
+    are producer ids whose transactions there end before.
     """
     pins = sorted(marked.pins, key=lambda pin: pin.start_offset)
     if start_offset is not None:
@@ -168,7 +168,7 @@ def _seen(marked: Marked, pin: Pin) -> Seen:
         **pin.key._asdict(),
         "leader": marked.leader,
         "leader_epoch": marked.leader_epoch,
-        # The last one that was seen; a leader takes any that is not older, and 0 where it has seen none.
+        # The last known coordinator epoch; a leader takes any that is not older, and 0 if it has none.
         "coordinator_epoch": max(0, pin.coordinator_epoch or 0),
     }
 

@@ -1,7 +1,7 @@
-"""Which acts may be offered: those that the planners would not refuse, and that lose nothing that is decided.
+"""Choose the actions to offer: those that the planners would allow, and that lose no decided records.
 
 One place for cards, pages, the admin and the API. The facts may be our own rows instead of a reading from the
-cluster: the plan reads the cluster again, and so does its execution.
+cluster: the plan, and its execution, read the cluster again.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ class Appraisal:
     """Whether the planner would allow one action on one subject."""
 
     act: Act
-    #: As `dashboard.actions.planning.make_plan` takes it.
+    #: Its name in `dashboard.actions.planning.make_plan`.
     subject: str
     refusals: tuple[Refusal, ...] = ()
-    #: Whether it may lose what is to be committed though it is not refused: it is never offered first.
+    #: Whether it may lose decided records although it is allowed: it is never offered first.
     may_lose: bool = False
 
 
 def appraise_fence(producer: Producer, *, now_ms: int, limits: Limits) -> Appraisal:
     """Return whether one transactional id may be fenced, and if not, why.
 
-    A checkpoint may have decided to commit what an id of Flink's shape has open, unless its job's checkpoints
-    show that none will.
+    A checkpoint may have decided to commit the open transaction of an id of Flink's shape, unless its job's
+    checkpoints show the opposite.
     """
     plan = plan_fence(producer, now_ms=now_ms, limits=limits)
     name = producer.transactional_id
@@ -42,7 +42,7 @@ def appraise_fence(producer: Producer, *, now_ms: int, limits: Limits) -> Apprai
 
 
 def _is_abandoned(producer: Producer, now_ms: int) -> bool:
-    """Whether an earlier run of a Flink job left what an id has open, or its job has stopped, silently."""
+    """Whether an earlier run of a Flink job left an id's open transaction, or its job silently stopped."""
     hold = producer.flink
     if hold is None or not hold.decides_nothing:
         return False
@@ -70,7 +70,7 @@ def appraise_finish(batch: SinkBatchFacts) -> Appraisal:
 
 
 def appraise_flink_commit(producer: Producer) -> Appraisal:
-    """Return whether what a Flink checkpoint decided about an id may be committed, and if not, why."""
+    """Return whether a Flink checkpoint's decision about an id may be committed, and if not, why."""
     plan = plan_flink_commit(flink_transaction(producer))
     return Appraisal(Act.COMMIT_FLINK, producer.transactional_id, plan.refusals)
 

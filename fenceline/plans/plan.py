@@ -1,7 +1,7 @@
-"""A plan: what would be done to each subject, with what effects, or why not.
+"""A plan: for each subject the requests with their effects, or the refusals.
 
-The same plan is shown as a preview, confirmed by typing its `confirm`, kept in the audit row and handed to
-`execute`, which checks again and skips every subject that is not as it was `seen` (docs/acting.md).
+The same plan is shown as a preview, confirmed by typing its `confirm`, stored in the audit row and passed to
+`execute`, which checks again and skips every subject that differs from `seen` (docs/acting.md).
 """
 
 from __future__ import annotations
@@ -17,30 +17,31 @@ from fenceline.decode.typed import read_json
 
 #: How long a plan may be executed.
 LIVES_MS = 300_000
-#: How many subjects one plan has at most.
+#: Maximum subjects of one plan.
 MOST_SUBJECTS = 50
 
-#: What re-verification compares and what the request needs: JSON scalars and lists of them, by name.
+#: The state that re-verification compares, and the request's parameters: JSON scalars and lists of them, by
+#: name.
 Seen = Mapping[str, Any]
 
 
 class Act(StrEnum):
-    """What can be done (docs/acting.md)."""
+    """The actions (docs/acting.md)."""
 
-    #: InitProducerId on an id that its coordinator has open: aborts what is open, fences its producer.
+    #: InitProducerId on an id with an open transaction: aborts the transaction, fences its producer.
     FENCE = "fence"
-    #: WriteTxnMarkers(ABORT) for a transaction in a partition that no coordinator owns.
+    #: WriteTxnMarkers(ABORT) for a transaction in a partition without a coordinator.
     ABORT_MARKER = "abort_marker"
-    #: EndTxn(commit) for what is left of a prepared batch of our sink.
+    #: EndTxn(commit) for the open transactions of a prepared batch of our sink.
     FINISH_BATCH = "finish_batch"
-    #: The decision "aborted", then EndTxn(abort), for a batch of our sink that is not prepared.
+    #: The decision "aborted", then EndTxn(abort), for an unprepared batch of our sink.
     ROLL_BACK_BATCH = "roll_back_batch"
     #: EndTxn(commit) for a transaction that a Flink checkpoint decided to commit.
     COMMIT_FLINK = "commit_flink"
 
 
 class RefusalReason(StrEnum):
-    """Why an action is refused, as one word for the API; `Refusal.words` is the sentence for a person."""
+    """The reason of a refusal, as one word for the API; `Refusal.words` is the sentence for a person."""
 
     UNKNOWN_ID = "unknown_id"
     NOT_SEEN = "not_seen"
@@ -48,7 +49,7 @@ class RefusalReason(StrEnum):
     NOTHING_OPEN = "nothing_open"
     PREPARE = "prepare"
     HEALTHY = "healthy"
-    #: In older plans only: the shape of an id refuses nothing any more.
+    #: Only in older plans: the shape of an id refuses nothing any more.
     FOREIGN_COMMIT = "foreign_commit"
     TWO_PHASE = "two_phase"
     OWN_SINK = "own_sink"
@@ -70,38 +71,38 @@ class RefusalReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A reason not to do it."""
+    """A reason against the action."""
 
     ground: RefusalReason
-    #: What is so, and what to do instead, as a sentence.
+    #: The fact, and the alternative, as a sentence.
     words: str
-    #: Whether an admin may do it all the same, with a reason.
+    #: Whether an admin may override it, with a reason.
     forceable: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """One request that will be sent, or one file that will be created, in order."""
+    """One request to send, or one file to create, in order."""
 
-    #: Kafka's word (InitProducerId, WriteTxnMarkers, EndTxn), or "ledger".
+    #: Kafka's name (InitProducerId, WriteTxnMarkers, EndTxn), or "ledger".
     request: str
     #: Its receiver and its parameters, as a sentence.
     words: str
 
 
 class HeldOffsets(NamedTuple):
-    """A partition whose LSO moves; None where the offsets were not seen."""
+    """A partition whose LSO moves; None if the offsets were not read."""
 
     topic: str
     partition: int
     lso: int | None
     high_watermark: int | None
-    #: What its LSO reaches at least; plans that are kept from before have no bound.
+    #: The least new LSO; older stored plans have none.
     lso_at_least: int | None = None
 
 
 class Bound(StrEnum):
-    """What an amount is, where producers may go on writing until the plan is carried out."""
+    """The kind of an amount, as producers may continue to write until the execution."""
 
     EXACT = ""
     AT_LEAST = "at_least"
@@ -110,21 +111,21 @@ class Bound(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """One change that the action causes."""
+    """One effect of the action."""
 
     #: records_released, offsets_released, groups_released, queries_released, records_lost, records_committed,
     #: producer_fenced …
     name: str
-    #: None where it has no number.
+    #: None without a number.
     amount: int | None
-    #: As a sentence; contains "at least" or "at most" where the amount is a bound.
+    #: As a sentence; with "at least" or "at most" if the amount is a bound.
     words: str
     bound: Bound = Bound.EXACT
 
 
 @dataclass(frozen=True, slots=True)
 class SubjectPlan:
-    """What would be done to one subject."""
+    """The plan for one subject."""
 
     #: `transaction:ID`, `partition:TOPIC-N` or `query:IDENT`, names as escaped text.
     subject: str
@@ -134,9 +135,9 @@ class SubjectPlan:
     steps: tuple[PlanStep, ...] = ()
     effects: tuple[Effect, ...] = ()
     refusals: tuple[Refusal, ...] = ()
-    #: Partitions whose LSO it blocks, as far as they could be seen.
+    #: Partitions whose LSO it blocks, as far as they could be read.
     held: tuple[HeldOffsets, ...] = ()
-    #: Groups and queries that wait behind it, by name.
+    #: Groups and queries that wait for it, by name.
     waiting: tuple[str, ...] = ()
 
     @property
@@ -152,18 +153,18 @@ class Plan:
     act: Act
     cluster: str
     made_ms: int
-    #: What is to be typed: a transactional id, `topic-partition`, a batch, or cluster and count.
+    #: The text to type: a transactional id, `topic-partition`, a batch, or cluster and count.
     confirm: str
     subjects: tuple[SubjectPlan, ...]
-    #: An admin asked for it although it is refused; the forced refusals are in `overridden`.
+    #: An admin requested it despite refusals; the overridden ones are in `overridden`.
     forced: bool = False
     overridden: tuple[Refusal, ...] = ()
-    #: What holds for all of it, as sentences: "It fences a producer that may still be running: …".
+    #: Facts about the whole plan, as sentences: "It fences a producer that may still be running: …".
     warnings: tuple[str, ...] = ()
 
     @property
     def expires_ms(self) -> int:
-        """Until when it may be executed."""
+        """The end of the time in which it may be executed."""
         return self.made_ms + LIVES_MS
 
     @property
@@ -178,11 +179,13 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of its JSON, in hexadecimal: who executes it names what was previewed."""
+        """SHA-256 of its JSON, in hexadecimal: the executing request names the previewed plan by it."""
         text = json.dumps(self.as_json(), sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
 
 def from_json(document: Mapping[str, Any]) -> Plan:
-    """Return the plan that `as_json` made; raises KeyError, TypeError or ValueError for anything else."""
+    """Return the plan from `as_json`'s result; raises KeyError, TypeError or ValueError for any other
+    value.
+    """
     return read_json(Plan, document)

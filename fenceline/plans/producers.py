@@ -1,8 +1,8 @@
-"""Fence: InitProducerId on an id that its coordinator has open, which aborts what is open under it.
+"""Fence: InitProducerId on an id with an open transaction, which aborts it.
 
-It is offered for what nobody will end in time, and refused where it would hurt: a healthy transaction,
-one in a two-phase commit (KIP-939), which another system may have decided to commit, one of our own sink. The
-shape of an id alone refuses nothing: it is a warning.
+It is offered for transactions that nobody will end in time, and refused where it would do damage: a healthy
+transaction, one in a two-phase commit (KIP-939), which another system may have decided to commit, or one of
+our own sink. The shape of an id alone refuses nothing: it is a warning.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from fenceline.plans.plan import Bound, Effect, PlanStep, Refusal, RefusalReason
 from fenceline.plans.protected import protection_reason
 from fenceline.snapshot import UsualCommit, usual_ms
 
-#: Who wrote so lately is taken for alive.
+#: A producer that wrote this recently counts as alive.
 LIVELY_MS = 60_000
-#: For how long a coordinator is asked again while it ends what is open.
+#: How long to repeat the request while the coordinator ends the open transaction.
 PATIENCE_S = 30
-#: What is asked for instead of the timeout of a two-phase commit, which only its own kind of producer may
-#: have (KIP-939). Who initialises the id next sets another one.
+#: The requested timeout in place of a two-phase commit's, which only its own kind of producer may have
+#: (KIP-939). The id's next producer sets another one.
 TWO_PHASE_ASKED_MS = 60_000
 MAY_LOSE = "this may lose checkpointed data"
-#: What is decided in the states in which nothing changes it any more.
+#: The decision in states that nothing changes any more.
 DECIDED = {TransactionState.PREPARE_COMMIT: "commit", TransactionState.PREPARE_ABORT: "abort"}
 _OBSTACLES = {
     Obstacle.UNKNOWN: RefusalReason.UNKNOWN_ID,
@@ -41,11 +41,11 @@ _OBSTACLES = {
 
 @dataclass(frozen=True, slots=True)
 class SinkOwner:
-    """Whose exactly-once sink an id is of. `ident` is "" where no ledger of it is known."""
+    """The exactly-once sink that owns an id. `ident` is "" without a known ledger."""
 
     ident: str = ""
     name: str = ""
-    #: The batch that its open transaction belongs to, None where that is unknown.
+    #: The batch of its open transaction, None if unknown.
     batch_id: int | None = None
     #: Whether that batch is prepared and not done.
     prepared: bool = False
@@ -53,42 +53,42 @@ class SinkOwner:
 
 @dataclass(frozen=True, slots=True)
 class Producer:
-    """One transactional id as its coordinator described it, with our observations; times by our clock."""
+    """One transactional id from its coordinator, with our observations; times by our clock."""
 
     transactional_id: str
     described: Described | NotDescribed
-    #: The partitions that it names, and those in which its producer id is open.
+    #: The partitions of its transaction, and those in which its producer id is open.
     logs: tuple[HeldLog, ...] = ()
-    #: The broker that coordinates it, None where that is not known.
+    #: Its coordinator's broker, None if unknown.
     coordinator: int | None = None
-    #: Since when its transaction is open; None where that is unknown.
+    #: The start of its open transaction; None if unknown.
     started_ms: int | None = None
-    #: Since when no record was observed; None where it has not been observed for long enough.
+    #: Since when no record was observed; None if it has not been observed for long enough.
     silent_since_ms: int | None = None
-    #: How long its application's commits take.
+    #: The usual duration of its application's commits.
     usual: UsualCommit | None = None
     #: None unless it is an id of our sink.
     sink: SinkOwner | None = None
     #: Groups whose commits are part of its transaction.
     committing: tuple[str, ...] = ()
-    #: What checkpoints of Flink's jobs record about it; None where no job has it or its prefix.
+    #: The record about it in checkpoints of Flink's jobs; None if no job has it or its prefix.
     flink: FlinkHold | None = None
 
     @property
     def is_open(self) -> bool:
-        """Whether its coordinator has a transaction of it open."""
+        """Whether its coordinator reports an open transaction."""
         return isinstance(self.described, Described) and self.described.state is TransactionState.ONGOING
 
     @property
     def producer_id(self) -> int | None:
-        """Return its producer id, None where it is not described."""
+        """Return its producer id, None without a description."""
         return self.described.producer_id if isinstance(self.described, Described) else None
 
 
 def plan_fence(
     producer: Producer, *, now_ms: int, limits: Limits, ended: AbstractSet[int] = frozenset()
 ) -> SubjectPlan:
-    """Return what a fence would do to one id; `ended` are producer ids that are fenced before it."""
+    """Return the plan to fence one id; `ended` are producer ids that are fenced before it."""
     name, described = producer.transactional_id, producer.described
     refusals = tuple(_refusals(producer, now_ms, limits))
     if not isinstance(described, Described):
@@ -140,7 +140,7 @@ def fencing_warnings(producers: Sequence[Producer], *, now_ms: int) -> Iterator[
 
 
 def flink_transaction(producer: Producer) -> FlinkTransaction:
-    """Return what the commit of a Flink checkpoint needs of an id."""
+    """Return the facts for the commit of a Flink checkpoint's transaction."""
     described, name = producer.described, producer.transactional_id
     undescribed = None if isinstance(described, Described) else undescribed_refusal(name, described)
     return FlinkTransaction(name, described, producer.started_ms, producer.flink, producer.logs, undescribed)
@@ -165,13 +165,13 @@ def _step(producer: Producer, described: Described) -> PlanStep:
 
 
 def _its(producer: Producer, described: Described) -> list[HeldLog]:
-    """Return the partitions that its coordinator writes markers to."""
+    """Return the partitions to which its coordinator writes markers."""
     named = {(topic, number) for topic, numbers in described.partitions for number in numbers}
     return [log for log in producer.logs if log.where in named]
 
 
 def _hanging_in(producer: Producer) -> list[str]:
-    """Return the partitions in which it is open and that its coordinator does not name."""
+    """Return the partitions with its open transaction that its coordinator does not name."""
     described = producer.described
     if not isinstance(described, Described):
         return []
@@ -204,7 +204,7 @@ def _effects(producer: Producer, described: Described, reach: Reach, now_ms: int
 
 
 def is_lively(producer: Producer, now_ms: int) -> bool | None:
-    """Whether the producer may have written within the last minute; None where that is unknown."""
+    """Whether the producer may have written within the last minute; None if unknown."""
     if producer.started_ms is not None and now_ms - producer.started_ms < LIVELY_MS:
         return True
     if producer.silent_since_ms is None:
@@ -277,7 +277,7 @@ def _healthy(producer: Producer, described: Described, now_ms: int, limits: Limi
 
 
 def _within(producer: Producer, described: Described, now_ms: int, limits: Limits) -> str:
-    """Return how long a transaction is open that is not past its limit, and which one that is."""
+    """Return the open time of a transaction within its limit, and the limit."""
     limit_ms = int(limits.open_too_long_s * 1_000)
     if producer.started_ms is None:
         return f"for how long it is open is unknown; its limit is {format_duration(limit_ms)}"
@@ -292,7 +292,7 @@ def _within(producer: Producer, described: Described, now_ms: int, limits: Limit
 
 
 def undescribed_refusal(name: str, described: NotDescribed, would: str = "") -> Refusal:
-    """Return why an id that its coordinator does not describe gets no action.
+    """Return why an id without a coordinator's description gets no action.
 
     `would` is a sentence: the effect on an unknown id.
     """

@@ -1,4 +1,4 @@
-"""What protects a transaction from a fence whatever its state: for the planner and for findings' advice."""
+"""Protections of a transaction against a fence in any state: for the planner and for findings' advice."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from fenceline.plans.plan import RefusalReason
 
 
 def protection_reason(transactional_id: str, timeout_ms: int) -> RefusalReason | None:
-    """Why a fence is refused, None where nothing is known that protects it.
+    """Return why a fence is refused, None without a known protection.
 
     TWO_PHASE: another system may have decided to commit it (KIP-939). OWN_SINK: our sink's ledger decides.
     """

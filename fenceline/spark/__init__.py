@@ -1,1 +1,1 @@
-"""What Spark is to Fenceline: checkpoints, batches, queries, what a restart does. Pure."""
+"""Fenceline's model of Spark: checkpoints, batches, queries, the effect of a restart. Pure."""

@@ -2,7 +2,7 @@
 
 Spark writes `offsets/N` before it runs batch N and `commits/N` after its sink is done (MicroBatchExecution).
 Between them the exactly-once sink writes its transactions, decides (`N.R.decision`, the point of no return),
-has the coordinators commit, and records that (`N.R.done`). Of other sinks the links in between are not there.
+makes the coordinators commit, and records that (`N.R.done`). Other sinks lack the links in between.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done
 from fenceline.spark.safe_to_restart import EXACTLY_ONCE
 from fenceline.spark.sink_fates import EndedTransaction, TransactionFate
 
-#: The two recoveries of the sink, and the word for what none mends.
+#: The two recoveries of the sink, and the word for an unrecoverable loss.
 RECOVER_AND_COMMIT, RECOVER_AND_ABORT, LOST = "recoverAndCommit", "recoverAndAbort", "lost"
 
 
 class BatchStep(StrEnum):
-    """A step of a batch, in their order."""
+    """A step of a batch, in order."""
 
     PLANNED = "planned"
     WRITTEN = "written"
@@ -38,7 +38,7 @@ class LinkState(StrEnum):
     DONE = "done"
     WAITING = "waiting"
     BROKEN = "broken"
-    #: Nothing is known of it.
+    #: Unknown.
     UNKNOWN = "unknown"
     #: This sink has no such link.
     ABSENT = "absent"
@@ -52,45 +52,45 @@ class ChainLink(NamedTuple):
     at_ms: int | None = None
     #: One short sentence.
     evidence: str = ""
-    #: Which recovery mends it, where it is broken: `recoverAndCommit`, `recoverAndAbort`, or `lost`.
+    #: The recovery of a broken link: `recoverAndCommit`, `recoverAndAbort`, or `lost`.
     recovery: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchFacts:
-    """What is known of one batch, as plain values."""
+    """The known facts about one batch, as plain values."""
 
     batch_id: int
     #: `Query.sink`.
     sink: str
-    #: Whether `offsets/N` is there, and when it was planned.
+    #: Whether `offsets/N` exists, and when it was planned.
     planned: bool = False
     planned_ms: int | None = None
-    #: Whether `commits/N` is there, and when that was written.
+    #: Whether `commits/N` exists, and when it was written.
     checkpointed: bool = False
     checkpointed_ms: int | None = None
-    #: When it ended by its progress event; None where none came.
+    #: Its end by its progress event; None without one.
     progress_ended_ms: int | None = None
-    #: The newest round's decision, and how it ended.
+    #: The newest round's decision, and its outcome.
     decision: Decision | None = None
     done: Done | None = None
-    #: Of the decision's transactions, in their order.
+    #: The decision's transactions, in their order.
     ended: tuple[EndedTransaction, ...] = ()
-    #: Whether a driver runs the query; None where that is unknown.
+    #: Whether a driver runs the query; None if unknown.
     alive: bool | None = None
-    #: Its driver's last heartbeat, where the next one is overdue.
+    #: Its driver's last heartbeat, if the next one is overdue.
     silent_since_ms: int | None = None
-    #: Whether its decision is open for so long that whoever made it does not carry it out any more.
+    #: Whether its decision has been open for so long that its driver no longer carries it out.
     overdue: bool = False
 
     @property
     def is_over(self) -> bool:
-        """Whether Spark is done with it."""
+        """Whether Spark has finished it."""
         return self.checkpointed or self.progress_ended_ms is not None
 
     @property
     def abandoned_reason(self) -> str:
-        """Return why nobody carries out its decision, in words that end a sentence; "" where somebody may."""
+        """Return why nobody carries out its decision, as the end of a sentence; "" if a driver may."""
         if self.alive is False:
             return "its driver is gone"
         if not self.overdue or self.decision is None:
@@ -101,7 +101,7 @@ class BatchFacts:
 
     @property
     def in_progress(self) -> str:
-        """Return what is known of the driver while the batch is not finished."""
+        """Return the known facts about the driver while the batch is not finished."""
         if self.silent_since_ms is not None:
             return f"its driver has had no heartbeat since {format_clock(self.silent_since_ms)}"
         return "in progress" if self.alive else "no listener reports whether its driver runs"
@@ -119,7 +119,7 @@ def chain_links(batch: BatchFacts) -> tuple[ChainLink, ...]:
 
 
 def no_chain(sink: str) -> tuple[ChainLink, ...]:
-    """Return the chain of a query of which no batch is known."""
+    """Return the chain of a query without a known batch."""
     between = LinkState.WAITING if sink in (EXACTLY_ONCE, "") else LinkState.ABSENT
     states = dict.fromkeys((BatchStep.PREPARED, BatchStep.COMMITTED, BatchStep.RECORDED), between)
     return tuple(
@@ -290,7 +290,7 @@ def _all_complete(decision: Decision) -> str:
 
 
 def with_markers(links: Iterable[ChainLink], markers: Mapping[str, int]) -> tuple[ChainLink, ...]:
-    """Return the links of a batch with what an audit found of its commit markers, by partition."""
+    """Return the links of a batch with an audit's commit markers, by partition."""
     if not markers:
         return tuple(links)
     words = f"markers at {list_names([f'{name}: {at}' for name, at in markers.items()])}, by the audit"
@@ -301,7 +301,7 @@ def with_markers(links: Iterable[ChainLink], markers: Mapping[str, int]) -> tupl
 
 
 def _by_done_mark(batch: BatchFacts, done: Done, whole: str) -> ChainLink:
-    """Return the link that the ledger's done mark proves where coordinators do not show all of it."""
+    """Return the link that the ledger's done mark proves if coordinators do not show all of it."""
     name = f"{done.batch_id}.{done.round}.done"
     words = (
         f"EndTxn was answered for {whole} ({name} by the {done.by})"
@@ -319,7 +319,7 @@ def _by_done_mark(batch: BatchFacts, done: Done, whole: str) -> ChainLink:
 
 
 def _coordinator_part(ended: Sequence[EndedTransaction]) -> Iterator[str]:
-    """Yield what coordinators show of a batch's transactions; missing parts come last."""
+    """Yield the coordinators' view of a batch's transactions; missing parts come last."""
     parts = (
         (TransactionFate.COMMITTED, "{} CompleteCommit at the coordinator"),
         (TransactionFate.COMMITTING, "{} PrepareCommit: markers are being written"),

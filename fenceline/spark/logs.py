@@ -1,4 +1,4 @@
-"""The two logs of a checkpoint: which batches are planned, and which are finished."""
+"""The two logs of a checkpoint: the planned and the finished batches."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ OFFSETS, COMMITS = "offsets", "commits"
 
 
 def is_sparse(planned: Sequence[int], finished: Sequence[int]) -> bool:
-    """Whether two logs have the same holes, as asynchronous progress tracking leaves them.
+    """Return whether two logs have the same holes, as asynchronous progress tracking leaves them.
 
-    It writes both files of a batch or neither. The same ids deleted from both logs have the same result.
+    It writes both files of a batch or neither. Deleting the same ids from both logs has the same result.
     """
     holes = _holes(planned)
     return bool(holes) and not holes & set(finished)

@@ -1,4 +1,4 @@
-"""Topics that a query reads and that do not exist any more: what of them was unread, in words."""
+"""Deleted topics that a query reads, and their unread records, in words."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import NamedTuple
 from fenceline.formatting import count_noun, list_names
 from fenceline.spark.queries import SourcePosition
 
-#: Of more missing topics the others are counted.
+#: Maximum named topics; further missing ones are counted.
 _MOST_CLAUSES = 3
 
 
 class MissingTopic(NamedTuple):
-    """A topic, or some partitions of one, that a query reads and that do not exist."""
+    """A missing topic, or missing partitions of one, that a query reads."""
 
-    #: The topic; of one that has other partitions, the missing ones.
+    #: The topic; if it has other partitions, the missing ones.
     name: str
-    #: When our polls found it gone; None where they never found it there.
+    #: When our polls first missed it; None if they never found it there.
     deleted_ms: int | None
-    #: Records that the query had not read; None where that is not known.
+    #: Records that the query had not read; None if unknown.
     unread: int | None
     #: Whether `name` names several partitions.
     is_plural: bool = False
@@ -37,7 +37,7 @@ class MissingTopic(NamedTuple):
 
 
 def missing_topics(positions: Iterable[SourcePosition]) -> Sequence[MissingTopic]:
-    """Return what is missing of a query's sources: deleted topics first, then those never found."""
+    """Return the missing sources of a query: deleted topics first, then those that never existed."""
     absent = sorted(position for position in positions if position.absence is not None)
     missing = [
         _missing(topic, list(group)) for topic, group in groupby(absent, key=lambda position: position.topic)
@@ -46,7 +46,7 @@ def missing_topics(positions: Iterable[SourcePosition]) -> Sequence[MissingTopic
 
 
 def missing_clauses(missing: Sequence[MissingTopic], outputs: Sequence[str]) -> str:
-    """Return what is missing, of sources and of a sink; "" where nothing is."""
+    """Return the missing sources and the missing sink topic in words; "" without any."""
     clauses = [*map(str, missing), *(f"its output topic {name} was deleted" for name in outputs)]
     more = len(clauses) - _MOST_CLAUSES
     return "; ".join([*clauses[:_MOST_CLAUSES], *([f"{more} more"] if more > 0 else [])])

@@ -1,7 +1,7 @@
-"""How Spark spells a path, and how fsspec does.
+"""Convert paths between Spark's and fsspec's spelling.
 
 Spark takes Hadoop's paths: `s3a://bucket/x`, `file:/x`, `/x` and `x` against `fs.defaultFS`. fsspec opens
-URLs: `s3://bucket/x`, `file:///x`. Prefixes that are spelled otherwise where the dashboard runs are mapped
+URLs: `s3://bucket/x`, `file:///x`. Prefixes with another spelling on the dashboard's machine are mapped
 (`[[checkpoints]] map`).
 """
 
@@ -11,36 +11,36 @@ import posixpath
 import re
 from collections.abc import Mapping
 
-#: Hadoop's names of stores, and fsspec's where they differ.
+#: Hadoop's names of stores, and fsspec's if they differ.
 _SCHEMES = {"s3a": "s3", "s3n": "s3"}
-#: A scheme as RFC 3986 has it; one letter would be a drive.
+#: A scheme by RFC 3986; a single letter would be a drive.
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):(.*)", re.DOTALL)
 
 
 def to_url(path: str, *, default: str = "", mapped: Mapping[str, str] | None = None) -> str:
-    """Return the URL that fsspec opens for a path as Spark spells it, without a slash at its end.
+    """Return fsspec's URL for a path in Spark's spelling, without a slash at its end.
 
-    `default` is where relative paths begin, any spelling; a path with a root and no scheme takes its store.
-    Without it the store is the local one, and relative paths begin at its root. The longest of `mapped`'s
-    prefixes that fits is replaced first; it ends at a slash, or where the path does.
+    `default` is the base of relative paths, in any spelling; a path with a root and no scheme is on its
+    store. Without it the store is the local one, and relative paths begin at its root. The longest matching
+    prefix of `mapped` is replaced first; it ends at a slash, or at the path's end.
     """
     spelled = _mapped(path, mapped or {})
     scheme, authority, rest = _split(spelled)
     if not scheme:
         scheme, authority, base = _split(default) if default else ("file", "", "/")
         scheme, rest = scheme or "file", posixpath.join(base or "/", spelled)
-    # As Hadoop's Path does: no double slashes, no dots.
+    # As in Hadoop's Path: no double slashes, no dots.
     folder = posixpath.normpath("/" + rest.lstrip("/"))
     return f"{_SCHEMES.get(scheme, scheme)}://{authority}{folder if folder != '/' or not authority else ''}"
 
 
 def scheme_of(path: str) -> str:
-    """Return the scheme that a path as Spark spells it begins with, in lower case; "" where it has none."""
+    """Return the scheme of a path in Spark's spelling, in lower case; "" without one."""
     return _split(path)[0]
 
 
 def join_path(folder: str, *names: str) -> str:
-    """Return the path of something below a folder, in the folder's own spelling."""
+    """Return the path of an entry below a folder, in the folder's own spelling."""
     if not names:
         return folder
     head = folder if folder.endswith("/") else f"{folder}/"
@@ -48,13 +48,13 @@ def join_path(folder: str, *names: str) -> str:
 
 
 def both_spellings(spelled: str, url: str) -> str:
-    """Return a path for people: as it is configured and, where that differs, as it is opened."""
+    """Return a path for people: in the configuration's spelling and, if different, in fsspec's."""
     known = url.rstrip("/"), url.removeprefix("file://").rstrip("/")
     return spelled if spelled.rstrip("/") in known else f"{spelled} (opened as {url})"
 
 
 def _split(path: str) -> tuple[str, str, str]:
-    """Return scheme, authority and the path below it; the first two are "" where there are none."""
+    """Return scheme, authority and the path below it; the first two are "" if absent."""
     match = _SCHEME.fullmatch(path)
     if match is None or "/" in match[1]:
         return "", "", path

@@ -1,4 +1,4 @@
-"""Streaming queries as the rules see them: plain values of one moment, by our own clock where it is known."""
+"""Streaming queries for the rules: plain values of one moment, by our own clock if known."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from fenceline.facts import Severity
 from fenceline.spark.drivers import Driver
 from fenceline.spark.records import Damage, QueryState
 
-#: A query that nothing has moved for so long is abandoned: what it has not read is no loss any more.
+#: A query without any movement for this long is abandoned: its unread records are no loss any more.
 ABANDONED_MS = 7 * 86_400_000
-#: Fewer batches than these do not show how long one takes as a rule.
+#: The minimum number of batches for a usual duration.
 LEAST_BATCHES = 20
 
 
 class Absence(NamedTuple):
-    """A partition that does not exist."""
+    """A missing partition."""
 
-    #: When our polls found it gone; None where they never found it there.
+    #: When our polls first missed it; None if they never found it there.
     deleted_ms: int | None
-    #: The offsets that its log had last; None where they are not known.
+    #: The last offsets of its log; None if unknown.
     log_start: int | None = None
     end: int | None = None
     #: Whether its topic has other partitions.
@@ -36,21 +36,21 @@ class SourcePosition(NamedTuple):
 
     topic: str
     partition: int
-    #: The next offset to read: what the last finished batch has read up to.
+    #: The next offset to read, after the last finished batch.
     position: int
-    #: Since when it is there: when that batch was finished.
+    #: The start at this position: the end of that batch.
     stands_ms: int | None
-    #: None where the partition was not seen.
+    #: None if the partition was not read.
     log_start: int | None = None
     high_watermark: int | None = None
-    #: How many records a second the log start takes away; None where that is not known yet.
+    #: Records per second that the log start removes; None if unknown yet.
     pace: float | None = None
-    #: None where the partition exists, or where that was not seen.
+    #: None if the partition exists, or could not be read.
     absence: Absence | None = None
 
     @property
     def unread(self) -> int | None:
-        """Return how many records of a partition that is gone were unread; None where that is not known."""
+        """Return the number of unread records in a missing partition; None if unknown."""
         if self.absence is None or self.absence.end is None:
             return None
         return max(0, self.absence.end - max(self.position, self.absence.log_start or 0))
@@ -60,39 +60,40 @@ class SourcePosition(NamedTuple):
 
 
 class SinkBatch(NamedTuple):
-    """A batch that its exactly-once sink has decided to commit, and that is not committed to the end."""
+    """A batch that its exactly-once sink decided to commit, and that is not completely committed."""
 
     batch_id: int
     decided_ms: int
-    #: When the first of its transactions times out, by its coordinator's clock; None without any.
+    #: The first timeout among its transactions, by its coordinator's clock; None without any.
     expires_ms: int | None
     records: int
-    #: Its transactional ids, by what became of them at their coordinators.
+    #: Its transactional ids, by their fate at their coordinators.
     open: tuple[str, ...] = ()
     committed: tuple[str, ...] = ()
     aborted: tuple[str, ...] = ()
     unknown: tuple[str, ...] = ()
-    #: What it has read: `source: from … to …`.
+    #: Its input: `source: from … to …`.
     input: str = ""
-    #: Whether the ledger records the loss: somebody acknowledged it.
+    #: Whether the ledger records the loss as accepted.
     recorded: bool = False
-    #: For how long our own polls have found it open; None where they have not, then its decision counts.
+    #: How long our own polls have found it open; None without such polls: then the age of its decision
+    #: counts.
     open_for_ms: int | None = None
-    #: Records of the transactions that are not known to be committed; None where all of `records` are.
+    #: Records of transactions that are not known to be committed; None means all of `records`.
     uncommitted_records: int | None = None
 
     @property
     def instance(self) -> str:
-        """Return what findings about it name as their instance."""
+        """Return its instance for findings."""
         return f"batch {self.batch_id}"
 
     def waited_ms(self, now_ms: int) -> int:
-        """Return for how long it has been decided and not committed."""
+        """Return how long it has been decided and not committed."""
         return now_ms - self.decided_ms if self.open_for_ms is None else self.open_for_ms
 
     @property
     def records_at_risk(self) -> int:
-        """Return how many records are lost unless it is committed, or are lost already."""
+        """Return the number of records that will be lost without its commit, or are lost already."""
         return self.records if self.uncommitted_records is None else self.uncommitted_records
 
     @property
@@ -102,7 +103,7 @@ class SinkBatch(NamedTuple):
 
 
 class UnusableFile(NamedTuple):
-    """A file of a checkpoint that cannot be used."""
+    """An unusable file of a checkpoint."""
 
     path: str
     damage: Damage
@@ -120,7 +121,7 @@ class Stall(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BatchPast:
-    """One batch of a query's past, as far as it is known."""
+    """One past batch of a query, as far as known."""
 
     batch_id: int
     run_id: str
@@ -128,7 +129,7 @@ class BatchPast:
     #: From its trigger to its end.
     took_ms: int | None
     had_input: bool
-    #: The watermark after it; None where there is none.
+    #: The watermark after it; None without one.
     watermark_ms: int | None
 
 
@@ -141,60 +142,60 @@ class QueryStatus:
     query_id: str = ""
     checkpoint: str = ""
     state: QueryState = QueryState.UNHEARD
-    #: Whether a driver runs it; None where that is unknown.
+    #: Whether a driver runs it; None if unknown.
     alive: bool | None = None
-    #: What is known of its driver, where more than `alive` is.
+    #: Further facts about its driver, beyond `alive`.
     driver: Driver | None = None
-    #: The last heartbeat, plan, or poll that found a newer batch; None where there was none.
+    #: The last heartbeat, plan, or poll with a newer batch; None without any.
     moved_ms: int | None = None
     ended_ms: int | None = None
     exception: str = ""
     planned: int | None = None
     finished: int | None = None
-    #: When `offsets/planned` was written.
+    #: The write time of `offsets/planned`.
     planned_ms: int | None = None
-    #: What a restart would do, to follow "A restart"; how bad that is, None where it is harmless or not
-    #: known; and what to do before it.
+    #: The effect of a restart, to follow "A restart"; its severity, None if it is harmless or unknown; and
+    #: the remedy before it.
     restart: str = ""
     restart_severity: Severity | None = None
     remedy: str = ""
-    #: Batches of its sink that are prepared or lost, oldest first.
+    #: Its sink's prepared or lost batches, oldest first.
     sink_batches: tuple[SinkBatch, ...] = ()
-    #: Why its checkpoint cannot be read; "" where it can.
+    #: Why its checkpoint cannot be read; "" if it can.
     error: str = ""
-    #: Whether another query was begun in its folder: that was deleted on purpose.
+    #: Whether another query was begun in its folder: then it was deleted on purpose.
     replaced: bool = False
     unusable: tuple[UnusableFile, ...] = ()
     positions: tuple[SourcePosition, ...] = ()
-    #: Topics that its exactly-once sink wrote to last, and that were deleted.
+    #: Deleted topics of its exactly-once sink's last batches.
     missing_outputs: tuple[str, ...] = ()
-    #: How long 99 of 100 of its batches take; None where too few are known.
+    #: The 99th percentile of its batches' durations; None if too few are known.
     usual_ms: int | None = None
     stall: Stall | None = None
-    #: The evidence of two writers, in words; "" where nothing does.
+    #: The evidence of two writers, in words; "" without any.
     writers: str = ""
     writers_ms: int | None = None
 
     @property
     def subject(self) -> str:
-        """Return what findings call it."""
+        """Return its subject for findings."""
         return f"query:{self.ident}"
 
     def is_abandoned(self, now_ms: int) -> bool:
-        """Whether no driver runs it, and nothing has moved it for a week or its folder has another query."""
+        """Return whether no driver runs it, and it is idle for a week or its folder has another query."""
         moved = self.moved_ms is not None and now_ms - self.moved_ms <= ABANDONED_MS
         return self.alive is not True and (self.replaced or not moved)
 
     @property
     def under_way(self) -> int | None:
-        """Return the batch that is planned and not finished, None between batches."""
+        """Return the planned, unfinished batch, None between batches."""
         if self.planned is None or (self.finished is not None and self.finished >= self.planned):
             return None
         return self.planned
 
 
 def usual_ms(past: Iterable[BatchPast]) -> int | None:
-    """Return how long 99 of 100 batches take, None of fewer than 20."""
+    """Return the 99th percentile of the batches' durations, None for fewer than 20."""
     took = sorted(batch.took_ms for batch in past if batch.took_ms is not None)
     if len(took) < LEAST_BATCHES:
         return None
@@ -202,9 +203,9 @@ def usual_ms(past: Iterable[BatchPast]) -> int | None:
 
 
 def watermark_stall(past: Sequence[BatchPast]) -> Stall | None:
-    """Return over how many of the last finished batches with input the watermark has not moved, oldest first.
+    """Return the last finished batches with input over which the watermark has not moved, oldest first.
 
-    None where there is no watermark, or where the last of them has moved it.
+    None without a watermark, or if the last of them has moved it.
     """
     fed = [
         batch
@@ -235,10 +236,10 @@ def interleaved_runs(past: Iterable[BatchPast]) -> tuple[str, str] | None:
 
 
 def late_generation(decisions: Iterable[tuple[int, int]]) -> tuple[int, int, int] | None:
-    """Return an older generation of a sink that has decided about a later batch than a newer one had.
+    """Return an older generation of a sink that decided about a later batch than a newer one had.
 
-    Takes generations and instants of decisions in the order of their batches, since two drivers have two
-    clocks; answers (older, newer, instant), None without any.
+    It takes generations and instants of decisions in the order of their batches, since two drivers have two
+    clocks; it returns (older, newer, instant), None without any.
     """
     newest = 0
     for generation, at_ms in decisions:

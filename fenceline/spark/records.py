@@ -1,8 +1,9 @@
-"""Spark's words as immutable values: what a checkpoint folder, a sink's ledger and a progress event hold.
+"""Spark's terms as immutable values: the contents of a checkpoint folder, a sink's ledger and a progress
+event.
 
-A streaming query plans micro-batch N by writing `offsets/N`, runs it (the sink's commit is inside), and then
+A streaming query plans micro-batch N by writing `offsets/N`, runs it (including the sink's commit), and then
 writes `commits/N` (Spark's MicroBatchExecution). Instants end in `_ms` and count milliseconds since the Unix
-epoch, by the driver's clock unless noted otherwise; what is not known is `None`.
+epoch, by the driver's clock unless noted otherwise; unknown values are `None`.
 """
 
 from __future__ import annotations
@@ -15,18 +16,18 @@ from fenceline.compat import SLOTS, StrEnum
 from fenceline.facts import TopicPartition
 from fenceline.spark.state_chains import OperatorState
 
-#: Offsets by partition: the next offset to read, one past the last record that was read.
+#: Offsets by partition: the next offset to read, one past the last read record.
 Positions = Mapping[TopicPartition, int]
 
 
 class SourceOffset(NamedTuple):
-    """How far one source of a query is planned, as one line of `offsets/N` has it."""
+    """The planned position of one source of a query: one line of `offsets/N`."""
 
     #: The source's place in the plan ("0", "1", …), or its own name under source evolution (Spark 4.2).
     source: str
     #: The line's own JSON; None for `-`: nothing was read yet.
     raw: str | None
-    #: What it means where it is Kafka's; None for sources of other kinds.
+    #: Its meaning for Kafka's source; None for other sources.
     positions: Positions | None = None
 
 
@@ -38,15 +39,15 @@ class OffsetsEntry:
     #: 1, or 2 with sources by name (`spark.sql.streaming.offsetLog.formatVersion`, Spark 4.2).
     version: int
     sources: tuple[SourceOffset, ...]
-    #: The watermark that the batch uses; 0 where there is none.
+    #: The watermark of the batch; 0 without one.
     watermark_ms: int | None = None
     #: When it was planned.
     planned_ms: int | None = None
-    #: What of the session's configuration a restart takes over; an open map.
+    #: The session's configuration that a restart takes over; an open map.
     conf: Mapping[str, str] = field(default_factory=dict)
-    #: What a data-less control batch does ("" in all others): Spark 4.2's `repartition`.
+    #: The operation of a data-less control batch ("" for others): Spark 4.2's `repartition`.
     control: str = ""
-    #: Source id -> {"sourceId", "providerName", "apiVersion"}, where version 2 has it.
+    #: Source id -> {"sourceId", "providerName", "apiVersion"}, in version 2.
     source_info: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
@@ -60,30 +61,30 @@ class CommitsEntry:
     next_watermark_ms: int | None = None
     #: Operator id -> by store partition, the ids of its state files.
     state_ids: Mapping[str, Any] = field(default_factory=dict)
-    #: Sink's name -> {"sinkName", "providerName", "isActive", …}, where version 3 has it (Spark 4.2).
+    #: Sink's name -> {"sinkName", "providerName", "isActive", …}, in version 3 (Spark 4.2).
     sinks: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
 
 class Damage(StrEnum):
-    """Why a file of a checkpoint cannot be used."""
+    """Why a file of a checkpoint is unusable."""
 
     MISSING = "missing"
     EMPTY = "empty"
-    #: It ends too early, or is no text of its format.
+    #: It ends too early, or is not text of its format.
     TORN = "torn"
-    #: Of a format version that nobody here knows.
+    #: Its format version is unknown here.
     NEWER = "newer"
-    #: It is there and may not be read.
+    #: It exists and may not be read.
     DENIED = "denied"
 
 
 class Broken(NamedTuple):
-    """A file that cannot be used."""
+    """An unusable file."""
 
     #: Relative to the checkpoint: `offsets/17`.
     path: str
     damage: Damage
-    #: The particulars, in words for an operator.
+    #: Details, in words for an operator.
     detail: str
 
 
@@ -95,7 +96,7 @@ class StateStore(NamedTuple):
 
 
 class StateOperator(NamedTuple):
-    """A stateful operator of the query, as its metadata file has it."""
+    """A stateful operator of the query, from its metadata file."""
 
     operator_id: int
     name: str
@@ -103,22 +104,22 @@ class StateOperator(NamedTuple):
 
 
 class FileSeen(NamedTuple):
-    """A file of the logs, as the folder lists it."""
+    """A file of the logs, from the folder's listing."""
 
     size: int
-    #: By the store's clock; None where it has none.
+    #: By the store's clock; None without one.
     modified_ms: int | None
 
 
 @dataclass(frozen=True, **SLOTS)
 class Checkpoint:
-    """A checkpoint folder at one moment: what its logs hold, and the newest entries of each.
+    """A checkpoint folder at one moment: the batches in its logs, and the newest entry of each.
 
-    `offsets` and `commits` hold every batch id whose file is there, ascending.
+    `offsets` and `commits` hold every batch id with a file, ascending.
     """
 
     path: str
-    #: From `metadata`; None where that is broken, which `identity` then names.
+    #: From `metadata`; None if that is broken, which `identity` then names.
     query_id: str | None
     identity: Broken | None
     offsets: tuple[int, ...]
@@ -128,21 +129,21 @@ class Checkpoint:
     previous_offsets: OffsetsEntry | Broken | None = None
     #: `commits/C` of the newest finished batch C; None without any.
     last_commit: CommitsEntry | Broken | None = None
-    #: When those files were written, by the store's clock.
+    #: The write times of those files, by the store's clock.
     offsets_ms: int | None = None
     commits_ms: int | None = None
-    #: Where each Kafka source began, by its number (`sources/<i>/0`).
+    #: The start of each Kafka source, by its number (`sources/<i>/0`).
     initial: Mapping[str, Positions] = field(default_factory=dict)
     operators: tuple[StateOperator, ...] = ()
     #: Whether `state/` has files.
     has_state: bool = False
-    #: What a restart cannot load of it, as far as its files were listed; "" where nothing is missing.
+    #: The missing state for a restart, as far as its files were listed; "" if it is complete.
     state_broken: str = ""
     #: Whether there is a folder `commits/`: Spark before 2.2 wrote none.
     has_commits: bool = True
-    #: Files that could not be read, beside those above.
+    #: Unreadable files, beside those above.
     broken: tuple[Broken, ...] = ()
-    #: Names in it that no Spark writes there, the first few.
+    #: Names that no Spark writes there, the first few.
     foreign: tuple[str, ...] = ()
 
     @property
@@ -160,27 +161,27 @@ class Checkpoint:
 
 
 class Decided(StrEnum):
-    """What was decided about the transactions of a batch, before any of them is ended."""
+    """The decision about the transactions of a batch, before any of them is ended."""
 
-    #: Every record is flushed, every transaction verified: it will be committed, whoever is to do it.
+    #: Every record is flushed, every transaction verified: it will be committed, by any process.
     PREPARED = "prepared"
-    #: They are to be aborted: the batch has failed, or is run again under another round.
+    #: They are to be aborted: the batch has failed, or is run again in another round.
     ABORTED = "aborted"
 
 
 class DecisionOutcome(StrEnum):
-    """How a decision ended."""
+    """The outcome of a decision."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
-    #: Some of a prepared batch's transactions were gone before they were committed, and a person took note.
+    #: Some of a prepared batch's transactions ended before their commit, and a person accepted the loss.
     LOST = "lost"
 
 
 class PartitionRecords(NamedTuple):
-    """What a transaction has written to one partition, by the partition's leader before the commit.
+    """A transaction's records in one partition, by the partition's leader before the commit.
 
-    Leaders report no last offset, and it does not follow from the count: records of other producers, and
+    Leaders report no last offset, and it does not follow from the count: other producers' records, and
     markers, may lie between. It is below the transaction's marker.
     """
 
@@ -204,19 +205,19 @@ class SinkTransaction(NamedTuple):
     #: By its coordinator's clock.
     started_ms: int
     timeout_ms: int
-    #: By partition, ascending; None where a leader did not report it, and in ledgers of before.
+    #: By partition, ascending; None if a leader did not report it, and in older ledgers.
     written: Optional[tuple[PartitionRecords, ...]] = None
     #: 128 bits as hex, of keys and values in any order (`spark_pipeline.digests`); None without.
     digest: Optional[str] = None
 
     @property
     def expires_ms(self) -> int:
-        """When its coordinator may abort it."""
+        """Return when its coordinator may abort it."""
         return self.started_ms + self.timeout_ms
 
 
 class InputRange(NamedTuple):
-    """What a batch reads from one source: the lines of `offsets/N-1` and `offsets/N`."""
+    """A batch's input from one source: the lines of `offsets/N-1` and `offsets/N`."""
 
     source: str
     start: Optional[str]
@@ -225,9 +226,9 @@ class InputRange(NamedTuple):
 
 @dataclass(frozen=True, **SLOTS)
 class Decision:
-    """`N.R.decision`: what was decided about batch N in round R. Created exclusively: it is the arbiter.
+    """`N.R.decision`: the decision about batch N in round R. Created exclusively: it is the arbiter.
 
-    A batch has as many rounds as it was begun again after an aborted one; a prepared one ends them.
+    A batch gets a new round for each restart after an abort; a prepared one is the last.
     """
 
     batch_id: int
@@ -254,19 +255,19 @@ class Done:
     outcome: DecisionOutcome
     at_ms: int
     by: str
-    #: The transactional ids of what is lost.
+    #: The lost transactional ids.
     lost: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, **SLOTS)
 class Ledger:
-    """`ledger.json`: which query this ledger belongs to, and how its transactional ids begin."""
+    """`ledger.json`: the ledger's query, and the prefix of its transactional ids."""
 
     ledger_id: str
     query_id: str
     prefix: str
     created_ms: int
-    #: The first batch that the sink has written: not 0 where it took over from another sink.
+    #: The sink's first batch: not 0 if it took over from another sink.
     first_batch: int = 0
 
 
@@ -276,45 +277,45 @@ class LedgerState:
 
     path: str
     ledger: Ledger | Broken
-    #: The newest generation, and the run that claimed it.
+    #: The newest generation, and its run.
     generation: int | None = None
     run_id: str = ""
     decisions: tuple[Decision, ...] = ()
     done: tuple[Done, ...] = ()
     broken: tuple[Broken, ...] = ()
-    #: Rows that the query dropped, by batch, where its progress counts them.
+    #: Rows that the query dropped, by batch, if its progress counts them.
     dropped: Mapping[int, int] = field(default_factory=dict)
 
     def open_decisions(self) -> tuple[Decision, ...]:
-        """Return decisions that nobody has carried out to the end, oldest first."""
+        """Return decisions that are not completely carried out, oldest first."""
         ended = {(decision.batch_id, decision.round) for decision in self.done}
         return tuple(
             decision for decision in self.decisions if (decision.batch_id, decision.round) not in ended
         )
 
 
-# What a listener reports.
+# A listener's reports.
 
 
 @dataclass(frozen=True, **SLOTS)
 class SourceProgress:
-    """What a batch has read from one source, as its progress event has it."""
+    """A batch's input from one source, from its progress event."""
 
     description: str
     #: JSON text, or None.
     start: str | None
     end: str | None
     latest: str | None
-    #: None where Spark does not count them.
+    #: None if Spark does not count them.
     input_rows: int | None
     input_rate: float | None = None
     processed_rate: float | None = None
-    #: Kafka's: minOffsetsBehindLatest, … as Spark writes them: text.
+    #: Kafka's minOffsetsBehindLatest and others, in Spark's spelling: text.
     metrics: Mapping[str, str] = field(default_factory=dict)
 
 
 class OperatorProgress(NamedTuple):
-    """What a batch did to one stateful operator's state; rows are None where Spark does not count them."""
+    """A batch's effect on one stateful operator's state; rows are None if Spark does not count them."""
 
     name: str
     rows_total: int | None
@@ -332,33 +333,34 @@ DROPPED_DUPLICATES = "numDroppedDuplicateRows"
 
 @dataclass(frozen=True, **SLOTS)
 class BatchProgress:
-    """A QueryProgressEvent: batch N has finished. Rates are rows per second; None where Spark has NaN."""
+    """A QueryProgressEvent: batch N has finished. Rates are rows per second; None for Spark's NaN."""
 
     query_id: str
     run_id: str
     name: str
     batch_id: int
-    #: When its trigger began.
+    #: The start of its trigger.
     started_ms: int
     duration_ms: int
-    #: None where Spark does not count them.
+    #: None if Spark does not count them.
     input_rows: int | None
     input_rate: float | None
     processed_rate: float | None
-    #: Milliseconds by phase, in Spark's words: addBatch, walCommit, commitOffsets, triggerExecution, …
+    #: Milliseconds by phase, in Spark's names: addBatch, walCommit, commitOffsets, triggerExecution, …
     durations: Mapping[str, int]
     watermark_ms: int | None
     sources: tuple[SourceProgress, ...]
     operators: tuple[OperatorProgress, ...]
     sink: str
-    #: None where the sink does not count.
+    #: None if the sink does not count.
     output_rows: int | None
-    #: Rows that the query itself counts as dropped: `dropped` of its observation `fenceline`; None without.
+    #: Rows that the query itself counts as dropped: `dropped` of its observation `fenceline`; None without
+    #: it.
     observed_dropped: int | None = None
 
     @property
     def dropped_rows(self) -> int | None:
-        """Rows that the query dropped, late, duplicate and observed ones; None where none is counted."""
+        """Return the dropped rows: late, duplicate and observed ones; None without any count."""
         late = (operator.rows_dropped_by_watermark for operator in self.operators)
         doubled = (operator.custom.get(DROPPED_DUPLICATES) for operator in self.operators)
         counts = [rows for rows in (*late, *doubled, self.observed_dropped) if rows is not None]
@@ -366,24 +368,24 @@ class BatchProgress:
 
 
 class QueryState(StrEnum):
-    """How a query is doing, as far as its listener reports."""
+    """The state of a query, as far as its listener reports."""
 
     RUNNING = "running"
-    #: It runs, and there is nothing to do.
+    #: It runs, and has no data.
     IDLE = "idle"
     STOPPED = "stopped"
     #: It ended with an exception.
     FAILED = "failed"
-    #: No listener has reported it, or none for too long: files alone do not show whether a driver lives.
+    #: No listener has reported it, or none recently: files alone do not show whether a driver lives.
     UNHEARD = "unheard"
 
 
 @dataclass(frozen=True, **SLOTS)
 class CheckpointObservation:
-    """What a collector found at one checkpoint since its last look.
+    """A collector's new facts about one checkpoint since its last poll.
 
-    `planned` and `finished` are the entries that it read newly, ascending, `committed_ms` when each of
-    `finished` was written; everything else is what there is now.
+    `planned` and `finished` are the newly read entries, ascending, `committed_ms` the write time of each in
+    `finished`; all other fields are the present state.
     """
 
     checkpoint: Checkpoint
@@ -391,5 +393,5 @@ class CheckpointObservation:
     planned: tuple[OffsetsEntry, ...] = ()
     finished: tuple[CommitsEntry, ...] = ()
     committed_ms: Mapping[int, int] = field(default_factory=dict)
-    #: The files of its state, once for each time that all of them were listed.
+    #: The files of its state, once per complete listing.
     state: tuple[OperatorState, ...] = ()

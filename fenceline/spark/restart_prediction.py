@@ -1,9 +1,9 @@
-"""What a restart on a checkpoint would do: the decision table of docs/design/spark.md §1.6, each row proved
-on Spark 4.2.
+"""Predict the effect of a restart on a checkpoint: the decision table of docs/design/spark.md §1.6, each row
+proved on Spark 4.2.
 
-O is the newest batch in the offset log, C the newest in the commit log. Spark plans O from `offsets/O` and
-`offsets/(O-1)` alone, runs it again unless C shows that it is done, and takes every batch before it for done.
-Rows are tried in the order in which Spark meets them: whatever stops it first is what an operator sees.
+O is the newest batch in the offset log, C the newest in the commit log. Spark plans O only from `offsets/O`
+and `offsets/(O-1)`, runs it again unless C shows that it is done, and treats every earlier batch as done.
+Rows are tried in Spark's order: the first obstacle is the one that an operator sees.
 """
 
 from __future__ import annotations
@@ -16,31 +16,31 @@ from fenceline.facts import Severity
 from fenceline.spark.logs import COMMITS, OFFSETS, is_sparse
 from fenceline.spark.records import Broken, Checkpoint, CommitsEntry, Damage, OffsetsEntry
 
-#: Since when Spark reads which version of a log: (log, version) -> (major, minor).
+#: The first Spark that reads a version of a log: (log, version) -> (major, minor).
 _SINCE = {(OFFSETS, 2): (4, 2), (COMMITS, 2): (4, 0), (COMMITS, 3): (4, 2)}
-#: What comes before any advice to remove files.
+#: The text before any advice to remove files.
 COPY_FIRST = "copy the checkpoint folder to another place, then"
-#: Since when it refuses a checkpoint without `metadata` (SPARK-55058).
+#: The first Spark that refuses a checkpoint without `metadata` (SPARK-55058).
 _REFUSES_LOST_IDENTITY = (4, 2)
 
 
 class RestartVerdict(StrEnum):
-    """What a restart meets; stored by these words."""
+    """The result of a restart; stored by these words."""
 
     #: Nothing is planned: it would begin at batch 0.
     NOT_STARTED = "not_started"
     CLEAN = "clean"
     #: The newest batch is planned and not done, and its driver lives.
     IN_FLIGHT = "in_flight"
-    #: The same without a driver, or without knowing of one: it runs again.
+    #: The same without a driver, or with an unknown one: it runs again.
     REPLAY = "replay"
     #: Asynchronous progress tracking: logs have holes, ranges may change.
     ASYNC = "async"
-    #: Continuous processing: it goes on from the newest commit, whatever is planned.
+    #: Continuous processing: it continues from the newest commit, regardless of the plan.
     CONTINUOUS = "continuous"
-    #: Batches between the logs are taken for done and never run again.
+    #: Batches between the logs count as done and never run again.
     SILENT_GAP = "silent_gap"
-    #: Files before the last two are missing: only history is.
+    #: Files before the last two are missing: only history is lost.
     HISTORY_GAP = "history_gap"
     PREVIOUS_MISSING = "previous_missing"
     #: Commits are ahead of offsets.
@@ -55,29 +55,29 @@ class RestartVerdict(StrEnum):
     TORN_COMMITS = "torn_commits"
     FEWER_SOURCES = "fewer_sources"
     NEWER_FORMAT = "newer_format"
-    #: We may not read what decides.
+    #: The decisive files may not be read.
     UNREADABLE = "unreadable"
 
 
 class Restart(NamedTuple):
-    """What a restart would do."""
+    """The effect of a restart."""
 
     verdict: RestartVerdict
-    #: The first batch that it runs; None where it fails before any.
+    #: Its first batch; None if it fails before any.
     first_batch: int | None
-    #: What it does, to follow "A restart".
+    #: Its effect, to follow "A restart".
     sentence: str
-    #: None where all is well.
+    #: None if it is harmless.
     severity: Severity | None
-    #: What to do before it; "" where nothing is to be done.
+    #: The remedy before it; "" without one.
     remedy: str = ""
 
 
 class _Case(NamedTuple):
-    """A checkpoint and what is known around it."""
+    """A checkpoint and the known facts around it."""
 
     of: Checkpoint
-    #: O and C, -1 where there is none.
+    #: O and C, -1 without any.
     planned: int
     finished: int
     alive: bool | None
@@ -86,7 +86,7 @@ class _Case(NamedTuple):
 
     @property
     def previous_planned(self) -> int | None:
-        """The newest planned batch but one, as the folder lists it."""
+        """The second newest planned batch, from the folder's listing."""
         return self.of.offsets[-2] if len(self.of.offsets) > 1 else None
 
 
@@ -100,12 +100,12 @@ def predict_restart(
     asynchronous: bool = False,
     spark: tuple[int, int] = (4, 2),
 ) -> Restart:
-    """Return what a restart on this checkpoint would do.
+    """Return the effect of a restart on this checkpoint.
 
-    `alive`: whether a driver runs the query, None where that is not known. `asynchronous`: whether its
-    listener has reported that it tracks its progress asynchronously. Logs with the same holes are no proof of
-    that: files lost from both leave the same, and then a restart fails. `spark`: the version that would
-    restart it, major and minor, from 3.5 on.
+    `alive`: whether a driver runs the query, None if unknown. `asynchronous`: whether its listener has
+    reported asynchronous progress tracking. Logs with the same holes do not prove that: files lost from both
+    leave the same, and then a restart fails. `spark`: the version of the restart, major and minor, from 3.5
+    on.
     """
     planned, finished = (
         -1 if batch_id is None else batch_id
@@ -324,7 +324,7 @@ def _log_file(
     torn: RestartVerdict,
     remedy: str,
 ) -> Restart | None:
-    """Predict for a log file that Spark cannot read; None where it can."""
+    """Predict for a log file that Spark cannot read; None if it can."""
     if isinstance(entry, (OffsetsEntry, CommitsEntry)):
         since = _SINCE.get((log, entry.version), (0, 0))
         path, detail = f"{log}/{entry.batch_id}", f"it is of version v{entry.version}"
@@ -353,7 +353,7 @@ def _unreadable(broken: Broken) -> Restart:
 
 
 def _is_continuous(case: _Case) -> bool:
-    """Whether epochs of continuous processing are logged: it alone writes no metadata line."""
+    """Whether epochs of continuous processing are logged: only it writes no metadata line."""
     last = case.of.last_offsets
     return isinstance(last, OffsetsEntry) and last.planned_ms is None and not last.conf
 
@@ -361,7 +361,8 @@ def _is_continuous(case: _Case) -> bool:
 def _is_without_commits(case: _Case) -> bool:
     """Whether Spark before 2.2 wrote the checkpoint: it had no commit log, and no `conf` in its offset log.
 
-    It planned a batch only when the one before was done. Later ones make `commits/` before they plan any.
+    It planned a batch only after the one before was done. Later versions create `commits/` before they plan
+    any.
     """
     last = case.of.last_offsets
     return not case.of.has_commits and isinstance(last, OffsetsEntry) and not last.conf

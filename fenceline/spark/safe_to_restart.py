@@ -1,10 +1,9 @@
-"""Whether a query is safe to restart now: gracefully, and by killing its driver.
+"""Whether a query is safe to restart now, gracefully or by killing its driver.
 
-A graceful stop lets the batch in progress finish; a kill may fall anywhere into a batch. The answer is *no*
-only where stopping now loses or repeats something that waiting would not, or where the query could not start
-again. What passes within a batch (a batch in progress, open transactions, a prepared batch that a driver
-commits) changes no answer: a script that asks twice gets the same answer twice. The whole table is in
-docs/queries.md.
+A graceful stop lets the batch in progress finish; a kill may hit any point of a batch. The answer is *no*
+only if stopping now loses or repeats something that waiting would not, or if the query could not start again.
+Passing states within a batch (a batch in progress, open transactions, a prepared batch that a driver commits)
+change no answer: a script that asks twice gets the same answer twice. The whole table is in docs/queries.md.
 """
 
 from __future__ import annotations
@@ -18,37 +17,37 @@ from fenceline.formatting import format_clock, list_names
 from fenceline.spark.drivers import Driver, DriverStatus
 from fenceline.spark.missing_topics import MissingTopic, missing_clauses
 
-#: Of the kinds of sinks that `Query.sink` names: the one that keeps a ledger.
+#: The kind of sink in `Query.sink` that has a ledger.
 EXACTLY_ONCE = "exactly_once"
-#: When to ask again where waiting may change the answer, in seconds.
+#: Seconds until the next question if waiting may change the answer.
 RETRY_S = 5
 
 
 class RestartSafety(NamedTuple):
-    """Whether a query is safe to restart, with the reasons, the deciding one first."""
+    """Whether a query is safe to restart, with the reasons, the decisive one first."""
 
-    #: By a graceful stop; None where too little is known.
+    #: By a graceful stop; None if too little is known.
     safe: bool | None
     #: One sentence.
     sentence: str
     reasons: tuple[str, ...] = ()
-    #: Whether its driver may be killed as well, and why not.
+    #: Whether its driver may be killed as well, and the reason against it.
     kill: bool | None = None
     kill_reason: str = ""
-    #: When to ask again; None where it is safe, and where waiting alone changes nothing.
+    #: When to ask again; None if it is safe, and if waiting changes nothing.
     retry_after_s: int | None = None
-    #: Of a prepared batch that nobody commits: the batch, its driver, and until when a restart finishes it.
+    #: For a prepared batch that nobody commits: the batch, its driver, and until when a restart finishes it.
     headline: str = ""
-    #: Decisions that are prepared and not carried out.
+    #: Prepared decisions that are not carried out.
     prepared: int = 0
-    #: When the first of their transactions times out, by its coordinator's clock.
+    #: The first timeout among their transactions, by its coordinator's clock.
     expires_ms: int | None = None
-    #: Transactional ids of the query's sink that are open, as escaped text.
+    #: Open transactional ids of the query's sink, as escaped text.
     open_ids: tuple[str, ...] = ()
 
     @property
     def graceful(self) -> bool | None:
-        """Whether a graceful stop is safe: the same as `safe`."""
+        """Return whether a graceful stop is safe: the same as `safe`."""
         return self.safe
 
 
@@ -57,11 +56,11 @@ class PreparedBatches:
     """The batches of a query whose decision to commit is not carried out, ascending."""
 
     batches: Sequence[int] = ()
-    #: When the oldest was decided; by the driver's clock.
+    #: The oldest decision, by the driver's clock.
     since_ms: int | None = None
-    #: When the first transaction that is not known to be committed times out; None where none is open.
+    #: The first timeout among transactions that are not known to be committed; None without an open one.
     expires_ms: int | None = None
-    #: Whether that lasts for longer than a commit takes, by our own polls of the ledger.
+    #: Whether that lasts longer than a commit, by our own polls of the ledger.
     overdue: bool = False
 
     def __str__(self) -> str:
@@ -75,9 +74,9 @@ class PreparedBatches:
         return f"{has} been prepared{since} but {is_} not committed"
 
     def is_orphaned(self, driver: Driver) -> bool:
-        """Whether the driver that prepared them is gone.
+        """Return whether the driver that prepared them has stopped.
 
-        Its end was reported; or its heartbeat is missing, and it has not committed what it would have by now.
+        Its end was reported; or its heartbeat is missing, and it has not committed in time.
         """
         if not self.batches:
             return False
@@ -87,18 +86,18 @@ class PreparedBatches:
 
 @dataclass(frozen=True, slots=True)
 class RestartFacts:
-    """What is known of one query at this moment."""
+    """The known facts about one query at this moment."""
 
     name: str
     sink: str
     driver: Driver
-    #: Why its checkpoint cannot be read for longer than a poll takes; "" where it can.
+    #: Why its checkpoint has been unreadable for longer than a poll; "" if it is readable.
     unseen: str = ""
-    #: The newest batch that is planned and not finished; None between batches.
+    #: The newest planned, unfinished batch; None between batches.
     batch_in_progress: int | None = None
     prepared: PreparedBatches = PreparedBatches()
     open_ids: Sequence[str] = ()
-    #: What a restart would do, to follow "a restart", and how bad that is; None where it is harmless.
+    #: The effect of a restart, to follow "a restart", and its severity; None if it is harmless.
     restart: str = ""
     severity: Severity | None = None
     #: Topics that it reads, or writes to, and that were deleted, or are not among the cluster's.
@@ -107,7 +106,7 @@ class RestartFacts:
 
 
 class _Obstacle(NamedTuple):
-    """A reason against a restart, or one that hides whether there are any."""
+    """A reason against a restart, or an unknown that may hide one."""
 
     safe: bool | None
     reason: str
@@ -157,9 +156,9 @@ def cluster_restart_safety(cluster: str, verdicts: Iterable[tuple[str, RestartSa
 
 
 def prepared_headline(prepared: PreparedBatches, driver: Driver, *, now_ms: int, of: str = "") -> str:
-    """Return the first thing to know of a prepared batch that nobody commits; "" while a driver may do it.
+    """Return the first fact about a prepared batch that nobody commits; "" while a driver may commit it.
 
-    `of` is the query's name where the sentence stands without it.
+    `of` is the query's name, for a sentence outside of the query's page.
     """
     orphaned = prepared.is_orphaned(driver)
     if not orphaned and not (prepared.batches and prepared.overdue):
@@ -202,7 +201,7 @@ def _obstacles(query: RestartFacts, now_ms: int) -> Iterator[_Obstacle]:
 
 
 def _prepared_obstacles(query: RestartFacts, now_ms: int) -> Iterator[_Obstacle]:
-    """Yield obstacles from a prepared batch: none while its driver commits it, or once the driver is gone."""
+    """Yield obstacles from a prepared batch: none while its driver commits it, or after the driver's end."""
     prepared = query.prepared
     if prepared.expires_ms is not None and prepared.expires_ms <= now_ms:
         words = f"transactions of {prepared} timed out at {format_clock(prepared.expires_ms)} and may be lost"

@@ -1,4 +1,4 @@
-"""What became of the transactions of a sink's batch, by their coordinators' records; and its rows."""
+"""The fates of a sink batch's transactions, by their coordinators' records; and the batch's rows."""
 
 from __future__ import annotations
 
@@ -11,33 +11,33 @@ from fenceline.spark.records import Decided, Decision, Done, SinkTransaction
 
 
 class Coordinated(NamedTuple):
-    """The newest that is known of a transactional id: its coordinator's own words."""
+    """The newest state of a transactional id, from its coordinator."""
 
     state: TransactionState
     producer_id: int
     producer_epoch: int
     #: By its coordinator's clock.
     updated_ms: int
-    #: When its newest transaction began; None where the record has no start.
+    #: The start of its newest transaction; None if the record has no start.
     started_ms: int | None = None
-    #: 2 where its last writer spoke transaction protocol 2 (KIP-890).
+    #: 2 if its last writer used transaction protocol 2 (KIP-890).
     client_version: int = 0
 
 
 class TransactionFate(StrEnum):
-    """What became of one transaction of a batch."""
+    """The fate of one transaction of a batch."""
 
     OPEN = "open"
-    #: Decided by its coordinator, its markers are being written.
+    #: Decided by its coordinator; its markers are being written.
     COMMITTING = "committing"
     COMMITTED = "committed"
-    #: Aborted, or being aborted: whatever it wrote is not read by anybody who reads committed.
+    #: Aborted, or being aborted: no reader of committed records gets its records.
     ABORTED = "aborted"
-    #: The id has gone on, or nothing is known of it.
+    #: The id has continued, or nothing is known of it.
     UNKNOWN = "unknown"
 
 
-#: A commit that is decided is never undone, and neither is an abort.
+#: A decided commit is never undone, nor is an abort.
 _FATES = {
     TransactionState.ONGOING: TransactionFate.OPEN,
     TransactionState.PREPARE_COMMIT: TransactionFate.COMMITTING,
@@ -50,20 +50,21 @@ _ABORTS = (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
 
 
 class EndedTransaction(NamedTuple):
-    """A transaction of the batch, what became of it, and when by its coordinator's clock."""
+    """A transaction of the batch, its fate, and the instant by its coordinator's clock."""
 
     transactional_id: str
     fate: TransactionFate
     at_ms: int | None = None
-    #: Where its fate is unknown: whether the id's newest record is of a later transaction.
+    #: For an unknown fate: whether the id's newest record belongs to a later transaction.
     id_used_again: bool = False
 
 
 def outcome_by_coordinator(written: SinkTransaction, now: Coordinated | None) -> EndedTransaction:
-    """Return the outcome of a transaction, from the newest state that its coordinator reported for its id.
+    """Return the fate of a transaction, from its coordinator's newest state of the id.
 
-    A client of protocol 2 commits under the next epoch, and a coordinator aborts under it. Clients of older
-    ones keep theirs from transaction to transaction: it is ours only if it began when ours did.
+    A client of protocol 2 commits with the next epoch, and a coordinator aborts with it. Clients of older
+    protocols keep theirs from transaction to transaction: then the transaction is ours only if it has the
+    same start.
     """
     name = written.transactional_id
     if now is None:
@@ -75,7 +76,7 @@ def outcome_by_coordinator(written: SinkTransaction, now: Coordinated | None) ->
 
 
 def outcome_by_history(written: SinkTransaction, past: Iterable[Transition]) -> EndedTransaction:
-    """Return what became of a transaction by the history of its id: the end of what began when it did."""
+    """Return the fate of a transaction from the history of its id: the end of the one with the same start."""
     for transition in past:
         fate = _ENDS.get(transition.kind)
         if fate is None or transition.open_ms is None or transition.producer_id != written.producer_id:
@@ -88,9 +89,9 @@ def outcome_by_history(written: SinkTransaction, past: Iterable[Transition]) -> 
 
 
 def rows_written(decision: Decision, done: Done | None) -> int | None:
-    """Return the records of a batch that its sink has committed, as its ledger counts them.
+    """Return the records of a batch that its sink has committed, from the counts in its ledger.
 
-    None while it is not committed to the end, and of a round that was aborted. What is lost does not count.
+    None before it is completely committed, and for an aborted round. Lost records do not count.
     """
     if decision.decided is not Decided.PREPARED or done is None:
         return None
@@ -103,7 +104,7 @@ def rows_written(decision: Decision, done: Done | None) -> int | None:
 
 
 def _is_same(written: SinkTransaction, now: Coordinated) -> bool:
-    """Whether an id's newest record belongs to this very transaction."""
+    """Whether an id's newest record belongs to this transaction."""
     if now.producer_id != written.producer_id:
         return False
     if now.started_ms is not None and now.started_ms != written.started_ms:

@@ -1,8 +1,9 @@
-"""State stores by their files: which versions are there, and whether a restart can load the one it needs.
+"""State stores by their files: the existing versions, and whether a restart can load the one that it needs.
 
 To load version V Spark takes the newest snapshot up to V, or the empty state of version 0, and applies every
-delta (RocksDB: changelog) after it up to V, one for each version: `HDFSBackedStateStoreProvider.loadMap`,
-`RocksDB.load`. A restart after batch C loads version C + 1. One file less, and its first batch fails. Pure.
+later delta (RocksDB: changelog) up to V, one per version: `HDFSBackedStateStoreProvider.loadMap`,
+`RocksDB.load`. A restart after batch C loads version C + 1. If one file is missing, its first batch fails.
+Pure.
 """
 
 from __future__ import annotations
@@ -15,9 +16,9 @@ from typing import Any, NamedTuple
 from fenceline.compat import SLOTS
 from fenceline.spark.state_files import StateFile
 
-#: How many missing versions of a chain are named.
+#: Maximum named missing versions of a chain.
 MOST_MISSING = 5
-#: The store of an operator that has only one; its files lie in the partition's folder itself.
+#: The single store of an operator; its files are in the partition's folder itself.
 DEFAULT = "default"
 
 
@@ -26,37 +27,37 @@ class StateChain(NamedTuple):
 
     partition: int
     store: str
-    #: The versions that are there; None without any file.
+    #: The existing versions; None without any file.
     oldest: int | None
     newest: int | None
     snapshots: int
     deltas: int
-    #: Of its files, in bytes; SST files of RocksDB, which its snapshots share, are not counted.
+    #: The size of its files in bytes, without SST files of RocksDB, which its snapshots share.
     size: int
-    #: The version that a restart loads; None while no batch is committed: it loads none.
+    #: The version that a restart loads; None without a committed batch: it loads none.
     needed: int | None
-    #: The snapshot that it begins with, 0 for the empty state.
+    #: The snapshot at its begin, 0 for the empty state.
     base: int | None
-    #: The first versions whose file is missing between the two, and how many are.
+    #: The first versions without a file between the two, and the number of all.
     missing: tuple[int, ...] = ()
     missing_count: int = 0
 
     @property
     def replayed(self) -> int | None:
-        """Return how many deltas a restart applies; None where it loads no version."""
+        """Return the number of deltas that a restart applies; None if it loads no version."""
         return None if self.needed is None or self.base is None else self.needed - self.base
 
 
 @dataclass(frozen=True, **SLOTS)
 class OperatorState:
-    """What `state/<operator>` of a checkpoint holds."""
+    """The contents of `state/<operator>` of a checkpoint."""
 
     operator_id: int
     name: str
     chains: tuple[StateChain, ...]
-    #: When the last of it was listed, by our clock.
+    #: The listing of its last part, by our clock.
     read_ms: int
-    #: Why a part of it is not known; "" where all of it is.
+    #: Why a part of it is unknown; "" if all of it is known.
     unread: str = ""
 
     @property
@@ -66,7 +67,7 @@ class OperatorState:
 
     @property
     def broken_sentence(self) -> str:
-        """Return what a restart cannot load of it, "" where nothing is missing."""
+        """Return the missing parts for a restart, "" if it is complete."""
         if not self.broken:
             return ""
         rest = len(self.broken) - 1
@@ -86,7 +87,7 @@ def unpack_chains(packed: str) -> tuple[StateChain, ...]:
 
 
 def broken_sentence(chain: StateChain) -> str:
-    """Return what is missing of a chain that a restart cannot load, in a sentence."""
+    """Return the missing part of a chain that a restart cannot load, in a sentence."""
     named = ", ".join(f"{version:,}" for version in chain.missing)
     more = chain.missing_count - len(chain.missing)
     missing = f"versions {named}" if chain.missing_count > 1 else f"version {named}"
@@ -98,9 +99,9 @@ def broken_sentence(chain: StateChain) -> str:
 def chain_of(
     partition: int, store: str, files: Iterable[StateFile], needed: int | None, unique_id: str = ""
 ) -> StateChain:
-    """Return a store's chain; `unique_id` is that of its newest committed version, "" where files have none.
+    """Return a store's chain; `unique_id` is that of its newest committed version, "" for files without ids.
 
-    Of earlier versions the id is not known (each file names the one before it): any file of theirs counts.
+    The ids of earlier versions are unknown (each file names the one before it): any of their files counts.
     """
     all_files = list(files)
     versions = [file.version for file in all_files]
@@ -125,10 +126,10 @@ def chain_of(
 
 
 def used_chains(chains: Sequence[StateChain]) -> tuple[StateChain, ...]:
-    """Leave out the partitions that an operator does not use.
+    """Return the chains without unused partitions of an operator.
 
-    A global one (`globalLimit`) runs in partition 0 alone, whatever number its metadata has: where no other
-    partition has a file, no other is needed.
+    A global one (`globalLimit`) runs only in partition 0, regardless of the number in its metadata: if no
+    other partition has a file, no other is needed.
     """
     is_global = all(chain.newest is None for chain in chains if chain.partition)
     return tuple(chain for chain in chains if not (is_global and chain.partition))
@@ -137,8 +138,8 @@ def used_chains(chains: Sequence[StateChain]) -> tuple[StateChain, ...]:
 def _missing(deltas: set[int], base: int, needed: int) -> Sequence[int]:
     """Return the versions after `base` up to `needed` without a delta.
 
-    Where none is there, and no snapshot either, the whole chain back to the empty state would be listed: then
-    only the newest counts.
+    If there is none, and no snapshot either, the whole chain back to the empty state would be listed: then
+    only the newest version counts.
     """
     if not base and not deltas:
         return [needed]
@@ -146,7 +147,7 @@ def _missing(deltas: set[int], base: int, needed: int) -> Sequence[int]:
 
 
 def store_id(state_ids: Mapping[str, Any], operator_id: int, partition: int, store: int) -> str:
-    """Return the id of a store's newest committed files from `commits/N`; "" where it lists none.
+    """Return the id of a store's newest committed files from `commits/N`; "" if it lists none.
 
     `state_ids` is `stateUniqueIds`: by operator, then by partition, an id for each store.
     """

@@ -1,4 +1,4 @@
-"""Names of files in `state/<operator>/<partition>[/<store>]` -> what each holds of a state store.
+"""Parse names of files in `state/<operator>/<partition>[/<store>]`: each file's part of a state store.
 
 `<V>.delta` and `<V>.snapshot` are HDFSBackedStateStoreProvider's, `<V>.changelog` and `<V>.zip`
 RocksDBStateStoreProvider's; with `stateStore.checkpointFormatVersion` 2 an id follows: `<V>_<id>.zip`.
@@ -15,17 +15,17 @@ _SNAPSHOTS = frozenset({"snapshot", "zip"})
 
 
 class StateFile(NamedTuple):
-    """One version of a store: all of it in a snapshot, else what its batch changed."""
+    """One version of a store: all of it in a snapshot, else the changes of its batch."""
 
     version: int
     is_snapshot: bool
-    #: "" where files have no ids (format 1).
+    #: "" if files have no ids (format 1).
     unique_id: str
     size: int
 
 
 def decode_state_file(name: str, size: int) -> StateFile | None:
-    """Return what a file holds; None for every other file: checksums, SST files, the schema."""
+    """Parse a file's name; None for every other file: checksums, SST files, the schema."""
     match = _NAME.fullmatch(name)
     if match is None:
         return None
