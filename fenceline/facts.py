@@ -288,6 +288,11 @@ class PositionMove(NamedTuple):
     #: The epoch of the leader that wrote the batch before `next`, -1 if unknown (KIP-320).
     epoch: int = -1
 
+    @property
+    def is_first(self) -> bool:
+        """Whether no record of the partition was read before."""
+        return not self.previous
+
 
 #: Key -> its records, in the order of their offsets.
 Records = Mapping[bytes, Sequence[RawRecord]]

@@ -7,7 +7,8 @@ It uses neither the database nor Celery. Its driver loads positions with `seek`,
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import MappingProxyType
 
 from collectors.kafka.compression import decompress
@@ -247,18 +248,14 @@ class Tail:
             self._began.pop(move.partition, None)
 
     def _request(self) -> None:
-        try:
+        with self._asking():
             self._reader.request(self._next, self._epochs)
-        except AdminUnavailable as error:
-            raise self._blind(str(error)) from error
 
     def _fetch(self, wait_s: float) -> list[LogPart]:
         """Return the records that arrive within `wait_s`, and advance the position."""
         self._request()
-        try:
+        with self._asking():
             answers = self._reader.receive(wait_s)
-        except AdminUnavailable as error:
-            raise self._blind(str(error)) from error
         if self._reader.replaced:
             raise TopicReplaced(f"{self._topic} was deleted and made again")
         parts = []
@@ -299,10 +296,8 @@ class Tail:
 
     def _describe(self, topic_id: str) -> list[int]:
         """Return the partitions of the shard. Raises the errors of `seek`."""
-        try:
+        with self._asking():
             topology = self._reader.describe()
-        except AdminUnavailable as error:
-            raise self._blind(str(error)) from error
         if topology.missing:
             raise NoSuchTopic(self._topic)
         if topology.unseen:
@@ -341,10 +336,8 @@ class Tail:
         offsets: dict[int, int] = {}
         end = time.monotonic() + _TIMEOUT_S
         while missing := [p for p in partitions if p not in offsets]:
-            try:
+            with self._asking():
                 answers = self._reader.ask_offsets(missing, when)
-            except AdminUnavailable as error:
-                raise self._blind(str(error)) from error
             offsets |= {p: answer for p, answer in answers.items() if not isinstance(answer, Unseen)}
             unseen = [answer for answer in answers.values() if isinstance(answer, Unseen)]
             if unseen and time.monotonic() > end:
@@ -362,6 +355,14 @@ class Tail:
         if self._waited_s > _STALLED_S:
             why = _HELD_BACK if self._reader.is_held_back() else "although some are there; connecting anew"
             raise self._blind(f"no record arrives from {self._where} {why}")
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Turn an unreachable cluster into `CannotSee`."""
+        try:
+            yield
+        except AdminUnavailable as error:
+            raise self._blind(str(error)) from error
 
     def _blind(self, text: str) -> CannotSee:
         # The records of this poll are lost: the next use must begin with a seek.

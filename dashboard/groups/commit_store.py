@@ -131,7 +131,7 @@ def _onto_what_was_known(
     keys = {group: key_of(text.unescape_text(group)) for group in {place.group for place in read.newest}}
     newest = {(keys[where.group], *where[1:]): (where, kept) for where, kept in read.newest.items()}
     # Nothing is known of partitions that are read for the first time.
-    known = {move.partition for move in batch.moves if move.previous}
+    known = {move.partition for move in batch.moves if not move.is_first}
     asked = {row: kept for row, (_, kept) in newest.items() if isinstance(kept, KeptCommits)}
     asked = {row: kept for row, kept in asked.items() if kept.log_partition in known}
     for row, before in _histories(cluster_id, list(asked)):

@@ -139,7 +139,7 @@ def _fold(cluster_id: int, batch: TailBatch, writers: _OtherWriters) -> Folded:
     holes = {move.partition: move.holes for move in batch.moves if move.holes}
     for partition, edge in _holes(cluster_id, [move.partition for move in batch.moves]):
         holes[partition] = (edge or 0, *holes.get(partition, ()))
-    fresh = set() if writers.corrected else {move.partition for move in batch.moves if not move.previous}
+    fresh = set() if writers.corrected else {move.partition for move in batch.moves if move.is_first}
     priors = {
         partition: transaction_sql.read_priors(cluster_id, partition, keys)
         for partition, keys in records.items()

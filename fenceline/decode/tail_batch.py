@@ -41,7 +41,7 @@ class TailBatch:
     @property
     def is_first(self) -> bool:
         """Whether no record of any of its partitions was read before."""
-        return not any(move.previous for move in self.moves)
+        return all(move.is_first for move in self.moves)
 
     def split_by_keys(self, most_keys: int) -> Iterator[TailBatch]:
         """Split it into batches of some partitions each, so that none has many more than `most_keys` keys.
