@@ -28,7 +28,7 @@ window.fenceline = window.fenceline || {};
     return getComputedStyle(probe).color;
   };
 
-  /** Axes, type and labels in the page's colours: what light and dark differ in. */
+  /** Axes, type and labels in the page's colours, which differ between light and dark. */
   const template = () => {
     const [ink, muted, line, surface, strong] = ["ink", "muted", "line", "surface", "line-strong"].map(colour);
     const clear = "rgba(0,0,0,0)";
@@ -46,10 +46,10 @@ window.fenceline = window.fenceline || {};
     };
   };
 
-  /** An instant as an axis that knows only UTC has to be given it. */
+  /** An instant in the form for an axis that knows only UTC. */
   const shifted = (ms) => ms + fenceline.shift(ms);
 
-  /** Give a trace its tone's colour; `meta` contains which, and where instants are. */
+  /** Give a trace its tone's colour; `meta` names the tone and the fields with instants. */
   const dressed = (trace) => {
     const { tone, times } = trace.meta;
     const shown = { ...trace, marker: { ...trace.marker, color: colour(tone), line: { ...trace.marker.line, color: colour(tone) } } };
@@ -59,7 +59,7 @@ window.fenceline = window.fenceline || {};
     return shown;
   };
 
-  /** The instant that an end of an axis is at: Plotly makes `2026-11-22 15:12:15` of the milliseconds it was given. */
+  /** The instant at an end of an axis: Plotly converts the given milliseconds to `2026-11-22 15:12:15`. */
   const instant = (end) => {
     if (typeof end === "number") return end;
     const [day, time = "00:00"] = end.split(" ");
@@ -102,7 +102,7 @@ window.fenceline = window.fenceline || {};
     listen(element, layout.xaxis.type === "date");
   };
 
-  /** Fetch Plotly: it weighs more than all the rest, and nobody may need it. */
+  /** Fetch Plotly on demand: it is larger than everything else, and often not needed. */
   const ask = () => {
     inView.disconnect();
     if (asked) return;
@@ -113,7 +113,7 @@ window.fenceline = window.fenceline || {};
     document.head.append(script);
   };
 
-  /** Charts that nearly are in view, also those in folds that a reader opens. */
+  /** Charts near the viewport, also in folds that the reader opens. */
   const inView = new IntersectionObserver((charts) => charts.some((chart) => chart.isIntersecting) && ask(), { rootMargin: "200px" });
 
   const drawAll = () => {

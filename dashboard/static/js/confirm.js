@@ -1,9 +1,9 @@
-// The typed confirmation: its button is off until the text is typed exactly, and when the plan has expired.
+// The typed confirmation: its button is disabled until the exact text is typed, and after the plan has expired.
 "use strict";
 {
   const form = () => document.getElementById("confirm");
 
-  // The server checks the same: without this script the button is simply always on.
+  // The server checks the same: without this script the button is always enabled.
   const show = () => {
     const here = form();
     if (!here) return;
@@ -19,12 +19,12 @@
   });
   document.addEventListener("submit", (event) => {
     if (event.target !== form()) return;
-    // A double click sends one request; the server executes a plan once whatever comes.
+    // A double click sends one request; in any case the server executes a plan once.
     if (form().dataset.sent !== undefined) return event.preventDefault();
     form().dataset.sent = "";
     setTimeout(show);
   });
-  // Coming back by the browser's own way shows the form as it was left.
+  // The browser's Back shows the form in its last state.
   addEventListener("pageshow", () => {
     const here = form();
     if (here) delete here.dataset.sent;
@@ -32,7 +32,7 @@
   });
   document.addEventListener("fenceline:swapped", show);
 
-  // Nobody rings when a plan expires: the page asks for itself again.
+  // There is no notification of a plan's expiry: the page refetches itself.
   let expired = false;
   setInterval(() => {
     const here = form();

@@ -1,4 +1,4 @@
-// The palette of Ctrl K: opens from anywhere, keys move through what htmx has fetched into it.
+// The palette of Ctrl K: it opens from every page, and keys move through the results that htmx has fetched.
 "use strict";
 {
   const dialog = document.getElementById("find");
@@ -41,7 +41,7 @@
       step(event.key === "ArrowDown" ? 1 : -1);
     } else if (event.key === "Enter" && text.value.trim()) {
       event.preventDefault();
-      // What is shown may be of an earlier text: then the first result of this one is opened when it is there.
+      // The shown results may belong to an earlier text: then the first result of this text is opened once it arrives.
       if (results.dataset.of === text.value) active()?.click();
       else entered = true;
     }

@@ -1,4 +1,4 @@
-// Keys, switches, copy buttons: what the reader does to the page itself.
+// Keys, switches, copy buttons: the reader's changes of the page itself.
 "use strict";
 {
   const root = document.documentElement;
@@ -12,7 +12,7 @@
     try {
       localStorage.setItem(key, value);
     } catch {
-      // Storage may be forbidden; the choice then holds for this page.
+      // Storage may be forbidden; then the choice is valid for this page only.
     }
   };
   const recall = (key) => {
@@ -24,7 +24,7 @@
   };
 
   // --- Keys ---------------------------------------------------------------------------------------------------
-  // A dialog that has just closed may hold the focus for a moment more.
+  // A dialog that has just closed may briefly keep the focus.
   const typing = (element) =>
     element instanceof Element && (element.closest("input, textarea, select, [contenteditable]") || element.closest("dialog[open]"));
 
@@ -65,7 +65,7 @@
     if (event.key === "Escape" && event.target === search) return search.blur();
     if (event.key === "Escape") closeMenu(event.target);
     if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing || typing(event.target) || off?.checked) return;
-    // By when the key was pressed: a page that draws its charts gets it later.
+    // By the instant of the key press: a page that draws its charts receives it later.
     const page = chord && event.timeStamp - chord < 1500 && document.querySelector(`a[data-go="${CSS.escape(event.key)}"]`);
     chord = 0;
     if (page) {
@@ -110,7 +110,7 @@
       await navigator.clipboard.writeText(document.getElementById(button.dataset.copies).textContent);
       button.textContent = "Copied";
     } catch {
-      // Browsers refuse the clipboard without TLS: select the text, so that Ctrl+C does it.
+      // Browsers refuse the clipboard without TLS: select the text, so that Ctrl+C copies it.
       const source = document.getElementById(button.dataset.copies);
       source.closest("details")?.setAttribute("open", "");
       getSelection().selectAllChildren(source);

@@ -1,4 +1,4 @@
-// Change notifications: a bell over the socket, a refetch over HTTP for each; morph.js keeps what the reader holds.
+// Change notifications over the socket, a refetch over HTTP for each; morph.js keeps the reader's state.
 "use strict";
 window.fenceline = window.fenceline || {};
 {
@@ -74,7 +74,7 @@ window.fenceline = window.fenceline || {};
     htmx.trigger(section, "bell");
   };
 
-  // A frame is painted after its callbacks. A page is asked for again once it is drawn, however fast the answer.
+  // A frame is painted after its callbacks. A page is refetched only once it is drawn, even after a fast answer.
   const whenDrawn = (then) => requestAnimationFrame(() => setTimeout(then));
 
   const ringAll = () => sections().forEach((section) => ring(section));
@@ -97,12 +97,12 @@ window.fenceline = window.fenceline || {};
     const { xhr } = event.detail;
     if (!pages.has(event.detail.elt)) return;
     const ours = xhr.getResponseHeader("Fenceline-Now") !== null;
-    // A page about something that is gone explains that itself.
+    // A page about a deleted subject explains that itself.
     if (xhr.status === 404 && ours) Object.assign(event.detail, { shouldSwap: true, isError: false });
     if (paused || xhr.status === 304 || !ours) event.detail.shouldSwap = false; // A pause's end asks again.
   });
   document.addEventListener("htmx:afterRequest", (event) => {
-    // htmx goes on with this detail: by the time that the page is drawn, its `elt` is a part that was swapped.
+    // htmx reuses this detail: when the page is drawn, its `elt` is a swapped part.
     const { elt: section, xhr } = event.detail;
     const page = pages.get(section);
     if (!page) return;
@@ -157,7 +157,7 @@ window.fenceline = window.fenceline || {};
   pauseButton.addEventListener("click", fenceline.pause);
   document.addEventListener("visibilitychange", () => document.hidden || ringAll());
   addEventListener("pageshow", (event) => event.persisted && ringAll());
-  // No row moves under a pointer on its way to it.
+  // No row moves under a moving pointer.
   document.addEventListener("pointermove", (event) => {
     if (event.target instanceof Element && event.target.closest("section[data-bell] tbody")) pointerMoved = performance.now();
   });
@@ -177,6 +177,6 @@ window.fenceline = window.fenceline || {};
     showLamp();
   }, 500);
   showLamp();
-  // htmx listens for bells from then on; one that came before would be waited for for ever.
+  // htmx listens for notifications from then on; an earlier one would be awaited for ever.
   document.addEventListener("DOMContentLoaded", connect);
 }

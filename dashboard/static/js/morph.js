@@ -1,4 +1,4 @@
-// What a new page leaves alone of what the reader holds, and what it announces.
+// Keep the reader's state when a new page arrives, and announce its changes.
 "use strict";
 {
   // In steps: a fade would paint the table in each frame.
@@ -16,7 +16,7 @@
     if (name === "checked" && node.form?.id === "selected-rows") return false;
     return !(name === "open" && (node.localName === "details" || node.localName === "dialog"));
   };
-  // What a headline reads without its ages: these tick, and are no news.
+  // The text of a headline without its ages, which tick and are no news.
   const headline = () => {
     const copy = document.querySelector("[data-headline]")?.cloneNode(true);
     for (const age of copy?.querySelectorAll("[data-age]") || []) age.remove();

@@ -9,7 +9,7 @@ window.fenceline = window.fenceline || {};
   const asked = () => new URLSearchParams(location.search);
   const address = (query) => `${location.origin}${location.pathname}?${String(query).replaceAll("%3A", ":")}`;
 
-  /** Show the page of a range: whole seconds around what was dragged over. Places in a list are of another one. */
+  /** Show the page of a range: whole seconds around the dragged part. Places in a list belong to another range. */
   fenceline.showRange = (fromMs, toMs) => {
     const query = asked();
     for (const name of ["last", "before", "page"]) query.delete(name);
@@ -26,7 +26,7 @@ window.fenceline = window.fenceline || {};
     return there.href;
   };
 
-  /** This page with both ends of its range, as of now where one moves; without a length all that is kept. */
+  /** This page with both ends of its range, a moving end as of now; without a length all stored rows. */
   fenceline.absoluteLink = (lengthMs) => {
     const query = asked();
     if (query.has("to") || !form) return location.href;

@@ -2,7 +2,7 @@
 "use strict";
 window.fenceline = window.fenceline || {};
 {
-  // Milliseconds until a page that began to leave is gone, at most; a download leaves nothing.
+  // Maximum milliseconds until a page that is being left is gone; a download leaves no page.
   const LEAVES_WITHIN = 30000;
   let leaving = false;
   addEventListener("beforeunload", () => {
@@ -10,9 +10,9 @@ window.fenceline = window.fenceline || {};
     setTimeout(() => (leaving = false), LEAVES_WITHIN);
   });
 
-  /** Load the page again; one that is being left, as by its own sign-out, only if it stays. */
+  /** Load the page again; a page that is being left, for example by a sign-out, only if it stays. */
   fenceline.reload = () => setTimeout(() => location.reload(), leaving ? LEAVES_WITHIN : 0);
-  // A refetch that finds its session ended: htmx would load the page at once, over the sign-out under way.
+  // A refetch with an ended session: htmx would load the page at once, during a running sign-out.
   document.addEventListener("htmx:beforeOnLoad", (event) => {
     if (event.detail.xhr.getResponseHeader("HX-Refresh") !== "true") return;
     event.preventDefault();

@@ -1,4 +1,4 @@
-// Rows that are selected for one action: how many they are, all of a page at once, and none.
+// Rows selected for one action: their number, all rows of a page at once, and none.
 "use strict";
 {
   const rows = () => [...document.querySelectorAll("[data-select-row]")];

@@ -1,4 +1,4 @@
-// Loaded before Plotly, which writes `style` attributes: the policy forbids those, and allows the same through CSSOM.
+// Loaded before Plotly, which writes `style` attributes: the policy forbids these, but allows CSSOM.
 "use strict";
 {
   const setAttribute = Element.prototype.setAttribute;

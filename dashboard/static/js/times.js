@@ -25,7 +25,7 @@ window.fenceline = window.fenceline || {};
     return `${seconds} s`;
   };
 
-  /** Milliseconds to add to an instant, so that what knows only UTC shows the time of the chosen zone. */
+  /** Milliseconds to add to an instant, so that a UTC display shows the chosen zone. */
   fenceline.shift = (ms) => (root.dataset.zone === "local" ? -new Date(ms).getTimezoneOffset() * 60000 : 0);
   const shifted = (ms) => new Date(ms + fenceline.shift(ms)).toISOString();
 
