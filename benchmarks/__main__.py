@@ -47,9 +47,9 @@ def main(names: list[str]) -> int:
     machine = {"cores": os.cpu_count(), "python": platform.python_version()}
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps({"at": datetime.now(UTC).isoformat(), **machine, **figures}, indent=2))
-    for name, found in figures.items():
+    for name, figure in figures.items():
         print(f"\n{name}: {BENCHMARKS[name].__module__}")
-        for what, value in found.items():
+        for what, value in figure.items():
             print(f"  {what:<52} {value}")
     return 0
 

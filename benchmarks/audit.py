@@ -67,9 +67,9 @@ def _measure(spark: SparkSession, bootstrap: str, folder: Path) -> dict[str, obj
             began = time.monotonic()
             way(turn)
             took[name].append(time.monotonic() - began)
-    medians = {name: median(each) for name, each in took.items()}
+    medians = {name: median(durations) for name, durations in took.items()}
     return {
-        **{f"{name}, records/s": round(2 * RECORDS / each) for name, each in medians.items()},
+        **{f"{name}, records/s": round(2 * RECORDS / duration) for name, duration in medians.items()},
         "counts / plain read (>= 0.8)": round(medians["plain read"] / medians["counts"], 2),
         "keys / plain read": round(medians["plain read"] / medians["keys"], 2),
     }

@@ -29,16 +29,16 @@ def run() -> dict[str, object]:
             prints.append(_formatter(broker))
             ones.append(read_all(Path(folder) / f"one-{pair}", broker.bootstrap))
             twos.append(read_all(Path(folder) / f"two-{pair}", broker.bootstrap, shards=2))
-        assert all(each["records"] > RECORDS for each in ones + twos)
+        assert all(run["records"] > RECORDS for run in ones + twos)
     formatter = median(prints)
-    one, two = (median(each["seconds"] for each in found) for found in (ones, twos))
+    one, two = (median(run["seconds"] for run in runs) for runs in (ones, twos))
     return {
         "formatter, s": round(formatter, 2),
         "cold start, one worker, s": round(one, 2),
         "cold start, SHARDS=2, s": round(two, 2),
         "one worker / formatter (<= 1.0)": round(one / formatter, 2),
         "SHARDS=2 / formatter (<= 1.0)": round(two / formatter, 2),
-        "resident memory, one worker, MB": max(each["rss_mb"] for each in ones),
+        "resident memory, one worker, MB": max(run["rss_mb"] for run in ones),
     }
 
 

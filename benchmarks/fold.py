@@ -77,7 +77,7 @@ def _with_tags_0_and_4(value: bytes) -> bytes:
 
 
 def _parts(log: _Log) -> list[LogPart]:
-    datas = {number: b"".join(raw_batch([each]) for each in records) for number, records in log.items()}
+    datas = {number: b"".join(raw_batch([record]) for record in records) for number, records in log.items()}
     return [LogPart(number, 0, data, ()) for number, data in datas.items()]
 
 

@@ -39,7 +39,7 @@ def run() -> dict[str, object]:
             seeding.seed_records(broker.bootstrap, IDS * seeding.RECORDS, IDS)
             with stack_for(Path(folder), broker, shards) as stack:
                 wait_for(lambda: records_behind(stack, broker) == 0, "the start is read", 300)
-                figures |= {f"SHARDS={shards}: {what}": found for what, found in _measure(stack, broker)}
+                figures |= {f"SHARDS={shards}: {what}": figure for what, figure in _measure(stack, broker)}
     return figures
 
 
@@ -114,7 +114,7 @@ def _ends(bootstrap: str) -> int:
             {"bootstrap.servers": bootstrap, "group.id": "bench", "log_level": 0}
         )
     asked = [TopicPartition(seeding.TOPIC, number, -1) for number in range(seeding.PARTITIONS)]
-    return sum(each.offset for each in _consumers[bootstrap].offsets_for_times(asked, timeout=10))
+    return sum(position.offset for position in _consumers[bootstrap].offsets_for_times(asked, timeout=10))
 
 
 def _positions(path: Path) -> int:

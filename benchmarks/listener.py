@@ -74,7 +74,7 @@ def _timed(call: Any, event: Any) -> float:
 
 
 def _callback(seconds: list[float], what: str) -> dict[str, object]:
-    took = [each * 1e3 for each in (median(seconds), quantiles(seconds, n=100)[98], max(seconds))]
+    took = [duration_s * 1e3 for duration_s in (median(seconds), quantiles(seconds, n=100)[98], max(seconds))]
     return {f"callback, {what}": "p50 {:.3f} ms, p99 {:.3f} ms, longest {:.1f} ms".format(*took)}
 
 
@@ -124,7 +124,7 @@ def _turn(spark: SparkSession, folder: Path) -> list[int]:
     query = writer.option("checkpointLocation", str(folder)).start()
     try:
         wait_for(lambda: (query.lastProgress or {"batchId": 0})["batchId"] >= BATCHES, "its batches", 600)
-        return [each["durationMs"]["triggerExecution"] for each in query.recentProgress][10:BATCHES]
+        return [progress["durationMs"]["triggerExecution"] for progress in query.recentProgress][10:BATCHES]
     finally:
         query.stop()
 
@@ -145,7 +145,11 @@ def main(folder: Path) -> None:
         names = list(sessions)
         for name in names[number % 3 :] + names[: number % 3]:
             found[name] += _turn(sessions[name], folder / f"{name}-{number}")
-    print(json.dumps({name: median(each) for name, each in found.items()} | {"callback": listener.seconds}))
+    print(
+        json.dumps(
+            {name: median(durations) for name, durations in found.items()} | {"callback": listener.seconds}
+        )
+    )
 
 
 if __name__ == "__main__":

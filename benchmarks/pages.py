@@ -91,19 +91,19 @@ def _measure(ids: int, records: int, rate: float) -> dict[str, Any]:
             others = ("/?", "/system?", f"/transactions/bench/{known}?")
             try:
                 for name, paths in (("/transactions", LISTS), ("/events", EVENTS), ("other pages", others)):
-                    figures |= {f"{name}: {what}": found for what, found in _times(session, paths).items()}
+                    figures |= {f"{name}: {what}": figure for what, figure in _times(session, paths).items()}
                 scrape_ms = median(session.time_ms("/metrics") for _ in range(ROUNDS))
             finally:
                 if load is not None:
                     figures |= load.stop_load()
             figures["database, MB"] = round((stack.data / "fenceline.db").stat().st_size / 1e6)
-    return {_SCRAPE: scrape_ms, **{f"{ids:,} ids, {what}": found for what, found in figures.items()}}
+    return {_SCRAPE: scrape_ms, **{f"{ids:,} ids, {what}": figure for what, figure in figures.items()}}
 
 
 def _times(session: Session, paths: Sequence[str]) -> dict[str, object]:
     took = {path: [session.time_ms(path) for _ in range(ROUNDS)] for path in paths}
     slowest = max(took, key=lambda path: sorted(took[path])[-2])
-    everything = [each for found in took.values() for each in found]
+    everything = [time_ms for times in took.values() for time_ms in times]
     return {
         "p95 of all, ms": round(quantiles(everything, n=20)[-1]),
         f"slowest {slowest}, p95, ms": round(quantiles(took[slowest], n=20)[-1]),

@@ -89,9 +89,9 @@ def _read_all(variables: Mapping[str, str], shards: int) -> dict[str, float]:
         reader.stdin.flush()
     found = [json.loads(reader.communicate()[0]) for reader in readers]
     return {
-        "seconds": max(each["ended"] for each in found) - began,
-        "records": sum(each["records"] for each in found),
-        "rss_mb": max(each["rss_mb"] for each in found),
+        "seconds": max(run["ended"] for run in found) - began,
+        "records": sum(run["records"] for run in found),
+        "rss_mb": max(run["rss_mb"] for run in found),
     }
 
 

@@ -64,10 +64,10 @@ def _throughput(spark: SparkSession, broker: Broker, folder: Path) -> dict[str, 
             checkpoint = str(folder / topic)
             query = start(writer.option("checkpointLocation", checkpoint), topic, checkpoint)
             took[name] += _batches(query, WARM_UP + MEASURED)[WARM_UP:]
-    medians = {name: median(each) for name, each in took.items()}
+    medians = {name: median(durations) for name, durations in took.items()}
     ours = medians["ours"]
     return {
-        **{f"{name}, rows/s": round(ROWS / each * 1000) for name, each in medians.items()},
+        **{f"{name}, rows/s": round(ROWS / duration * 1000) for name, duration in medians.items()},
         "ours / its defaults (>= 1.5)": round(medians["Spark's own, its defaults"] / ours, 2),
         "ours / same settings (>= 0.9)": round(medians["Spark's own, our settings"] / ours, 2),
         "ours / no partition counts (>= 0.97)": round(medians["ours, no partition counts"] / ours, 3),
@@ -138,11 +138,13 @@ def _batches(query: StreamingQuery, number: int) -> list[float]:
     def enough() -> bool:
         if (failed := query.exception()) is not None:
             raise failed
-        took.update((each["batchId"], each["durationMs"]["addBatch"]) for each in query.recentProgress)
+        took.update(
+            (progress["batchId"], progress["durationMs"]["addBatch"]) for progress in query.recentProgress
+        )
         return len(took) >= number
 
     try:
         wait_for(enough, f"{number} batches of {query.name}", DEADLINE_S)
     finally:
         query.stop()
-    return [took[each] for each in sorted(took)][:number]
+    return [took[batch_id] for batch_id in sorted(took)][:number]

@@ -169,7 +169,7 @@ class AdminConnection:
     def is_held_back(self, broker: int | None = None) -> bool:
         """Whether a quota, or requests in flight, now delay requests to a broker, or to any."""
         connections = list(self._manager._conns.items())
-        return any(each.paused for number, each in connections if broker in (None, number))
+        return any(link.paused for number, link in connections if broker in (None, number))
 
     async def _until_unpaused(self, broker: int | str) -> None:
         """Wait while a quota, or requests in flight, pause a connection: the library would refuse."""

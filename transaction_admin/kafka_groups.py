@@ -118,11 +118,13 @@ class Groups:
         """Put coordinators' answers into `answers`; return the groups that have moved."""
         again: list[str] = []
         portions = [
-            (some, broker)
+            (portion, broker)
             for broker, ids in (await self._coordinators(wanted, by_wire, answers)).items()
-            for some in split_ids(ids, _MOST_GROUPS)
+            for portion in split_ids(ids, _MOST_GROUPS)
         ]
-        received = await self._connection.send_each([(request_of(some), broker) for some, broker in portions])
+        received = await self._connection.send_each(
+            [(request_of(portion), broker) for portion, broker in portions]
+        )
         for (ids, broker), answer in zip_equal(portions, received):
             if isinstance(answer, errors.KafkaError):
                 reason = f"its coordinator, broker {broker}: {explain_error(answer)}"

@@ -141,7 +141,9 @@ class LogReader:
             self._asked.pop(asked.leader, None)
             # A partition that has moved may have been requested at both of its leaders.
             read = self._read(asked.leader, answer)
-            answers |= {number: each for number, each in read if asked.starts[number] == self._starts[number]}
+            answers |= {
+                number: answer for number, answer in read if asked.starts[number] == self._starts[number]
+            }
         return answers
 
     def _next_answer(self, wait_s: float) -> tuple[_Asked, Any] | None:
@@ -158,9 +160,9 @@ class LogReader:
                 self._moved = True
             else:
                 by_leader.setdefault(leader, {})[number] = start
-        for leader, some in by_leader.items():
+        for leader, partitions in by_leader.items():
             if self._may_ask(leader):
-                asked = self._asked[leader] = _Asked(leader, some)
+                asked = self._asked[leader] = _Asked(leader, partitions)
                 await self._send(asked, self._answers)
 
     def _may_ask(self, leader: int) -> bool:
@@ -198,7 +200,10 @@ class LogReader:
             return self._leaders.unseen(where, row.error_code, "READ", leader)
         if row.diverging_epoch is not None and row.diverging_epoch.end_offset != NONE:
             return OutOfRange()
-        aborted = [(each.producer_id, each.first_offset) for each in row.aborted_transactions or ()]
+        aborted = [
+            (transaction.producer_id, transaction.first_offset)
+            for transaction in row.aborted_transactions or ()
+        ]
         return Fetched(bytes(row.records or b""), row.high_watermark, row.last_stable_offset, aborted)
 
     def _leave_alone(self, leader: int) -> None:

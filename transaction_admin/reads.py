@@ -50,7 +50,7 @@ class Topology:
                 where: leader for where, leader in self.partitions.items() if scope.has_topic(where.topic)
             },
             topic_ids={topic: ident for topic, ident in self.topic_ids.items() if scope.has_topic(topic)},
-            unseen=tuple(each for each in self.unseen if scope.has_topic(each.what)),
+            unseen=tuple(part for part in self.unseen if scope.has_topic(part.what)),
         )
 
 

@@ -42,9 +42,9 @@ def read_stores(group: Any) -> Sequence[StreamsStore]:
     ]
     assignments = [member.assignment for member in group.members]
     tasks = StreamsTasks(
-        _counted(each.active_tasks for each in assignments),
-        _counted(each.standby_tasks for each in assignments),
-        _counted(each.warmup_tasks for each in assignments),
+        _counted(assignment.active_tasks for assignment in assignments),
+        _counted(assignment.standby_tasks for assignment in assignments),
+        _counted(assignment.warmup_tasks for assignment in assignments),
     )
     return described_stores(topology, tasks)
 

@@ -165,7 +165,9 @@ class _Searched:
                 unseen.update(below)
                 continue
             listed_folders += len(below)
-            waiting.extend((folder, depth + 1, found) for folder, found in self._listed(store, below, unseen))
+            waiting.extend(
+                (folder, depth + 1, listing) for folder, listing in self._listed(store, below, unseen)
+            )
         if not checkpoints and any(batch_of(name) is not None for name in top):
             reason = (
                 f"{store.display_path(self.path)} is a part of a checkpoint: name the folder that "

@@ -177,7 +177,7 @@ class CheckpointFolder:
             if finished.newest_batch <= offsets_again.newest_batch:
                 # The next poll reads batches planned after the listing of commits.
                 last = finished.newest_batch + 1
-                until = {number: seen for number, seen in offsets_again.files.items() if number <= last}
+                until = {number: entry for number, entry in offsets_again.files.items() if number <= last}
                 planned = offsets_again._replace(files=until)
         self._offsets.read_new(self._store, self.path, planned)
         self._commits.read_new(self._store, self.path, finished)

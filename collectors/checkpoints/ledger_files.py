@@ -55,7 +55,7 @@ class LedgerFiles:
             for name, kept in self._contents.items()
             if files.get(name) == kept[0] and not is_denied(kept[1])
         }
-        new = {name: seen for name, seen in files.items() if name not in known}
+        new = {name: entry for name, entry in files.items() if name not in known}
         if not new and len(known) == len(self._contents) and self._decoded is not None:
             return self._decoded
         read = self._store.read_files(self._folder, new)

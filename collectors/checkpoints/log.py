@@ -59,13 +59,13 @@ class Log(Generic[E]):
         """Take in a listing and read its new files."""
         files, self.has_folder = listed.files, listed.has_folder
         self.foreign = tuple(join_path(self.name, name) for name in sorted(listed.foreign)[:MOST_FOREIGN])
-        new = sorted(number for number, seen in files.items() if self._is_new(number, seen))
+        new = sorted(number for number, entry in files.items() if self._is_new(number, entry))
         self.has_begun_anew = bool(new) and not files.items() & self.files.items()
         self.skipped += max(0, len(new) - MOST_READ)
         contents = self._read(store, folder, {number: files[number] for number in new[-MOST_READ:]})
         # A file deleted between listing and reading counts as gone, too.
         missing = set(new[-MOST_READ:]) - contents.keys()
-        self.files = {number: seen for number, seen in files.items() if number not in missing}
+        self.files = {number: entry for number, entry in files.items() if number not in missing}
         kept = {number: file for number, file in self._found.items() if number in self.files}
         self._found = dict(sorted((kept | contents).items())[-MOST_READ:])
         self.news |= {number: file for number, file in contents.items() if not isinstance(file, Broken)}
@@ -93,7 +93,7 @@ class Log(Generic[E]):
         self, store: CheckpointStore, folder: str, files: Mapping[int, FileSeen]
     ) -> dict[int, E | Broken]:
         raw = store.read_files(
-            join_path(folder, self.name), {str(number): seen for number, seen in files.items()}
+            join_path(folder, self.name), {str(number): entry for number, entry in files.items()}
         )
         return {int(name): self._of(int(name), data) for name, data in raw.items()}
 

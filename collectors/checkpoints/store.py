@@ -94,11 +94,11 @@ class CheckpointStore:
         """
         ready: dict[str, bytes | Broken] = {}
         wanted: list[str] = []
-        for name, seen in files.items():
-            if seen.size == 0:
+        for name, entry in files.items():
+            if entry.size == 0:
                 ready[name] = b""
-            elif seen.size > LARGEST:
-                detail = f"it has {seen.size:,} bytes, and {LARGEST:,} are read at most"
+            elif entry.size > LARGEST:
+                detail = f"it has {entry.size:,} bytes, and {LARGEST:,} are read at most"
                 ready[name] = Broken(name, Damage.DENIED, detail)
             else:
                 wanted.append(name)

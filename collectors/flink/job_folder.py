@@ -52,7 +52,9 @@ class JobFolder:
 
     def poll(self, listed: Mapping[str, FileEntry]) -> FlinkJobObservation | None:
         """Return the present checkpoints, None if none is completed; `listed`: the folder's listing."""
-        checkpoints = {(path, seen): self._checkpoint(path, seen) for path, seen in self._completed(listed)}
+        checkpoints = {
+            (path, entry): self._checkpoint(path, entry) for path, entry in self._completed(listed)
+        }
         settled = [
             entry
             for key, entry in checkpoints.items()

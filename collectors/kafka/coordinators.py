@@ -89,7 +89,7 @@ class CoordinatorCollector:
         sizes, settings, unseen = None, None, ""
         if time.monotonic() >= self._sizes_due or any(move.answered_ms for move in moves):
             sizes, unseen = self._ask_sizes(leaders)
-            unseen = next((each.reason for each in topology.unseen), unseen)
+            unseen = next((part.reason for part in topology.unseen), unseen)
             settings = self._ask_settings()
             self._sizes_due = time.monotonic() + _SIZES_EVERY_S
         self._due = time.monotonic() + (_LOADING_S if self._loading else _EVERY_S)
@@ -111,13 +111,15 @@ class CoordinatorCollector:
         begun = []
         for (old, new), partitions in find_moves(self._led, leaders).items():
             # The present coordinator is not the target of an earlier move of these partitions.
-            self._loading = [each for each in self._loading if not {*each.move.partitions} & {*partitions}]
+            self._loading = [
+                loading for loading in self._loading if not {*loading.move.partitions} & {*partitions}
+            ]
             samples = self._ours.samples(partitions)
             if not samples:
                 continue
             before_ms = min(self._led[partition][1] for partition in samples)
             known = [self._sizes.get(partition) for partition in samples]
-            size = sum(each or 0 for each in known) if None not in known else None
+            size = sum(known_size or 0 for known_size in known) if None not in known else None
             ids = sum(sample.ids for sample in samples.values())
             move = CoordinatorMove(before_ms, now_ms, old, new, tuple(sorted(samples)), ids, size)
             self._loading.append(_Loading(move, _names(samples)))
@@ -127,21 +129,21 @@ class CoordinatorCollector:
     def _follow_loading(self) -> list[CoordinatorMove]:
         """Return the moves whose new coordinator answers now."""
         now_ms = time.time_ns() // 1_000_000
-        self._loading = [each for each in self._loading if each.move.is_loading(now_ms)]
-        asked = [name for each in self._loading for name in each.ids]
+        self._loading = [loading for loading in self._loading if loading.move.is_loading(now_ms)]
+        asked = [name for loading in self._loading for name in loading.ids]
         described = self._admin.describe_transactions(asked, listed=True) if asked else {}
         now_ms = time.time_ns() // 1_000_000
         ended = []
-        for each in self._loading:
-            answers = [described[name] for name in each.ids]
-            each.ids = [
+        for loading in self._loading:
+            answers = [described[name] for name in loading.ids]
+            loading.ids = [
                 name
-                for name, answer in zip(each.ids, answers, strict=True)
+                for name, answer in zip(loading.ids, answers, strict=True)
                 if isinstance(answer, NotDescribed) and answer.obstacle is not Obstacle.UNKNOWN
             ]
-            if not each.ids:
-                ended.append(each.move._replace(answered_ms=now_ms))
-        self._loading = [each for each in self._loading if each.ids]
+            if not loading.ids:
+                ended.append(loading.move._replace(answered_ms=now_ms))
+        self._loading = [loading for loading in self._loading if loading.ids]
         return ended
 
     def _ask_sizes(self, leaders: Mapping[int, int]) -> tuple[Mapping[int, int], str]:

@@ -32,7 +32,7 @@ def decode_cursor(cursor: str, of: str, like: tuple[type[int | str], ...]) -> Pl
         found = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (binascii.Error, ValueError, RecursionError):
         found = None
-    if not isinstance(found, list) or [type(each) for each in found] != [str, *like]:
+    if not isinstance(found, list) or [type(value) for value in found] != [str, *like]:
         raise _not_ours()
     if found[0] != of or not all(map(_possible, found)):
         raise _not_ours()

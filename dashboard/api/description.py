@@ -59,7 +59,7 @@ def _statuses(operation: Mapping[str, Any]) -> Iterator[int]:
     yield from (400, 401, 403, 422, 429, 500, 503)
     yield from _MORE.get(operation["operationId"], ())
     asked = operation["parameters"]
-    if any(each["in"] == "path" or each["name"] == "cluster" for each in asked):
+    if any(parameter["in"] == "path" or parameter["name"] == "cluster" for parameter in asked):
         yield 404
     if "requestBody" in operation:
         yield 413

@@ -64,7 +64,7 @@ class ExportedList:
             return self.filters.model_validate(asked)
         except WrongFields as error:
             raise ValidationError(
-                [{**each, "loc": ("query", *each["loc"])} for each in error.errors()]
+                [{**mistake, "loc": ("query", *mistake["loc"])} for mistake in error.errors()]
             ) from None
 
 

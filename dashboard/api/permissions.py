@@ -60,4 +60,4 @@ def read_matchers(asked: Matchers) -> list[matchers.Matcher]:
         return matchers.parse_matchers(asked)
     if len(asked) > matchers.MOST_MATCHERS:
         raise ValueError(f"These are {len(asked)} matchers; at most {matchers.MOST_MATCHERS} are taken.")
-    return [matchers.make_matcher(each.label, each.operator, each.value) for each in asked]
+    return [matchers.make_matcher(given.label, given.operator, given.value) for given in asked]

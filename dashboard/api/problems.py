@@ -70,7 +70,7 @@ def _invalid(request: HttpRequest, error: Any) -> HttpResponse:
         if each["loc"][-1] != _NOTHING
     ]
     return problem_response(
-        422, "; ".join(f"{each['in']}: {each['message']}" for each in errors), errors=errors
+        422, "; ".join(f"{mistake['in']}: {mistake['message']}" for mistake in errors), errors=errors
     )
 
 

@@ -71,7 +71,7 @@ def read_setup(row: Cluster, *, now_ms: int) -> ClusterSetup:
     """Return the known settings and habits of a cluster."""
     observed = read_flow(row, last_range("24h", now_ms=now_ms), now_ms=now_ms).observed
     outputs = {write.topic for write in observed.writes} - set(_INTERNAL)
-    readers = [each for each in observed.groups if each.topic in outputs]
+    readers = [read for read in observed.groups if read.topic in outputs]
     seen = _ask_brokers(row.name, outputs, observed)
     return ClusterSetup(
         seen.brokers,
@@ -79,7 +79,7 @@ def read_setup(row: Cluster, *, now_ms: int) -> ClusterSetup:
         list(_id_setups(row.pk)),
         list(map(query_setup, Query.objects.filter(cluster=row).defer("detail").order_by("pk"))),
         list(map(job_setup, FlinkJob.objects.filter(cluster=row).order_by("pk"))),
-        [ReaderSetup(each.group, each.topic, each.isolation) for each in readers],
+        [ReaderSetup(read.group, read.topic, read.isolation) for read in readers],
         [*seen.unseen, *(gap.reason for gap in observed.gaps)],
     )
 
@@ -121,7 +121,7 @@ def _asked(reads: KafkaPythonReads, outputs: Sequence[str], observed: FlowObserv
     hidden = [name for name, value in limits.items() if value is None]
     unseen = [f"{name} of the brokers: it may not be described" for name in hidden]
     unseen += [f"settings of topic {name}" for name in replicas if name not in configured]
-    unseen += [f"topic {each.what}: {each.reason}" for each in topology.unseen]
+    unseen += [f"topic {part.what}: {part.reason}" for part in topology.unseen]
     return ClusterSetup(brokers, topics, unseen=unseen)
 
 
@@ -179,7 +179,7 @@ def query_setup(query: Query) -> QuerySetup:
         query.sink,
         Isolation(query.isolation or "unknown"),
         query.asynchronous,
-        max((each for each in lasted if each is not None), default=None),
+        max((lasted_ms for lasted_ms in lasted if lasted_ms is not None), default=None),
         min(timeouts, default=None),
         query.checkpoint,
         query.prefix,
@@ -204,4 +204,4 @@ def _job_timeout(cluster_id: int, prefixes: Sequence[str]) -> int | None:
         for prefix in prefixes
         if prefix
     ]
-    return min((each for each in timeouts if each is not None), default=None)
+    return min((timeout_ms for timeout_ms in timeouts if timeout_ms is not None), default=None)

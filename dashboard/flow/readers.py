@@ -164,7 +164,7 @@ def group_reads(
             family, log, committers = known[pk]
             application = _committer(committers, topic, hidden=log in committing)
             by_topic[family, topic, application].append((reading, log))
-    return [_merged(*key, some, now=now) for key, some in sorted(by_topic.items(), key=_order)]
+    return [_merged(*key, commits, now=now) for key, commits in sorted(by_topic.items(), key=_order)]
 
 
 def _order(item: tuple[tuple[str, str, str | None], object]) -> tuple[str, str, str]:

@@ -29,7 +29,7 @@ def group_stores(row: Group) -> Sequence[ShownStore]:
         return ()
     logs = _changelogs(row)
     stores: Sequence[StreamsStore] = (
-        [read_json(StreamsStore, each) for each in json.loads(row.stores)]
+        [read_json(StreamsStore, store) for store in json.loads(row.stores)]
         if row.stores
         else named_stores(row.group_id, logs)
     )

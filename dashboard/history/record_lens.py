@@ -175,7 +175,7 @@ def _lens(cluster: str, where: TopicPartition, seen: RecordLook, name: str) -> R
         ending,
         _moved_offsets(row, look, ring, ending),
         _written_by(row, look),
-        [each for each in read_by if each.batch_id is not None],
+        [batch for batch in read_by if batch.batch_id is not None],
         group_queries.partition_readers(watched.cluster_id, *where, most=_MOST_READERS) if watched else (),
     )
 
@@ -190,8 +190,8 @@ def _ending(ring: Sequence[Transition], look: OffsetLook) -> Transition | None:
     marker = look.batch if look.batch and look.batch.marker else look.marker
     if marker is None:
         return None
-    ends = (each for each in ring if each.producer_id == marker.producer_id and each.open_ms is not None)
-    near = (each for each in ends if abs(each.at_ms - marker.max_timestamp_ms) <= _MARKER_WITHIN_MS)
+    ends = (end for end in ring if end.producer_id == marker.producer_id and end.open_ms is not None)
+    near = (end for end in ends if abs(end.at_ms - marker.max_timestamp_ms) <= _MARKER_WITHIN_MS)
     return min(near, key=lambda each: abs(each.at_ms - marker.max_timestamp_ms), default=None)
 
 

@@ -97,8 +97,8 @@ def _arguments(known: Mapping[str, Any]) -> dict[str, Any]:
         return dict(_inlined(known["requestBody"]["content"]["application/json"]["schema"]))
     return {
         "type": "object",
-        "properties": {each["name"]: _inlined(each["schema"]) for each in known["parameters"]},
-        "required": [each["name"] for each in known["parameters"] if each.get("required")],
+        "properties": {parameter["name"]: _inlined(parameter["schema"]) for parameter in known["parameters"]},
+        "required": [parameter["name"] for parameter in known["parameters"] if parameter.get("required")],
         "additionalProperties": False,
     }
 
@@ -120,14 +120,14 @@ def request_of(operation: Operation, arguments: Mapping[str, Any]) -> ToolReques
     if operation.method == "post":
         return ToolRequest("POST", operation.path, {}, dict(arguments))
     known = _operation(operation)["parameters"]
-    in_path = [each["name"] for each in known if each["in"] == "path"]
+    in_path = [parameter["name"] for parameter in known if parameter["in"] == "path"]
     # Agents write null for arguments that they do not use.
     arguments = {name: value for name, value in arguments.items() if value is not None}
     if missing := [name for name in in_path if name not in arguments]:
         raise ValueError(f"{operation.name} needs {', '.join(missing)}.")
     path = operation.path.format(**{name: quote(str(arguments[name]), safe="") for name in in_path})
     query = {name: _as_text(value) for name, value in arguments.items() if name not in in_path}
-    if any(each["name"] == "limit" for each in known):
+    if any(parameter["name"] == "limit" for parameter in known):
         query.setdefault("limit", _USUAL_LIMIT)
     return ToolRequest("GET", path, query, None)
 

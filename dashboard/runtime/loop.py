@@ -61,9 +61,9 @@ class Collecting(Protocol):
 
 def start_missing(of: Sequence[Collecting]) -> None:
     """Send a first slice for every collector that nobody runs."""
-    unheld = leases.unheld_clusters(*(name for each in of for name in each.names()))
-    for each in of:
-        each.start(unheld)
+    unheld = leases.unheld_clusters(*(name for collector in of for name in collector.names()))
+    for collector in of:
+        collector.start(unheld)
 
 
 class Slice:

@@ -40,8 +40,8 @@ def portions(items: Iterable[T], most: int = KEYS_AT_ONCE) -> Iterator[list[T]]:
 
 def in_portions(rows: QuerySet[M], column: str, keys: Iterable[object]) -> Iterator[QuerySet[M]]:
     """Yield the queries for the rows with some keys, a portion of the keys in each."""
-    for some in portions(keys):
-        yield rows.filter(**{f"{column}__in": some})
+    for portion in portions(keys):
+        yield rows.filter(**{f"{column}__in": portion})
 
 
 def write_rows(
@@ -129,11 +129,11 @@ class Upsert:
 
     def _write_at_once(self, cursor: CursorWrapper, rows: Sequence[Sequence[Any]]) -> None:
         """Write many rows with each statement. Other threads of Python go on while one runs."""
-        for some in _of_few_sizes(rows):
-            values = list(chain.from_iterable(some))
+        for portion in _of_few_sizes(rows):
+            values = list(chain.from_iterable(portion))
             # SQLite's own placeholder: Django would rewrite thousands of the other kind.
             with connection.wrap_database_errors:
-                cursor.connection.execute(self._insert(self._values("?", len(some))), values)
+                cursor.connection.execute(self._insert(self._values("?", len(portion))), values)
 
     def _values(self, placeholder: str, rows: int) -> str:
         row = f"({', '.join([placeholder] * len(self.columns))})"

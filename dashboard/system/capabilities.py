@@ -62,7 +62,8 @@ def shortfall(cluster_id: int, capability: str) -> str:
     details = Collector.objects.filter(cluster_id=cluster_id, name=NAME).values_list("detail", flat=True)
     lacking = (CapabilityState.LIMITED, CapabilityState.MISSING)
     found = (check for detail in details for check in capabilities_in("", detail).checks)
-    return next((each.why for each in found if each.name == capability and each.state in lacking), "")
+    why = (check.why for check in found if check.name == capability and check.state in lacking)
+    return next(why, "")
 
 
 @retry_write

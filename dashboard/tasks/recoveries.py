@@ -59,11 +59,11 @@ def check_topics(lease: leases.Lease) -> None:
     waiting = recovery_store.waiting_for_topics(lease)
     if not waiting:
         return
-    names = {name for _, some in waiting.values() for name in some}
+    names = {name for _, topics in waiting.values() for name in topics}
     now = _topics[lease.cluster].fetch_topics(_reads.get_or_make(lease.cluster), names, loop.now_ms())
-    for row, some in waiting.values():
+    for row, topics in waiting.values():
         known = recovery_evidence.written_topics(row)
-        notes = {name: deletion_reason(known[name], now[name]) for name in some & now.keys()}
+        notes = {name: deletion_reason(known[name], now[name]) for name in topics & now.keys()}
         if any(notes.values()):
             recovery_store.save_deleted(lease, row, {name: note for name, note in notes.items() if note})
 

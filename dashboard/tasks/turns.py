@@ -102,7 +102,7 @@ class TurnLanes:
     def _has_thread(self, lane: TurnLane, now: float) -> bool:
         if not lane.asks:
             return sum(map(len, self._running.values())) < self.threads
-        asking = {each.cluster: len(some) for each, some in self._running.items() if each.asks}
+        asking = {other.cluster: len(running) for other, running in self._running.items() if other.asks}
         if asking.get(lane.cluster, 0) >= PER_CLUSTER or sum(asking.values()) >= self.threads * 4 // 5:
             return False
         slow = {cluster for cluster in asking if self._is_slow(cluster, now)}

@@ -81,7 +81,7 @@ class Coordinators:
     @property
     def ids(self) -> int:
         """Return the number of ids."""
-        return sum(each.led.ids for each in self.partitions)
+        return sum(part.led.ids for part in self.partitions)
 
 
 def read_coordinators(cluster: Cluster, *, now_ms: int) -> Coordinators:
@@ -98,7 +98,7 @@ def read_coordinators(cluster: Cluster, *, now_ms: int) -> Coordinators:
     return Coordinators(
         cluster.name,
         partitions,
-        failovers([each.led for each in partitions], rate),
+        failovers([part.led for part in partitions], rate),
         moves[:_MOST_MOVES],
         [move for move in moves[:_MOST_MOVES] if move.is_loading(now_ms)],
         None if first is None or newest is None else max(0, newest // _BLOCK - first // _BLOCK),

@@ -24,9 +24,9 @@ class RecentRing(NamedTuple):
 def recent_rings(cluster_id: int, keys: Collection[bytes]) -> dict[bytes, RecentRing]:
     """Return the last transitions of ids by key, without ids that have none."""
     rings: dict[bytes, RecentRing] = {}
-    for some in portions(keys):
-        forgotten = Recent.objects.filter(cluster_id=cluster_id, key__in=some)
-        known = Transaction.objects.filter(cluster_id=cluster_id, key__in=some).exclude(recent=b"")
+    for portion in portions(keys):
+        forgotten = Recent.objects.filter(cluster_id=cluster_id, key__in=portion)
+        known = Transaction.objects.filter(cluster_id=cluster_id, key__in=portion).exclude(recent=b"")
         rows = forgotten.values_list("key", "packed", "expired_ms", _FORGOTTEN).union(
             known.values_list("key", "recent", _NEVER, _KNOWN), all=True
         )

@@ -112,11 +112,11 @@ def _asked(columns: str, cluster_id: int, keys: Sequence[bytes]) -> Iterator[Seq
     """Yield the rows of keys, some keys at a time."""
     statement = f"{columns} {_SOURCES[connection.vendor, columns]}"
     with connection.cursor() as cursor:
-        for some in portions(keys):
+        for portion in portions(keys):
             if connection.vendor == "postgresql":
-                cursor.execute(statement, [cluster_id, some])
+                cursor.execute(statement, [cluster_id, portion])
             else:
-                cursor.execute(f"{statement} ({', '.join(['%s'] * len(some))})", [cluster_id, *some])
+                cursor.execute(f"{statement} ({', '.join(['%s'] * len(portion))})", [cluster_id, *portion])
             yield from cursor.fetchall()
 
 

@@ -57,9 +57,11 @@ def channel_view(
     replaced |= {cleared.number for cleared in outlook.cleared}
     for group in standing:
         if group.number not in replaced:
-            view.notified |= {one: (group.number, group.made_ms, how) for one, how in group.firing.items()}
+            view.notified |= {
+                fingerprint: (group.number, group.made_ms, how) for fingerprint, how in group.firing.items()
+            }
     for sending, number in zip(outlook.sendings, made, strict=True):
-        view.notified |= {one: (number, now_ms, how) for one, how in sending.held.items()}
+        view.notified |= {fingerprint: (number, now_ms, how) for fingerprint, how in sending.held.items()}
         view.begun |= {item.fingerprint: number for item in sending.firing}
         view.ended |= {item.fingerprint: number for item, _ in sending.over if not item.firing}
     return view

@@ -121,7 +121,7 @@ class _Reader:
         self._size = int(starts[-1]) + PADDING + _HEADER
         data = self._data = b"".join(self._pieces)
         places = [np.array(part.places, np.int64) for part in parts]
-        at = self._at = joined([some + start for some, start in zip_equal(places, starts[:-1])])
+        at = self._at = joined([part_places + start for part_places, start in zip_equal(places, starts[:-1])])
         self._part: Ints = np.repeat(np.arange(len(parts)), [len(part.places) for part in parts])
         self._magic = numbers_at(data, at + _MAGIC, "u1")
         self._attributes = numbers_at(data, at + _ATTRIBUTES, ">i2")

@@ -186,4 +186,6 @@ def _by_key(columns: LogColumns) -> tuple[Ints, Ints]:
     for row, (partition, at, length) in enumerate(zip_equal(*(column.tolist() for column in fields))):
         rows.setdefault((partition, columns.data[at : at + length]), []).append(row)
     ordered = [rows[which] for which in sorted(rows, key=lambda which: which[0])]
-    return np.array([row for some in ordered for row in some], np.int64), np.cumsum([0, *map(len, ordered)])
+    return np.array([row for key_rows in ordered for row in key_rows], np.int64), np.cumsum(
+        [0, *map(len, ordered)]
+    )

@@ -100,8 +100,8 @@ def _from_worst(flow: Flow, first: Collection[NodeId]) -> Iterator[NodeId]:
     starts = [*_unwell(flow, first), *(end for edge in ends for end in edge.ends)]
     beside = grouped(pair for edge in flow.edges for pair in (edge.ends, edge.ends[::-1]))
     seen: set[NodeId] = set()
-    for some in (starts, *([node] for node in sorted(flow.nodes))):
-        waiting = [node for node in dict.fromkeys(some) if node not in seen]
+    for start_nodes in (starts, *([node] for node in sorted(flow.nodes))):
+        waiting = [node for node in dict.fromkeys(start_nodes) if node not in seen]
         seen.update(waiting)
         for node in waiting:
             yield node

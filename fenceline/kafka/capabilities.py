@@ -189,11 +189,11 @@ def check_capabilities(sight: ClusterSight, grants: Mapping[Right, str]) -> Sequ
 
 def _check(capability: Capability, sight: ClusterSight, grants: Mapping[Right, str]) -> CapabilityCheck:
     found = [*_lacking(capability, sight), *_refused(capability, sight, grants), *_absent(capability, sight)]
-    state = max((each.state for each in found), key=_ORDER.index, default=CapabilityState.WORKS)
-    reasons = [each.why for each in found]
+    state = max((capability.state for capability in found), key=_ORDER.index, default=CapabilityState.WORKS)
+    reasons = [capability.why for capability in found]
     if state is not CapabilityState.WORKS and capability.without:
         reasons.append(f"without it {capability.without}")
-    remedies = tuple(dict.fromkeys(line for each in found for line in each.remedies))
+    remedies = tuple(dict.fromkeys(line for capability in found for line in capability.remedies))
     return CapabilityCheck(capability.name, capability.words, state, "; ".join(reasons), remedies)
 
 

@@ -170,19 +170,19 @@ def failovers(partitions: Sequence[LedPartition], rate: float | None) -> Sequenc
     The next replica in sync takes over. Brokers load at the same time: the one with the most bytes sets the
     end.
     """
-    brokers = sorted({each.leader for each in partitions if each.leader is not None})
+    brokers = sorted({partition.leader for partition in partitions if partition.leader is not None})
     return [_failover(broker, [p for p in partitions if p.leader == broker], rate) for broker in brokers]
 
 
 def _failover(broker: int, led: Sequence[LedPartition], rate: float | None) -> Failover:
     loads: defaultdict[int, int] = defaultdict(int)
     alone = 0
-    for each in led:
-        heir = next((other for other in each.in_sync if other != broker), None)
+    for partition in led:
+        heir = next((other for other in partition.in_sync if other != broker), None)
         if heir is None:
             alone += 1
         else:
-            loads[heir] += each.size or 0
-    is_known = rate is not None and loads and all(each.size is not None for each in led)
+            loads[heir] += partition.size or 0
+    is_known = rate is not None and loads and all(partition.size is not None for partition in led)
     load_ms = round(max(loads.values()) / rate) if is_known and rate else None
-    return Failover(broker, len(led), sum(each.ids for each in led), load_ms, alone)
+    return Failover(broker, len(led), sum(partition.ids for partition in led), load_ms, alone)

@@ -78,4 +78,6 @@ def _escape(pattern: str) -> str:
 
 
 def _matches(patterns: Iterable[str], name: str) -> bool:
-    return any(name.startswith(each[:-1]) if each.endswith(EVERY) else name == each for each in patterns)
+    return any(
+        name.startswith(pattern[:-1]) if pattern.endswith(EVERY) else name == pattern for pattern in patterns
+    )

@@ -146,12 +146,12 @@ def _never_times_out(setup: ClusterSetup) -> Iterator[Risk]:
 def _shared_prefixes(setup: ClusterSetup) -> Iterator[Risk]:
     named = [(f"query:{query.ident or query.name}", query.prefix) for query in setup.queries if query.prefix]
     named += [(f"flink_job:{job.name}", prefix) for job in setup.jobs for prefix in job.prefixes if prefix]
-    for (one, first), (other, second) in combinations(named, 2):
-        if one != other and (first.startswith(second) or second.startswith(first)):
+    for (writer, first), (other, second) in combinations(named, 2):
+        if writer != other and (first.startswith(second) or second.startswith(first)):
             yield Risk(
                 "shared_prefix",
                 Severity.CRITICAL,
-                one,
+                writer,
                 f"its transactional ids begin with “{first}”, those of {other} with “{second}”",
                 "each start of one may fence, or abort, the transactions of the other",
                 "give each a prefix that no other one begins with",

@@ -98,4 +98,8 @@ class ClusterSetup:
 
 def decided_spans(life: Iterable[Transition]) -> Sequence[int]:
     """Return the open times of transactions that their producer committed or aborted, in ms."""
-    return [each.open_ms for each in life if each.kind in _DECIDED and each.open_ms is not None]
+    return [
+        transition.open_ms
+        for transition in life
+        if transition.kind in _DECIDED and transition.open_ms is not None
+    ]

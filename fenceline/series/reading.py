@@ -203,8 +203,8 @@ def _damaged(tiles: Sequence[SeriesTile], from_ms: int, to_ms: int) -> Iterator[
     for tile in tiles:
         if tile.buckets is None:
             yield SeriesHole(tile.start_ms, tile.until_ms, HoleReason.DAMAGED)
-    for one, following in pairwise(tiles):
-        yield SeriesHole(one.until_ms, following.start_ms, HoleReason.DAMAGED)
+    for tile, following in pairwise(tiles):
+        yield SeriesHole(tile.until_ms, following.start_ms, HoleReason.DAMAGED)
     if tiles:
         yield SeriesHole(from_ms, tiles[0].start_ms, HoleReason.DAMAGED)
         yield SeriesHole(tiles[-1].until_ms, to_ms, HoleReason.DAMAGED)

@@ -36,7 +36,7 @@ _LARGEST = 2**31
 
 #: Written in full: refusals of acts have a `Ground` of their own, and a description knows a name once.
 PinGround = Annotated[
-    VerdictReason, WithJsonSchema({"type": "string", "enum": [each.value for each in VerdictReason]})
+    VerdictReason, WithJsonSchema({"type": "string", "enum": [reason.value for reason in VerdictReason]})
 ]
 
 

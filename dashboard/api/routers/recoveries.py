@@ -21,7 +21,8 @@ router = Router(tags=["recoveries"])
 
 #: Written in full: decisions of the sink have an `Outcome` of their own, and a description knows a name once.
 EpisodeOutcome = Annotated[
-    RecoveryOutcome, WithJsonSchema({"type": "string", "enum": [each.value for each in RecoveryOutcome]})
+    RecoveryOutcome,
+    WithJsonSchema({"type": "string", "enum": [outcome.value for outcome in RecoveryOutcome]}),
 ]
 
 

@@ -42,12 +42,14 @@ class Command(BaseCommand):
             raise CommandError(f"No cluster '{cluster}' is watched; known: {known}.")
         found = [examine_setup(row, now_ms=loop.now_ms()) for row in wanted]
         if options["json"]:
-            self.stdout.write(json.dumps([_document(each) for each in found], indent=2, ensure_ascii=False))
+            self.stdout.write(
+                json.dumps([_document(report) for report in found], indent=2, ensure_ascii=False)
+            )
         else:
-            for each in found:
-                self._print(each)
+            for report in found:
+                self._print(report)
         failing = _FAILING[options["fail_on"]]
-        if any(risk.severity in failing for each in found for risk in each.risks):
+        if any(risk.severity in failing for report in found for risk in report.risks):
             sys.exit(1)
 
     def _print(self, found: Preflight) -> None:

@@ -130,8 +130,8 @@ def _layered(graph: nx.DiGraph) -> _Layered:
 
 def _layer_numbers(graph: nx.DiGraph) -> Mapping[NodeId, int]:
     layer: dict[NodeId, int] = {}
-    for number, some in enumerate(nx.topological_generations(graph)):
-        layer |= dict.fromkeys(some, number)
+    for number, generation in enumerate(nx.topological_generations(graph)):
+        layer |= dict.fromkeys(generation, number)
     for node in sorted(graph):
         if not graph.in_degree(node) and graph.out_degree(node):
             layer[node] = min(layer[target] for target in graph.successors(node)) - 1

@@ -197,7 +197,7 @@ def _words(flow: Flow) -> str:
 
 
 def _counts(nodes: Mapping[NodeId, FlowNode]) -> Iterator[str]:
-    for kind, one, several in (
+    for kind, singular, plural in (
         (NodeKind.APPLICATION, "application", "applications"),
         (NodeKind.TOPIC, "topic", "topics"),
         (NodeKind.GROUP, "group", "groups"),
@@ -205,4 +205,4 @@ def _counts(nodes: Mapping[NodeId, FlowNode]) -> Iterator[str]:
     ):
         number = sum(node.number for node in nodes.values() if node.id.kind is kind)
         if number:
-            yield f"{number:,} {one if number == 1 else several}"
+            yield f"{number:,} {singular if number == 1 else plural}"

@@ -30,20 +30,20 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
 
 
 def _headline(shown: Sequence[Coordinators]) -> str:
-    loading = [move for each in shown for move in each.loading]
+    loading = [move for view in shown for move in view.loading]
     if loading:
         ids = count_noun(sum(move.ids for move in loading), "id")
         return f"{ids} wait for a coordinator that loads"
-    without = sum(part.led.leader is None for each in shown for part in each.partitions)
+    without = sum(part.led.leader is None for view in shown for part in view.partitions)
     if without:
         return f"{count_noun(without, 'partition')} of __transaction_state have no coordinator"
-    brokers = sum(len(each.failovers) for each in shown)
+    brokers = sum(len(view.failovers) for view in shown)
     if not brokers:
         return "No coordinator is known yet"
-    if any(each.unplaced for each in shown):
+    if any(view.unplaced for view in shown):
         return f"{count_noun(brokers, 'broker')} coordinate ids, of which not all are placed"
     verb = "coordinates" if brokers == 1 else "coordinate"
-    return f"{count_noun(brokers, 'broker')} {verb} {count_noun(sum(each.ids for each in shown), 'id')}"
+    return f"{count_noun(brokers, 'broker')} {verb} {count_noun(sum(view.ids for view in shown), 'id')}"
 
 
 ROUTES = (

@@ -314,8 +314,11 @@ def _shown_answer(look: ReplicaLook) -> ReplicaAnswer:
         look,
         writers,
         explain_sequences(writers) if writers else "",
-        [explain_break(each) for each in writers.breaks] if writers else [],
-        [(each, _progress(look, before.get(each["producer_id"]), each)) for each in look.producers],
+        [explain_break(sequence_break) for sequence_break in writers.breaks] if writers else [],
+        [
+            (producer, _progress(look, before.get(producer["producer_id"]), producer))
+            for producer in look.producers
+        ],
         [] if look.error else [producer_id for producer_id in before if producer_id not in here],
     )
 

@@ -56,7 +56,7 @@ def preflight_page(request: HttpRequest) -> HttpResponse:
 def _read(request: HttpRequest) -> Mapping[str, Any]:
     clusters = visibility.clusters_named(page_context.chrome_of(request).cluster)
     found = [examine_setup(row, now_ms=now_ms(request)) for row in clusters]
-    return {"examined": [_examined(each) for each in found], "headline": _headline(found)}
+    return {"examined": [_examined(report) for report in found], "headline": _headline(found)}
 
 
 def _examined(of: Preflight) -> Examined:
@@ -74,13 +74,13 @@ def _subject(cluster: str, risk: Risk, names: Mapping[str, str]) -> RiskSubject:
 
 
 def _headline(found: Sequence[Preflight]) -> str:
-    risks = {(each.cluster, risk.severity, risk.check) for each in found for risk in each.risks}
+    risks = {(report.cluster, risk.severity, risk.check) for report in found for risk in report.risks}
     critical = sum(severity is Severity.CRITICAL for _, severity, _ in risks)
     if critical:
         return f"{count_noun(critical, 'mistake')} can break exactly-once"
     if risks:
         return f"{count_noun(len(risks), 'mistake')} to look at"
-    unseen = any(each.unseen for each in found)
+    unseen = any(report.unseen for report in found)
     return "No mistake is found in what can be seen" if unseen else "No mistake is found"
 
 

@@ -85,7 +85,7 @@ def sign_out(request: HttpRequest) -> HttpResponse:
     """End the session, and if possible the provider's session."""
     name, proof = request.session.get(_PROVIDER, ""), request.session.get(_ID_TOKEN, "")
     logout(request)
-    provider = next((one for one in settings.FENCELINE.identity_providers if one.name == name), None)
+    provider = next((known for known in settings.FENCELINE.identity_providers if known.name == name), None)
     there = _sign_out_url(request, provider, proof) if provider else ""
     if provider and there:
         # Our policy (form-action) forbids a form's answer to redirect elsewhere, so a page redirects.
