@@ -1,7 +1,6 @@
-"""The rights that Fenceline has a use for on a cluster, and what goes dark without each (docs/design/kafka.md
-§1.2).
+"""The rights that Fenceline uses on a cluster, and the pages each right is for (docs/design/kafka.md §1.2).
 
-In Kafka READ, WRITE, DELETE and ALTER on a thing include DESCRIBE on it.
+In Kafka READ, WRITE, DELETE and ALTER on a resource include DESCRIBE on it.
 """
 
 from __future__ import annotations
@@ -12,14 +11,14 @@ from typing import NamedTuple
 
 from fenceline.compat import StrEnum
 
-#: A name that stands for every name, as kafka-acls takes it.
+#: kafka-acls' name for every resource.
 EVERY = "*"
-#: The topics in which coordinators keep transactional ids, and groups.
+#: The coordinators' topics of transactional ids, and of groups.
 TRANSACTION_STATE, CONSUMER_OFFSETS = "__transaction_state", "__consumer_offsets"
 
 
 class Resource(StrEnum):
-    """What a right is about, in the words of kafka-acls' options."""
+    """The type of a right's resource, as named by kafka-acls' options."""
 
     CLUSTER = "cluster"
     TOPIC = "topic"
@@ -28,24 +27,24 @@ class Resource(StrEnum):
 
 
 class Right(NamedTuple):
-    """An operation on a resource; `dark` names the pages that lack it, and what they need it for."""
+    """An operation on a resource; `dark` names the pages that lack data without it, and why."""
 
     operation: str
     resource: Resource
     name: str
     dark: str
-    #: Whether a whole page goes dark, and not only a part of one.
+    #: Whether a whole page lacks data without it, and not only a part of one.
     needed: bool = True
 
     @property
     def operation_name(self) -> str:
-        """Return the operation as kafka-acls takes it: of two words it knows `DescribeConfigs` alone."""
+        """Return the operation's name for kafka-acls: only `DescribeConfigs` has two words."""
         words = self.operation.split("_")
         return "".join(map(str.capitalize, words)) if len(words) > 1 else self.operation
 
     @property
     def resource_option(self) -> str:
-        """Return the resource as kafka-acls takes it: `--topic '*'`."""
+        """Return the resource's option for kafka-acls: `--topic '*'`."""
         if self.resource is Resource.CLUSTER:
             return "--cluster"
         if self.is_prefix:
@@ -54,17 +53,17 @@ class Right(NamedTuple):
 
     @property
     def is_prefix(self) -> bool:
-        """Whether it is about every name that begins so: `orders-*`."""
+        """Whether the name is a prefix pattern: `orders-*`."""
         return self.name != EVERY and self.name.endswith(EVERY)
 
     def __str__(self) -> str:
-        """Return it in words: `READ on topic __transaction_state`."""
+        """Return the right in words: `READ on topic __transaction_state`."""
         name = "" if self.resource is Resource.CLUSTER else f" {self.name}"
         return f"{self.operation} on {self.resource}{name}"
 
 
 class TrialVerdict(StrEnum):
-    """The result of a trial of a right."""
+    """The result of testing a right."""
 
     GRANTED = "granted"
     REFUSED = "refused"
@@ -72,13 +71,13 @@ class TrialVerdict(StrEnum):
 
 
 class RightTrial(NamedTuple):
-    """The verdict on a right; with a reason where it is inconclusive."""
+    """The verdict on a right, with a reason if it is inconclusive."""
 
     verdict: TrialVerdict
     reason: str = ""
 
 
-#: The rights that reading takes, in the order in which they are tried.
+#: The rights for reading, in the order in which they are tested.
 TO_LOOK = (
     Right(
         "DESCRIBE",
@@ -143,7 +142,7 @@ TO_LOOK = (
         needed=False,
     ),
 )
-#: The rights that ending a transaction takes; reading needs none of them. CLUSTER_ACTION does as well as
+#: The rights for ending a transaction; reading needs no right of this list. CLUSTER_ACTION serves as well as
 #: ALTER.
 TO_WRITE_MARKERS = Right(
     "ALTER", Resource.CLUSTER, "", "Actions: no abort marker for a hanging transaction", needed=False
@@ -158,9 +157,9 @@ TO_END = Right(
 
 
 def rights_within(rights: Sequence[Right], patterns: Mapping[Resource, Sequence[str]]) -> Sequence[Right]:
-    """Return rights on every name as rights on what `patterns` hold, by the kind of resource.
+    """Replace rights on every name by rights on the `patterns` of their type of resource.
 
-    A pattern is a name, or the beginning of names with `*` behind it.
+    A pattern is a name, or a prefix followed by `*`.
     """
     return [
         right._replace(name=pattern)

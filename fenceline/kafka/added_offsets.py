@@ -60,7 +60,7 @@ class AddedOffsets(NamedTuple):
 class Observation(StrEnum):
     """How completely the offsets of a transaction were read."""
 
-    #: All that its record names was read: up to the end of the log, or to the marker of a finished one.
+    #: Every partition of its record was read: to the log's end, or to a finished transaction's marker.
     COMPLETE = "complete"
     PARTIAL = "partial"
     NONE = "none"
@@ -68,13 +68,13 @@ class Observation(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TransactionOffsets:
-    """The offsets that a transaction added, as far as they were read, by group and partition."""
+    """The offsets a transaction added, as far as they were read, sorted by group and partition."""
 
     observation: Observation = Observation.COMPLETE
     offsets: tuple[AddedOffset, ...] = ()
-    #: When they were read last, by our clock; None where nothing was.
+    #: Our clock at the oldest of the last reads; None where nothing was read.
     read_ms: int | None = None
-    #: What is not known, and why: a sentence each; () where the observation is complete.
+    #: One sentence per gap: what is unknown, and why. () where the observation is complete.
     missing: tuple[str, ...] = ()
 
 
@@ -90,7 +90,7 @@ def newest_offsets(
     unread: int,
     read_ms: int,
 ) -> AddedOffsets:
-    """Return what a producer (id and epoch) wrote to one partition, in the order of the log, as one value."""
+    """Collect what a producer (id and epoch) wrote to one partition; `written` is in log order."""
     newest = {offset[:3]: offset for offset in written}
     kept = tuple(newest[place] for place in sorted(newest)[:MOST_OFFSETS])
     return AddedOffsets(*producer, log_partition, kept, len(newest), marker, unread, read_ms)
@@ -114,10 +114,10 @@ def named_log_partitions(record: TransactionRecord) -> Sequence[int]:
 def offsets_of(
     record: TransactionRecord, read: Iterable[AddedOffsets], unread_because: Callable[[], str]
 ) -> TransactionOffsets:
-    """Return the offsets that the transaction of a record added, of all that was `read` of its producer.
+    """Return the offsets that a record's transaction added, from everything `read` of its producer.
 
-    `unread_because` returns why nothing was read of a transaction; it is called only where that is so.
-    `record.partitions` is None where they are not known, of every state but Empty.
+    `unread_because` returns why nothing was read of a transaction; it is called only if nothing was read.
+    `record.partitions` is None where the partitions are unknown, in every state but Empty.
     """
     if record.state is TransactionState.EMPTY:
         return NOTHING_ADDED
@@ -132,8 +132,9 @@ def offsets_of(
 def _is_of(read: AddedOffsets, record: TransactionRecord) -> bool:
     """Whether the transaction of a record wrote these offsets.
 
-    By epoch and time: before transaction version 2 (KIP-890) many transactions share one epoch. An end may
-    raise the epoch: every end does in version 2; before it, only the abort of a timeout.
+    Decided by epoch and time, because before transaction version 2 (KIP-890) many transactions share one
+    epoch. The end of a transaction may raise the epoch: always in version 2, before it only a timeout's
+    abort.
     """
     if read.producer_id != record.producer_id or record.started_ms is None:
         return False

@@ -1,12 +1,12 @@
-"""Which transitions our own actions caused: joined by producer id and epoch, never by time.
+"""Attribute transitions to our own actions: joined by producer id and epoch, never by time.
 
-A coordinator's answer to InitProducerId names the producer id and the epoch that it wrote; an EndTxn names
-those it ends. A record of `__transaction_state` of the same id with the same numbers, in the state that the
-request leads to, is the record of that request. So the join needs neither clocks nor order: what is derived
-before the answer is stored (`attribute_past`) and what is derived after it (`attribute_step`) read alike.
+A coordinator's answer to InitProducerId has the producer id and epoch that it wrote; an EndTxn request has
+the producer id and epoch that it ends. The request's record in `__transaction_state` is the record of the
+same id with the same numbers, in the state the request leads to. So the join needs neither clocks nor order:
+transitions derived before the answer is stored (`attribute_past`) and after it (`attribute_step`) read alike.
 
-A fence is certain: nobody else is given its epoch. An EndTxn of ours and one of the producer itself leave the
-same record, so an abort that we asked for is no more than probable; a commit is a commit either way.
+A fence is certain, because nobody else is given its epoch. Our EndTxn and the producer's own leave the same
+record, so an abort that we requested is only probable; a commit is a commit either way.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from fenceline.kafka.transitions import IdHistory, TransitionStep
 
 
 class RecordIdentity(NamedTuple):
-    """What identifies a record that a request of ours made a coordinator write for one transactional id."""
+    """The identity of a record that a coordinator wrote for one transactional id at our request."""
 
     producer_id: int
     producer_epoch: int
@@ -38,7 +38,7 @@ class RecordIdentity(NamedTuple):
 
 
 class ActionCause(NamedTuple):
-    """Which action had a record written, and whether by a fence (InitProducerId) or else by an EndTxn."""
+    """The action that caused a record, and whether by a fence (InitProducerId) or by an EndTxn."""
 
     action: int
     fence: bool
@@ -48,7 +48,7 @@ class ActionCause(NamedTuple):
 CausesByRecord = Mapping[RecordIdentity, ActionCause]
 
 _PROBABLE = Confidence.PROBABLE
-#: What an initialisation reads as before it is known to be ours. A new producer id stays a rotation.
+#: Kinds of an initialisation before it is attributed to us. A new producer id stays a rotation.
 _INITIALISATIONS = frozenset(
     {TransitionKind.REINIT, TransitionKind.ADMIN_FENCE, TransitionKind.TAKEOVER, TransitionKind.SELF_RECOVERY}
 )
@@ -57,8 +57,7 @@ _INITIALISATIONS = frozenset(
 def attribute_step(
     life: IdHistory, record: TransactionRecord | Tombstone, step: TransitionStep, records: CausesByRecord
 ) -> TransitionStep:
-    """Return what `transitions.derive_transition` found of a record, attributed to the action that caused
-    it."""
+    """Attribute the step of `transitions.derive_transition` to the action that caused its record."""
     if isinstance(record, Tombstone):
         return step
     identity = RecordIdentity(record.producer_id, record.producer_epoch, record.state)
@@ -73,9 +72,9 @@ def attribute_step(
 def attribute_past(
     transitions: Sequence[Transition], records: CausesByRecord
 ) -> Sequence[tuple[Transition, Transition | None]]:
-    """Return the transitions that change, each with what it reads as from now on; newest first, both.
+    """Return the transitions that change, with their revisions, newest first like `transitions`.
 
-    None stands for an initialisation that is part of the abort before it: the fence is one transition.
+    A revision of None: the initialisation is part of the abort before it, because a fence is one transition.
     """
     changed: dict[int, tuple[Transition, Transition | None]] = {}
     following: Transition | None = None
@@ -90,7 +89,7 @@ def attribute_past(
 
 
 def action_of(transition: Transition, records: CausesByRecord) -> int | None:
-    """Return the number of the action that caused a transition, None for one that is not ours."""
+    """Return the number of the action that caused a transition, None if no action of ours did."""
     if transition.reason not in ACTION_REASONS:
         return None
     record = records.get(_identity(transition)) or records.get(_initialisation_after(transition))
@@ -117,7 +116,7 @@ def _attributed(
 def _holds_our_initialisation(
     transition: Transition, following: Transition | None, records: CausesByRecord
 ) -> bool:
-    """Whether somebody else's abort ends with our initialisation, which made no transition of its own."""
+    """Whether a foreign abort ends with our initialisation, which made no transition of its own."""
     identity = _initialisation_after(transition)
     if transition.kind not in ABORTS or transition.gap_ms is None or identity not in records:
         return False
@@ -139,7 +138,7 @@ def _initialised(life: IdHistory, record: TransactionRecord, step: TransitionSte
     if last is not None and newest is not None and _is_fenced_abort(last, newest):
         return TransitionStep(None, newest._replace(gap_ms=record.updated_ms - last.updated_ms))
     if step.made is None:
-        # Who aborted before our initialisation is not known: that abort is not ours.
+        # The abort before our initialisation is not ours: its origin is unknown.
         return TransitionStep(None, step.revised and _fenced(step.revised, _PROBABLE))
     return step._replace(made=_fenced(step.made))
 
@@ -170,7 +169,7 @@ def _ended(transition: Transition, ours: ActionCause) -> Transition:
 
 
 def _identity(transition: Transition) -> RecordIdentity:
-    """Return the record behind a transition: the decision where it ended a transaction, else its own."""
+    """Return a transition's record: the decision (Prepare*) if it ended a transaction, else its own."""
     state = TransactionState.EMPTY
     if transition.open_ms is not None:
         state = (
@@ -182,5 +181,5 @@ def _identity(transition: Transition) -> RecordIdentity:
 
 
 def _initialisation_after(transition: Transition) -> RecordIdentity:
-    """Return the initialisation that ends an abort: the next epoch."""
+    """Return the identity of the initialisation that follows an abort: the next epoch."""
     return RecordIdentity(transition.producer_id, transition.producer_epoch + 1, TransactionState.EMPTY)

@@ -1,7 +1,7 @@
-"""What Fenceline can do on a cluster: by the requests that brokers offer, our rights, the internal topics.
+"""Check Fenceline's capabilities on a cluster: the brokers' requests, our rights, the internal topics.
 
-A broker that speaks Kafka's protocol may offer some requests and keep no internal topic. What is not known
-to work is *unknown* here, and never taken for a cluster in which nothing happens.
+A broker that speaks Kafka's protocol may offer some requests and keep no internal topic. A capability that is
+not known to work is *unknown* here, and never taken for a cluster without activity.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from fenceline.kafka.acls import (
 
 
 class NeededRequest(NamedTuple):
-    """A request: key, lowest version that serves, name, and the release of Apache Kafka that offers it."""
+    """A Kafka request: key, lowest sufficient version, name, and the first Apache Kafka release with it."""
 
     key: int
     version: int
@@ -36,7 +36,7 @@ class NeededRequest(NamedTuple):
 
 
 class CapabilityState(StrEnum):
-    """Whether a capability is there: `limited` by narrower grants, `unknown` where it cannot be told."""
+    """Whether a capability works: `limited` by narrower grants, `unknown` if it cannot be determined."""
 
     WORKS = "works"
     LIMITED = "limited"
@@ -45,7 +45,7 @@ class CapabilityState(StrEnum):
 
 
 class Capability(NamedTuple):
-    """Something that Fenceline does, and what it takes."""
+    """A capability of Fenceline, and its requirements."""
 
     name: str
     words: str
@@ -53,12 +53,12 @@ class Capability(NamedTuple):
     rights: tuple[Right, ...] = ()
     #: The internal topic that must exist.
     topic: str = ""
-    #: What pages show without it.
+    #: The consequence for pages without it.
     without: str = ""
 
 
 class CapabilityCheck(NamedTuple):
-    """A capability on one cluster: whether it is there, why not, and the lines that would bring it."""
+    """A capability's state on one cluster, the reason, and the commands or settings that would enable it."""
 
     name: str
     words: str
@@ -69,14 +69,14 @@ class CapabilityCheck(NamedTuple):
 
 @dataclass(frozen=True, **SLOTS)
 class ClusterSight:
-    """What was found out about one cluster."""
+    """The facts about one cluster that decide its capabilities."""
 
-    #: By broker: the requests that it offers, with the highest version; None where it did not answer.
+    #: By broker: its offered requests with their highest version; None if it did not answer.
     requests: Mapping[int, Mapping[int, int] | None]
     rights: Mapping[Right, RightTrial]
-    #: By internal topic: whether it exists; without those that may not be described.
+    #: By internal topic: whether it exists; topics that we may not describe are omitted.
     topics: Mapping[str, bool]
-    #: By internal topic: how many things are listed that Apache Kafka keeps in it.
+    #: By internal topic: number of listed ids or groups that Apache Kafka would store in it.
     listed: Mapping[str, int]
 
 
@@ -183,7 +183,7 @@ CAPABILITIES = (
 
 
 def check_capabilities(sight: ClusterSight, grants: Mapping[Right, str]) -> Sequence[CapabilityCheck]:
-    """Return every capability on a cluster; `grants` are the lines that grant rights."""
+    """Check every capability on a cluster; `grants` has the command that grants each right."""
     return [_check(capability, sight, grants) for capability in CAPABILITIES]
 
 
@@ -197,7 +197,7 @@ def _check(capability: Capability, sight: ClusterSight, grants: Mapping[Right, s
     return CapabilityCheck(capability.name, capability.words, state, "; ".join(reasons), remedies)
 
 
-#: From best to worst: what is missing is certain, so it outweighs what is unknown.
+#: From best to worst: a missing requirement is certain, so it outweighs an unknown one.
 _ORDER = (
     CapabilityState.WORKS,
     CapabilityState.LIMITED,
@@ -207,7 +207,7 @@ _ORDER = (
 
 
 class _Shortfall(NamedTuple):
-    """One thing that a capability lacks."""
+    """One unmet or unknown requirement of a capability."""
 
     state: CapabilityState
     why: str
@@ -215,7 +215,7 @@ class _Shortfall(NamedTuple):
 
 
 def _lacking(capability: Capability, sight: ClusterSight) -> Iterator[_Shortfall]:
-    """Yield the requests that some broker does not offer, and brokers that did not answer."""
+    """Yield the requests that a broker does not offer, and brokers that did not answer."""
     silent = [f"broker {broker}" for broker, offered in sight.requests.items() if offered is None]
     if silent or not sight.requests:
         who = list_names(silent) or "no broker"
@@ -236,7 +236,7 @@ def _lacking(capability: Capability, sight: ClusterSight) -> Iterator[_Shortfall
 def _refused(
     capability: Capability, sight: ClusterSight, grants: Mapping[Right, str]
 ) -> Iterator[_Shortfall]:
-    """Yield the rights that we lack or could not try."""
+    """Yield the rights that were refused or could not be tried."""
     tried = list(_tried(capability, sight))
     granted = {right[:2] for right, trial in tried if trial.verdict is TrialVerdict.GRANTED}
     for right, trial in tried:
@@ -255,19 +255,19 @@ def _granting(grants: Mapping[Right, str], right: Right) -> tuple[str, ...]:
 
 
 def _tried(capability: Capability, sight: ClusterSight) -> Iterator[tuple[Right, RightTrial]]:
-    """Yield the rights of a capability, those on every name as they were tried within the scope."""
+    """Yield a capability's rights with their trials; rights on every name as tried within the scope."""
     for right in capability.rights:
         own = [
-            (each, trial)
-            for each, trial in sight.rights.items()
-            if each[:2] == right[:2]
-            and (each.name == right.name or (right.name == EVERY and each.dark == right.dark))
+            (tried, trial)
+            for tried, trial in sight.rights.items()
+            if tried[:2] == right[:2]
+            and (tried.name == right.name or (right.name == EVERY and tried.dark == right.dark))
         ]
         yield from own or [(right, RightTrial(TrialVerdict.INCONCLUSIVE, "not tried"))]
 
 
 def _absent(capability: Capability, sight: ClusterSight) -> Iterator[_Shortfall]:
-    """Yield the internal topic where it does not exist: it may be kept by nobody, or needed by nobody yet."""
+    """Yield the internal topic if it does not exist: the broker has none, or nothing has needed it yet."""
     topic = capability.topic
     if not topic or sight.topics.get(topic, True):
         return

@@ -1,8 +1,8 @@
-"""Many records of `__consumer_offsets` -> what is worth keeping of them: newest commits, their last instants.
+"""Reduce many records of `__consumer_offsets` to the newest commits of each key, and the members of groups.
 
-In two steps, so that what the database knows is asked for once and only of what was met: `read_commits` goes
-through the records of a partition, `merge_commits` puts what it found onto what was known. Of millions of
-commits only the newest of each key, and some before it, are decoded at all.
+Two steps, so that the database is queried once, for the keys that were read: `read_commits` goes through the
+records of a partition, `merge_commits` adds its result to the known commits. Of millions of commits only the
+newest of each key, and a few before it, are decoded at all.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from fenceline.facts import RawRecord, Records, Undecoded
 from fenceline.kafka.groups import Commit
 
 TOPIC = "__consumer_offsets"
-#: How many commits of a key are kept, the newest included.
+#: Commits kept per key, including the newest.
 MOST_COMMITS = 20
-#: The least distance between them: twenty commits of a group with ten a second would show little.
+#: The minimum distance between kept commits: twenty commits at ten a second would show little.
 _APART_MS = 1_000
-#: How many records of a key are used for that, of all that came at once while catching up. The last ones:
-#: spread over more time they would suggest that the group commits more seldom than it does.
+#: Records of a key used for that, if many arrive at once while catching up. These are the last ones: spread
+#: over more time they would suggest that the group commits less often than it does.
 _LOOKED_AT = MOST_COMMITS + 4
 _COMMIT_KEYS = (b"\x00\x00", b"\x00\x01")
 _new = tuple.__new__
 
 
 class CommitKey(NamedTuple):
-    """What a commit is for; the group as escaped text."""
+    """The group (escaped text), topic and partition of a commit."""
 
     group: str
     topic: str
@@ -48,7 +48,7 @@ class CommitKey(NamedTuple):
 
 
 class KeptCommits(NamedTuple):
-    """The newest commit for a place, with the last ones up to it, oldest first."""
+    """The newest commit of a key, with the last commits up to it, oldest first."""
 
     offset: int
     leader_epoch: int | None
@@ -60,17 +60,17 @@ class KeptCommits(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """The commits for a place were deleted."""
+    """The commits of a key were deleted."""
 
     log_offset: int
 
 
 class MemberSeen(NamedTuple):
-    """A member of a group: the client's own name, its host, and the topics that it subscribes to."""
+    """A group's member: its client id, its host, and its subscribed topics."""
 
     client_id: str
     host: str
-    #: None where they are not known.
+    #: None if unknown.
     topics: tuple[str, ...] | None = None
 
 
@@ -82,26 +82,26 @@ class Joined(NamedTuple):
     log_offset: int
 
 
-#: What happened to a group's members: all of them anew, or one that came or left (None).
+#: A change of a group's members: all members anew, or one that joined or left (None).
 _Change = Mapping[str, MemberSeen] | tuple[str, MemberSeen | None]
 
 
 @dataclass(slots=True)
 class CommitBatch:
-    """What was read."""
+    """The commits and member changes read from a partition."""
 
     newest: dict[CommitKey, KeptCommits | Gone] = field(default_factory=dict)
-    #: By group, with the offsets of the records that have it.
+    #: By group: partition and offset of the record, and the change.
     changes: dict[str, list[tuple[int, int, _Change]]] = field(default_factory=dict)
     undecoded: Counter[str] = field(default_factory=Counter)
-    #: The first record of each reason: where it lies, and what is wrong with it.
+    #: The first undecodable record of each reason: its partition, its offset, and the error.
     strange: dict[str, tuple[int, int, str]] = field(default_factory=dict)
-    #: Number of records by type, of types that contain nothing we show.
+    #: Number of records by type, for types that are not shown.
     newer: Counter[int] = field(default_factory=Counter)
 
 
 def read_commits(batch: CommitBatch, partition: int, records: Records) -> None:
-    """Go through one partition's records; `seen` grows by what they hold. Never raises."""
+    """Read one partition's records into `batch`. Never raises."""
     for key, raws in records.items():
         if key[:2] in _COMMIT_KEYS:
             _read_commits(batch, partition, key, raws)
@@ -125,14 +125,14 @@ def _read_commits(batch: CommitBatch, partition: int, key: bytes, raws: Sequence
 
 
 def _take(batch: CommitBatch, where: CommitKey, commits: KeptCommits | Gone) -> None:
-    # Two versions of a key name one place: what lies behind is the newer.
+    # Keys of two versions name one commit key: the later record is the newer commit.
     before = batch.newest.get(where)
     if before is None or before.log_offset < commits.log_offset:
         batch.newest[where] = commits
 
 
 def _last_commits(raws: Sequence[RawRecord]) -> tuple[Commit, ...]:
-    """Return the last commits of a key since its last tombstone, thinned."""
+    """Return a key's last commits since its last tombstone, thinned."""
     values = [value for value, _, _ in raws]
     if None in values:
         values = values[len(values) - values[::-1].index(None) :]
@@ -144,11 +144,11 @@ def _last_commits(raws: Sequence[RawRecord]) -> tuple[Commit, ...]:
 
 
 def thin_commits(commits: Iterable[Commit]) -> tuple[Commit, ...]:
-    """Return the last of some commits, a second apart or more, the newest always; oldest first."""
+    """Return the last commits, at least a second apart, always with the newest; oldest first."""
     kept: list[Commit] = []
     before_ms = last_ms = -_APART_MS
     for commit in commits:
-        # The last one gives way until it is far enough from the one before it.
+        # The last commit is replaced until it is far enough from the one before it.
         if len(kept) > 1 and last_ms - before_ms < _APART_MS:
             kept[-1] = commit
         else:
@@ -159,17 +159,17 @@ def thin_commits(commits: Iterable[Commit]) -> tuple[Commit, ...]:
 
 
 def pack_commits(commits: Iterable[Commit]) -> str:
-    """Return commits as compact JSON text: [[at_ms, offset], …]."""
+    """Pack commits as compact JSON text: [[at_ms, offset], …]."""
     return f"[{','.join([f'[{at_ms},{offset}]' for at_ms, offset in commits])}]"
 
 
 def unpack_commits(text: str) -> tuple[Commit, ...]:
-    """Return the commits that `pack_commits` wrote."""
+    """Unpack the commits of `pack_commits`."""
     return tuple([Commit(*row) for row in json.loads(text)]) if text else ()
 
 
 def _read_other(batch: CommitBatch, partition: int, key: bytes, raws: Sequence[RawRecord]) -> None:
-    """Read the newest record of a key that is not a commit's."""
+    """Read the newest record of a key that is no commit key."""
     newest = raws[-1]
     decoded = decode_record(key, newest.value)
     change: _Change
@@ -196,7 +196,7 @@ def _member_seen(member: Member) -> MemberSeen:
 
 
 def pack_members(members: Mapping[str, MemberSeen]) -> str:
-    """Return members as compact JSON text: {member id: [client id, host, topics if they are known]}."""
+    """Pack members as compact JSON text: {member id: [client id, host, topics if known]}."""
     packed = {
         name: [*member[:2]] if member.topics is None else [*member[:2], member.topics]
         for name, member in members.items()
@@ -205,7 +205,7 @@ def pack_members(members: Mapping[str, MemberSeen]) -> str:
 
 
 def unpack_members(text: str) -> Mapping[str, MemberSeen]:
-    """Return the members that `pack_members` wrote."""
+    """Unpack the members of `pack_members`."""
     return {
         name: MemberSeen(client_id, host, tuple(topics[0]) if topics else None)
         for name, (client_id, host, *topics) in (json.loads(text) if text else {}).items()
@@ -213,7 +213,7 @@ def unpack_members(text: str) -> Mapping[str, MemberSeen]:
 
 
 def subscribed_topics(members: Mapping[str, MemberSeen]) -> frozenset[str] | None:
-    """Return the topics that the members of a group subscribe to; None where that is not known of one."""
+    """Return the topics that a group's members subscribe to; None if unknown for any member."""
     topics = [member.topics for member in members.values()]
     if not topics or None in topics:
         return None
@@ -226,7 +226,7 @@ def _count(batch: CommitBatch, partition: int, raw: RawRecord, undecoded: Undeco
 
 
 def merge_commits(kept: KeptCommits, before: Sequence[Commit]) -> KeptCommits:
-    """Add a place's newest commit to its last known commits."""
+    """Add a key's newest commit to its known commits."""
     if not before:
         return kept
     new = [commit for commit in kept.commits if commit.at_ms >= before[-1].at_ms]

@@ -1,7 +1,7 @@
-"""Where a transactional id lives: its partition of `__transaction_state`, whose leader coordinates it.
+"""Locate a transactional id's coordinator: the leader of its partition of `__transaction_state`.
 
-A coordinator that takes a partition over reads all of its log before it answers (KIP-98); it reads one
-partition after the other.
+A new coordinator of a partition reads the partition's whole log before it answers (KIP-98). It reads its
+partitions one after the other.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from typing import NamedTuple
 from fenceline.compat import SLOTS, zip_equal
 from fenceline.formatting import count_noun
 
-#: Settings of brokers that bound transactions and ids, in ms.
+#: Broker settings that limit transactions and ids, in ms.
 MAX_TIMEOUT, EXPIRATION = "transaction.max.timeout.ms", "transactional.id.expiration.ms"
-#: Polls further apart than this do not tell how long a coordinator took: ms.
+#: Polls further apart than this do not show how long a coordinator took to answer, in ms.
 _FOLLOWED_MS = 10_000
-#: A coordinator that does not answer for so long is not followed any more: ms.
+#: A coordinator without an answer for this long is no longer followed, in ms.
 GIVE_UP_MS = 600_000
-#: A load is measured if it took this many times the gap between the two polls.
+#: A load is measurable if it took at least this many times the gap between the two polls.
 _MEASURABLE = 2
-#: `transaction.state.log.num.partitions` of a cluster without a setting of its own.
+#: Kafka's default of `transaction.state.log.num.partitions`.
 DEFAULT_PARTITIONS = 50
 
 
 def partition_for(name: bytes, partitions: int = DEFAULT_PARTITIONS) -> int:
-    """Return the partition of `__transaction_state` that holds a transactional id (raw bytes, not escaped).
+    """Return a transactional id's partition of `__transaction_state`; `name` is raw bytes, not escaped.
 
     The same rule places a consumer group in `__consumer_offsets`. It is Java's: the absolute value of
-    `String.hashCode()`, where the one hash that has none counts as 0 (`Utils.abs`), modulo the partitions.
+    `String.hashCode()` modulo the partitions. -2^31, which has no absolute value, counts as 0 (`Utils.abs`).
     """
     hashed = java_hash(name)
     return (0 if hashed == -(2**31) else abs(hashed)) % partitions
 
 
 def java_hash(name: bytes) -> int:
-    """Return `String.hashCode()` of a name: over its UTF-16 units, wrapped to a signed 32-bit integer."""
+    """Return `String.hashCode()` of a name: computed over UTF-16 units, as a signed 32-bit integer."""
     hashed = 0
     units = name.decode(errors="replace").encode("utf-16-be")
     for high, low in zip_equal(units[::2], units[1::2]):
@@ -46,46 +46,46 @@ def java_hash(name: bytes) -> int:
 
 
 class LedPartition(NamedTuple):
-    """A partition of `__transaction_state`, and the broker that leads it: the coordinator of its ids."""
+    """A partition of `__transaction_state`, and its leader: the coordinator of its ids."""
 
     partition: int
-    #: None while no broker leads it.
+    #: None without a leader.
     leader: int | None
     #: Brokers whose replica is in sync, the preferred leader first.
     in_sync: tuple[int, ...] = ()
     ids: int = 0
-    #: Bytes on the leader's disk; None where that is not known.
+    #: Bytes on the leader's disk; None if unknown.
     size: int | None = None
 
 
 class CoordinatorMove(NamedTuple):
-    """Partitions whose coordinator changed between two polls, from one broker to another. Unix ms."""
+    """Partitions whose coordinator changed from one broker to another between two polls. Unix ms."""
 
-    #: The last poll that saw the old coordinator, and the first that saw the new one.
+    #: The last poll with the old coordinator, and the first with the new one.
     before_ms: int
     seen_ms: int
     from_broker: int
     to_broker: int
-    #: Those that have ids.
+    #: The partitions that have ids.
     partitions: tuple[int, ...]
     ids: int
-    #: Their bytes; None where that is not known.
+    #: Their bytes; None if unknown.
     size: int | None = None
-    #: When the new coordinator described an id of each partition; None before it did.
+    #: When the new coordinator had described an id of each partition; None before that.
     answered_ms: int | None = None
 
     @property
     def took_ms(self) -> int | None:
-        """Return the time from the last poll that saw the old one to the answer, in ms; None if not known."""
+        """Return the ms from the last poll with the old coordinator to the answer; None if unknown."""
         is_followed = self.seen_ms - self.before_ms <= _FOLLOWED_MS
         return self.answered_ms - self.before_ms if is_followed and self.answered_ms is not None else None
 
     def unfollowed(self) -> CoordinatorMove:
-        """Return the move with a gap before it: nobody can tell any more how long it took."""
+        """Return the move with a gap before it, which makes its duration unknown."""
         return self._replace(before_ms=min(self.before_ms, self.seen_ms - _FOLLOWED_MS - 1))
 
     def is_loading(self, now_ms: int) -> bool:
-        """Whether its new coordinator has not answered, as far as it is followed."""
+        """Whether its new coordinator has not answered, and is still followed."""
         return self.answered_ms is None and now_ms - self.seen_ms < GIVE_UP_MS
 
     @property
@@ -100,7 +100,7 @@ class CoordinatorMove(NamedTuple):
 
 
 class SampleId(NamedTuple):
-    """How many ids a partition of the log has, and one of them."""
+    """The number of ids in a partition of the log, and an example."""
 
     ids: int
     transactional_id: str
@@ -114,33 +114,33 @@ class ObservedCoordinators:
     leaders: Mapping[int, int]
     #: Brokers whose replica is in sync, by partition.
     in_sync: Mapping[int, tuple[int, ...]]
-    #: Moves that were seen first, or whose new coordinator has answered.
+    #: Moves that are new, or whose new coordinator has answered.
     moves: tuple[CoordinatorMove, ...]
-    #: Bytes by partition, and settings of brokers; None where they were not asked for.
+    #: Bytes by partition, and settings of brokers; None if they were not queried.
     sizes: Mapping[int, int] | None
     settings: Mapping[str, int] | None
-    #: Why no sizes are known; "" where they are.
+    #: Why the sizes are unknown; "" if they are known.
     sizes_unseen: str
     requests: int
     broker_ms: float
 
 
 class Failover(NamedTuple):
-    """What follows if one broker dies: how many ids get another coordinator, and how long that loads."""
+    """The effect of one broker's failure: the ids that change coordinator, and how long the new ones load."""
 
     broker: int
     partitions: int
     ids: int
-    #: None where no rate was measured, or sizes are not known.
+    #: None if no rate was measured, or sizes are unknown.
     load_ms: int | None
-    #: Partitions that no other broker has in sync: their ids wait until this one is back.
+    #: Partitions without another in-sync replica: their ids wait until this broker is back.
     alone: int
 
 
 def find_moves(
     before: Mapping[int, tuple[int, int]], now: Mapping[int, int]
 ) -> Mapping[tuple[int, int], Sequence[int]]:
-    """Return the partitions whose leader changed, by old and new leader.
+    """Group the partitions whose leader changed by old and new leader.
 
     `before` has a partition's last known leader and the poll that saw it, `now` the leaders of this poll.
     """
@@ -152,9 +152,9 @@ def find_moves(
 
 
 def load_rate(moves: Iterable[CoordinatorMove]) -> float | None:
-    """Return the bytes per ms at which coordinators loaded in some moves, at least; None without any.
+    """Return the least bytes per ms at which coordinators loaded; None without a measurable move.
 
-    The slowest one counts, of those that took so long that the gap between two polls hardly matters.
+    The slowest load counts, among loads long enough that the gap between two polls hardly matters.
     """
     rates = [
         move.size / move.took_ms
@@ -165,10 +165,10 @@ def load_rate(moves: Iterable[CoordinatorMove]) -> float | None:
 
 
 def failovers(partitions: Sequence[LedPartition], rate: float | None) -> Sequence[Failover]:
-    """Return what follows if each broker that leads something dies; `rate` is in bytes per ms.
+    """Return the effect of the failure of each leading broker; `rate` is in bytes per ms.
 
-    The next replica in sync takes over. Brokers load at the same time: the one with the most bytes sets the
-    end.
+    The next in-sync replica takes over. Brokers load at the same time: the broker with the most bytes
+    finishes last.
     """
     brokers = sorted({partition.leader for partition in partitions if partition.leader is not None})
     return [_failover(broker, [p for p in partitions if p.leader == broker], rate) for broker in brokers]

@@ -1,8 +1,8 @@
-"""A thin history of where a partition's log ended: for lag in seconds, and for what was written since when.
+"""A thin history of a partition's end offsets, for lag in seconds and the age of records.
 
-One point at least five seconds after the other for the last five minutes, fewer of the hour before. An end
-that stood for a while leaves a point where it began to stand and one where it was seen to stand last, so that
-the time of a record that came after a silence is not spread over the silence.
+It has points at least five seconds apart for the last five minutes, and fewer for the hour before. An end
+that stood still leaves two points: when it began to stand, and when it was last seen to stand. So the time of
+a record after a silence is not spread over the silence.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-#: (up to this age, no two points nearer to each other than this), in milliseconds; older ones go.
+#: (up to this age, minimum distance of points), in milliseconds; older points are dropped.
 STEPS = ((300_000, 5_000), (900_000, 30_000), (3_600_000, 120_000))
 _OLDEST_MS = STEPS[-1][0]
 _NEAREST_MS = STEPS[0][1]
-#: Histories are made thin when the newest point is the first of another one of these.
+#: A history is thinned when its newest point is the first in another span of this length.
 _THIN_MS = 60_000
 
 
 class EndOffset(NamedTuple):
-    """Where a partition's log was readable to, and where it ended, at an instant of our clock."""
+    """A partition's LSO and high watermark at an instant of our clock."""
 
     at_ms: int
     lso: int
@@ -28,21 +28,21 @@ class EndOffset(NamedTuple):
 
 
 class Passed(NamedTuple):
-    """When an end passed an offset: as a straight line between two points has it, and its bounds."""
+    """When an end passed an offset: interpolated between two points, with its bounds."""
 
     at_ms: int
-    #: None where it was past the offset before the history begins.
+    #: None if the end was past the offset before the history begins.
     earliest_ms: int | None
     latest_ms: int
 
 
 def pack_ends(ends: Sequence[EndOffset]) -> str:
-    """Return ends, oldest first, as compact JSON text: [[at_ms, lso, high watermark], …]."""
+    """Pack ends, oldest first, as compact JSON text: [[at_ms, lso, high watermark], …]."""
     return json.dumps(ends, separators=(",", ":")) if ends else ""
 
 
 def unpack_ends(text: str) -> tuple[EndOffset, ...]:
-    """Return the ends that `pack_ends` wrote."""
+    """Unpack the ends of `pack_ends`."""
     return tuple(EndOffset(*row) for row in json.loads(text or "[]"))
 
 
@@ -54,9 +54,9 @@ def newest_end(text: str) -> EndOffset | None:
 
 
 def add_end(text: str, end: EndOffset, stood_ms: int | None) -> str:
-    """Return a packed history with another end, if it is time for one; the same text otherwise.
+    """Append an end to a packed history if the last point is old enough; else return the same text.
 
-    `stood_ms` is when the end before it was still seen to stand; None where that is not known.
+    `stood_ms` is when the previous end was last seen to stand; None if unknown.
     """
     before = newest_end(text)
     if before is None:
@@ -73,14 +73,14 @@ def add_end(text: str, end: EndOffset, stood_ms: int | None) -> str:
 
 
 def thin_ends(ends: Sequence[EndOffset], now_ms: int) -> list[EndOffset]:
-    """Return the ends that are worth keeping; the oldest one goes only when the next is too old as well."""
+    """Thin the ends; the oldest is dropped only if the next one is too old as well."""
     recent = [end for end in ends if now_ms - end.at_ms <= _OLDEST_MS]
     older = ends[: len(ends) - len(recent)]
     return [*older[-1:], *_spaced(recent, now_ms)]
 
 
 def _spaced(ends: Sequence[EndOffset], now_ms: int) -> Iterator[EndOffset]:
-    """Yield the newest end, and the oldest end of each span of time."""
+    """Yield the newest end, and the oldest end of each span."""
     last: tuple[int, int] | None = None
     for number, end in enumerate(ends):
         space = next(space for age, space in STEPS if now_ms - end.at_ms <= age)
@@ -91,9 +91,9 @@ def _spaced(ends: Sequence[EndOffset], now_ms: int) -> Iterator[EndOffset]:
 
 
 def passed_ms(ends: Sequence[EndOffset], offset: int, *, committed: bool) -> Passed | None:
-    """Return when the end passed an offset: when the record there was readable first; None if it is not yet.
+    """Return when the end passed an offset, so that its record became readable; None if it has not.
 
-    The end is the LSO where `committed`, else the high watermark. `ends` are in order of time.
+    The end is the LSO if `committed`, else the high watermark. `ends` are in order of time.
     """
     before: tuple[int, int] | None = None
     for at_ms, lso, high_watermark in ends:

@@ -1,7 +1,7 @@
-"""Families of consumer groups: those whose ids are random, folded under one name and explained.
+"""Families of consumer groups: groups with random ids are folded under one name, with an explanation.
 
-Spark gives each query a group per start, the console consumer one per run, and many clients put a UUID at
-the end: by the hundred they are no news each. All other groups are their own family.
+Spark creates a group per start of a query, the console consumer one per run, and many clients append a UUID.
+Hundreds of such groups are no news. Every other group is its own family.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-#: No family's name is longer, in characters.
+#: Maximum length of a family's name, in characters.
 LONGEST = 200
 
 _UUID = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
-#: `KafkaSourceProvider` of Spark's connector: `kafka.group.id` is not set, `groupIdPrefix` may be. The number
-#: is a hash, and may be negative; the driver counts its consumers.
+#: `KafkaSourceProvider` of Spark's connector, without `kafka.group.id` and with any `groupIdPrefix`. The
+#: number is a hash, and may be negative; the driver counts its consumers.
 _SPARK = re.compile(rf"(.+)-{_UUID}(?:-(-?\d+))?-(?:driver-\d+|executor)\Z", re.DOTALL)
 _SPARK_BATCH = "spark-kafka-relation"
 _CONSOLE = re.compile(r"console-consumer-\d+\Z")
@@ -25,7 +25,7 @@ _RANDOM = re.compile(rf"(?<![0-9A-Za-z])(?:{_UUID}|[0-9a-f]{{32}})(?![0-9A-Za-z]
 
 
 class Family(NamedTuple):
-    """Under which name a group is listed; why groups of that name are folded together, "" where none are."""
+    """The name under which a group is listed, and why groups are folded under it; "" if they are not."""
 
     name: str
     explanation: str
@@ -42,7 +42,7 @@ _RANDOM_WORDS = "Ids with a random part: a new one for every start of the client
 
 @lru_cache(maxsize=8_192)
 def family_of(group_id: str) -> Family:
-    """Return the family of a group, given as escaped text. Never raises; no name is longer than LONGEST."""
+    """Return the family of a group, given as escaped text, with a name of at most LONGEST. Never raises."""
     spark = _SPARK.match(group_id)
     if spark:
         words = _SPARK_BATCH_WORDS if spark[1] == _SPARK_BATCH or spark[2] is None else _SPARK_STREAM_WORDS
@@ -58,7 +58,7 @@ def family_of(group_id: str) -> Family:
 
 
 def fit_name(name: str) -> str:
-    """Return a name that is not too long: cut, it ends in 16 hex digits of its SHA-256, so two stay two."""
+    """Cut a long name; it then ends in 16 hex digits of its SHA-256, so distinct names stay distinct."""
     if len(name) <= LONGEST:
         return name
     mark = "…" + hashlib.sha256(name.encode()).hexdigest()[:16]

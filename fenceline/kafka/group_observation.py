@@ -1,4 +1,4 @@
-"""One poll of all consumer groups, and what follows from it for each group and partition. Pure."""
+"""Derive each group's state in each partition from one poll of all consumer groups. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LAG_NEWS_MS = 1_000
 
 
 class PendingCommit(NamedTuple):
-    """A transactional commit that is not decided, read from the log: certain."""
+    """An undecided transactional commit, read from the log: certain."""
 
     offset: int
     producer_id: int
@@ -44,22 +44,22 @@ class PendingCommit(NamedTuple):
 
 
 class GroupBlocker(NamedTuple):
-    """A transaction that a group waits for. `pending`: its own commit is part of it."""
+    """A transaction that a group waits for. `pending`: it contains the group's own commit."""
 
     producer_id: int | None
     producer_epoch: int | None
     transactional_id: str
-    #: Where it begins in the partition that it holds.
+    #: Its first offset in the blocked partition.
     start_offset: int | None = None
     pending: bool = False
-    #: The offset that a pending commit would commit, where it could be read.
+    #: The offset of the pending commit, where it could be read.
     offset: int | None = None
-    #: False where it is one of several that may be meant.
+    #: False if it is one of several possible transactions.
     certain: bool = True
 
 
 class LoggedCommit(NamedTuple):
-    """Where the newest commit of a group (escaped text) for a topic lies in `__consumer_offsets`."""
+    """The place in `__consumer_offsets` of a group's (escaped text) newest commit for a topic."""
 
     group: str
     topic: str
@@ -69,55 +69,55 @@ class LoggedCommit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SeenGroup:
-    """One group as a poll found it. Where `error` is set, `committed` is what can be known all the same."""
+    """One group in a poll. If `error` is set, `committed` has the offsets that are known despite it."""
 
-    #: Kafka's words; "" where no coordinator lists it to us.
+    #: Kafka's name of the state; "" if no coordinator lists the group to us.
     state: str = ""
     kind: str = ""
     coordinator: int | None = None
     log_partition: int | None = None
-    #: None for partitions that have nothing but a pending commit.
+    #: None for partitions with only a pending commit.
     committed: Mapping[TopicPartition, Committed | None] = field(default_factory=dict)
     unstable: frozenset[TopicPartition] = frozenset()
     error: str = ""
-    #: Whether nothing new is known of its offsets: what was known stays.
+    #: Whether the poll learned nothing new about its offsets: the known offsets stay.
     unseen: bool = False
-    #: How it reads; Kafka reports it of share groups alone (`share.isolation.level`).
+    #: Kafka reports the isolation of share groups only (`share.isolation.level`).
     isolation: Isolation = Isolation.UNKNOWN
-    #: The state stores of a group of Kafka Streams; None where they were not asked for.
+    #: The state stores of a Kafka Streams group; None if they were not queried.
     stores: Sequence[StreamsStore] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedGroups:
-    """What one poll found."""
+    """The result of one poll."""
 
     at_ms: int
     groups: Mapping[str, SeenGroup]
     offsets: Mapping[TopicPartition, Offsets]
-    #: Where nothing but markers and aborted records lies between a committed offset and the LSO.
+    #: Committed offsets with only markers and aborted records up to the LSO.
     only_markers: frozenset[tuple[TopicPartition, int]] = frozenset()
     pending: Mapping[tuple[str, TopicPartition], tuple[PendingCommit, ...]] = field(default_factory=dict)
-    #: What transactions that were open for two polls have added, once more when they ended.
+    #: Offsets added by transactions that were open for two polls, and once more after their end.
     added: Sequence[AddedOffsets] = ()
-    #: By group and topic, whose transactions commit the offsets: an application, "" for nobody's, None where
-    #: it is not known. Only of those that were asked about.
+    #: By group and topic: the application whose transactions commit the offsets, "" for none, None if
+    #: unknown. Only groups and topics that were queried.
     committers: Mapping[tuple[str, str], str | None] = field(default_factory=dict)
-    #: Groups that are listed no more, and nothing is known of: gone.
+    #: Reasons by scope of everything that could not be read.
     gaps: Mapping[str, str] = field(default_factory=dict)
-    #: Whether some groups may be missing: those that are known already stay.
+    #: Why groups may be missing from the poll, "" if none are: known groups then stay.
     partial: str = ""
     requests: int = 0
     broker_ms: float = 0.0
 
 
 class Stood(NamedTuple):
-    """What is known of a group in one partition: a row of GroupOffset."""
+    """A group's state in one partition: a row of GroupOffset."""
 
     offset: int | None
     leader_epoch: int | None
     metadata: str
-    #: By the coordinator's clock where the log has it, else when we first observed it.
+    #: By the coordinator's clock if the log has the commit, else when we first observed it.
     commit_ms: int | None
     unstable: bool
     log_start: int | None
@@ -133,26 +133,26 @@ class Stood(NamedTuple):
 
     @property
     def lag_lso(self) -> int | None:
-        """Return the lag to the last stable offset: 0 beyond it, and where nothing is left to read."""
+        """Return the lag to the last stable offset: 0 beyond it, and if nothing is left to read."""
         ends = self.log_start, self.lso, self.high_watermark
         return lag_to_lso(self.offset, *ends, only_markers=self.only_markers)
 
     @property
     def lag_hw(self) -> int | None:
-        """Return the lag to the high watermark; None beyond it, where Kafka's own tool has a negative one."""
+        """Return the lag to the high watermark; None beyond it, where Kafka's own tool reports < 0."""
         if self.offset is None or self.high_watermark is None:
             return None
         return None if is_beyond_end(self.offset, self.high_watermark) else self.high_watermark - self.offset
 
 
 class Logged(NamedTuple):
-    """What the tail of `__consumer_offsets` knows: the newest commit, and the last ones by their clock."""
+    """A group's commits in the tail of `__consumer_offsets`: the newest, and the last ones by its clock."""
 
     committed: Committed
     commit_ms: int
     commits: tuple[Commit, ...]
     log_partition: int
-    #: How far our clock is ahead of the coordinator's; None where that is not known.
+    #: How far our clock is ahead of the coordinator's; None if unknown.
     ahead_ms: int | None
 
 
@@ -162,19 +162,19 @@ class Around:
 
     offsets: Offsets | None
     only_markers: bool = False
-    #: Oldest first, without this poll's own.
+    #: Oldest first, without the end offset of this poll.
     ends: Sequence[EndOffset] = ()
-    #: The transactions that are open in it, the oldest first.
+    #: The open transactions of the partition, oldest first.
     holders: Sequence[GroupBlocker] = ()
     #: The group's own pending commits.
     pending: Sequence[GroupBlocker] = ()
     isolation: Isolation = Isolation.UNKNOWN
-    #: False where the group has members and none of them subscribes to the topic.
+    #: False if the group has members and no member subscribes to the topic.
     is_assigned: bool = True
 
     @property
     def readable(self) -> Offsets | None:
-        """Return the offsets as the group's reader has them: no LSO holds up one that reads uncommitted."""
+        """Return the offsets as the group reads them: for read_uncommitted, the LSO is the high watermark."""
         if self.offsets is None or self.isolation is not Isolation.READ_UNCOMMITTED:
             return self.offsets
         return self.offsets._replace(lso=self.offsets.high_watermark)
@@ -190,7 +190,7 @@ def observe_partition(
     now_ms: int,
     blocked_after_ms: int = BLOCKED_AFTER_MS,
 ) -> Stood:
-    """Return a group's state in a partition now; `logged` is None where the log has nothing of it."""
+    """Return a group's state in a partition now; `logged` is None if the log has no commit of it."""
     offset = committed.offset if committed else None
     known = logged if logged is not None and committed is not None and logged.committed[0] == offset else None
     offsets = around.offsets
@@ -237,7 +237,7 @@ def has_changed(before: Stood | None, now: Stood) -> bool:
     """Return whether a row has changed, or has points to keep."""
     if before is None:
         return True
-    # The age of what waits grows all the time: alone it is no news, until it has grown by a tenth.
+    # The age of unread records grows all the time. Alone it is no change until it has grown by a tenth.
     if before._replace(lag_ms=now.lag_ms, points=()) != now._replace(points=()):
         return True
     if (before.lag_ms is None) != (now.lag_ms is None):
@@ -261,14 +261,14 @@ def _commit_ms(before: Stood | None, offset: int | None, known: Logged | None, n
         return None
     if known is not None:
         return known.commit_ms
-    # First seen: its own instant is not known.
+    # Observed for the first time: the instant of the commit is unknown.
     return before.commit_ms if before is not None and before.offset == offset else now_ms
 
 
 def _commits(
     before: Stood | None, offset: int | None, known: Logged | None, points: Sequence[Point], now_ms: int
 ) -> Sequence[Commit]:
-    """Return the last commits by our clock: from the log, else from our polls."""
+    """Return the last commits by our clock: from the log if known, else from our polls."""
     if known is not None:
         ahead_ms = known.ahead_ms
         return [Commit(to_local_ms(at, now_ms=now_ms, ahead_ms=ahead_ms), row) for at, row in known.commits]
@@ -282,7 +282,7 @@ def _commits(
 
 
 def _all_ends(around: Around, points: Sequence[Point], now_ms: int) -> Sequence[EndOffset]:
-    """Return the end offsets over time: the partition's history, else those of this group's polls."""
+    """Return the end offsets over time: the partition's history, else derived from this group's polls."""
     known: Iterable[EndOffset] = around.ends or [
         EndOffset(p.at_ms, p.offset + p.lag, p.offset + p.lag) for p in points[:-1]
     ]
@@ -294,7 +294,7 @@ def _all_ends(around: Around, points: Sequence[Point], now_ms: int) -> Sequence[
 def _unread_ms(
     offset: int | None, around: Around, points: Sequence[Point], now_ms: int, *, committed: bool = True
 ) -> int | None:
-    """Return the age of the record at `offset`; None where it does not exist or came too early."""
+    """Return the age of the record at `offset`; None if it does not exist or is older than the history."""
     if offset is None or around.offsets is None:
         return None
     passed = ends.passed_ms(_all_ends(around, points, now_ms), offset, committed=committed)
@@ -304,10 +304,10 @@ def _unread_ms(
 
 
 def _lag_ms(offset: int | None, around: Around, points: Sequence[Point], now_ms: int) -> int | None:
-    """Return the age of the oldest record before the group, readable or not."""
+    """Return the age of the oldest record the group has not read, readable or not."""
     if offset is None or around.offsets is None or is_beyond_end(offset, around.offsets.high_watermark):
         return None
-    # Markers and aborted records are no news: the first record lies behind the LSO, if anywhere.
+    # Markers and aborted records do not count: the first record to read is at or after the LSO.
     first = around.offsets.lso if around.only_markers else max(offset, around.offsets.log_start)
     if first >= around.offsets.high_watermark:
         return 0
@@ -317,7 +317,7 @@ def _lag_ms(offset: int | None, around: Around, points: Sequence[Point], now_ms:
 def _waiting_ms(
     before: Stood | None, waits: Waiting | None, offsets: Offsets | None, unstable: bool, now_ms: int
 ) -> int | None:
-    """Return since when the group is at this LSO, or else since when its commit is pending.
+    """Return since when the group is at this LSO, or since when its commit is pending.
 
     An LSO never returns to an old offset, so an equal LSO has not moved.
     """

@@ -1,10 +1,10 @@
-"""Consumer groups: what they committed, how far they are behind, and what that is in Burrow's words.
+"""Consumer groups: their commits, their lag, and their status in Burrow's vocabulary.
 
-The rules take Burrow's vocabulary and order, not its errors. Burrow evaluates by lag
-to the high watermark, which a transactional topic never lets fall to 0. It reports a dead consumer as OK
-if that had read all at its last commits, as STOP one that had nothing to read, and as WARN one whose lag
-is constant. Here a group is evaluated by what it could read: up to the last stable offset, without markers
-and aborted records, and since when. tests/unit/test_groups.py is the table of cases.
+The rules take Burrow's vocabulary and order, without its errors. Burrow evaluates the lag to the high
+watermark, which never falls to 0 on a transactional topic. It reports OK for a dead consumer that had read
+everything at its last commits, STOP for a consumer without anything to read, and WARN for a constant lag.
+Here a group is evaluated by the records it could read, and since when: up to the last stable offset, without
+markers and aborted records. tests/unit/test_groups.py is the table of cases.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from fenceline.kafka.partitions import Offsets
 
 
 class GroupStatus(StrEnum):
-    """How a group does in a partition, in Burrow's vocabulary; a group has the worst of its partitions'."""
+    """A group's status in a partition, in Burrow's vocabulary; a group has its worst partition's status."""
 
     OK = "OK"
     #: It commits and advances, but falls behind.
     WARN = "WARN"
-    #: It commits the same offset again and again while there is more to read.
+    #: It commits the same offset repeatedly although there is more to read.
     STALL = "STALL"
-    #: It has not committed for longer than it took for all the commits that we remember.
+    #: It has not committed for longer than all its remembered commits took.
     STOP = "STOP"
     #: Its offset went back.
     REWIND = "REWIND"
     #: It has consumed everything below the last stable offset, which an open transaction keeps from moving.
     BLOCKED = "BLOCKED"
-    #: Too little is known yet, or it cannot be seen.
+    #: Too little is known yet, or the group cannot be read.
     UNKNOWN = "UNKNOWN"
-    #: Not assigned: it has members, and none of them subscribes to the topic any more.
+    #: Not assigned: it has members, and no member subscribes to the topic any more.
     LEFT = "LEFT"
 
 
@@ -53,18 +53,18 @@ WORST_STATUSES = STATUSES[::-1]
 
 
 class Waiting(StrEnum):
-    """Where a group is, seen from an LSO below the high watermark; its isolation level is not visible."""
+    """A group's position relative to an LSO below the high watermark; its isolation level is not visible."""
 
-    #: It is at the LSO, as a read_committed consumer is that an open transaction blocks.
+    #: It is at the LSO, like a read_committed consumer blocked by an open transaction.
     PROBABLY = "probably"
     #: It committed past the LSO: read_uncommitted, certainly.
     READS_PAST = "reads_past"
-    #: It is still on its way to the LSO.
+    #: It has not reached the LSO yet.
     NOT_YET = "not_yet"
 
 
 class LagTrend(StrEnum):
-    """Where a lag goes."""
+    """The direction of a lag."""
 
     GROWING = "growing"
     STEADY = "steady"
@@ -87,48 +87,48 @@ class Commit(NamedTuple):
 
 
 class Point(NamedTuple):
-    """What one poll found: the committed offset, and the lag to the LSO; by our clock."""
+    """One poll: the committed offset, and the lag to the LSO; by our clock."""
 
     at_ms: int
     offset: int
     lag: int
 
 
-#: Nobody is called stopped, or stuck, sooner: commits come every 5 s by default, Kafka Streams' every 30 s.
+#: Minimum age of STOP, and of STALL: clients commit every 5 s by default, Kafka Streams every 30 s.
 STOP_AFTER_MS = 60_000
 STALL_AFTER_MS = 30_000
-#: A group at an LSO that has not moved for so long is blocked. Shorter transactions are a healthy topic's
-#: everyday work: without this, its groups would flicker through BLOCKED with each of them.
+#: A group at an LSO that has not moved for this long is BLOCKED. Shorter transactions are normal in a healthy
+#: topic: without this minimum, groups would flicker through BLOCKED with every transaction.
 BLOCKED_AFTER_MS = 10_000
 #: Commits at one offset that are no coincidence.
 _STALLED_COMMITS = 3
-#: Where one pause outlasts all the rest, the usual one counts so many times.
+#: If one pause exceeds the sum of the others, the median pause times this limits the usual time.
 _USUAL_PAUSES = 20
-#: A trend needs so many points, and so much time.
+#: Minimum points, and minimum time, for a trend.
 _TREND_POINTS, _TREND_MS = 6, 60_000
-#: Points are at least so far apart, and so many: ten minutes.
+#: Minimum distance of points, and their maximum number: ten minutes.
 POINTS_APART_MS, MOST_POINTS = 20_000, 30
 
 
-#: The kind of groups that have a start offset in the place of committed ones (KIP-932).
+#: Kinds of groups. A share group has a start offset instead of committed offsets (KIP-932).
 SHARE = "Share"
 STREAMS = "Streams"
 
 
 class ShareProgress(NamedTuple):
-    """How far a share group has come in a partition: every record before `start_offset` is done.
+    """A share group's progress in a partition: every record before `start_offset` is done.
 
-    The start offset follows acknowledgements with a delay; `lag`, the records up to the high watermark that
-    are not done, does not. It is None before Kafka 4.2 (KIP-1226).
+    The start offset follows acknowledgements with a delay; `lag` does not. `lag` is the number of records up
+    to the high watermark that are not done, and None before Kafka 4.2 (KIP-1226).
     """
 
     start_offset: int
     lag: int | None
 
     def position(self, offsets: Offsets | None, isolation: Isolation) -> int:
-        """Return the offset that a consumer would have committed that has read as much.
+        """Return the offset that a consumer with the same progress would have committed.
 
-        Where records are done in another order, those that are not count as the last ones.
+        If records are done out of order, the remaining records count as the last ones.
         """
         if self.lag is None or offsets is None:
             return self.start_offset
@@ -138,7 +138,7 @@ class ShareProgress(NamedTuple):
 
 
 def note_of(kind: str, partitions: int) -> str:
-    """Return why a group has no status: it has committed nothing; "" where it has one."""
+    """Return why a group has no status: it has committed nothing. "" if it has a status."""
     if partitions:
         return ""
     if kind == SHARE:
@@ -147,15 +147,15 @@ def note_of(kind: str, partitions: int) -> str:
 
 
 def is_beyond_end(offset: int | None, high_watermark: int | None) -> bool:
-    """Whether an offset is no position of this log: its topic was made again, or its log truncated.
+    """Whether an offset is outside this log, because the topic was recreated or the log truncated.
 
-    Ask for the offset before the end: else it may only be newer.
+    Query the offset before the log's end; otherwise the offset may only be newer than the end.
     """
     return offset is not None and high_watermark is not None and offset > high_watermark
 
 
 def to_read(offset: int | None, offsets: Offsets | None, only_markers: bool) -> int | None:
-    """Return how many offsets a read_committed consumer has before it; None where that is unknown."""
+    """Return the number of offsets ahead of a read_committed consumer; None if unknown."""
     if offsets is None:
         return None
     ends = offsets.log_start, offsets.lso, offsets.high_watermark
@@ -170,9 +170,9 @@ def lag_to_lso(
     *,
     only_markers: bool,
 ) -> int | None:
-    """Return the lag to the LSO of what can be read; None where that is unknown.
+    """Return the lag to the LSO in readable offsets; None if unknown.
 
-    Deleted offsets do not count. It is 0 where only markers and aborted records are left (`only_markers`).
+    Deleted offsets do not count. It is 0 if only markers and aborted records are left (`only_markers`).
     """
     if offset is None or lso is None or is_beyond_end(offset, high_watermark):
         return None
@@ -180,9 +180,10 @@ def lag_to_lso(
 
 
 def waiting_state(offset: int | None, offsets: Offsets | None, only_markers: bool) -> Waiting | None:
-    """Return a group's position at an LSO that is below the high watermark; None where none is.
+    """Return a group's position relative to an LSO below the high watermark; None without such an LSO.
 
-    Ask for the offset before the end: then an offset beyond the LSO proves that the group reads uncommitted.
+    Query the offset before the log's end: then an offset beyond the LSO proves that the group reads
+    uncommitted.
     """
     if offset is None or offsets is None or offsets.lso >= offsets.high_watermark:
         return None
@@ -203,12 +204,12 @@ def status_of(
     at_lso_ms: int | None = None,
     blocked_after_ms: int = BLOCKED_AFTER_MS,
 ) -> GroupStatus:
-    """Evaluate a group in one partition: return the worst status that applies.
+    """Return the worst status that applies to a group in one partition.
 
-    `unread` is `to_read`; `unread_ms` for how long the first of it has been there, None where that is not
-    known. `commits` are the last ones and `points` the last polls, both oldest first and by our clock.
-    `at_lso_ms` is for how long the group has been at an LSO that has not moved and is below the high
-    watermark, None where it is not: a group that died before the LSO has something to read, and is STOP.
+    `unread` is `to_read`; `unread_ms` is the age of its first record, None if unknown. `commits` are the last
+    commits and `points` the last polls, both oldest first and by our clock. `at_lso_ms` is how long the group
+    has been at an unmoved LSO below the high watermark. It is None elsewhere: a group that died before the
+    LSO has records to read, and is STOP.
     """
     if unread is None:
         return GroupStatus.UNKNOWN
@@ -218,7 +219,7 @@ def status_of(
         )
     if not commits:
         return GroupStatus.UNKNOWN
-    # For so long it could have read, and has not committed.
+    # For this long the group could have read, and has not committed.
     idle_ms = now_ms - commits[-1].at_ms
     idle_ms = idle_ms if unread_ms is None else min(idle_ms, unread_ms)
     if idle_ms > max(STOP_AFTER_MS, _usual_ms(commits)):
@@ -234,13 +235,13 @@ def status_of(
 
 
 def _usual_ms(commits: Sequence[Commit]) -> int:
-    """Return how long the remembered commits took, without one pause longer than the rest together."""
+    """Return the duration of the remembered commits; a single long pause is limited by the median pause."""
     pauses = [later.at_ms - sooner.at_ms for sooner, later in pairwise(commits)]
     return int(min(sum(pauses), _USUAL_PAUSES * median(pauses))) if pauses else 0
 
 
 def _stalls(commits: Sequence[Commit], unread_ms: int | None, now_ms: int) -> bool:
-    """Whether the last commits have one offset while there was something to read all the time."""
+    """Whether the last commits have one offset although there were records to read all the time."""
     run = 1
     while run < len(commits) and commits[-1 - run].offset == commits[-1].offset:
         run += 1
@@ -252,9 +253,9 @@ def _stalls(commits: Sequence[Commit], unread_ms: int | None, now_ms: int) -> bo
 
 
 def trend_of(lags: Sequence[tuple[int, int]]) -> LagTrend | None:
-    """Return where a lag goes, from its (instant, lag) oldest first; None while too little is known.
+    """Return the direction of a lag, from (instant, lag) pairs oldest first; None if too little is known.
 
-    It grows where all of its last third lies above all of its first: what goes up and down goes nowhere.
+    It grows if its last third lies entirely above its first third; a lag that goes up and down is steady.
     """
     if len(lags) < _TREND_POINTS or lags[-1][0] - lags[0][0] < _TREND_MS:
         return None
@@ -267,14 +268,14 @@ def trend_of(lags: Sequence[tuple[int, int]]) -> LagTrend | None:
 
 
 def add_point(points: Sequence[Point], new: Point) -> tuple[Point, ...]:
-    """Return the last points with a new one: spaced so that they cover ten minutes, the newest always."""
+    """Append a point and return the last points, spaced to cover ten minutes; the newest is always kept."""
     spaced = len(points) > 1 and points[-1].at_ms - points[-2].at_ms < POINTS_APART_MS
     kept = points[:-1] if spaced else points
     return (*kept, new)[-MOST_POINTS:]
 
 
 def committed_in(points: Sequence[Point]) -> tuple[Commit, ...]:
-    """Return the commits that polls have observed: each new offset, with the instant of the first poll."""
+    """Return the commits that polls observed: each new offset, with the instant of the first poll."""
     commits: list[Commit] = []
     for point in points:
         if not commits or commits[-1].offset != point.offset:
@@ -283,5 +284,5 @@ def committed_in(points: Sequence[Point]) -> tuple[Commit, ...]:
 
 
 def worst_status(statuses: Sequence[GroupStatus]) -> GroupStatus:
-    """Return the worst of some statuses; of none nothing is known."""
+    """Return the worst of the statuses; UNKNOWN for an empty list."""
     return max(statuses, key=STATUSES.index, default=GroupStatus.UNKNOWN)

@@ -1,4 +1,4 @@
-"""How fast logs lose records at their start: retention may overtake a reader."""
+"""Measure how fast logs lose records at their start, because retention may overtake a reader."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from fenceline.facts import TopicPartition
 
 
 class LogStarts:
-    """How fast the logs of partitions are cut: where they started over the last hour."""
+    """The log starts of partitions over the last hour, and the deletion rates that follow."""
 
-    #: Points are so far apart, for so long; a pace is measured over no less.
+    #: Minimum distance of points, their maximum age, and the minimum span of a rate.
     APART_MS, LONGEST_MS, LEAST_MS = 30_000, 3_600_000, 120_000
 
     def __init__(self) -> None:
         self._points: dict[TopicPartition, deque[tuple[int, int]]] = {}
 
     def record_starts(self, starts: Mapping[TopicPartition, int], now_ms: int) -> None:
-        """Note where logs start now; those that are not named are forgotten."""
+        """Record the current log starts; partitions that are not given are forgotten."""
         self._points = {where: self._points.get(where, deque()) for where in starts}
         for where, start in starts.items():
             points = self._points[where]
@@ -31,7 +31,7 @@ class LogStarts:
                 points.popleft()
 
     def deletion_rate(self, where: TopicPartition) -> float | None:
-        """Return how many records a second a log loses at its start; None before that is known."""
+        """Return how many records a second a log loses at its start; None while unknown."""
         points = self._points.get(where)
         if not points:
             return None

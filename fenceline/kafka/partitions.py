@@ -1,10 +1,10 @@
-"""Partitions, and the transactions open in them: whose each one is, and what holds back the LSO.
+"""Partitions and their open transactions: the owner of each transaction, and what holds back the LSO.
 
-Three answers are joined: what a partition's leader reports of its producers, what coordinators report of the
-ids that have those producer ids, and what the leader reports again. A transaction that is open at the same
-offset before and after was open while its coordinator spoke: coordinators name a partition before anything is
-written to it, and strike it out only after its marker is there. So one that no coordinator owned in between,
-in two consecutive polls, hangs.
+Three answers are joined: the leader's report of a partition's producers, the coordinators' reports of the ids
+with those producer ids, and a second report of the leader. A transaction that is open at the same offset
+before and after was open while its coordinator answered: a coordinator names a partition before anything is
+written to it, and removes it only after its marker is written. So a transaction without an owning coordinator
+in between, in two consecutive polls, hangs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 
 
 class Offsets(NamedTuple):
-    """Where a partition's log begins, is readable to (LSO), and ends (high watermark), by its leader."""
+    """A partition's log start, last stable offset (LSO) and high watermark, reported by its leader."""
 
     log_start: int
     lso: int
@@ -30,30 +30,30 @@ class Offsets(NamedTuple):
 
 
 class ProducerState(NamedTuple):
-    """One active producer of a partition as a replica describes it (DescribeProducers, KIP-664)."""
+    """One active producer of a partition, as reported by a replica (DescribeProducers, KIP-664)."""
 
     producer_id: int
     producer_epoch: int
     last_sequence: int
-    #: The newest timestamp of its records: the producer's own clock, for show alone.
+    #: The newest timestamp of its records, by the producer's own clock: for display only.
     last_timestamp_ms: int
     #: The epoch of the coordinator that wrote its last marker; None before any.
     coordinator_epoch: int | None
-    #: The first offset of its open transaction; None where none is open (or it never had one).
+    #: The first offset of its open transaction; None without an open transaction.
     start_offset: int | None
 
 
 class PartitionVerdict(StrEnum):
-    """What an open transaction of a partition is, or what holds the partition as a whole."""
+    """The verdict on an open transaction of a partition, or on the partition as a whole."""
 
     CLEAR = "clear"
-    #: Owned by its coordinator, and within its limit.
+    #: Owned by a coordinator, and within its time limit.
     OPEN = "open"
-    #: Owned, but past its timeout and the coordinator's scan, or stuck in Prepare*.
+    #: Owned, but past its timeout and the coordinator's next check, or stuck in Prepare*.
     LATE = "late"
-    #: No coordinator owns it: nobody will ever end it.
+    #: No coordinator owns it, so nothing will ever end it.
     HANGING = "hanging"
-    #: Anything else: no verdict of hanging from what could not be read.
+    #: Anything else: an unreadable source never leads to HANGING.
     UNKNOWN = "unknown"
 
 
@@ -69,11 +69,11 @@ WORST_VERDICTS = VERDICTS[::-1]
 
 
 class VerdictReason(StrEnum):
-    """Why a verdict; `fenceline.text.explanations` puts grounds into words."""
+    """The reason for a verdict; `fenceline.text.explanations` puts it into words."""
 
     #: Its coordinator names this partition as one of the open transaction's.
     OWNED = "owned"
-    #: Its coordinator takes part in a two-phase commit: it never times out.
+    #: Its coordinator takes part in a two-phase commit: the transaction never times out.
     TWO_PHASE = "two_phase"
     PAST_TIMEOUT = "past_timeout"
     STUCK_IN_PREPARE = "stuck_in_prepare"
@@ -81,17 +81,17 @@ class VerdictReason(StrEnum):
     NOT_ITS_PARTITION = "not_its_partition"
     #: No transactional id has this producer id, and none can be hidden from us.
     NO_SUCH_PRODUCER = "no_such_producer"
-    #: No transactional id that we may see has it, but some may be hidden from us.
+    #: No visible transactional id has this producer id, but ids may be hidden from us.
     MAY_BE_HIDDEN = "may_be_hidden"
-    #: A coordinator, or the leader, could not be asked.
+    #: A coordinator, or the leader, could not be queried.
     UNSEEN = "unseen"
-    #: Seen once: the second poll is to come.
+    #: No owner in one poll: the second poll decides.
     SEEN_ONCE = "seen_once"
 
 
 @dataclass(frozen=True, **SLOTS)
 class Pin:
-    """A transaction that is open in a partition: its producer, whose it is, and the verdict on it."""
+    """An open transaction in one partition: its producer, its owner, and the verdict on it."""
 
     topic: str
     partition: int
@@ -101,25 +101,25 @@ class Pin:
     last_sequence: int
     last_timestamp_ms: int
     coordinator_epoch: int | None
-    #: By our own clock: since when this very transaction (partition, producer id, epoch, start) is known.
+    #: Our clock when this very transaction (partition, producer id, epoch, start) was first seen.
     first_seen_ms: int
-    #: "" where no id with this producer id is known.
+    #: "" if no id with this producer id is known.
     transactional_id: str
     verdict: PartitionVerdict
     ground: VerdictReason
-    #: By our own clock: since when its coordinator reports a Prepare* state; None in any other state.
+    #: Our clock when its coordinator was first seen in a Prepare* state; None in any other state.
     prepared_ms: int | None = None
-    #: By our own clock: when anything of it was last found changed; None where that is not kept.
+    #: Our clock when any field was last found changed; None where that is not stored.
     seen_ms: int | None = None
 
     @property
     def key(self) -> PinKey:
-        """Return what identifies this transaction across polls."""
+        """Return the identity of this transaction across polls."""
         return PinKey(self.topic, self.partition, self.producer_id, self.producer_epoch, self.start_offset)
 
 
 class PinKey(NamedTuple):
-    """What identifies an open transaction of a partition across polls."""
+    """The identity of a partition's open transaction across polls."""
 
     topic: str
     partition: int
@@ -130,25 +130,25 @@ class PinKey(NamedTuple):
 
 @dataclass(frozen=True, **SLOTS)
 class ProducerOwners:
-    """The owners of producer ids, as the coordinators reported them between two polls of the producers."""
+    """The owners of producer ids, reported by the coordinators between two polls of the producers."""
 
     #: Transactional ids by producer id.
     ids: Mapping[int, str]
-    #: How their coordinators describe those ids.
+    #: The coordinators' descriptions of those ids.
     descriptions: Mapping[str, Described | NotDescribed]
-    #: Whether every coordinator reported which ids have these producer ids.
+    #: Whether every coordinator reported its ids with these producer ids.
     whole: bool
-    #: Whether there may be transactional ids that we cannot see.
+    #: Whether transactional ids may exist that we cannot see.
     may_hide: bool
 
 
-#: For a broker that does not report how often it checks for timed-out transactions: Kafka's default.
+#: Kafka's default interval between checks for timed-out transactions, for brokers that do not report it.
 DEFAULT_CLEANUP_MS = 10_000
 DEFAULT_LEAST_GRACE_MS = 15_000
 
 
 def grace_ms(cleanup_ms: int = DEFAULT_CLEANUP_MS, least_ms: int = DEFAULT_LEAST_GRACE_MS) -> int:
-    """Return how long past its timeout a transaction may last, and an end may take, before that is late.
+    """Return how long past its timeout a transaction, or its end, may last before it is late.
 
     `cleanup_ms`: `transaction.abort.timed.out.transaction.cleanup.interval.ms` of the coordinators.
     """
@@ -156,7 +156,7 @@ def grace_ms(cleanup_ms: int = DEFAULT_CLEANUP_MS, least_ms: int = DEFAULT_LEAST
 
 
 def open_in_both(before: Iterable[ProducerState], after: Iterable[ProducerState]) -> Iterable[ProducerState]:
-    """Yield the producers, as described last, whose transaction was open at the same offset both times."""
+    """Yield the producers of `after` whose transaction was open at the same offset both times."""
     opened = {(p.producer_id, p.producer_epoch, p.start_offset) for p in before if p.start_offset is not None}
     return (p for p in after if (p.producer_id, p.producer_epoch, p.start_offset) in opened)
 
@@ -174,8 +174,8 @@ def evaluate_pin(
 ) -> Pin:
     """Return the verdict on one transaction that was open at the same offset before and after.
 
-    `known` is the same transaction in an earlier poll; `since_ms` is since when it is known to be open where
-    there is none. `accused` is whether the last poll that reached its coordinator found no owner either.
+    `known` is the same transaction in an earlier poll. Without it, `since_ms` is since when the transaction
+    is known to be open. `accused`: the last poll that reached its coordinator found no owner either.
     """
     name = owners.ids.get(producer.producer_id, "")
     described = owners.descriptions.get(name)
@@ -211,11 +211,10 @@ _PREPARED = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 def _verdict(
     where: TopicPartition, producer: ProducerState, name: str, owners: ProducerOwners
 ) -> tuple[PartitionVerdict, VerdictReason]:
-    """Return whether a coordinator owns a transaction.
+    """Judge by the coordinators' reports whether an open transaction has an owner.
 
-    Epochs are not compared, since ends and protocol 2 raise them: the newest epoch of a producer id, and no
-    other one, can be open in a partition, and the marker that the coordinator will write ends it whatever
-    its epoch.
+    Epochs are not compared, because ends and protocol 2 raise them. Only the newest epoch of a producer id
+    can be open in a partition, and the coordinator's next marker ends it whatever its epoch.
     """
     if not name:
         return _ownerless(owners)
@@ -224,7 +223,7 @@ def _verdict(
         forbidden = described is not None and described.obstacle is Obstacle.FORBIDDEN
         return PartitionVerdict.UNKNOWN, VerdictReason.MAY_BE_HIDDEN if forbidden else VerdictReason.UNSEEN
     if described.producer_id != producer.producer_id:
-        # It went on under another producer id since it was listed: the next poll will show that.
+        # The id has another producer id since it was listed: the next poll will show that.
         return PartitionVerdict.UNKNOWN, VerdictReason.UNSEEN
     if described.state in OPEN_STATES and _names(described, where):
         return PartitionVerdict.OPEN, VerdictReason.OWNED
@@ -261,7 +260,7 @@ def _lateness(
 
 
 def still_accused(pins: Iterable[Pin], before: Collection[PinKey]) -> frozenset[PinKey]:
-    """Return the transactions that no coordinator owned when it could be seen last."""
+    """Return the transactions that had no owner when their coordinator was last reachable."""
     return frozenset(
         pin.key
         for pin in pins
@@ -272,7 +271,7 @@ def still_accused(pins: Iterable[Pin], before: Collection[PinKey]) -> frozenset[
 
 
 class PartitionPlace(NamedTuple):
-    """Where a partition is: its topic's id, its leader (None while it has none), its replicas' brokers."""
+    """The topic id, leader (None without one) and replicas of a partition."""
 
     topic_id: str
     leader: int | None
@@ -281,50 +280,50 @@ class PartitionPlace(NamedTuple):
 
 
 class KnownPartition(NamedTuple):
-    """What is known of one partition; the columns of its row."""
+    """The known facts of one partition; the columns of its row."""
 
     topic: str
     partition: int
     place: PartitionPlace
-    #: None before the first answer; the last ones while it cannot be seen.
+    #: None before the first answer; the last known values while the partition cannot be read.
     log_start: int | None
     lso: int | None
     high_watermark: int | None
-    #: When it was polled, and answered.
+    #: When it was last polled successfully.
     seen_ms: int | None
-    #: Since when, by our clock, the LSO is stuck at this value below the high watermark; None unless it is.
+    #: Our clock when the LSO got stuck at this value below the high watermark; None unless it is stuck.
     pinned_ms: int | None
     verdict: PartitionVerdict
-    #: Why it cannot be seen, in words for an operator; "" when it can.
+    #: Why it cannot be read, in words for an operator; "" if it can.
     error: str
 
     def has_changed(self, before: KnownPartition | None) -> bool:
-        """Whether anything but the time of the poll has changed."""
+        """Whether any field but the time of the poll has changed."""
         return before is None or self._replace(seen_ms=before.seen_ms) != before
 
     @property
     def is_lso_behind(self) -> bool:
-        """Whether the LSO was below the high watermark when it was seen last."""
+        """Whether the LSO was below the high watermark in the last successful poll."""
         return self.lso is not None and self.high_watermark is not None and self.lso < self.high_watermark
 
 
 @dataclass(frozen=True, **SLOTS)
 class ObservedPartitions:
-    """What one poll found that was not known before, and all that could not be read."""
+    """The news of one poll, and everything that could not be read."""
 
     at_ms: int
     #: Whether all partitions were polled, and not only those with open transactions.
     full: bool
     rows: Mapping[TopicPartition, KnownPartition] = field(default_factory=dict)
-    #: The histories that have another point.
+    #: The histories with a new point.
     ends: Mapping[TopicPartition, str] = field(default_factory=dict)
-    #: Partitions of topics that are no more.
+    #: Partitions of deleted topics.
     gone: frozenset[TopicPartition] = frozenset()
     pins: tuple[Pin, ...] = ()
     ended: tuple[PinKey, ...] = ()
-    #: Reasons by scope of everything that cannot be seen now; None where nothing of it has changed.
+    #: Reasons by scope of everything that cannot be read now; None if unchanged.
     gaps: Mapping[str, str] | None = None
-    #: How many partitions have each verdict.
+    #: Number of partitions by verdict.
     verdicts: Mapping[PartitionVerdict, int] = field(default_factory=dict)
     took_ms: int = 0
     requests: int = 0
@@ -340,11 +339,11 @@ def update_partition(
     *,
     held: bool,
 ) -> KnownPartition:
-    """Return what is known of a partition after a poll, before its transactions are evaluated.
+    """Return the row of a partition after a poll, before its transactions are evaluated.
 
-    `read` is the reason where it could not be read: then only that and the place change. `held`
-    is whether transactions in it are known: then its LSO is held back also right after it has moved. `prior`
-    is None for a partition that was never seen, also for one of a topic that was made again.
+    `read` is the reason if it could not be read: then only that and the place change. `held`: open
+    transactions are known in it, so its LSO counts as held back even right after it has moved. `prior` is
+    None for a new partition, also for a partition of a recreated topic.
     """
     if isinstance(read, str):
         before = prior or KnownPartition(
@@ -374,5 +373,5 @@ def _pinned_ms(prior: KnownPartition | None, lso: int, end: int, now_ms: int, *,
 
 
 def worst_verdict(pins: Iterable[Pin]) -> PartitionVerdict:
-    """Return the worst verdict of a partition's transactions; unknown where it is pinned and none is seen."""
+    """Return the worst verdict of a partition's transactions; UNKNOWN if it is pinned without a known one."""
     return max((pin.verdict for pin in pins), key=VERDICTS.index, default=PartitionVerdict.UNKNOWN)

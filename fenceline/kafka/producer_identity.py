@@ -1,10 +1,10 @@
-"""Who is behind a transactional id: the engine, the instance of it and its part, with what shows it.
+"""Identify the producer behind a transactional id: its engine, instance and part, with the evidence.
 
 An id's shape alone proves nothing: any client may be called `orders-1-2`. So each engine needs a second sign:
 
-Kafka Streams   a member of the group that is called as the application, whose client id holds the process and
-                the thread of the id: `APP-PROCESS-StreamThread-N-consumer` (StreamThread, ClientUtils)
-Kafka Connect   the id `connect-cluster-GROUP`, which the leader of that group opens
+Kafka Streams   a member of the group named like the application, whose client id has the process and thread
+                of the id: `APP-PROCESS-StreamThread-N-consumer` (StreamThread, ClientUtils)
+Kafka Connect   the id `connect-cluster-GROUP`, used by the leader of that group
                 (DistributedConfig.transactionalProducerId); a task's id begins with GROUP (Worker)
 """
 
@@ -20,22 +20,22 @@ from fenceline.owners import Owner
 
 THREAD, _UUID_LENGTH = "-StreamThread-", 36
 _LEADER = "connect-cluster-"
-#: Hyphens of an id that are tried.
+#: Maximum hyphens of an id at which it is split.
 _MOST_SPLITS = 50
-#: Clients of a group that are named.
+#: Maximum clients of a group that are named.
 _MOST_CLIENTS = 3
 _CHANGELOG, _REPARTITION = "-changelog", "-repartition"
 
 
 class Engine(StrEnum):
-    """What kind of program uses an id."""
+    """The kind of program that uses an id."""
 
     KAFKA_STREAMS = "Kafka Streams"
     KAFKA_CONNECT = "Kafka Connect"
 
 
 class GroupClient(NamedTuple):
-    """A member of a consumer group, as its coordinator writes it down."""
+    """A consumer group's member, as stored by its coordinator."""
 
     client_id: str
     #: `/127.0.0.1`, as Kafka writes addresses.
@@ -47,41 +47,41 @@ class ProducerIdentity(NamedTuple):
 
     engine: Engine
     application: str
-    #: What the id names, most general first: ("process", …), ("thread", …), ("task", …), ("connector", …).
+    #: The id's parts, most general first: ("process", …), ("thread", …), ("task", …), ("connector", …).
     parts: Sequence[tuple[str, str]]
-    #: What besides the id's shape shows the engine; "" where nothing does.
+    #: The evidence for the engine besides the id's shape; "" without any.
     sign: str = ""
-    #: The machine that its client connects from; "" where it is not known.
+    #: The machine its client connects from; "" if unknown.
     host: str = ""
-    #: The consumer group that commits with it; "" where there is none.
+    #: The consumer group that commits with the id; "" without one.
     group: str = ""
 
 
 class ApplicationName(NamedTuple):
-    """What the application behind an id is called, beyond its shape, and what shows it."""
+    """The name of an id's application beyond its shape, and the evidence."""
 
     name: str
     because: str
-    #: Who is in the group that it commits for: client ids with their machines, at most three.
+    #: The members of the group it commits for: client ids with their machines, at most three.
     clients: Sequence[GroupClient] = ()
 
 
 class StreamsTopic(StrEnum):
-    """What Kafka Streams writes to a topic for."""
+    """The purpose of a topic that Kafka Streams writes to."""
 
     CHANGELOG = "changelog"
     REPARTITION = "repartition"
-    #: Its output, of any name.
+    #: An output topic of any name.
     SINK = "sink"
 
 
 def identify_producer(
     transactional_id: str, clients: Iterable[GroupClient], known_ids: Container[str]
 ) -> ProducerIdentity | None:
-    """Return who is behind an id; None for a client that is no engine's as far as is known.
+    """Return the program behind an id; None if no engine is known to use it.
 
-    `clients` are the members of the group that is called as the id's application, `known_ids` holds those of
-    `leader_ids` that exist.
+    `clients` are the members of the group named like the id's application; `known_ids` has the existing ids
+    of `leader_ids`.
     """
     application = application_of(transactional_id)
     if application.kind is Shape.STREAMS:
@@ -92,10 +92,10 @@ def identify_producer(
 def name_application(
     owner: Owner | None, groups: Sequence[str], clients: Sequence[GroupClient]
 ) -> ApplicationName | None:
-    """Return what an id's application is called: by an owner's pattern, else by the group that it serves.
+    """Name an id's application: by an owner's pattern, else by the single group that it commits for.
 
-    `groups` are those whose offsets its newest transaction added, `clients` the members of the first of them.
-    None where nothing but the id's shape is known.
+    `groups` are the groups whose offsets its newest transaction added, `clients` the members of the first
+    one. None if nothing but the id's shape is known.
     """
     shown = sorted(set(clients))[:_MOST_CLIENTS]
     if owner is not None and owner.application:
@@ -106,14 +106,14 @@ def name_application(
 
 
 def leader_ids(transactional_id: str) -> Sequence[str]:
-    """Return the ids of Connect leaders one of which exists if an id is a Connect task's."""
+    """Return the candidate ids of Connect leaders; one of them exists if the id is a Connect task's."""
     if transactional_id.startswith(_LEADER):
         return (transactional_id,)
     return [f"{_LEADER}{group}" for group, _, _ in _splits(transactional_id)]
 
 
 def streams_topic(application: str, topic: str) -> StreamsTopic | None:
-    """Return what an application of Kafka Streams writes to a topic for; None for that of offsets."""
+    """Return why a Kafka Streams application writes to a topic; None for the offsets topic."""
     if topic.startswith(f"{application}-"):
         if topic.endswith(_CHANGELOG):
             return StreamsTopic.CHANGELOG
@@ -134,7 +134,7 @@ def _of_streams(application: Application, clients: Sequence[GroupClient]) -> Pro
     if client is None:
         return ProducerIdentity(Engine.KAFKA_STREAMS, application.application, parts)
     sign = f"client {client.client_id} is a member of group {application.application}"
-    # A task of exactly_once, before version 2, may be any member's.
+    # A task id of exactly_once (before version 2) may belong to any member.
     host = client.host.lstrip("/") if is_process else ""
     name = application.application
     return ProducerIdentity(Engine.KAFKA_STREAMS, name, parts, sign, host, name)
@@ -153,7 +153,7 @@ def _of_connect(transactional_id: str, known_ids: Container[str]) -> ProducerIde
 
 
 def _splits(transactional_id: str) -> Iterable[tuple[str, str, str]]:
-    """Yield how `GROUP-CONNECTOR-TASK` may be split: both names may have hyphens; the longest group first."""
+    """Yield the splits of `GROUP-CONNECTOR-TASK`, longest group first: both names may have hyphens."""
     head, _, task = transactional_id.rpartition("-")
     if task.isdecimal():
         places = [place for place, letter in enumerate(head) if letter == "-" and 0 < place < len(head) - 1]

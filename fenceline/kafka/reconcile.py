@@ -1,9 +1,9 @@
-"""Our rows against the coordinators' own lists: which differences count, and what they are corrected to.
+"""Reconcile our rows with the coordinators' lists: which differences count, and their corrections.
 
-A list and our rows are never of one moment: a record may be in one and not yet in the other. So a difference
-counts only when two lists show the very same one, the row was read before each of them and did not change,
-and the tail has since passed everything that was in the log when the first list came. Then no record can
-explain it any more. The next record of the id always wins over the correction.
+A list and our rows never show the same moment: a record may be in one and not yet in the other. So a
+difference counts only under three conditions. Two lists show the same difference. The row was read before
+each of them and did not change. The tail has passed everything that was in the log when the first list came.
+Then no record can explain the difference any more. The next record of the id always wins over the correction.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from fenceline.facts import (
 )
 from fenceline.kafka.fold.marker_history import EndMarker
 
-#: Ids whose row is to be read before the next list; more than these wait for the list after it.
+#: Maximum ids whose row is read before the next list; further ids wait for the list after it.
 MOST_SUSPECTS = 10_000
 
 
@@ -37,7 +37,7 @@ class Listed(NamedTuple):
 class Described(NamedTuple):
     """One transactional id in the answer of DescribeTransactions.
 
-    While Prepare*, `partitions` are those whose marker is still to be written; the log keeps naming all.
+    In Prepare* states, `partitions` are those whose marker is not written yet; the log keeps naming all.
     """
 
     transactional_id: str
@@ -50,7 +50,7 @@ class Described(NamedTuple):
 
 
 class Obstacle(StrEnum):
-    """Why an id could not be described."""
+    """The reason why an id could not be described."""
 
     UNKNOWN = "unknown"
     FORBIDDEN = "forbidden"
@@ -58,15 +58,15 @@ class Obstacle(StrEnum):
 
 
 class NotDescribed(NamedTuple):
-    """An id without a description: its coordinator does not know it, forbids it, or did not answer."""
+    """An id without a description: unknown to its coordinator, forbidden, or without an answer."""
 
     obstacle: Obstacle
-    #: For an operator: what to do about it.
+    #: Advice for the operator.
     text: str
 
 
 class KnownTransaction(NamedTuple):
-    """Our row of one id, as far as it is compared."""
+    """The compared fields of our row of one id."""
 
     state: TransactionState
     producer_id: int
@@ -77,14 +77,14 @@ class KnownTransaction(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """One id that we and its coordinator see differently; None where it does not exist, or is not open."""
+    """A difference between our row of an id and its coordinator; None if absent, or not open."""
 
     ours: KnownTransaction | None
     theirs: Listed | None
 
 
 class Sighting(NamedTuple):
-    """A difference, and when the list that showed it first had arrived."""
+    """A difference, and when the first list that showed it arrived."""
 
     difference: Difference
     listed_ms: int
@@ -92,85 +92,86 @@ class Sighting(NamedTuple):
 
 @dataclass(frozen=True, **SLOTS)
 class Comparison:
-    """One list against our rows."""
+    """The comparison of one list with our rows."""
 
     agreed: int
     differences: Mapping[str, Difference]
-    #: Ids that seem to differ but whose row was read after the list: they are compared with the next one.
+    #: Ids that seem to differ, but whose row was read after the list: the next list decides.
     suspects: frozenset[str]
 
 
 class Correction(NamedTuple):
-    """A row to be written or, for a tombstone, removed; only if ours is still the row that was compared."""
+    """A row to write, or to delete for a tombstone, provided that our row is still the compared one."""
 
     record: TransactionRecord | Tombstone
     ours: KnownTransaction | None
-    #: Whether its coordinator hides the id: then it is not known to have ended, nor to be forgotten.
+    #: Whether its coordinator hides the id: it is then not known to have ended or to be forgotten.
     hidden: bool = False
 
 
 @dataclass(frozen=True, **SLOTS)
 class Reconciliation:
-    """What one poll found. Compared are the ids whose row is settled; pending ones are in neither count."""
+    """The result of one poll. Only ids with a settled row are compared; pending ids are in neither count."""
 
     at_ms: int
-    #: Whether it was the full list, and not that of open transactions alone.
+    #: Whether the list was full, and not limited to open transactions.
     full: bool
-    #: Whether the coordinators are our only source: the topic may not be read.
+    #: Whether the coordinators are our only source, because the topic may not be read.
     alone: bool
     agreed: int = 0
-    #: The differences that counted and that their coordinators confirmed; all that changed when alone.
+    #: The differences that counted and were confirmed by their coordinators; every change if `alone`.
     corrections: tuple[Correction, ...] = ()
     #: Rows of ids outside the scope, to be removed.
     outside: tuple[Correction, ...] = ()
-    #: When alone: the markers that were read since the poll before, by producer id, and why those of some
-    #: partitions were not.
+    #: If `alone`: the markers read since the previous poll, by producer id, and why markers of partitions
+    #: were not read.
     markers: Mapping[int, Sequence[EndMarker]] = field(default_factory=dict)
     markers_unseen: Mapping[str, str] = field(default_factory=dict)
-    #: How many ids the list has.
+    #: Number of ids in the list.
     listed: int = 0
     #: Differences that do not count, or not yet.
     pending: int = 0
-    #: Ids that are in our rows and that the coordinators do not let us see.
+    #: Ids of our rows that the coordinators hide from us.
     hidden: int = 0
-    #: Who did not answer and why, or what has no leader.
+    #: The brokers that did not answer and why, or the partitions without a leader.
     unseen: tuple[str, ...] = ()
-    #: Open transactions that the lists leave out, without a proof of their end, by id: why.
+    #: Open transactions missing in the lists, without a proof of their end: the reason by id.
     lost: Mapping[str, str] = field(default_factory=dict)
-    #: What brokers leave out of every list without a word; for pages that show nothing else.
+    #: What brokers silently omit from every list; for pages that show nothing else.
     may_hide: str = ""
     requests: int = 0
     broker_ms: float = 0.0
     #: The pause before the next list of open transactions.
     pause_ms: int = 0
-    #: Everything before this instant is in the rows once they are saved; None while somebody is unseen.
+    #: Everything before this instant is in the rows once they are saved; None if a coordinator did not
+    #: answer.
     seen_through_ms: int | None = None
 
     @property
     def shortest_ms(self) -> int:
-        """How long a transaction must be open to be seen for sure, where lists are our only source."""
+        """The least time a transaction must be open to be observed for sure, if lists are our only source."""
         return 2 * self.pause_ms
 
     @property
     def compared_ids(self) -> int:
-        """How many ids were compared; 0 where we have no rows of our own to compare with the lists."""
+        """The number of compared ids; 0 without rows of our own to compare."""
         return 0 if self.alone else self.agreed + len(self.corrections)
 
 
 def next_open_s(answer_s: float) -> float:
-    """Return how long to leave the list of open transactions alone after an answer that took so long."""
+    """Return the pause before the next list of open transactions, from the time the last answer took."""
     return max(1.0, 20 * answer_s)
 
 
 def next_full_s(answer_s: float) -> float:
-    """Return the same for the full list: the call is O(ids) on the broker."""
+    """Return the pause before the next full list: the call is O(ids) on the broker."""
     return max(60.0, 100 * answer_s)
 
 
 def format_agreement(agreed: int, compared: int) -> str:
     """Return `100 %`, `99.98 %`: rounded down, so that one difference among many is never hidden.
 
-    "" when nothing was compared.
+    "" if nothing was compared.
     """
     if not compared:
         return ""
@@ -188,9 +189,9 @@ def compare_listing(
 ) -> Comparison:
     """Compare a list with our rows.
 
-    `before` are rows that were read before the list was asked for, None for an id that had none; they are
-    compared. `after` are rows read later; what differs there is suspect and no more. `only_open`: the list
-    holds open transactions alone. `absences`: that an id is missing in it means something.
+    `before` are rows read before the list was requested, None for an id without a row; they are compared.
+    `after` are rows read later: their differences only make them suspects. `only_open`: the list has open
+    transactions only. `absences`: an id's absence from the list is meaningful.
     """
     differences: dict[str, Difference] = {}
     suspects: set[str] = set()
@@ -227,10 +228,10 @@ def confirm_differences(
     listed_ms: int,
     seen_through_ms: int | None,
 ) -> tuple[dict[str, Sighting], dict[str, Difference]]:
-    """Return the sightings to hold against the next list, and the differences that count now.
+    """Return the sightings to compare with the next list, and the differences that count now.
 
-    `pending` is what this returned before. `seen_through_ms` is the tail's: every record that was in the log
-    at that instant is in our rows. It must have been read before the rows were.
+    `pending` is the previous result. `seen_through_ms` is the tail's: every record that was in the log at
+    that instant is in our rows. It must be read before the rows.
     """
     still: dict[str, Sighting] = {}
     counted: dict[str, Difference] = {}
@@ -248,10 +249,10 @@ def confirm_differences(
 def correct_row(
     name: str, difference: Difference, described: Described | NotDescribed, now_ms: int
 ) -> Correction | None:
-    """Return the correction of our row from its coordinator's description, None where it explains nothing.
+    """Return the correction of our row from its coordinator's description, None if that confirms nothing.
 
-    A difference from a list is only ever corrected by a description that confirms it: what is missing in a
-    list may be hidden from us, and what was in it may have moved on.
+    A difference from a list is only corrected by a description that confirms it: an id missing in a list may
+    be hidden from us, and an id in the list may have moved on.
     """
     ours, theirs = difference
     if isinstance(described, NotDescribed):
@@ -267,10 +268,10 @@ def correct_row(
 def mirror_row(
     name: str, ours: KnownTransaction | None, answer: Described | Listed | NotDescribed, now_ms: int
 ) -> Correction | None:
-    """Return how our row follows its coordinator where the lists are all we may see; None as it is.
+    """Return how our row follows its coordinator if lists are our only source; None without a change.
 
-    What we may not see any more goes, like what is gone, since nothing would ever update it; but not what is
-    open: that it has ended would be a guess.
+    The row of an id that is gone or hidden is deleted, because nothing would ever update it. The row of a
+    hidden open transaction stays: its end would be a guess.
     """
     if isinstance(answer, NotDescribed):
         hidden = answer.obstacle is Obstacle.FORBIDDEN
@@ -284,7 +285,7 @@ def mirror_row(
 
 
 def is_open(ours: KnownTransaction | None) -> bool:
-    """Whether our row is of an open transaction."""
+    """Whether our row has an open transaction."""
     return ours is not None and ours.state in OPEN_STATES
 
 
@@ -303,10 +304,10 @@ def _same(ours: KnownTransaction | None, answer: Described | Listed) -> bool:
 
 
 def record_of(described: Described, now_ms: int) -> TransactionRecord:
-    """Return a description in the form of a record; `now_ms` stands for its update, which is not reported.
+    """Return a description as a record; `now_ms` is its update time, which is not reported.
 
-    Up to Kafka 4.0.0 an id that was initialised again is described with the start of the transaction before
-    (only the coordinator's memory has it); what is Empty has not started.
+    Up to Kafka 4.0.0 the description of a re-initialised id has the start of the previous transaction, which
+    only the coordinator's memory has. An Empty id has not started.
     """
     idle = described.state is TransactionState.EMPTY
     return TransactionRecord(

@@ -1,6 +1,6 @@
-"""The fate of one offset of a partition: what became of the record there, and who can read it.
+"""The fate of one offset of a partition: what became of its record, and which consumers can read it.
 
-Kafka's consumers decide by the same: the last stable offset, the index of aborted transactions in a Fetch
+Kafka's consumers decide by the same facts: the last stable offset, the aborted transactions in a Fetch
 answer, and markers (`LogSegment.collectAbortedTxns`, `CompletedFetch`). docs/design/kafka.md §1.3.
 """
 
@@ -14,7 +14,7 @@ from fenceline.decode.record_batches import RecordBatch
 
 
 class RecordFate(StrEnum):
-    """What became of the record at an offset."""
+    """The fate of the record at an offset."""
 
     COMMITTED = "committed"
     ABORTED = "aborted"
@@ -24,18 +24,18 @@ class RecordFate(StrEnum):
     PLAIN = "plain"
     #: The offset is that of a commit or abort marker.
     MARKER = "marker"
-    #: There is no record at this offset any more, though the log goes on before and behind it.
+    #: The record is gone, though the log has earlier and later records.
     COMPACTED = "compacted"
     #: It lies before the log's start: retention or DeleteRecords removed it.
     DELETED = "deleted"
-    #: The log does not reach it yet.
+    #: The offset is at or after the log's end.
     NOT_WRITTEN = "not_written"
     UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, **SLOTS)
 class OffsetLook:
-    """What a partition's leader reports about one offset."""
+    """A partition leader's report about one offset."""
 
     offset: int
     log_start: int
@@ -44,14 +44,14 @@ class OffsetLook:
     #: Headers from the batch that holds the offset, or the next one, up to offset `read_to`.
     batches: Sequence[RecordBatch] = ()
     read_to: int = 0
-    #: Headers of some batches before the offset.
+    #: Headers of batches before the offset.
     before: Sequence[RecordBatch] = ()
-    #: The offsets of the records in the batch that spans the offset; None where they cannot be read.
+    #: The offsets of the records in the batch that spans the offset; None if they cannot be read.
     held: Collection[int] | None = None
-    #: The aborted transactions that overlap the batch: producer id and first offset. None behind the LSO,
-    #: where the index does not say yet.
+    #: The aborted transactions that overlap the batch: producer id and first offset. None at or after the
+    #: LSO, where the index is not complete yet.
     aborted: Collection[tuple[int, int]] | None = None
-    #: The first offset of each producer's open transaction; None where the leader did not say.
+    #: The first offset of each producer's open transaction; None if the leader did not report it.
     open_from: Mapping[int, int] | None = None
 
     @property
@@ -61,7 +61,7 @@ class OffsetLook:
 
     @property
     def marker(self) -> RecordBatch | None:
-        """Return the marker that ends the transaction of the record, None where none was read."""
+        """Return the marker that ends the record's transaction, None if none was read."""
         batch = self.batch
         if batch is None or not batch.transactional or batch.marker:
             return None
@@ -76,7 +76,7 @@ class OffsetLook:
 
     @property
     def batch_before(self) -> RecordBatch | None:
-        """Return the newest batch read before it of the same producer and epoch, markers left out."""
+        """Return the newest earlier batch of the same producer and epoch that was read, except markers."""
         batch = self.batch
         if batch is None or batch.base_sequence < 0:
             return None
@@ -92,7 +92,7 @@ class OffsetLook:
 
     @property
     def newer_epoch(self) -> RecordBatch | None:
-        """Return an earlier batch of the same producer with a newer epoch: a stale one wrote this record."""
+        """Return an earlier batch of the same producer with a newer epoch: it proves a stale writer."""
         batch = self.batch
         if batch is None or batch.producer_id < 0:
             return None
@@ -106,12 +106,12 @@ class OffsetLook:
         )
 
 
-#: Fates of offsets that have a record which somebody can read.
+#: Fates of offsets with a record that a consumer can read.
 _READABLE = (RecordFate.COMMITTED, RecordFate.ABORTED, RecordFate.OPEN, RecordFate.PLAIN)
 
 
 def fate_of(look: OffsetLook) -> RecordFate:
-    """Return what became of the record at the offset that was looked at."""
+    """Return the fate of the record at the offset of `look`."""
     if look.offset < look.log_start:
         return RecordFate.DELETED
     if look.offset >= look.high_watermark:
@@ -139,14 +139,14 @@ def _transaction_fate(look: OffsetLook, batch: RecordBatch) -> RecordFate:
     opened = None if look.open_from is None else look.open_from.get(batch.producer_id)
     if opened is not None and opened <= look.offset:
         return RecordFate.OPEN
-    # A log that was read to its end has no marker; one that was not may have it further on.
+    # A log read to its end has no marker; otherwise the marker may come later.
     return RecordFate.OPEN if look.read_to >= look.high_watermark else RecordFate.UNKNOWN
 
 
 def is_visible(look: OffsetLook, *, committed: bool) -> bool | None:
-    """Return whether a consumer gets the record now; `committed`: with `isolation.level=read_committed`.
+    """Whether a consumer gets the record now; None if its fate is unknown.
 
-    None where the fate is not known.
+    `committed`: the consumer reads with `isolation.level=read_committed`.
     """
     fate = fate_of(look)
     if not committed:

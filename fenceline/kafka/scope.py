@@ -1,6 +1,6 @@
-"""Which topics, groups and transactional ids of a cluster Fenceline may ask for: by name, or by beginning.
+"""The scope of Fenceline on a cluster: patterns of topics, groups and transactional ids.
 
-Patterns are those of Kafka's ACLs: `orders` is this name, `orders-*` what begins so, `*` everything.
+Patterns are those of Kafka's ACLs: `orders` is one name, `orders-*` a prefix, `*` every name.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from fenceline.kafka.acls import CONSUMER_OFFSETS, EVERY, TRANSACTION_STATE, Res
 
 @dataclass(frozen=True, **SLOTS)
 class Scope:
-    """Patterns of names; all of them by default."""
+    """Patterns of names; every name by default."""
 
     topics: tuple[str, ...] = (EVERY,)
     groups: tuple[str, ...] = (EVERY,)
@@ -25,29 +25,29 @@ class Scope:
 
     @property
     def has_all_ids(self) -> bool:
-        """Whether no transactional id is outside."""
+        """Whether every transactional id is in scope."""
         return EVERY in self.transactional_ids
 
     @property
     def id_pattern(self) -> str | None:
-        """Return the pattern of ids inside, as ListTransactions takes it (KIP-1152, RE2); None for all."""
+        """Return the pattern of ids in scope for ListTransactions (KIP-1152, RE2); None for all ids."""
         if self.has_all_ids:
             return None
         return "|".join(
-            re.escape(each.rstrip(EVERY)) + (".*" if each.endswith(EVERY) else "")
-            for each in self.transactional_ids
+            re.escape(pattern.rstrip(EVERY)) + (".*" if pattern.endswith(EVERY) else "")
+            for pattern in self.transactional_ids
         )
 
     def has_topic(self, name: str) -> bool:
-        """Whether a topic is inside."""
+        """Whether a topic is in scope; the two internal topics always are."""
         return name in (TRANSACTION_STATE, CONSUMER_OFFSETS) or _matches(self.topics, name)
 
     def has_group(self, name: str) -> bool:
-        """Whether a group is inside, by its escaped id."""
+        """Whether a group, given by its escaped id, is in scope."""
         return _matches(map(_escape, self.groups), name)
 
     def has_id(self, name: str) -> bool:
-        """Whether a transactional id is inside, by its escaped text."""
+        """Whether a transactional id, given as escaped text, is in scope."""
         return _matches(map(_escape, self.transactional_ids), name)
 
     @property
@@ -60,7 +60,7 @@ class Scope:
         }
 
     def __str__(self) -> str:
-        """Return what it limits, in words; "" for everything."""
+        """Return the limits of the scope in words; "" without limits."""
         named = (
             ("topics", self.topics),
             ("groups", self.groups),

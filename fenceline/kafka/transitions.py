@@ -1,9 +1,9 @@
-"""What happened: the record before + this record -> Transition, with its confidence and its reason.
+"""Derive transitions: the record before + this record -> Transition, with its confidence and its reason.
 
-A verdict is certain only where nothing else leaves the same records (docs/history.md); the table of verdicts
+A verdict is certain only if no other cause leaves the same records (docs/history.md); the table of verdicts
 with their alternatives is tests/unit/test_short_histories.py. Under transaction version 2 (KIP-890) a
-client's own abort and the coordinator's leave the same bytes: the next record of the id may revise such a
-verdict, and what no record decides stays ambiguous.
+client's own abort and the coordinator's leave the same bytes. The next record of the id may then revise the
+verdict, and a verdict that no record decides stays ambiguous.
 
 Hot path of the intake: each function compares two records and makes at most one transition.
 """
@@ -29,11 +29,12 @@ from fenceline.facts import (
 LAST_EPOCH = 32766
 #: `request.timeout.ms` of Java's Admin, which its fenceProducers writes as the id's timeout.
 ADMIN_TIMEOUT_MS = 30_000
-#: From an abort's first record to the retry of the client that was answered CONCURRENT_TRANSACTIONS: franz-go
-#: retries after 20 ms, Java after 100 ms with 20 % jitter, librdkafka after 500 ms, and a loaded host delays
-#: each of them. Who initialises sooner did not wait; who does later more likely restarted.
+#: The pause from an abort's first record to the retry of the client that got CONCURRENT_TRANSACTIONS.
+#: franz-go retries after 20 ms, Java after 100 ms with 20 % jitter, librdkafka after 500 ms; a loaded host
+#: delays all of them. A client that initialises sooner did not wait; one that does later more likely
+#: restarted.
 RETRY_MS = (15, 2_000)
-#: No client waits so long between two tries.
+#: The longest pause between two tries of any client.
 LONGEST_RETRY_MS = 10_000
 
 _CERTAIN, _PROBABLE, _AMBIGUOUS = Confidence.CERTAIN, Confidence.PROBABLE, Confidence.AMBIGUOUS
@@ -42,19 +43,19 @@ _BROKERS_IN_TIME = frozenset({TransitionReason.BROKER_IN_TIME, TransitionReason.
 _BROKERS_LATE = frozenset({TransitionReason.BROKER_LATE, TransitionReason.LATE_AT_LAST_EPOCH})
 _LATE = _BROKERS_LATE | {TransitionReason.EITHER_LATE}
 _OPEN_TO_REVISION = _BROKERS_IN_TIME | _LATE | {TransitionReason.EITHER_IN_TIME}
-#: Verdicts on an initialisation that a transaction begun by it settles.
+#: Verdicts on an initialisation that are settled when its producer begins a transaction.
 _FENCE_LIKE = frozenset(
     {TransitionReason.ADMIN_TIMEOUT, TransitionReason.ADMIN_TIMEOUT_SOON, TransitionReason.DEFAULT_TIMEOUT}
 )
 _IDLE = frozenset({TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT})
-#: A named tuple made from a tuple, without the call to its own `__new__`: a third of the time.
+#: Builds a named tuple without calling its own `__new__`: takes a third of the time.
 _new = tuple.__new__
 
 
 class IdHistory(NamedTuple):
-    """What must be known of an id to interpret its next record: its last record, and its newest transition.
+    """The known history of an id, needed to interpret its next record: last record and newest transition.
 
-    `record` is None where nothing is known of it: before its first record, and after its tombstone.
+    `record` is None before the id's first record, and after its tombstone.
     """
 
     record: TransactionRecord | None = None
@@ -62,7 +63,7 @@ class IdHistory(NamedTuple):
 
 
 class TransitionStep(NamedTuple):
-    """What one record did: the transition it made, and an earlier one as it reads from now on."""
+    """The effect of one record: the transition it made, and the revision of an earlier transition."""
 
     made: Transition | None = None
     revised: Transition | None = None
@@ -84,11 +85,11 @@ def derive_transition(
     *,
     whole: bool = False,
 ) -> TransitionStep:
-    """Return the transition that a record makes, given the id's history in `life`.
+    """Return the transition that a record makes after the history in `life`.
 
-    `whole`: no record before this one is missing from its partition. Only then is the first record
-    of an unknown id its true first one. Never raises; a step that Kafka's state machine (`TransactionState`)
-    does not have is ambiguous.
+    `whole`: no record before this one is missing from its partition. Only then is the first record of an
+    unknown id its true first record. Never raises; a step outside Kafka's state machine (`TransactionState`)
+    is ambiguous.
     """
     at = _new(_At, (partition, offset))
     if isinstance(record, Tombstone):
@@ -99,7 +100,7 @@ def derive_transition(
 
 
 def next_history(life: IdHistory, record: TransactionRecord | Tombstone, step: TransitionStep) -> IdHistory:
-    """Return the life after a step that `derive_transition` found."""
+    """Return the id's history after the step returned by `derive_transition`."""
     known = None if isinstance(record, Tombstone) else record
     return IdHistory(known, step.made or step.revised or life.newest)
 

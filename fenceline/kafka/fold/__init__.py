@@ -1,1 +1,1 @@
-"""Records -> what is worth keeping of them: the fold of the intake, and what it reads and returns."""
+"""The fold of the intake: records -> newest states, transitions and counters, with its input and output."""

@@ -1,8 +1,8 @@
-"""Many records -> what is worth keeping of them: newest states, transitions, counters. One pass per id.
+"""Fold many records into newest states, transitions and counters. One pass per id.
 
-Folding is a pure function of the records and of what was known before, and it does not matter where a
-stream of records is cut: folding twice, the second time with what the first one left, gives what folding
-once gives (tests/unit/test_aggregate.py).
+Folding is a pure function of the records and of the known history. A stream of records may be cut anywhere:
+folding the rest onto the result of a first fold gives the result of a single fold
+(tests/unit/test_aggregate.py).
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ def fold_records(
     holes: Sequence[int],
     actions: Mapping[bytes, CausesByRecord] = MappingProxyType({}),
 ) -> None:
-    """Fold the records of one partition onto what was known of their ids; `folded` grows by what is found.
+    """Fold the records of one partition onto the known history of their ids; results are added to `folded`.
 
-    `priors` are by key, and so are `actions`: what our own actions had coordinators write.
-    `holes` are the first offsets after stretches that compaction had removed before we
-    came, ascending; of those before what `priors` know, the last is enough. Never raises: what cannot be
-    decoded is counted by reason.
+    `priors` and `actions` are by key; `actions` has the records that our own actions caused. `holes` are the
+    first offsets after stretches that compaction had removed before we read them, ascending. Of the holes
+    before the offsets of `priors`, the last is enough. Never raises: undecodable records are counted by
+    reason.
     """
     for key, raws in records.items():
         name = decode_key(key)
@@ -77,7 +77,7 @@ def fold_inferred(
 ) -> None:
     """Fold the inferred records of one id whose log cannot be read.
 
-    No log has these records. Offsets from `first_offset` on, in partition NOT_FROM_LOG, tell them apart.
+    No log has these records. Offsets from `first_offset` on, in partition NOT_FROM_LOG, identify them.
     """
     fold = IdFold(folded, NOT_FROM_LOG, key, name, prior, causes)
     for offset, each in enumerate(inferred, first_offset):
@@ -93,9 +93,9 @@ _NO_TALLY = counting.MinuteTally()
 _add, _count_commit, _NO_LINK = counting.add_duration, counting.count_commit, counting.NO_LINK
 
 _BEGAN, _EXTENDED, _COMMITTED = TransitionKind.BEGIN, TransitionKind.EXTEND, TransitionKind.COMMIT
-#: The states from which the everyday goes on, with the status bytes that stand for them.
+#: The states that an everyday step may follow, with their status bytes.
 _EVERYDAY = {TransactionState.ONGOING: 1, TransactionState.COMPLETE_COMMIT: 4}
-#: The everyday verdicts of `transitions.derive_transition`, as entries of `recent` begin.
+#: The first fields of an entry for each everyday verdict of `transitions.derive_transition`.
 _BEGIN = transition_ring.kind_codes(
     TransitionKind.BEGIN, Confidence.CERTAIN, TransitionReason.PARTITION_ADDED
 )
@@ -138,14 +138,14 @@ class IdFold:
             else IdHistory(prior.record, transition_ring.newest_transition(self.older, partition))
         )
         self.found: TransactionRecord | Tombstone | None = None
-        #: Whether the last record could not be decoded, so that nothing follows from the one before it.
+        #: Whether the last record could not be decoded, which makes the record before it useless.
         self.lost = False
 
     def fold_all(self, raws: Sequence[RawRecord], holes: Sequence[int]) -> None:
-        """Fold all of them, and note what is known of the id then."""
+        """Fold all records, then note the id's newest state."""
         at = 0
         while at < len(raws):
-            # The everyday knows nothing of our own actions, and few ids have any.
+            # The everyday loop ignores our own actions, and few ids have any.
             if not self.actions and (not holes or self.offset >= holes[-1]):
                 at = self._everyday(raws, at)
             if at < len(raws):
@@ -154,14 +154,14 @@ class IdFold:
         self.close()
 
     def close(self) -> None:
-        """Note what is known of the id now."""
+        """Note the id's newest state."""
         if self.found is not None:
             self._note(self.found)
         elif self.lost:
             self.folded.lost.add(self.key)
 
     def take_run(self, record: TransactionRecord, offset: int, entries: bytes) -> None:
-        """Take records that were folded elsewhere: the last of them, and the entries of all, newest first."""
+        """Take the result of records folded elsewhere: the last record, and all entries, newest first."""
         size = transition_ring.SIZE
         self.fresh += [entries[at : at + size] for at in range(len(entries) - size, -1, -size)]
         newest = transition_ring.newest_transition(
@@ -190,7 +190,7 @@ class IdFold:
         whole: bool = False,
         temper: Callable[[TransitionStep], TransitionStep] = lambda step: step,
     ) -> None:
-        """Derive what a record did, and keep it; `temper` lowers its confidence."""
+        """Derive the step of a record, and keep it; `temper` lowers its confidence."""
         if isinstance(record, TransactionRecord):
             counting.count_end(self.folded.links, self.application, self.life.record, record)
         step = temper(derive_transition(self.life, record, self.partition, offset, whole=whole))
@@ -204,21 +204,21 @@ class IdFold:
         self.found, self.offset, self.lost = record, offset, False
 
     def _beyond_a_hole(self, offset: int, holes: Sequence[int]) -> bool:
-        # By halves: a topic that was compacted may have a hole before every other record.
+        # Binary search: a compacted topic may have a hole before every other record.
         following = bisect_right(holes, self.offset)
         return following < len(holes) and holes[following] <= offset
 
     def _everyday(self, raws: Sequence[RawRecord], at: int) -> int:  # noqa: C901 - one loop, see below
-        """Fold records of the usual kinds from `at` on; return the end of that run.
+        """Fold a run of everyday records from `at` on; return the end of the run.
 
-        The usual kinds are a begin after a commit, an extend, a commit and its completion, of one producer.
-        Nine of ten records take this loop on plain numbers. It finds the same as `_step` in a third of the
-        time (tests/unit/test_aggregate.py compares the two).
+        Everyday records are a begin after a commit, an extend, a commit and its completion, of one producer.
+        Nine of ten records take this loop on plain numbers. Its results equal those of `step`, in a third of
+        the time (tests/unit/test_aggregate.py compares the two).
         """
         last = self.life.record
         if last is None or last.state not in _EVERYDAY:
             return at
-        # The status byte; it becomes 2 only by a commit that was seen here, which then is the last entry.
+        # The status byte; it becomes 2 only after a commit in this loop, which is then the last entry.
         state = _EVERYDAY[last.state]
         producer_id, epoch, started = last.producer_id, last.producer_epoch, last.started_ms
         minute_ms, tally, seen, commit = -MINUTE_MS, _NO_TALLY, None, _NO_COMMIT
@@ -270,7 +270,7 @@ class IdFold:
         return at
 
     def _resume(self, fields: Peek, raw: RawRecord) -> None:
-        """Continue from the last record that `_everyday` has folded."""
+        """Continue after the last record that `_everyday` folded."""
         value, self.offset, _ = raw
         self.found = record_of(self.name, fields, value or b"")
         newest = transition_ring.newest_transition(self.fresh[-1], self.partition)
@@ -289,7 +289,7 @@ class IdFold:
             self._report(made, partitions=held or ())
 
     def _revise(self, before: Transition, now: Transition) -> None:
-        """Replace the newest transition by its revision, wherever it is kept."""
+        """Replace the newest transition by its revision, in `fresh` or `older`."""
         if self.fresh:
             self.fresh[-1] = transition_ring.pack_entry(now)
         else:
@@ -337,10 +337,10 @@ class IdFold:
 
 
 def note_newest(folded: Folded, key: bytes, newest: Newest, before: TransactionState | None) -> None:
-    """Note what is known of an id, and the change of its state."""
+    """Note an id's newest state, and count the change of state."""
     record, folded.newest[key] = newest.record, newest
     if record is not None and record.partitions:
-        # Open: that it writes there is known before it ends.
+        # Still open: its topics are linked before it ends.
         counting.link_tally_at(folded.links, newest.application, record.updated_ms, record.partitions)
     now = None if record is None else record.state
     if now is not before:
@@ -348,7 +348,7 @@ def note_newest(folded: Folded, key: bytes, newest: Newest, before: TransactionS
 
 
 def tally_at(folded: Folded, application: str, at_ms: int) -> counting.MinuteTally:
-    """Return an application's tally of the minute of an instant."""
+    """Return an application's tally for the minute of `at_ms`."""
     where = application, at_ms - at_ms % MINUTE_MS
     tally = folded.tallies.get(where)
     if tally is None:

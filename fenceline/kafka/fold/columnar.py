@@ -1,7 +1,7 @@
-"""The fold of a whole table of records: what `aggregate.fold_records` finds, in a fraction of its time.
+"""Fold a whole table of records: the results of `aggregate.fold_records` in a fraction of its time.
 
-Everyday steps are found, packed and counted in columns (`everyday`); what remains for Python is one step for
-each id. A row that is not everyday takes the way of single records, as do ids with actions of ours.
+Everyday steps are found, packed and counted in columns (`everyday`), which leaves one Python step per id.
+Other rows are folded one by one, as are all rows of ids with actions of ours.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def fold_table(
     holes: Mapping[int, Sequence[int]],
     actions: Mapping[bytes, CausesByRecord] = MappingProxyType({}),
 ) -> None:
-    """Fold a table onto what was known of its ids: `priors` and `holes` by partition, `actions` by key.
+    """Fold a table onto the known history of its ids: `priors` and `holes` by partition, `actions` by key.
 
-    The same as `aggregate.fold_records` of one partition after the other. Of a key in two partitions only the
-    state is known in the second. Never raises.
+    Equals `aggregate.fold_records` of one partition after the other. For a key in two partitions, the second
+    fold knows only the state. Never raises.
     """
     for bad in table.bad:
         count_undecoded(folded, Undecoded("batch", bad.detail), bad.partition, bad.offset)
@@ -50,7 +50,7 @@ def fold_table(
 
 
 class _TableFold:
-    """The fold of one table; lists are by the numbers of its keys."""
+    """The fold of one table; lists are indexed by the numbers of its keys."""
 
     def __init__(
         self,
@@ -71,38 +71,38 @@ class _TableFold:
         ]
         self._fields = read_transactions(table)
         self._steps = find_steps(table, self._fields, self._plain_priors(), self._holes)
-        #: Rows that are taken one by one, and the runs between them with what is known at the end of each.
+        #: Rows that are folded one by one, and the runs between them with the last record of each.
         self._odd_rows = np.flatnonzero(self._steps.step == ODD)
         self._odd = iter(table.raws(self._odd_rows))
         self._runs = zip_equal(self._steps.runs(), self._last_records(self._steps.run_ends - 1))
-        #: Each key's application, by its number among all.
+        #: The number of each key's application in `_applications`.
         self._application: list[int] = []
         self._applications: dict[str, int] = {}
 
     def _plain_priors(self) -> list[Prior | None]:
-        """Return the priors without those of keys whose records must be taken singly."""
+        """Return the priors, with None for keys whose records must be folded one by one."""
         last = {key: number for number, key in enumerate(self._keys)}
         twice = len(last) < len(self._keys)
-        found: list[Prior | None] = list(self._priors)
+        plain: list[Prior | None] = list(self._priors)
         for number, (key, name) in enumerate(zip_equal(self._keys, self._names)):
             if key in self._actions or isinstance(name, Undecoded) or (twice and last[key] != number):
-                found[number] = None
+                plain[number] = None
         if twice:
             known: set[bytes] = set()
             for number, key in enumerate(self._keys):
-                found[number] = None if key in known else found[number]
+                plain[number] = None if key in known else plain[number]
                 known.add(key)
-        return found
+        return plain
 
     def _last_records(self, rows: Ints) -> Iterator[tuple[Peek, bytes, int]]:
-        """Yield the fields, the value and the offset of each row."""
+        """Yield the decoded fields, the value and the offset of each row."""
         columns, data = self._table.columns, self._table.columns.data
         ends = columns.value_at[rows] + columns.value_length[rows]
         values = (data[at:end] for at, end in zip_equal(columns.value_at[rows].tolist(), ends.tolist()))
         return zip_equal(self._fields.peeks(rows), values, columns.offset[rows].tolist())
 
     def fold(self) -> None:
-        """Fold it, id by id, and count what was everyday."""
+        """Fold the table id by id, and count its everyday steps."""
         starts = self._table.starts
         odd = np.diff(np.searchsorted(self._odd_rows, starts)).tolist()
         for number, (start, end) in enumerate(pairwise(starts.tolist())):
@@ -122,7 +122,7 @@ class _TableFold:
         count_steps(self._folded, self._fields, self._steps, rows, list(self._applications))
 
     def _fold_run(self, number: int, name: str, application: str) -> None:
-        """Note what is known of an id whose records are all everyday."""
+        """Note the newest state of an id with everyday records only."""
         (_, entries), (fields, value, offset) = next(self._runs)
         prior = self._priors[number]
         packed = (entries + prior.packed)[: transition_ring.MOST * transition_ring.SIZE]
@@ -131,7 +131,7 @@ class _TableFold:
         note_newest(self._folded, self._keys[number], newest, prior.state)
 
     def _fold_singly(self, number: int, name: str, start: int, end: int) -> None:
-        """Fold records one by one where they are not everyday, and the runs between them at once."""
+        """Fold the records of an id that has odd rows: odd rows one by one, the runs between them at once."""
         key, partition, prior = self._keys[number], self._partitions[number], self._priors[number]
         if (twin := self._folded.newest.get(key)) is not None:
             prior = Prior(twin.record and twin.record.state)

@@ -1,4 +1,4 @@
-"""What a fold counts of applications: transitions by the minute, and what they write to by the quarter."""
+"""Count applications' transitions by the minute, and the topics they write to by the quarter of an hour."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from fenceline.compat import SLOTS
 from fenceline.facts import TopicPartitions, TransactionRecord, TransactionState, TransitionKind
 from fenceline.series.histograms import Histogram, bucket_of, merge_histograms
 
-#: The topic that holds groups' offsets: its partition limits which groups a transaction commits for.
+#: The topic of committed offsets: its partition limits which groups a transaction commits for.
 OFFSETS_TOPIC = "__consumer_offsets"
 #: The partition of a link to any other topic, whichever of its partitions were written.
 WHOLE_TOPIC = -1
-#: The span in which the writes of applications are counted.
+#: The span for which an application's writes are counted.
 LINK_SPAN_MS = 900_000
-#: The topics of an application in one fold; what is beyond counts for `MORE_TOPICS`.
+#: Maximum topics of an application in one fold; further topics count as `MORE_TOPICS`.
 MOST_TOPICS = 500
 MORE_TOPICS = ""
 
@@ -25,10 +25,10 @@ Partitions = tuple[TopicPartitions, ...]
 
 @dataclass(**SLOTS)
 class MinuteTally:
-    """What happened to an application in one minute; counts below zero take back a revised verdict."""
+    """An application's transitions in one minute; a revised verdict may make counts negative."""
 
     counts: dict[TransitionKind, int] = field(default_factory=dict)
-    #: Begin to decision, and decision to the last marker, of commits.
+    #: Durations of commits: from begin to decision, and from decision to the last marker.
     open_times: Histogram = field(default_factory=dict)
     marker_times: Histogram = field(default_factory=dict)
 
@@ -39,10 +39,10 @@ class MinuteTally:
 
 @dataclass(**SLOTS)
 class LinkTally:
-    """The transactions of an application that wrote to one set of partitions, by their ends.
+    """An application's transactions that wrote to one set of partitions, by outcome.
 
-    All counts are 0 while the first of them is open. `unreadable_times`: from a transaction's begin to its
-    last marker, of those that were committed.
+    All counts are 0 while its first transaction is open. `unreadable_times`: from a committed transaction's
+    begin to its last marker.
     """
 
     commits: int = 0
@@ -52,7 +52,7 @@ class LinkTally:
 
 
 class LinkKey(NamedTuple):
-    """Application, begin of the span, topic, and the partition of `__consumer_offsets`, else WHOLE_TOPIC."""
+    """Application, start of the span, topic, and the partition of `__consumer_offsets` or WHOLE_TOPIC."""
 
     application: str
     start_ms: int
@@ -60,12 +60,12 @@ class LinkKey(NamedTuple):
     partition: int
 
 
-#: By application, begin of the span, and the partitions as records name them.
+#: By application, start of the span, and the partitions as named by records.
 LinkTallies = dict[tuple[str, int, Partitions], LinkTally]
 
 
 def link_tally_at(links: LinkTallies, application: str, at_ms: int, partitions: Partitions) -> LinkTally:
-    """Return the tally of an instant, made anew where there is none, with that instant as its last."""
+    """Return the tally for an instant, created if missing, with its `last_ms` advanced to the instant."""
     key = application, at_ms - at_ms % LINK_SPAN_MS, partitions
     tally = links.get(key)
     if tally is None:
@@ -77,7 +77,7 @@ def link_tally_at(links: LinkTallies, application: str, at_ms: int, partitions: 
 def count_end(
     links: LinkTallies, application: str, before: TransactionRecord | None, record: TransactionRecord
 ) -> None:
-    """Count a transaction whose last marker is written: the record before it names what it wrote to."""
+    """Count a transaction after its last marker; the record before names its partitions."""
     if before is None or not before.partitions:
         return
     if (before.state, record.state) == (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT):
@@ -89,7 +89,7 @@ def count_end(
         link_tally_at(links, application, record.updated_ms, before.partitions).aborts += 1
 
 
-#: Where a commit was counted: its partitions, the begin of the span, and the tally.
+#: The tally of a counted commit, with its key: the partitions and the start of the span.
 LastLink = tuple[Optional[Partitions], int, LinkTally]
 NO_LINK: LastLink = None, -LINK_SPAN_MS, LinkTally()
 
@@ -102,9 +102,9 @@ def count_commit(
     unreadable_ms: int,
     last: LastLink,
 ) -> LastLink:
-    """Count a commit as `count_end` does; `last` is where the one before was counted. Return where this was.
+    """Count a commit as `count_end` does. `last` has the previous commit's tally; return this commit's.
 
-    Consecutive commits mostly count in one tally, so it is looked up only where that changes.
+    Consecutive commits mostly use one tally, so the tally is looked up only when it changes.
     """
     known, start_ms, tally = last
     if partitions is not known or not start_ms <= at_ms < start_ms + LINK_SPAN_MS:
@@ -116,7 +116,7 @@ def count_commit(
 
 
 def by_topic(links: LinkTallies) -> Mapping[LinkKey, LinkTally]:
-    """Return tallies by topic: those of several sets of partitions added up."""
+    """Return the tallies summed by topic over all sets of partitions."""
     tallies: dict[LinkKey, LinkTally] = {}
     topics: dict[tuple[str, int], int] = {}
     for (application, start_ms, partitions), tally in links.items():

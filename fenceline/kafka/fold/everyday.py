@@ -1,7 +1,7 @@
-"""The everyday steps of a table of records, all at once, with their entries of the last transitions.
+"""Find all everyday steps of a table of records at once, and pack their entries of the last transitions.
 
-A row is everyday where it follows from the record before it, of the same id, as in nine of ten cases: first
-seen, begin, extend, commit, completion. `transitions.derive_transition` would find the same.
+A row is everyday if it follows from the previous record of its id like nine of ten records: first seen,
+begin, extend, commit, completion. `transitions.derive_transition` gives the same results.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from fenceline.kafka.fold.folded import Prior
 
 _EMPTY, _ONGOING, _PREPARED, _COMPLETE = 0, 1, 2, 4
 _STATUSES = {state: status for status, state in enumerate(STATES)}
-#: What a row did; ODD and DONE make no transition of their own here.
+#: The step of a row; ODD and DONE make no transition of their own here.
 ODD, BASELINE, INIT, BEGIN, EXTEND, COMMIT, BUMPED, DONE = range(8)
-#: The kinds of rows, in that order.
+#: The transition kind of each step, in that order.
 KINDS = (
     TransitionKind.BASELINE, TransitionKind.BASELINE, TransitionKind.INIT, TransitionKind.BEGIN,
     TransitionKind.EXTEND, TransitionKind.COMMIT, TransitionKind.COMMIT, TransitionKind.COMMIT,
@@ -55,13 +55,13 @@ _NONE, _LONGEST = transition_ring.NONE, transition_ring.LONGEST_MS
 
 
 class _Before(NamedTuple):
-    """The record before each row, and what is known of it: fields by row."""
+    """The previous record of each row's id: fields by row."""
 
-    #: Whether there is one, of a usual layout, with no hole behind it.
+    #: Whether it exists, with a usual layout and no hole after it.
     known: Flags
-    #: Whether nothing is known of the id, so that this row is its first.
+    #: Whether the id is unknown before this row, so that the row is its first.
     none: Flags
-    #: Whether a hole lies between the two.
+    #: Whether a hole lies between the previous record and the row.
     crossed: Flags
     status: Ints
     producer_id: Ints
@@ -70,7 +70,7 @@ class _Before(NamedTuple):
 
 
 class EverydayRun(NamedTuple):
-    """Everyday rows one behind the other, of one key: up to `end`; `entries` are theirs, newest first."""
+    """Consecutive everyday rows of one key, up to `end`, with their `entries`, newest first."""
 
     end: int
     entries: bytes
@@ -78,7 +78,7 @@ class EverydayRun(NamedTuple):
 
 @dataclass(**SLOTS)
 class EverydaySteps:
-    """What the rows of a table did."""
+    """The steps of a table's rows."""
 
     step: Ints
     #: For a commit: from its begin to the decision; for a completion: from the decision to the last marker.
@@ -86,12 +86,12 @@ class EverydaySteps:
     #: The runs of everyday rows.
     run_starts: Ints
     run_ends: Ints
-    #: The entries of all rows, those of the last row first, and how many the rows before each row have.
+    #: The entries of all rows, the last row's first, and the number of entries of the rows before each row.
     _entries: bytes
     _made_before: Ints
 
     def runs(self) -> Iterator[EverydayRun]:
-        """Yield the runs, in their order."""
+        """Yield the runs in order."""
         size, entries, total = transition_ring.SIZE, self._entries, self._made_before[-1]
         edges = (
             self.run_ends,
@@ -110,7 +110,7 @@ def find_steps(
 ) -> EverydaySteps:
     """Find the everyday steps; `priors` are by the numbers of keys, `holes` by partition.
 
-    A `None` among `priors`: nothing of that key is looked at, all of its rows are odd.
+    If a key's prior is `None`, the key is not examined, and all its rows are odd.
     """
     before = _before(table, fields, priors, holes)
     status, epoch, at_ms, started_ms = fields.status, fields.epoch, fields.updated_ms, fields.started_ms
@@ -157,24 +157,24 @@ def _before(
     offset[starts] = [NOT_FROM_LOG if prior is None else prior.offset for prior in priors]
     none = np.zeros(len(known), np.bool_)
     none[starts] = [prior is not None and prior.record is None for prior in priors]
-    rows, found = [], []
+    rows, states = [], []
     for row, prior in zip_equal(starts.tolist(), priors):
         if prior is not None and (record := prior.record) is not None:
             rows.append(row)
             started = -1 if record.started_ms is None else record.started_ms
-            found.append((_STATUSES[record.state], record.producer_id, record.producer_epoch, started))
+            states.append((_STATUSES[record.state], record.producer_id, record.producer_epoch, started))
     if rows:
         known[rows] = True
-        status[rows], producer_id[rows], epoch[rows], started_ms[rows] = np.array(found, np.int64).T
+        status[rows], producer_id[rows], epoch[rows], started_ms[rows] = np.array(states, np.int64).T
     known &= np.repeat([prior is not None for prior in priors], np.diff(table.starts))
     crossed = np.zeros(len(known), np.bool_)
     for number, edges in holes.items():
         here = _rows_of(table, number)
         passed, seen = (
-            np.searchsorted(edges, each[here], "right") for each in (offset, table.columns.offset)
+            np.searchsorted(edges, offsets[here], "right") for offsets in (offset, table.columns.offset)
         )
         crossed[here] = passed != seen
-    # What came before a hole is not the record before.
+    # A record before a hole is not the previous record.
     none |= crossed & known
     return _Before(known & ~crossed, none, crossed, status, producer_id, epoch, started_ms)
 
@@ -182,12 +182,12 @@ def _before(
 def _is_whole(
     table: RecordTable, before: _Before, priors: Sequence[Prior | None], holes: Mapping[int, Sequence[int]]
 ) -> Flags:
-    """Whether no record before a row is missing, as far as a first one is concerned."""
+    """Whether no record before a row is missing, so that a first record is the id's true first."""
     whole = np.ones(len(table.columns.offset), np.bool_)
     for number, edges in holes.items():
         here = _rows_of(table, number)
         whole[here] = table.columns.offset[here] < edges[0]
-    # That an id has expired proves that nothing is missing since.
+    # An expired id proves that no record is missing since its expiry.
     reborn = np.zeros(len(whole), np.bool_)
     reborn[table.starts[:-1]] = [
         prior is not None and bool(prior.packed) and prior.record is None and prior.state is None
@@ -202,7 +202,7 @@ def _rows_of(table: RecordTable, partition: int) -> slice:
 
 
 def _shifted(flags: Flags, starts: Ints) -> Flags:
-    """Return the flags of the rows before, of the same key."""
+    """Return each previous row's flag; False for the first row of a key."""
     shifted = np.concatenate((flags[:1], flags[:-1]))
     shifted[starts[:-1]] = False
     return shifted

@@ -1,4 +1,4 @@
-"""What a fold knows before it, and what it returns: values alone."""
+"""The input and the result of a fold: plain values."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from fenceline.kafka.fold import counting
 
 
 class Prior(NamedTuple):
-    """What was known of an id before these records.
+    """The known history of an id before these records.
 
-    `record` is None where its last record is not known, and then `offset` is NOT_FROM_LOG; `state` is what is
-    shown of it all the same, None where nothing is. `packed`: its last transitions (`transition_ring`).
+    `record` is None if its last record is unknown; `offset` is then NOT_FROM_LOG. `state` is the displayed
+    state even then, None if there is none. `packed`: its last transitions (`transition_ring`).
     """
 
     state: TransactionState | None = None
@@ -25,11 +25,11 @@ class Prior(NamedTuple):
 
 
 class Newest(NamedTuple):
-    """What is known of an id now."""
+    """An id's newest state."""
 
     transactional_id: str
     application: str
-    #: None when the coordinator forgot it, at `expired_ms`.
+    #: None if the coordinator has forgotten the id, at `expired_ms`.
     record: TransactionRecord | None
     expired_ms: int | None
     partition: int
@@ -38,41 +38,41 @@ class Newest(NamedTuple):
 
 
 class NotableTransition(NamedTuple):
-    """A notable transition, new or revised; `revised_from` is its kind before, "" where that is unchanged."""
+    """A new or revised notable transition; `revised_from` is its previous kind, "" if unchanged."""
 
     key: bytes
     transactional_id: str
     application: str
     transition: Transition
     revised_from: str = ""
-    #: Of an abort, what the transaction wrote to; () where a later record only changed the verdict.
+    #: For an abort, the partitions it wrote to; () if a later record only changed the verdict.
     partitions: tuple[TopicPartitions, ...] = ()
-    #: The number of our action that caused it, None for every other.
+    #: The number of our action that caused it, None if no action did.
     action: int | None = None
 
 
 class Lived(NamedTuple):
-    """All that a fold found of one id, for readers that keep every transition: entries of
+    """All transitions of one id in a fold, for readers that keep every transition; packed as entries of
     `fenceline.kafka.fold.transition_ring`."""
 
     transactional_id: str
     application: str
-    #: The newest transition from before these records, and as it reads now; b"" where there is none, or where
-    #: it reads as it did.
+    #: The newest transition from before these records, and its revision; b"" without one, or if it is
+    #: unchanged.
     before: bytes
     after: bytes
-    #: The transitions that these records made, oldest first, as they read at the end of them.
+    #: The transitions that these records made, oldest first, in their final form.
     made: bytes
 
 
 class KnownSpan(NamedTuple):
-    """A time whose history is known from elsewhere, both ends included."""
+    """A time span whose history is known from another source, both ends included."""
 
     since_ms: int
     until_ms: int
 
     def meets(self, start_ms: int, span_ms: int = 1) -> bool:
-        """Whether a span from `start_ms` on has any of it."""
+        """Whether the span of `span_ms` from `start_ms` on overlaps this one."""
         return start_ms <= self.until_ms and start_ms + span_ms > self.since_ms
 
 
@@ -82,24 +82,24 @@ class Folded:
 
     #: By the key's raw bytes.
     newest: dict[bytes, Newest] = field(default_factory=dict)
-    #: By the record's place, so that a transition derived and revised in one fold is reported once.
+    #: By the record's partition and offset, so a transition derived and revised in one fold is reported once.
     notable: dict[tuple[int, int], NotableTransition] = field(default_factory=dict)
     #: By application and start of the minute.
     tallies: dict[tuple[str, int], counting.MinuteTally] = field(default_factory=dict)
-    #: What applications wrote to.
+    #: The topics that applications wrote to.
     links: counting.LinkTallies = field(default_factory=dict)
-    #: By how much the number of ids in each state changed.
+    #: The change of the number of ids in each state.
     states: Counter[TransactionState] = field(default_factory=Counter)
     undecoded: Counter[str] = field(default_factory=Counter)
-    #: Keys of ids of which nothing new is known but that their last record could not be decoded.
+    #: Keys of ids whose last record could not be decoded, without any other news.
     lost: set[bytes] = field(default_factory=set)
-    #: The first record of each reason that could not be decoded: where it lies, and what is wrong with it.
+    #: The first undecodable record of each reason: its partition, its offset, and the error.
     strange: dict[str, tuple[int, int, str]] = field(default_factory=dict)
-    #: Every transition, by key; None where nobody asked for them: an intake keeps the last ones alone.
+    #: Every transition, by key; None unless requested: an intake keeps only the last transitions.
     lives: dict[bytes, Lived] | None = None
 
     def outside(self, known: KnownSpan) -> Folded:
-        """Return it without events and counts of a time that is known from elsewhere."""
+        """Return this result without events and counts in a time known from another source."""
         return replace(
             self,
             notable={

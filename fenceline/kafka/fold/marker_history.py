@@ -1,11 +1,11 @@
-"""The history of an id whose log cannot be read: what its coordinator reports over time, and control batches.
+"""Infer the history of an id with an unreadable log from its coordinator's reports and from control batches.
 
-A coordinator reports an id as it is now, and when its transaction began. The control batch (marker) that
-ends a transaction in a partition names its producer id and epoch, and whether it is committed
-(`EndTransactionMarker`). From one report to the next these give the records that the coordinator must have
-written, but for transactions that began and ended unseen. Transactions of one epoch (protocol version 0 or 1)
-differ by the clocks of two brokers alone. So only what the coordinator itself reports is certain. A marker
-that may belong to a transaction that is counted already counts for none.
+A coordinator reports an id's current state, and when its transaction began. The control batch (marker) that
+ends a transaction in a partition has its producer id, its epoch and the decision (`EndTransactionMarker`).
+From one report to the next these give the records that the coordinator must have written, except for
+transactions that began and ended unobserved. Transactions of one epoch (protocol version 0 or 1) differ only
+by the clocks of two brokers. So only the coordinator's own reports are certain. A marker that may belong to a
+transaction already counted is not counted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from fenceline.kafka.transitions import TransitionStep
 _COMMITTED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
 _ABORTED = (TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT)
 _COMPLETE = (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
-#: What a coordinator's report proves alone.
+#: Kinds that a coordinator's report alone proves.
 _REPORTED_KINDS = frozenset({TransitionKind.BASELINE, TransitionKind.BEGIN, TransitionKind.COMMIT})
 _LESS_SURE = {
     Confidence.CERTAIN: Confidence.PROBABLE,
@@ -53,7 +53,7 @@ class EndMarker(NamedTuple):
     at_ms: int
 
     def ends(self, complete: TransactionRecord) -> bool:
-        """Whether it may be of the transaction that ended with this record, by epoch and decision.
+        """Whether the marker may end the transaction of this record, by epoch and decision.
 
         A transaction at the last epoch ends under the next producer id.
         """
@@ -65,9 +65,9 @@ class InferredRecord(NamedTuple):
     """A record that the coordinator must have written."""
 
     record: TransactionRecord | Tombstone
-    #: Whether its own report shows it.
+    #: Whether the coordinator's own report shows it.
     reported: bool
-    #: Of a completion: when every marker was written, at the latest.
+    #: For a completion: the latest instant at which every marker was written.
     completed_ms: int | None = None
 
 
@@ -86,8 +86,8 @@ def infer_records(
 ) -> Sequence[InferredRecord]:
     """Return the records from one report of an id to the next, oldest first.
 
-    `last` is the first report, None where there was none, and `markers` are those that were read since then.
-    A transaction that was open and is not any more has no end where neither report nor marker shows one.
+    `last` is the first report, None if there was none; `markers` were read since then. A transaction that is
+    no longer open gets no end if neither report nor marker shows one.
     """
     if isinstance(now, Tombstone):
         return [InferredRecord(now, True)]
@@ -100,9 +100,9 @@ def infer_records(
 
 
 def temper_step(inferred: InferredRecord, step: TransitionStep) -> TransitionStep:
-    """Return the step of an inferred record with the confidence that it deserves.
+    """Lower the confidence of an inferred record's step.
 
-    The first marker stands for the decision, so how long a commit's markers took is not known.
+    The first marker stands for the decision, so the duration of a commit's markers is unknown.
     """
     record, reported, completed_ms = inferred
     made, revised = step.made, step.revised
@@ -126,7 +126,7 @@ def _partitions_of(record: TransactionRecord) -> Sequence[TopicPartition]:
 
 
 class _Inference:
-    """From the report `last` of an id to the report `now`, by the markers of its producer, sorted."""
+    """The inference from the report `last` of an id to the report `now`, by its producer's sorted markers."""
 
     def __init__(self, last: TransactionRecord, now: TransactionRecord, markers: Sequence[EndMarker]) -> None:
         self.last, self.now = last, now
@@ -136,10 +136,10 @@ class _Inference:
         self.found: list[InferredRecord] = []
 
     def infer(self) -> Sequence[InferredRecord]:
-        """Return the records between them and that of `now`."""
+        """Return the records after `last`, up to and including `now`."""
         if self.last.state in OPEN_STATES:
             if self._is_reported() and self.now.state in OPEN_STATES:
-                # While markers are written a report names the partitions that are left: no other state.
+                # While markers are written, a report names the remaining partitions: the state is the same.
                 if self.now.state is TransactionState.ONGOING or self.now.state is not self.last.state:
                     self._add(self.now._replace(client_version=self.last.client_version), True)
                 return self.found
@@ -163,7 +163,7 @@ class _Inference:
     def _choose_own(self) -> list[EndMarker]:
         """Return the markers of the partition with the fewest: one for each transaction there.
 
-        Other partitions may have a late marker of a transaction that is counted already.
+        Other partitions may have a late marker of a transaction already counted.
         """
         held = set(_partitions_of(self.last))
         own = [markers for where, markers in self.markers.items() if where in held or not held]
@@ -174,18 +174,18 @@ class _Inference:
         self.last = record
 
     def _is_reported(self) -> bool:
-        """Whether `now` is about the same transaction as the last record: one id has one open at a time."""
+        """Whether `now` is about the last record's transaction: an id has one open at a time."""
         started_ms = None if self.now.state is TransactionState.EMPTY else self.now.started_ms
         return started_ms is not None and started_ms == self.last.started_ms
 
     def _end_open(self) -> None:
-        """Add the end of the transaction that was open, where it is known."""
+        """Add the end of the open transaction, if it is known."""
         last, now, marker = self.last, self.now, self._take_first()
         at_ms = marker.at_ms if marker else now.updated_ms
         if self._is_reported():
             # No other transaction of the id has begun since.
             self.own = []
-            # At the last epoch version 2 goes on under another producer id, from epoch 0.
+            # At the last epoch, version 2 continues with another producer id, from epoch 0.
             same = now.producer_id == last.producer_id
             epoch = now.producer_epoch if same else last.producer_epoch + 1
             self._end(now.state in _COMMITTED, epoch, at_ms, True)
@@ -195,7 +195,7 @@ class _Inference:
             self._end(marker.is_commit, marker.producer_epoch, at_ms, False)
 
     def _take_first(self) -> EndMarker | None:
-        """Return the marker that ends the open transaction, and leave those after it."""
+        """Return the marker that ends the open transaction, and keep the markers after it."""
         epochs = self.last.producer_epoch, self.last.producer_epoch + 1
         ends = self._known_ends()
         self.own = [marker for marker in self.own if marker.at_ms >= (self.last.started_ms or 0)]
@@ -206,15 +206,15 @@ class _Inference:
         return None
 
     def _known_ends(self) -> Collection[bool]:
-        """Return whether the open transaction is committed; both where neither report tells."""
+        """Return the possible decisions for the open transaction; both if neither report tells."""
         states = self.last.state, *((self.now.state,) if self._is_reported() else ())
         decided = {state in _COMMITTED for state in states if state is not TransactionState.ONGOING}
         return decided or (True, False)
 
     def _take_newest(self) -> EndMarker | None:
-        """Return the marker of the transaction that `now` reports as ended, if it is another one.
+        """Return the marker of the ended transaction of `now`, if that is another transaction.
 
-        Where clocks have it before the begin, it is left out and not returned.
+        A marker that is earlier than the begin, by the brokers' clocks, is removed and not returned.
         """
         now, started_ms = self.now, self.now.started_ms
         if now.state not in _COMPLETE or started_ms is None or self._is_reported() or not self.own:
@@ -225,21 +225,21 @@ class _Inference:
         return marker if marker.at_ms >= started_ms else None
 
     def _skip_counted(self) -> None:
-        """Leave out the marker that may end the transaction of the last report, read late."""
+        """Remove a late marker that may end the transaction of the last report."""
         last = self.last
         self.own = [marker for marker in self.own if marker.at_ms >= (last.started_ms or 0)]
         if self.own and last.state in _COMPLETE and self.own[0].ends(last):
             del self.own[0]
 
     def _is_earlier(self, marker: EndMarker) -> bool:
-        """Whether a marker ends a transaction before the one that is open now, if any is."""
+        """Whether a marker ends a transaction before the one that is open now; True if none is open."""
         now = self.now
         if now.state not in OPEN_STATES or now.started_ms is None:
             return True
         return marker.at_ms < now.started_ms or marker.producer_epoch < now.producer_epoch
 
     def _begin(self, end_epoch: int, started_ms: int | None, at_ms: int, marker: EndMarker | None) -> None:
-        """Add the begin of a transaction; its end has `end_epoch`, which version 2 raises."""
+        """Add the begin of a transaction; its end has `end_epoch`, raised by version 2."""
         bumped = self.last.client_version != 0
         begun = self.last._replace(
             state=TransactionState.ONGOING,
@@ -248,14 +248,14 @@ class _Inference:
             started_ms=started_ms,
             updated_ms=at_ms,
         )
-        # A client of version 2 may abort with nothing open: then nothing began.
+        # A client of version 2 may abort without an open transaction: then nothing began.
         self._add(begun, started_ms is not None and self.now.state in _COMMITTED)
 
     def _end(self, is_commit: bool, epoch: int, at_ms: int, reported: bool) -> None:
-        """Add the end of the open transaction, as far as it is not there."""
+        """Add the missing records of the open transaction's end."""
         prepared, complete = _COMMITTED if is_commit else _ABORTED
         if self.last.state is TransactionState.ONGOING:
-            # Only a client of version 2 has its commits raise the epoch.
+            # A commit raises the epoch only with a client of version 2.
             shown = 2 * (epoch > self.last.producer_epoch) if is_commit else self.last.client_version
             self._add(
                 self.last._replace(
@@ -265,24 +265,24 @@ class _Inference:
             )
         completed_ms = self._completed_ms(epoch)
         ended = self.last._replace(state=complete, updated_ms=completed_ms or at_ms)
-        # Before the report that follows, every marker was written.
+        # Every marker was written before the report that follows.
         self._add(ended, reported, completed_ms or max(at_ms, self.now.updated_ms))
 
     def _completed_ms(self, epoch: int) -> int | None:
-        """Return the instant of the last marker of the open transaction, None where one was not read."""
+        """Return the instant of the open transaction's last marker, None if any marker was not read."""
         partitions = _partitions_of(self.last)
         instants = [instant for where in partitions for instant in self._ended_ms(where, epoch)]
         return max(instants) if instants and len(instants) == len(partitions) else None
 
     def _ended_ms(self, where: TopicPartition, epoch: int) -> Sequence[int]:
-        """Return the instant of the open transaction's marker in a partition, none where it was not read."""
+        """Return the instant of the open transaction's marker in a partition, [] if it was not read."""
         begun_ms = self.last.started_ms or 0
         own = [marker for marker in self.markers.get(where, ()) if marker.producer_epoch == epoch]
         return [marker.at_ms for marker in own if marker.at_ms >= begun_ms][:1]
 
     def _arrive(self, newest: EndMarker | None) -> None:
-        """Add what `now` reports beyond the end of the transaction that was open."""
-        # A report has no protocol version: the id keeps the one that it has shown.
+        """Add the records of `now` after the end of the previously open transaction."""
+        # A report has no protocol version: keep the version the id has shown.
         now = self.now._replace(client_version=self.last.client_version)
         if now.state in _COMPLETE:
             if now.started_ms is not None and not self._is_reported():

@@ -1,4 +1,4 @@
-"""What everyday steps add to the counts of applications, from columns."""
+"""Count everyday steps by application, from columns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def count_steps(
     application: Ints,
     applications: Sequence[str],
 ) -> None:
-    """Count the everyday steps of a table; `application` is each row's, by its number among all."""
+    """Count the everyday steps of a table; `application` is each row's index in `applications`."""
     minute, step = fields.updated_ms // MINUTE_MS, steps.step
 
     def tally(row: tuple[int, ...]) -> counting.MinuteTally:
@@ -60,7 +60,7 @@ def _count_links(
     applications: Sequence[str],
     done: Ints,
 ) -> None:
-    """Count commits for what they wrote to, which the record before the completion names."""
+    """Count commits by written partitions, which the record before the completion names."""
     written = [row for row, partitions in fields.partitions.items() if partitions]
     done = done[np.isin(fields.section[done - 1], written)]
     section, at_ms = fields.section[done - 1], fields.updated_ms[done]
@@ -79,7 +79,7 @@ def _count_links(
 
 
 def _grouped(*columns: Ints) -> Iterator[tuple[tuple[int, ...], int]]:
-    """Yield each row that differs, and how many there are of it."""
+    """Yield each distinct row, and its count."""
     first, which = distinct(*columns)
     counts = np.bincount(which, minlength=len(first)).tolist()
     rows = zip_equal(*(column[first].tolist() for column in columns))

@@ -1,7 +1,7 @@
 """The last transitions of an id, packed: 47 bytes each, newest first, at most 20.
 
-Packed and not rows of their own, since the intake writes them for every id it sees change. The partition is
-not in it: an id has but one.
+They are packed instead of rows because the intake writes them for every changed id. The partition is not
+packed: an id has only one.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ _KINDS, _CONFIDENCES, _REASONS = tuple(TransitionKind), tuple(Confidence), tuple
 _KIND_CODES = {kind: code for code, kind in enumerate(_KINDS)}
 _CONFIDENCE_CODES = {confidence: code for code, confidence in enumerate(_CONFIDENCES)}
 _REASON_CODES = {reason: code for code, reason in enumerate(_REASONS)}
-#: What stands for "none" among the durations, and the longest that fits, in milliseconds: 24 days.
+#: The code of None among the durations, and the longest duration that fits, in milliseconds: 24 days.
 NONE = -(2**31)
 LONGEST_MS = 2**31 - 1
 _SHORTEST_MS = NONE + 1
 
-#: Takes the fields of an entry as plain numbers, in its order: for who has no Transition to give to
-#: `pack_entry`.
+#: Packs the fields of an entry from plain numbers, in its order: for callers without a Transition.
 pack_plain = _ENTRY.pack
 
 
@@ -39,31 +38,31 @@ def kind_codes(
 
 
 def pack_ring(newest_first: Sequence[bytes], older: bytes = b"") -> bytes:
-    """Return entries before `older`, which `pack_ring` made, cut to the last 20."""
+    """Put entries before `older` (packed by `pack_ring`), cut to the last 20."""
     return (b"".join(newest_first[:MOST]) + older)[: MOST * SIZE]
 
 
 def unpack_ring(packed: bytes, partition: int) -> tuple[Transition, ...]:
-    """Return what `pack_ring` packed, newest first, as transitions of an id of that partition."""
+    """Unpack the transitions of an id in `partition`, newest first."""
     return tuple(_transition(fields, partition) for fields in _ENTRY.iter_unpack(packed))
 
 
 def newest_transition(packed: bytes, partition: int) -> Transition | None:
-    """Return the newest transition alone."""
+    """Unpack only the newest transition."""
     return _transition(_ENTRY.unpack_from(packed), partition) if packed else None
 
 
 def expiry_offset(packed: bytes) -> int:
-    """Return the offset of the expiry that ended an id, NOT_FROM_LOG where its newest transition is another.
+    """Return the offset of the id's expiry, NOT_FROM_LOG if its newest transition is no expiry.
 
-    Holes before an expiry do not concern what comes after.
+    Holes before an expiry do not affect later records.
     """
     newest = newest_transition(packed, 0)
     return newest.offset if newest and newest.kind is TransitionKind.EXPIRY else NOT_FROM_LOG
 
 
 def pack_entry(transition: Transition) -> bytes:
-    """Return one transition packed. Durations beyond 24 days are cut to that."""
+    """Pack one transition. Durations over 24 days are cut to 24 days."""
     completed = None if transition.completed_ms is None else transition.completed_ms - transition.at_ms
     return _ENTRY.pack(
         *kind_codes(transition.kind, transition.confidence, transition.reason),
