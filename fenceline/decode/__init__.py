@@ -1,1 +1,1 @@
-"""One file per format: bytes or text in, facts out. A reader never raises on what it reads."""
+"""Decoders, one file per format: bytes or text in, facts out. A decoder never raises on its input."""

@@ -1,10 +1,9 @@
-"""Files of a Spark checkpoint -> facts of `fenceline.spark.records`, or Broken with the damage and its
-particulars.
+"""Decode the files of a Spark checkpoint to facts of `fenceline.spark.records`, or to Broken with the damage.
 
-`decode_metadata` is one line of JSON with the query's id. `offsets/N` and `commits/N` begin with a line `vN`;
-then come a line of JSON and, in offsets, a line per source (Spark's OffsetSeqLog and CommitLog). What is not
-known there is passed over: Spark adds keys with every version. A version that nobody here knows is NEWER;
-what ends too early, or is no text of its format, is TORN. Nothing here raises, whatever the bytes.
+`decode_metadata` reads one line of JSON with the query's id. `offsets/N` and `commits/N` begin with a line
+`vN`, followed by a line of JSON and, in offsets, a line per source (Spark's OffsetSeqLog and CommitLog).
+Unknown keys are ignored, because Spark adds keys with every version. An unknown version is NEWER. A truncated
+file, or text of another format, is TORN. Nothing here raises, whatever the bytes.
 """
 
 from __future__ import annotations
@@ -29,15 +28,15 @@ from fenceline.spark.records import (
 )
 
 METADATA, SOURCES, STATE = "metadata", "sources", "state"
-#: What Spark writes into a checkpoint, and our sink.
+#: The names that Spark and our sink write into a checkpoint.
 OURS = frozenset({METADATA, OFFSETS, COMMITS, SOURCES, STATE, LEDGER})
-#: The newest versions of each log: Spark 4.2's (its commit log has three, for sinks by name).
+#: The newest known version of each log: Spark 4.2's (its commit log has version 3, for sinks by name).
 NEWEST_OFFSETS, NEWEST_COMMITS, NEWEST_OPERATOR = 2, 3, 2
 
 _VERSION = re.compile(r"v([1-9][0-9]{0,8})")
 _BATCH = re.compile(r"0|[1-9][0-9]{0,18}")
 _UUID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
-#: Topic names as Kafka takes them.
+#: Kafka's valid topic names.
 _TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _LONGEST, _MOST_PARTITIONS = 2**63 - 1, 2**31 - 1
 
@@ -51,12 +50,12 @@ class _Bad(Exception):
 
 
 def batch_of(name: str) -> int | None:
-    """Return the batch that a file of either log is of; None for all other names, as Spark does."""
+    """Return the batch id in the name of a log file; None for other names, like Spark."""
     return int(name) if _BATCH.fullmatch(name) and int(name) <= _LONGEST else None
 
 
 def is_passing(name: str) -> bool:
-    """Whether a name belongs to temporary files, checksums or markers of Spark and Hadoop."""
+    """Whether a name is a temporary file, checksum or marker of Spark or Hadoop."""
     return name.startswith(".") or name.endswith((".crc", ".tmp", "_$folder$")) or name == "__tmp_path_dir"
 
 
@@ -66,7 +65,7 @@ def foreign_files(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def decode_metadata(raw: bytes) -> str | Broken:
-    """Return the query's id, a UUID."""
+    """Decode `metadata` to the query's id, a UUID."""
     try:
         document = _json(_text(raw).strip(), "it")
         query_id = document.get("id") if isinstance(document, dict) else None
@@ -78,7 +77,7 @@ def decode_metadata(raw: bytes) -> str | Broken:
 
 
 def decode_offsets(batch_id: int, raw: bytes) -> OffsetsEntry | Broken:
-    """Return what `offsets/N` plans. Continuous processing leaves its second line empty."""
+    """Decode `offsets/N`, the plan of a batch. Continuous processing leaves its second line empty."""
     try:
         version, lines = _lines(raw, NEWEST_OFFSETS)
         if not lines:
@@ -117,9 +116,10 @@ def decode_commits(batch_id: int, raw: bytes) -> CommitsEntry | Broken:
 
 
 def decode_initial_offsets(path: str, raw: bytes) -> Positions | Broken | None:
-    """Return where a Kafka source began, from `sources/<i>/0`; None where it is no Kafka source's file.
+    """Decode a Kafka source's initial offsets from `sources/<i>/0`; None for the file of another source.
 
-    Kafka's begins with a zero byte, for the sake of Spark 2.1 (SPARK-19517); then `v1` and the offsets.
+    Kafka's file begins with a zero byte, for compatibility with Spark 2.1 (SPARK-19517); then `v1` and the
+    offsets.
     """
     if not raw.startswith(b"\0"):
         return None if raw else Broken(path, Damage.EMPTY, "it is empty")
@@ -134,7 +134,7 @@ def decode_initial_offsets(path: str, raw: bytes) -> Positions | Broken | None:
 
 
 def decode_state_operator(path: str, raw: bytes) -> StateOperator | Broken:
-    """Return a stateful operator from `state/<op>/_metadata/metadata`, or `…/_metadata/v2/<batch>`."""
+    """Decode a stateful operator from `state/<op>/_metadata/metadata`, or `…/_metadata/v2/<batch>`."""
     try:
         _, lines = _lines(raw, NEWEST_OPERATOR)
         document = _mapping("\n".join(lines), "what follows its first line")
@@ -148,9 +148,9 @@ def decode_state_operator(path: str, raw: bytes) -> StateOperator | Broken:
 
 
 def parse_positions(raw: str | None) -> Positions | None:
-    """Return Kafka's offsets from a source's JSON: topic -> partition -> the next offset to read.
+    """Parse Kafka's offsets from a source's JSON: topic -> partition -> the next offset to read.
 
-    None for sources of other kinds. An offset below zero stands for the earliest (-2) or the latest (-1).
+    None for other kinds of sources. A negative offset means the earliest (-2) or the latest (-1).
     """
     try:
         document = _json(raw, "it") if raw and raw.startswith("{") else None
@@ -167,7 +167,7 @@ def parse_positions(raw: str | None) -> Positions | None:
 
 
 def _lines(raw: bytes, newest: int) -> tuple[int, list[str]]:
-    """Return a log file's version and the lines that follow it."""
+    """Return a log file's version and its remaining lines."""
     first, *rest = _text(raw).split("\n")
     if rest and not rest[-1]:
         del rest[-1]
@@ -236,7 +236,7 @@ def _is_kafkas(topic: str, name: str, offset: object) -> bool:
 
 
 def _number(value: object) -> int | None:
-    """Return an integer that fits eight bytes; None for any other value."""
+    """Return an integer of at most eight bytes; None for any other value."""
     is_whole = isinstance(value, int) and not isinstance(value, bool)
     return value if is_whole and -_LONGEST <= value <= _LONGEST else None  # type: ignore[operator, return-value]
 
@@ -267,7 +267,7 @@ def _stores(items: Sequence[Any]) -> tuple[StateStore, ...]:
 
 
 def _clean(value: Any) -> Any:
-    """Return decoded JSON with text that every database stores: no NUL, no half of a surrogate pair."""
+    """Make the text in decoded JSON storable in every database: no NUL, no lone surrogate."""
     if isinstance(value, str):
         return value.encode(errors="backslashreplace").decode().replace("\0", r"\x00")
     if isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""Numbers, varints and names at many places of some bytes at once: NumPy columns instead of loops.
+"""Read numbers, varints and names at many places of a byte string at once: NumPy columns instead of loops.
 
-`data` ends in PADDING bytes that belong to nothing, so that a read at the last place stays inside.
+`data` must end in PADDING unused bytes, so that a read at the last place stays inside.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ Flags = npt.NDArray[np.bool_]
 Words = npt.NDArray[np.uint64]
 
 PADDING = 64
-#: ByteStrings are compared by their first bytes, eight at a time; longer ones are not compared here.
+#: ByteStrings compares up to this length, eight bytes at a time; longer strings are not compared.
 LONGEST_NAME = 256
 _WORD = 8
 _VARINT_BYTES = 10
-#: An odd number with its bits spread, as hashes multiply by (2^64 / golden ratio).
+#: An odd number with spread bits for multiplicative hashing (2^64 / golden ratio).
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
 
 
 def numbers_at(data: bytes, at: Ints, kind: str) -> npt.NDArray[Any]:
-    """Return the number at each place, by NumPy's name of its type, e.g. `>i8`."""
+    """Return the number at each place; `kind` is NumPy's name of its type, e.g. `>i8`."""
     dtype = np.dtype(kind)
     every = np.ndarray((len(data) - dtype.itemsize + 1,), dtype, data, strides=(1,))
     return every[at].astype(dtype.newbyteorder("="))
 
 
 def varints_at(data: bytes, at: Ints) -> tuple[Ints, Ints]:
-    """Return the zigzag varint at each place, as records have them, and where it ends.
+    """Return the zigzag varint of a record at each place, and its end.
 
-    One of more than ten bytes counts as 0.
+    A varint of more than ten bytes counts as 0.
     """
     byte = numbers_at(data, at, "u1").astype(np.int64)
     raw, end = byte & 0x7F, at + 1
@@ -53,7 +53,7 @@ def varints_at(data: bytes, at: Ints) -> tuple[Ints, Ints]:
 
 
 class ByteStrings:
-    """Byte strings at many places, to tell which are equal. Of those beyond LONGEST_NAME nothing is told."""
+    """Byte strings at many places, for comparison. Strings longer than LONGEST_NAME are never equal."""
 
     def __init__(self, data: bytes, at: Ints, length: Ints) -> None:
         self.length, self.known = length, length <= LONGEST_NAME
@@ -66,7 +66,7 @@ class ByteStrings:
             self.hashes = _mixed(self.hashes, word)
 
     def are_equal(self, ones: Any, others: Any) -> Flags:
-        """Whether names at some rows are equal to those at other rows."""
+        """Whether the strings at the rows `ones` equal the strings at the rows `others`."""
         equal: Flags = (self.length[ones] == self.length[others]) & self.known[ones] & self.known[others]
         for word in self._words:
             equal &= word[ones] == word[others]
@@ -74,7 +74,7 @@ class ByteStrings:
 
 
 def _words_at(data: bytes, at: Ints, left: Ints) -> Words:
-    """Return the next eight bytes of names as numbers, with zeros for those behind their ends."""
+    """Return the next eight bytes of each string as a number, with zeros after its end."""
     bits = np.clip(left, 0, _WORD) * 8
     words = numbers_at(data, np.where(bits > 0, np.minimum(at, len(data) - _WORD), 0), ">u8").astype(
         np.uint64
@@ -84,14 +84,14 @@ def _words_at(data: bytes, at: Ints, left: Ints) -> Words:
 
 
 def _mixed(hashes: Words, word: Words | np.uint64) -> Words:
-    # Each step can be undone: hashes that differ still do.
+    # Each step is invertible: different hashes stay different.
     with np.errstate(over="ignore"):
         hashes = (hashes ^ word) * _SPREAD
     return hashes ^ (hashes >> _SHIFT)
 
 
 def combined(*columns: npt.NDArray[Any]) -> Words:
-    """Return one hash of the numbers in each row."""
+    """Return one hash of each row's numbers."""
     hashes = np.zeros(len(columns[0]), np.uint64)
     for column in columns:
         hashes = _mixed(hashes, column.astype(np.int64).view(np.uint64))
@@ -99,7 +99,7 @@ def combined(*columns: npt.NDArray[Any]) -> Words:
 
 
 def representatives(hashes: Words) -> Ints:
-    """Return for each row a row with the same hash, the same one for all of them."""
+    """Return, for each row, the representative of all rows with its hash."""
     found = np.full(len(hashes), -1, np.int64)
     left = np.arange(len(hashes))
     bits = max(4, int(len(hashes) * 4).bit_length())
@@ -112,13 +112,13 @@ def representatives(hashes: Words) -> Ints:
         same = hashes[chosen] == hashes[left]
         found[left[same]] = chosen[same]
         left = left[~same]
-        # What shared a place with another hash tries again, elsewhere.
+        # Rows that shared a place with another hash try again with new hashes.
         hashes = _mixed(hashes, np.uint64(1)) if len(left) else hashes
     return found
 
 
 def distinct(*columns: npt.NDArray[Any]) -> tuple[Ints, Ints]:
-    """Return the first rows of all that differ, and for each row which of those is equal to it."""
+    """Return the first row of each distinct value, and for each row the index of its value."""
     rows = np.arange(len(columns[0]))
     same = representatives(combined(*columns))
     if not all((column[same] == column).all() for column in columns):
@@ -130,5 +130,5 @@ def distinct(*columns: npt.NDArray[Any]) -> tuple[Ints, Ints]:
 
 
 def joined(parts: Sequence[Ints]) -> Ints:
-    """Return columns one behind the other; an empty column where there are none."""
+    """Concatenate columns; an empty column without any."""
     return np.concatenate(parts) if parts else np.empty(0, np.int64)

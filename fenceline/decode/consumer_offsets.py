@@ -1,14 +1,14 @@
-"""Records of `__consumer_offsets` -> commits, members, tombstones or, for all else, Newer and Undecoded.
+"""Decode records of `__consumer_offsets`: commits, members, tombstones, or Newer and Undecoded for others.
 
 The key begins with the record's type. Types 0 and 1 are offset commits (values v0 to v4), 2 is the members
 of a classic group (v0 to v4), 5 a member of a consumer group (KIP-848), 10 of a share group (KIP-932), 19 of
-a Streams group (KIP-1071), whose value begins as that of 5. The other types that Kafka has are `Newer`:
-counted by number and no error. The layouts are Kafka's own schema, OffsetCommitKey.json and its neighbours of
-the group coordinator; every length is checked against what is there before it is used.
+a Streams group (KIP-1071), whose value begins like that of 5. Kafka's other types are `Newer`: counted by
+number, and no error. The layouts are Kafka's own schema, OffsetCommitKey.json and its neighbours of the group
+coordinator; every length is checked against the remaining bytes before it is used.
 
-Of millions of commits only the newest few are kept, so the way to them is short: values of one key are laid
-out alike, and `peek_commits` unpacks the instants and offsets of many at once. What is laid out in another
-way is read field by field.
+Of millions of commits only the newest few are kept, so reading them must be quick. The values of one key have
+the same layout, and `peek_commits` unpacks the instants and offsets of many at once. Values of another layout
+are read field by field.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ NEWER_TYPES = frozenset(range(3, 24))
 COMMIT_TYPES = (0, 1)
 _GROUP_TYPE, _CONSUMER, _SHARE, _STREAMS = 2, 5, 10, 19
 _MEMBER_TYPES = (_CONSUMER, _SHARE, _STREAMS)
-#: The protocol of classic groups whose members subscribe to topics; and so many of one member are kept.
+#: The protocol of classic groups with subscriptions, and the maximum topics kept per member.
 _SUBSCRIBES, _MOST_TOPICS = "consumer", 200
 _COMMIT_KEYS = (b"\x00\x00", b"\x00\x01")
-#: Beyond this an int16 is negative.
+#: From here on an int16 is negative.
 _LONGEST_STRING = 2**15
 _new = tuple.__new__
-#: No topic has a longer name.
+#: Maximum length of a topic's name.
 _LONGEST_TOPIC = 249
 #: The first millisecond of the year 9999, UTC.
 _LATEST_MS = 253_370_764_800_000
 _TOPIC_ID = b"\x01\x00\x10"
-#: Bytes before and behind the metadata: v3; v4, without tags.
+#: Bytes around the metadata: in v3; in v4 without tags.
 _AROUND_V3, _AROUND_V4 = 24, 24
-#: Longer metadata is read field by field: its length on v4 takes a second byte.
+#: Longer metadata is read field by field: its length in v4 takes a second byte.
 _LONGEST_METADATA = 126
 
 
 class OffsetCommit(NamedTuple):
-    """A commit of a group for one partition. Names are text as `decode.text.escape_bytes` writes it."""
+    """A group's commit for one partition. Names are text escaped by `decode.text.escape_bytes`."""
 
     group: str
     topic: str
@@ -59,13 +59,13 @@ class OffsetCommit(NamedTuple):
     #: By the coordinator's clock.
     commit_ms: int
     expire_ms: int | None = None
-    #: Kafka's id of the topic as Kafka writes it (base64); "" where the record has none.
+    #: The topic's id in Kafka's base64 form; "" if the record has none.
     topic_id: str = ""
     value_version: int = 4
 
 
 class OffsetTombstone(NamedTuple):
-    """The commits of a group for one partition are gone: deleted, expired, or the topic was."""
+    """A group's commits for one partition are gone: deleted, expired, or their topic was deleted."""
 
     group: str
     topic: str
@@ -73,13 +73,13 @@ class OffsetTombstone(NamedTuple):
 
 
 class Member(NamedTuple):
-    """Who takes part in a group: the client's own name, and from where it spoke."""
+    """A member of a group: its client id, and its host."""
 
     member_id: str
     client_id: str
     host: str
     instance_id: str | None = None
-    #: The topics that it subscribes to; None of none, and where the record does not tell all of them.
+    #: The topics that it subscribes to; None without topics, or if the record does not have all of them.
     topics: tuple[str, ...] | None = None
 
 
@@ -103,7 +103,7 @@ class GroupTombstone(NamedTuple):
 
 
 class GroupMember(NamedTuple):
-    """A member of a consumer, share or Streams group; `member` is None once it has left."""
+    """A member of a consumer, share or Streams group; `member` is None after it left."""
 
     group: str
     member_id: str
@@ -111,7 +111,7 @@ class GroupMember(NamedTuple):
 
 
 class Newer(NamedTuple):
-    """A record of a type that Fenceline does not show; counted by its number."""
+    """A record of a type that Fenceline does not show; counted by type."""
 
     type: int
 
@@ -128,17 +128,17 @@ Record = (
 
 
 class _Layout(NamedTuple):
-    """Where the fields of a commit's value lie: version, offset, epoch, length, metadata, instant, tags."""
+    """The layout of a commit's value: version, offset, epoch, length, metadata, instant, tags."""
 
     unpack: Struct
-    #: What the version and the length must read.
+    #: The required values of the version and length fields.
     version: int
     length: int
 
 
 @lru_cache(maxsize=1_024)
 def _layout(version: bytes, size: int, length: int) -> _Layout | None:
-    """Return the layout of a value with this beginning; None for one that is read field by field."""
+    """Return the layout for a value's version and lengths; None if it must be read field by field."""
     if version == b"\x00\x03" and 0 <= length <= _LONGEST_METADATA and size == _AROUND_V3 + length:
         return _Layout(Struct(f">hqih{length}sq0s"), 3, length)
     tags = size - (_AROUND_V4 - 1 + length - 1)
@@ -148,7 +148,7 @@ def _layout(version: bytes, size: int, length: int) -> _Layout | None:
 
 
 def _layout_of(value: bytes) -> _Layout | None:
-    """Return the layout that a value declares."""
+    """Return the layout declared by a value."""
     if len(value) < _AROUND_V3:
         return None
     length = value[14] << 8 | value[15] if value[1] == 3 else value[14]
@@ -156,14 +156,14 @@ def _layout_of(value: bytes) -> _Layout | None:
 
 
 def _is_plain(tags: bytes) -> bool:
-    """Whether these bytes are no tags, or the topic's id alone; v3 has none at all."""
+    """Whether these bytes are no tags, or only the topic's id; v3 has none at all."""
     return tags in (b"", b"\x00") or (len(tags) == 19 and tags[:3] == _TOPIC_ID)
 
 
 def peek_commits(values: Sequence[bytes]) -> list[tuple[int, int]] | None:
-    """Return the instants and offsets of commits that share one usual layout, else None.
+    """Return the instants and offsets of commits that share one usual layout; None for others.
 
-    Then use `decode_record`. Where it returns something it agrees with `decode_record`.
+    For None, use `decode_record`; any other result agrees with `decode_record`.
     """
     layout = _layout_of(values[0]) if values else None
     if layout is None or len({*map(len, values)}) > 1:
@@ -180,8 +180,8 @@ def peek_commits(values: Sequence[bytes]) -> list[tuple[int, int]] | None:
 def decode_record(key: bytes | None, value: bytes | None) -> Record:
     """Decode one record. Never raises, whatever the bytes.
 
-    The reasons of an Undecoded: `no_key`, `key_type` (none that Kafka has), `value_version`, `instant`,
-    `topic` (a name that no topic can have), `truncated`, `length` (negative, or null where there is no
+    The reasons of an Undecoded: `no_key`, `key_type` (unknown to Kafka), `value_version`, `instant`, `topic`
+    (a name that no topic can have), `truncated`, `length` (negative, or null in a field that may not be
     null), `trailing` (bytes after the end).
     """
     if key is None:
@@ -207,7 +207,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> Record:
 
 
 def _place(key: bytes) -> tuple[str, str, int] | None:
-    """Return group, topic and partition of a commit's key; None for any other layout."""
+    """Return group, topic and partition from a commit's key; None for any other layout."""
     topic_at = 4 + int.from_bytes(key[2:4], "big")
     end = topic_at + 2 + int.from_bytes(key[topic_at : topic_at + 2], "big")
     if len(key) != end + 4 or topic_at > _LONGEST_STRING or end > topic_at + _LONGEST_STRING:
@@ -306,7 +306,7 @@ def _classic_member(cursor: Cursor, version: int, subscribes: bool) -> Member:
 
 
 def _subscribed(subscription: Cursor) -> tuple[str, ...] | None:
-    """Return the topics of a consumer's subscription (ConsumerProtocolSubscription); None for other bytes."""
+    """Return the topics of a consumer's subscription (ConsumerProtocolSubscription); None if unreadable."""
     try:
         subscription.int16()
         return _few(tuple(subscription.string() for _ in range(subscription.array_length(False))))
@@ -333,7 +333,7 @@ def _member(kind: int, key: Cursor, value: bytes | None) -> GroupMember:
 
 
 def _named(kind: int, cursor: Cursor) -> tuple[str, ...] | None:
-    """Return the topics that a member subscribes to by name; None if it also subscribes by a pattern."""
+    """Return the topics that a member subscribes to by name; None if it also subscribes by pattern."""
     if kind == _STREAMS:
         return None
     try:

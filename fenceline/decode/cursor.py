@@ -1,4 +1,4 @@
-"""Reads Kafka's records field by field: each length is checked against what is there before it is used."""
+"""Read Kafka's records field by field: each length is checked against the remaining bytes before use."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Unreadable(Exception):
 
 
 class Cursor:
-    """Reads a key or a value from its beginning to its end. Raises `Unreadable`."""
+    """Reads a key or a value from start to end. Raises `Unreadable`."""
 
     def __init__(self, data: bytes, part: str) -> None:
         self._data, self._part, self._at = data, part, 0
@@ -37,11 +37,11 @@ class Cursor:
         return self._number(_INT64)
 
     def string(self) -> str:
-        """Read a string whose length is an int16."""
+        """Read a string with an int16 length."""
         return escape_bytes(self._take(self.int16()))
 
     def compact_string(self) -> str:
-        """Read a string whose length, and one more, is a varint (KIP-482): of any number of bytes."""
+        """Read a string preceded by its length plus 1, an unsigned varint (KIP-482)."""
         return escape_bytes(self._take(self._uvarint() - 1))
 
     def text(self, flexible: bool) -> str:
@@ -66,15 +66,15 @@ class Cursor:
         return max(amount, 0)
 
     def tagged_fields(self) -> dict[int, bytes]:
-        """Read a section of tagged fields; unknown tags are skipped by their size."""
-        found = {}
+        """Read a section of tagged fields: raw bytes by tag."""
+        fields = {}
         for _ in range(self._uvarint()):
             tag = self._uvarint()
-            found[tag] = self._take(self._uvarint())
-        return found
+            fields[tag] = self._take(self._uvarint())
+        return fields
 
     def expect_end(self) -> None:
-        """Refuse bytes after the end."""
+        """Raise `Unreadable` if bytes are left."""
         surplus = len(self._data) - self._at
         if surplus:
             raise Unreadable("trailing", f"{self._part} with {surplus} bytes after its end")

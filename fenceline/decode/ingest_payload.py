@@ -1,4 +1,4 @@
-"""What a listener posts (`spark_listener.emit`) -> events of queries, one by one.
+"""Decode a listener's post (`spark_listener.emit`) to events of queries.
 
     {"v": 1, "cluster": "prod" or null, "sent_ms": …, "report": {…}, "events": [
         {"seq": 1, "at_ms": …, "kind": "started", "id": …, "runId": …, "name": …, "timestamp": …},
@@ -6,9 +6,9 @@
         {"seq": 3, "at_ms": …, "kind": "idle", "id": …, "runId": …, "timestamp": …},
         {"seq": 4, "at_ms": …, "kind": "terminated", "id": …, "runId": …, "exception": …, "errorClass": …}]}
 
-Every event may have what its run does: "asynchronous", whether it tracks its progress so, and "isolation",
-"read_committed" or "read_uncommitted", the weakest of its Kafka sources; null is not known.
-An event that cannot be used is refused by its number and leaves its neighbours alone.
+Every event may describe its run: "asynchronous", whether it tracks its progress asynchronously, and
+"isolation", "read_committed" or "read_uncommitted", the weakest of its Kafka sources; null means unknown.
+An unusable event is refused by its number, without affecting other events.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LONGEST_NAME, _LONGEST_EXCEPTION = 1_000, 20_000
 
 
 class EventKind(StrEnum):
-    """What Spark calls its events."""
+    """The kind of a listener's event."""
 
     STARTED = "started"
     PROGRESS = "progress"
@@ -41,7 +41,7 @@ class EventKind(StrEnum):
 
 
 class ListenerEvent(NamedTuple):
-    """One event of one run of a query. Times are the driver's clock's."""
+    """One event of one run of a query. Times are by the driver's clock."""
 
     kind: EventKind
     query_id: str
@@ -49,50 +49,50 @@ class ListenerEvent(NamedTuple):
     name: str
     #: When the listener received it.
     at_ms: int
-    #: When a run began or there was nothing to do, by Spark's event.
+    #: When the run began or was found idle, by Spark's event.
     since_ms: int | None = None
-    #: Why it ended; "" where that was no failure.
+    #: Why the run ended; "" without a failure.
     exception: str = ""
     progress: BatchProgress | None = None
-    #: Whether the run tracks its progress asynchronously; None where the listener cannot know.
+    #: Whether the run tracks its progress asynchronously; None if the listener cannot know.
     asynchronous: bool | None = None
-    #: How the run reads Kafka; UNKNOWN where the listener cannot know.
+    #: The isolation level of the run's Kafka reads; UNKNOWN if the listener cannot know.
     isolation: Isolation = Isolation.UNKNOWN
 
 
 class Report(NamedTuple):
     """A listener's own status."""
 
-    #: Events that wait in its spool, that it lost for ever, and how old the oldest in this post is.
+    #: Events waiting in its spool, events lost for ever, and the age of this post's oldest event.
     spooled: int = 0
     dropped: int = 0
     oldest_age_ms: int | None = None
     #: Spark's version, and the listener's.
     spark: str = ""
     listener: str = ""
-    #: Query id and run id of what runs in its driver now.
+    #: Query id and run id of the runs active in its driver.
     alive: tuple[tuple[str, str], ...] = ()
-    #: How often it posts at least; None where it does not report that.
+    #: Its longest interval between posts; None if not reported.
     heartbeat_every_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """A document of a listener: what can be used of it, in its order, and what not and why."""
+    """A listener's document: its usable events in order, and the refused events with their reasons."""
 
-    #: The Kafka cluster's name; "" where the listener names none.
+    #: The Kafka cluster's name; "" if the listener names none.
     cluster: str
-    #: When it was sent, by the driver's clock; None where it does not report it.
+    #: When it was sent, by the driver's clock; None if not reported.
     sent_ms: int | None
     report: Report
     events: tuple[ListenerEvent, ...]
     refused: tuple[tuple[int | None, str], ...]
-    #: What could not be read of the events that can be used, by reason.
+    #: Number of unreadable values in usable events, by reason.
     strange: Mapping[str, int]
 
 
 def decode_post(document: object) -> Post:
-    """Read a post, as `json.loads` gives it. Raises `Unusable` where it is none at all."""
+    """Read a post, parsed by `json.loads`. Raises `UnusableEvent` if it is no post at all."""
     if not isinstance(document, Mapping) or not isinstance(document.get("events"), list):
         raise UnusableEvent('it is no JSON object with a list "events"')
     events: list[ListenerEvent] = []
@@ -159,7 +159,7 @@ def _isolation(event: Mapping[str, Any]) -> Isolation:
 
 
 def _exception(event: Mapping[str, Any]) -> str:
-    """Return the text of an exception, or its class without a text; "" without either."""
+    """Return an exception's text, or its class without a text; "" without either."""
     text = clean_text(event.get("exception"), _LONGEST_EXCEPTION) or clean_text(event.get("errorClass"))
     if text or event.get("exception") is None:
         return text
@@ -187,18 +187,18 @@ def _interval(report: Mapping[str, Any]) -> int | None:
 
 
 def _alive(pairs: object) -> list[tuple[str, str]]:
-    found = []
+    alive = []
     for pair in pairs[:_MOST_ALIVE] if isinstance(pairs, list) else []:
         try:
             query, run = pair
-            found.append(event_identity({"id": query, "runId": run})[:2])
+            alive.append(event_identity({"id": query, "runId": run})[:2])
         except (TypeError, ValueError):
             continue
-    return found
+    return alive
 
 
 def _whole(document: Mapping[str, Any], key: str) -> int | None:
-    """Return a number of 0 or more; None for any other value."""
+    """Return a non-negative integer; None for any other value."""
     value = document.get(key)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _LARGEST:
         return None

@@ -1,13 +1,13 @@
-"""The ledger of the exactly-once sink: its files' names, and facts to bytes and back.
+"""The ledger of the exactly-once sink: its files' names, and the encoding of its facts.
 
-    ledger.json       which query it belongs to (`fenceline.spark.records.Ledger`)
+    ledger.json       the query it belongs to (`fenceline.spark.records.Ledger`)
     <g>.generation    a run of a driver that has claimed generation g
-    <N>.<R>.decision  what was decided about batch N in round R
-    <N>.<R>.done      that it was carried out
-    <N>.dropped       how many rows the query dropped in batch N, where its progress counts them
+    <N>.<R>.decision  the decision about batch N in round R
+    <N>.<R>.done      the decision was carried out
+    <N>.dropped       the number of rows the query dropped in batch N, if its progress counts them
 
-Every file is JSON with a version "v", written once and never changed. A reader never raises: a file that
-cannot be used is `Broken`, with its path relative to the checkpoint. Unknown fields are left alone.
+Every file is JSON with a version "v", written once and never changed. A reader never raises: an unusable file
+is `Broken`, with its path relative to the checkpoint. Unknown fields are ignored.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from fenceline.spark.records import (
 
 T = TypeVar("T")
 
-#: The ledger's folder inside of a checkpoint: Spark reads none that is not its own.
+#: The ledger's folder in a checkpoint: Spark reads only its own folders.
 FOLDER = "kafka_exactly_once"
 LEDGER = "ledger.json"
 VERSION = 1
@@ -42,33 +42,33 @@ _OF_BATCH = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(decision|done)")
 
 
 class Generation(NamedTuple):
-    """`<g>.generation`: one run of a driver; the newest one is the query's."""
+    """`<g>.generation`: one run of a driver; the newest generation owns the query."""
 
     number: int
-    #: Spark's run id; "" where the host does not have it.
+    #: Spark's run id; "" if the host does not know it.
     run_id: str
     at_ms: int
 
 
 class Round(NamedTuple):
-    """Which decision a file is about."""
+    """The batch and round of a decision, named by a file."""
 
     batch_id: int
     round: int
 
 
 class Names(NamedTuple):
-    """The facts in the names of a ledger's files, before any file is read. Ascending."""
+    """The facts in the names of a ledger's files, without reading a file. Ascending."""
 
     generations: tuple[int, ...]
     decisions: tuple[Round, ...]
     done: tuple[Round, ...]
-    #: Batches whose dropped rows are known.
+    #: Batches with a known number of dropped rows.
     dropped: tuple[int, ...] = ()
 
     @property
     def generation(self) -> int:
-        """The newest generation; 0 without any: they count from 1."""
+        """The newest generation; 0 without any, because they count from 1."""
         return self.generations[-1] if self.generations else 0
 
     def open_rounds(self) -> tuple[Round, ...]:
@@ -97,12 +97,12 @@ def completion_name(which: Round) -> str:
 
 
 def dropped_name(batch_id: int) -> str:
-    """Return the name of the file with the rows that a batch dropped."""
+    """Return the name of the file with the number of rows that a batch dropped."""
     return f"{batch_id}.dropped"
 
 
 def read_names(names: Iterable[str]) -> Names:
-    """Sort a folder's names; other files are left out."""
+    """Read the names in a folder; other files are ignored."""
     generations: list[int] = []
     dropped: list[int] = []
     rounds: dict[str, list[Round]] = {"decision": [], "done": []}
@@ -140,12 +140,12 @@ def encode_completion(done: Done) -> bytes:
 
 
 def encode_dropped(batch_id: int, rows: int) -> bytes:
-    """Return the bytes of the file with the rows that a batch dropped."""
+    """Return the bytes of the file with the number of rows that a batch dropped."""
     return _encode(batch_id=batch_id, rows=rows)
 
 
 def transaction_to_json(transaction: SinkTransaction) -> dict[str, Any]:
-    """Return a transaction as the plain values that JSON takes."""
+    """Convert a transaction to JSON values."""
     written = transaction.written
     return {
         **transaction._asdict(),
@@ -155,7 +155,7 @@ def transaction_to_json(transaction: SinkTransaction) -> dict[str, Any]:
 
 
 def transaction_from_json(document: Mapping[str, Any]) -> SinkTransaction:
-    """Return a transaction from `transaction_to_json`; raises KeyError, TypeError, ValueError on others."""
+    """Read a transaction of `transaction_to_json`; raises KeyError, TypeError, ValueError on other input."""
     return read_json(SinkTransaction, document)
 
 
@@ -170,7 +170,7 @@ def decode_generation(number: int, data: bytes | None) -> Generation | Broken:
 
 
 def decode_decision(which: Round, data: bytes | None) -> Decision | Broken:
-    """Decode a decision's file; a batch or round that differs from the name is broken."""
+    """Decode a decision's file; it is Broken if its batch or round differs from the name."""
     return _decode(decision_name(which), data, partial(read_json, Decision), **which._asdict())
 
 
@@ -180,7 +180,7 @@ def decode_completion(which: Round, data: bytes | None) -> Done | Broken:
 
 
 def decode_dropped(batch_id: int, data: bytes | None) -> int | Broken:
-    """Return how many rows a batch dropped."""
+    """Decode the number of rows a batch dropped."""
     return _decode(dropped_name(batch_id), data, _dropped, batch_id=batch_id)
 
 
@@ -213,7 +213,7 @@ def _encode(**fields: Any) -> bytes:
 def _decode(
     name: str, data: bytes | None, read: Callable[[Mapping[str, Any]], T], **expected: int
 ) -> T | Broken:
-    """Return what a file holds; `expected` are the numbers in its name, which it repeats."""
+    """Decode a file; `expected` are the numbers in its name, which its content must repeat."""
     path = f"{FOLDER}/{name}"
     if data is None:
         return Broken(path, Damage.MISSING, "there is no such file")

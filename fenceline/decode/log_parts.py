@@ -1,7 +1,7 @@
-"""Raw record batches, as Fetch answers have them -> the fields of their records, in columns.
+"""Read raw record batches of Fetch answers into columns: the fields of their records.
 
-Layout of message format v2: docs/design/kafka.md §1.3, and Kafka's `DefaultRecordBatch.java`. The
-transaction coordinator writes one record in a batch, the group coordinator some, mirrors many.
+The layout is message format v2: docs/design/kafka.md §1.3, and Kafka's `DefaultRecordBatch.java`. The
+transaction coordinator writes one record per batch, the group coordinator a few, mirrors many.
 """
 
 from __future__ import annotations
@@ -23,44 +23,44 @@ _FRAME, _HEADER = 12, 61
 _MAGIC, _ATTRIBUTES, _LAST_DELTA, _BASE_MS, _NEWEST_MS, _PRODUCER, _COUNT = 16, 21, 23, 27, 35, 43, 57
 _CODEC, _APPEND_TIME, _TRANSACTIONAL, _CONTROL = 0x07, 0x08, 0x10, 0x20
 _FORMAT = 2
-#: Where the type of a control record lies: its varints have a byte each. 0 is an abort.
+#: The place of a control record's type: the varints before it have a byte each. 0 is an abort.
 _END_TYPE, _ABORT = _HEADER + 7, 0
-#: Batches that still have records are followed one by one when they are as few as this.
+#: With this many batches left or fewer, their remaining records are read batch by batch.
 _FEW = 64
 _TOO_LONG = "a record that is longer than its batch"
 
 
 class LogPart(NamedTuple):
-    """Batches of one partition as they were fetched, to be read from offset `start` on."""
+    """Fetched batches of one partition, to be read from offset `start` on."""
 
     partition: int
     start: int
     data: bytes
-    #: Where each whole batch begins.
+    #: The start of each whole batch.
     places: Sequence[int]
-    #: Producer id and first offset of transactions that were aborted; () to read what is not committed too.
+    #: Producer id and first offset of aborted transactions; () to read uncommitted.
     aborted: Sequence[tuple[int, int]] = ()
 
     @property
     def next(self) -> int:
-        """The offset behind the last batch."""
+        """The offset after the last batch."""
         return _next_offset(self.data, self.places[-1]) if self.places else self.start
 
     @property
     def last_epoch(self) -> int:
-        """The epoch of the leader that wrote the last batch, -1 where none is known."""
+        """The leader epoch of the last batch, -1 if unknown."""
         if not self.places or self.data[self.places[-1] + _MAGIC] < _FORMAT:
             return -1
         return int(_LENGTH(self.data, self.places[-1] + _FRAME)[0])
 
 
 class LogColumns(NamedTuple):
-    """Records in the order in which they were read, a column for each field; places are those in `data`."""
+    """Records in reading order, a column per field; places are indexes into `data`."""
 
     data: bytes
     partition: Ints
     offset: Ints
-    #: -1 for none, as is a length.
+    #: -1 for none; so are lengths.
     key_at: Ints
     key_length: Ints
     value_at: Ints
@@ -69,7 +69,7 @@ class LogColumns(NamedTuple):
 
 
 class Hole(NamedTuple):
-    """A stretch of offsets that is gone: so many before `offset`."""
+    """A stretch of missing offsets: `missing` of them before `offset`."""
 
     partition: int
     offset: int
@@ -77,7 +77,7 @@ class Hole(NamedTuple):
 
 
 class BadBatch(NamedTuple):
-    """A batch, or a record, that cannot be read."""
+    """An unreadable batch or record."""
 
     partition: int
     offset: int
@@ -85,7 +85,7 @@ class BadBatch(NamedTuple):
 
 
 def whole_batches(data: bytes) -> list[int]:
-    """Return where each batch begins, without the last one where it is cut off."""
+    """Return the start of each batch, except a truncated last one."""
     places: list[int] = []
     at, size = 0, len(data)
     add, length_at = places.append, _LENGTH
@@ -106,17 +106,17 @@ def _next_offset(data: bytes, place: int) -> int:
 def read_parts(
     parts: Sequence[LogPart], decompress: Decompress
 ) -> tuple[LogColumns, list[Hole], list[BadBatch]]:
-    """Read the records of some parts, those of a partition in the order of their offsets. Never raises."""
+    """Read the records of the parts; a partition's records are in offset order. Never raises."""
     return _Reader(parts, decompress).read()
 
 
 class _Reader:
-    """The headers of all batches in columns, and what is found in them."""
+    """Reads parts: the headers of all batches in columns, then their records."""
 
     def __init__(self, parts: Sequence[LogPart], decompress: Decompress) -> None:
         self._parts, self._decompress = parts, decompress
         starts = np.cumsum([0, *(len(part.data) for part in parts)])
-        #: The bytes of all parts, and behind them what was decompressed.
+        #: The bytes of all parts, followed by decompressed records.
         self._pieces = [*(part.data for part in parts), bytes(PADDING + _HEADER)]
         self._size = int(starts[-1]) + PADDING + _HEADER
         data = self._data = b"".join(self._pieces)
@@ -142,7 +142,7 @@ class _Reader:
         return columns, self._holes(columns.offset, batch), self._bad
 
     def _unpack(self, number: int) -> tuple[int, int]:
-        """Return where the records of a batch lie once decompressed; an empty span where that fails."""
+        """Decompress a batch and return the span of its records; an empty span on failure."""
         first, codec = int(self._first[number]), int(self._attributes[number]) & _CODEC
         if self._magic[number] != _FORMAT:
             self._note(number, first, f"a batch of format {self._magic[number]}")
@@ -158,10 +158,10 @@ class _Reader:
         return begin, begin + len(data)
 
     def _places(self, batch: Ints, begin: Ints, ends: Ints) -> tuple[Ints, Ints, Ints]:
-        """Return each record's batch, where it begins with its length in front, and where its batch ends.
+        """Return each record's batch, its start (at its length field), and the end of its batch.
 
-        The first records of all batches are found at once, then all second ones; the last of a few long
-        batches one by one.
+        The first records of all batches are read at once, then all second ones; the rest of a few long
+        batches is read batch by batch.
         """
         found, nth = [], 0
         at = begin[batch]
@@ -207,7 +207,7 @@ class _Reader:
         return columns, batch
 
     def _instants(self, batch: Ints, after_ms: Ints) -> Ints:
-        """Return the timestamps of records: the log's own where its topic has `LogAppendTime`."""
+        """Return the records' timestamps: the batch's append time if its topic has `LogAppendTime`."""
         appended = self._attributes[batch] & _APPEND_TIME != 0
         at = self._at[batch]
         base_ms = numbers_at(self._data, at + _BASE_MS, ">i8") + after_ms
@@ -217,7 +217,7 @@ class _Reader:
         return np.array([part.partition for part in self._parts], np.int64)
 
     def _holes(self, offset: Ints, batch: Ints) -> list[Hole]:
-        """Return the stretches that are gone, up to each part's end; markers and aborted records are not."""
+        """Return the missing stretches up to each part's end; markers and aborted records are not missing."""
         covers = np.flatnonzero(self._skipped)
         rows = np.concatenate((batch, covers))
         firsts = np.concatenate((offset, self._first[covers]))
@@ -225,7 +225,7 @@ class _Reader:
         parts = len(self._parts)
         nexts = [part.next for part in self._parts]
         part = np.concatenate((self._part[rows], np.arange(parts), np.arange(parts)))
-        # A part begins where it is to be read from, and ends behind its last batch.
+        # A part spans from its first offset to read to the end of its last batch.
         starts = [part.start for part in self._parts]
         firsts = np.concatenate((firsts, starts, nexts))
         ends = np.concatenate((ends, starts, nexts))
@@ -242,22 +242,22 @@ class _Reader:
         self._bad.append(BadBatch(self._parts[int(self._part[number])].partition, offset, detail))
 
     def _aborted(self) -> Flags:
-        """Whether a batch is one of an aborted transaction, as Kafka's consumer finds (`CompletedFetch`)."""
-        found = np.zeros(len(self._at), np.bool_)
+        """Whether each batch belongs to an aborted transaction, by Kafka's rules (`CompletedFetch`)."""
+        aborted = np.zeros(len(self._at), np.bool_)
         for number, part in enumerate(self._parts):
             if part.aborted:
                 rows = np.flatnonzero(self._part == number)
-                found[rows] = list(self._aborted_of(part, rows))
-        return found
+                aborted[rows] = list(self._aborted_of(part, rows))
+        return aborted
 
     def _aborted_of(self, part: LogPart, rows: Ints) -> Iterator[bool]:
-        coming = sorted(part.aborted, key=lambda each: -each[1])
+        coming = sorted(part.aborted, key=lambda transaction: -transaction[1])
         aborted = set()
         producers, kinds = (
             numbers_at(self._data, self._at[rows] + where, kind)
             for where, kind in ((_PRODUCER, ">i8"), (_END_TYPE, ">i2"))
         )
-        # The log cleaner may leave a marker's batch without the marker.
+        # The log cleaner may leave a marker's batch without its record.
         aborts = (kinds == _ABORT) & (self._count[rows] > 0)
         last = (self._first + self._last_delta)[rows]
         rows_of = zip_equal(
@@ -272,7 +272,7 @@ class _Reader:
 
 
 def _follow(data: bytes, at: int, end: int, count: int) -> list[int]:
-    """Return where each of some records begins, those that end inside their batch."""
+    """Return the start of each following record, as far as records end inside their batch."""
     places = []
     for _ in range(count):
         begin, length, shift = at, 0, 0

@@ -1,9 +1,9 @@
-"""A listener's progress event, Spark's own JSON -> `fenceline.spark.records.BatchProgress`.
+"""Decode a listener's progress event, Spark's own JSON, to `fenceline.spark.records.BatchProgress`.
 
-Spark writes the document in `StreamingQueryProgress.json`. It leaves out what it has no
-figure for (rates that are NaN or infinite, event times without a watermark), and each version adds keys. So
-whatever can be read is taken, what cannot is `None` or left out and counted by reason, and nothing here
-raises. Only an event that does not name its query, run and batch cannot be used at all.
+Spark writes the document in `StreamingQueryProgress.json`. It omits figures without a value (rates that are
+NaN or infinite, event times without a watermark), and each version adds keys. So every readable value is
+taken; an unreadable value becomes `None` or is omitted, and is counted by reason. Nothing here raises. Only
+an event without its query, run and batch is unusable.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from fenceline.spark.records import BatchProgress, OperatorProgress, SourceProgr
 
 #: The largest integer of a database.
 _LARGEST = 2**63 - 1
-#: Far more than any Spark writes; what is beyond is not kept.
+#: Limits far above anything Spark writes; further items are dropped.
 _MOST_SOURCES, _MOST_OPERATORS, _MOST_FIGURES = 1_000, 500, 500
 _LONGEST_TEXT, _LONGEST_OFFSETS = 4_000, 2_000_000
-#: The observation in which a query counts the rows that its filters drop.
+#: The name of the observation that counts the rows dropped by a query's filters.
 OBSERVATION = "fenceline"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Read(NamedTuple):
-    """A decoded event: its progress, or why there is none; and what could not be read, by reason."""
+    """A decoded event: its progress, or why it has none; and the number of unreadable values by reason."""
 
     progress: BatchProgress | None
     why: str
@@ -39,11 +39,11 @@ class Read(NamedTuple):
 
 
 class UnusableEvent(ValueError):
-    """An event cannot be attributed; the message is what is wrong with it."""
+    """An event cannot be attributed; the message names the error."""
 
 
 def decode_progress(document: object, *, received_ms: int) -> Read:
-    """Read a progress event, as `json.loads` gives it.
+    """Read a progress event, parsed by `json.loads`.
 
     `received_ms` is when the listener received it, by the driver's clock: it replaces a missing start.
     """
@@ -60,7 +60,7 @@ def event_identity(document: Mapping[str, Any]) -> tuple[str, str, str]:
 
 
 def clean_text(value: object, longest: int = _LONGEST_TEXT) -> str:
-    """Return text as every database takes it, without NUL and halves of surrogate pairs; "" of no text."""
+    """Make text storable in every database, without NUL and lone surrogates; "" if it is no text."""
     if not isinstance(value, str):
         return ""
     text = value if len(value) <= longest else f"{value[: longest - 1]}…"
@@ -70,11 +70,11 @@ def clean_text(value: object, longest: int = _LONGEST_TEXT) -> str:
 
 
 def parse_instant(value: object) -> int | None:
-    """Return milliseconds since the epoch of ISO 8601 as Spark writes it; None of anything else."""
+    """Return milliseconds since the epoch from ISO 8601 in Spark's form; None for any other value."""
     if not isinstance(value, str):
         return None
     try:
-        # Python 3.10 reads no Z.
+        # Python 3.10 does not parse Z.
         at = datetime.fromisoformat(f"{value[:-1]}+00:00" if value.endswith("Z") else value)
         since = (at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH
     except (ValueError, OverflowError):
@@ -91,7 +91,7 @@ def _uuid(document: Mapping[str, Any], key: str) -> str:
 
 
 class _DocumentReader:
-    """Reads one document and counts what it cannot read."""
+    """Reads one document and counts its unreadable values."""
 
     def __init__(self) -> None:
         self.strange: Counter[str] = Counter()
@@ -169,7 +169,7 @@ class _DocumentReader:
         return _bounded(otherwise) if at is None else at
 
     def read_row_count(self, document: Mapping[str, Any], key: str) -> int | None:
-        """Return a number of rows; None where Spark writes -1 or nothing, because it does not count them."""
+        """Return a number of rows; None if Spark writes -1 or nothing, because it does not count them."""
         rows = self.read_integer(document, key)
         return None if rows is None or rows < 0 else rows
 
@@ -187,7 +187,7 @@ class _DocumentReader:
 
     def read_rate(self, document: Mapping[str, Any], key: str) -> float | None:
         value = document.get(key)
-        # Some writers spell out what has no figure in JSON.
+        # JSON has no such numbers, so some writers spell them as text.
         if value is None or value in ("NaN", "Infinity", "-Infinity"):
             return None
         if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -209,17 +209,17 @@ class _DocumentReader:
     def read_text(self, document: Mapping[str, Any], key: str) -> str:
         value = document.get(key)
         if value is not None and not isinstance(value, str):
-            # The key may be anybody's: only Spark's own stand in a reason.
+            # The key may be any text: a reason contains only Spark's own keys.
             self.count_unreadable("text: not a string")
         return clean_text(value)
 
     def read_offsets(self, document: Mapping[str, Any], key: str) -> str | None:
-        """Return the JSON text of an offset: a line of the offset log, as that is written."""
+        """Return an offset as JSON text, in the form of the offset log."""
         value = document.get(key)
         if value is None:
             return None
         try:
-            # A string is what a source wrote that does not write JSON.
+            # A source that does not write JSON writes a string.
             text = value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
         except (ValueError, RecursionError):
             self.count_unreadable(f"{key}: not readable")
@@ -264,7 +264,7 @@ class _DocumentReader:
 
 
 def _total(sources: Iterable[SourceProgress]) -> int | None:
-    """Return the rows of all sources; None without sources, or where one does not count its rows."""
+    """Return the total rows of all sources; None without sources, or if a source does not count its rows."""
     rows = [source.input_rows for source in sources]
     counted = [number for number in rows if number is not None]
     return _bounded(sum(counted)) if rows and len(counted) == len(rows) else None

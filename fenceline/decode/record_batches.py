@@ -1,4 +1,4 @@
-"""Record batches: what their headers contain. Their records are not read."""
+"""The headers of record batches, and statistics of their writers. Their records are not read."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ class RecordBatch(NamedTuple):
     #: "commit" or "abort" for an end-of-transaction marker, "" for data.
     marker: str
     records: int
-    #: The largest timestamp in it, in milliseconds; of a marker: by the clock of the leader that wrote it.
+    #: The largest timestamp in it, in milliseconds; for a marker, by the clock of the leader that wrote it.
     max_timestamp_ms: int = -1
-    #: The producer's number of its first record, by which a leader tells a resend; -1 for none.
+    #: The sequence of its first record, by which a leader recognises a resend; -1 for none.
     base_sequence: int = -1
 
     @property
     def last_sequence(self) -> int:
-        """Return the number of its last record; it wraps around behind 2147483647 (`DefaultRecordBatch`)."""
+        """Return the sequence of its last record; it wraps around after 2147483647 (`DefaultRecordBatch`)."""
         if self.base_sequence < 0:
             return -1
         return (self.base_sequence + self.last - self.first) % 2**31
 
 
 class SequenceStep(StrEnum):
-    """How a sequence number follows the last one of the same producer and epoch."""
+    """How a sequence follows the last one of the same producer and epoch."""
 
     NEXT = "next"
-    #: Numbers between them are missing.
+    #: Sequences between the two are missing.
     GAP = "gap"
-    #: It was there before.
+    #: The sequence has occurred before.
     REPEAT = "repeat"
 
 
 def sequence_step(last: int, found: int) -> SequenceStep:
-    """Return how the number of a batch follows the last number; both wrap around behind 2147483647."""
+    """Return how a batch's sequence follows the last one; both wrap around after 2147483647."""
     step = (found - last) % 2**31
     if step == 1:
         return SequenceStep.NEXT
@@ -59,12 +59,12 @@ def sequence_step(last: int, found: int) -> SequenceStep:
 
 
 class SequenceBreak(NamedTuple):
-    """A stored batch that does not begin with the last sequence of its producer and epoch plus one."""
+    """A stored batch whose first sequence is not the last sequence of its producer and epoch plus one."""
 
     offset: int
     producer_id: int
     producer_epoch: int
-    #: The last sequence before it.
+    #: The last sequence of the batch before.
     last: int
     found: int
     step: SequenceStep
@@ -72,25 +72,25 @@ class SequenceBreak(NamedTuple):
 
 @dataclass(frozen=True, **SLOTS)
 class BatchWriters:
-    """How many records of some offsets each kind of producer wrote, by the headers of their batches."""
+    """The number of records by kind of producer in a span of offsets, from the headers of their batches."""
 
     from_offset: int
-    #: The first offset that was not looked at.
+    #: The first offset after the span.
     to_offset: int
     transactional: int = 0
     idempotent: int = 0
     plain: int = 0
-    #: Producer ids without a transaction and their records, the most first.
+    #: Non-transactional producer ids with their records, the most first.
     producers: tuple[tuple[int, int], ...] = ()
-    #: Batches that follow an earlier one of their producer and epoch in these offsets.
+    #: Batches after an earlier one of their producer and epoch in the span.
     following: int = 0
-    #: How many of them do not begin with the next sequence, and the first of these.
+    #: Number of them out of sequence, and the first of these.
     broken: int = 0
     breaks: tuple[SequenceBreak, ...] = ()
 
 
 def count_writers(batches: Sequence[RecordBatch]) -> BatchWriters:
-    """Return who wrote some batches, in the order of the log; markers are nobody's records."""
+    """Count the records of batches, in log order, by kind of producer; markers do not count."""
     kinds: Counter[str] = Counter()
     producers: Counter[int] = Counter()
     for batch in batches:
@@ -114,7 +114,7 @@ def count_writers(batches: Sequence[RecordBatch]) -> BatchWriters:
 
 
 def _steps(batches: Sequence[RecordBatch]) -> Iterator[SequenceBreak]:
-    """Yield how each batch follows the one before of its producer and epoch, also where nothing is broken."""
+    """Yield how each batch follows the previous one of its producer and epoch, in sequence or not."""
     last: dict[tuple[int, int], int] = {}
     for batch in batches:
         if batch.marker or batch.base_sequence < 0:

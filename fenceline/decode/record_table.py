@@ -1,4 +1,4 @@
-"""The records of one poll, by partition and key: columns for many at once, and `RawRecord`s for a few."""
+"""The records of one poll by partition and key: columns for many records, `RawRecord`s for a few."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from fenceline.decode.columns import PADDING, ByteStrings, Flags, Ints
 from fenceline.decode.log_parts import BadBatch, LogColumns
 from fenceline.facts import RawRecord, Records
 
-#: Partitions are sorted by so many bits of a hash.
+#: The bits of the sort hash that hold the partition.
 _PARTITION_BITS = 16
-#: A named tuple made from a tuple, without the call to its own `__new__`: a third of the time.
+#: Builds a named tuple without calling its own `__new__`: takes a third of the time.
 _new = tuple.__new__
 
 
 class Row(NamedTuple):
-    """A record, and where it is filed."""
+    """A record with its partition and key."""
 
     partition: int
     key: bytes
@@ -28,10 +28,10 @@ class Row(NamedTuple):
 
 
 class RecordTable(Mapping[int, Records]):
-    """Partition -> key -> its records, in the order of their offsets.
+    """Partition -> key -> records, in offset order.
 
-    `columns` are sorted that way; the records of key number n are the rows from `starts[n]` up to
-    `starts[n + 1]`. A record without a key counts as one with an empty key.
+    `columns` are sorted in that order; key number n has the rows from `starts[n]` up to `starts[n + 1]`. A
+    record without a key counts as one with an empty key.
     """
 
     def __init__(self, columns: LogColumns, starts: Ints, bad: Sequence[BadBatch] = ()) -> None:
@@ -39,13 +39,13 @@ class RecordTable(Mapping[int, Records]):
 
     @classmethod
     def sort(cls, columns: LogColumns, bad: Sequence[BadBatch] = ()) -> RecordTable:
-        """Sort records; those of a partition are in the order of their offsets."""
+        """Sort records by partition and key; each partition's records must be in offset order."""
         order, starts = _by_hash(columns) or _by_key(columns)
         return cls(_taken(columns, order), starts, bad)
 
     @classmethod
     def of(cls, rows: Iterable[Row]) -> RecordTable:
-        """Make a table of records, those of a partition in the order of their offsets."""
+        """Build a table from rows; each partition's rows must be in offset order."""
         pieces, fields, at = [], [], 0
         for partition, key, (value, offset, at_ms) in rows:
             length = -1 if value is None else len(value)
@@ -57,7 +57,7 @@ class RecordTable(Mapping[int, Records]):
 
     @property
     def count(self) -> int:
-        """How many records there are."""
+        """The number of records."""
         return len(self.columns.offset)
 
     @cached_property
@@ -67,7 +67,7 @@ class RecordTable(Mapping[int, Records]):
 
     @cached_property
     def keys_in_order(self) -> list[bytes]:
-        """The keys, by their numbers."""
+        """The keys in the order of their numbers."""
         first = self.starts[:-1]
         at, length = self.columns.key_at[first], np.maximum(self.columns.key_length[first], 0)
         data = self.columns.data
@@ -75,13 +75,13 @@ class RecordTable(Mapping[int, Records]):
 
     @cached_property
     def _partitions(self) -> dict[int, tuple[int, int]]:
-        """The numbers of the keys of each partition: the first, and the one behind the last."""
+        """The range of key numbers of each partition, its end exclusive."""
         numbers = self.partition_of_key
         edges = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
         return {int(numbers[start]): (start, end) for start, end in pairwise(edges) if start < end}
 
     def __getitem__(self, partition: int) -> PartitionTable:
-        # Made anew: one that is kept here would keep this table alive, in a cycle.
+        # Not cached: a cached child would keep this table alive, in a cycle.
         return PartitionTable(self, *self._partitions[partition])
 
     def __iter__(self) -> Iterator[int]:
@@ -91,12 +91,12 @@ class RecordTable(Mapping[int, Records]):
         return len(self._partitions)
 
     def of_partitions(self, partitions: Collection[int]) -> RecordTable:
-        """Return the records of some partitions alone."""
+        """Return the table of the given partitions only."""
         bad = [batch for batch in self.bad if batch.partition in partitions]
         return self._only(np.isin(self.partition_of_key, list(partitions)), bad)
 
     def where_key(self, wanted: Callable[[bytes], bool]) -> RecordTable:
-        """Return the records with the wanted keys alone."""
+        """Return the table of the wanted keys only."""
         return self._only(np.array([wanted(key) for key in self.keys_in_order], np.bool_), self.bad)
 
     def _only(self, keys: Flags, bad: Sequence[BadBatch]) -> RecordTable:
@@ -105,7 +105,7 @@ class RecordTable(Mapping[int, Records]):
         return RecordTable(_taken(self.columns, rows), np.cumsum([0, *lengths[keys].tolist()]), bad)
 
     def raws(self, rows: slice | Ints) -> list[RawRecord]:
-        """Return the records in some rows."""
+        """Return the records in the given rows."""
         columns, data = self.columns, self.columns.data
         fields = (columns.value_at, columns.value_length, columns.offset, columns.at_ms)
         return [
@@ -115,7 +115,7 @@ class RecordTable(Mapping[int, Records]):
 
 
 class PartitionTable(Mapping[bytes, Sequence[RawRecord]]):
-    """Key -> its records, in one partition of a table: the keys numbered from `first` up to `end`."""
+    """Key -> records in one partition of a table: the keys with the numbers from `first` up to `end`."""
 
     def __init__(self, table: RecordTable, first: int, end: int) -> None:
         self.table, self.first, self.end = table, first, end
@@ -136,7 +136,7 @@ class PartitionTable(Mapping[bytes, Sequence[RawRecord]]):
 
 
 class KeyRecords(Sequence[RawRecord]):
-    """The records of one key, each made when it is asked for: the rows of a table up to `end`."""
+    """The records of one key, the rows of a table up to `end`; each is built on access."""
 
     def __init__(self, table: RecordTable, start: int, end: int) -> None:
         self._table, self._start, self._end = table, start, end
@@ -152,8 +152,8 @@ class KeyRecords(Sequence[RawRecord]):
         where = range(self._start, self._end)[index]
         if isinstance(where, int):
             return self._table.raws(slice(where, where + 1))[0]
-        found = self._table.raws(slice(min(where, default=0), max(where, default=-1) + 1))
-        return found[:: where.step]
+        records = self._table.raws(slice(min(where, default=0), max(where, default=-1) + 1))
+        return records[:: where.step]
 
     def __iter__(self) -> Iterator[RawRecord]:
         return iter(self._table.raws(slice(self._start, self._end)))
@@ -164,7 +164,7 @@ def _taken(columns: LogColumns, rows: Ints) -> LogColumns:
 
 
 def _by_hash(columns: LogColumns) -> tuple[Ints, Ints] | None:
-    """Return rows in order and where each key starts; None where hashes do not tell keys apart."""
+    """Return the sorted rows and the start of each key; None if different keys share a hash."""
     if not columns.partition.max(initial=0) < 1 << _PARTITION_BITS:
         return None
     names = ByteStrings(columns.data, columns.key_at, np.maximum(columns.key_length, 0))
@@ -180,7 +180,7 @@ def _by_hash(columns: LogColumns) -> tuple[Ints, Ints] | None:
 
 
 def _by_key(columns: LogColumns) -> tuple[Ints, Ints]:
-    """Return the same, by the keys themselves."""
+    """Return the sorted rows and the start of each key, sorted by the keys themselves."""
     rows: dict[tuple[int, bytes], list[int]] = {}
     fields = (columns.partition, columns.key_at, np.maximum(columns.key_length, 0))
     for row, (partition, at, length) in enumerate(zip_equal(*(column.tolist() for column in fields))):

@@ -1,4 +1,4 @@
-"""What a tail of an internal topic saw since its last save."""
+"""The records of an internal topic read by a tail since its last save."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from fenceline.facts import PositionMove
 
 @dataclass(frozen=True, **SLOTS)
 class TailBatch:
-    """What a tail saw since its last save, and how far it came."""
+    """The records read by a tail since its last save, and its new positions."""
 
     records: RecordTable
     moves: tuple[PositionMove, ...]
-    #: Offsets that were gone before we came: older records of ids, which compaction removed.
+    #: Offsets that were gone before we read them: older records of ids, removed by compaction.
     compacted: int = 0
-    #: All partitions were at their end at this instant; None when none was asked or one was not.
+    #: All partitions were read to their end at this instant; None if any was not, or none was checked.
     seen_through_ms: int | None = None
     behind: int | None = None
-    #: What it has cost the cluster: requests sent, and milliseconds of waiting for their answers.
+    #: The cost to the cluster: requests sent, and milliseconds of waiting for their answers.
     requests: int = 0
     broker_ms: int = 0
-    #: Reading began without any position and is on its first way to the end: what it meets first in a
-    #: partition was never seen before.
+    #: Reading began without any position, and has not reached the end yet: the first records of a partition
+    #: were never read before.
     cold: bool = False
 
     @property
     def count(self) -> int:
-        """How many records."""
+        """The number of records."""
         return self.records.count
 
     @property
     def is_empty(self) -> bool:
-        """Whether it says no more than how far all was seen, as it was before."""
+        """Whether it has no news except `seen_through_ms` and `behind`."""
         return not (self.count or self.records.bad or self.moves or self.compacted or self.cold)
 
     @property
@@ -44,19 +44,19 @@ class TailBatch:
         return all(move.is_first for move in self.moves)
 
     def split_by_keys(self, most_keys: int) -> Iterator[TailBatch]:
-        """Split it into batches of some partitions each, so that none has many more than `most_keys` keys.
+        """Split it into batches of whole partitions with about `most_keys` keys at most.
 
-        Only the last one contains how far all was read.
+        Only the last batch has `seen_through_ms`.
         """
         moves: list[PositionMove] = []
         keys = 0
         for move in self.moves:
-            found = len(self.records.get(move.partition, ()))
-            if moves and keys + found > most_keys:
+            added = len(self.records.get(move.partition, ()))
+            if moves and keys + added > most_keys:
                 yield TailBatch(self._records_of(moves), tuple(moves), cold=self.cold)
                 moves, keys = [], 0
             moves.append(move)
-            keys += found
+            keys += added
         yield replace(self, records=self._records_of(moves), moves=tuple(moves))
 
     def _records_of(self, moves: Sequence[PositionMove]) -> RecordTable:

@@ -1,12 +1,12 @@
-"""The text form of names that Kafka takes as bytes: what is stored, shown, typed and put into URLs.
+"""The text form of names that Kafka takes as bytes: for storage, display, input and URLs.
 
-Kafka takes up to 32 kB of anything as a transactional id. Printable text stays as it is. A backslash is
-written `\\\\`; a byte of what cannot be shown (control and format characters, unassigned ones, separators
+Kafka accepts up to 32 kB of any bytes as a transactional id. Printable text is unchanged. A backslash is
+written `\\\\`; a byte of an unprintable character (control and format characters, unassigned ones, separators
 other than the space, invalid UTF-8) is written `\\xNN`. So the text form is printable UTF-8 without NUL or
-surrogates, PostgreSQL stores it, and `unescape_text` gives back the very bytes.
+surrogates, PostgreSQL stores it, and `unescape_text` restores the original bytes.
 
-Which characters count as printable is Python's Unicode table, which grows with its versions: compare
-bytes, never two text forms.
+Printable characters are defined by Python's Unicode table, which grows with its versions: compare bytes,
+never two text forms.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ def escape_bytes(raw: bytes) -> str:
 
 
 def unescape_text(text: str) -> bytes:
-    """Return the bytes that `text` spells; `\\x2e` and the like are taken for printable characters too.
+    """Return the bytes of a text form; an escape such as `\\x2e` is accepted for printable characters too.
 
-    Raises ValueError, in words for the user, on a backslash that starts no escape and on a surrogate.
+    Raises ValueError, with a message for the user, on an invalid escape and on a surrogate.
     """
     try:
         raw = text.encode()
@@ -40,7 +40,7 @@ def unescape_text(text: str) -> bytes:
 
 
 def _escape_each(raw: bytes) -> str:
-    # The backslashes are doubled first, so that those which "backslashreplace" adds stay single.
+    # The backslashes are doubled first, so that those added by "backslashreplace" stay single.
     text = raw.replace(b"\\", b"\\\\").decode(errors="backslashreplace")
     if text.isprintable():
         return text

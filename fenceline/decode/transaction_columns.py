@@ -1,7 +1,7 @@
-"""Values of `__transaction_state` with the usual layout -> their fields, in columns.
+"""Read values of `__transaction_state` with the usual layout into columns of their fields.
 
-It agrees with `transaction_state.decode_value` wherever it returns a record, and leaves all others to that:
-tombstones, rare tag sections, strange numbers, what cannot be decoded.
+Every record it reads agrees with `transaction_state.decode_value`. It leaves other records to that function:
+tombstones, rare tag sections, implausible numbers, undecodable bytes.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _HEAD, _TIMES = 17, 16
 _Partitions = Optional[tuple[TopicPartitions, ...]]
 
 
-#: The tags that Kafka writes (4, 2 with its value, 1 and 0), last first: bytes, and how they begin.
+#: The tags that Kafka writes (4, 2 with its value, 1 and 0), last first: their size and first bytes.
 _TAGS = ((4, ">u2", 0x0402), (4, ">u4", 0x02020002), (10, ">u2", 0x0108), (10, ">u2", 0x0008))
 _VERSION_TAG = 1
 
 
 class TransactionColumns(NamedTuple):
-    """The fields of the records of a table, row by row. Those of rows that are not `plain` mean nothing."""
+    """The fields of a table's records, by row. The fields of rows that are not `plain` are meaningless."""
 
     plain: Flags
     status: Ints
@@ -40,14 +40,14 @@ class TransactionColumns(NamedTuple):
     #: -1 for none.
     started_ms: Ints
     client_version: Ints
-    #: A row with the same partitions; `partitions` has what those of such a row are.
+    #: A row with the same partitions; `partitions` has the partitions of such rows.
     section: Ints
-    #: How many bytes of the value its tag section has.
+    #: The length of the value's tag section, in bytes.
     tags: Ints
     partitions: dict[int, _Partitions]
 
     def peeks(self, rows: Ints) -> Iterator[Peek]:
-        """Yield the fields of plain rows as `transaction_state.peek_value` returns them."""
+        """Yield the fields of plain rows in the form of `transaction_state.peek_value`."""
         *first, section, tags = (column[rows].tolist() for column in self[1:10])
         return zip_equal(*first, map(self.partitions.get, section), tags)
 
@@ -55,12 +55,12 @@ class TransactionColumns(NamedTuple):
 def read_transactions(table: RecordTable) -> TransactionColumns:
     """Return the fields of all records of a table."""
     data, at, length = table.columns.data, table.columns.value_at, table.columns.value_length
-    # Short values and tombstones are read at the beginning of the data, and are not plain.
+    # Short values and tombstones are not plain, and are read at the start of the data instead.
     plain = length > _HEAD + _TIMES
     at, length = np.where(plain, at, 0), np.where(plain, length, _HEAD + _TIMES + 1)
     version = numbers_at(data, at, ">i2")
     tags, client_version = _tags(data, at + length)
-    # The first version has none.
+    # Version 0 has no tags.
     tags[version == 0], client_version[version == 0] = 0, 0
     end = at + length - tags
     status, epoch = numbers_at(data, at + 16, "i1"), numbers_at(data, at + 10, ">i2")
@@ -80,8 +80,8 @@ def read_transactions(table: RecordTable) -> TransactionColumns:
 def _tags(data: bytes, ends: Ints) -> tuple[Ints, Ints]:
     """Return the length of the tag section before each end, 0 for an unknown one, and the client version.
 
-    Read from its end, as the partitions before it have no fixed length. Bytes that only look like a tag do
-    not agree with the number of tags, or with the end of the partitions.
+    The section is read backwards, because the partitions before it have no fixed length. Bytes that only look
+    like a tag disagree with the number of tags, or with the end of the partitions.
     """
     end, count, client_version = ends.copy(), np.zeros(len(ends), np.int64), np.zeros(len(ends), np.int64)
     for number, (size, kind, begins) in enumerate(_TAGS):
@@ -97,9 +97,9 @@ def _tags(data: bytes, ends: Ints) -> tuple[Ints, Ints]:
 def _sections(
     data: bytes, at: Ints, length: Ints, version: npt.NDArray[np.int16], plain: Flags
 ) -> tuple[Ints, dict[int, _Partitions]]:
-    """Return a row with the same partitions for each row, and the partitions of such rows.
+    """Return, for each row, a row with the same partitions, and the partitions of such rows.
 
-    `plain` is cleared in rows whose partitions do not end where they should.
+    `plain` is cleared in rows whose partitions do not end at the expected place.
     """
     rows = np.flatnonzero(plain)
     names = ByteStrings(data, at[rows], length[rows])
@@ -109,9 +109,9 @@ def _sections(
     good = np.zeros(len(rows), np.bool_)
     for number in np.flatnonzero(same == np.arange(len(rows))).tolist():
         row = int(rows[number])
-        found = decode_section(int(version[row]), data[int(at[row]) : int(at[row] + length[row])])
-        if not isinstance(found, Undecoded):
-            partitions[row] = found
+        decoded = decode_section(int(version[row]), data[int(at[row]) : int(at[row] + length[row])])
+        if not isinstance(decoded, Undecoded):
+            partitions[row] = decoded
             good[number] = True
     plain[rows] = equal & good[same]
     section = np.zeros(len(plain), np.int64)

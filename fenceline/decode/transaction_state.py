@@ -1,11 +1,11 @@
-"""Records of `__transaction_state` -> TransactionRecord, Tombstone or, for all else, Undecoded.
+"""Decode records of `__transaction_state`: TransactionRecord, Tombstone, or Undecoded for others.
 
 Key version 0, value versions 0 (until Kafka 3.9) and 1 (flexible, Kafka 4). The layout is Kafka's own
 schema, TransactionLogKey.json and TransactionLogValue.json of its transaction coordinator.
 
 This is the hot path of a cold start (millions of records): precompiled structs, no object per field.
-Positions only grow and every read is checked by `unpack_from` or an index, so a count or a length that
-promises more than the value holds ends as `truncated` before anything of that size is made.
+Positions only grow, and every read is checked by `unpack_from` or an index. So a count or length beyond the
+value's end is `truncated` before anything of that size is allocated.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Optional
 from fenceline.decode.text import escape_bytes
 from fenceline.facts import Tombstone, TopicPartitions, TransactionRecord, TransactionState, Undecoded
 
-#: The state behind each status byte. Dead (6) and PrepareEpochFence (7) never leave the coordinator's memory.
+#: The state for each status byte. Dead (6) and PrepareEpochFence (7) never leave the coordinator's memory.
 STATES = (
     TransactionState.EMPTY,
     TransactionState.ONGOING,
@@ -39,20 +39,20 @@ _TIMES = Struct(">qq")
 #: Tag -> its type: previous producer id, next producer id, client version, next and last producer epoch.
 _TAGS = {0: _INT64, 1: _INT64, 2: _INT16, 3: _INT16, 4: _INT16}
 _NO_TAGS: dict[int, Struct] = {}
-#: The fields from client_version on. Kafka up to 4.2 writes these two tag sections and no other.
+#: The fields from client_version on. Kafka up to 4.2 writes only these two tag sections.
 _COMMON_TAILS = {
     b"\x00": (0, None, None, None, None, 1),
     b"\x01\x02\x02\x00\x02": (2, None, None, None, None, 1),
 }
-#: The sections that Kafka 4.3 writes in most records, without the number in tag 0: their client versions. The
-#: same of later versions, without tag 4 at their end.
+#: The client version by tag section without the number in tag 0, for the sections of most records of Kafka
+#: 4.3; then of later versions, also without tag 4 at the end.
 _BESIDE_TAG_0 = {b"\x01\x00\x08": 0, b"\x02\x00\x08\x02\x02\x00\x02": 2}
 _BESIDE_TAGS_0_AND_4 = {b"\x02\x00\x08": 0, b"\x03\x00\x08\x02\x02\x00\x02": 2}
 _V0_EXTRAS = (0, None, None, None, None, 0)
 #: The first millisecond of the year 9999, UTC.
 LATEST_MS = 253_370_764_800_000
 _LARGEST = 2**31 - 1
-#: A named tuple made from a tuple, without the call to its own `__new__`: a third of the time.
+#: Builds a named tuple without calling its own `__new__`: takes a third of the time.
 _new = tuple.__new__
 
 _Partitions = Optional[tuple[TopicPartitions, ...]]
@@ -66,15 +66,15 @@ class _UndecodedRecord(Exception):
         self.undecoded = undecoded
 
 
-#: Partition sections that were decoded before, each by its own bytes: producers write to the same partitions
-#: again and again. A section's end follows from its own bytes alone, so a value that holds a known one
-#: between its head and its times decodes to exactly those partitions.
+#: Cache of decoded partition sections by their bytes: producers write to the same partitions repeatedly. A
+#: section's end follows from its own bytes, so a value with a known section between its head and its times
+#: decodes to exactly those partitions.
 _sections: tuple[dict[bytes, _Partitions], dict[bytes, _Partitions]] = ({}, {})
 _UNSEEN = object()
 _MOST_SECTIONS = 8_192
-#: Longer sections, of some hundred partitions, are decoded each time: as they grow, all would be remembered.
+#: Longer sections, of hundreds of partitions, are not cached: while a section grows, each state would be.
 _LONGEST_SECTION = 1_024
-#: A section of tag 2 alone, and how the everyday sections of Kafka 4.3 and of later ones begin and end.
+#: A section of tag 2 alone, and the start and end of the everyday sections of Kafka 4.3 and later versions.
 _ONLY_TAG_2 = b"\x01\x02\x02\x00\x02"
 _TAG_0_OF_2, _TAG_0_OF_3, _TAGS_2_AND_4 = b"\x02\x00\x08", b"\x03\x00\x08", b"\x02\x02\x00\x02\x04\x02"
 #: Tags with their sizes; tag 2 has its value, too.
@@ -93,8 +93,8 @@ Peek = tuple[int, int, int, int, int, int, int, _Partitions, int]
 def peek_value(value: bytes) -> Peek | None:
     """Return the plain fields of a value if it has the usual layout, else None: then use `decode_value`.
 
-    It needs one for a rare tag section, partitions not seen before, and strange numbers. A third of the
-    time of `decode_value`, with which it always agrees.
+    `decode_value` is needed for a rare tag section, new partitions, and implausible numbers. It takes three
+    times as long, and always agrees.
     """
     length, client_version, tags = len(value) - _AROUND, 0, 0
     version = value[:2]
@@ -127,10 +127,10 @@ def peek_value(value: bytes) -> Peek | None:
 
 
 def _measure_tags(value: bytes) -> tuple[int, int]:
-    """Return the length of a section of tags 0, 1, 2 and 4, any of them, and the client version.
+    """Return the length of a tag section with any of the tags 0, 1, 2 and 4, and the client version.
 
-    Read from its end, as the partitions before it have no fixed length: (0, 0) where its count of tags does
-    not agree. Kafka 4.3 and 4.4 write tag 0 in nearly every record, later ones tag 4 too.
+    The section is read backwards, because the partitions before it have no fixed length. (0, 0) if its count
+    of tags disagrees. Kafka 4.3 and 4.4 write tag 0 in nearly every record, later versions tag 4 too.
     """
     if value[-19:-16] == _TAG_0_OF_3 and value[-8:-2] == _TAGS_2_AND_4:
         return 19, 2
@@ -149,10 +149,10 @@ def _measure_tags(value: bytes) -> tuple[int, int]:
 def decode_record(key: bytes | None, value: bytes | None) -> TransactionRecord | Tombstone | Undecoded:
     """Decode one record. Never raises, whatever the bytes.
 
-    The reasons of an Undecoded: `no_key`, `key_version`, `value_version`, `status`, `instant` (before 1970
-    or after 9998: no clock shows that, and no calendar can), `truncated` (also where a count or
-    length promises more than there is), `length` (negative, null where there is no null, or of the wrong
-    size for its field), `trailing` (bytes after the end).
+    The reasons of an Undecoded: `no_key`, `key_version`, `value_version`, `status`, `instant` (before 1970 or
+    after 9998, beyond every clock and calendar), `truncated` (also for a count or length beyond the end),
+    `length` (negative, null in a field that may not be null, or of the wrong size for its field), `trailing`
+    (bytes after the end).
     """
     transactional_id = decode_key(key)
     if isinstance(transactional_id, Undecoded):
@@ -163,7 +163,7 @@ def decode_record(key: bytes | None, value: bytes | None) -> TransactionRecord |
 
 
 def decode_key(key: bytes | None) -> str | Undecoded:
-    """Return the transactional id as `text.escape_bytes` writes it. Its raw bytes are `key[4:]`."""
+    """Return the transactional id, escaped by `text.escape_bytes`. Its raw bytes are `key[4:]`."""
     if key is None:
         return Undecoded("no_key", "a record without a key")
     if key[:2] != _KEY_VERSION:
@@ -198,7 +198,7 @@ def decode_value(transactional_id: str, value: bytes) -> TransactionRecord | Und
 
 
 def record_of(transactional_id: str, fields: Peek, value: bytes) -> TransactionRecord:
-    """Return the record of an id, given as text, from its value and the fields that `peek_value` returned."""
+    """Build the record of an id, given as text, from its value and the fields returned by `peek_value`."""
     status, producer_id, epoch, timeout_ms, updated_ms, started_ms, _, partitions, tags = fields
     first = transactional_id, STATES[status], producer_id, epoch, timeout_ms, partitions, updated_ms
     at = len(value) - tags
@@ -222,7 +222,7 @@ def _decode_v1(transactional_id: str, value: bytes) -> TransactionRecord:
 
 
 def decode_section(version: int, section: bytes) -> _Partitions | Undecoded:
-    """Return the partitions of a value, from their bytes alone. Never raises."""
+    """Decode the partitions of a value from their own bytes. Never raises."""
     value = bytes(_HEAD.size + 2) + section
     try:
         partitions, end = (_partitions_v1 if version else _partitions_v0)(value)
@@ -234,7 +234,7 @@ def decode_section(version: int, section: bytes) -> _Partitions | Undecoded:
 
 
 def _know(version: int, value: bytes, end: int, partitions: _Partitions) -> None:
-    """Remember a section that ends where there is still room for the times, so that all of it was read."""
+    """Cache a section if the times still fit after its end, which proves that it was read completely."""
     known = _sections[version]
     if len(known) >= _MOST_SECTIONS:
         known.clear()
@@ -245,7 +245,7 @@ def _know(version: int, value: bytes, end: int, partitions: _Partitions) -> None
 def _record(
     transactional_id: str, value: bytes, partitions: _Partitions, at: int, extras: tuple[int | None, ...]
 ) -> TransactionRecord:
-    """Put a record together; `at` is where the partitions end, `extras` its fields from client_version on."""
+    """Build a record; `at` is the end of the partitions, `extras` its fields from client_version on."""
     producer_id, epoch, timeout_ms, status = _HEAD.unpack_from(value, 2)
     updated_ms, started_ms = _TIMES.unpack_from(value, at)
     if not 0 <= status < len(STATES):
@@ -260,7 +260,7 @@ def _record(
 
 
 def _extras(value: bytes, at: int) -> tuple[int | None, ...]:
-    """Return the fields that the tag section at `at` holds, which must be the last of the value."""
+    """Return the fields of the tag section at `at`, which must end the value."""
     first, behind, end = value[at : at + 3], at + 11, len(value) - 4
     if value[end : end + 2] == _TAG_4:
         if end >= behind and (version := _BESIDE_TAGS_0_AND_4.get(first + value[behind:end])) is not None:
@@ -306,7 +306,7 @@ def _partitions_v1(value: bytes) -> tuple[_Partitions, int]:
 
 
 def _topic(value: bytes, at: int, length: int, amount: int, numbers_at: int) -> tuple[TopicPartitions, int]:
-    """Return a topic named by `length` bytes at `at`, `amount` partitions at `numbers_at`, and its end."""
+    """Return a topic (name: `length` bytes at `at`; `amount` partitions at `numbers_at`), and its end."""
     if length < 0 or amount < 0:
         raise _UndecodedRecord(
             Undecoded("length", f"a topic name of {length} bytes, with {amount} partitions")
@@ -319,8 +319,8 @@ def _topic(value: bytes, at: int, length: int, amount: int, numbers_at: int) -> 
 
 
 def _tags(value: bytes, at: int, known: dict[int, Struct]) -> tuple[dict[int, int], int]:
-    """Return tag -> number for the `known` tags, and where the section ends; others are skipped by size."""
-    found: dict[int, int] = {}
+    """Return the numbers of the `known` tags, and the end of the section; other tags are skipped."""
+    numbers: dict[int, int] = {}
     count, at = _uvarint(value, at)
     for _ in range(count):
         tag, size, at = value[at], value[at + 1], at + 2
@@ -330,13 +330,13 @@ def _tags(value: bytes, at: int, known: dict[int, Struct]) -> tuple[dict[int, in
         if tag in known:
             if size != known[tag].size:
                 raise _UndecodedRecord(Undecoded("length", f"tag {tag} of {size} bytes"))
-            (found[tag],) = known[tag].unpack_from(value, at)
+            (numbers[tag],) = known[tag].unpack_from(value, at)
         at += size
-    return found, at
+    return numbers, at
 
 
 def _uvarint(value: bytes, at: int) -> tuple[int, int]:
-    """Return the unsigned varint at `at` (7 bits a byte, lowest first, as KIP-482 has it) and its end."""
+    """Return the unsigned varint at `at` (7 bits a byte, lowest first, KIP-482) and its end."""
     byte = value[at]
     if byte < 0x80:
         return byte, at + 1

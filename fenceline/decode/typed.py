@@ -1,8 +1,8 @@
-"""JSON to records, by the types that these declare: every value must have its field's type.
+"""Convert JSON to records by their declared types: every value must have its field's type.
 
-An object gives a record its fields by name, a list in their order. Types are texts, numbers, enumerations,
-records, `Optional`, tuples, and mappings, whose keys JSON spells as texts. Others raise
-TypeError, ValueError or KeyError.
+An object gives a record its fields by name, a list by position. Types are texts, numbers, enumerations,
+records, `Optional`, tuples, and mappings, whose keys are texts in JSON. Other values raise TypeError,
+ValueError or KeyError.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any, TypeVar, Union, cast, get_args, get_origin, get_type_hin
 
 T = TypeVar("T")
 Read = Callable[[Any], Any]
-#: What `Optional[int]` is made of, and from Python 3.10 on `int | None`.
+#: The origins of `Optional[int]` and, from Python 3.10 on, of `int | None`.
 _UNIONS = (Union, getattr(types, "UnionType", Union))
 
 
 def read_versioned(
     text: str, kind: type[T], *, known: int, what: str, torn: type[Exception], newer: type[Exception]
 ) -> T:
-    """Return the record in a file with a format number, which has no unknown field.
+    """Read the record of a file with a format number and without unknown fields.
 
-    Raises `torn`, and `newer` for a format above `known`.
+    Raises `torn` for damage, and `newer` for a format above `known`.
     """
     try:
         document = json.loads(text)
@@ -39,15 +39,15 @@ def read_versioned(
 
 
 def read_json(kind: type[T], document: object) -> T:
-    """Return a value of a type from JSON; unknown fields are left alone."""
+    """Read a value of a type from JSON; unknown fields are ignored."""
     return cast(T, _reader(cast(Any, kind), False)(document))
 
 
 def record_of(kind: type[T], source: object, /, **given: object) -> T:
-    """Return a record of the attributes of another object, such as a row, and of those given.
+    """Build a record from the attributes of another object, such as a row, and from the given fields.
 
-    Enumerations, tuples and records are read as from JSON; plain values are taken as they are. A field with a
-    default keeps it where the other object has no such attribute.
+    Enumerations, tuples and records are read like JSON; plain values are taken unchanged. A field with a
+    default keeps it if the other object has no such attribute.
     """
     values = {
         name: getattr(source, name) if read is None else read(getattr(source, name))
@@ -58,7 +58,7 @@ def record_of(kind: type[T], source: object, /, **given: object) -> T:
 
 
 def fields_of(record: Any) -> dict[str, Any]:
-    """Return the values of a dataclass or a named tuple by field, those of records in it as they are."""
+    """Return the field values of a dataclass or named tuple by name; records inside stay records."""
     return {name: getattr(record, name) for name in _names(cast(Any, type(record)))}
 
 
@@ -69,7 +69,7 @@ def _names(kind: Any) -> tuple[str, ...]:
 
 @cache
 def _kept_readers(kind: Any) -> tuple[tuple[str, Read | None, bool], ...]:
-    """Return each field of a record, what reads it (None: taken as it is), and whether it has a default."""
+    """Return each field of a record, its reader (None: taken unchanged), and whether it has a default."""
     hints, defaults = get_type_hints(kind), _defaults(kind)
     return tuple(
         (name, _reader(hints[name], False) if _is_read(hints[name]) else None, name in defaults)
@@ -102,7 +102,7 @@ def _is_record(kind: type) -> bool:
 
 @cache
 def _reader(hint: Any, exact: bool) -> Read:
-    """Return what reads a value of a type; `exact`: refuse unknown fields."""
+    """Return the reader for a type; `exact`: reject unknown fields."""
     arguments, origin = get_args(hint), get_origin(hint)
     if hint is Any:
         return lambda value: value
