@@ -1,7 +1,8 @@
 """Finish and roll back: end a batch that a dead driver of our exactly-once sink left.
 
-The decision in the ledger is the arbiter. Finishing a prepared batch is idempotent, and nobody rolls it back.
-A batch without a prepared decision is rolled back, and runs again (docs/acting.md, docs/sink.md).
+The decision in the ledger is binding. Finishing a prepared batch is idempotent, and a prepared batch is never
+rolled back. A batch without a prepared decision is rolled back, and runs again (docs/acting.md,
+docs/sink.md).
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class SinkBatchFacts:
     """One batch of a query with our sink: its ledger and its transactions, just read."""
 
     ident: str
-    #: The query's name for people.
+    #: The query's display name.
     name: str
     batch_id: int
     #: The checkpoint as a URL, and its root in the configuration.
@@ -117,7 +118,7 @@ def plan_finish(batch: SinkBatchFacts) -> SubjectPlan:
 
 
 def plan_roll_back(batch: SinkBatchFacts, *, now_ms: int) -> SubjectPlan:
-    """Return the plan to roll a batch back: decide against it, then abort its open transactions."""
+    """Plan to roll a batch back: decide against it, then abort its open transactions."""
     refusals = tuple(_against_roll_back(batch, now_ms))
     if any(not refusal.forceable for refusal in refusals):
         return SubjectPlan(f"query:{batch.ident}", batch.title, _named(batch), refusals=refusals)
@@ -259,7 +260,7 @@ def _what_is_behind(batch: SinkBatchFacts) -> str:
 
 
 def _upper(words: str) -> str:
-    """Return words with a capital first letter; a query's name in them keeps its letters."""
+    """Capitalise the first letter; other letters, such as a query's name, stay unchanged."""
     return words[:1].upper() + words[1:]
 
 

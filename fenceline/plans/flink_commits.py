@@ -143,7 +143,7 @@ def plan_flink_commit(transaction: FlinkTransaction) -> SubjectPlan:
 
 
 def flink_commit_warnings(transactions: Sequence[FlinkTransaction], *, now_ms: int) -> Iterator[str]:
-    """Yield what an operator must know before committing these."""
+    """Yield warnings for the operator before these transactions are committed."""
     for hold in dict.fromkeys(
         transaction.hold for transaction in transactions if transaction.hold is not None
     ):
@@ -160,7 +160,7 @@ def flink_commit_warnings(transactions: Sequence[FlinkTransaction], *, now_ms: i
 
 
 def fence_refusal(hold: FlinkHold, described: Described) -> Refusal | None:
-    """Return why not to fence an id: a checkpoint decided to commit its open transaction."""
+    """Refuse to fence an id if a checkpoint decided to commit its open transaction."""
     if not hold.decides(described):
         return None
     name = described.transactional_id
@@ -173,7 +173,7 @@ def fence_refusal(hold: FlinkHold, described: Described) -> Refusal | None:
 
 
 def fence_warning(hold: FlinkHold, transactional_id: str) -> str:
-    """Return the effect of fencing a Flink sink's id whose transaction no checkpoint decided to commit."""
+    """Return the effect of fencing a Flink sink's id without a checkpoint's decision to commit."""
     if hold.trouble:
         return (
             f"{transactional_id} is an id of {hold.name}, and whether a checkpoint decided to commit it is "

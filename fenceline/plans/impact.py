@@ -88,7 +88,7 @@ class Reach:
     held: tuple[HeldOffsets, ...]
     #: Waiting groups, then queries, by name.
     waiting: tuple[str, ...]
-    #: records_released, offsets_released, groups_released and queries_released, as far as there are any.
+    #: records_released, offsets_released, groups_released and queries_released, as far as they apply.
     effects: tuple[Effect, ...]
     #: The transactions' own records.
     own: tuple[Own, ...]
@@ -155,19 +155,19 @@ def _fates(batches: Sequence[RecordBatch]) -> Sequence[str]:
 def compute_reach(
     logs: Iterable[HeldLog], mine: AbstractSet[int], ended: AbstractSet[int] = frozenset()
 ) -> Reach:
-    """Return what is unblocked when transactions of `mine` end; those of `ended` have ended before."""
-    found = list(logs)
-    moved = [(log, span) for log in found if (span := span_of(log, mine, ended))]
+    """Return what is unblocked when transactions of `mine` end; those of `ended` end before."""
+    partitions = list(logs)
+    moved = [(log, span) for log in partitions if (span := span_of(log, mine, ended))]
     users = [(log, span) for log, span in moved if not log.is_offsets]
     groups = _once(name for log, _ in users for name in log.groups)
     queries = _once(name for log, _ in users for name in log.queries)
-    stays = [log for log in found if _stays(log, mine, ended)]
-    effects = [*_records(users), *_stay(stays), *_unseen(found), *_groups(groups), *_queries(queries)]
+    stays = [log for log in partitions if _stays(log, mine, ended)]
+    effects = [*_records(users), *_stay(stays), *_unseen(partitions), *_groups(groups), *_queries(queries)]
     return Reach(
-        tuple(_held(log, span_of(log, mine, ended)) for log in found if _may_move(log, mine, ended)),
+        tuple(_held(log, span_of(log, mine, ended)) for log in partitions if _may_move(log, mine, ended)),
         (*groups, *queries),
         tuple(effects),
-        tuple(own for log in found if not log.is_offsets and (own := own_in(log, mine))),
+        tuple(own for log in partitions if not log.is_offsets and (own := own_in(log, mine))),
     )
 
 
@@ -201,7 +201,7 @@ def _held(log: HeldLog, span: Span | None) -> HeldOffsets:
 
 
 def _stays(log: HeldLog, mine: AbstractSet[int], ended: AbstractSet[int]) -> bool:
-    """Whether another open transaction before all of `mine` keeps the LSO of a partition."""
+    """Whether an earlier open transaction of another producer keeps the partition's LSO from moving."""
     is_open = log.is_complete and not log.is_offsets and log.start_of(mine) is not None
     return is_open and span_of(log, mine, ended) is None
 

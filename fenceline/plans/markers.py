@@ -27,7 +27,7 @@ _HIDDEN = (
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """One partition and its open transactions, just read from its leader and from the coordinators."""
+    """One partition and its open transactions, just read from its leader and the coordinators."""
 
     log: HeldLog
     leader: int | None = None
@@ -36,7 +36,7 @@ class Marked:
     pins: tuple[Pin, ...] = ()
     #: By transactional id of its producers: the coordinators' descriptions.
     descriptions: Mapping[str, Described | NotDescribed] = field(default_factory=dict)
-    #: How to see hidden ids: the grant.
+    #: The command that grants the right to see hidden ids.
     remedy: str = ""
     #: By producer id: since when no record was observed.
     silent_since_ms: Mapping[int, int] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Marked:
 def plan_markers(
     marked: Marked, start_offset: int | None, *, ended: AbstractSet[int] = frozenset()
 ) -> Sequence[SubjectPlan]:
-    """Return the plan of abort markers in a partition: for the transaction at an offset, or for all.
+    """Plan abort markers in a partition: for the transaction at `start_offset`, or for all.
 
     For all, it takes the hanging ones in turn. If none hangs, it takes every open one, with refusals. `ended`
     are producer ids whose transactions there end before.
@@ -58,15 +58,15 @@ def plan_markers(
         return [_nothing(marked, start_offset)]
     if not hanging:
         return [_refused(marked, pin) for pin in pins]
-    found = []
+    plans = []
     for pin in hanging:
-        found.append(_aborted(marked, pin, ended))
+        plans.append(_aborted(marked, pin, ended))
         ended = ended | {pin.producer_id}
-    return found
+    return plans
 
 
 def marker_warnings(marked: Sequence[Marked], *, now_ms: int) -> Iterator[str]:
-    """Yield what an operator must know before aborting hanging transactions."""
+    """Yield warnings for the operator before hanging transactions are aborted."""
     for partition in marked:
         for pin in partition.pins:
             since_ms = partition.silent_since_ms.get(pin.producer_id)

@@ -30,7 +30,7 @@ class Appraisal:
 
 
 def appraise_fence(producer: Producer, *, now_ms: int, limits: Limits) -> Appraisal:
-    """Return whether one transactional id may be fenced, and if not, why.
+    """Appraise fencing one transactional id.
 
     A checkpoint may have decided to commit the open transaction of an id of Flink's shape, unless its job's
     checkpoints show the opposite.
@@ -52,7 +52,7 @@ def _is_abandoned(producer: Producer, now_ms: int) -> bool:
 
 
 def appraise_markers(marked: Marked, start_offset: int | None = None) -> Appraisal:
-    """Return whether an abort marker may be written for one transaction, or (without an offset) for any."""
+    """Appraise an abort marker for one transaction, or (without an offset) for any in the partition."""
     plans = plan_markers(marked, start_offset)
     subject = str(marked.log.where) if start_offset is None else f"{marked.log.where}@{start_offset}"
     if any(not plan.is_refused for plan in plans):
@@ -62,7 +62,7 @@ def appraise_markers(marked: Marked, start_offset: int | None = None) -> Apprais
 
 
 def appraise_finish(batch: SinkBatchFacts) -> Appraisal:
-    """Return whether a batch may be finished; a finish that accepts a loss is not offered."""
+    """Appraise finishing a batch; a finish that accepts a loss is not offered."""
     plan = plan_finish(batch)
     lost = [effect for effect in plan.effects if effect.name == "records_lost"]
     refusals = plan.refusals or tuple(Refusal(RefusalReason.ALREADY_ENDED, effect.words) for effect in lost)
@@ -76,6 +76,6 @@ def appraise_flink_commit(producer: Producer) -> Appraisal:
 
 
 def appraise_roll_back(batch: SinkBatchFacts, *, now_ms: int) -> Appraisal:
-    """Return whether a batch may be rolled back, which aborts it, and if not, why."""
+    """Appraise rolling back a batch, which aborts it."""
     refusals = plan_roll_back(batch, now_ms=now_ms).refusals
     return Appraisal(Act.ROLL_BACK_BATCH, batch.subject, refusals, may_lose=True)

@@ -129,7 +129,7 @@ class SubjectPlan:
 
     #: `transaction:ID`, `partition:TOPIC-N` or `query:IDENT`, names as escaped text.
     subject: str
-    #: For a heading: "payments-7", "payments-0 at offset 1,204", "orders_enrich, batch 41".
+    #: A heading: "payments-7", "payments-0 at offset 1,204", "orders_enrich, batch 41".
     title: str
     seen: Seen
     steps: tuple[PlanStep, ...] = ()
@@ -148,7 +148,7 @@ class SubjectPlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """One act on some subjects of one cluster."""
+    """One action on subjects of one cluster."""
 
     act: Act
     cluster: str
@@ -173,7 +173,7 @@ class Plan:
         return tuple(subject for subject in self.subjects if not subject.is_refused)
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as JSON values, for the audit row and the API."""
+        """Convert the plan to JSON values, for the audit row and the API."""
         document: dict[str, Any] = json.loads(json.dumps(asdict(self)))
         return document
 

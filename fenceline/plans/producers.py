@@ -110,7 +110,7 @@ def plan_fence(
 
 
 def fencing_warnings(producers: Sequence[Producer], *, now_ms: int) -> Iterator[str]:
-    """Yield what an operator must know before fencing these ids."""
+    """Yield warnings for the operator before these ids are fenced."""
     opened = [producer for producer in producers if producer.is_open]
     live = [producer.transactional_id for producer in opened if is_lively(producer, now_ms) is not False]
     if live:
@@ -147,7 +147,7 @@ def flink_transaction(producer: Producer) -> FlinkTransaction:
 
 
 def fencing_timeout_ms(own_ms: int) -> int:
-    """Return the timeout for the fence: the id's own, unless a broker refuses it."""
+    """Return the timeout for the fence: the id's own, unless brokers would reject it."""
     return TWO_PHASE_ASKED_MS if own_ms == TWO_PHASE_COMMIT_TIMEOUT_MS else own_ms
 
 
@@ -258,7 +258,7 @@ def _is_healthy(producer: Producer, described: Described, now_ms: int, limits: L
 
 
 def _is_past_limit(producer: Producer, described: Described, now_ms: int, limits: Limits) -> bool:
-    """Whether `open_too_long` reports it above INFO, which is a duration usual for its application."""
+    """Whether `open_too_long` reports it above INFO; INFO is a duration usual for its application."""
     if described.state is not TransactionState.ONGOING or producer.started_ms is None:
         return False
     usual = usual_ms(producer.usual, limits)
@@ -294,7 +294,7 @@ def _within(producer: Producer, described: Described, now_ms: int, limits: Limit
 def undescribed_refusal(name: str, described: NotDescribed, would: str = "") -> Refusal:
     """Return why an id without a coordinator's description gets no action.
 
-    `would` is a sentence: the effect on an unknown id.
+    `would` is a sentence: the action's effect on an unknown id.
     """
     words = f"What is open under {name} cannot be seen: {described.text}."
     if described.obstacle is Obstacle.UNKNOWN:
