@@ -5,21 +5,8 @@ from __future__ import annotations
 import random
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 from confluent_kafka import Producer
-
-from tests.kafka.random_transactions import ClientCluster, run_clients
-
-#: Of several applications, and with names that a careless writer would get wrong.
-ROUGH_IDS = (
-    *(f"orders-gateway-{number}" for number in range(4)),
-    *(f"payments-sink-0-{number}" for number in range(4)),
-    "enrich",
-    "back\\slash",
-    "tab\t-end",
-)
-
 
 #: A client's rest between two transactions: what a test breaks needs the cores to come back.
 _REST_S = 0.1
@@ -73,35 +60,6 @@ class Load:
         producer.flush(30)
         producer.commit_transaction(30) if commits else producer.abort_transaction(30)
         return "CompleteCommit" if commits else "CompleteAbort"
-
-
-class RoughLoad:
-    """Clients of tests/kafka/random_transactions.py, round after round: every outcome, by either library."""
-
-    def __init__(self, cluster: ClientCluster, seed: int) -> None:
-        self._world, self._seed = cluster, seed
-        self._stop = threading.Event()
-        self._pool = ThreadPoolExecutor(1)
-
-    def __enter__(self) -> RoughLoad:
-        self._running = self._pool.submit(self._run)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._pool.shutdown()
-
-    def finish(self) -> None:
-        """Stop after the round that is under way. Raises what went wrong in any."""
-        self._stop.set()
-        self._running.result()
-
-    def _run(self) -> None:
-        seed = self._seed
-        while not self._stop.is_set():
-            run_clients(self._world, list(ROUGH_IDS), 3 * len(ROUGH_IDS), seed, threads=2)
-            seed += 1
-            self._stop.wait(_REST_S)
 
 
 def commit(bootstrap: str, name: str, times: int = 1) -> None:
