@@ -13,12 +13,13 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 import kafka.errors as errors
 from kafka.net.inet import KafkaNetSocket
 from kafka.net.manager import KafkaConnectionManager
-from kafka.net.selector import NetworkSelector
+from kafka.net.selector import NetworkSelector, TaskState
 from kafka.protocol.metadata import MetadataRequest
 
 from fenceline.authentication.mechanisms import what_to_check
@@ -43,6 +44,8 @@ _IN_FLIGHT = 4
 _MOST_BYTES = 1024 * 1024
 #: Maximum brokers to try for a request that any of them can answer.
 _TRIES = 3
+#: Seconds without an answer before checking whether the cluster still lists the broker.
+_MISSED_S = 1.0
 #: Seconds between two checks of a throttled connection.
 _PAUSE_S = 0.01
 
@@ -231,16 +234,36 @@ class AdminConnection:
     async def _ask_in_line(
         self, questions: Sequence[tuple[Any, int]], numbers: Sequence[int], answers: list[Any]
     ) -> None:
-        on_their_way: deque[tuple[int, Any]] = deque()
+        on_their_way: deque[tuple[int, int, Any]] = deque()
         for number in numbers:
             if len(on_their_way) == _IN_FLIGHT:
-                await _take(on_their_way.popleft(), answers)
+                await self._take(*on_their_way.popleft(), answers)
             try:
-                on_their_way.append((number, await self._sent(*questions[number])))
+                request, broker = questions[number]
+                on_their_way.append((number, broker, await self._sent(request, broker)))
             except errors.KafkaError as error:
                 answers[number] = error
         while on_their_way:
-            await _take(on_their_way.popleft(), answers)
+            await self._take(*on_their_way.popleft(), answers)
+
+    async def _take(self, number: int, broker: int, future: Any, answers: list[Any]) -> None:
+        watch = self._net.call_later(_MISSED_S, partial(self._fail_if_missed, future, broker))
+        try:
+            answers[number] = await future
+        except errors.KafkaError as error:
+            answers[number] = error
+        finally:
+            if watch.state is TaskState.SCHEDULED:
+                self._net.cancel(watch)
+
+    async def _fail_if_missed(self, future: Any, broker: int) -> None:
+        """Fail a request once the cluster no longer lists its broker, which may be paused."""
+        while not future.is_done:
+            with suppress(errors.KafkaError):
+                cluster = await self.send_to_any(partial(MetadataRequest, topics=MetadataRequest.NO_TOPICS))
+                if broker not in {listed.node_id for listed in cluster.brokers} and not future.is_done:
+                    future.failure(errors.BrokerNotAvailableError())
+            await self._net.sleep(_MISSED_S)
 
     async def learn_brokers(self, cluster: Any) -> None:
         """Register brokers that have joined or moved, from an answer to a metadata request."""
@@ -294,14 +317,6 @@ class _SignIn:
         if self._lasts and isinstance(error, errors.KafkaConnectionError):
             return f"it hung up during the sign-in: {check}"
         return explain_error(error, check)
-
-
-async def _take(asked: tuple[int, Any], answers: list[Any]) -> None:
-    number, future = asked
-    try:
-        answers[number] = await future
-    except errors.KafkaError as error:
-        answers[number] = error
 
 
 def wire_form(name: str) -> str:
@@ -358,36 +373,23 @@ def explain_error(error: Exception, check: str = _CHECK_SIGN_IN) -> str:
 
 
 _FINAL = (
-    errors.SaslAuthenticationFailedError,
-    errors.UnsupportedSaslMechanismError,
-    errors.IncompatibleBrokerVersion,
-    errors.AuthorizationError,
-)
+    errors.SaslAuthenticationFailedError, errors.UnsupportedSaslMechanismError,
+    errors.IncompatibleBrokerVersion, errors.AuthorizationError,
+)  # fmt: skip
 _CHECK_TLS = 'check "ssl.ca.location", "ssl.certificate.location" and "security.protocol"'
 _MEANINGS: tuple[tuple[type[Exception], str], ...] = (
     (NoToken, "{detail}"),
-    (
-        errors.SaslAuthenticationFailedError,
-        "the sign-in was refused ({detail}): {check}",
-    ),
-    (
-        errors.UnsupportedSaslMechanismError,
-        'the broker does not take this "sasl.mechanism" ({detail})',
-    ),
-    (
-        errors.IncompatibleBrokerVersion,
-        "it does not list transactions: Kafka does from 3.0 on, and compatible brokers may not",
-    ),
+    (errors.SaslAuthenticationFailedError, "the sign-in was refused ({detail}): {check}"),
+    (errors.UnsupportedSaslMechanismError, 'the broker does not take this "sasl.mechanism" ({detail})'),
+    (errors.IncompatibleBrokerVersion,
+     "it does not list transactions: Kafka does from 3.0 on, and compatible brokers may not"),
     (errors.RequestTimedOutError, "no answer in time"),
     (errors.KafkaTimeoutError, "no answer in time"),
-    (
-        errors.ThrottlingQuotaExceededError,
-        "it held us back for too long: a quota of this client (request_percentage) is used up",
-    ),
+    (errors.BrokerNotAvailableError, "the cluster no longer lists it"),
+    (errors.ThrottlingQuotaExceededError,
+     "it held us back for too long: a quota of this client (request_percentage) is used up"),
     (errors.NodeNotReadyError, "it was gone a moment ago and is not back yet"),
-    (
-        errors.KafkaConnectionError,
-        "no connection ({detail}): check that it runs, that the address is right and that "
-        '"security.protocol" is the listener\'s',
-    ),
-)
+    (errors.KafkaConnectionError,
+     "no connection ({detail}): check that it runs, that the address is right and that "
+     '"security.protocol" is the listener\'s'),
+)  # fmt: skip

@@ -5,6 +5,7 @@ can be polled."""
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 
@@ -35,6 +36,7 @@ from tests.seeds import SEED
 from tests.waiting import wait_for
 from transaction_admin.api import AdminUnavailable
 from transaction_admin.kafka_python import KafkaPythonAdmin
+from transaction_admin.kafka_reads import KafkaPythonReads
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db, pytest.mark.matrix]
 
@@ -305,3 +307,22 @@ def test_every_replica_reports_its_producers(
             kafka_three.start()
             kafka_three.wait_ready()
     wait_for(lambda: in_sync(collected, topic) == [3, 3, 3], "all replicas are in sync", 120)
+
+
+def test_a_paused_leader_is_waited_for_only_until_the_cluster_misses_it(
+    kafka_three: KafkaCluster, topic: str
+) -> None:
+    """A request may take a minute here; the cluster misses a broker after nine seconds."""
+    where = TopicPartition(topic, 0)
+    with closing(KafkaPythonReads({"bootstrap.servers": kafka_three.bootstrap}, timeout_s=60)) as reads:
+        led_by = reads.describe_topology([topic]).partitions[where].leader
+        assert isinstance(reads.list_offsets([where])[where], Offsets)
+        assert led_by is not None
+        process = kafka_three.node(led_by).process
+        assert process is not None
+        began = time.monotonic()
+        with pause_process(process.pid):
+            assert isinstance(reads.list_offsets([where])[where], Offsets), "another leader answers"
+        assert time.monotonic() - began < 30
+        assert reads.describe_topology([topic]).partitions[where].leader != led_by
+    kafka_three.wait_ready()
