@@ -77,7 +77,7 @@ RULES: Mapping[str, Rule] = {rule.name: rule for rule in _ALL}
 
 
 def evaluate_rules(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield the findings of all rules, except those that the rule's data could not show."""
+    """Yield the findings of all rules, except findings outside their data's visibility."""
     visible = snapshot.visibility(now_ms=now_ms, limits=limits)
     for rule in RULES.values():
         findings = rule.check(snapshot, now_ms=now_ms, limits=limits)
@@ -91,12 +91,12 @@ def evaluate_rules(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterat
 
 
 def covers_finding(visible: Visibility, rule: str, subject: str, affected: Iterable[str]) -> bool:
-    """Whether a rule sees the subject of its finding; this holds for deleted subjects too, to close it."""
+    """Whether a rule sees its finding's subject; True for deleted subjects too, to close it."""
     return rule not in RULES or visible.covers(RULES[rule].needs, subject, *affected)
 
 
 def source_collectors(rule: str, snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[str]:
-    """Yield the collectors whose polls a rule depends on; none where two polls have agreed already.
+    """Yield the collectors whose polls a rule depends on; none if two polls have already agreed.
 
     A collector that is behind is omitted: a rule finds nothing in its hidden part.
     """

@@ -49,7 +49,7 @@ def abort_ratio(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[
 
 
 def id_explosion(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield applications that make more than `limits.new_ids_per_hour` transactional ids in an hour.
+    """Yield applications that create more than `limits.new_ids_per_hour` transactional ids in an hour.
 
     A coordinator keeps each for `transactional.id.expiration.ms`, seven days by default (FLIP-511). Our own
     sink reuses two ids per task: its first start makes all of them, and later ones none.

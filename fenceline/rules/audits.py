@@ -55,8 +55,8 @@ def _evidence(violation: AuditViolation) -> str:
     numbers = list_names([f"{batch_id:,}" for batch_id in violation.batches])
     in_batches = f" in {'batch' if len(violation.batches) == 1 else 'batches'} {numbers}" if numbers else ""
     how = "by key" if violation.mode is AuditMode.KEYS else "by counts"
-    found = ((violation.losses, "missing"), (violation.duplicates, "duplicated"))
-    places = (f"; {word}: {list_names([*map(_offsets, ranges)])}" for ranges, word in found if ranges)
+    groups = ((violation.losses, "missing"), (violation.duplicates, "duplicated"))
+    places = (f"; {word}: {list_names([*map(_offsets, ranges)])}" for ranges, word in groups if ranges)
     return f"the audit of {violation.pipeline} found it {how}{in_batches}{''.join(places)}"
 
 

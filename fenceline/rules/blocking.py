@@ -12,7 +12,7 @@ from fenceline.limits import Limits
 from fenceline.snapshot import Blocker, OpenTransactionFacts, PinnedPartition, Snapshot, usual_ms
 from fenceline.spark.queries import SourcePosition
 
-#: A topic and a number.
+#: Topic and partition number.
 Where = tuple[str, int]
 
 
@@ -34,7 +34,7 @@ class Blocks:
         self._readers: defaultdict[Where, list[int]] = defaultdict(list)
         for where, since_ms in _readers(snapshot, pinned):
             self._readers[where].append(since_ms)
-        #: By the transactional id of the first transaction in each.
+        #: Partitions by the transactional id of their first transaction.
         self._first_in: defaultdict[str, list[PinnedPartition]] = defaultdict(list)
         for partition in snapshot.partitions:
             self._first_in[first_id(partition)].append(partition)

@@ -21,7 +21,7 @@ _BROKER = re.compile(r"broker (\d+)\b")
 
 
 def coordinator_loading(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield the brokers that have not answered for `limits.coordinator_loading_s`: to lists, or at all.
+    """Yield the brokers without an answer for `limits.coordinator_loading_s`: to lists, or to any request.
 
     A broker that has just started first loads its part of `__transaction_state`; until then no producer can
     begin or end a transaction there. An unreachable broker leads no partition, and its replicas take over.
@@ -48,7 +48,7 @@ def coordinator_loading(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> I
 
 
 class _SilentPart(NamedTuple):
-    """A part that did not answer a list of transactions or any request; `scope` is "" without a broker."""
+    """A part that did not answer a list of transactions, or any request; `scope` is "" without a broker."""
 
     name: str
     reason: str

@@ -20,7 +20,7 @@ _MOST_AFFECTED = 100
 
 
 def flink_commit_pending(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield jobs whose checkpoint decided commits that are open after `limits.flink_commit_pending_s`.
+    """Yield jobs with a checkpoint's decided commits still open after `limits.flink_commit_pending_s`.
 
     A running job commits within moments. A warning, critical from `limits.loss_critical_s` before the first
     abort by a coordinator.

@@ -20,7 +20,7 @@ _REPORTED_MS = 86_400_000
 def group_stalled(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield groups that have been at a stuck LSO for `limits.group_stalled_s`.
 
-    A group's isolation level is not visible. A group past the LSO is not waiting; a group exactly at the LSO
+    A group's isolation level is not visible. A group past the LSO is not blocked; a group exactly at the LSO
     probably is.
     """
     blocks = Blocks(snapshot, now_ms=now_ms, limits=limits)
@@ -48,7 +48,7 @@ def offsets_unstable(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iter
 
 
 def unread_deleted(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield groups, for a day, whose unread records were deleted with their topic."""
+    """Yield groups whose unread records were deleted with their topic, for a day."""
     recent = [read for read in snapshot.deleted_reads if now_ms - read.deleted_ms <= _REPORTED_MS]
     for group_id, reads in groupby(sorted(recent), key=lambda read: read.group_id):
         yield _deleted(group_id, list(reads))

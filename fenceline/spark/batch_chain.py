@@ -40,7 +40,7 @@ class LinkState(StrEnum):
     BROKEN = "broken"
     #: Unknown.
     UNKNOWN = "unknown"
-    #: This sink has no such link.
+    #: The sink has no such link.
     ABSENT = "absent"
 
 
@@ -50,7 +50,7 @@ class ChainLink(NamedTuple):
     link: BatchStep
     state: LinkState
     at_ms: int | None = None
-    #: One short sentence.
+    #: A short sentence.
     evidence: str = ""
     #: The recovery of a broken link: `recoverAndCommit`, `recoverAndAbort`, or `lost`.
     recovery: str = ""
@@ -108,7 +108,7 @@ class BatchFacts:
 
 
 def chain_links(batch: BatchFacts) -> tuple[ChainLink, ...]:
-    """Return the six links of a batch, in their order."""
+    """Return the six links of a batch in order."""
     if batch.sink != EXACTLY_ONCE:
         return _planned(batch), *_foreign(batch), _checkpointed_alone(batch)
     if batch.decision is None:
@@ -147,7 +147,7 @@ def _planned(batch: BatchFacts) -> ChainLink:
 
 
 def _foreign(batch: BatchFacts) -> tuple[ChainLink, ...]:
-    """Return the links between the offsets and the commit of a query without our sink."""
+    """Return the links between offsets and commit for a query without our sink."""
     state, words = (
         (LinkState.UNKNOWN, "its sink is unknown")
         if batch.sink == ""
@@ -193,7 +193,7 @@ def _undecided(batch: BatchFacts) -> tuple[ChainLink, ...]:
 
 
 def _aborted(batch: BatchFacts, decision: Decision) -> tuple[ChainLink, ...]:
-    """Return the middle links after the newest round was aborted: the batch runs again, or at a restart."""
+    """Return the middle links after an aborted newest round: the batch runs again, now or at a restart."""
     why = f" ({decision.reason})" if decision.reason else ""
     aborted = f"round {decision.round} was aborted by the {decision.by}{why}"
     open_ids = [
@@ -273,7 +273,7 @@ def _committed(batch: BatchFacts, decision: Decision) -> ChainLink:
 
 
 def _all_complete(decision: Decision) -> str:
-    """Return a link that all coordinators confirm; with the first records' offsets from the ledger."""
+    """Return the words for a commit confirmed by all coordinators, with first offsets from the ledger."""
     number = len(decision.transactions)
     words = f"{number} of {count_noun(number, 'coordinator')}: CompleteCommit"
     firsts: dict[str, int] = {}

@@ -19,7 +19,7 @@ def is_sparse(planned: Sequence[int], finished: Sequence[int]) -> bool:
 
 
 def _holes(ids: Sequence[int]) -> set[int]:
-    """Return the missing ids between the first and the last, of about the last two hundred."""
+    """Return the missing ids between the first and the last of about the last two hundred."""
     newest = list(ids[-200:])
     present = set(newest)
     steps = pairwise(newest)

@@ -22,7 +22,7 @@ class MissingTopic(NamedTuple):
     deleted_ms: int | None
     #: Records that the query had not read; None if unknown.
     unread: int | None
-    #: Whether `name` names several partitions.
+    #: Whether `name` lists several partitions.
     is_plural: bool = False
 
     def __str__(self) -> str:

@@ -32,7 +32,7 @@ class Absence(NamedTuple):
 
 
 class SourcePosition(NamedTuple):
-    """The position of a query in one partition, and the partition's offsets."""
+    """A query's position in one partition, and the partition's offsets."""
 
     topic: str
     partition: int
@@ -214,11 +214,9 @@ def watermark_stall(past: Sequence[BatchPast]) -> Stall | None:
     ]
     if not fed or not fed[-1].watermark_ms:
         return None
-    standing = [
-        each for _, group in groupby(fed, key=lambda each: each.watermark_ms) for each in [list(group)]
-    ]
+    standing = [list(group) for _, group in groupby(fed, key=lambda batch: batch.watermark_ms)]
     last = standing[-1]
-    # The first of them has moved it there, unless nothing before it is known.
+    # The first batch of the group moved the watermark there, unless no batch before it is known.
     stood = last[1:] if len(standing) > 1 else last
     if not stood or stood[0].finished_ms is None or stood[0].watermark_ms is None:
         return None
@@ -226,7 +224,7 @@ def watermark_stall(past: Sequence[BatchPast]) -> Stall | None:
 
 
 def interleaved_runs(past: Iterable[BatchPast]) -> tuple[str, str] | None:
-    """Return two runs of which the first continued after the second had reported batches, if any."""
+    """Return a run that continued after another run had reported batches, and that other run, if any."""
     runs = [run for run, _ in groupby(batch.run_id for batch in past if batch.run_id)]
     for run, times in Counter(runs).items():
         if times > 1:

@@ -23,9 +23,9 @@ Positions = Mapping[TopicPartition, int]
 class SourceOffset(NamedTuple):
     """The planned position of one source of a query: one line of `offsets/N`."""
 
-    #: The source's place in the plan ("0", "1", …), or its own name under source evolution (Spark 4.2).
+    #: The source's position in the plan ("0", "1", …), or its own name under source evolution (Spark 4.2).
     source: str
-    #: The line's own JSON; None for `-`: nothing was read yet.
+    #: The line's JSON; None for `-`: nothing was read yet.
     raw: str | None
     #: Its meaning for Kafka's source; None for other sources.
     positions: Positions | None = None
@@ -139,7 +139,7 @@ class Checkpoint:
     has_state: bool = False
     #: The missing state for a restart, as far as its files were listed; "" if it is complete.
     state_broken: str = ""
-    #: Whether there is a folder `commits/`: Spark before 2.2 wrote none.
+    #: Whether the folder `commits/` exists: Spark before 2.2 wrote none.
     has_commits: bool = True
     #: Unreadable files, beside those above.
     broken: tuple[Broken, ...] = ()
@@ -192,7 +192,7 @@ class PartitionRecords(NamedTuple):
 
 
 class SinkTransaction(NamedTuple):
-    """A transaction that one task of the sink has written and left open."""
+    """A transaction that one task of the sink wrote and left open."""
 
     partition: int
     attempt: int
@@ -207,7 +207,7 @@ class SinkTransaction(NamedTuple):
     timeout_ms: int
     #: By partition, ascending; None if a leader did not report it, and in older ledgers.
     written: Optional[tuple[PartitionRecords, ...]] = None
-    #: 128 bits as hex, of keys and values in any order (`spark_pipeline.digests`); None without.
+    #: 128 bits in hex over keys and values in any order (`spark_pipeline.digests`); None without.
     digest: Optional[str] = None
 
     @property
@@ -248,7 +248,7 @@ class Decision:
 
 @dataclass(frozen=True, **SLOTS)
 class Done:
-    """`N.R.done`: every transaction of that decision has ended as decided, or is recorded as lost."""
+    """`N.R.done`: every transaction of the decision has ended as decided, or is recorded as lost."""
 
     batch_id: int
     round: int

@@ -30,7 +30,7 @@ class RestartVerdict(StrEnum):
     #: Nothing is planned: it would begin at batch 0.
     NOT_STARTED = "not_started"
     CLEAN = "clean"
-    #: The newest batch is planned and not done, and its driver lives.
+    #: The newest batch is planned and not done, and its driver is alive.
     IN_FLIGHT = "in_flight"
     #: The same without a driver, or with an unknown one: it runs again.
     REPLAY = "replay"
@@ -359,7 +359,8 @@ def _is_continuous(case: _Case) -> bool:
 
 
 def _is_without_commits(case: _Case) -> bool:
-    """Whether Spark before 2.2 wrote the checkpoint: it had no commit log, and no `conf` in its offset log.
+    """Whether Spark before 2.2 wrote the checkpoint, without a commit log and without `conf` in its offset
+    log.
 
     It planned a batch only after the one before was done. Later versions create `commits/` before they plan
     any.

@@ -53,7 +53,7 @@ class RestartSafety(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PreparedBatches:
-    """The batches of a query whose decision to commit is not carried out, ascending."""
+    """A query's batches with a decision to commit that is not carried out, ascending."""
 
     batches: Sequence[int] = ()
     #: The oldest decision, by the driver's clock.
@@ -100,7 +100,7 @@ class RestartFacts:
     #: The effect of a restart, to follow "a restart", and its severity; None if it is harmless.
     restart: str = ""
     severity: Severity | None = None
-    #: Topics that it reads, or writes to, and that were deleted, or are not among the cluster's.
+    #: Topics that it reads or writes, and that were deleted or are missing in the cluster.
     missing: Sequence[MissingTopic] = ()
     missing_outputs: Sequence[str] = ()
 
@@ -114,7 +114,7 @@ class _Obstacle(NamedTuple):
 
 
 def restart_safety(query: RestartFacts, *, now_ms: int) -> RestartSafety:
-    """Return whether one query is safe to restart now."""
+    """Judge whether one query is safe to restart now."""
     obstacles = _worst_first(_obstacles(query, now_ms))
     kill = obstacles or _worst_first(_kill_obstacles(query))
     deciding = obstacles[0] if obstacles else None
@@ -134,7 +134,7 @@ def restart_safety(query: RestartFacts, *, now_ms: int) -> RestartSafety:
 
 
 def cluster_restart_safety(cluster: str, verdicts: Iterable[tuple[str, RestartSafety]]) -> RestartSafety:
-    """Return whether all queries of a cluster, each with its name, are safe to restart now."""
+    """Judge whether all named queries of a cluster are safe to restart now."""
     queries = list(verdicts)
     against = [(name, verdict) for name, verdict in queries if verdict.safe is False]
     unknown = [(name, verdict) for name, verdict in queries if verdict.safe is None]
@@ -227,7 +227,7 @@ def _kill_obstacles(query: RestartFacts) -> Iterator[_Obstacle]:
 
 
 def _notes(query: RestartFacts) -> Iterator[str]:
-    """Yield what a restart repeats after a driver ended within a batch; waiting does not change that."""
+    """Yield the work that a restart repeats after a driver ended within a batch, however long one waits."""
     batch = query.batch_in_progress
     if query.driver.alive is False and batch is not None and query.sink != EXACTLY_ONCE:
         twice = " and may write its rows twice" if query.sink else ""

@@ -76,12 +76,12 @@ class OperatorState:
 
 
 def pack_chains(chains: Iterable[StateChain]) -> str:
-    """Return chains as compact JSON text: [[partition, store, oldest, newest, …], …]."""
+    """Pack chains as compact JSON text: [[partition, store, oldest, newest, …], …]."""
     return json.dumps(list(chains), separators=(",", ":"))
 
 
 def unpack_chains(packed: str) -> tuple[StateChain, ...]:
-    """Return the chains that `pack_chains` wrote."""
+    """Unpack the chains of `pack_chains`."""
     chains = [StateChain(*row) for row in json.loads(packed)]
     return tuple(chain._replace(missing=tuple(chain.missing)) for chain in chains)
 
@@ -149,7 +149,7 @@ def _missing(deltas: set[int], base: int, needed: int) -> Sequence[int]:
 def store_id(state_ids: Mapping[str, Any], operator_id: int, partition: int, store: int) -> str:
     """Return the id of a store's newest committed files from `commits/N`; "" if it lists none.
 
-    `state_ids` is `stateUniqueIds`: by operator, then by partition, an id for each store.
+    `state_ids` is `stateUniqueIds`: by operator, then by partition, one id per store.
     """
     try:
         unique_id = state_ids[str(operator_id)][partition][store]

@@ -1,8 +1,8 @@
 """Parse names of files in `state/<operator>/<partition>[/<store>]`: each file's part of a state store.
 
-`<V>.delta` and `<V>.snapshot` are HDFSBackedStateStoreProvider's, `<V>.changelog` and `<V>.zip`
-RocksDBStateStoreProvider's; with `stateStore.checkpointFormatVersion` 2 an id follows: `<V>_<id>.zip`.
-Version V is the state after batch V - 1. Their contents, keys and values, are not read.
+`<V>.delta` and `<V>.snapshot` belong to HDFSBackedStateStoreProvider, `<V>.changelog` and `<V>.zip` to
+RocksDBStateStoreProvider; with `stateStore.checkpointFormatVersion` 2 an id follows: `<V>_<id>.zip`.
+Version V is the state after batch V - 1. The files' contents, keys and values, are not read.
 """
 
 from __future__ import annotations
