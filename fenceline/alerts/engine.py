@@ -24,9 +24,9 @@ class FindingObservation(NamedTuple):
     #: Grows from row to row.
     number: int
     is_open: bool
-    #: Whether the last tick could see it, while it is open.
+    #: Whether the last tick could see its subject, while it is open.
     complete: bool
-    #: Complete ticks that found it.
+    #: Number of complete ticks that found it.
     ticks: int
     #: Complete ticks that must still miss a closed finding; below 0: it was found again before.
     to_miss: int
@@ -75,8 +75,8 @@ def advance_alert(
     last run. Without any the alert has ended, whatever its state was.
     """
     changes: list[StateChange] = []
-    each: Sequence[FindingObservation | None] = observations or [None]
-    for observation in each:
+    rows: Sequence[FindingObservation | None] = observations or [None]
+    for observation in rows:
         known, changed = _step(known, observation, now_ms, limits)
         changes += changed
     return known, changes
@@ -213,7 +213,7 @@ def _missed(known: AlertState, ticks: int, now_ms: int) -> AlertState:
 
 
 def _end(known: AlertState, now_ms: int, limits: Alerting) -> tuple[AlertState, list[StateChange]]:
-    """End the alert, unless it flaps and was not quiet for long enough."""
+    """End the alert, unless it flaps and has not been quiet for long enough."""
     if known.flapping_ms is not None and now_ms - known.seen_ms < limits.flap_s * 1_000:
         return known, []
     over = _over(known, now_ms)

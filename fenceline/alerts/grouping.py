@@ -21,7 +21,8 @@ from fenceline.alerts.payload import MOST_ALERTS, GroupMessage, Notice, SendReas
 from fenceline.findings.severity import is_worse, severity_rank
 from fenceline.incidents.findings import IncidentCause
 
-#: An Alertmanager groups and waits by itself: it is notified at once, and again before it resolves alerts.
+#: An Alertmanager groups and waits by itself: it is notified at once, and again before it would resolve
+#: alerts.
 _ALERTMANAGER_INTERVAL_MS, _ALERTMANAGER_REPEAT_MS = 5_000, 120_000
 _LONGEST_KEY = 500
 
@@ -80,7 +81,7 @@ def channel_route(
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """An alert as an item of groups; its identity is the fingerprint, in hexadecimal."""
+    """An alert as an item of groups; the fingerprint (hexadecimal) is its identity."""
 
     fingerprint: str
     number: int
@@ -95,7 +96,7 @@ class Item:
     #: Since when only waits keep it quiet; None while another reason does.
     loud_ms: int | None = None
     resolved_ms: int | None = None
-    #: Incidents in which its finding is an effect, and the cause of each.
+    #: The incidents in which its finding is an effect, with their causes.
     causes: Sequence[IncidentCause] = ()
 
     def unmuted_since(self, loud_ms: int | None) -> Item:
@@ -123,7 +124,7 @@ class Sending(NamedTuple):
     labels: Mapping[str, str]
     reason: SendReason
     firing: Sequence[Item]
-    #: Each with the severity that was notified.
+    #: Each ended alert with its notified severity.
     over: Sequence[tuple[Item, str]]
     held: Mapping[str, str]
     replaces: LastNotification | None
@@ -156,7 +157,7 @@ class _Group:
 
 
 def route_refusal(route: Route, severity: str, labels: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return why a channel does not want an alert, as kind and words; None if it does."""
+    """Return why a channel does not want an alert, as kind and words; None if it wants it."""
     if severity_rank(severity) < severity_rank(route.min_severity):
         return "below_severity", f"wants {route.min_severity} and worse, and this is {severity}"
     if route.matchers.wrong:
@@ -205,7 +206,7 @@ def group_key(cluster: str, labels: Mapping[str, str]) -> str:
 
 
 def group_message(sending: Sending, *, external_url: str, now_ms: int) -> GroupMessage:
-    """Return the message to send: new alerts first, and at most MOST_ALERTS."""
+    """Build the message: new alerts first, and at most MOST_ALERTS."""
     news, known = sending.firing[: sending.new], sending.firing[sending.new :]
     notices = [_notice(item, item.severity, None, external_url) for item in news]
     for item, severity in sending.over:
@@ -296,7 +297,7 @@ def _due_ms(
 ) -> int:
     """Return when a group's message is due: a first message waits for more alerts, a repeat for its interval.
 
-    An alert that fires in another group now has waited already.
+    An alert that now fires in another group has already waited.
     """
     begun = [item.fired_ms if item.loud_ms is None else item.loud_ms for item in new]
     begun += [now_ms - route.wait_ms if item.firing else item.resolved_ms or 0 for item, _ in ended]

@@ -1,29 +1,31 @@
 """Derive edges from causes to effects, from the names in findings and the contents of snapshots.
 
-A node is a finding, or a place that findings meet at: `transaction:ID` (why it is open), `held:…` (what a thing
-holds), `batch:…` (why transactions of one prepared batch are open), `partition:…` (why its LSO is stuck),
-`blocked:…` (why a group or query waits), `aborts:APPLICATION` and `late:APPLICATION`. Places keep the number of edges near the number of names: n transactions and m groups of
-one partition make n + m edges, not n × m.
+A node is a finding, or a place where findings meet: `transaction:ID` (why it is open), `held:…` (the things
+held by a thing), `batch:…` (why transactions of one prepared batch are open), `partition:…` (why its LSO is
+stuck), `blocked:…` (why a group or query is blocked), `aborts:APPLICATION` and `late:APPLICATION`. Places
+keep the number of edges near the number of names: n transactions and m groups of one partition make n + m
+edges, not n × m.
 
 | edge | comes from |
 |---|---|
 | query's batch, or its dead driver → transaction | `affected` of `batch_prepared`, `batch_lost`; the ids of the sink's batches in the snapshot |
 | Flink job → transactions of its sinks that are open | `affected` of `flink_commit_pending` and `flink_commit_lost`; the prefixes of such jobs in the snapshot: one job left all of them open |
-| open transaction ↔ the others of its query's batch | the ids of the sink's batches in the snapshot, and the ledger in an id of our sink: one driver left all of them open |
+| open transaction ↔ the other transactions of its query's batch | the ids of the sink's batches in the snapshot, and the ledger in an id of our sink: one driver left all of them open |
 | query failed → its batch, restart, wait, watermark | the same subject, `SAME_SUBJECT` |
-| lost batch → the audit that found records of it missing | the query in `affected` of `audit_violated`, and the instant when the batch was decided: both findings count from it |
+| lost batch → the audit that found its records missing | the query in `affected` of `audit_violated`, and the instant when the batch was decided: both findings count from it |
 | application or id that times out → its open transactions | the id's shape (`application_of`), the same id |
 | id that is taken over or times out → its application's figures | the id's shape |
 | transaction → partition | `affected` of the transaction's finding; partitions of open transactions, and producers at partitions' LSOs, in the snapshot |
 | hanging transaction → partition | the subject of `hanging` |
 | partition → group, query | `affected` of the reader's finding, and of the partition's |
 | transaction → group, query | `affected` of either |
-| coordinators that do not answer → what they should have ended | the cluster: the finding names no ids |
+| coordinators that do not answer → transactions they should have ended | the cluster: the finding names no ids |
 | broker that does not answer → transactions with partitions that it leads, queries that failed and read from it | a scope `broker:N` in `affected` of `collector_gap` and `coordinator_loading`; the leaders of partitions in the snapshot's `places` |
-| a query or a transaction whose finding is over and may return → what it holds | the snapshot |
+| a query or a transaction whose finding is over and may return → the things it holds | the snapshot |
 
-A late collector explains no finding: what is hidden is old, not wrong. A group that waits at a partition in
-which two transactions are open has two causes: both must end. Unstable offsets follow from the transactions that they name, not from an LSO.
+A late collector explains no finding: hidden facts are old, not wrong. A group blocked at a partition with two
+open transactions has two causes, because both must end. Unstable offsets follow from their named
+transactions, not from an LSO.
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ from fenceline.snapshot import Snapshot
 Node = FindingKey | str
 Edge = tuple[Node, Node]
 
-#: On one subject, a finding of the first rule explains those of the others.
+#: On one subject, a finding of the first rule explains findings of the other rules.
 SAME_SUBJECT: Mapping[str, Collection[str]] = {
     "two_writers": ("query_failed",),
     "topic_recreated": ("query_failed",),
@@ -60,7 +62,7 @@ _PRODUCER_ENDS = ("open_too_long", "coordinator_overdue")
 _COORDINATOR_ENDS = ("coordinator_overdue", "stuck_in_prepare")
 _OF_BATCHES = ("batch_prepared", "batch_lost", "query_failed")
 _OF_FLINK = ("flink_commit_pending", "flink_commit_lost")
-#: Kinds of subjects that leave several transactions open at once.
+#: Kinds of subjects that may leave several transactions open at once.
 _WRITERS = ("query:", "flink_job:")
 _AT_LSO = ("group_stalled", "query_blocked")
 _REPEATED = ("fencing_storm", "timeouts_in_a_row")
@@ -70,8 +72,8 @@ _IN_PARTS = ("collector_gap", "coordinator_loading")
 class ThingLinks(NamedTuple):
     """Dependencies between the subjects of a snapshot, beyond the names in findings."""
 
-    #: Subjects of queries -> transactions of their prepared batches; of Flink jobs -> open ones of their
-    #: sinks; transactions -> partitions they hold.
+    #: Subjects of queries -> transactions of their prepared batches; of Flink jobs -> open transactions of
+    #: their sinks; of transactions -> their partitions.
     holds: Mapping[str, Sequence[str]] = {}
     #: The places of subjects, as in `Snapshot.places`.
     places: Mapping[str, frozenset[str]] = {}
@@ -239,7 +241,7 @@ def _of_partition(finding: OpenFinding) -> Iterator[Edge]:
 
 
 def _of_reader(finding: OpenFinding) -> Iterator[Edge]:
-    """Yield why a group or query waits. An LSO blocks readers; it does not block commits."""
+    """Yield why a group or query is blocked. An LSO blocks readers; it does not block commits."""
     key, is_at_lso = key_of(finding), finding.rule in _AT_LSO
     if is_at_lso:
         yield f"blocked:{finding.subject}", key
@@ -260,7 +262,7 @@ def _of_observer(finding: OpenFinding) -> Iterator[Edge]:
 
 
 def _of_held(findings: Iterable[OpenFinding], links: ThingLinks) -> Iterator[Edge]:
-    """Yield what things hold: a partition blocks its readers, a transaction its partitions and readers."""
+    """Yield edges to held things: a partition blocks readers, a transaction partitions and readers."""
     things = {finding.subject for finding in findings} | {
         name for finding in findings for name in finding.affected
     }

@@ -22,7 +22,7 @@ _SAME_INSTANT_MS = {"deadline_ms": 1_000, "silent_since_ms": 10_000}
 
 
 class FactsReader:
-    """Returns the facts of each incident of one snapshot; `blocked` as in `ImpactFigures`."""
+    """Reads the facts of incidents from one snapshot; `blocked` as in `ImpactFigures`."""
 
     def __init__(
         self, snapshot: Snapshot, *, now_ms: int, limits: Limits, blocked: AbstractSet[str] | None = None
@@ -138,5 +138,5 @@ def _silent_since(snapshot: Snapshot) -> Mapping[str, int]:
     for pin in (pin for partition in snapshot.partitions for pin in partition.pins):
         if pin.transactional_id and pin.seen_ms is not None:
             subject = f"transaction:{pin.transactional_id}"
-            found[subject] = max(pin.seen_ms, found.get(subject, pin.seen_ms))
-    return found
+            silent[subject] = max(pin.seen_ms, silent.get(subject, pin.seen_ms))
+    return silent

@@ -92,7 +92,7 @@ def group_by_cause(keys: Sequence[FindingKey], edges: Iterable[Edge]) -> Sequenc
 
 
 def _arrows(keys: Sequence[FindingKey], edges: Iterable[Edge]) -> Arrows:
-    """Number the nodes, findings first and in their order, and return each one's effects."""
+    """Number the nodes, findings first in their order, and return the effects of each node."""
     numbers: dict[Node, int] = {key: number for number, key in enumerate(keys)}
     arrows: list[list[int]] = [[] for _ in keys]
     for cause, effect in edges:

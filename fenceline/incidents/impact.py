@@ -34,7 +34,7 @@ class ImpactFigures(NamedTuple):
 class IncidentImpact(NamedTuple):
     """Distinct subjects in an incident's findings; unknown figures are None.
 
-    The query that is the cause does not count as blocked.
+    A query that is the cause does not count as blocked.
     """
 
     transactions: int
@@ -77,8 +77,8 @@ def impact_figures(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Impact
 def affected_things(cause: FindingKey, findings: Iterable[OpenFinding]) -> set[str]:
     """Return the subjects of an incident's findings, and their affected subjects.
 
-    The finding of a blocked reader adds nothing: its blocker is another cause, or is counted. It counts if it
-    is the only finding.
+    A blocked reader's finding adds no affected things, because its blocker is another cause or already
+    counted. It does if it is the cause.
     """
     things: set[str] = set()
     for finding in findings:
@@ -88,7 +88,7 @@ def affected_things(cause: FindingKey, findings: Iterable[OpenFinding]) -> set[s
 
 
 def impact_of(cause: FindingKey, findings: Collection[OpenFinding], figures: ImpactFigures) -> IncidentImpact:
-    """Return the impact of an incident by its findings, with or without that of the cause itself."""
+    """Return the impact of an incident from its findings, with or without the cause's own."""
     things = affected_things(cause, findings)
     # A query that is the cause blocks others, unless the finding is that it is blocked itself.
     own = set() if cause.rule in _BLOCKED_READERS else {cause.subject}

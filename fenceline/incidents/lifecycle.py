@@ -3,14 +3,14 @@
 An incident is one episode: one instance of its cause (one transaction, one batch, one start; see
 `facts.Finding.instance`). Another instance is another incident, for any subject.
 
-1. A group whose cause is the instance of an open incident is that incident, by whichever rule.
-2. While the cause of an open incident is over for less than SETTLE_MS, effects that nothing else explains
-   stay in it: they are polled less often than their cause.
-3. A group whose cause is the instance of an incident that closed within REOPEN_MS reopens it.
-4. A group with the cause of an open incident among its effects goes on with that incident's number: its
-   cause was found later than its effect. So does, after SETTLE_MS, an effect that is left without a cause.
-   Of several incidents the first takes the group, and the others close as merged into it.
-5. Every other group opens an incident; an incident without a group closes.
+1. A group whose cause is the instance of an open incident continues that incident, whichever rule found it.
+2. For SETTLE_MS after the cause of an open incident ended, effects without another cause stay in it, because
+   effects are polled less often than their cause.
+3. A group whose cause is the instance of an incident that closed within REOPEN_MS reopens it. 4. A group with
+the cause of an open incident among its effects continues that incident's number: its cause was found later
+than its effect. So does, after SETTLE_MS, an effect left without a cause. If several incidents match, the
+first takes the group, and the others close as merged into it. 5. Every other group opens an incident; an
+incident without a group closes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class IncidentUpdate:
     group: IncidentGroup | None
     severity: Severity
     cause_over_ms: int | None = None
-    #: Causes of the incidents that a closing one is merged into.
+    #: The causes of the incidents that a closing incident is merged into.
     merged_into: tuple[FindingKey, ...] = ()
     added: tuple[FindingKey, ...] = ()
     removed: tuple[FindingKey, ...] = ()

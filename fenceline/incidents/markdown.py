@@ -32,7 +32,7 @@ class ReportLine(NamedTuple):
 
 
 class IncidentReport(NamedTuple):
-    """The contents of a report, in their order."""
+    """The contents of a report, in order."""
 
     number: int
     headline: str

@@ -46,7 +46,7 @@ def outcome_rows(facts: IncidentFacts, plan: SubjectPlan | None, *, now_ms: int)
 def acted_words(facts: IncidentFacts, button: str, *, now_ms: int) -> str:
     """Return the heading of the outcome after an action, "" if no action helps.
 
-    `button` has the words of a plan's button, "" without one.
+    `button` is the label of a plan's button, "" without one.
     """
     act = button.rstrip("…")
     if _completes_on_restart(facts, now_ms):

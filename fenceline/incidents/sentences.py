@@ -54,7 +54,7 @@ class IncidentFacts:
     """The facts for sentences about one incident: its last cause, and the affected subjects."""
 
     rule: str
-    #: The cause's subject by its readable name.
+    #: The readable name of the cause's subject.
     name: str
     #: The words of the cause's finding.
     summary: str
@@ -258,7 +258,7 @@ def _counted(number: int, noun: str) -> str:
 
 
 def _stop(words: str) -> str:
-    """Return words as a sentence with a full stop; names keep their letters."""
+    """Add a full stop to words without one; names keep their letters."""
     return words if words.endswith((".", "!", "?")) or not words else f"{words}."
 
 

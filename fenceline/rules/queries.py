@@ -1,4 +1,4 @@
-"""Rules about streaming queries: their restarts, their sinks' batches, their drivers and their listeners."""
+"""Rules about streaming queries: restarts, batches of sinks, drivers and unreadable checkpoints."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def batch_lost(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[F
 
 
 def two_writers(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield queries that two drivers run at once."""
+    """Yield queries with two concurrent drivers."""
     for query in snapshot.queries:
         if query.writers:
             yield claim(
@@ -110,7 +110,7 @@ def query_failed(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator
 
 
 def batch_slow(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield queries whose batch takes `limits.batch_slow_factor` times the 99th percentile.
+    """Yield queries with a batch that takes `limits.batch_slow_factor` times the 99th percentile.
 
     Never before `limits.batch_slow_s`. Without a listener, its driver may have stopped instead.
     """

@@ -25,7 +25,7 @@ class RuleCheck(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule by the name of its findings, and of its page in `docs/rules`.
+    """A rule, named like its findings and its page in `docs/rules`.
 
     It neither opens nor closes a finding if one of `needs` cannot see the subject or an affected subject.
     `settled`: its data is stored only once two polls agree, or is final.

@@ -18,14 +18,14 @@ from fenceline.snapshot import PinnedPartition, Snapshot
 from fenceline.spark.missing_topics import MissingTopic, missing_clauses, missing_topics
 from fenceline.spark.queries import QueryStatus, SourcePosition
 
-#: A position is only compared with an end offset that was read after it was reached.
+#: A position is compared only with an end offset that was read later.
 _SETTLED_MS = 10_000
-#: Estimated instants are rounded to this, so that the wording does not change at each evaluation.
+#: Estimated instants are rounded to this, so that the wording stays the same between evaluations.
 _GUESSED_MS = 600_000
 
 
 def data_loss_risk(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
-    """Yield queries whose unread records are deleted already, or will be within `limits.data_loss_s`."""
+    """Yield queries with unread records that are deleted, or will be within `limits.data_loss_s`."""
     for query in _current(snapshot, now_ms):
         lost = [position for position in query.positions if _unread(position) < 0]
         soon = [
@@ -80,7 +80,7 @@ def topic_deleted(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterato
 def query_blocked(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield queries that have been at a stuck LSO for `limits.group_stalled_s`.
 
-    A query's isolation level is not visible; a query that read past the LSO is not waiting.
+    A query's isolation level is not visible; a query that read past the LSO is not blocked.
     """
     pinned = {(position.topic, position.partition): position for position in snapshot.partitions}
     blocks = Blocks(snapshot, now_ms=now_ms, limits=limits)

@@ -129,7 +129,7 @@ def fencing_storm(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterato
 def timeouts_in_a_row(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
     """Yield ids and applications with `limits.timeouts_in_a_row` timeouts and no commit between them.
 
-    Critical at three times as many: no output arrives.
+    Critical at three times that number: no output arrives.
     """
     for repeated in snapshot.timeouts:
         if repeated.times < limits.timeouts_in_a_row:
