@@ -37,7 +37,7 @@ class FindingText(NamedTuple):
     summary: str
     evidence: str
     next_step: str
-    #: The name of a streaming query, whose subject has its id; "" for every other subject.
+    #: The name of a streaming query, whose subject has its id; "" for other subjects.
     query_name: str = ""
     #: The number of the finding's incident, 0 for none.
     incident: int = 0
@@ -90,7 +90,7 @@ def page_of(labels: Mapping[str, str], external_url: str) -> str:
 
 
 def fit_label(value: str) -> str:
-    """Return a label's value no longer than a label may be."""
+    """Return a label's value, shortened to LONGEST."""
     if len(value) <= LONGEST:
         return value
     return f"{value[: LONGEST - 17]}…{hashlib.sha256(value.encode(errors='surrogatepass')).hexdigest()[:16]}"

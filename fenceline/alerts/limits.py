@@ -1,4 +1,4 @@
-"""`[alerts]` of the configuration: when an alert is notified, and how. Pure."""
+"""`[alerts]` of the configuration: when and how alerts are notified. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Alerting:
     group_interval_s: float = 300.0
     repeat_interval_s: float = 14_400.0
     group_by: tuple[str, ...] = ("cluster", "incident")
-    #: Openings within the window that make an alert flap: it keeps firing until it was quiet for the window.
+    #: Openings within the window that make an alert flap: it keeps firing until it is quiet for the window.
     flap_openings: int = 5
     flap_s: float = 600.0
     #: How long a delivery is retried, with growing pauses.
@@ -38,6 +38,6 @@ _ONE_PORT = re.compile(r"(\[[^\]/]+\]|[^:/\[\]]+):([0-9]{1,5})")
 
 
 def split_port(entry: str) -> tuple[str, int | None]:
-    """Return the host or CIDR of an entry of `allow_private`, and its port; None: every port."""
+    """Return the host or CIDR of an entry of `allow_private`, and its port; None for every port."""
     match = _ONE_PORT.fullmatch(entry)
     return (match[1], int(match[2])) if match else (entry, None)

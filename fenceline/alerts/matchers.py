@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from fenceline.findings import rule_names
 
-#: Matchers of one silence or channel, and characters of one value.
+#: Maximum matchers of one silence or channel, and maximum characters of one value.
 MOST_MATCHERS = 20
 LONGEST_VALUE = 1_000
 _OPERATORS = ("=", "!=", "=~", "!~")
@@ -24,8 +24,8 @@ _MATCHER = re.compile(
 )
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 
-#: Turns a regular expression into a test of whole texts, each in time linear in the text; raises ValueError
-#: with words for a person.
+#: Turns a regular expression into a test of whole texts, linear in the text's length; raises ValueError with
+#: a message for the user.
 CompilePattern = Callable[[str], Callable[[str], bool]]
 
 
@@ -43,7 +43,7 @@ class Matcher(NamedTuple):
 
 
 def parse_matchers(text: str) -> list[Matcher]:
-    """Return the matchers in `team="Payments", topic=~"orders.*"`, in braces or not, by commas or lines.
+    """Parse matchers like `team="Payments", topic=~"orders.*"`, with or without braces, by commas or lines.
 
     Raises ValueError with words for a person: the unreadable part, and the right syntax.
     """
@@ -68,9 +68,9 @@ def parse_matchers(text: str) -> list[Matcher]:
 
 
 def make_matcher(label: str, operator: str, value: str) -> Matcher:
-    """Return a matcher of a known operator, a bounded value and no removed rule.
+    """Return a matcher with a known operator, a bounded value and no removed rule.
 
-    Raises ValueError with words for a person.
+    Raises ValueError with a message for the user.
     """
     if operator not in _OPERATORS:
         raise ValueError(f"“{_clip(operator)}” is no operator: write one of {' '.join(_OPERATORS)}.")
@@ -99,7 +99,7 @@ class MatcherSet:
                 self.wrong = self.wrong or str(error)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether labels meet all of the matchers. Never raises."""
+        """Whether labels match all matchers. Never raises."""
         return not self.wrong and all(_meets(matcher, test, labels) for matcher, test in self._tests)
 
     def __str__(self) -> str:

@@ -44,7 +44,7 @@ class Muting:
         return self._silenced.get(item.fingerprint, ())
 
     def inhibition_reason(self, item: Item, route: Route | None) -> Why | None:
-        """Return what inhibits an alert for a channel (without `route`: for every channel), if anything."""
+        """Return what inhibits an alert for a channel (without `route`: for every one), else None."""
         for incident_cause in item.causes:
             cause = self._firing.get(incident_cause.finding)
             if cause is not None and (route is None or self._wants(route, cause)):

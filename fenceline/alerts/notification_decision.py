@@ -1,6 +1,6 @@
 """Decide the result of each change, by channel: a delivery, or the reason for none. Pure.
 
-A change is settled once every channel has a result. Until then it waits for its group, or for the end of a
+A change is settled once every channel has an outcome. Until then it waits for its group, or for the end of a
 silence.
 """
 
@@ -15,7 +15,7 @@ from fenceline.alerts.grouping import Item, LastNotification, Outlook, Route, ro
 from fenceline.findings.severity import is_worse
 from fenceline.formatting import format_clock
 
-#: [channel, "delivery", its number] or [channel, "quiet", why].
+#: [channel, "delivery", its number] or [channel, "quiet", reason].
 Fate = list[int | str]
 #: [kind, user or subject, words]: why nobody is notified.
 Why = list[str]
@@ -31,7 +31,7 @@ class View:
     outlook: Outlook
     #: By fingerprint: the last delivery about the firing alert, its instant, and the severity.
     notified: dict[str, tuple[int, int, str]] = field(default_factory=dict)
-    #: By fingerprint: the delivery of this tick.
+    #: By fingerprint: this tick's delivery.
     begun: dict[str, int] = field(default_factory=dict)
     ended: dict[str, int] = field(default_factory=dict)
 
@@ -51,7 +51,7 @@ class Happened(NamedTuple):
 def channel_view(
     outlook: Outlook, route: Route, standing: Iterable[LastNotification], made: Sequence[int], now_ms: int
 ) -> View:
-    """Return a channel's view once its messages are queued; `made` are their deliveries, in order."""
+    """Return a channel's view after its messages are queued; `made` are their deliveries, in order."""
     view = View(route, outlook)
     replaced = {sending.replaces.number for sending in outlook.sendings if sending.replaces}
     replaced |= {cleared.number for cleared in outlook.cleared}

@@ -117,7 +117,7 @@ def alertmanager_body(message: GroupMessage, *, now_ms: int, lives_ms: int) -> l
 
 
 def message_text(message: GroupMessage) -> dict[str, str]:
-    """Return a message for people: {"title", "body", "type"}; the type is apprise's `NotifyType`."""
+    """Return a readable message: {"title", "body", "type"}; the type is apprise's `NotifyType`."""
     firing = [notice for notice in message.notices if notice.ends_ms is None]
     over = [notice for notice in message.notices if notice.ends_ms is not None]
     lines = [_line(notice) for notice in [*firing, *over][:MOST_IN_WORDS]]

@@ -78,6 +78,6 @@ def _spellings(secret: str) -> tuple[str, ...]:
 
 
 def clean_line(text: str, longest: int) -> str:
-    """Return an external text, shortened, without characters that pages or databases refuse."""
+    """Return external text on one line, shortened, without characters that pages or databases reject."""
     text = _PRINTABLE.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", " ").replace("\n", " "))
     return text if len(text) <= longest else text[: longest - 1] + "…"

@@ -8,7 +8,7 @@
 | topic → query | the checkpoint's offset log, or the listener's progress, names the topic |
 | query → topic | the sink's ledger names the topic, or the transactions of its ids do |
 
-An application that writes with the ids of a query's sink has no node: it is that query.
+An application that writes with the ids of a query's sink has no node: the query is its node.
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ _STATE_WORDS = {
 
 
 def derive_flow(observed: FlowObservations) -> Flow:
-    """Return the flow; subjects of open findings decide the health of nodes."""
+    """Derive the flow; subjects of open findings decide the health of nodes."""
     return _Derivation(observed).flow()
 
 
@@ -99,7 +99,7 @@ class _Derivation:
 
     def __init__(self, observed: FlowObservations) -> None:
         self._observed = observed
-        #: Rules of severe findings by subject; partitions count for their topic.
+        #: Rules of severe findings by subject; a partition's findings count for its topic.
         self._rules: dict[str, set[str]] = defaultdict(set)
         for finding in observed.findings:
             if finding.severity in _SEVERE:
@@ -120,7 +120,7 @@ class _Derivation:
         return Flow(nodes, edges, sorted(set(self._gaps)))
 
     def _produced(self) -> Iterator[FlowEdge]:
-        """Yield the writes of applications that are not the sink of a query."""
+        """Yield the writes of applications that are no query's sink."""
         for writes in self._observed.writes:
             if writes.application not in self._sinks:
                 source = NodeId(NodeKind.APPLICATION, writes.application)
@@ -144,7 +144,7 @@ class _Derivation:
         )
 
     def _is_recent(self, writes: TopicWrites) -> bool:
-        """Whether an application wrote lately; a problem that ended minutes ago needs no attention."""
+        """Whether an application wrote recently; a problem that ended minutes ago needs no attention."""
         at_ms = self._observed.at_ms
         return at_ms is None or writes.last_ms is None or at_ms - writes.last_ms <= _RECENT_MS
 
@@ -198,7 +198,7 @@ class _Derivation:
     def _written_by_query(
         self, at: NodeId, query: QueryLinks, written: Sequence[TopicWrites]
     ) -> Iterator[FlowEdge]:
-        """Yield the topics in the query's ledger, and those its ids write if no other query has these ids."""
+        """Yield the topics in the query's ledger, and those of its ids if no other query shares them."""
         alone = len(self._sinks.get(query.application, ())) == 1
         figures = {writes.topic: writes for writes in written} if alone else {}
         health, reason = self._query_health(query, _OUTPUT)
@@ -233,7 +233,7 @@ class _Derivation:
             self._gap(subject, "what its sink is was not reported")
 
     def _query_health(self, query: QueryLinks, rules: Iterable[str]) -> tuple[FlowHealth, str]:
-        """Return the health of a query's input or output, by its findings and its state."""
+        """Return the health of a query's input or output, from its findings and its state."""
         broken = sorted(self._rules.get(f"query:{query.ident}", set()) & set(rules))
         if query.prepared and "batch_prepared" in rules and (broken or query.state is QueryState.FAILED):
             return FlowHealth.BLOCKED, f"{query.prepared:,} prepared and not committed"
@@ -272,7 +272,7 @@ _RULE_WORDS = {
 
 
 def merge_writes(all_writes: Iterable[TopicWrites]) -> Sequence[TopicWrites]:
-    """Return one entry for each application and topic: added counts, and the latest instant."""
+    """Merge to one entry per application and topic: summed counts, and the latest instant."""
     by_ends = grouped(((writes.application, writes.topic), writes) for writes in all_writes)
     return [
         TopicWrites(

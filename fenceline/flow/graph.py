@@ -57,7 +57,7 @@ class RateUnit(StrEnum):
 
 
 class NodeId(NamedTuple):
-    """A node by its kind and name; as text it is a subject, `topic:orders`."""
+    """A node's kind and name; its text form is a subject, `topic:orders`."""
 
     kind: NodeKind
     name: str
@@ -84,7 +84,7 @@ class FlowNode:
     #: Its name on pages; a query's id is no name.
     label: str
     health: FlowHealth = FlowHealth.OK
-    #: One short line: "4 partitions, 2 blocked".
+    #: A short line: "4 partitions, 2 blocked".
     detail: str = ""
     #: The number of nodes that it represents; more than one for folded nodes of one prefix.
     number: int = 1
@@ -138,7 +138,7 @@ class Flow:
     gaps: Sequence[FlowGap] = ()
 
     def restricted_to(self, wanted: Collection[NodeId]) -> Flow:
-        """Return the subgraph of some nodes: the edges between them, and the gaps about them."""
+        """Return the subgraph of the wanted nodes: the edges between them, and the gaps about them."""
         names = {str(node_id) for node_id in wanted}
         return Flow(
             {at: node for at, node in self.nodes.items() if at in wanted},
@@ -199,7 +199,7 @@ def feedback_edges(nodes: Iterable[NodeId], edges: Iterable[FlowEdge]) -> set[tu
 def _leading_back(
     start: NodeId, steps: Mapping[NodeId, Sequence[NodeId]], done: set[NodeId]
 ) -> Iterator[tuple[NodeId, NodeId]]:
-    """Walk depth-first from a node. The walk is iterative: a cycle may be as long as there are nodes."""
+    """Walk depth-first from a node. The walk is iterative, because a path may contain all nodes."""
     on_path, walk = {start}, [(start, iter(steps.get(start, ())))]
     while walk:
         node, rest = walk[-1]
@@ -216,7 +216,7 @@ def _leading_back(
 
 
 def topological_order(nodes: Iterable[NodeId], pairs: Collection[tuple[NodeId, NodeId]]) -> Sequence[NodeId]:
-    """Return the nodes in an order in which every edge leads forward; `pairs` have no cycle."""
+    """Return the nodes in an order in which every edge leads forward; `pairs` must have no cycle."""
     known = sorted(nodes)
     steps: dict[NodeId, list[NodeId]] = defaultdict(list)
     waits = dict.fromkeys(known, 0)

@@ -1,15 +1,15 @@
 """The guarantee of each link of a pipeline, and the weakest one: derived from observations, never a guess.
 
-| link | exactly once where | else |
+| link | exactly once if | else |
 |---|---|---|
 | application → topic | its ids are transactional: such a producer cannot send outside a transaction | |
 | topic → Spark query | the offsets are in its checkpoint, and it reads read_committed or an audit proves its output | at least once with asynchronous progress or read_uncommitted |
-| Spark query → topic | our sink, whose ledger is complete | at least once without our sink, at most once where batches are lost |
+| Spark query → topic | our sink, whose ledger is complete | at least once without our sink, at most once if batches are lost |
 | Spark query → its sink | an audit by keys proves the table that it writes to | |
-| topic → group | its offsets are committed inside transactions, read_committed | at least once where they are not |
-| topic → application | the same | at least once where it reads read_uncommitted |
+| topic → group | its offsets are committed inside transactions, read_committed | at least once otherwise |
+| topic → application | the same | at least once if it reads read_uncommitted |
 
-What was not observed makes a link unknown. Records outside of transactions are a link of their own.
+A link without the needed observations is unknown. Records outside of transactions are a separate link.
 """  # noqa: E501 - a table
 
 from __future__ import annotations
@@ -70,19 +70,19 @@ class LinkGuarantee(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Return it as `orders → billing`."""
+        """Return the link as `orders → billing`."""
         return f"{self.source} → {self.target}"
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineGuarantee:
-    """The links of a pipeline along its way."""
+    """The links along a pipeline's path."""
 
     links: Sequence[LinkGuarantee]
 
     @property
     def weakest(self) -> LinkGuarantee:
-        """Return the first of the weakest links. Known weakness counts before unknown."""
+        """Return the first of the weakest links. Known weakness outranks an unknown guarantee."""
         return max(self.links, key=lambda link: _RANKS[link.guarantee])
 
     @property

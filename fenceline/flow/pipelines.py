@@ -37,7 +37,7 @@ _BLOCKED = health_rank(FlowHealth.BLOCKED)
 class Pipeline:
     """All ways to one end."""
 
-    #: The weakest way, from its first node to the end, and its edges.
+    #: The weakest path, from its first node to the end, and its edges.
     path: Sequence[FlowNode]
     edges: Sequence[FlowEdge]
     #: The worst health of all ways to the end, and its edge or node; "" if all are well.
@@ -51,21 +51,21 @@ class Pipeline:
 
     @property
     def end(self) -> FlowNode:
-        """Return where it leads."""
+        """Return its last node."""
         return self.path[-1]
 
     @property
     def name(self) -> str:
-        """Return the labels of its way: `orders → orders_enrich → orders_enriched`."""
+        """Return the labels of its path: `orders → orders_enrich → orders_enriched`."""
         return " → ".join(node.label for node in self.path)
 
 
 @dataclass(frozen=True, slots=True)
 class _Reach:
-    """The weakest way to a node so far."""
+    """The weakest path to a node so far."""
 
     edge: FlowEdge | None
-    #: The way's health, its first application's commits, and its duration.
+    #: The path's health, its first application's commits, and its duration.
     rank: int
     rate: float
     p95_ms: float
@@ -128,7 +128,7 @@ def _step(edge: FlowEdge, before: _Reach, flow: Flow) -> _Reach:
 
 
 def _is_in_batch(edge: FlowEdge, before: FlowEdge | None) -> bool:
-    """Whether an edge's time is part of the edge before it: a query's output belongs to its batch."""
+    """Whether an edge's time is part of the previous edge's: a query's output belongs to its batch."""
     return (
         edge.kind is LinkKind.WRITES and before is not None and before.latency.p95_ms is not None
     )  # fmt: skip

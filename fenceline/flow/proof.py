@@ -44,7 +44,7 @@ class PipelineProof:
     def verdict(self) -> AuditVerdict | None:
         """Return the worst verdict of its audits; None without any.
 
-        A proof of a part is no proof of the whole while another link is not known.
+        A proof of a part is no proof of the whole while another link is unknown.
         """
         verdicts = {audit.verdict for audit in self.audits}
         order = AuditVerdict.VIOLATED, AuditVerdict.UNPROVED, AuditVerdict.PROVED
@@ -53,7 +53,7 @@ class PipelineProof:
 
     @property
     def is_partial(self) -> bool:
-        """Whether every audit proves its part while another link is not known."""
+        """Whether every audit proves its part while another link is unknown."""
         proved = bool(self.audits) and all(audit.verdict is AuditVerdict.PROVED for audit in self.audits)
         return proved and bool(self.guarantee.unknown)
 
@@ -98,7 +98,7 @@ def pipeline_proofs(
 
 
 def audits_of(pipeline: Pipeline, audits: Iterable[AuditManifest]) -> Sequence[AuditManifest]:
-    """Return the audits of parts of a pipeline's way, in its order."""
+    """Return the audits of parts of a pipeline's path, in the path's order."""
     matches = [(at, audit) for audit in audits if (at := _place(pipeline, audit)) is not None]
     return [audit for _, audit in sorted(matches, key=lambda match: (match[0], match[1].pipeline))]
 

@@ -37,7 +37,7 @@ _NUMBERED = re.compile(r".*?\D(?=\d+$)", re.DOTALL)
 
 
 def flow_around_nodes(flow: Flow, wanted: Iterable[NodeId]) -> Flow:
-    """Return some nodes with everything upstream and downstream of them."""
+    """Return the wanted nodes with everything upstream and downstream of them."""
     known = [node for node in wanted if node in flow.nodes]
     if not known:
         return Flow(gaps=flow.gaps)
@@ -66,11 +66,11 @@ def search_flow(flow: Flow, text: str) -> Flow:
 def fold_flow(
     flow: Flow, most: int = MOST_UNFOLDED, *, apart: Collection[NodeId] = (), beyond: str = ""
 ) -> Flow:
-    """Return a flow in which nodes of one kind and prefix are one node, if there are more than `most`.
+    """Fold nodes of one kind and prefix into one node, if there are more than `most`.
 
-    Nodes `apart`, blocked ones and those with a warning stay separate, up to a limit. `beyond` is a searched
-    part of names: prefixes are longer. A folded edge has the worst health, the sum of the rates, and the
-    times of the slowest edge.
+    Nodes of `apart`, blocked nodes and nodes with a warning stay separate, up to a limit. `beyond` is a
+    searched part of names: prefixes are longer. A folded edge has the worst health, the sum of the rates, and
+    the times of the slowest edge.
     """
     if len(flow.nodes) <= most:
         return flow
@@ -111,7 +111,7 @@ def _from_worst(flow: Flow, first: Collection[NodeId]) -> Iterator[NodeId]:
 
 
 def _unwell(flow: Flow, first: Collection[NodeId]) -> Sequence[NodeId]:
-    """Return the nodes `first`, then the blocked ones, then those with a warning."""
+    """Return the nodes of `first`, then blocked nodes, then nodes with a warning."""
     ranks = {at: (at not in first, -health_rank(node.health)) for at, node in flow.nodes.items()}
     wanted = (at for at, (is_other, rank) in ranks.items() if not is_other or -rank >= _WARNING)
     return sorted(wanted, key=lambda at: (ranks[at], at))
