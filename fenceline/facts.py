@@ -138,14 +138,14 @@ class TransitionKind(StrEnum):
     TIMEOUT = "timeout"
     #: Another producer initialised the id while a transaction was open.
     TAKEOVER = "takeover"
-    #: Initialised again while none was open, by any producer.
+    #: Initialised again without an open transaction, by any producer.
     REINIT = "reinit"
     #: The same producer bumped its own epoch (KIP-360).
     SELF_RECOVERY = "self_recovery"
     ADMIN_FENCE = "admin_fence"
     #: The epoch was exhausted: the id continues with a new producer id.
     ROTATION = "rotation"
-    #: An abort of nothing, as clients of protocol 2 write it.
+    #: An abort without a transaction, written by clients of protocol 2.
     EMPTY_ABORT = "empty_abort"
     #: An abort whose cause the log does not show; always ambiguous.
     ABORT = "abort"
@@ -277,7 +277,7 @@ class RawRecord(NamedTuple):
 
 
 class PositionMove(NamedTuple):
-    """How far one poll moved in one partition: `previous` is None where there was no position yet."""
+    """The progress of one poll in one partition: `previous` is None without an earlier position."""
 
     partition: int
     previous: int | None
@@ -294,7 +294,7 @@ class PositionMove(NamedTuple):
         return not self.previous
 
 
-#: Key -> its records, in the order of their offsets.
+#: Key -> records in offset order.
 Records = Mapping[bytes, Sequence[RawRecord]]
 
 

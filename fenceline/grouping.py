@@ -1,4 +1,4 @@
-"""Pairs by their first element."""
+"""Group pairs by their first element."""
 
 from __future__ import annotations
 

@@ -24,8 +24,8 @@ class Limits:
     late_grace_s: float = 15.0
     stuck_in_prepare_s: float = 15.0
     lso_pinned_s: float = 60.0
-    #: When an LSO that does not move makes its partition, and a group at it, BLOCKED. After `group_stalled_s`
-    #: the group has a finding.
+    #: When an unmoved LSO makes its partition, and a group at it, BLOCKED. After `group_stalled_s` the group
+    #: has a finding.
     group_blocked_s: float = 10.0
     group_stalled_s: float = 60.0
     #: Severity (`fenceline.findings.severity`): after how long a blocked reader is critical; how many blocked
@@ -101,7 +101,7 @@ class Retention:
     transitions_d: float = 30.0
     minutes_d: float = 7.0
     hours_d: float = 400.0
-    #: Figures over time of partitions, groups and applications: each change, then by minute, then by hour.
+    #: Series of partitions, groups and applications: each change, then by minute, then by hour.
     series_detail_d: float = 1.0
     series_minutes_d: float = 7.0
     series_hours_d: float = 400.0

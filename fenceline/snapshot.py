@@ -105,11 +105,11 @@ class PinnedPartition:
 
 
 class Blocker(NamedTuple):
-    """A transaction that a group waits for."""
+    """A transaction that blocks a group."""
 
     producer_id: int | None
     transactional_id: str
-    #: Whether it holds the group's own commit (UNSTABLE_OFFSET_COMMIT), not the partition's LSO.
+    #: Whether it contains the group's own commit (UNSTABLE_OFFSET_COMMIT), instead of blocking the LSO.
     pending: bool = False
     #: False if it is one of several candidates.
     certain: bool = True
@@ -274,7 +274,7 @@ class Snapshot:
     #: Commits that lost records, the newest first.
     aborted_commits: tuple[AbortedCommitFacts, ...] = ()
     queries: tuple[QueryStatus, ...] = ()
-    #: Flink jobs with decided transactions that are not committed.
+    #: Flink jobs with decided and uncommitted transactions.
     flink_jobs: tuple[FlinkJobFacts, ...] = ()
     #: Pipelines whose newest audit found missing or duplicated records.
     audits: tuple[AuditViolation, ...] = ()

@@ -70,14 +70,14 @@ def extend_manifest(
     kept = tuple(batch for batch in before.batches if batch.batch_id < (before.next_batch or 0))
     newest = _newest_first([*kept, *(batch.batch for batch in judged)], [batch.batch for batch in waiting])
     lasting = [obstacle for obstacle in before.obstacles if obstacle.kind is not ObstacleKind.UNREADABLE]
-    obstacle = [
+    known = [
         *lasting,
         *obstacles,
         *(obstacle for batch in (*judged, *waiting) for obstacle in batch.obstacles),
     ]
     first: dict[tuple[ObstacleKind, str], AuditObstacle] = {}
-    for each_found in obstacle:
-        first.setdefault((each_found.kind, each_found.where), each_found)
+    for obstacle in known:
+        first.setdefault((obstacle.kind, obstacle.where), obstacle)
     return replace(after, batches=newest, obstacles=tuple(first.values())[:MOST_OBSTACLES])
 
 

@@ -109,7 +109,7 @@ def index_output(ranges: Mapping[TopicPartition, OutputRange], partitions: Itera
 def judge_batch(
     decision: Decision, read: BatchInput, output: Output, again: Sequence[ProducerRun], *, one_to_one: bool
 ) -> Judged:
-    """Return the verdict on a batch whose decision was carried out.
+    """Judge a batch whose decision was carried out.
 
     `again` are committed runs of rounds with a decision to abort. `one_to_one`: the query neither drops nor
     adds records; otherwise records that it read and did not write are an obstacle, not a loss.
@@ -175,7 +175,7 @@ def pending_batch(decision: Decision) -> AuditedBatch:
 def runs_again(index: LedgerIndex, output: Output, first: int) -> Mapping[int, tuple[ProducerRun, ...]]:
     """Return committed runs, by batch, of rounds with a decision to abort, and of audited batches.
 
-    Batches before `first` are audited already: every committed run of theirs that is found now is one more.
+    Batches before `first` were audited already, so every committed run of theirs found now is a duplicate.
     """
     runs: dict[int, tuple[ProducerRun, ...]] = {}
     for (producer_id, epoch), of_producer in output.runs.items():
@@ -243,7 +243,7 @@ def _gone_obstacle(kind: ObstacleKind, partition: TopicPartition, batch_id: int)
 def _unreadable(decision: Decision, runs: Sequence[ProducerRun], output: Output) -> Iterable[AuditObstacle]:
     for run in runs:
         if run.is_open:
-            # The ledger's decision is carried out once coordinators have it: markers follow.
+            # The decision counts as carried out once the coordinators have it: markers follow.
             yield AuditObstacle(
                 ObstacleKind.UNREADABLE,
                 f"{run.partition.topic}-{run.partition.partition}",

@@ -66,11 +66,11 @@ class LedgerIndex:
 
         `finished` are batches in Spark's commit log: one of them without a decision counts as ended.
         """
-        found = []
+        ended = []
         for batch_id in sorted({*self._prepared, *finished}):
             if batch_id < first:
                 continue
             if batch_id in self._prepared and self.outcome(batch_id) is None:
                 break
-            found.append(batch_id)
-        return tuple(found)
+            ended.append(batch_id)
+        return tuple(ended)

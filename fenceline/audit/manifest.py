@@ -89,7 +89,7 @@ class AuditedRange(NamedTuple):
 
 
 class AuditedKey(NamedTuple):
-    """Rows of a table with one key, by which they are named: a table has no offsets."""
+    """Rows of a table with one key, which identifies them because a table has no offsets."""
 
     table: str
     key: str
@@ -212,12 +212,12 @@ def audit_folder(cluster: str, pipeline: str) -> str:
 
 
 def write_audit(manifest: AuditManifest) -> str:
-    """Return a manifest as text."""
+    """Serialise a manifest."""
     return json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1)
 
 
 def read_audit(text: str) -> AuditManifest:
-    """Return the manifest in a text. Raises NotAnAudit, and NewerAudit for one of a later layout."""
+    """Parse a manifest. Raises NotAnAudit, and NewerAudit for a later layout."""
     return read_versioned(
         text, AuditManifest, known=FORMAT, what="manifest of the audit job", torn=NotAnAudit, newer=NewerAudit
     )

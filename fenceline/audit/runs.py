@@ -55,7 +55,7 @@ class PartitionRuns(NamedTuple):
 
 
 class RunFold:
-    """Folds headers of a partition in order of offsets, from `start` on.
+    """Folds headers of a partition in offset order, from `start` on.
 
     `spanning` are transactions that an earlier fold has returned: producer id -> offset of the marker.
     Records outside of transactions count only below the last stable offset `lso`: later ones are folded

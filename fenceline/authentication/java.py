@@ -9,7 +9,7 @@ from fenceline.authentication.mechanisms import MECHANISMS, TOKEN_CALLBACK, BadO
 
 #: Translates an option's value; raises `BadOption`.
 Translate = Callable[[str], Mapping[str, str]]
-#: Spark's spelling of each.
+#: Spark's prefix of Kafka options.
 PREFIX = "kafka."
 
 _QUOTED = r"\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'"
@@ -27,7 +27,7 @@ _TLS_VERSIONS = {"TLSv1.2", "TLSv1.3"}
 
 
 def same_value(name: str) -> Translate:
-    """Return the translation of a value that only changes its name."""
+    """Return the translation for an option that only changes its name."""
     return lambda value: {name: value}
 
 
@@ -55,7 +55,7 @@ def _jaas(value: str) -> Mapping[str, str]:
     match = _LOGIN.fullmatch(value)
     if match is None:
         raise BadOption('is no `module required name="value" …;`')
-    # A shaded one (kafkashaded.org.apache.kafka…) is the same module.
+    # A shaded module (kafkashaded.org.apache.kafka…) is the same module.
     module = match[1].rsplit(".", 1)[-1]
     mechanism = next((mechanism for mechanism in MECHANISMS.values() if mechanism.module == module), None)
     if mechanism is None:
@@ -170,7 +170,7 @@ CONNECTION: Mapping[str, Translate] = {
 
 
 def resolve_stores(properties: Properties) -> dict[str, str]:
-    """Return properties without the types of stores: PEM files by librdkafka's names, others as stores.
+    """Resolve the types of stores: PEM files get librdkafka's names, other stores stay.
 
     The file shows whether a store is PKCS12 or Java's own, as in Java, whose default accepts both.
     """

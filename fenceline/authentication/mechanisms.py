@@ -53,7 +53,7 @@ class Mechanism(NamedTuple):
     login: Callable[[Mapping[str, str]], Mapping[str, str]]
     #: Returns mistakes by key.
     examine: Callable[[Properties], Mapping[str, str]]
-    #: librdkafka's names of plain text -> kafka-python's.
+    #: librdkafka's names of plain values -> kafka-python's.
     admin: Mapping[str, str]
     #: The remedy when a broker refuses the sign-in.
     check: tuple[str, ...]

@@ -35,7 +35,7 @@ if sys.version_info >= (3, 10):
 else:
 
     def pairwise(some: Iterable[T]) -> Iterator[tuple[T, T]]:
-        """Yield each element with the one after it."""
+        """Yield each element with its successor."""
         rest = iter(some)
         one = next(rest, None)
         for other in rest:
@@ -48,5 +48,5 @@ if TYPE_CHECKING:
 else:
 
     def zip_equal(*some: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
-        """Zip iterables of one length; raises ValueError for others, from Python 3.10 on."""
+        """Zip iterables of one length; raises ValueError for different lengths, from Python 3.10 on."""
         return zip(*some, strict=True) if sys.version_info >= (3, 10) else zip(*some)

@@ -31,7 +31,7 @@ def current_name(name: str) -> str:
 
 
 def removed_rule(name: str) -> str:
-    """Return that a rule was removed and where its facts are now; "" for any other text."""
+    """Explain that a rule was removed and where its facts are now; "" for other text."""
     where = REMOVED.get(current_name(name))
     return f"The rule {name} was removed: {where}." if where else ""
 

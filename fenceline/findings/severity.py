@@ -58,7 +58,7 @@ def of_block(impact: Impact, *, now_ms: int, limits: Limits) -> Severity:
     |---|---|
     | none known | info; a warning after `blocked_critical_s` |
     | less than `group_stalled_s` | info |
-    | `group_stalled_s` | a warning; critical where the block is heavy |
+    | `group_stalled_s` | a warning; critical if the block is heavy |
     | `blocked_critical_s` | critical |
 
     Heavy: `blocked_records` or more, ten readers or more, or no end within 15 minutes of its beginning. Never
@@ -97,7 +97,7 @@ def of_incident(worst: Severity, readers: int, records: int | None, *, limits: L
 def before_loss(loss_ms: int | None, *, now_ms: int, limits: Limits) -> Severity:
     """Return the severity of a loss of records at an instant, None for a possibly immediate loss.
 
-    A warning at first, critical from `loss_critical_s` before it on.
+    A warning at first, critical from `loss_critical_s` before the loss.
     """
     soon = loss_ms is None or loss_ms - now_ms <= limits.loss_critical_s * 1_000
     return Severity.CRITICAL if soon else Severity.WARNING

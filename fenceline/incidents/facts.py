@@ -134,7 +134,7 @@ def _named(kind: str, things: Collection[str]) -> Sequence[str]:
 
 def _silent_since(snapshot: Snapshot) -> Mapping[str, int]:
     """Return the last writes of open transactions' producers, from the leaders' producer lists."""
-    found: dict[str, int] = {}
+    silent: dict[str, int] = {}
     for pin in (pin for partition in snapshot.partitions for pin in partition.pins):
         if pin.transactional_id and pin.seen_ms is not None:
             subject = f"transaction:{pin.transactional_id}"

@@ -9,7 +9,7 @@ from fenceline.engines.flink.restore import CommitFate
 
 
 class DecidedTransaction(NamedTuple):
-    """A transaction that a checkpoint decided to commit, by its coordinator's newest state."""
+    """A transaction that a checkpoint decided to commit, with its fate at its coordinator."""
 
     transactional_id: str
     fate: CommitFate

@@ -24,7 +24,7 @@ class FlinkOperator(NamedTuple):
 
 
 class ReportedCheckpoint(NamedTuple):
-    """A checkpoint that a JobManager reports as completed, failed or restored from."""
+    """A checkpoint that a JobManager reports as completed, failed or restored."""
 
     checkpoint_id: int
     #: The instant of its completion, failure or restore, by the JobManager's clock.
@@ -60,7 +60,7 @@ def job_ids(overview: Any) -> Sequence[str]:
 
 
 def flink_run(detail: Any, checkpoints: Any) -> FlinkRun:
-    """Return a run of `/v1/jobs/ID` and `/v1/jobs/ID/checkpoints`. Raises ValueError, KeyError, TypeError."""
+    """Read a run from `/v1/jobs/ID` and `/v1/jobs/ID/checkpoints`. Raises ValueError, KeyError, TypeError."""
     latest = checkpoints["latest"]
     return FlinkRun(
         str(detail["jid"]),

@@ -50,7 +50,7 @@ class OperatorMetadata(NamedTuple):
 
 
 class CheckpointMetadata(NamedTuple):
-    """A `_metadata` file, as far as Kafka's sink needs it."""
+    """A `_metadata` file, as far as it concerns Kafka's sinks."""
 
     version: int
     checkpoint_id: int

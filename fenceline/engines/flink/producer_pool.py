@@ -36,7 +36,7 @@ class ProducerPool(NamedTuple):
 
 
 def producer_pools(writers: Sequence[WriterState]) -> Sequence[ProducerPool]:
-    """Return the pools of a checkpoint's older sinks, by prefix; none for any other sink."""
+    """Return the pools of a checkpoint's older sinks, by prefix; empty for other sinks."""
     of_prefix = grouped((writer.prefix, writer) for writer in writers if writer.pool)
     return [_pool(prefix, of_prefix[prefix]) for prefix in sorted(of_prefix)]
 

@@ -64,7 +64,7 @@ def read_producer(
 
 
 def read_hint(header: bytes, entry: bytes) -> int:
-    """Return the first id that no subtask has had (`NextTransactionalIdHint`)."""
+    """Return the first id never used by any subtask (`NextTransactionalIdHint`)."""
     _expect(
         _version(DataInput(header, max(header.find(_utf(_HINT)), 0)), _HINT),
         _SNAPSHOT_VERSION,

@@ -13,7 +13,7 @@ UNKNOWN_SUBTASK = -1
 
 
 class Committable(NamedTuple):
-    """A transaction that a checkpoint has decided to commit (`KafkaCommittable`)."""
+    """A transaction that a checkpoint decided to commit (`KafkaCommittable`)."""
 
     transactional_id: str
     producer_id: int
@@ -95,7 +95,7 @@ class UnreadCheckpoint(NamedTuple):
 
     path: str
     completed_ms: int | None
-    #: What, where and what to do.
+    #: The error, its place, and the remedy.
     reason: str
 
 

@@ -26,7 +26,7 @@ class CommitFate(StrEnum):
 
     #: Aborted: its records are lost, whatever is restored.
     LOST = "lost"
-    #: Open as it was pre-committed: a restore commits it.
+    #: Open since its pre-commit: a restore commits it.
     PENDING = "pending"
     #: Its coordinator was not read, or its id is unknown.
     UNKNOWN = "unknown"
@@ -113,7 +113,7 @@ def is_of_prefix(transactional_id: str, prefixes: Collection[str]) -> bool:
 
 
 def _is_of_producer(transactional_id: str, prefix: str) -> bool:
-    """Return whether an id is `prefix-N` of `FlinkKafkaProducer`, whose prefix ends with its dash."""
+    """Whether an id is `prefix-N` of `FlinkKafkaProducer`, whose prefix ends with its dash."""
     number = transactional_id.removeprefix(prefix)
     is_number = number.isascii() and number.isdecimal()
     return prefix.endswith("-") and transactional_id.startswith(prefix) and is_number
@@ -132,13 +132,13 @@ def lingering_kind(
     in its name, and a restarted job counts from 1 again; for a pooled id only its start, compared with the
     checkpoint before the newest, shows it.
     """
-    found = subtask_and_number(transaction.transactional_id, prefix)
-    if found is not None and set(ownerships) == {TransactionOwnership.IMPLICIT_BY_SUBTASK_ID}:
-        if found[1] > checkpoint_id:
+    numbers = subtask_and_number(transaction.transactional_id, prefix)
+    if numbers is not None and set(ownerships) == {TransactionOwnership.IMPLICIT_BY_SUBTASK_ID}:
+        if numbers[1] > checkpoint_id:
             return Lingering.WRITING
         is_later = _is_after(transaction.started_ms, completed_ms)
         return Lingering.UNDECIDED if is_later else Lingering.LEFT
-    is_ours = found is not None or TransactionOwnership.POOL_OF_PRODUCER in ownerships
+    is_ours = numbers is not None or TransactionOwnership.POOL_OF_PRODUCER in ownerships
     if transaction.started_ms is None or not completed_ms or not is_ours:
         return Lingering.UNDECIDED
     if transaction.started_ms >= completed_ms[0]:

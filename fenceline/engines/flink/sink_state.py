@@ -108,7 +108,7 @@ def _entries(
 
 
 def _is_compressed(raw: bytes) -> bool:
-    """Return whether the lists of an operator's state are compressed."""
+    """Whether the lists of an operator's state are compressed."""
     source = DataInput(raw)
     version = source.read_int()
     if not 1 <= version <= _NEWEST_BACKEND:

@@ -1,7 +1,7 @@
 """Read compressed lists of operators' state: one or more Snappy frames per entry.
 
 With `execution.checkpointing.snapshot-compression` Flink writes each list through `SnappyFramedOutputStream`
-and flushes it before an entry, so that an entry's offset is where its first frame begins
+and flushes it before an entry, so an entry's offset is the start of its first frame
 (`CompressibleFSDataOutputStream.getPos`). Formats: framing_format.txt and format_description.txt of Snappy.
 """
 

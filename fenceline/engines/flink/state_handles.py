@@ -57,7 +57,7 @@ def read_operator_state(source: DataInput, subtask: int, wanted: frozenset[str])
         source.read_byte()
         offsets[name] = source.read_longs(source.read_int())
     if kind == _SEGMENT_OPERATOR_STATE:
-        # Two folders of the file merging, and whether it is empty.
+        # Two folders of the file merging, and a flag for emptiness.
         source.read_text(), source.read_text(), source.read_byte()
     stored = read_stream(source)
     begins = tuple(sorted(offset for where in offsets.values() for offset in where))
