@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dashboard.api import (
     problems,
-    url_converters,  # noqa: F401 - its addresses need it
+    url_converters,  # noqa: F401 - registers the converter that the routes use
 )
 from dashboard.api.auth import bearer, session
 from dashboard.api.description import DescribedAPI
@@ -35,17 +35,17 @@ from dashboard.api.routers.flow import connectors, flink, pipelines
 _DESCRIPTION = """\
 The control room for exactly-once between Kafka and Spark.
 
-**Callers** send `Authorization: Bearer TOKEN`, or the cookie of a session with its CSRF token. A token has a
-role, and may be limited to clusters: another cluster is 404, as one that is not configured.
+**Callers** send `Authorization: Bearer TOKEN`, or a session cookie with its CSRF token. A token has a role
+and may be limited to clusters: every other cluster is 404, like a cluster that is not configured.
 
-**Errors** are problems of RFC 9457; `detail` says what happened and what to do. An unknown parameter or
-field is 422 with the nearest known name. More than API_REQUESTS_PER_MINUTE of one caller is 429; 429 and a
-passing 503 have `Retry-After`.
+**Errors** are RFC 9457 problems; `detail` says what happened and what to do. An unknown parameter or field
+is 422 and names the nearest known name. More than API_REQUESTS_PER_MINUTE requests of one caller are 429.
+429 and a temporary 503 have `Retry-After`.
 
-**Lists** have `items`, `next`, `as_of` (until when everything was seen) and `gaps` (what could not be seen).
-Send `next` as `cursor`, with the same filters, for the following page; null ends the list. A cursor names
-the last row of a page: it does not expire, and what comes before that row later is not repeated. A cursor
-of another list is 400. With a cursor give `from` and `to`: the range of `last` moves.
+**Lists** have `items`, `next`, `as_of` (the data is complete up to this time) and `gaps` (data that could not
+be observed). For the next page send `next` as `cursor`, with the same filters; null ends the list. A cursor
+names the last row of a page. It does not expire, and rows inserted before that row are not returned.
+A cursor of another list is 400. With a cursor give `from` and `to`, because the range of `last` moves.
 """
 api = DescribedAPI(
     title="Fenceline",
@@ -58,7 +58,7 @@ api = DescribedAPI(
 api.add_decorator(know_request, mode="view")
 api.add_decorator(know_cluster, mode="operation")
 api.add_decorator(limit_rate, mode="operation")
-#: By the address that each is at.
+#: Routers by path.
 ROUTERS = {
     "transactions": transactions.router,
     "events": events.router,
@@ -86,7 +86,7 @@ ROUTERS = {
 }
 for noun, router in ROUTERS.items():
     api.add_router(f"/{noun}", router)
-    # The cursor of pipelines counts items of a range that moves between two pages.
+    # Pipelines are not exported: their cursor is an index, and their range moves between two pages.
     if noun != "pipelines" and (of := exported_list(router)):
         exports.LISTS[noun] = of
 problems.install_handlers(api)

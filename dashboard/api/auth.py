@@ -1,4 +1,4 @@
-"""Who may use the API: a signed-in session, or `Authorization: Bearer TOKEN`."""
+"""Authentication of the API: a signed-in session, or `Authorization: Bearer TOKEN`."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class _Bearer(security.HttpBearer):
             return None
         if reason := cluster_limits.limit_caller(request, cluster_limits.limit_of_token(row)):
             raise HttpError(403, reason)
-        # Only now it is known who asks.
+        # The path's cluster can be checked only now, once the token's limit is known.
         named = request.resolver_match.kwargs if request.resolver_match else {}
         cluster_limits.refuse_hidden(named.get("cluster"))
         return row
 
 
 class SessionAuth(security.SessionAuth):
-    """A signed-in user with their CSRF token; who brought a token that nobody knows is no user either."""
+    """A signed-in user with their CSRF token; a request with a bearer token never uses its session."""
 
     def __call__(self, request: HttpRequest) -> Any | None:
-        brought = request.headers.get("Authorization", "").lower().startswith("bearer ")
-        if brought or not request.user.is_authenticated:
+        has_token = request.headers.get("Authorization", "").lower().startswith("bearer ")
+        if has_token or not request.user.is_authenticated:
             return None
         if check_csrf(request):
             raise HttpError(403, _NO_CSRF)

@@ -1,4 +1,4 @@
-"""What several nouns of the API have in common: owners, durations, and what something waits for."""
+"""Schemas that several routers share: owners, durations, and blocking transactions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fenceline.series.histograms import Histogram
 
 
 class OwnerOut(Schema):
-    """Whose it is, from the configuration's `[[owners]]`; texts are empty where it has none."""
+    """The owner, from the configuration's `[[owners]]`; fields that it omits are empty."""
 
     team: str
     contact: str
@@ -22,7 +22,7 @@ def _quantile_ms(times: Histogram, share: float) -> int | None:
 
 
 class Durations(Schema):
-    """Durations of commits, each at most a sixteenth off; null where there was none."""
+    """Durations of commits, accurate to a sixteenth; null without commits."""
 
     count: int
     p50_ms: int | None
@@ -49,7 +49,8 @@ class Durations(Schema):
 class BlockerOut(Schema):
     """A transaction that a group waits for.
 
-    `pending`: the group's own commit is part of it; not `certain`: one of several that may be it.
+    `pending`: the transaction holds the group's own pending commit. `certain` is false for one of several
+    candidates.
     """
 
     transactional_id: str

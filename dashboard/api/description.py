@@ -1,4 +1,4 @@
-"""The API's description: what django-ninja derives from the code, and the errors of each operation."""
+"""The OpenAPI description: django-ninja's schema with the errors of each operation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ninja.operation import Operation
 from dashboard.api.problems import Problem
 
 _PROBLEM = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
-#: Beyond those that follow from an operation's parts, by operation id.
+#: Further error statuses by operation id; `_statuses` derives the other ones.
 _MORE: Mapping[str, tuple[int, ...]] = {
     "dashboard_api_actions_make_plan": (404, 409, 503),
     "dashboard_api_actions_execute_plan": (409, 410),
@@ -26,23 +26,23 @@ _MORE: Mapping[str, tuple[int, ...]] = {
 
 
 class DescribedAPI(NinjaAPI):
-    """An API whose description names the errors as well."""
+    """An API whose OpenAPI description includes the errors."""
 
     def get_openapi_operation_id(self, operation: Operation) -> str:
-        """Return `dashboard_api_NOUN_FUNCTION`: clients are generated from it, wherever the module lies."""
+        """Return `dashboard_api_NOUN_FUNCTION`: generated clients use it, so it omits the module's folder."""
         noun = operation.view_func.__module__.rpartition(".")[2]
         return f"dashboard_api_{noun}_{operation.view_func.__name__}"
 
     def get_openapi_schema(self, **_: Any) -> OpenAPISchema:
-        """Return the description; the address of the API has no parameters that it could depend on."""
+        """Return the description; the API's path has no parameters, so it never varies."""
         return self._schema
 
     @cached_property
     def _schema(self) -> OpenAPISchema:
-        """Derived once in a process: that takes half a second, and nothing changes it."""
+        """The description, derived once per process because that takes half a second."""
         schema = super().get_openapi_schema()
         known = schema["components"]["schemas"]
-        # Models of query strings: each of their fields is a parameter, and their names mean nothing.
+        # Models of query strings: OpenAPI lists their fields as parameters and never refers to the models.
         for name in [name for name in known if name.endswith("Filters")]:
             del known[name]
         schema["components"]["schemas"]["Problem"] = Problem.model_json_schema()
@@ -55,7 +55,7 @@ class DescribedAPI(NinjaAPI):
 
 
 def _statuses(operation: Mapping[str, Any]) -> Iterator[int]:
-    """Yield the statuses of the errors that an operation may answer."""
+    """Yield the error statuses of an operation."""
     yield from (400, 401, 403, 422, 429, 500, 503)
     yield from _MORE.get(operation["operationId"], ())
     asked = operation["parameters"]

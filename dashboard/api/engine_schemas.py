@@ -1,4 +1,4 @@
-"""What the REST APIs of engines reported, as several nouns of the API show it."""
+"""Schemas of reports from engines' REST APIs, shared by several routers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dashboard.engines.queries import ReportedRun
 
 
 class EngineApiErrorOut(Schema):
-    """A REST API that cannot be read: since when, and what to do."""
+    """A REST API that cannot be read, with the start of the failure and its reason."""
 
     url: str
     since: Instant = Field(validation_alias="since_ms")
@@ -18,7 +18,7 @@ class EngineApiErrorOut(Schema):
 
 
 class FlinkOperatorOut(Schema):
-    """Chained operators of a job; `state` is Flink's own word."""
+    """Chained operators of a job; `state` is Flink's term."""
 
     name: str
     parallelism: int
@@ -26,9 +26,9 @@ class FlinkOperatorOut(Schema):
 
 
 class ReportedCheckpointOut(Schema):
-    """A checkpoint that was completed, failed or restored from at `at`, by the JobManager's clock.
+    """A completed, failed or restored checkpoint; `at` is by the JobManager's clock.
 
-    `duration_ms` is null where it is not reported, `error` is "" where it did not fail.
+    `duration_ms` is null if not reported; `error` is "" unless the checkpoint failed.
     """
 
     checkpoint_id: int
@@ -38,10 +38,10 @@ class ReportedCheckpointOut(Schema):
 
 
 class FlinkRunOut(Schema):
-    """A run of a job as its JobManager reported it at `reported_at`; `state` is Flink's own word.
+    """A run of a job as its JobManager reported it at `reported_at`; `state` is Flink's term.
 
-    `checkpoints` counts those since its start by Flink's words. `completed`, `failed` and `restored` are the
-    last of each, null for none; `ended_at` is null while it goes on.
+    `checkpoints` counts the run's checkpoints by Flink's terms. `completed`, `failed` and `restored` are the
+    last checkpoint of each kind, or null. `ended_at` is null while the run goes on.
     """
 
     url: str = Field(validation_alias="row.url")
@@ -63,7 +63,7 @@ class FlinkRunOut(Schema):
 
 
 class ConnectorTaskOut(Schema):
-    """A task; `state` is Connect's own word, `error` the first line of its trace where it has failed."""
+    """A task; `state` is Connect's term, `error` the first line of a failed task's trace."""
 
     task: int = Field(validation_alias="number")
     state: str
@@ -72,9 +72,9 @@ class ConnectorTaskOut(Schema):
 
 
 class DebeziumTopicsOut(Schema):
-    """How the topics of a Debezium connector are called; "" where it has none.
+    """The topic names of a Debezium connector; "" for a topic that it does not use.
 
-    `prefix` is also the topic of schema changes; those of tables begin with it.
+    `prefix` is also the topic of schema changes; the topics of tables begin with it.
     """
 
     prefix: str
@@ -85,11 +85,11 @@ class DebeziumTopicsOut(Schema):
 
 
 class ConnectorOut(Schema):
-    """A connector of Kafka Connect, as a worker reported it at `reported_at`; `state` is Connect's own word.
+    """A connector of Kafka Connect, as a worker reported it at `reported_at`; `state` is Connect's term.
 
-    `group` is the configured one of the API, "" where none is. `type` is `source` or `sink`. `debezium` is
-    null for every other class. `api_error` is null while its API answers; else all is as it was reported
-    last.
+    `group` is the group configured for its REST API, or "". `type` is `source` or `sink`. `debezium` is null
+    unless it is a Debezium connector. `api_error` is null while the REST API answers; else the other fields
+    are from its last report.
     """
 
     cluster: str = Field(validation_alias="row.cluster.name")

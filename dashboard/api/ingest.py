@@ -1,7 +1,7 @@
-"""Where listeners post to: `POST /ingest/v1/progress`, with a token of the role ingest.
+"""The endpoint for listeners: `POST /ingest/v1/progress`, with a token of the role ingest.
 
-A post that is not taken whole is answered with a problem that names the remedy: the listener prints it, keeps
-everything and comes again. What it brings again is recognised.
+A rejected post is answered with a problem that names the remedy: the listener prints it, keeps all events and
+retries. Events that were saved before are recognised.
 """
 
 from __future__ import annotations
@@ -31,24 +31,24 @@ from dashboard.system.tokens import TokenRefused, bearer_token, usable_token
 from fenceline.decode import ingest_payload
 from fenceline.decode.progress import UnusableEvent
 
-#: Of a body as it is sent, and unpacked; and of the events in it. Listeners send much less.
+#: Limits of a body: bytes as sent, bytes unpacked, and events. Listeners send much less.
 MOST_BYTES, MOST_INFLATED, MOST_EVENTS = settings.FILE_UPLOAD_MAX_MEMORY_SIZE, 12 * 2**20, 5_000
-#: Of a document's values, of up to 150 bytes each once they are objects. A listener's 4 MiB have fewer.
+#: Limit of the values in a document, up to 150 bytes each as Python objects. A listener's 4 MiB have fewer.
 MOST_VALUES = 500_000
-#: Each value but the outermost follows one of these; those inside of strings are counted as well.
+#: Every value but the outermost follows one of these bytes; bytes inside strings are counted too.
 _BEFORE_VALUES = (b",", b"[", b"{")
 _STEP = 64 * 2**10
 _GZIP = 16 + zlib.MAX_WBITS
-#: Posts are unpacked one after the other: together they need no more memory than one.
+#: Posts are unpacked one at a time, to need the memory of one.
 _UNPACKING = threading.Lock()
-#: Seconds before what is too large is refused: unpacking it took a core, and its sender would go on at once.
+#: Seconds before a too large post is rejected: unpacking it used a core, and its sender would retry at once.
 REFUSED_REST_S = 1.0
 
 log = logging.getLogger(__name__)
 
 
 class _RefusedPost(Exception):
-    """A request is not taken: the status, and why in words for whoever runs the listener."""
+    """The request is rejected: the status, and a reason for the operator of the listener."""
 
     def __init__(self, status: HTTPStatus, why: str) -> None:
         super().__init__(why)
@@ -57,7 +57,7 @@ class _RefusedPost(Exception):
 
 @csrf_exempt
 def ingest_progress(request: HttpRequest) -> HttpResponse:
-    """Save a listener's events; answer how many were new, known, and refused with the reason of each."""
+    """Save a listener's events; answer the numbers of new and known ones, and each rejected one's reason."""
     now_ms = loop.now_ms()
     try:
         _admit(request)
@@ -83,7 +83,7 @@ def ingest_progress(request: HttpRequest) -> HttpResponse:
 
 
 def may_post(authorization: str) -> bool:
-    """Return whether a body is worth reading: `_admit` refuses the same requests, with the reason."""
+    """Return whether the body is worth reading: `_admit` rejects the same requests, with a reason."""
     scheme, _, token = authorization.partition(" ")
     try:
         return scheme.lower() == "bearer" and usable_token(token.strip()).role == Token.Role.INGEST
@@ -92,7 +92,7 @@ def may_post(authorization: str) -> bool:
 
 
 def _admit(request: HttpRequest) -> None:
-    """Let tokens that may ingest post, and nobody else."""
+    """Raise `_RefusedPost` unless the request is a POST with a token of the role ingest."""
     if request.method != "POST":
         raise _RefusedPost(HTTPStatus.METHOD_NOT_ALLOWED, "Listeners POST to this address.")
     remedy = "make one with `manage.py create_token NAME --role ingest`"
@@ -107,7 +107,7 @@ def _admit(request: HttpRequest) -> None:
 
 
 def _document(request: HttpRequest) -> Any:
-    """Return the body as JSON means it. It is measured as it is unpacked, before it is built."""
+    """Return the body's JSON document; its size is checked while unpacking, before JSON is parsed."""
     if request.headers.get("Content-Length", "").isdigit():
         _fit(int(request.headers["Content-Length"]), MOST_BYTES, "bytes")
     try:
@@ -120,7 +120,7 @@ def _document(request: HttpRequest) -> Any:
 
 
 def _text(request: HttpRequest) -> str:
-    """Return the unpacked body; the first piece that is too much ends it."""
+    """Return the unpacked body; raises `_RefusedPost` at the first piece beyond a limit."""
     pieces: Iterable[bytes] = iter(partial(request.read, _STEP), b"")
     if request.headers.get("Content-Encoding", "").lower() == "gzip":
         pieces = _inflated(pieces)
@@ -134,7 +134,7 @@ def _text(request: HttpRequest) -> str:
 
 
 def _inflated(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield what gzip unpacks to, in steps."""
+    """Yield the unpacked gzip data in pieces."""
     stream = zlib.decompressobj(_GZIP)
     for piece in pieces:
         packed = piece
@@ -149,7 +149,7 @@ def _inflated(pieces: Iterable[bytes]) -> Iterator[bytes]:
 
 
 def _integer(digits: str) -> int | None:
-    """Return a number; one that no database holds is none, and does not spoil what stands beside it."""
+    """Return None for integers too large to store, so that the rest of the event is kept."""
     return int(digits) if len(digits) <= 20 else None
 
 

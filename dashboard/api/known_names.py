@@ -1,4 +1,4 @@
-"""What a request may have: an unknown parameter or field is refused, with the nearest known name."""
+"""Check the names in a request: reject an unknown parameter or field, and suggest the nearest known name."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pydantic_core import InitErrorDetails, PydanticCustomError
 
 from dashboard.runtime import visibility
 
-#: Unknown names that one answer lists, and letters of each.
+#: The most unknown names in one response, and the most letters of a name.
 _MOST, _LONGEST = 20, 60
 _AS_OF_NOW = (
     "this is known as of now, without history; "
@@ -41,11 +41,11 @@ class Body(BaseModel):
 
 
 class _Request(ParamModel):
-    """Resolved beside an operation's own models, and has no value: one answer names every error."""
+    """Checks a request beside the operation's own models, so that one response lists every error."""
 
     __ninja_param_source__ = "query"  # type: ignore[assignment]
     __ninja_flatten_map_reverse__: ClassVar[Mapping[Any, Any]] = {}
-    #: None where the operation reads the query string itself.
+    #: None if the operation reads the query string itself.
     parameters: ClassVar[Collection[str] | None]
     has_body: ClassVar[bool]
 
@@ -59,18 +59,18 @@ class _Request(ParamModel):
 
 
 def refuse_unknown_names(sent: Collection[str], known: Collection[str]) -> None:
-    """Raise Pydantic's ValidationError for names that are not known."""
+    """Raise Pydantic's ValidationError for unknown names."""
     _raise((name, _unknown(name, known)) for name in sent if name not in known)
 
 
 def refuse_repeated(request: HttpRequest) -> None:
-    """Raise Pydantic's ValidationError for parameters that are given more than once."""
+    """Raise Pydantic's ValidationError for repeated parameters."""
     counts = ((name, len(values)) for name, values in request.GET.lists())
     _raise((name, f"it is given {count} times; give it once") for name, count in counts if count > 1)
 
 
 def know_request(run: Callable[P, R]) -> Callable[P, R]:
-    """Have an operation refuse parameters, and a body, that it does not have; a ninja decorator of views."""
+    """Make an operation reject parameters, and a body, that it does not declare; a ninja view decorator."""
     operation: Operation = run.__self__  # type: ignore[attr-defined]
     sources = {model.__ninja_param_source__: model for model in operation.models}
     query = getattr(sources.get("query"), "__ninja_flatten_map__", {})
@@ -81,7 +81,7 @@ def know_request(run: Callable[P, R]) -> Callable[P, R]:
 
 
 def know_cluster(view: Callable[..., R]) -> Callable[..., R]:
-    """Have an operation answer 404 for a cluster that is not configured, where one is a parameter."""
+    """Make an operation answer 404 if its `cluster` parameter names a cluster that is not configured."""
 
     @wraps(view)
     def checked(request: HttpRequest, *args: Any, **values: Any) -> R:
@@ -97,7 +97,7 @@ def _unknown(name: str, known: Collection[str]) -> str:
     if name in ("from", "to"):
         return _AS_OF_NOW
     near = difflib.get_close_matches(name[:_LONGEST], known, n=1) or [
-        each for each in known if name.startswith(each)
+        prefix for prefix in known if name.startswith(prefix)
     ]
     hint = f"did you mean '{near[0]}'?" if near else f"known are {', '.join(known) or 'none'}"
     return f"this name is not known here; {hint}"

@@ -1,4 +1,4 @@
-"""A whole list as one file: every page of it, one after another, as CSV or JSON."""
+"""Export a whole list as one CSV or JSON file, page by page."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from pydantic import ValidationError as WrongFields
 from dashboard.api.known_names import refuse_repeated, refuse_unknown_names
 from dashboard.runtime.csv_text import csv_text
 
-#: Items that are read at once: what every list takes.
+#: Items in a page of an export: no list has a smaller maximum for `limit`.
 _AT_ONCE = 500
-#: A gzip header, and the largest window.
+#: zlib's value for a gzip header and the largest window.
 _GZIP = 16 + zlib.MAX_WBITS
 
 
-#: Answers of a list, one after another.
+#: Successive pages of a list.
 Pages = Iterator[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedList:
-    """A list of the API: its function, the parameters that it takes, and what it answers."""
+    """A list of the API: its function, its parameters and its response."""
 
     read: Callable[[HttpRequest, Any], Mapping[str, object]]
     filters: type[BaseModel]
@@ -43,7 +43,7 @@ class ExportedList:
         return list(item.model_fields)
 
     def pages(self, request: HttpRequest) -> Pages:
-        """Yield the pages of the list that a request's query string asks for; raises ValidationError."""
+        """Yield the pages that a request's query string selects; raises ValidationError."""
         wanted = self._wanted(request)
         following: str | None = ""
         while following is not None:
@@ -56,7 +56,7 @@ class ExportedList:
         asked = {**request.GET.dict(), "limit": _AT_ONCE, "cursor": ""}
         fields = self.filters.model_fields.items()
         try:
-            # A page links here with the names of its own parameters, which the API may call otherwise.
+            # Pages link here with the names of their own parameters, so the fields' names are accepted too.
             refuse_unknown_names(
                 asked, {known for name, field in fields for known in (name, field.alias) if known}
             )
@@ -69,7 +69,7 @@ class ExportedList:
 
 
 def exported_list(router: Router) -> ExportedList | None:
-    """Return the list at the root of a router, by what its function takes; None where it has no pages."""
+    """Return the list at the root of a router; None if its function takes no cursor."""
     roots = router.path_operations.get("")
     if roots is None:
         return None
@@ -82,7 +82,7 @@ def exported_list(router: Router) -> ExportedList | None:
 
 
 def export_list(request: HttpRequest, of: ExportedList, noun: str, form: str) -> StreamingHttpResponse:
-    """Return the file of a list; what is wrong with the request is raised before it begins."""
+    """Return a list as a file; errors in the request are raised before the first byte is sent."""
     pages = of.pages(request)
     first = next(pages)
     write = {"csv": _csv_parts, "json": _json_parts}[form]
@@ -95,7 +95,7 @@ def export_list(request: HttpRequest, of: ExportedList, noun: str, form: str) ->
 
 
 def _zipped(parts: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield one gzip member: Django's middleware makes one of each part, of which browsers read the first."""
+    """Yield one gzip member: Django's middleware makes one per part, and browsers read only the first."""
     stream = zlib.compressobj(wbits=_GZIP)
     for part in parts:
         yield stream.compress(part) + stream.flush(zlib.Z_SYNC_FLUSH)
@@ -125,7 +125,7 @@ def _chained(first: Mapping[str, Any], rest: Pages) -> Pages:
 
 
 async def _one_by_one(parts: Iterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield what a generator that asks the database yields: the next page is read once this one is sent."""
+    """Yield the parts of a generator that queries the database; it reads a page once the last one is sent."""
     read = sync_to_async(lambda: next(parts, None))
     while (part := await read()) is not None:
         yield part

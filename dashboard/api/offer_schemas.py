@@ -1,4 +1,4 @@
-"""What may be done about something, as the API answers it."""
+"""The schema of offers: actions that are possible now."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class OfferOut(Schema):
 
     @classmethod
     def from_offers(cls, offers: Sequence[Offer]) -> list[Self]:
-        """The offers among what the planners say, without what they refuse."""
+        """Return the offers that the planners do not refuse, one for each subject."""
         return [
             cls(act=offer.act, subject=subject)
             for offer in available_offers(offers)

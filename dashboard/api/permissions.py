@@ -1,4 +1,4 @@
-"""What writing endpoints share: permissions, and errors about unusable fields."""
+"""Shared by the endpoints that write: permissions, matchers, and errors about invalid fields."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from dashboard.system import access
 from dashboard.system.access import Actor
 from fenceline.alerts import matchers
 
-#: What is longer is not parsed.
+#: The most characters of a text that is parsed.
 LONGEST_TEXT = 50_000
 Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
 
 
 class MatcherIO(Body):
-    """One condition on one label, as Alertmanager's; `operator` is one of = != =~ !~."""
+    """A condition on a label, as in Alertmanager; `operator` is one of = != =~ !~."""
 
     label: str = Field(max_length=100)
     operator: str = Field("=", max_length=2)
     value: str = Field(max_length=10_000)
 
 
-#: `team="Payments", cluster=~"prod.*"`, or the same as a list.
+#: Text such as `team="Payments", cluster=~"prod.*"`, or a list of matchers.
 Matchers = Text | Annotated[list[MatcherIO], Field(max_length=100)]
 
 
@@ -36,12 +36,12 @@ def _read_kept(kept: list[list[str]]) -> list[MatcherIO]:
     return [MatcherIO(label=label, operator=sign, value=value) for label, sign, value in kept]
 
 
-#: Matchers as rows keep them.
+#: Matchers in the form stored in rows.
 KeptMatchers = Annotated[list[MatcherIO], BeforeValidator(_read_kept)]
 
 
 def require_permission(request: HttpRequest, permission: str, cluster: str = "") -> Actor:
-    """Return the caller, if they have a permission, on a cluster where one is named; else raise a 403."""
+    """Return the caller; raises a 403 unless they have the permission, on `cluster` if given."""
     actor = access.actor_of(request, "api")
     if refused := access.permission_refusal(actor, permission, cluster):
         raise HttpError(403, refused)
@@ -49,13 +49,13 @@ def require_permission(request: HttpRequest, permission: str, cluster: str = "")
 
 
 def invalid_fields(error: validation.Unfit) -> RefusedRequest:
-    """Return the 422 for what cannot be used: `errors` names each field and what is wrong with it."""
+    """Return a 422 whose `errors` names each invalid field and the reason."""
     errors = [{"in": f"body.{name}", "message": words} for name, words in error.fields.items()]
     return RefusedRequest(422, str(error), errors=errors)
 
 
 def read_matchers(asked: Matchers) -> list[matchers.Matcher]:
-    """Return the matchers that somebody sent; raises ValueError with words for a person."""
+    """Return the matchers in a request; raises ValueError with a readable message."""
     if isinstance(asked, str):
         return matchers.parse_matchers(asked)
     if len(asked) > matchers.MOST_MATCHERS:

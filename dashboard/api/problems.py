@@ -1,4 +1,4 @@
-"""One shape for every error: RFC 9457 `application/problem+json`."""
+"""Answer every error as an RFC 9457 problem, `application/problem+json`."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from dashboard.runtime.problems import problem_response
 log = logging.getLogger(__name__)
 
 _SIGN_IN = "Sign in, or send 'Authorization: Bearer TOKEN' (manage.py create_token)."
-#: How Pydantic names "", the other type of a parameter that takes some words: it is no help to give that.
+#: Pydantic's name for the type of "", an alternative of several parameters; errors about it do not help.
 _NOTHING = "literal['']"
-#: When to ask again after an error that passes.
+#: Seconds to wait after a temporary error.
 RETRY_AFTER_S = 5
 
 
@@ -35,12 +35,12 @@ class Problem(Schema):
 
 @csrf_exempt
 def unknown_path(request: HttpRequest) -> HttpResponse:
-    """Answer an address that the API does not have, whatever the method."""
+    """Answer 404 for an unknown path, whatever the method."""
     return _not_found(request, "")
 
 
 class RefusedRequest(HttpError):
-    """A refusal with members beyond the usual ones: what to request instead."""
+    """An error whose problem has further members, such as what to request instead."""
 
     def __init__(self, status: int, detail: str, **members: Any) -> None:
         super().__init__(status, detail)
@@ -65,9 +65,9 @@ def _unauthenticated(request: HttpRequest, error: Any) -> HttpResponse:
 
 def _invalid(request: HttpRequest, error: Any) -> HttpResponse:
     errors = [
-        {"in": _place(each["loc"]), "message": each["msg"].removeprefix("Value error, ")}
-        for each in error.errors
-        if each["loc"][-1] != _NOTHING
+        {"in": _place(item["loc"]), "message": item["msg"].removeprefix("Value error, ")}
+        for item in error.errors
+        if item["loc"][-1] != _NOTHING
     ]
     return problem_response(
         422, "; ".join(f"{mistake['in']}: {mistake['message']}" for mistake in errors), errors=errors
@@ -75,7 +75,7 @@ def _invalid(request: HttpRequest, error: Any) -> HttpResponse:
 
 
 def _place(loc: Sequence[str | int]) -> str:
-    """Return `query.severity`: for a parameter of several types Pydantic adds ours and its own names."""
+    """Return a location such as `query.severity`, without our argument's name and Pydantic's type names."""
     return ".".join(map(str, ("query", loc[2]) if tuple(loc[:2]) == ("query", "wanted") else loc))
 
 
@@ -92,7 +92,7 @@ def _refused(request: HttpRequest, error: Any) -> HttpResponse:
 
 
 def database_problem(request: HttpRequest, error: Any) -> HttpResponse:
-    """Answer a request that the database has not served, with what its error means; log it."""
+    """Log a database error, and answer with its explanation."""
     log.error("%s: %s", request.path, log_line(error))
     explanation = explain_error(error)
     response = problem_response(explanation.status, explanation.text)

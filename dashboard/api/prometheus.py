@@ -1,9 +1,7 @@
-"""`/metrics`: what Prometheus scrapes, with a token of any role that may read; on loopback without one.
+"""`/metrics`: the endpoint for Prometheus. It needs a token of a role that may read, except on loopback.
 
-A token that is sent on loopback counts there as well.
-
-Only the connection shows that a client is on loopback, never a header. It shows nothing where a proxy on this
-machine may pass on what comes from elsewhere: then everybody needs a token.
+A token sent on loopback is checked too. The connection decides whether a client is on loopback, never a
+header. Behind a proxy every client needs a token: the proxy may forward remote requests over loopback.
 """
 
 from __future__ import annotations
@@ -34,18 +32,18 @@ _REMEDY = (
 @never_cache
 @require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Answer in Prometheus' text format, or in OpenMetrics' where that is asked for."""
-    needs_token = not _is_here(request) or "Authorization" in request.headers
+    """Answer in Prometheus' text format, or in OpenMetrics' if the Accept header names it."""
+    needs_token = not _is_local(request) or "Authorization" in request.headers
     if needs_token and (refusal := _refusal(request)):
         return refusal
     wanted = request.headers.get("Accept", "")
-    theirs = openmetrics if "application/openmetrics-text" in wanted else exposition
-    kind = openmetrics.CONTENT_TYPE_LATEST if theirs is openmetrics else exposition.CONTENT_TYPE_PLAIN_0_0_4
-    return HttpResponse(theirs.generate_latest(Metrics(loop.now_ms())), content_type=kind)
+    form = openmetrics if "application/openmetrics-text" in wanted else exposition
+    kind = openmetrics.CONTENT_TYPE_LATEST if form is openmetrics else exposition.CONTENT_TYPE_PLAIN_0_0_4
+    return HttpResponse(form.generate_latest(Metrics(loop.now_ms())), content_type=kind)
 
 
-def _is_here(request: HttpRequest) -> bool:
-    """Whether the client itself is on this machine."""
+def _is_local(request: HttpRequest) -> bool:
+    """Whether the client runs on this machine, and no proxy forwarded the request."""
     try:
         address = ip_address(request.META.get("REMOTE_ADDR", ""))
     except ValueError:

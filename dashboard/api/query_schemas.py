@@ -23,7 +23,7 @@ from fenceline.spark.safe_to_restart import RestartSafety
 
 
 class LinkOut(Schema):
-    """A link of a batch's chain; `recovery` is what fixes a broken one."""
+    """A link of a batch's chain; `recovery` is the remedy for a broken link."""
 
     link: BatchStep
     state: LinkState
@@ -33,7 +33,7 @@ class LinkOut(Schema):
 
 
 class PartitionRecordsOut(Schema):
-    """What a transaction has written to a partition."""
+    """The records that a transaction wrote to a partition."""
 
     topic: str
     partition: int
@@ -42,9 +42,9 @@ class PartitionRecordsOut(Schema):
 
 
 class LedgerTransactionOut(Schema):
-    """A transaction of a batch, as the sink's ledger names it.
+    """A transaction of a batch, from the sink's ledger.
 
-    `written` and `digest` are null where the ledger does not have them.
+    `written` and `digest` are null if the ledger lacks them.
     """
 
     transactional_id: str
@@ -64,7 +64,7 @@ class LedgerTransactionOut(Schema):
 
 
 class DecisionOut(Schema):
-    """What the sink decided about a batch in its last round; `outcome` is "" until that is carried out."""
+    """The sink's decision about a batch in its last round; `outcome` is "" until it is carried out."""
 
     round: int
     decided: Decided
@@ -83,10 +83,10 @@ class DecisionOut(Schema):
 
 
 class BatchOut(Schema):
-    """A micro-batch; what nothing has reported is null. `durations_ms` is by Spark's phases.
+    """A micro-batch; unreported fields are null. `durations_ms` is by Spark's phases.
 
-    `output_rows` is Spark's count of rows written; where Spark does not count them (foreachBatch), the count
-    of the sink's ledger once the batch is committed. What was lost does not count.
+    `output_rows` is Spark's count of rows written. Where Spark does not count (foreachBatch), it is the
+    count in the sink's ledger once the batch is committed. Lost rows do not count.
     """
 
     batch: int = Field(validation_alias="batch.batch_id")
@@ -109,10 +109,10 @@ class BatchOut(Schema):
 
 
 class PositionOut(Schema):
-    """How far a query has read a partition; `position` is the next offset it reads.
+    """A query's position in a partition; `position` is the next offset to read.
 
-    `behind_ms` is since when there has been something to read; `waiting` how it stands to a pinned LSO.
-    `deleted_unread` counts offsets that are gone before it read them.
+    `behind_ms` is the age of the unread records. `waiting` relates the position to a pinned LSO.
+    `deleted_unread` counts offsets that were deleted before the query read them.
     """
 
     topic: str
@@ -152,7 +152,7 @@ class PositionOut(Schema):
 
 
 class SourceOut(Schema):
-    """A source; `offset` is Spark's own JSON text, `partitions` are Kafka's."""
+    """A source; `offset` is Spark's JSON text, `partitions` are the positions in Kafka."""
 
     source: str
     description: str
@@ -161,7 +161,7 @@ class SourceOut(Schema):
 
 
 class RunOut(Schema):
-    """A run, as reported by its listener; `spooled` events wait there, `dropped` ones will never come."""
+    """A run as its listener reported it: `spooled` events wait at the listener, `dropped` events are lost."""
 
     run_id: str
     name: str
@@ -177,7 +177,7 @@ class RunOut(Schema):
 
 
 class PreparedOut(Schema):
-    """A batch that is decided to be committed, and not committed to the end."""
+    """A batch whose commit is decided and not complete."""
 
     query: str = Field(validation_alias="query.ident")
     name: str = Field(validation_alias="query.name")
@@ -191,12 +191,12 @@ class PreparedOut(Schema):
 
 
 class SafeOut(Schema):
-    """Whether it is safe to restart, why, which batches are prepared, and how long that can wait.
+    """Whether a restart is safe, why, which batches are prepared, and when their transactions expire.
 
-    `safe` and `graceful` are the same: a graceful stop lets the batch in progress finish. `kill`: its driver
-    may be killed at any moment; `kill_reason` is why not. `retry_after_s` is when to ask again, null where it
-    is safe and where waiting alone changes nothing. `headline` is "" unless a batch is prepared and nobody
-    commits it. What passes within a batch changes none of these.
+    `safe` and `graceful` are the same: a graceful stop lets the batch in progress finish. `kill`: the driver
+    may be killed at any moment; `kill_reason` says why not. `retry_after_s` says when to ask again, null if
+    a restart is safe, or if waiting alone changes nothing. `headline` is "" unless a prepared batch stays
+    uncommitted. States that pass within a batch do not change these fields.
     """
 
     safe: bool | None
@@ -214,7 +214,7 @@ class SafeOut(Schema):
 
 
 class SafeAnswer(SafeOut):
-    """The same with how far was seen; `safe` is null where too little is, never true then."""
+    """Restart safety with `as_of` and `gaps`; `safe` is null, never true, if too little was observed."""
 
     as_of: schemas.Instant | None = Field(validation_alias="as_of_ms")
     gaps: list[schemas.Gap]
@@ -223,7 +223,7 @@ class SafeAnswer(SafeOut):
 def safety_fields(
     safe: RestartSafety, prepared: Sequence[SinkDecision], seen: AnswerVisibility, now_ms: int
 ) -> dict[str, Any]:
-    """Return what `SafeAnswer` reads; no time is left where the timeout has passed."""
+    """Return the fields of `SafeAnswer`; `time_left_s` is 0 once the timeout has passed."""
     left_ms = None if safe.expires_ms is None else max(0, safe.expires_ms - now_ms)
     return {
         **safe._asdict(),

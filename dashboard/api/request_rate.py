@@ -1,4 +1,4 @@
-"""How often one caller may ask the API: more is a 429 that says when to ask again."""
+"""The rate limit of the API: beyond it a caller gets a 429 that says when to retry."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from dashboard.api.problems import RefusedRequest
 from dashboard.system import access
 
 R = TypeVar("R")
-#: Of this process: another one of the web counts for itself.
+#: Counts the requests of this process; every web process counts its own.
 _limiter = FixedWindowRateLimiter(MemoryStorage())
 
 
 def limit_rate(view: Callable[..., R]) -> Callable[..., R]:
-    """Have an operation count who asks, and refuse who asks too often; a ninja decorator of operations."""
+    """Count an operation's requests by caller, and reject requests beyond the limit; a ninja decorator."""
 
     @wraps(view)
     def counted(request: HttpRequest, *args: Any, **values: Any) -> R:

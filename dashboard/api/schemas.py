@@ -1,4 +1,4 @@
-"""The shapes of the API: times are ISO 8601 UTC with milliseconds, durations end in `_ms` or `_s`."""
+"""Basic schemas of the API: times are ISO 8601 UTC with milliseconds, durations end in `_ms` or `_s`."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from dashboard.runtime.visibility import AnswerVisibility, noun_visibility
 from fenceline.history.time_range import InvalidTimeRange, TimeRange, read_time_range
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: The year 10000: no later instant has an ISO form.
+#: The year 10000, which has no ISO form.
 END_OF_TIME_MS = 253_402_300_800_000
 Row = TypeVar("Row")
 
 
 def format_iso(ms: int | None) -> str | None:
-    """Return an instant as `2026-11-21T12:16:07.412Z`, None for none."""
+    """Return an instant as `2026-11-21T12:16:07.412Z`; None for None."""
     if ms is None:
         return None
     return datetime.fromtimestamp(ms / 1_000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def format_moment(moment: datetime | None) -> str | None:
-    """Return what `format_iso` does, of a datetime."""
+    """Return a datetime in the form of `format_iso`."""
     return None if moment is None else format_iso(instant_ms(moment))
 
 
@@ -44,12 +44,12 @@ def _iso_of(value: object) -> object:
     return format_iso(value) if isinstance(value, int) else value
 
 
-#: An instant of a row, in ms since 1970 or a datetime, as ISO 8601. None for none where it may be None.
+#: A row's instant (ms since 1970, or a datetime) as ISO 8601; None stays None in an optional field.
 Instant: TypeAlias = Annotated[str, BeforeValidator(_iso_of)]
 
 
 class Gap(Schema):
-    """Something that could not be seen."""
+    """A part of the cluster that a source could not observe for a time."""
 
     cluster: str = Field(validation_alias="cluster.name")
     source: str
@@ -61,21 +61,21 @@ class Gap(Schema):
 
 
 class ListFilters(Schema):
-    """How much of a list is asked for: its criteria stand before it."""
+    """Page size and cursor of a list; a list's own criteria extend it."""
 
     limit: int = Field(100, ge=1, le=1000)
     cursor: str = ""
 
 
 class RangeFilters(Schema):
-    """A range of time; without `from` the last so long."""
+    """A range of time; without `from` it is the duration `last` up to now."""
 
     start: Name = Field("", alias="from")
     until: Name = Field("", alias="to")
     last: Name = "1h"
 
     def time_range(self, now_ms: int) -> TimeRange:
-        """Return the range; raises a 400 that names what in it is wrong."""
+        """Return the range; raises a 400 that says why it is invalid."""
         try:
             return read_time_range(self.start, self.until, self.last, now_ms=now_ms)
         except InvalidTimeRange as error:
@@ -83,7 +83,7 @@ class RangeFilters(Schema):
 
 
 class ShortListFilters(ListFilters):
-    """The same of items that cost more."""
+    """Page size and cursor of a list whose items cost more to read."""
 
     limit: int = Field(100, ge=1, le=500)
 
@@ -99,12 +99,12 @@ class Listing(Schema):
 def list_answer(
     rows: object, following: str | None, cluster: str = "", noun: str = TRANSACTIONS
 ) -> dict[str, object]:
-    """Return a page of a list, the cursor of the next one, and how far the noun was seen."""
+    """Return a page of a list, the cursor of the next page, and how far the noun was observed."""
     return {"items": rows, "next": following, **visibility_fields(noun_visibility(cluster, noun))}
 
 
 def add_fields(row: Row, **values: object) -> Row:
-    """Set on a row what its schema reads beside its columns: what is read for many rows at once.
+    """Set attributes on a row that its schema reads beside the columns; they are read for many rows at once.
 
     Raises TypeError for the name of a reverse relation.
     """

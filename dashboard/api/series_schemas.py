@@ -1,4 +1,4 @@
-"""What the API shows of figures over time: steps with extents, and the holes between them."""
+"""Schemas of time series: steps with extents, and the gaps between steps."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ _NOUNS: Mapping[SeriesKind, str] = {PARTITION: PARTITIONS, GROUP: GROUPS, APPLIC
 
 
 class SeriesFilters(schemas.RangeFilters):
-    """The query string of a series: a range of time, and in how many steps it is read at most."""
+    """The query string of a series: a range of time, and the most steps to return."""
 
     steps: int = Field(MOST_STEPS, ge=10, le=MOST_STEPS)
 
 
 class WorstFilters(SeriesFilters):
-    """The same, and of how many groups."""
+    """The query string of the worst groups: a range, the most steps, and the number of groups."""
 
     number: int = Field(5, ge=1, le=20)
     steps: int = Field(100, ge=10, le=MOST_STEPS)
 
 
 class ExtentOut(Schema):
-    """The least, the greatest and the last of a figure in a step; null where it was not known."""
+    """The minimum, maximum and last value of a figure in a step; null if unknown."""
 
     low: int | None
     high: int | None
@@ -45,7 +45,7 @@ class ExtentOut(Schema):
 
 
 class PartitionStep(Schema):
-    """Offsets in the step from `at` on; `high_watermark` is the one at its end.
+    """Offsets in the step that starts at `at`; `high_watermark` is the one at the step's end.
 
     `uncommitted` is high watermark minus LSO.
     """
@@ -62,7 +62,7 @@ class PartitionStep(Schema):
 
 
 class GroupStep(Schema):
-    """Lag in the step from `at` on; `lag_ms` is the age of the oldest unread record.
+    """Lag in the step that starts at `at`; `lag_ms` is the age of the oldest unread record.
 
     `blocked` counts partitions in which the group is BLOCKED.
     """
@@ -75,9 +75,9 @@ class GroupStep(Schema):
 
 
 class OpenStep(Schema):
-    """Open transactions in the step from `at` on: how many, the age of the oldest in ms, what they block.
+    """Open transactions in the step that starts at `at`: their number, and the oldest one's age in ms.
 
-    `blocked` counts the offsets between LSO and high watermark of partitions whose LSO does not move.
+    `blocked` counts the offsets between LSO and high watermark in partitions with a stuck LSO.
     """
 
     at: schemas.Instant = Field(validation_alias="at_ms")
@@ -87,10 +87,10 @@ class OpenStep(Schema):
 
 
 class SeriesListing(schemas.Listing):
-    """Steps of `from` ≤ t < `to` in which something changed, oldest first; `next` is always null.
+    """Steps of `from` ≤ t < `to` in which a figure changed, oldest first; `next` is always null.
 
-    Between two steps without a gap in between, the last figures of the first one held; ages grew. A step is
-    `step_ms` long. `resolution` is what it was read from. `gaps` are those of this range.
+    Between two steps without a gap, the last figures of the first step held, and ages grew. A step is
+    `step_ms` long. `resolution` is the resolution of the stored points. `gaps` are the gaps in this range.
     """
 
     range_from: schemas.Instant | None = Field(serialization_alias="from")
@@ -109,13 +109,13 @@ class GroupSeries(SeriesListing):
 
 
 class OpenTransactionSeriesOut(SeriesListing):
-    """Of all applications of a cluster, or of one."""
+    """Open transactions of a cluster or of one application."""
 
     items: list[OpenStep]
 
 
 class GroupLagSeries(Schema):
-    """One of the groups that were the furthest behind."""
+    """The lag of one of the worst groups."""
 
     group: str = Field(validation_alias="name")
     steps: list[GroupStep] = Field(validation_alias="reading.steps")
@@ -136,7 +136,7 @@ def series_answer(
     is_known: Callable[[], bool],
     unknown: str,
 ) -> dict[str, object]:
-    """Return what the API answers of a subject; 404, `unknown`, where it or its cluster was never known."""
+    """Return the response for a subject's series; raises 404 `unknown` for an unknown subject or cluster."""
     at_ms = now_ms()
     shown = wanted.time_range(at_ms)
     row = _cluster(cluster, unknown)
@@ -147,13 +147,13 @@ def series_answer(
 
 
 def worst_groups(cluster: str, wanted: WorstFilters) -> dict[str, object]:
-    """Return the groups that were the furthest behind; 404 where the cluster is not known."""
+    """Return the groups that were the furthest behind; raises 404 for an unknown cluster."""
     at_ms = now_ms()
     shown = wanted.time_range(at_ms)
     row = _cluster(cluster, f"No cluster '{cluster}' is configured.")
     asked = {"now_ms": at_ms, "most": wanted.steps}
     groups = series_queries.worst_series(row.pk, GROUP, shown, number=wanted.number, **asked)
-    # Without any group behind, the range is answered all the same.
+    # Without a lagging group the response still needs the fields of the range.
     first = groups[0] if groups else series_queries.read_series(row.pk, GROUP, "", shown, **asked)
     return {"items": groups, **_fields(row, first, groups, at_ms)}
 
@@ -167,7 +167,7 @@ def _cluster(name: str, unknown: str) -> Cluster:
 def _fields(
     cluster: Cluster, of: SubjectReading, subjects: Sequence[SubjectReading], at_ms: int
 ) -> dict[str, object]:
-    """Return what an answer has beside its items, of subjects that were read alike."""
+    """Return the fields of a response beside its items; the subjects share one resolution."""
     sight = visibility.noun_visibility(cluster.name, _NOUNS[of.kind], at_ms)
     return {
         "next": None,
@@ -182,7 +182,7 @@ def _fields(
 
 
 def _gaps(cluster: Cluster, subject: SubjectReading) -> Sequence[GapRecord]:
-    """Return the holes of a subject as gaps that are not saved."""
+    """Return the holes of a subject's series as unsaved gap records."""
     return [
         GapRecord(
             cluster=cluster,

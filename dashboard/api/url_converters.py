@@ -1,4 +1,4 @@
-"""What an address may have for an id: any text, with the line breaks that Django's own `path` refuses."""
+"""A path converter for ids: any text, also the line breaks that Django's own `path` does not match."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from django.urls import register_converter
 
 
 class AnyText:
-    """An id as an address has it, percent-decoded."""
+    """An id in a path, percent-decoded."""
 
     regex = r"[\s\S]+"
 
     def to_python(self, value: str) -> str:
-        """Return it as it is."""
+        """Return the text unchanged."""
         return value
 
     def to_url(self, value: str) -> str:
-        """Return it as it is."""
+        """Return the text unchanged."""
         return value
 
 

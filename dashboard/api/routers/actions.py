@@ -1,6 +1,6 @@
-"""`/api/v1/actions`: the audit log, and how a plan is made and executed.
+"""`/api/v1/actions`: the log of actions; make and execute plans.
 
-Make a plan, read it, execute it with its digest and its `confirm`: nobody executes what they have not seen.
+Make a plan, read it, then execute it with its digest and `confirm`, which prove that the caller has read it.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ router = Router(tags=["actions"])
 
 
 class StepOut(Schema):
-    """One request that is sent, or one file that is created: Kafka's word, or "ledger"."""
+    """A request that is sent (Kafka's name), or a file that is created ("ledger")."""
 
     request: str
     words: str
 
 
 class EffectOut(Schema):
-    """One thing that is otherwise afterwards; `amount` is null where it has no number.
+    """An effect of the action; `amount` is null if it has no number.
 
-    `bound`: "at_least" or "at_most" where the amount is a bound, since producers go on writing until the plan
-    is carried out; "" where it is exact.
+    `bound` is "" for an exact amount, else "at_least" or "at_most": producers go on writing until the plan is
+    carried out.
     """
 
     name: str
@@ -51,7 +51,7 @@ class EffectOut(Schema):
 
 
 class RefusalOut(Schema):
-    """A reason not to do it; `forceable`: an admin may, with a reason."""
+    """A reason to refuse an action; `forceable`: an admin may override it, with a reason."""
 
     ground: RefusalReason
     words: str
@@ -59,9 +59,9 @@ class RefusalOut(Schema):
 
 
 class HeldOut(Schema):
-    """A partition whose LSO it blocks; null where the offsets were not seen.
+    """A partition whose LSO the subject blocks; offsets are null if unknown.
 
-    `lso_at_least`: what the LSO reaches at least once the action is done.
+    `lso_at_least`: the LSO reaches at least this offset after the action.
     """
 
     topic: str
@@ -72,7 +72,7 @@ class HeldOut(Schema):
 
 
 class PartOut(Schema):
-    """What one request came to: `code` is Kafka's error code, null where nobody answered or was asked."""
+    """The result of one request: `code` is Kafka's error code, null without a request or an answer."""
 
     where: str
     code: int | None
@@ -80,7 +80,7 @@ class PartOut(Schema):
 
 
 class ResultOut(Schema):
-    """What came of one subject."""
+    """The result for one subject."""
 
     outcome: Literal["done", "stale", "failed", "unknown", "skipped"]
     words: str
@@ -90,9 +90,9 @@ class ResultOut(Schema):
 
 
 class SubjectOut(Schema):
-    """What would be done to one subject, and what came of it; refused where `refusals` are not empty.
+    """The plan and the result for one subject; a subject with `refusals` is refused.
 
-    `name` is what `plan` takes to plan the same again.
+    `name` is the subject's name in a request for the same plan.
     """
 
     subject: str
@@ -107,7 +107,7 @@ class SubjectOut(Schema):
 
 
 class FollowUpOut(Schema):
-    """Something that was seen afterwards."""
+    """An observation after the action."""
 
     kind: str
     words: str
@@ -119,17 +119,17 @@ class FollowUpOut(Schema):
 
 
 class RecoveryRef(Schema):
-    """An episode that it opened: `/api/v1/recoveries/{cluster}/{id}`."""
+    """A recovery that the action opened: `/api/v1/recoveries/{cluster}/{id}`."""
 
     id: int
     transactional_id: str
 
 
 class ActionOut(Schema):
-    """A plan, and what came of it.
+    """A plan and its outcome.
 
-    `planned` also once it has expired, or where every subject is refused: see `executable`. `confirm` is
-    what is to be sent back to execute it, with the digest.
+    An expired plan, or one with every subject refused, stays `planned`: see `executable`. Send `confirm` and
+    the digest back to execute it.
     """
 
     id: int
@@ -156,7 +156,7 @@ class ActionOut(Schema):
 
 
 class OneActionOut(ActionOut):
-    """An action with the episodes that it opened."""
+    """An action with the recoveries that it opened."""
 
     recoveries: list[RecoveryRef]
 
@@ -170,11 +170,11 @@ class ActionList(schemas.Listing):
 
 
 class ActionFilters(schemas.ShortListFilters, action_store.ActionCriteria):
-    """The query string of the list; `q` is a part of a subject, `who` a whole name."""
+    """The query string of the list; `q` is a part of a subject, `who` a full name."""
 
 
 class PlanIn(Body):
-    """What is to be planned; `force` needs the role admin.
+    """A request for a plan; `force` needs the role admin.
 
     Subjects: transactional ids (fence, commit_flink), `topic-partition` or `topic-partition@offset`
     (abort_marker), `IDENT@BATCH` of a query (finish_batch, roll_back_batch).
@@ -187,7 +187,7 @@ class PlanIn(Body):
 
 
 class ExecuteIn(Body):
-    """The digest and the `confirm` of the plan that was read, and why it is executed."""
+    """The plan's digest and `confirm`, and the reason for the action."""
 
     digest: schemas.Name
     confirm: schemas.Name
@@ -196,7 +196,7 @@ class ExecuteIn(Body):
 
 @router.get("", response=ActionList, summary="List actions")
 def list_actions(request: HttpRequest, wanted: Query[ActionFilters]) -> dict[str, object]:
-    """Plans and their outcomes, the newest first; kept for ever."""
+    """Plans and their outcomes, newest first; they are kept for ever."""
     before = cursors.read_number(wanted.cursor, "actions")
     rows, after = action_store.newest_actions(wanted, before=before, limit=wanted.limit)
     following = None if after is None else cursors.encode_cursor("actions", after)
@@ -205,15 +205,15 @@ def list_actions(request: HttpRequest, wanted: Query[ActionFilters]) -> dict[str
 
 @router.get("/{int:number}", response=OneActionOut, summary="One action")
 def get_action(request: HttpRequest, number: int) -> Action:
-    """One action by its id, with its results and what was seen afterwards."""
+    """Return an action by its id, with its results and the observations after it."""
     return _with_plan(_known(number))
 
 
 @router.post("/plan", response={201: OneActionOut}, summary="Make a plan")
 def make_plan(request: HttpRequest, asked: PlanIn) -> tuple[int, Action]:
-    """Inspect the cluster and return what an action would do; no request changes anything.
+    """Inspect the cluster and return the effects of an action; planning changes nothing.
 
-    A plan expires in 5 minutes. Where every subject is refused it has the reasons and cannot be executed.
+    A plan expires in 5 minutes. If every subject is refused, the plan has the reasons and cannot be executed.
     """
     actor = access.actor_of(request, "api")
     try:
@@ -227,9 +227,9 @@ def make_plan(request: HttpRequest, asked: PlanIn) -> tuple[int, Action]:
 
 @router.post("/{int:number}/execute", response={202: OneActionOut}, summary="Execute a plan")
 def execute_plan(request: HttpRequest, number: int, confirmed: ExecuteIn) -> tuple[int, Action]:
-    """Have a worker execute a plan, once; every subject is checked again first.
+    """Let a worker execute a plan, once; it checks every subject again first.
 
-    The same caller may repeat the request and gets the same answer. Poll the action's `state` for progress.
+    A repeated request of the same caller gets the same answer. Poll the action's `state` for progress.
     """
     try:
         row = execute.confirm_plan(
@@ -253,7 +253,7 @@ def _known(number: int) -> Action:
 
 
 def _with_plan(row: Action) -> Action:
-    """Return a row with the plan that it keeps, and with what came of each subject."""
+    """Return a row with its stored plan, and the result of each subject."""
     shown = action_audit.action_status(row, now_ms=loop.now_ms())
     subjects = shown.plan.subjects
     return schemas.add_fields(

@@ -1,4 +1,4 @@
-"""`/api/v1/applications`: the applications behind the transactional ids, and how they do."""
+"""`/api/v1/applications`: the applications of the transactional ids, and their figures."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from dashboard.transactions import queries as transaction_queries
 
 router = Router(tags=["applications"])
 
-#: How many tallies one request adds up: some tenths of a second.
+#: The most tallies that a request adds up, in some tenths of a second.
 MOST_TALLIES = 6_000
 
 
 class ApplicationOut(Schema):
-    """An application: its ids, and what happened to them in the last `window_s` seconds.
+    """An application: its ids, and their transitions in the last `window_s` seconds.
 
     `open_times` run from begin to decision, `marker_times` from decision to the last marker.
     """
@@ -54,9 +54,9 @@ class ApplicationFilters(Schema):
 
 @router.get("", response=ApplicationList, summary="List applications")
 def list_applications(request: HttpRequest, wanted: Query[ApplicationFilters]) -> dict[str, object]:
-    """Every application that has an id, by cluster and name.
+    """Applications with a transactional id, by cluster and name.
 
-    A page may hold fewer than `limit` and have a `next` all the same: the longer the window, the fewer.
+    A page with a `next` may have fewer than `limit` items: the longer the window, the fewer.
     """
     limit = min(wanted.limit, max(1, MOST_TALLIES // _tallies_in(wanted.window_s)))
     page, following = cursors.cut_page("applications", _names(wanted, limit + 1), limit, tuple)
@@ -64,7 +64,7 @@ def list_applications(request: HttpRequest, wanted: Query[ApplicationFilters]) -
 
 
 def _names(wanted: ApplicationFilters, most: int) -> Sequence[tuple[str, str]]:
-    """Return cluster and name of the next applications."""
+    """Return the cluster and name of the next applications."""
     at = cursors.decode_cursor(wanted.cursor, "applications", (str, str)) or ("", "")
     names: list[tuple[str, str]] = []
     for cluster in sorted(visibility.configured_clusters(), key=lambda row: row.name):
@@ -77,13 +77,13 @@ def _names(wanted: ApplicationFilters, most: int) -> Sequence[tuple[str, str]]:
 
 
 def _tallies_in(window_s: int) -> int:
-    """Return how many tallies an application may have in a window, of each shard."""
+    """Return the most tallies that an application has in a window, per shard."""
     minutes = -(-window_s // history_queries.MINUTE_S)
     return minutes if minutes <= history_queries.MOST_MINUTES else -(-window_s // history_queries.HOUR_S)
 
 
 def _with_figures(page: Sequence[tuple[str, str]], window_s: int) -> Iterator[dict[str, Any]]:
-    """Yield what `ApplicationOut` reads; figures are read for all applications of a cluster at once."""
+    """Yield the fields of `ApplicationOut`; figures are read for all applications of a cluster at once."""
     now_ms = time.time_ns() // 1_000_000
     for cluster in dict.fromkeys(cluster for cluster, _ in page):
         names = [name for of, name in page if of == cluster]

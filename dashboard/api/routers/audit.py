@@ -1,4 +1,4 @@
-"""`/api/v1/audit`: who changed channels, silences, tokens, users and roles, and who signed in."""
+"""`/api/v1/audit`: changes of channels, silences, tokens, users and roles, and sign-ins."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ router = Router(tags=["audit"])
 
 
 class AuditSubject(Schema):
-    """What was changed, by its name then; `kind` is "channel", "silence", "token", "user", "role", "address"
-    or "". `id` is null where it has none."""
+    """The subject of a change, with its name at that time; `id` is null if it has none.
+
+    `kind` is "channel", "silence", "token", "user", "role", "address" or "".
+    """
 
     kind: str = Field(validation_alias="subject_kind")
     id: int | None = Field(validation_alias="subject_id")
@@ -27,11 +29,11 @@ class AuditSubject(Schema):
 
 
 class AuditOut(Schema):
-    """One change or sign-in.
+    """A change or a sign-in.
 
-    `actor` is a user's name, "token NAME" or "manage.py NAME", "" where nobody is known; `changes` has the
-    value before and after by field, "***" for a secret. `count`: failed sign-ins of one name and address
-    within an hour of `at` are one item.
+    `actor` is a user's name, "token NAME", "manage.py NAME", or "" if unknown. `changes` has the old and new
+    value by field, "***" for a secret. `count` counts failed sign-ins: those of one name and address within
+    an hour of `at` are one item.
     """
 
     id: int
@@ -54,14 +56,14 @@ class AuditList(schemas.Listing):
 
 
 class AuditFilters(schemas.ShortListFilters, audit_queries.AuditCriteria):
-    """The query string of the list; `q` is a part of a name or an address, `who` a whole name."""
+    """The query string of the list; `q` is a part of a name or an address, `who` a full name."""
 
     event: AuditEntry.Event | None = None
 
 
 @router.get("", response=AuditList, summary="List changes and sign-ins")
 def list_audit(request: HttpRequest, wanted: Query[AuditFilters]) -> dict[str, object]:
-    """Changes and sign-ins, the newest first; needs the role admin."""
+    """Changes and sign-ins, newest first; needs the role admin."""
     if refused := access.missing_role(access.actor_of(request, "api"), access.AUDIT):
         raise HttpError(403, refused)
     before = cursors.read_number(wanted.cursor, "audit")
@@ -69,7 +71,7 @@ def list_audit(request: HttpRequest, wanted: Query[AuditFilters]) -> dict[str, o
     return {
         "items": rows,
         "next": None if after is None else cursors.encode_cursor("audit", after),
-        # Written by Fenceline itself: nothing of it can be hidden from it.
+        # Fenceline writes the entries itself, so there are no gaps.
         "as_of": schemas.format_iso(loop.now_ms()),
         "gaps": [],
     }

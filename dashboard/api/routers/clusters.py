@@ -1,4 +1,4 @@
-"""`/api/v1/clusters`: what is watched, how far each was seen, and how many of each noun it has."""
+"""`/api/v1/clusters`: the configured clusters, how far each was observed, and its counts."""
 
 from __future__ import annotations
 
@@ -47,8 +47,9 @@ _NOUNS = (TRANSACTIONS, PARTITIONS, GROUPS, QUERIES, RECOVERIES)
 class ClusterOut(Schema):
     """A configured cluster; `rev` rises with every change. `as_of` is given for each noun.
 
-    `transactions` counts ids by Kafka's state, `partitions` by verdict, `groups` by status, of which those
-    with a commit "pending" are counted a second time, `queries` by state, of which "prepared" ones are.
+    `transactions` counts ids by Kafka's state, `partitions` by verdict, `groups` by status, `queries` by
+    state. `groups` counts groups with a pending commit again under "pending"; `queries` counts prepared ones
+    again.
     """
 
     cluster: str
@@ -67,15 +68,15 @@ class ClusterList(schemas.Listing):
 
 @router.get("", response=ClusterList, summary="List clusters")
 def list_clusters(request: HttpRequest) -> dict[str, object]:
-    """Every configured cluster; they are few, so there is one page."""
+    """Configured clusters, in one page."""
     items = [_out(row.name, row.rev) for row in visibility.configured_clusters()]
     return schemas.list_answer(items, None, noun=EVERYTHING)
 
 
 class CapabilityOut(Schema):
-    """Something that Fenceline does on a cluster; `state` is works, limited, missing or unknown.
+    """A function of Fenceline on a cluster; `state` is works, limited, missing or unknown.
 
-    `remedies` are grants or releases that would bring it.
+    `remedies` are grants or releases that would enable it.
     """
 
     name: str
@@ -86,7 +87,7 @@ class CapabilityOut(Schema):
 
 
 class CapabilitiesOut(Schema):
-    """What can be seen and done on a cluster; with a `trouble` the last look failed, and items are older."""
+    """The capabilities on a cluster; with a `trouble` the last check failed, and the items are older."""
 
     cluster: str
     asked_at: str | None
@@ -94,13 +95,13 @@ class CapabilitiesOut(Schema):
     items: list[CapabilityOut]
 
 
-@router.get("/{cluster}/capabilities", response=CapabilitiesOut, summary="What can be seen and done on it?")
+@router.get("/{cluster}/capabilities", response=CapabilitiesOut, summary="The capabilities on a cluster")
 def get_capabilities(request: HttpRequest, cluster: schemas.Name) -> CapabilitiesOut:
-    """What works on a cluster by its requests, our rights and its internal topics."""
-    found = cluster_capabilities(_find(cluster).name)
-    items = [CapabilityOut(**fields_of(check)) for check in found.checks]
+    """Return what works on a cluster, by its supported requests, Fenceline's ACLs and the internal topics."""
+    known = cluster_capabilities(_find(cluster).name)
+    items = [CapabilityOut(**fields_of(check)) for check in known.checks]
     return CapabilitiesOut(
-        cluster=cluster, asked_at=schemas.format_iso(found.asked_ms), trouble=found.trouble, items=items
+        cluster=cluster, asked_at=schemas.format_iso(known.asked_ms), trouble=known.trouble, items=items
     )
 
 
@@ -126,9 +127,9 @@ def get_open_transaction_series(
     wanted: Query[SeriesFilters],
     application: schemas.Name = "",
 ) -> dict[str, object]:
-    """How many transactions were open in a range of time, how old the oldest was, and what they blocked.
+    """The number of open transactions in a range of time, the oldest one's age, and the offsets they blocked.
 
-    Of all applications together, or of the one that is named.
+    The figures are of all applications together, or of `application`.
     """
     what = f"application '{application}'" if application else f"cluster '{cluster}'"
     return series_answer(
@@ -150,19 +151,19 @@ def get_open_transaction_series(
 def get_worst_groups(
     request: HttpRequest, cluster: schemas.Name, wanted: Query[WorstFilters]
 ) -> dict[str, object]:
-    """The groups with the greatest lag to the high watermark in a range of time, each with its steps."""
+    """Groups with the greatest lag to the high watermark in a range of time, each with its steps."""
     return worst_groups(cluster, wanted)
 
 
 @router.get("/{cluster}", response=ClusterOut, summary="One cluster")
 def get_cluster(request: HttpRequest, cluster: schemas.Name) -> ClusterOut:
-    """One configured cluster."""
+    """Return a configured cluster."""
     row = _find(cluster)
     return _out(row.name, row.rev)
 
 
 def _find(cluster: str) -> Cluster:
-    """Return a configured cluster; 404 where there is none of the name."""
+    """Return a configured cluster; raises 404 for an unknown name."""
     row = next((row for row in visibility.configured_clusters() if row.name == cluster), None)
     if row is None:
         raise Http404(f"No cluster '{cluster}' is configured.")
@@ -188,7 +189,7 @@ def _as_of(name: str) -> dict[str, str | None]:
 
 
 class RiskOut(Schema):
-    """A mistake: the fact, what may come of it, what to do, and where that is written."""
+    """A misconfiguration: the fact, the risk, the remedy, and the documentation that says so."""
 
     check: str
     severity: Severity
@@ -200,7 +201,7 @@ class RiskOut(Schema):
 
 
 class PreflightOut(Schema):
-    """What threatens exactly-once on a cluster; `unseen` says what could not be examined."""
+    """The risks to exactly-once on a cluster; `unseen` lists what could not be examined."""
 
     cluster: str
     risks: list[RiskOut]
@@ -210,14 +211,14 @@ class PreflightOut(Schema):
 
 @router.get("/{cluster}/preflight", response=PreflightOut, summary="The pre-flight of a cluster")
 def get_preflight(request: HttpRequest, cluster: schemas.Name) -> Preflight:
-    """Ask the brokers for their settings, and return what threatens exactly-once, worst first."""
+    """Ask the brokers for their settings, and return the risks to exactly-once, worst first."""
     return examine_setup(_find(cluster), now_ms=now_ms())
 
 
 class FailoverOut(Schema):
-    """What follows if a broker dies: `load_ms` is null where no load was measured.
+    """The effects of a broker's failure; `load_ms` is null if no load was measured.
 
-    `alone` partitions have no other replica.
+    `alone` counts partitions without another replica.
     """
 
     broker: int
@@ -228,7 +229,7 @@ class FailoverOut(Schema):
 
 
 class CoordinatorMoveOut(Schema):
-    """Ids whose coordinator changed; `took_ms` is the most that they were without, null where not known."""
+    """Ids whose coordinator changed; `took_ms` is the longest time without one, null if unknown."""
 
     seen_ms: int
     from_broker: int
@@ -241,7 +242,8 @@ class CoordinatorMoveOut(Schema):
 class CoordinatorsOut(Schema):
     """The coordinators of a cluster's transactional ids, and their newest moves.
 
-    `settings` are the brokers' in ms; `blocks` are blocks of producer ids used in the last `blocks_ms`.
+    `settings` are the brokers' settings in ms; `blocks` counts the blocks of producer ids used in the last
+    `blocks_ms`.
     """
 
     cluster: str
@@ -254,5 +256,5 @@ class CoordinatorsOut(Schema):
 
 @router.get("/{cluster}/coordinators", response=CoordinatorsOut, summary="The coordinators of a cluster")
 def get_coordinators(request: HttpRequest, cluster: schemas.Name) -> Coordinators:
-    """Which brokers coordinate how many ids, how long others would load them, and when they moved."""
+    """The ids that each broker coordinates, the time that others need to load them, and recent moves."""
     return read_coordinators(_find(cluster), now_ms=now_ms())

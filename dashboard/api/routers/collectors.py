@@ -1,4 +1,4 @@
-"""`/api/v1/collectors`: what each collector reads, and how far it has come."""
+"""`/api/v1/collectors`: the collectors, their progress and their cost."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ router = Router(tags=["collectors"])
 class CollectorOut(Schema):
     """A collector; `alive`: whether its lease is valid; `behind` counts records (null: unknown).
 
-    `requests` and `broker_ms` are what it has cost its cluster since it was first started; `detail` is
-    further status, different for each collector.
+    `requests` and `broker_ms` are its cost for the cluster since its first start. `detail` is further status
+    that differs between collectors.
     """
 
     cluster: str = Field(validation_alias="cluster.name")
@@ -50,5 +50,5 @@ class CollectorList(schemas.Listing):
 
 @router.get("", response=CollectorList, summary="List collectors")
 def list_collectors(request: HttpRequest, cluster: schemas.Name = "") -> dict[str, object]:
-    """Every collector of the configured clusters; they are few, so there is one page."""
+    """Collectors of the configured clusters, in one page."""
     return schemas.list_answer(visibility.list_collectors(cluster), None, cluster)

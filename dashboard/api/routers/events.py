@@ -1,4 +1,4 @@
-"""`/api/v1/events`: what happened in a range of time, from every source."""
+"""`/api/v1/events`: the events of every source in a range of time."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ router = Router(tags=["events"])
 
 
 class EventOut(Schema):
-    """One thing that happened.
+    """An event.
 
-    `what` is a word of its source: a transition's kind, `opened` of a finding. `subject` is `kind:name`.
-    `number` is that of the incident, alert, delivery, action or recovery, null elsewhere. `count` is set of
-    routine transitions: how many of one kind an application had in the minute from `at` on.
+    `what` is a term of its source, such as a transition's kind or a finding's `opened`. `subject` is
+    `kind:name`. `number` is that of the incident, alert, delivery, action or recovery, else null. `count` is
+    set for routine transitions: the number of one kind in an application in the minute that starts at `at`.
     """
 
     at: schemas.Instant | None = Field(validation_alias="at_ms")
@@ -49,9 +49,9 @@ class EventOut(Schema):
 
 
 class EventList(schemas.Listing):
-    """Events of `from` ≤ t < `to`, the newest first.
+    """Events of `from` ≤ t < `to`, newest first.
 
-    `gaps` are those of the range. `kept_since` names each source whose older events are deleted by now.
+    `gaps` are the gaps in the range. `kept_since` names each source whose older events are deleted.
     """
 
     items: list[EventOut]
@@ -61,15 +61,15 @@ class EventList(schemas.Listing):
 
 
 class EventFilters(schemas.ListFilters, event_queries.EventCriteria, schemas.RangeFilters):
-    """The query string of the list; without `from` the last so long."""
+    """The query string of the list; without `from` the range is the duration `last` up to now."""
 
 
 @router.get("", response=EventList, by_alias=True, summary="List events of a range of time")
 def list_events(request: HttpRequest, wanted: Query[EventFilters]) -> dict[str, object]:
-    """What happened in a range, the newest first. Routine transitions are folded unless `unfolded`.
+    """Events in a range, newest first. Routine transitions are folded unless `unfolded`.
 
-    Give `from` and `to` with a cursor: the range of `last` moves. A page may hold fewer than `limit` and
-    have a `next` all the same.
+    Give `from` and `to` with a cursor, because the range of `last` moves. A page with a `next` may have fewer
+    than `limit` items.
     """
     now_ms = time.time_ns() // 1_000_000
     shown = wanted.time_range(now_ms)

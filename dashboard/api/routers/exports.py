@@ -1,4 +1,4 @@
-"""`/api/v1/exports`: a whole list as one file, with the filters of the list."""
+"""`/api/v1/exports`: export a whole list as one file, with the list's filters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dashboard.api.list_files import ExportedList, export_list
 
 router = Router(tags=["exports"])
 
-#: By noun; filled in `dashboard.api` with every list that has pages.
+#: Lists by noun; `dashboard.api` adds every list with pages.
 LISTS: dict[str, ExportedList] = {}
 
 
@@ -19,10 +19,10 @@ LISTS: dict[str, ExportedList] = {}
 def download_list(
     request: HttpRequest, noun: str, form: Literal["csv", "json"], **_: object
 ) -> HttpResponseBase:
-    """Every item of the list `noun`, whatever its length, with the list's own parameters.
+    """Return all items of the list `noun`, with the list's own parameters.
 
-    CSV has a column for each field; objects and lists are JSON in their cell. A text that a spreadsheet
-    would take for a formula begins with an apostrophe.
+    CSV has a column for each field; cells with objects or lists contain JSON. An apostrophe precedes a text
+    that a spreadsheet would read as a formula.
     """
     if noun not in LISTS:
         raise Http404(f"{noun[:60]}: no list; one of {', '.join(sorted(LISTS))}.")

@@ -1,4 +1,4 @@
-"""`/api/v1/findings`: what the rules find now, and what they found."""
+"""`/api/v1/findings`: the rules' open and closed findings."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ router = Router(tags=["findings"])
 
 
 class FindingOut(Schema):
-    """A rule's verdict about a subject, `kind:name`; not `complete`: not all that the rule needs was seen.
+    """A rule's verdict about a subject, `kind:name`; `complete` is false if data for the rule is missing.
 
-    `closed_at` is null while it holds. `deadline_at` is when a coordinator aborts the transaction, or
-    records are lost, unless somebody acts; null where no instant is known. `/rules/{rule}` explains the
-    rule. `offers` are the actions that the planner would not refuse now.
+    `closed_at` is null while the finding is open. At `deadline_at` a coordinator aborts the transaction, or
+    records are lost, unless somebody acts; null if unknown. `/rules/{rule}` explains the rule. `offers` are
+    the actions that the planner would not refuse now.
     """
 
     id: int
@@ -58,7 +58,7 @@ class FindingFilters(schemas.ListFilters, finding_queries.FindingCriteria):
 
 @router.get("", response=FindingList, summary="List findings")
 def list_findings(request: HttpRequest, wanted: Query[FindingFilters]) -> dict[str, object]:
-    """Findings, the newest first; the open ones unless `state` is given."""
+    """Findings, newest first; without `state` the open ones."""
     before = cursors.read_number(wanted.cursor, "findings")
     rows = finding_queries.findings_before(before, wanted, limit=wanted.limit + 1)
     page, following = cursors.cut_page("findings", rows, wanted.limit)
@@ -67,7 +67,7 @@ def list_findings(request: HttpRequest, wanted: Query[FindingFilters]) -> dict[s
 
 @router.get("/{int:number}", response=FindingOut, summary="One finding")
 def get_finding(request: HttpRequest, number: int) -> FindingRecord:
-    """One finding by its id, open or closed."""
+    """Return a finding by its id, open or closed."""
     row = finding_queries.finding_by_number(number) if number < 2**63 else None
     if row is None:
         raise Http404(f"No finding {number} is known.")
@@ -75,7 +75,7 @@ def get_finding(request: HttpRequest, number: int) -> FindingRecord:
 
 
 def _with_offers(rows: Sequence[FindingRecord]) -> Sequence[FindingRecord]:
-    """Return rows with what may be done about them, and whose they are, read for all of them at once."""
+    """Return rows with their offers and owners, read for all rows at once."""
     may, whose = offers.of_findings(rows, now_ms=loop.now_ms()), owners.of_findings(rows)
     for row in rows:
         schemas.add_fields(row, offers=OfferOut.from_offers(may[row.pk]), owner=whose[row.pk])

@@ -1,4 +1,4 @@
-"""`/api/v1/groups`: how far each consumer group is behind, and what it waits for."""
+"""`/api/v1/groups`: consumer groups, their lag, and the transactions that block them."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from fenceline.series.points import GROUP
 
 router = Router(tags=["groups"])
 
-#: More partitions of a group than these are not returned at once.
+#: The most partitions of a group in one response.
 _MOST_OFFSETS = 10_000
 
 
 class GroupOut(Schema):
-    """A consumer group; its status is its worst partition's (Burrow's words, and BLOCKED).
+    """A consumer group; its status is its worst partition's (Burrow's terms, and BLOCKED).
 
-    `lag_lso` and `lag_hw` count offsets over all partitions, null where one is unknown; `lag_ms` is the
-    longest. In `blocked` partitions its status is BLOCKED: it has consumed everything up to the last stable
-    offset, which an open transaction has kept from moving for `group_blocked_s`. For `unstable` partitions a
-    transactional commit is pending. Groups with random ids share a `family`.
+    `lag_lso` and `lag_hw` count offsets over all partitions, null if one is unknown; `lag_ms` is the longest
+    lag. `blocked` counts partitions with the status BLOCKED: the group has consumed everything up to the last
+    stable offset, and an open transaction has held that offset for `group_blocked_s`. `unstable` counts
+    partitions with a pending transactional commit. Groups with random ids share a `family`.
     """
 
     cluster: str = Field(validation_alias="cluster.name")
@@ -56,10 +56,11 @@ class GroupOut(Schema):
 
 
 class OffsetOut(Schema):
-    """What a group committed for a partition; `offset` is null where only a pending commit is there.
+    """A group's committed offset of a partition; `offset` is null if there is only a pending commit.
 
-    `waiting`, where the LSO is below the high watermark: it is at the LSO (`probably`; BLOCKED once that
-    lasts), past it (`reads_past`: read_uncommitted), or `not_yet` there. `waiting_since` is since when.
+    `waiting` is set if the LSO is below the high watermark. `probably`: the group is at the LSO (BLOCKED once
+    that lasts). `reads_past`: it is past the LSO, as with read_uncommitted. `not_yet`: it is below the LSO.
+    `waiting_since` is the time since which it waits.
     """
 
     topic: str
@@ -92,9 +93,9 @@ class LagAt(Schema):
 
 
 class StoreOut(Schema):
-    """A state store of Kafka Streams; numbers of tasks are null where brokers do not report them (KIP-1071).
+    """A state store of Kafka Streams; numbers of tasks are null if brokers do not report them (KIP-1071).
 
-    `offsets` is the most that a rebuild from its changelog reads.
+    `offsets` is the most offsets that a rebuild from its changelog reads.
     """
 
     name: str
@@ -107,7 +108,7 @@ class StoreOut(Schema):
 
 
 class GroupDetail(GroupOut):
-    """A group with its partitions, the worst first, its lag in the last polls, and its state stores."""
+    """A group with its partitions (worst first), its lag in the last polls, and its state stores."""
 
     owner: OwnerOut | None
     offsets: list[OffsetOut]
@@ -136,12 +137,12 @@ class GroupList(schemas.Listing):
 
 
 class GroupFilters(schemas.ListFilters, group_queries.GroupCriteria):
-    """The query string of the list; `q` is a part of a group's id, `pending` groups have a commit pending."""
+    """The query string of the list; `q` is a part of a group's id, `pending` groups have a pending commit."""
 
 
 @router.get("", response=GroupList, summary="List consumer groups")
 def list_groups(request: HttpRequest, wanted: Query[GroupFilters]) -> dict[str, object]:
-    """Every consumer group that matches, as it was first seen; families are not folded."""
+    """Consumer groups, in the order in which they were first seen; families are not folded."""
     place = cursors.read_number(wanted.cursor, "groups") or 0
     rows = group_queries.groups_after(wanted, place=place, limit=wanted.limit + 1)
     return schemas.list_answer(*cursors.cut_page("groups", rows, wanted.limit), wanted.cluster, GROUPS)
@@ -156,7 +157,7 @@ def list_groups(request: HttpRequest, wanted: Query[GroupFilters]) -> dict[str, 
 def get_group_series(
     request: HttpRequest, cluster: schemas.Name, group: schemas.Name, wanted: Query[SeriesFilters]
 ) -> dict[str, object]:
-    """Its lag in a range of time; also of a group that is gone. Percent-encode all but letters and digits."""
+    """Lag in a range of time, also of a deleted group. Percent-encode all but letters and digits."""
     row = group_queries.find_group(cluster, group)
     name = text.escape_bytes(group.encode()) if row is None else row.group_id
     unknown = f"No group '{group}' was ever known on cluster '{cluster}'."
@@ -165,13 +166,13 @@ def get_group_series(
 
 @router.get("/{cluster}/", response=GroupDetail, include_in_schema=False)
 def get_group_without_id(request: HttpRequest, cluster: schemas.Name) -> Group:
-    """The group whose id is empty: the address ends where its id would be."""
+    """Return the group with the empty id: its path ends with a slash."""
     return get_group(request, cluster, "")
 
 
 @router.get("/{cluster}/{text:group}", response=GroupDetail, summary="One consumer group")
 def get_group(request: HttpRequest, cluster: schemas.Name, group: schemas.Name) -> Group:
-    """One group in each of its partitions; percent-encode all but letters and digits."""
+    """Return a group with its partitions; percent-encode all but letters and digits in the path."""
     row = group_queries.find_group(cluster, group)
     if row is None or not row.cluster.configured:
         raise Http404(f"No group '{group}' is known on cluster '{cluster}'.")

@@ -1,4 +1,4 @@
-"""`/api/v1/history/…`: what the Spark history job has found, by application, by id and by day."""
+"""`/api/v1/history/…`: reports of the Spark history job by application, by id and by day."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _LONGEST_DAYS = 1_100
 
 
 class Spans(Durations):
-    """Durations of commits, each at most a sixteenth off; null where there was none."""
+    """Durations of commits, accurate to a sixteenth; null without commits."""
 
 
 class FiguresOut(Schema):
-    """What happened; `open_times` run from begin to decision, `marker_times` from that to the last marker."""
+    """Counts and durations; `open_times` run from begin to decision, `marker_times` on to the last marker."""
 
     commits: int = Field(validation_alias="figures.commits")
     aborts: int = Field(validation_alias="figures.aborts")
@@ -44,28 +44,28 @@ class FiguresOut(Schema):
 
 
 class ApplicationDays(FiguresOut):
-    """An application over all the days."""
+    """An application's figures over the requested days."""
 
     application: str
 
 
 class IdDays(FiguresOut):
-    """A transactional id over all the days."""
+    """A transactional id's figures over the requested days."""
 
     transactional_id: str
     application: str
 
 
 class DayOut(FiguresOut):
-    """One day, of all applications or of the one that was asked for."""
+    """The figures of one day, of all applications or of the requested one."""
 
     day: date
 
 
 class Reported(Schema):
-    """The fields of every answer beside its items: the requested days, and how far the job has come.
+    """The fields of every report beside its items: the requested days and the job's progress.
 
-    `as_of` is when it published its newest micro-batch, `batch`.
+    `as_of` is the time at which the job published its newest micro-batch, `batch`.
     """
 
     cluster: str
@@ -85,7 +85,7 @@ class ApplicationReports(Reported):
 
 class IdReports(Reported):
     items: list[IdDays]
-    #: How many ids there are in these days; `whole` is false where not all were ranked.
+    #: The number of ids in these days; `whole` is false if not all were ranked.
     number: int
     whole: bool
 
@@ -95,7 +95,7 @@ class DayReports(Reported):
 
 
 class HistoryFilters(Schema):
-    """The query string: days are UTC; without `first_day` the last 30 of which there are reports."""
+    """The query string; days are UTC. The default is the last 30 days with reports."""
 
     cluster: schemas.Name = ""
     first_day: date | None = None
@@ -104,7 +104,7 @@ class HistoryFilters(Schema):
 
 
 class IdFilters(HistoryFilters):
-    """The same, and what ids are ranked by."""
+    """The query string with the ranking of ids, `by`."""
 
     by: Literal["commits", "aborts", "epochs"] = "commits"
     limit: int = Field(20, ge=1, le=500)
@@ -112,7 +112,7 @@ class IdFilters(HistoryFilters):
 
 @router.get("/applications", response=ApplicationReports, summary="Reports by application")
 def list_applications(request: HttpRequest, wanted: Query[HistoryFilters]) -> dict[str, object]:
-    """Every application of which a transaction ended or an id changed in these days, by name."""
+    """Applications with an ended transaction or a changed id in these days, by name."""
     manifest, first, last = _span(wanted)
     by_name: dict[str, list[ReportFigures]] = {}
     for row in _days(manifest, first, last, wanted.application):
@@ -123,7 +123,7 @@ def list_applications(request: HttpRequest, wanted: Query[HistoryFilters]) -> di
 
 @router.get("/ids", response=IdReports, summary="Reports by transactional id")
 def list_ids(request: HttpRequest, wanted: Query[IdFilters]) -> dict[str, object]:
-    """The ids with the most commits, aborts or epochs used up in these days."""
+    """The ids with the most commits, aborts or used epochs in these days."""
     manifest, first, last = _span(wanted)
     busiest = parquet.busiest_ids(
         settings.FENCELINE.history_url, manifest, first, last,
@@ -141,7 +141,7 @@ def list_ids(request: HttpRequest, wanted: Query[IdFilters]) -> dict[str, object
 
 @router.get("/days", response=DayReports, summary="Reports by day")
 def list_days(request: HttpRequest, wanted: Query[HistoryFilters]) -> dict[str, object]:
-    """Every day on which something happened, oldest first."""
+    """Days with activity, oldest first."""
     manifest, first, last = _span(wanted)
     by_day: dict[str, list[ReportFigures]] = {}
     for row in _days(manifest, first, last, wanted.application):
@@ -151,7 +151,7 @@ def list_days(request: HttpRequest, wanted: Query[HistoryFilters]) -> dict[str, 
 
 
 def _span(wanted: HistoryFilters) -> tuple[Manifest, str, str]:
-    """Return the newest manifest and the days asked for. Whatever is in the way is a problem in words."""
+    """Return the newest manifest and the requested days; raises HttpError with a readable reason."""
     clusters = [row.name for row in visibility.configured_clusters()]
     if not wanted.cluster and len(clusters) != 1:
         raise HttpError(

@@ -1,4 +1,4 @@
-"""`/api/v1/incidents`: causes with their effects, now and in the past; acknowledging one, and notes."""
+"""`/api/v1/incidents`: causes with their effects, now and in the past; acknowledgements and notes."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from fenceline.incidents.findings import IncidentEventKind
 
 router = Router(tags=["incidents"])
 
-#: Findings and events of one answer; an incident that flaps for days has more.
+#: The most findings, and the most events, in a response; an incident that flaps for days has more.
 _MOST = 1_000
 
 
 class IncidentImpactOut(Schema):
-    """Distinct things that the findings of an incident name; null where no figure is known.
+    """Counts of distinct subjects of an incident's findings; null if unknown.
 
-    Of queries those that are blocked, not the one that is the cause. `backlog`: records, at most, that
-    read_committed consumers cannot read; `records_lost`: records of batches that are lost unless they are
-    committed, or are lost already.
+    `queries` counts the blocked queries, not the one that is the cause. `backlog` is an upper bound of the
+    records that read_committed consumers cannot read. `records_lost` counts the records of batches that are
+    lost already, or will be unless they are committed.
     """
 
     transactions: int
@@ -46,10 +46,10 @@ class IncidentImpactOut(Schema):
 
 
 class IncidentFindingOut(Schema):
-    """A finding in an incident, in one role, `until` it left or changed its role; null while it is in it.
+    """A finding in one role in an incident; `until` is null until the finding leaves or changes its role.
 
-    Words are as they are now, or were at last; `evidence` and `next_step` are "" once the finding itself is
-    no longer kept. `also_blocked_by` are other incidents that it is in now.
+    Texts are the finding's newest ones. `evidence` and `next_step` are "" once the finding itself is deleted.
+    `also_blocked_by` are other incidents with the finding now.
     """
 
     finding: int
@@ -66,7 +66,7 @@ class IncidentFindingOut(Schema):
 
 
 class IncidentEventOut(Schema):
-    """One line of an incident's history; `rule` and `subject` are "" where it is about no finding."""
+    """A line of an incident's history; `rule` and `subject` are "" if it is not about a finding."""
 
     at: schemas.Instant | None = Field(validation_alias="at_ms")
     kind: IncidentEventKind
@@ -77,16 +77,14 @@ class IncidentEventOut(Schema):
 
 
 class IncidentOut(Schema):
-    """A cause that no other open finding explains, with what follows from it.
+    """A cause that no other open finding explains, with its effects.
 
-    It is one episode: one transaction, batch or start of its subject. `began_at` is when its damage began,
-    `outcome` how it ended, in a sentence; "" where nothing shows that. `peak` is the largest impact it had.
-    With `to`, words, severity and figures are those known then.
-    `severity` is the worst since it was opened; `cause_over_at` is set while its cause is over
-    and effects are left. `deadline_at` is when the first of its findings ends by itself or loses records
-    unless somebody acts (as `deadline_at` of findings), null where none has such an instant; of a closed one
-    as it was at last.
-    `owner` is a team of `[[owners]]`, "" without one.
+    An incident is one episode: one transaction, batch or start of its subject. `began_at` is the start of its
+    damage. `outcome` says in a sentence how it ended, "" if unknown. `peak` is its largest impact. With `to`,
+    texts, severity and figures are those known at that time. `severity` is the worst since it was opened.
+    `cause_over_at` is set while the cause is over and effects remain. `deadline_at` is the earliest
+    `deadline_at` of its findings, null if none has one; a closed incident keeps its last value. `owner` is a
+    team of `[[owners]]`, or "".
     """
 
     number: int = Field(validation_alias="pk")
@@ -123,9 +121,9 @@ class IncidentOut(Schema):
 
 
 class IncidentDetail(IncidentOut):
-    """One incident with its findings and its history, the newest 1,000 of each.
+    """An incident with its findings and its history, the newest 1,000 of each.
 
-    `cause` is null while its cause is over. `past` are findings that left it, or changed their role.
+    `cause` is null while the cause is over. `past` are findings that left the incident or changed their role.
     """
 
     cause: IncidentFindingOut | None
@@ -144,11 +142,11 @@ class IncidentList(schemas.Listing):
 
 
 class IncidentFilters(schemas.ShortListFilters, incident_queries.IncidentCriteria):
-    """The query string of the list: incidents that were open at some time in `from` ≤ t < `to`."""
+    """The query string of the list; a range selects incidents that were open in `from` ≤ t < `to`."""
 
 
 class IncidentNoteIn(Body):
-    """A note to an incident."""
+    """A note on an incident."""
 
     text: Annotated[
         str, Field(min_length=1, max_length=operators.LONGEST_NOTE), AfterValidator(operators.usable_note)
@@ -157,7 +155,7 @@ class IncidentNoteIn(Body):
 
 @router.get("", response=IncidentList, summary="List incidents")
 def list_incidents(request: HttpRequest, wanted: Query[IncidentFilters]) -> dict[str, object]:
-    """Incidents, the newest first; the open ones unless `state` is given."""
+    """Incidents, newest first; without `state` the open ones."""
     before = cursors.read_number(wanted.cursor, "incidents")
     rows = incident_queries.incidents_before(before, wanted, limit=wanted.limit + 1)
     page, following = cursors.cut_page("incidents", rows, wanted.limit)
@@ -167,13 +165,13 @@ def list_incidents(request: HttpRequest, wanted: Query[IncidentFilters]) -> dict
 
 @router.get("/{int:number}", response=IncidentDetail, summary="One incident")
 def get_incident(request: HttpRequest, number: int) -> Incident:
-    """One incident by its number, open or closed."""
+    """Return an incident by its number, open or closed."""
     return _detail(_known(number))
 
 
 @router.post("/{int:number}/acknowledge", response=IncidentDetail, summary="Acknowledge an incident")
 def acknowledge_incident(request: HttpRequest, number: int) -> Incident:
-    """Note that you take care of it; who did so first stays. Needs the role operator."""
+    """Record that the caller handles the incident; the first caller is kept. Needs the role operator."""
     actor = require_permission(request, access.INCIDENTS, _known(number).cluster.name)
     try:
         operators.acknowledge_incident(number, by=actor.name, now_ms=loop.now_ms())
@@ -184,7 +182,7 @@ def acknowledge_incident(request: HttpRequest, number: int) -> Incident:
 
 @router.post("/{int:number}/notes", response=IncidentDetail, summary="Add a note to an incident")
 def add_incident_note(request: HttpRequest, number: int, asked: IncidentNoteIn) -> Incident:
-    """Add a note to its history; notes are never changed. Needs the role operator."""
+    """Add a note to the incident's history; notes cannot be changed. Needs the role operator."""
     actor = require_permission(request, access.INCIDENTS, _known(number).cluster.name)
     operators.add_incident_note(number, asked.text, by=actor.name, now_ms=loop.now_ms())
     return _detail(_known(number))
@@ -198,7 +196,7 @@ def _known(number: int) -> Incident:
 
 
 def _detail(row: Incident) -> Incident:
-    """Return a row with its findings, by the role that each has now."""
+    """Return a row with its findings by their current role."""
     findings = incident_queries.incident_findings(row, _MOST)
     others = incident_queries.also_blocked_by(row, findings)
     _add_words(findings)
@@ -216,7 +214,7 @@ def _detail(row: Incident) -> Incident:
 
 
 def _add_words(findings: Sequence[IncidentFinding]) -> None:
-    """Set the words of findings as they are now, or were at last where the finding itself is not kept."""
+    """Set the texts of findings from their records, or the last known texts if a record is deleted."""
     kept = incident_queries.finding_rows({finding.finding for finding in findings})
     for finding in findings:
         record = kept.get(finding.finding)

@@ -1,4 +1,4 @@
-"""`/api/v1/partitions`: where each log begins, is readable to and ends, and what holds it back."""
+"""`/api/v1/partitions`: each log's start, LSO and end, and the transactions that hold the LSO."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ from fenceline.series.points import PARTITION
 router = Router(tags=["partitions"])
 
 _MOST_READERS = 1_000
-#: No partition has a larger number.
+#: Partition numbers are smaller than this.
 _LARGEST = 2**31
 
-#: Written in full: refusals of acts have a `Ground` of their own, and a description knows a name once.
+#: An inline enum: refused actions have a `Ground` too, and OpenAPI needs unique schema names.
 PinGround = Annotated[
     VerdictReason, WithJsonSchema({"type": "string", "enum": [reason.value for reason in VerdictReason]})
 ]
@@ -44,15 +44,15 @@ def _producer_instant(ms: int) -> str | None:
     return schemas.format_iso(ms) if 0 <= ms < schemas.END_OF_TIME_MS else None
 
 
-#: An instant that a producer claims, None where none is: it may write any number.
+#: A producer's own timestamp, None if it is no date: a producer may write any number.
 ProducerInstant = Annotated[str | None, BeforeValidator(_producer_instant)]
 
 
 class OpenTransaction(Schema):
-    """A transaction that is open in a partition, as its leader describes it.
+    """An open transaction in a partition, from the partition leader's DescribeProducers.
 
-    `first_seen_at` is our clock's, `last_record_at` the producer's own. `transactional_id` is "" where no id
-    with this producer id is known.
+    `first_seen_at` is by Fenceline's clock, `last_record_at` by the producer's. `transactional_id` is "" if
+    no id with this producer id is known.
     """
 
     transactional_id: str
@@ -68,11 +68,11 @@ class OpenTransaction(Schema):
 
 
 class PartitionOut(Schema):
-    """A partition; `held` is high watermark minus LSO, a bound of the records held back.
+    """A partition; `held` is high watermark minus LSO, an upper bound of the unreadable records.
 
-    `pinned_since` is since when its LSO is stuck, null unless it is; `changed_at` is when the newest of its
-    figures was read; `error` is why it cannot be read. `transactions` come by
-    their first offset: the first one holds the LSO.
+    `pinned_since` is the time at which its LSO got stuck, else null. `changed_at` is the time of its newest
+    figure. `error` says why the partition cannot be read. `transactions` are sorted by first offset: the
+    first one holds the LSO.
     """
 
     cluster: str = Field(validation_alias="cluster.name")
@@ -98,7 +98,7 @@ class PartitionOut(Schema):
 
 
 class Reader(Schema):
-    """A group that committed for a partition; `waiting` is "" where nothing is pinned there."""
+    """A group that committed offsets of a partition; `waiting` is "" unless the LSO is pinned."""
 
     group: str = Field(validation_alias="group.group_id")
     offset: int | None
@@ -114,7 +114,7 @@ class End(Schema):
 
 
 class ProducerOut(Schema):
-    """An active producer; `start_offset` is null unless a transaction of it is open there."""
+    """An active producer; `start_offset` is null unless it has an open transaction in the partition."""
 
     transactional_id: str
     producer_id: int
@@ -130,7 +130,7 @@ class ProducerOut(Schema):
 
 
 class SequenceBreakOut(Schema):
-    """A stored batch that does not begin with its producer's next sequence: after a "gap", or a "repeat"."""
+    """A stored batch that does not begin with its producer's next sequence: a "gap" or a "repeat"."""
 
     offset: int
     producer_id: int
@@ -141,9 +141,10 @@ class SequenceBreakOut(Schema):
 
 
 class WritersOut(Schema):
-    """Records of some offsets by kind of producer; `producers` are ids without transactions, counted.
+    """Records in a range of offsets by kind of producer; `producers` counts them by idempotent producer id.
 
-    `following` batches were compared with one before; `broken` of them do not begin with the next sequence.
+    `following` batches were compared with the one before; `broken` of them do not begin with the next
+    sequence.
     """
 
     from_offset: int
@@ -158,7 +159,7 @@ class WritersOut(Schema):
 
 
 class ReplicaOut(Schema):
-    """The last answer of one replica, requested by an operator; `writers` of the leader's newest records."""
+    """A replica's last answer, requested by an operator; `writers` describes the leader's newest records."""
 
     broker: int
     leads: bool
@@ -173,7 +174,7 @@ class ReplicaOut(Schema):
 
 
 class PartitionDetail(PartitionOut):
-    """A partition with its groups (those that wait first, at most 1,000), its last ends, and its replicas."""
+    """A partition with its groups (waiting ones first, at most 1,000), its last end offsets and replicas."""
 
     owner: OwnerOut | None
     readers: list[Reader]
@@ -207,7 +208,7 @@ class PartitionFilters(schemas.ListFilters, partition_queries.PartitionCriteria)
 
 @router.get("", response=PartitionList, summary="List partitions")
 def list_partitions(request: HttpRequest, wanted: Query[PartitionFilters]) -> dict[str, object]:
-    """Every partition that a transaction, a group or a query touches, by cluster, topic and number."""
+    """Partitions that a transaction, a group or a query uses, by cluster, topic and number."""
     cluster, topic, number = cursors.decode_cursor(wanted.cursor, "partitions", (str, str, int)) or (
         "",
         "",
@@ -223,7 +224,7 @@ def list_partitions(request: HttpRequest, wanted: Query[PartitionFilters]) -> di
 def get_partition(
     request: HttpRequest, cluster: schemas.Name, topic: schemas.Name, partition: int
 ) -> PartitionRecord:
-    """One partition, its consumers, its end offsets over time, and its replicas' producers."""
+    """Return a partition, its consumers, its end offsets over time, and its replicas' producers."""
     row = partition_queries.find_partition(cluster, topic, partition) if partition < _LARGEST else None
     if row is None or not row.cluster.configured:
         raise Http404(f"No partition '{topic}-{partition}' is watched on cluster '{cluster}'.")
@@ -243,7 +244,7 @@ def get_partition_series(
     partition: int,
     wanted: Query[SeriesFilters],
 ) -> dict[str, object]:
-    """LSO, high watermark and what is uncommitted, in a range of time; also of a partition that is gone."""
+    """LSO, high watermark and uncommitted offsets in a range of time, also of a deleted partition."""
 
     def is_watched() -> bool:
         return partition < _LARGEST and bool(partition_queries.find_partition(cluster, topic, partition))
@@ -254,7 +255,7 @@ def get_partition_series(
 
 
 class BatchHeaderOut(Schema):
-    """The header of a record batch, offsets inclusive; `marker` is "commit" or "abort" for one, else ""."""
+    """The header of a record batch, offsets inclusive; `marker` is "commit", "abort", or "" for records."""
 
     first: int
     last: int
@@ -269,7 +270,7 @@ class BatchHeaderOut(Schema):
 
 
 class BatchOfQueryOut(Schema):
-    """A query, and its batch, null where that is not known."""
+    """A query and its batch; `batch_id` is null if unknown."""
 
     query: str = Field(validation_alias="query.ident")
     batch_id: int | None
@@ -283,10 +284,11 @@ class MovedOffset(Schema):
 
 
 class RecordLensOut(Schema):
-    """One offset of a partition, as its leader has it now.
+    """One offset of a partition, as its leader returns it now.
 
-    `fate` is what became of the record. `visible` is whether a consumer of each isolation level gets it, null
-    where that is not known. `moved_offsets` are those of its transaction, null once the id has gone on.
+    `fate` is the record's outcome. `visible` tells for each isolation level whether a consumer receives the
+    record, null if unknown. `moved_offsets` are the offsets in its transaction, null once the id began
+    another.
     """
 
     cluster: str
@@ -333,7 +335,7 @@ class RecordLensOut(Schema):
 def get_record(
     request: HttpRequest, cluster: schemas.Name, topic: schemas.Name, partition: int, offset: int
 ) -> RecordLens:
-    """Ask the leader about one offset: committed, aborted, open or gone, and by whose transaction."""
+    """Ask the leader about one offset: is its record committed, aborted, open or gone, and who wrote it?"""
     try:
         return record_lens.look_at_record(cluster, TopicPartition(topic, partition), offset)
     except record_lens.CannotLook as problem:
@@ -341,7 +343,7 @@ def get_record(
 
 
 def _with_transactions(rows: Sequence[PartitionRecord]) -> Sequence[PartitionRecord]:
-    """Return rows with what is open in them, read for all of them at once."""
+    """Return rows with their open transactions, read for all rows at once."""
     pins = partition_queries.partition_pins((row.cluster_id, row.topic, row.partition) for row in rows)
     for row in rows:
         schemas.add_fields(row, transactions=pins.get((row.cluster_id, row.topic, row.partition), ()))

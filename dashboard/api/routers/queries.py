@@ -1,4 +1,4 @@
-"""`/api/v1/queries`: how each streaming query does, its batches, and whether it is safe to restart."""
+"""`/api/v1/queries`: streaming queries, their batches, and whether a restart is safe."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ router = Router(tags=["queries"])
 
 
 class QueryOut(Schema):
-    """A streaming query, by its checkpoint, its listener, or both.
+    """A streaming query, known from its checkpoint, its listener, or both.
 
-    `id` is its identity here: Spark's query id, unless two folders hold the same one. `planned` and
-    `finished` are the newest batches of its offset log and its commit log, `newest` the newest that is
-    known, and `chain` that one's. `restart_words` follow "a restart …". `sink` is "" where it is unknown.
-    `state` is "unheard" where the driver's heartbeat is missing, or no listener reports the query. Lag counts
-    offsets over all partitions, null where it is not known.
+    `id` identifies it in Fenceline: Spark's query id, unless two folders hold the same one. `planned` and
+    `finished` are the newest batches in its offset log and its commit log. `newest` is the newest known
+    batch, and `chain` its chain. `restart_words` complete "a restart …". `sink` is "" if unknown. `state` is
+    "unheard" if the driver's heartbeat is missing, or no listener reports the query. Lag counts offsets over
+    all partitions, null if unknown.
     """
 
     cluster: str = Field(validation_alias="cluster.name")
@@ -83,7 +83,7 @@ class QueryOut(Schema):
 
 
 class LedgerOut(Schema):
-    """The ledger of an exactly-once sink; `decisions` counts them by outcome, else by what was decided."""
+    """The ledger of an exactly-once sink; `decisions` are counted by outcome, or by decision without one."""
 
     id: str
     prefix: str
@@ -94,7 +94,7 @@ class LedgerOut(Schema):
 
 
 class CheckpointOut(Schema):
-    """What its checkpoint holds: the first and last batch kept, formats, damage, foreign files."""
+    """The contents of a checkpoint: the first and last batch kept, formats, damage, foreign files."""
 
     kept: dict[str, list[int]]
     versions: dict[str, int | None]
@@ -107,10 +107,11 @@ class CheckpointOut(Schema):
 
 
 class StateChainOut(Schema):
-    """One store of one partition of an operator: its files, and what a restart loads of them.
+    """One state store of one partition of an operator: its files, and the versions that a restart loads.
 
-    A restart loads version `needed`: a snapshot of version `base` (0: nothing), and each delta after it.
-    `missing` are the first of the `missing_count` versions whose file is not there: with one, it fails.
+    A restart loads version `needed`: the snapshot of version `base` (0: no snapshot), and each delta after
+    it. `missing` lists the first of the `missing_count` versions without a file; a restart fails on a missing
+    one.
     """
 
     partition: int
@@ -127,9 +128,9 @@ class StateChainOut(Schema):
 
 
 class OperatorStateOut(Schema):
-    """The state files of a stateful operator, chains that a restart cannot load first.
+    """The state files of a stateful operator; chains that a restart cannot load come first.
 
-    `unread` is why a part of them is not known.
+    `unread` says why some files are unknown.
     """
 
     operator_id: int
@@ -145,7 +146,7 @@ class OperatorStateOut(Schema):
 
 
 class QueryDetail(QueryOut):
-    """A query with its sources, its checkpoint, its state, its ledger and its last runs."""
+    """A query with its sources, checkpoint, state, ledger and last runs."""
 
     owner: OwnerOut | None
     exception: str
@@ -170,14 +171,14 @@ class QueryFilters(schemas.ListFilters, streaming_queries.QueryCriteria):
 
 
 class BatchFilters(schemas.ListFilters, Ranged):
-    """The query string of a query's batches; a range has those that began in it."""
+    """The query string of a query's batches; a range selects the batches that began in it."""
 
     cluster: schemas.Name = ""
 
 
 @router.get("", response=QueryList, summary="List streaming queries")
 def list_queries(request: HttpRequest, wanted: Query[QueryFilters]) -> dict[str, object]:
-    """Every streaming query that matches, as it was first seen."""
+    """Streaming queries, in the order in which they were first seen."""
     place = cursors.read_number(wanted.cursor, "queries") or 0
     rows = streaming_queries.queries_after(wanted, place=place, limit=wanted.limit + 1)
     page, following = cursors.cut_page("queries", rows, wanted.limit)
@@ -186,7 +187,7 @@ def list_queries(request: HttpRequest, wanted: Query[QueryFilters]) -> dict[str,
 
 @router.get("/{text:query}/batches", response=BatchList, summary="The batches of a query")
 def list_batches(request: HttpRequest, query: schemas.Name, wanted: Query[BatchFilters]) -> dict[str, object]:
-    """Its micro-batches, the newest first, beyond the hundred that Spark keeps."""
+    """A query's micro-batches, newest first, beyond the hundred that Spark keeps."""
     row = _one(query, wanted.cluster)
     of = f"batches of {row.pk}"
     before = cursors.read_number(wanted.cursor, of)
@@ -199,13 +200,13 @@ def list_batches(request: HttpRequest, query: schemas.Name, wanted: Query[BatchF
 def get_safe_to_stop(
     request: HttpRequest, query: schemas.Name, cluster: schemas.Name = ""
 ) -> dict[str, object]:
-    """Whether a restart now loses and repeats nothing that waiting would not; for deploy scripts."""
+    """Whether a restart now loses or repeats no more records than a later one; for deploy scripts."""
     return _safe(_one(query, cluster), now_ms())
 
 
 @router.get("/{text:query}", response=QueryDetail, summary="One streaming query")
 def get_query(request: HttpRequest, query: schemas.Name, cluster: schemas.Name = "") -> Row:
-    """One query by its id here, by Spark's query id, or by its name where no other query has it."""
+    """Return a query by its `id`, by Spark's query id, or by its name if that is unique."""
     row, at_ms = _one(query, cluster), now_ms()
     sources = reading.query_sources([row])[row.pk]
     return schemas.add_fields(
@@ -224,7 +225,7 @@ def get_query(request: HttpRequest, query: schemas.Name, cluster: schemas.Name =
 
 
 def _one(asked: str, cluster: str) -> Row:
-    """Return the one query that a text means; 404 where it means none, 400 where it means several."""
+    """Return the query with this id or name; raises 404 if there is none, 400 if several match."""
     rows = streaming_queries.queries_by_name(asked, cluster)
     if len(rows) == 1:
         return rows[0]
@@ -247,7 +248,7 @@ def _safe(row: Row, at_ms: int) -> dict[str, Any]:
 
 
 def _with_progress(rows: Sequence[Row], at_ms: int) -> Sequence[Row]:
-    """Return rows with their newest batch, its chain, their safety and lag, in a few queries for all."""
+    """Return rows with newest batch, chain, restart safety and lag, read in a few SQL queries."""
     newest, sources = streaming_queries.newest_batches(rows), reading.query_sources(rows)
     chains, safe = chains_of(rows, now_ms=at_ms), restart_safety_by_query(rows, at_ms)
     for row in rows:

@@ -1,4 +1,4 @@
-"""`/api/v1/recoveries`: episodes, from a transaction that was ended until work went on."""
+"""`/api/v1/recoveries`: episodes from the end of a transaction until consumers and producers resumed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from fenceline.losses.recoveries import RecoveryOutcome
 
 router = Router(tags=["recoveries"])
 
-#: Written in full: decisions of the sink have an `Outcome` of their own, and a description knows a name once.
+#: An inline enum: the sink's decisions have an `Outcome` too, and OpenAPI needs unique schema names.
 EpisodeOutcome = Annotated[
     RecoveryOutcome,
     WithJsonSchema({"type": "string", "enum": [outcome.value for outcome in RecoveryOutcome]}),
@@ -27,7 +27,7 @@ EpisodeOutcome = Annotated[
 
 
 class WaitOut(Schema):
-    """A group that stood at the LSO; `resumed_at` is null until it had read on."""
+    """A group that waited at the LSO; `resumed_at` is null until it reads on."""
 
     group: str
     topic: str
@@ -38,11 +38,11 @@ class WaitOut(Schema):
 
 
 class LostOut(Schema):
-    """The aborted records of a partition, offsets inclusive; null where nothing was written there.
+    """The aborted records of a partition, offsets inclusive; offsets are null if nothing was written there.
 
-    Not `sure`: only bounds are known, or nothing (`records` is null), or the topic may be another one since;
-    `note` is the reason. `topic_deleted`: the topic was deleted since, re-created or not, and the records
-    with it.
+    `sure` is false if only bounds are known, if nothing is known (`records` is null), or if the topic may
+    have been re-created; `note` is the reason. `topic_deleted`: the topic was deleted since, with its
+    records, whether re-created or not.
     """
 
     topic: str
@@ -56,12 +56,13 @@ class LostOut(Schema):
 
 
 class RecoveryOut(Schema):
-    """An episode; null instants have not come, or were not seen.
+    """An episode; an instant is null until it is reached, or if it was not observed.
 
-    `released_at` is by the timestamps of the markers that consumers waited for; where `release_noticed`, the
-    logs did not show them: consumers were unblocked then or before. `resumed_at` may come before it, where
-    other transactions block the same partitions. `records_released` counts offsets that became readable when
-    that was noticed, in topics that still exist. `lost` is whole once `lost_complete`.
+    `released_at` is by the timestamps of the markers that consumers waited for. With `release_noticed` the
+    logs did not show the markers: consumers were unblocked then or earlier. `resumed_at` may be earlier than
+    `released_at` if other transactions block the same partitions. `records_released` counts the offsets that
+    became readable when the release was noticed, in topics that still exist. `lost` is final once
+    `lost_complete`.
     """
 
     id: int
@@ -111,7 +112,7 @@ class RecoveryFilters(schemas.ShortListFilters, recovery_queries.RecoveryCriteri
 
 @router.get("", response=RecoveryList, summary="List recoveries")
 def list_recoveries(request: HttpRequest, wanted: Query[RecoveryFilters]) -> dict[str, object]:
-    """Episodes, the newest first."""
+    """Episodes, newest first."""
     place = cursors.decode_cursor(wanted.cursor, "recoveries", (int, int))
     before = None if place is None else (int(place[0]), int(place[1]))
     rows, after = recovery_queries.newest_recoveries(wanted, before=before, limit=wanted.limit)
@@ -121,7 +122,7 @@ def list_recoveries(request: HttpRequest, wanted: Query[RecoveryFilters]) -> dic
 
 @router.get("/{cluster}/{int:number}", response=RecoveryOut, summary="One recovery")
 def get_recovery(request: HttpRequest, cluster: schemas.Name, number: int) -> Recovery:
-    """One episode by its id."""
+    """Return an episode by its id."""
     row = recovery_queries.find_recovery(cluster, number) if number < 2**63 else None
     if row is None or not row.cluster.configured:
         raise Http404(f"No recovery {number} is known on cluster '{cluster}'.")

@@ -29,7 +29,7 @@ from fenceline.kafka.added_offsets import NOTHING_ADDED, Observation
 from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.kafka.producer_identity import Engine, ProducerIdentity
 
-#: Kafka's word for an id that its coordinator has removed.
+#: Kafka's state of an id that its coordinator has removed.
 _DEAD = "Dead"
 
 router = Router(tags=["transactions"])
@@ -48,8 +48,9 @@ class Partition(Schema):
 
 
 class Coordinator(Schema):
-    """The partition of `__transaction_state` that holds the id, null while no record of it was read, and the
-    broker that leads it, null where that was not seen.
+    """The partition of `__transaction_state` that holds the id, null until a record of the id was read.
+
+    `broker` leads that partition, null if not observed.
     """
 
     partition: IfReported
@@ -57,10 +58,10 @@ class Coordinator(Schema):
 
 
 class WaitingOut(Schema):
-    """Who waits: at the LSO that this transaction holds, or for a commit of its own (`pending`).
+    """A reader that waits at the LSO that this transaction holds, or for its own pending commit (`pending`).
 
-    A consumer group, or a streaming query by its identity; the other one is "". Not `certain`: the pending
-    commit may be another transaction's; or the query may read uncommitted, which cannot be seen.
+    The reader is a consumer group, or a streaming query by its id; the other field is "". `certain` is false
+    if the pending commit may be another transaction's, or if the query may read uncommitted.
     """
 
     group: str
@@ -75,8 +76,8 @@ class WaitingOut(Schema):
 class AddedOffsetOut(Schema):
     """An offset that the transaction added to a group.
 
-    `at` is the commit's instant in its record, by the clock of the group's coordinator; `log_partition` and
-    `log_offset` are where that record lies in `__consumer_offsets`.
+    `at` is the commit's timestamp in its record, by the clock of the group's coordinator. `log_partition` and
+    `log_offset` locate that record in `__consumer_offsets`.
     """
 
     group: str
@@ -89,10 +90,10 @@ class AddedOffsetOut(Schema):
 
 
 class AddedOffsetsOut(Schema):
-    """The offsets that the transaction added to groups, as far as they were read by `read_at`.
+    """The offsets that the transaction added to groups, read up to `read_at`.
 
-    `complete`: all that its record names, up to its marker once it is finished; then `missing` is empty.
-    `partial`, `none`: `missing` lists what is not known, and why, in a sentence each.
+    `complete`: every offset of the partitions in its record, up to its marker once it is finished; `missing`
+    is empty. `partial`, `none`: `missing` lists the unknown parts and the reasons, one sentence each.
     """
 
     observation: Observation
@@ -102,10 +103,11 @@ class AddedOffsetsOut(Schema):
 
 
 class TransactionOut(Schema):
-    """A transactional id; `state` is Kafka's own word, `started_at` is null while nothing was begun.
+    """A transactional id; `state` is Kafka's term, `started_at` is null without a begun transaction.
 
-    Epoch and timeout are null while the id is known only from a coordinator's list. `verdict` is the worst of
-    those in which it is open: one that an earlier epoch left may hang while `state` is complete.
+    Epoch and timeout are null while the id is known only from a coordinator's list. `verdict` is the worst
+    one of the partitions in which the id is open. An earlier epoch's transaction may hang while `state` is
+    complete.
     """
 
     cluster: str = Field(validation_alias="cluster.name")
@@ -131,7 +133,7 @@ class TransactionOut(Schema):
 
 
 class ProducerPartOut(Schema):
-    """What an id names: process, thread, task of Streams; connector, task, or the group that it leads."""
+    """A part of an id: process, thread or task of Streams; connector, task, or the group that it leads."""
 
     name: str
     value: str
@@ -140,8 +142,7 @@ class ProducerPartOut(Schema):
 class ProducerIdentityOut(Schema):
     """The engine, instance and part that use an id.
 
-    `sign` is what shows it besides the id's shape, "" where nothing does. `host` and `group` are "" where
-    they are not known.
+    `sign` is further evidence beside the id's shape, or "". `host` and `group` are "" if unknown.
     """
 
     engine: Engine
@@ -159,9 +160,9 @@ class ProducerIdentityOut(Schema):
 class TransactionDetail(TransactionOut):
     """A transactional id with its last transitions of any kind, newest first, at most 20.
 
-    `offers` are the acts that may be planned now, by what the planner would refuse. `offsets` are those that
-    its newest transaction added to groups. `producer` is null for plain clients, `connector` where no worker
-    of Kafka Connect reports the one whose task uses the id.
+    `offers` are the actions that the planner would not refuse now. `offsets` are the offsets that its newest
+    transaction added to groups. `producer` is null for plain clients. `connector` is the one whose task uses
+    the id, null if no worker of Kafka Connect reports it.
     """
 
     producer: ProducerIdentityOut | None
@@ -183,7 +184,7 @@ class TransactionFilters(schemas.ListFilters, transaction_queries.TransactionCri
 
 @router.get("", response=TransactionList, summary="List transactional ids")
 def list_transactions(request: HttpRequest, wanted: Query[TransactionFilters]) -> dict[str, object]:
-    """Every transactional id that matches, as it was first seen; those of one `app` by cluster and id."""
+    """Transactional ids, in the order in which they were first seen; with `app`, by cluster and id."""
     step = id_walk.transactions_after(
         wanted, place=_place(wanted), limit=wanted.limit, now_ms=time.time_ns() // 1_000_000
     )
@@ -206,9 +207,9 @@ def _place(wanted: TransactionFilters) -> id_walk.Place:
 def get_transaction(
     request: HttpRequest, cluster: schemas.Name, transactional_id: schemas.Name
 ) -> Transaction:
-    """The newest state of one id, and how it came there; percent-encode all but letters and digits.
+    """Return an id's newest state and its last transitions; percent-encode all but letters and digits.
 
-    Of an id that its coordinator has forgotten, the last transitions: its state is `Dead`.
+    An id that its coordinator has removed has the state `Dead`.
     """
     row = transaction_queries.find_transaction(cluster, transactional_id)
     if row is None:
@@ -231,7 +232,7 @@ def get_transaction(
 
 
 def _forgotten(cluster: str, gone: history_queries.TransactionHistory) -> Transaction:
-    """Return what is kept of an id that has expired, as a row that is not saved: nothing is open under it."""
+    """Return an unsaved row with the history of an expired id; an expired id has no open transaction."""
     (newest,) = history_queries.of_id(cluster, gone.key, limit=1)
     actions = attributions.of_transitions(cluster, gone.key, gone.life.recent)
     row = Transaction(
@@ -261,7 +262,7 @@ def _forgotten(cluster: str, gone: history_queries.TransactionHistory) -> Transa
 
 
 def _with_waits(rows: Sequence[Transaction]) -> Sequence[Transaction]:
-    """Return rows with who waits, and who coordinates, in a few queries for all."""
+    """Return rows with their waiting readers and coordinators, read in a few SQL queries for all rows."""
     waits, brokers = blocking.waits_of(rows), blocking.coordinator_brokers(rows)
     for row in rows:
         schemas.add_fields(

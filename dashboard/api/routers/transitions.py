@@ -1,4 +1,4 @@
-"""`/api/v1/transitions`: what happened to producers, and the evidence for it."""
+"""`/api/v1/transitions`: state changes of transactional ids, with their evidence."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ from fenceline.text.explanations import explain_transition
 
 router = Router(tags=["transitions"])
 
-#: The kinds that have rows of their own; the others are in a transaction's `recent`.
+#: The kinds that are stored as rows; a transaction's `recent` has the other ones.
 NotableKind = Literal[
     "client_abort", "timeout", "takeover", "reinit", "self_recovery", "admin_fence", "admin_abort",
     "rotation", "empty_abort", "abort", "expiry",
 ]  # fmt: skip
 
-#: The two orders, in their cursors: a place in one is none in the other.
+#: The list names in the cursors of the two orders: a cursor of one order is invalid in the other.
 _NEWEST, _BY_REVISION = "transitions-newest", "transitions-told"
 
 
 class ActionRef(Schema):
-    """An action of Fenceline, `/api/v1/actions/{id}`, and who executed it."""
+    """An action of Fenceline, `/api/v1/actions/{id}`, and the user who executed it."""
 
     id: int
     act: Act
@@ -42,9 +42,9 @@ class ActionRef(Schema):
 
 
 class Fact(Schema):
-    """One state change of an id; `at` is the coordinator's clock, `open_ms` from begin to decision.
+    """A state change of an id; `at` is by the coordinator's clock, `open_ms` runs from begin to decision.
 
-    `action` is the action of Fenceline that caused it, by the coordinator's answer; null for every other.
+    `action` is the action of Fenceline that caused it, by the coordinator's answer; else null.
     """
 
     kind: TransitionKind
@@ -63,7 +63,7 @@ class Fact(Schema):
 
 
 class TransitionOut(Fact):
-    """A notable transition; `revised_from` is the kind it was taken for at first, null where it stands."""
+    """A notable transition; `revised_from` is its first classification, null if never revised."""
 
     partition: int = Field(validation_alias="log_partition")
     offset: int = Field(validation_alias="log_offset")
@@ -89,7 +89,7 @@ class TransitionList(schemas.Listing):
 
 
 class TransitionFilters(Ranged):
-    """The query string of the list; `since` is `from` of before there was a `to`."""
+    """The query string of the list; `since` is an older name of `from`."""
 
     cluster: schemas.Name = ""
     #: Only transitions derived or revised after this revision of the cluster, in that order.
@@ -107,7 +107,7 @@ class TransitionFilters(Ranged):
 def list_transitions(request: HttpRequest, wanted: Query[TransitionFilters]) -> dict[str, object]:
     """Notable transitions, newest first; with `since_rev` in the order in which they were derived or revised.
 
-    A page may hold fewer than `limit` and have a `next` all the same: one request searches 10,000.
+    A page with a `next` may have fewer than `limit` items, because one request searches 10,000 transitions.
     """
     matching = _filter(wanted)
     order = _NEWEST if wanted.since_rev is None else _BY_REVISION
@@ -126,7 +126,7 @@ def list_transitions(request: HttpRequest, wanted: Query[TransitionFilters]) -> 
 
 
 def recent_facts(recent: Sequence[Transition], actions: Sequence[Action | None]) -> Sequence[dict[str, Any]]:
-    """Return what `Fact` reads of transitions that have no rows, each with the action that caused it."""
+    """Return the fields of `Fact` for transitions without rows, each with the action that caused it."""
     return [
         {
             **fact._asdict(),

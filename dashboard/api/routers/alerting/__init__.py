@@ -1,1 +1,1 @@
-"""Alerts, channels, deliveries and silences."""
+"""Routers of alerts, channels, deliveries and silences."""

@@ -1,4 +1,4 @@
-"""`/api/v1/alerts`: findings over time, and why each was notified or not."""
+"""`/api/v1/alerts`: alerts, and the reason why each was notified or not."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHANGES = 100
 
 
 class QuietOut(Schema):
-    """Why nobody is notified: `by` is the number of a silence or an alert, a channel's name, or ""."""
+    """A reason against notifying; `by` is the number of a silence or an alert, a channel's name, or ""."""
 
     kind: str
     by: str
@@ -29,7 +29,7 @@ class QuietOut(Schema):
 
 
 class FateOut(Schema):
-    """What came of it for one channel: a delivery and its state, or `why` there is none."""
+    """The outcome for one channel: a delivery and its state, or the reason (`why`) for no delivery."""
 
     channel_id: int | None
     channel: str
@@ -51,7 +51,7 @@ class FateOut(Schema):
 
 
 class ChangeOut(Schema):
-    """One change; not `settled`: it is not decided for every channel yet."""
+    """A change of an alert's state; `settled` once the notification is decided for every channel."""
 
     id: int = Field(validation_alias="of.pk")
     old: str = Field(validation_alias="of.old")
@@ -66,10 +66,10 @@ class ChangeOut(Schema):
 
 
 class AlertOut(Schema):
-    """A finding over time: the same rule, cluster and subject are the same alert, however often it opens.
+    """An alert: all findings of one rule, cluster and subject over time are the same alert.
 
-    `quiet` are the reasons why nobody is notified of it now, `told` the channels that were notified that it
-    fires. `/rules/{rule}` explains its rule.
+    `quiet` are the reasons why nobody is notified now. `told` are the channels that were notified that the
+    alert fires. `/rules/{rule}` explains its rule.
     """
 
     id: int
@@ -100,7 +100,7 @@ class AlertOut(Schema):
 
 
 class AlertDetail(AlertOut):
-    """The same with its changes, the newest first, the last hundred of them."""
+    """An alert with its last hundred changes, newest first."""
 
     changes: list[ChangeOut]
 
@@ -124,7 +124,7 @@ class AlertFilters(schemas.ShortListFilters, alert_queries.AlertCriteria):
 
 @router.get("", response=AlertList, summary="List alerts")
 def list_alerts(request: HttpRequest, wanted: Query[AlertFilters]) -> dict[str, object]:
-    """Alerts, the newest first; those that fire or are pending unless `state` is given."""
+    """Alerts, newest first; without `state` the firing and pending ones."""
     before = cursors.read_number(wanted.cursor, "alerts")
     rows = alert_queries.alerts_before(before, wanted, limit=wanted.limit + 1, now_ms=loop.now_ms())
     page, following = cursors.cut_page("alerts", rows, wanted.limit)
@@ -133,7 +133,7 @@ def list_alerts(request: HttpRequest, wanted: Query[AlertFilters]) -> dict[str, 
 
 @router.get("/{int:number}", response=AlertDetail, summary="One alert")
 def get_alert(request: HttpRequest, number: int) -> Alert:
-    """One alert by its id, with its changes and who was notified of each."""
+    """Return an alert by its id, with its changes and the outcome of each for the channels."""
     row = alert_queries.find_alert(number)
     if row is None:
         raise Http404(f"No alert {number} is known.")
@@ -141,7 +141,7 @@ def get_alert(request: HttpRequest, number: int) -> Alert:
 
 
 def _with_notified(rows: Sequence[Alert]) -> Sequence[Alert]:
-    """Return rows with the channels that were notified of each last, read for all of them at once."""
+    """Return rows with the channels last notified of each alert, read for all rows at once."""
     notified = alert_queries.last_notifications(rows)
     for row in rows:
         schemas.add_fields(row, notified=list(map(FateOut.from_fate, notified[row.pk])))

@@ -1,4 +1,4 @@
-"""`/api/v1/channels`: receivers of notifications. A secret is returned once: when it is made."""
+"""`/api/v1/channels`: receivers of notifications. A secret is returned only when it is made."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ router = Router(tags=["channels"])
 
 
 class ChannelOut(Schema):
-    """A channel; `url` is without its secrets, and waits are null where `[alerts]` decides.
+    """A channel; `url` has no secrets, and waits are null if they are the defaults of `[alerts]`.
 
-    `signs`: its messages are signed as Standard Webhooks; `two_secrets`: with the old secret as well.
-    `failures` counts messages in a row that were not taken; `disabled_why` is "" while it is enabled.
+    `signs`: messages are signed as Standard Webhooks; `two_secrets`: the old secret signs them as well.
+    `failures` counts consecutive rejected messages. `disabled_why` is "" while the channel is enabled.
     """
 
     id: int
@@ -72,19 +72,19 @@ class ChannelOut(Schema):
 
 
 class ChannelMade(ChannelOut):
-    """A new channel with its secret, which is returned only here; "" where its kind signs nothing."""
+    """A new channel with its secret, which is returned only here; "" if its kind does not sign messages."""
 
     secret: str
 
 
 class SecretOut(Schema):
-    """A new secret, returned only here; the old one signs as well until it is ended."""
+    """A new secret, returned only here; the old secret also signs until it is ended."""
 
     secret: str
 
 
 class ChannelPatch(Body):
-    """What is to be otherwise; what is not sent stays as it is. `enabled` enables or disables it."""
+    """Fields to change; omitted fields keep their value. `enabled` enables or disables the channel."""
 
     name: Text | None = None
     url: Text | None = None
@@ -112,18 +112,18 @@ class ChannelList(schemas.Listing):
 
 @router.get("", response=ChannelList, summary="List channels")
 def list_channels(request: HttpRequest, wanted: Query[schemas.ShortListFilters]) -> dict[str, object]:
-    """Every channel, by name."""
+    """All channels, by name."""
     (place,) = cursors.decode_cursor(wanted.cursor, "channels", (str,)) or ("",)
-    # By code point: a cursor must not depend on how a database sorts.
-    every = sorted(alert_queries.list_channels(), key=lambda row: row.name)
-    rows = [row for row in every if row.name > str(place)]
+    # By code point, because a cursor must not depend on a database's collation.
+    channel_rows = sorted(alert_queries.list_channels(), key=lambda row: row.name)
+    rows = [row for row in channel_rows if row.name > str(place)]
     page = cursors.cut_page("channels", rows, wanted.limit, lambda row: (row.name,))
     return schemas.list_answer(*page, noun=ALERTS)
 
 
 @router.post("", response={201: ChannelMade}, summary="Add a channel")
 def add_channel(request: HttpRequest, asked: ChannelIn) -> Status[Channel]:
-    """Add a channel; the answer has its secret, which is not returned again. Needs the role admin."""
+    """Add a channel and return it with its secret, which is not returned again. Needs the role admin."""
     actor = require_permission(request, access.CHANNELS)
     try:
         row = channels.add(_draft(asked, kind=asked.kind), by=actor.name, enabled=asked.enabled is not False)
@@ -134,13 +134,13 @@ def add_channel(request: HttpRequest, asked: ChannelIn) -> Status[Channel]:
 
 @router.get("/{int:number}", response=ChannelOut, summary="One channel")
 def get_channel(request: HttpRequest, number: int) -> Channel:
-    """One channel by its id."""
+    """Return a channel by its id."""
     return _known(number)
 
 
 @router.patch("/{int:number}", response=ChannelOut, summary="Change a channel")
 def change_channel(request: HttpRequest, number: int, asked: ChannelPatch) -> Channel:
-    """Change what is sent, and nothing else; needs the role admin."""
+    """Change the given fields only; needs the role admin."""
     actor, row = require_permission(request, access.CHANNELS), _known(number)
     if asked.model_fields_set - {"enabled"}:
         try:
@@ -162,7 +162,7 @@ def delete_channel(request: HttpRequest, number: int) -> Status[None]:
 
 @router.post("/{int:number}/secret", response={201: SecretOut}, summary="Make a new secret")
 def rotate_secret(request: HttpRequest, number: int) -> Status[SecretOut]:
-    """Sign with a new secret, and with the old one until it is ended; needs the role admin."""
+    """Make a new secret; the old one also signs until it is ended. Needs the role admin."""
     require_permission(request, access.CHANNELS)
     try:
         return Status(201, SecretOut(secret=channels.rotate_secret(_known(number))))
@@ -172,7 +172,7 @@ def rotate_secret(request: HttpRequest, number: int) -> Status[SecretOut]:
 
 @router.delete("/{int:number}/secret/old", response=ChannelOut, summary="End the old secret")
 def end_old_secret(request: HttpRequest, number: int) -> Channel:
-    """Sign with the newest secret alone; needs the role admin."""
+    """Sign with the newest secret only; needs the role admin."""
     require_permission(request, access.CHANNELS)
     channels.end_old(_known(number))
     return _known(number)
@@ -180,9 +180,9 @@ def end_old_secret(request: HttpRequest, number: int) -> Channel:
 
 @router.post("/{int:number}/test", response=DeliveryDetail, summary="Send a test")
 def send_test(request: HttpRequest, number: int) -> Delivery:
-    """Send a message with a sample alert, now and once, and return the outcome.
+    """Send a message with a sample alert once, and return the outcome.
 
-    Also to a disabled channel. Takes up to `[alerts] timeout_s`; needs the role operator.
+    This also works for a disabled channel. It takes up to `[alerts] timeout_s`; needs the role operator.
     """
     require_permission(request, access.SEND)
     try:
@@ -199,7 +199,7 @@ def _known(number: int) -> Channel:
 
 
 def _draft(asked: ChannelPatch, *, kind: str, row: Channel | None = None) -> channels.ChannelDraft:
-    """Return the draft in a request; fields that were not sent keep their value, or have the default."""
+    """Return the draft in a request; omitted fields keep their value, or get the default."""
     known = row or Channel(min_severity="warning")
     sent = asked.model_fields_set
 

@@ -1,4 +1,4 @@
-"""`/api/v1/deliveries`: every message, each try with what was answered; sending one again."""
+"""`/api/v1/deliveries`: messages, and each try with its response; send a message again."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Origin = Literal["alert", "test", "again"]
 
 
 class TryOut(Schema):
-    """One try, without secrets: what was sent, and the beginning of what was answered.
+    """A try without secrets: the request, and the beginning of the response.
 
-    `status` is null and `error` the reason where no answer came; `address` is the one that was connected to.
+    Without a response `status` is null and `error` the reason. `address` is the IP address of the connection.
     """
 
     at: str | None
@@ -43,9 +43,9 @@ class TryOut(Schema):
 
 
 class DeliveryOut(Schema):
-    """One message to one channel; `message_id` is the same for each try and whenever it is sent again.
+    """A message to a channel; `message_id` stays the same for every try, also when it is sent again.
 
-    `firing` and `resolved` count the alerts in it, `next_try_at` is null unless it is to be tried.
+    `firing` and `resolved` count its alerts. `next_try_at` is null unless another try is due.
     """
 
     id: int
@@ -78,7 +78,7 @@ class DeliveryOut(Schema):
 
 
 class DeliveryDetail(DeliveryOut):
-    """The same with the fingerprints of its alerts, its last tries, the oldest first, and its body."""
+    """A delivery with the fingerprints of its alerts, its last tries (oldest first), and its body."""
 
     firing_alerts: list[str]
     resolved_alerts: list[str]
@@ -108,7 +108,7 @@ class DeliveryFilters(schemas.ShortListFilters, alert_queries.DeliveryCriteria):
 
 @router.get("", response=DeliveryList, summary="List deliveries")
 def list_deliveries(request: HttpRequest, wanted: Query[DeliveryFilters]) -> dict[str, object]:
-    """Deliveries, the newest first."""
+    """Deliveries, newest first."""
     before = cursors.read_number(wanted.cursor, "deliveries")
     rows = alert_queries.list_deliveries(wanted, before=before, limit=wanted.limit + 1)
     return schemas.list_answer(*cursors.cut_page("deliveries", rows, wanted.limit), noun=ALERTS)
@@ -116,13 +116,13 @@ def list_deliveries(request: HttpRequest, wanted: Query[DeliveryFilters]) -> dic
 
 @router.get("/{int:number}", response=DeliveryDetail, summary="One delivery")
 def get_delivery(request: HttpRequest, number: int) -> Delivery:
-    """One delivery by its id, with its tries and its body."""
+    """Return a delivery by its id, with its tries and its body."""
     return _known(number)
 
 
 @router.post("/{int:number}/again", response={201: DeliveryOut}, summary="Send a delivery again")
 def send_again(request: HttpRequest, number: int) -> Status[Delivery]:
-    """Have a message sent once more, with the same message id; needs the role operator."""
+    """Send a message once more, with the same message id; needs the role operator."""
     require_permission(request, access.SEND)
     try:
         row = deliver.send_again(_known(number))

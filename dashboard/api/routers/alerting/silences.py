@@ -1,4 +1,4 @@
-"""`/api/v1/silences`: which alerts are not notified, until when; making one and ending it."""
+"""`/api/v1/silences`: list, make and end silences, which suppress the notification of alerts."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ from dashboard.system import access
 router = Router(tags=["silences"])
 
 State = Literal["active", "scheduled", "expired"]
-#: Longer is refused by its check, with the reason; this keeps what overflows away from it.
+#: The silence's own check rejects long durations with a reason; this limit prevents an overflow before it.
 _LONGEST_S = 1e9
 
 
 class SilenceOut(Schema):
-    """A silence: alerts that meet all of its matchers are not notified between its start and its end.
+    """A silence: alerts that match all of its matchers are not notified between its start and its end.
 
-    `ended_by` is who ended it early, "" where nobody did.
+    `ended_by` is the user who ended it early, or "".
     """
 
     id: int
@@ -56,7 +56,7 @@ class SilenceOut(Schema):
 
 
 class SilenceIn(Body):
-    """A new silence: from `starts_at` (now) until `ends_at`, or for `duration_s` seconds."""
+    """A new silence from `starts_at` (default: now) until `ends_at`, or for `duration_s` seconds."""
 
     matchers: Matchers
     reason: Text
@@ -79,7 +79,7 @@ class SilenceFilters(Schema):
 
 @router.get("", response=SilenceList, summary="List silences")
 def list_silences(request: HttpRequest, wanted: Query[SilenceFilters]) -> dict[str, object]:
-    """Silences, the newest first; also those that are over."""
+    """Silences, newest first, also expired ones."""
     now_ms, before = loop.now_ms(), cursors.read_number(wanted.cursor, "silences")
     rows = alert_queries.silences_before(before, wanted.state, limit=wanted.limit + 1, now_ms=now_ms)
     return schemas.list_answer(*cursors.cut_page("silences", rows, wanted.limit), noun=ALERTS)
@@ -87,7 +87,7 @@ def list_silences(request: HttpRequest, wanted: Query[SilenceFilters]) -> dict[s
 
 @router.post("", response={201: SilenceOut}, summary="Make a silence")
 def make_silence(request: HttpRequest, asked: SilenceIn) -> Status[Silence]:
-    """Keep quiet what matches; needs the role operator."""
+    """Suppress the notification of matching alerts; needs the role operator."""
     actor = require_permission(request, access.SILENCE)
     draft = silences.SilenceDraft(
         matchers=partial(read_matchers, asked.matchers),
@@ -105,7 +105,7 @@ def make_silence(request: HttpRequest, asked: SilenceIn) -> Status[Silence]:
 
 @router.get("/{int:number}", response=SilenceOut, summary="One silence")
 def get_silence(request: HttpRequest, number: int) -> Silence:
-    """One silence by its id."""
+    """Return a silence by its id."""
     return _known(number)
 
 

@@ -1,1 +1,1 @@
-"""Routers of the flow of data, and of the Flink jobs that it runs through."""
+"""Routers of the data flow, Flink jobs and connectors."""

@@ -1,4 +1,4 @@
-"""`/api/v1/connectors`: connectors of Kafka Connect and their tasks, as workers' REST APIs report them."""
+"""`/api/v1/connectors`: Kafka Connect's connectors and tasks, from the workers' REST APIs."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class ConnectorFilters(schemas.ListFilters, ConnectorCriteria):
 
 @router.get("", response=ConnectorList, summary="List connectors of Kafka Connect")
 def list_connectors(request: HttpRequest, wanted: Query[ConnectorFilters]) -> dict[str, object]:
-    """Every connector that a configured `[[connect]]` reports, as it was first seen.
+    """Connectors reported by the configured `[[connect]]` APIs, in the order in which they were first seen.
 
-    An API that does not answer is a gap with the scope `api:URL`, too.
+    An API that does not answer is also a gap with the scope `api:URL`.
     """
     place = cursors.read_number(wanted.cursor, "connectors") or 0
     connectors = connectors_after(wanted, place=place, limit=wanted.limit + 1)

@@ -1,4 +1,4 @@
-"""`/api/v1/flink-jobs`: what the checkpoints of Flink's jobs decided to commit, and what became of it."""
+"""`/api/v1/flink-jobs`: Flink jobs, the commits that their checkpoints decided, and the commits' fate."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from fenceline.facts import TransactionState
 
 router = Router(tags=["flink"])
 
-#: More pending commits of a checkpoint than these are not returned at once.
+#: The most pending commits of a checkpoint in one response.
 _MOST_COMMITS = 10_000
 
 
 class FlinkJobOut(Schema):
-    """A folder that holds a job's checkpoints, or a savepoint; null where its newest one cannot be read.
+    """A folder with a job's checkpoints, or a savepoint; fields are null if the newest one cannot be read.
 
-    `pending` counts what its newest checkpoint decided to commit, whatever has become of it. `completed_at`
-    is by the store's clock. `prefixes` are those of transactional ids of its Kafka sinks.
+    `pending` counts the transactions that the newest checkpoint decided to commit, whatever their fate.
+    `completed_at` is by the store's clock. `prefixes` are the transactional id prefixes of its Kafka sinks.
     """
 
     cluster: str = Field(validation_alias="cluster.name")
@@ -46,11 +46,12 @@ class FlinkJobOut(Schema):
 
 
 class CheckpointedCommitOut(Schema):
-    """A transaction that the newest checkpoint decided to commit, as it recorded it.
+    """A transaction that the newest checkpoint decided to commit, as recorded in the checkpoint.
 
-    `fate`: `pending` is open as it was pre-committed, and a restore commits it; `lost` was aborted. `state`
-    and `state_epoch` are its coordinator's newest, null where its id is not known. `expires_at`: when its
-    coordinator aborts it. `checkpoint_id` is null where an older format does not record it.
+    `fate`: a `pending` transaction is still open and pre-committed, and a restore commits it; a `lost` one
+    was aborted. `state` and `state_epoch` are the coordinator's newest, null if the id is unknown. At
+    `expires_at` the coordinator aborts the transaction. `checkpoint_id` is null if an older format does not
+    record it.
     """
 
     transactional_id: str = Field(validation_alias="committable.transactional_id")
@@ -72,9 +73,9 @@ class CheckpointedCommitOut(Schema):
 
 
 class LingeringTransactionOut(Schema):
-    """An open transaction of the job's prefixes that its newest checkpoint does not hold.
+    """An open transaction with one of the job's prefixes that is not in its newest checkpoint.
 
-    A restore of the older sink does not abort an id that is in no pool of it.
+    A restore of the older sink aborts only the ids in its producer pools.
     """
 
     transactional_id: str = Field(validation_alias="row.transactional_id")
@@ -86,10 +87,10 @@ class LingeringTransactionOut(Schema):
 
 
 class ProducerPoolOut(Schema):
-    """The ids of an older sink, `FlinkKafkaProducer`; a restore aborts what is open of them, and no other id.
+    """The ids of an older sink, `FlinkKafkaProducer`; a restore aborts open transactions of these ids only.
 
-    `writing` were open when the checkpoint was taken. `next_free` is the number of the next id. A start
-    without a checkpoint needs `safe_parallelism` subtasks to abort all of them.
+    The ids in `writing` were open when the checkpoint was taken. `next_free` is the number of the next id. A
+    start without a checkpoint needs `safe_parallelism` subtasks to abort all of them.
     """
 
     prefix: str
@@ -105,7 +106,7 @@ class ProducerPoolOut(Schema):
 
 
 class FlinkCheckpointOut(Schema):
-    """A completed checkpoint that is still there; `name` is "" for a savepoint that is the folder itself."""
+    """A completed checkpoint that still exists; `name` is "" for a savepoint that is the folder itself."""
 
     name: str
     checkpoint_id: int | None
@@ -122,10 +123,10 @@ class FlinkCheckpointOut(Schema):
 
 
 class FlinkJobDetail(FlinkJobOut):
-    """A job with its checkpoints, the newest first, and what the newest decided if it can be read.
+    """A job with its checkpoints, newest first, and the decisions of the newest one if it can be read.
 
-    `run` is what a JobManager reports of it, null where `rest` is not configured or no report has come.
-    `api_errors` are JobManagers that cannot be read: the one of `run`, or any that may have the job.
+    `run` is the JobManager's report, null if `rest` is not configured or no report was received.
+    `api_errors` are JobManagers that cannot be read: the one of `run`, or any that may run the job.
     """
 
     owner: OwnerOut | None
@@ -146,12 +147,12 @@ class FlinkJobList(schemas.Listing):
 
 
 class FlinkJobFilters(schemas.ListFilters, flink_queries.FlinkJobCriteria):
-    """The query string of the list; `q` is a part of a prefix, of a job's id or of its folder."""
+    """The query string of the list; `q` is a part of a prefix, a job's id or its folder."""
 
 
 @router.get("", response=FlinkJobList, summary="List Flink jobs")
 def list_flink_jobs(request: HttpRequest, wanted: Query[FlinkJobFilters]) -> dict[str, object]:
-    """Every job whose checkpoints are read, as it was first seen."""
+    """Jobs whose checkpoints are read, in the order in which they were first seen."""
     place = cursors.read_number(wanted.cursor, "flink-jobs") or 0
     rows = flink_queries.jobs_after(wanted, place=place, limit=wanted.limit + 1)
     return schemas.list_answer(*cursors.cut_page("flink-jobs", rows, wanted.limit), wanted.cluster, FLINK)
@@ -159,7 +160,7 @@ def list_flink_jobs(request: HttpRequest, wanted: Query[FlinkJobFilters]) -> dic
 
 @router.get("/{cluster}/{text:job}", response=FlinkJobDetail, summary="One Flink job")
 def get_flink_job(request: HttpRequest, cluster: schemas.Name, job: schemas.Name) -> FlinkJob:
-    """One job by its `id`."""
+    """Return a job by its `id`."""
     row = flink_queries.find_job(cluster, job)
     if row is None:
         raise Http404(f"No Flink job '{job}' is known on cluster '{cluster}'.")

@@ -1,4 +1,4 @@
-"""`/api/v1/pipelines`: how data flows, and how long it takes from end to end."""
+"""`/api/v1/pipelines`: the data flow, its end-to-end latency, and its proofs of exactly-once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ router = Router(tags=["pipelines"])
 
 
 class FlowNodeOut(Schema):
-    """A node of the flow: `name` is a query's id, `label` what it is called."""
+    """A node of the flow; for a query `name` is its id and `label` its name."""
 
     kind: NodeKind = Field(validation_alias="id.kind")
     name: str = Field(validation_alias="id.name")
@@ -43,7 +43,7 @@ class FlowNodeOut(Schema):
 
 
 class ClusterEdge(NamedTuple):
-    """An edge with the nodes that it joins."""
+    """An edge with its two nodes."""
 
     cluster: str
     edge: FlowEdge
@@ -59,12 +59,12 @@ class ClusterPipeline(NamedTuple):
 
 
 class FlowEdgeOut(Schema):
-    """An edge of the flow, from one node to another.
+    """An edge of the flow, from one node to another; unknown fields are null.
 
-    `group` is set of `processes` alone: whose offsets the application's transactions commit. `rate` counts
-    `rate_unit` per minute. `p50_ms` and `p95_ms`: for how long records stay unreadable after their
-    transaction began (`produces`, `writes`), how long batches take (`reads`), how old what is not read yet is
-    (`consumes`, `processes`). What is not known is null.
+    `group` is set only for `processes`: the group whose offsets the application's transactions commit. `rate`
+    counts `rate_unit` per minute. `p50_ms` and `p95_ms` depend on the kind. `produces` and `writes`: the time
+    from a transaction's begin until its records are readable. `reads`: the duration of batches. `consumes`
+    and `processes`: the age of unread records.
     """
 
     cluster: str
@@ -82,7 +82,7 @@ class FlowEdgeOut(Schema):
 
 
 class FlowGapOut(Schema):
-    """Something about a node (`kind:name`), or about the whole flow (""), that could not be observed."""
+    """A fact about a node (`kind:name`), or about the whole flow (""), that could not be observed."""
 
     cluster: str
     subject: str
@@ -90,10 +90,11 @@ class FlowGapOut(Schema):
 
 
 class PipelineOut(Schema):
-    """What leads to one last topic, group or query: the weakest way there.
+    """A pipeline: the weakest path to a last topic, group or query.
 
-    `health` is the worst of all that leads to its end, `weakest` where that is. `p50_ms`, `p95_ms` are sums
-    over the way; `missing` names its edges of which no time is known. `starts`: where its ways begin.
+    `health` is the worst health on all paths to that end, and `weakest` the place with it. `p50_ms` and
+    `p95_ms` are sums along the path; `missing` names the edges without a known latency. `starts` counts the
+    nodes at which paths to the end begin.
     """
 
     cluster: str
@@ -107,7 +108,7 @@ class PipelineOut(Schema):
 
 
 class LinkGuaranteeOut(Schema):
-    """One link of a pipeline, what it guarantees, and why; `unknown` where too little was observed."""
+    """One link of a pipeline, its guarantee and the reason; `unknown` if too little was observed."""
 
     source: str
     target: str
@@ -116,10 +117,10 @@ class LinkGuaranteeOut(Schema):
 
 
 class PipelineAuditOut(Schema):
-    """What the newest run of the audit job has found of a pipeline, as its manifest has it.
+    """The result of the audit job's newest run for a pipeline, from its manifest.
 
-    Counts that could not be had are null. Ranges are `[topic, partition, from, to]`, obstacles `[kind, where,
-    detail, consequence]`.
+    Unknown counts are null. Ranges are `[topic, partition, from, to]`, obstacles `[kind, where, detail,
+    consequence]`.
     """
 
     cluster: str
@@ -147,9 +148,9 @@ class PipelineAuditOut(Schema):
 
 
 class PipelineProofOut(Schema):
-    """What is proved of a pipeline, and what its links guarantee; `verdict` is null without an audit.
+    """The proof of a pipeline and the guarantees of its links; `verdict` is null without an audit.
 
-    `path` has its nodes as `kind:name`, `labels` what they are called, `troubles` why audits of the cluster
+    `path` lists its nodes as `kind:name`, and `labels` their names. `troubles` says why audits of the cluster
     cannot be read.
     """
 
@@ -169,27 +170,27 @@ class PipelineProofOut(Schema):
 class _FlowListing(schemas.Listing):
     range_from: schemas.Instant | None = Field(serialization_alias="from")
     range_to: schemas.Instant | None = Field(serialization_alias="to")
-    #: By cluster, where the range begins before it.
+    #: By cluster, only for a range that begins earlier.
     kept_since: dict[str, schemas.Instant | None]
     not_observed: list[FlowGapOut]
 
 
 class PipelineList(_FlowListing):
-    """The pipelines of `from` ≤ t < `to`, by cluster, the weakest first."""
+    """The pipelines in `from` ≤ t < `to`, by cluster, the weakest first."""
 
     items: list[PipelineOut]
 
 
 class FlowEdgeList(_FlowListing):
-    """The edges of the flow of `from` ≤ t < `to`, by cluster and the names of their ends."""
+    """The edges of the flow in `from` ≤ t < `to`, by cluster and the names of their nodes."""
 
     items: list[FlowEdgeOut]
 
 
 class ProofFilters(schemas.RangeFilters, Criteria):
-    """The query string: the last node of the pipeline, as `group:billing`, and a range.
+    """The query string: `end` is the pipeline's last node, such as `group:billing`.
 
-    Without `cluster` it is the first one with such a pipeline.
+    Without `cluster` the first cluster with such a pipeline is used.
     """
 
     cluster: Name = ""
@@ -197,7 +198,7 @@ class ProofFilters(schemas.RangeFilters, Criteria):
 
 
 class FlowFilters(schemas.ListFilters, schemas.RangeFilters, Criteria):
-    """The query string: `q` is a part of a node's name, `focus` a node as `topic:orders`."""
+    """The query string: `q` is a part of a node's name, `focus` a node such as `topic:orders`."""
 
     cluster: Name = ""
     q: Search = ""
@@ -206,10 +207,10 @@ class FlowFilters(schemas.ListFilters, schemas.RangeFilters, Criteria):
 
 @router.get("", response=PipelineList, by_alias=True, summary="List pipelines")
 def list_pipelines(request: HttpRequest, wanted: Query[FlowFilters]) -> dict[str, object]:
-    """What leads to each last topic, group or query, those that need somebody first.
+    """Pipelines to each last topic, group or query, the weakest first.
 
-    `focus` and `q` narrow the flow that pipelines are found in. Give `from` and `to` with a cursor: the range
-    of `last` moves, and so does the order.
+    `focus` and `q` select the part of the flow that is searched for pipelines. Give `from` and `to` with a
+    cursor, because the range of `last` moves, and the order with it.
     """
     shown, flows = _read(wanted)
     pipelines = [ClusterPipeline(flow.cluster, pipeline) for flow in flows for pipeline in flow.pipelines]
@@ -219,7 +220,7 @@ def list_pipelines(request: HttpRequest, wanted: Query[FlowFilters]) -> dict[str
 
 @router.get("/edges", response=FlowEdgeList, by_alias=True, summary="List edges of the flow")
 def list_flow_edges(request: HttpRequest, wanted: Query[FlowFilters]) -> dict[str, object]:
-    """Every edge that was observed in the range: who writes which topic, and who reads it."""
+    """Edges observed in the range: the writers and the readers of each topic."""
     shown, flows = _read(wanted)
     edges = [
         ClusterEdge(of.cluster, edge, of.flow.nodes[edge.source], of.flow.nodes[edge.target])
@@ -232,7 +233,7 @@ def list_flow_edges(request: HttpRequest, wanted: Query[FlowFilters]) -> dict[st
 
 @router.get("/proof", response=PipelineProofOut, summary="Get the proof of a pipeline")
 def get_pipeline_proof(request: HttpRequest, wanted: Query[ProofFilters]) -> dict[str, object]:
-    """What is proved of the pipeline that leads to one end: its guarantee link by link, and its audits."""
+    """Return the proof of the pipeline to one end: the guarantee of each link, and the audits."""
     now_ms = time.time_ns() // 1_000_000
     shown = wanted.time_range(now_ms)
     for flow in flow_queries.read_flows(wanted.cluster, shown, now_ms=now_ms):
@@ -261,7 +262,7 @@ def _narrowed(of: ClusterFlow, wanted: FlowFilters) -> ClusterFlow:
 
 
 def _cut(of: str, rows: Sequence[cursors.Row], wanted: FlowFilters) -> tuple[list[cursors.Row], str | None]:
-    """Return the items behind a cursor's place in the list, and a cursor where there are more."""
+    """Return the items after the cursor's place, and a cursor if there are more."""
     start = cursors.read_number(wanted.cursor, of) or 0
     items = list(islice(rows, start, start + wanted.limit))
     end = start + len(items)
