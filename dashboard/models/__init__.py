@@ -1,10 +1,10 @@
-"""The tables. Observed state is written by the stores and the evaluator alone, and read through `queries`.
+"""The tables. Only the stores and the evaluator write observed state; the `queries` modules read it.
 
-Instants that come from Kafka, or are compared with it, are integers of milliseconds (`_ms`): the hot path
-writes 100,000 of them a second and formats none. Instants of our own are timestamps (`_at`), so that they can
-be compared with the database's clock.
+Instants from Kafka, or compared with Kafka's, are integers of milliseconds (`_ms`): the hot path writes
+100,000 of them a second without formatting. Fenceline's own instants are timestamps (`_at`), to compare them
+with the database's clock.
 
-The cluster of a table has no index of its own where a unique key begins with it.
+A table's `cluster` column has no index of its own if a unique key begins with it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who may ask the API."""
+"""Users' identities and cluster limits, and API tokens."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from django.db import models
 
 
 class ExternalIdentity(models.Model):
-    """Whom an identity provider knows as a user: by the subject that it never gives to another person."""
+    """A user's identity at an identity provider: its subject there, never reused for another person."""
 
     user = models.OneToOneField(User, on_delete=models.CASCADE, related_name="external_identity")
     #: The name of the provider in the configuration.
     provider = models.CharField(max_length=32)
-    #: Its issuer; "" of a proxy, and of users who have not signed in since it is kept.
+    #: Its issuer; "" for a proxy, and for users without a sign-in since issuers are stored.
     issuer = models.CharField(max_length=255, default="")
     subject = models.CharField(max_length=255)
 
@@ -30,10 +30,10 @@ class ExternalIdentity(models.Model):
 
 
 class ClusterLimit(models.Model):
-    """What a user may see and do on clusters; a user without a row sees all, with one role on all."""
+    """A user's roles by cluster; a user without a row has one role on all clusters."""
 
     user = models.OneToOneField(User, on_delete=models.CASCADE, related_name="cluster_limit")
-    #: Grants, as `dashboard.system.access.granted_roles` takes them; also of clusters that are unknown.
+    #: Grants for `dashboard.system.access.granted_roles`; they may name unknown clusters.
     clusters = models.JSONField(default=list)
 
     class Meta:
@@ -45,7 +45,7 @@ class ClusterLimit(models.Model):
 
 
 class Token(models.Model):
-    """A bearer token of the API. Only its digest is kept."""
+    """A bearer token of the API. Only its digest is stored."""
 
     class Role(models.TextChoices):
         VIEWER = "viewer"
@@ -58,12 +58,12 @@ class Token(models.Model):
     #: SHA-256 of the token, in hexadecimal.
     digest = models.CharField(max_length=64, unique=True)
     created_at = models.DateTimeField(auto_now_add=True)
-    #: Grants, as of a `ClusterLimit`; empty where it sees all.
+    #: Grants, as in `ClusterLimit`; empty for all clusters.
     clusters = models.JSONField(default=list)
     #: None: it does not expire.
     expires_at = models.DateTimeField(null=True)
     revoked_at = models.DateTimeField(null=True)
-    #: Written at most once a minute; None: never.
+    #: Written at most once a minute; None if never used.
     last_used_at = models.DateTimeField(null=True)
 
     class Meta:
@@ -74,7 +74,7 @@ class Token(models.Model):
         return f"{self.name} ({self.role})"
 
     def state(self, now: datetime) -> str:
-        """Return whether it may be used: "active", "expired" or "revoked"."""
+        """Return the token's state: "active", "expired" or "revoked"."""
         if self.revoked_at is not None:
             return "revoked"
         return "expired" if self.expires_at is not None and self.expires_at <= now else "active"

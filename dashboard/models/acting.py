@@ -1,4 +1,4 @@
-"""What operators did, or were about to: a plan and what came of it, kept for ever."""
+"""Operators' actions: plans and their outcomes, kept for ever."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ class Action(OfCluster):
     """One plan, from its preview to its follow-up: the audit row."""
 
     class State(models.TextChoices):
-        """`planned` also once it has expired: see `expires_ms`."""
+        """The state of an action; an expired plan stays `planned`: see `expires_ms`."""
 
         PLANNED = "planned"
         EXECUTING = "executing"
-        #: Everything that was doable is done.
+        #: Every subject without a refusal is done.
         DONE = "done"
-        #: Some of it is done, some stale or failed.
+        #: Some subjects are done, others stale or failed.
         PARTLY = "partly"
-        #: Nothing was done: nothing was as it was seen.
+        #: Nothing was done, because every subject had changed since the plan.
         STALE = "stale"
-        #: Nothing was done: the cluster refused, or was away.
+        #: Nothing was done, because the cluster refused or was unreachable.
         FAILED = "failed"
-        #: Its worker died, and what it did cannot be observed.
+        #: The worker died, and the effect cannot be observed.
         UNKNOWN = "unknown"
 
     act = models.CharField(max_length=16, choices=[(act.value, act.value) for act in Act])
@@ -37,29 +37,30 @@ class Action(OfCluster):
     #: The subjects, one per line, for a search.
     subjects = models.TextField()
     forced = models.BooleanField(default=False)
-    #: Who asked for the plan, and where: a user's or token's name; "page", "admin" or "api".
+    #: The user or token that requested the plan, and the interface: "page", "admin" or "api".
     planned_by = models.CharField(max_length=150)
     planned_via = models.CharField(max_length=8)
     planned_at = models.DateTimeField(auto_now_add=True)
     expires_ms = models.BigIntegerField()
-    #: Who executed it, why, and when it was confirmed.
+    #: The user or token that executed it, the reason, and the time of the confirmation.
     executed_by = models.CharField(max_length=150, blank=True)
     reason = models.TextField(blank=True)
     confirmed_at = models.DateTimeField(null=True)
-    #: While a worker executes it, by the database's clock; prolonged each second.
+    #: The end of the executing worker's lease, by the database's clock; extended every second.
     lease_until = models.DateTimeField(null=True)
-    #: Who may execute it: the message names it, and whoever settles it takes it over.
+    #: The holder of the lease: the worker's message names it, and a process that settles the action replaces
+    #: it.
     lease_token = models.CharField(max_length=32, blank=True)
-    #: When a worker began: no message starts it again.
+    #: When a worker began; then no message starts the action again.
     started_ms = models.BigIntegerField(null=True)
     ended_ms = models.BigIntegerField(null=True)
     #: [{"subject", "outcome": done|stale|failed|unknown|skipped, "words", "parts": [{"where", "code",
     #: "words"}, …], "records": [`attributions.WrittenRecord`, …], "started_ms", "ended_ms"}, …] in the order
     #: of the plan's subjects.
     results = models.JSONField(default=list)
-    #: What was seen afterwards: [{"words", "at_ms", "kind", …}, …], oldest first.
+    #: Observations after the action: [{"words", "at_ms", "kind", …}, …], oldest first.
     follow_up = models.JSONField(default=list)
-    #: Until when it is followed; None once that is over, or before it was done.
+    #: The end of these observations; None after it, and before the action is done.
     followed_until_ms = models.BigIntegerField(null=True)
     rev = models.BigIntegerField(default=0)
 
@@ -89,9 +90,9 @@ class Action(OfCluster):
 
 
 class ActionRecord(OfCluster):
-    """A record of `__transaction_state` that an action had a coordinator write, by the coordinator's answer.
+    """A record of `__transaction_state` that a coordinator wrote for an action, by the coordinator's answer.
 
-    Transitions are joined with their actions by it, whichever is stored first
+    It joins transitions with their actions, whichever of the two is stored first
     (`dashboard.transactions.attributions`).
     """
 
@@ -102,7 +103,7 @@ class ActionRecord(OfCluster):
     producer_epoch = models.IntegerField()
     #: `facts.State`: Empty, PrepareCommit or PrepareAbort.
     state = models.CharField(max_length=16)
-    #: Whether by a fence (InitProducerId), else by an EndTxn.
+    #: Whether a fence (InitProducerId) caused it; else an EndTxn did.
     fence = models.BooleanField()
 
     class Meta:

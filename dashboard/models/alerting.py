@@ -1,4 +1,4 @@
-"""Findings over time, and notifications: alerts, changes (the outbox), channels, deliveries, silences."""
+"""Alerts and notifications: alerts, their changes (the outbox), channels, deliveries, silences."""
 
 from __future__ import annotations
 
@@ -13,43 +13,44 @@ _SEVERITIES = [(severity.value, severity.value) for severity in Severity]
 
 
 class Alert(OfCluster):
-    """One finding over time: same rule, cluster and subject, same row, however often it opens and closes."""
+    """An alert: one row for all findings of a rule, cluster and subject, however often they open."""
 
     class State(models.TextChoices):
         PENDING = "pending"
         FIRING = "firing"
         RESOLVED = "resolved"
 
-    #: As `FindingRecord.fingerprint`.
+    #: The same as `FindingRecord.fingerprint`.
     fingerprint = models.BinaryField(max_length=32)
     rule = models.CharField(max_length=64)
     subject = models.TextField()
     severity = models.CharField(max_length=8, choices=_SEVERITIES)
-    #: What silences and routes match: cluster, alertname (the rule), severity, subject,
-    #: subject_kind, application, team, …; and what only people read: summary, evidence, next_step, runbook.
+    #: Labels, matched by silences and routes: cluster, alertname (the rule), severity, subject,
+    #: subject_kind, application, team, …; annotations, for people: summary, evidence, next_step, runbook.
     labels = models.JSONField(default=dict)
     annotations = models.JSONField(default=dict)
     affected = models.JSONField(default=list)
     state = models.CharField(max_length=8, choices=State)
-    #: When its finding began, by the rule; when it began to fire; when it was resolved. None until then.
+    #: When its finding began, by the rule; when the alert began to fire; when it was resolved; None until
+    #: then.
     since_ms = models.BigIntegerField()
     fired_ms = models.BigIntegerField(null=True)
     resolved_ms = models.BigIntegerField(null=True)
-    #: When it was found last, as far as that was noted: at its changes, and when it was missed first.
+    #: The last time at which its finding was open; updated only on a change, and at the first tick without
+    #: it.
     seen_ms = models.BigIntegerField()
-    #: Complete ticks in a row that found it while pending, or that did not while firing.
+    #: Consecutive complete ticks with the finding while pending, or without it while firing.
     ticks = models.IntegerField(default=0)
-    #: The finding it follows now, by its number.
+    #: The number of the finding that the alert follows now.
     finding = models.BigIntegerField(default=0)
-    #: Since when only its groups' waits delay its notification, while it fires.
+    #: While it fires: the time since which only the waits of its groups delay the notification.
     loud_ms = models.BigIntegerField(null=True)
-    #: Instants of its last openings, for damping: [ms, …]; since when it is held as flapping.
+    #: The times of its last openings, for damping: [ms, …]; the time since which it is held as flapping.
     openings = models.JSONField(default=list)
     flapping_ms = models.BigIntegerField(null=True)
-    #: Why nobody is notified of it now: [[kind, what by its number or "", words], …];
-    #: empty while somebody is.
+    #: Reasons why nobody is notified now: [[kind, the cause's number or "", words], …]; empty otherwise.
     quiet = models.JSONField(default=list)
-    #: Who was notified that it fires: [[channel id, delivery id, when in ms], …].
+    #: The channels notified that it fires: [[channel id, delivery id, time in ms], …].
     told = models.JSONField(default=list)
     rev = models.BigIntegerField(default=0)
 
@@ -67,19 +68,19 @@ class Alert(OfCluster):
 
 
 class AlertChange(models.Model):
-    """One change of an alert that channels may be notified of: the outbox.
+    """A change of an alert, for the notification of channels: the outbox.
 
-    `processed_at` is empty until every channel either has a delivery with it or a reason why not.
+    `processed_at` is None until every channel has either a delivery or a reason for no delivery.
     """
 
     alert = models.ForeignKey(Alert, models.CASCADE)
     old = models.CharField(max_length=8)
     new = models.CharField(max_length=8)
     at_ms = models.BigIntegerField()
-    #: Its words at that moment: {"severity", "labels", "annotations", "since_ms", "fired_ms", "resolved_ms"}.
+    #: The alert at that time: {"severity", "labels", "annotations", "since_ms", "fired_ms", "resolved_ms"}.
     said = models.JSONField(default=dict)
     processed_at = models.DateTimeField(null=True)
-    #: What came of it, by channel: [[channel id, "delivery", delivery id], [channel id, "quiet", why], …].
+    #: The outcome by channel: [[channel id, "delivery", delivery id], [channel id, "quiet", reason], …].
     fates = models.JSONField(default=list)
 
     objects = ManagerOfAlert()
@@ -110,24 +111,24 @@ class Channel(models.Model):
 
     name = models.CharField(max_length=64, unique=True)
     kind = models.CharField(max_length=12, choices=Kind)
-    #: Never shown whole: its credentials and query are redacted everywhere but here.
+    #: With credentials and query; they are redacted everywhere else.
     url = models.TextField()
-    #: Standard Webhooks' `whsec_…`; "" for kinds that sign nothing.
+    #: Standard Webhooks' `whsec_…`; "" for kinds that do not sign.
     secret = models.TextField(blank=True)
-    #: The secret before it was changed; both sign until then.
+    #: The previous secret; it also signs until it is ended.
     old_secret = models.TextField(blank=True)
     min_severity = models.CharField(max_length=8, choices=_SEVERITIES, default="warning")
-    #: Which alerts: matchers as in a silence; none: all.
+    #: Matchers of its alerts, as in a silence; empty for all alerts.
     matchers = models.JSONField(default=list)
-    #: Labels that make one notification of many alerts.
+    #: Labels that group alerts into one notification.
     group_by = models.JSONField(default=list)
-    #: Seconds; None: as in `[alerts]`.
+    #: Seconds; None for the value of `[alerts]`.
     group_wait_s = models.FloatField(null=True)
     group_interval_s = models.FloatField(null=True)
     repeat_interval_s = models.FloatField(null=True)
     send_resolved = models.BooleanField(default=True)
     enabled = models.BooleanField(default=True)
-    #: Failed deliveries in a row, none of them to be retried; at `[alerts] disable_after` it is disabled.
+    #: Consecutive deliveries that failed for good; at `[alerts] disable_after` the channel is disabled.
     failures = models.IntegerField(default=0)
     disabled_at = models.DateTimeField(null=True)
     disabled_why = models.TextField(blank=True)
@@ -143,12 +144,12 @@ class Channel(models.Model):
 
 
 class Delivery(models.Model):
-    """One message to one channel: saved before it is sent, with everything that was answered."""
+    """A message to a channel, saved before it is sent; its responses are stored with it."""
 
     class State(models.TextChoices):
         PENDING = "pending"
         DELIVERED = "delivered"
-        #: The receiver will never take it, or it was tried for too long.
+        #: The receiver rejected it for good, or the tries took too long.
         FAILED = "failed"
 
     class Origin(models.TextChoices):
@@ -158,34 +159,34 @@ class Delivery(models.Model):
         AGAIN = "again"
 
     channel = models.ForeignKey(Channel, models.CASCADE, db_index=False)
-    #: Of a test there is none.
+    #: None for a test.
     cluster = models.ForeignKey(Cluster, models.CASCADE, null=True, db_index=False)
     origin = models.CharField(max_length=5, choices=Origin, default=Origin.ALERT)
     #: Standard Webhooks' `webhook-id`: the same for each try and each redelivery.
     message_id = models.CharField(max_length=64)
     group_key = models.TextField(blank=True)
-    #: Alertmanager's words: first_notification, new_alerts_in_group, new_resolved_alerts,
+    #: Alertmanager's terms: first_notification, new_alerts_in_group, new_resolved_alerts,
     #: all_alerts_resolved, repeat_interval_elapsed.
     reason = models.CharField(max_length=32, blank=True)
-    #: The body before it is signed, as JSON values.
+    #: The unsigned body as JSON values.
     payload = models.JSONField()
-    #: What the group held when it was made: {"firing": [fingerprint in hex, …], "severities": [of each],
+    #: The alerts of the group in it: {"firing": [fingerprint in hex, …], "severities": [one per alert],
     #: "resolved": […]}.
     held = models.JSONField(default=dict)
-    #: When the engine made it, by its own clock.
+    #: When the alert engine made it, by the engine's clock.
     made_ms = models.BigIntegerField(default=0)
-    #: Whether it is its group's newest, and so the state that the receiver has.
+    #: Whether it is the newest of its group, and thus the receiver's state.
     standing = models.BooleanField(default=False)
     state = models.CharField(max_length=9, choices=State, default=State.PENDING)
     attempts = models.IntegerField(default=0)
     created_at = models.DateTimeField(auto_now_add=True)
-    #: When it is to be tried next, by the database's clock.
+    #: The time of the next try, by the database's clock.
     next_at = models.DateTimeField(null=True)
-    #: While a worker sends it, by the database's clock.
+    #: The end of the sending worker's claim, by the database's clock.
     claimed_until = models.DateTimeField(null=True)
-    #: Grows with each claim: only the newest claim may write what came of it.
+    #: Incremented by each claim: only the newest claim may write the result.
     claim = models.BigIntegerField(default=0)
-    #: Empty exactly while it is pending.
+    #: None exactly while it is pending.
     ended_at = models.DateTimeField(null=True)
     #: Each try: [{"at_ms", "ms", "request": {headers, redacted}, "status", "headers", "body" (its beginning),
     #: "error", "address"}, …], the last few.
@@ -215,16 +216,16 @@ class Delivery(models.Model):
 
 
 class Silence(models.Model):
-    """Suppresses notifications of matching alerts, for a time."""
+    """A silence: it suppresses notifications of matching alerts for a time."""
 
-    #: [["label", "=" | "!=" | "=~" | "!~", "value"], …], all of them must match; as Alertmanager's.
+    #: [["label", "=" | "!=" | "=~" | "!~", "value"], …], which must all match, as in Alertmanager.
     matchers = models.JSONField()
     starts_ms = models.BigIntegerField()
     ends_ms = models.BigIntegerField()
     reason = models.TextField()
     created_by = models.CharField(max_length=150)
     created_at = models.DateTimeField(auto_now_add=True)
-    #: Who ended it early.
+    #: The user who ended it early.
     ended_by = models.CharField(max_length=150, blank=True)
 
     class Meta:

@@ -1,4 +1,4 @@
-"""Who changed what in Fenceline itself, and who signed in; what was done to a cluster is an `Action`."""
+"""The audit log: changes in Fenceline itself, and sign-ins; changes on a cluster are an `Action`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from django.db import models
 
 
 class AuditEntry(models.Model):
-    """One change or sign-in. Refers to no other row: those may be deleted, this one stays."""
+    """A change or a sign-in. It has no foreign keys, so that it outlives deleted rows."""
 
     class Event(models.TextChoices):
-        """A stable identifier, and its words on a page."""
+        """A stable identifier, and its text on a page."""
 
         CHANNEL_CREATED = "channel.created", "channel added"
         CHANNEL_CHANGED = "channel.changed", "channel changed"
@@ -52,17 +52,17 @@ class AuditEntry(models.Model):
 
     at = models.DateTimeField(auto_now_add=True)
     event = models.CharField(max_length=32)
-    #: A user's name, "token NAME" or "manage.py NAME"; "" where it is not known.
+    #: A user's name, "token NAME" or "manage.py NAME"; "" if unknown.
     actor = models.CharField(max_length=200, blank=True)
     via = models.CharField(max_length=8, choices=Via)
-    #: Where the request came from; None without a request, or behind a Unix socket.
+    #: The client's address; None without a request, or behind a Unix socket.
     address = models.GenericIPAddressField(null=True)
-    #: What was changed: "channel", "silence", "incident", "scene", "token", "user", "role", "address" or "".
+    #: "channel", "silence", "incident", "scene", "token", "user", "role", "address" or "".
     subject_kind = models.CharField(max_length=16, blank=True)
     subject_id = models.BigIntegerField(null=True)
-    #: Its name at that time; "" for a name at a sign-in that no user has.
+    #: Its name at that time; "" for a sign-in with an unknown name.
     subject_name = models.CharField(max_length=200, blank=True)
-    #: {field: [before, after], …}; of a secret `redact.HIDDEN` alone.
+    #: {field: [before, after], …}; for a secret only `redact.HIDDEN`.
     changes = models.JSONField(default=dict, encoder=DjangoJSONEncoder)
     #: Failed sign-ins of one name and address within an hour of `at` are one row.
     count = models.IntegerField(default=1)
@@ -81,7 +81,7 @@ class AuditEntry(models.Model):
         return f"{self.event} {self.subject_name}".rstrip()
 
 
-#: What is pruned: all but changes.
+#: Events that are pruned; changes are kept.
 SIGN_INS = (
     AuditEntry.Event.SIGN_IN_SUCCEEDED,
     AuditEntry.Event.SIGN_IN_FAILED,

@@ -1,4 +1,4 @@
-"""What the audit job found missing or duplicated."""
+"""Pipelines in which the audit job found missing or duplicated records."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dashboard.models.collecting import OfCluster
 
 
 class AuditViolationRecord(OfCluster):
-    """A pipeline whose newest audit is violated; there is a row only while it is."""
+    """A pipeline whose newest audit is violated; the row exists only as long."""
 
     pipeline = models.TextField()
-    #: When the oldest violated batch was decided, else when an audit found it first; never in the future.
+    #: The decision time of the oldest violated batch, else of the first audit with it; never in the future.
     since_ms = models.BigIntegerField()
     missing = models.BigIntegerField()
     duplicated = models.BigIntegerField()
-    #: The rest of `fenceline.audit.violations.AuditViolation`, but for its queries.
+    #: The other fields of `fenceline.audit.violations.AuditViolation`, except its queries.
     detail = models.JSONField(default=dict)
 
     class Meta:

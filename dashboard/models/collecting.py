@@ -1,4 +1,4 @@
-"""Clusters, their collectors and positions, and the gaps in what was read."""
+"""Clusters, their collectors and log positions, and gaps in the observation."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dashboard.models.scope import ClusterManager, ScopedManager
 
 
 class Cluster(models.Model):
-    """A Kafka cluster of the configuration, and its revision: the counter that orders every change."""
+    """A configured Kafka cluster, and its revision: the counter that orders its changes."""
 
     name = models.CharField(max_length=64, unique=True)
     rev = models.BigIntegerField(default=0)
-    #: False once the configuration no longer names it; its rows stay, its pages note it.
+    #: False once the configuration omits it; its rows are kept, and its pages say so.
     configured = models.BooleanField(default=True)
-    #: By which names of `[[owners]]` its ids were last put to applications: their digest, "" by none.
+    #: The digest of the `[[owners]]` names that last assigned its ids to applications; "" for no names.
     naming = models.CharField(max_length=64, default="")
 
     objects = ClusterManager()
@@ -29,7 +29,7 @@ class Cluster(models.Model):
 
 
 class OfCluster(models.Model):
-    """A row of one cluster; a unique key or an index of the table begins with it."""
+    """A row of one cluster; a unique key or an index of the table begins with `cluster`."""
 
     cluster = models.ForeignKey(Cluster, models.CASCADE, db_index=False)
 
@@ -40,7 +40,7 @@ class OfCluster(models.Model):
 
 
 class Observed(OfCluster):
-    """An observed row, with the revision of its cluster that wrote it last."""
+    """An observed row, with the cluster revision of its last change."""
 
     rev = models.BigIntegerField()
 
@@ -49,24 +49,24 @@ class Observed(OfCluster):
 
 
 class Position(OfCluster):
-    """The next offset to read in one partition of an internal topic, saved with what came before it."""
+    """The next offset to read in a partition of an internal topic, saved with the records before it."""
 
     topic = models.CharField(max_length=249)
     partition = models.IntegerField()
     next_offset = models.BigIntegerField()
-    #: The topic's end when `next_offset` was saved.
+    #: The partition's end when `next_offset` was saved.
     end_offset = models.BigIntegerField()
-    #: The epoch of the leader that wrote the batch before `next_offset`, -1 where it is not known.
+    #: The leader epoch of the batch before `next_offset`, -1 if unknown.
     epoch = models.IntegerField(default=-1, db_default=-1)
-    #: Kafka's id of the topic: one that was deleted and made again is another topic.
+    #: Kafka's topic id: a re-created topic is a different topic.
     topic_id = models.CharField(max_length=64)
-    #: The first offset after the last stretch that compaction had removed before we came.
+    #: The first offset after the last range that compaction removed before it was read.
     hole_offset = models.BigIntegerField(null=True)
-    #: When it was first read, by our clock.
+    #: When it was first read, by Fenceline's clock.
     since_ms = models.BigIntegerField(default=0)
-    #: How far our clock is ahead of the coordinator's (`fenceline.kafka.clock_skew.Offset`): the smallest
-    #: difference measured of late, the smallest of this window, and when that began. None before any was
-    #: measured.
+    #: The difference of Fenceline's clock to the coordinator's (`fenceline.kafka.clock_skew.Offset`): the
+    #: smallest recent measurement, the smallest in this window, and the window's start; None before the
+    #: first.
     clock_ms = models.BigIntegerField(null=True)
     clock_window_ms = models.BigIntegerField(null=True)
     clock_since_ms = models.BigIntegerField(null=True)
@@ -83,10 +83,10 @@ class Position(OfCluster):
 
 
 class Collector(models.Model):
-    """A collector's lease and its own status.
+    """A collector's lease and status.
 
-    `token` is a fencing token: it grows with every new holder, and every save names the token it was given,
-    so a holder that was paused past its expiry can write nothing.
+    `token` is a fencing token: every new holder increments it, and every save checks the holder's token. So a
+    holder that was paused past its expiry cannot write.
     """
 
     cluster = models.ForeignKey(Cluster, models.CASCADE)
@@ -95,21 +95,21 @@ class Collector(models.Model):
     holder = models.CharField(max_length=128, blank=True)
     #: By the database's clock.
     expires_at = models.DateTimeField()
-    #: Everything before this instant has been seen; None before the first complete poll.
+    #: Observation is complete up to this instant; None before the first complete poll.
     seen_through_ms = models.BigIntegerField(null=True)
     behind = models.BigIntegerField(null=True)
-    #: Records read since the row was made.
+    #: Records read since the row was created.
     records = models.BigIntegerField(default=0)
     #: Records per second over the last save.
     rate = models.FloatField(default=0)
     #: {"value_version": 3, …}: records that could not be decoded, by reason.
     undecoded = models.JSONField(default=dict)
-    #: What it has cost the cluster since the row was made: requests, and milliseconds of waiting for answers.
+    #: Its cost for the cluster since the row was created: requests, and milliseconds of waiting for answers.
     requests = models.BigIntegerField(default=0)
     broker_ms = models.BigIntegerField(default=0)
-    #: The same minute by minute: [[minute since the epoch, requests, milliseconds], …], the last few.
+    #: The costs of the last few minutes: [[minute since the epoch, requests, milliseconds], …].
     costs = models.JSONField(default=list)
-    #: Further status, different for each collector.
+    #: Further status that differs between collectors.
     detail = models.JSONField(default=dict)
     error = models.TextField(blank=True)
     #: When the error, or its absence, began.
@@ -127,7 +127,7 @@ class Collector(models.Model):
 
 
 class GapRecord(models.Model):
-    """Something that could not be read: where, since when, why, and until when."""
+    """A gap in the observation: its place, start, end and reason."""
 
     cluster = models.ForeignKey(Cluster, models.CASCADE)
     source = models.CharField(max_length=64)
@@ -135,7 +135,7 @@ class GapRecord(models.Model):
     since_ms = models.BigIntegerField()
     until_ms = models.BigIntegerField(null=True)
     reason = models.TextField()
-    #: How often it was seen: compaction leaves many small holes, each no news of its own.
+    #: The number of such gaps: the many small holes of compaction are one row.
     count = models.BigIntegerField(default=1)
 
     objects = ScopedManager()

@@ -1,4 +1,4 @@
-"""What the REST APIs of engines report: runs of Flink's jobs, and connectors of Kafka Connect."""
+"""Reports of engines' REST APIs: runs of Flink jobs, and connectors of Kafka Connect."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from dashboard.models.collecting import OfCluster
 
 
 class FlinkRunRecord(OfCluster):
-    """A run of a Flink job, as its JobManager reported it last."""
+    """A run of a Flink job, from its JobManager's last report."""
 
-    #: The JobManager's, as the configuration spells it.
+    #: The JobManager's URL as in the configuration.
     url = models.CharField(max_length=300)
-    #: Flink's id of the job, which its folder of checkpoints is named by.
+    #: Flink's job id, the name of the job's checkpoint folder.
     job_id = models.CharField(max_length=32)
     #: Flink's version.
     version = models.CharField(max_length=40)
     name = models.TextField()
-    #: Flink's word: RUNNING, RESTARTING, FAILED …
+    #: Flink's term: RUNNING, RESTARTING, FAILED …
     state = models.CharField(max_length=20)
-    #: By the JobManager's clock; null while it goes on.
+    #: By the JobManager's clock; the end is null while the run goes on.
     started_ms = models.BigIntegerField()
     ended_ms = models.BigIntegerField(null=True)
     #: `fenceline.engines.flink.job_status.FlinkOperator` as lists.
     operators = models.JSONField(default=list)
     #: `counts`, and the last ones `completed`, `failed`, `restored`: each a ReportedCheckpoint as a list.
     checkpoints = models.JSONField(default=dict)
-    #: When the API answered last, by our clock.
+    #: The time of the API's last answer, by Fenceline's clock.
     seen_ms = models.BigIntegerField()
 
     class Meta:
@@ -39,9 +39,9 @@ class FlinkRunRecord(OfCluster):
 
 
 class ConnectorRecord(OfCluster):
-    """A connector of Kafka Connect, as a worker reported it last."""
+    """A connector of Kafka Connect, from a worker's last report."""
 
-    #: The worker's, as the configuration spells it, and the `group` beside it; "" where none is named.
+    #: The worker's URL and its `group`, as in the configuration; the group is "" if not configured.
     url = models.CharField(max_length=300)
     group = models.CharField(max_length=255, blank=True)
     version = models.CharField(max_length=40)
@@ -50,14 +50,14 @@ class ConnectorRecord(OfCluster):
     kind = models.CharField(max_length=10)
     #: Its Java class.
     connector = models.TextField()
-    #: Connect's word: RUNNING, FAILED, PAUSED …
+    #: Connect's term: RUNNING, FAILED, PAUSED …
     state = models.CharField(max_length=20)
     worker = models.TextField()
-    #: Why it has failed.
+    #: The reason for its failure.
     reason = models.TextField(blank=True)
     #: `fenceline.engines.connect.connectors.ConnectorTask` as lists.
     tasks = models.JSONField(default=list)
-    #: `fenceline.engines.connect.debezium.DebeziumTopics` as a list; null for every other connector.
+    #: `fenceline.engines.connect.debezium.DebeziumTopics` as a list; null unless it is a Debezium connector.
     debezium = models.JSONField(null=True)
     seen_ms = models.BigIntegerField()
 

@@ -1,4 +1,4 @@
-"""Flink's jobs, by the folders of their checkpoints, and what those hold of Kafka's sinks."""
+"""Flink jobs by their checkpoint folders, and the Kafka sinks' state in the checkpoints."""
 
 from __future__ import annotations
 
@@ -9,26 +9,25 @@ from dashboard.models.scope import ManagerOfFlinkJob
 
 
 class FlinkJob(Observed):
-    """A folder that holds the checkpoints of one job, or one savepoint."""
+    """A folder with the checkpoints of one job, or with one savepoint."""
 
     #: The folder's name, `@` and the beginning of its path's hash.
     ident = models.CharField(max_length=80)
-    #: The folder's URL as the configuration's root spells it.
+    #: The folder's URL, beginning with the configured root.
     path = models.TextField()
-    #: Flink's id of the job; "" where the folder is not named by one.
+    #: Flink's job id; "" if the folder's name is not one.
     job_id = models.CharField(max_length=32, blank=True)
-    #: Prefixes of transactional ids of its Kafka sinks, as its newest readable checkpoint has them.
+    #: The transactional id prefixes of its Kafka sinks, from the newest readable checkpoint.
     prefixes = models.JSONField(default=list)
-    #: Its newest checkpoint: its number, when it was completed, by the store's clock; null where it could
-    #: not be read.
+    #: The newest checkpoint's number and completion time (by the store's clock); null if it cannot be read.
     checkpoint_id = models.BigIntegerField(null=True)
     completed_ms = models.BigIntegerField(null=True)
     is_savepoint = models.BooleanField(null=True)
-    #: How many transactions that checkpoint decided to commit.
+    #: The number of transactions that the newest checkpoint decided to commit.
     pending = models.IntegerField(default=0)
-    #: When the folder was polled last, by our clock.
+    #: When the folder was last polled, by Fenceline's clock.
     seen_ms = models.BigIntegerField()
-    #: Why it, or its newest checkpoint, cannot be read; "" when it can.
+    #: Why the folder, or its newest checkpoint, cannot be read; else "".
     error = models.TextField(blank=True)
 
     class Meta:
@@ -37,30 +36,30 @@ class FlinkJob(Observed):
         constraints = [models.UniqueConstraint(fields=["cluster", "ident"], name="flink_job_ident")]
 
     def __str__(self) -> str:
-        # A checkpoint has no name of its job: its sinks' prefixes are what an operator chose.
+        # A checkpoint does not record the job's name; operators choose the prefixes of its sinks.
         return ", ".join(self.prefixes) or self.path.rstrip("/").rpartition("/")[2]
 
 
 class FlinkCheckpointRecord(models.Model):
-    """A completed checkpoint that is still there, or a savepoint: never changed, replaced as a whole."""
+    """A completed checkpoint that still exists, or a savepoint; rows are replaced whole, never changed."""
 
     job = models.ForeignKey(FlinkJob, models.CASCADE, db_index=False)
-    #: The name of its folder; "" where the job's folder is the savepoint itself.
+    #: The name of its folder; "" if the job's folder is the savepoint itself.
     name = models.CharField(max_length=80, blank=True)
-    #: Null where it could not be read.
+    #: Null if it cannot be read.
     checkpoint_id = models.BigIntegerField(null=True)
     version = models.IntegerField(null=True)
-    #: Null also where the version does not record it.
+    #: Null also if the format version does not record it.
     is_savepoint = models.BooleanField(null=True)
-    #: By the store's clock; null where the store reports none.
+    #: By the store's clock; null if the store reports no time.
     completed_ms = models.BigIntegerField(null=True)
-    #: What it decided to commit: `fenceline.engines.flink.records.Committable` as lists.
+    #: The transactions to commit: `fenceline.engines.flink.records.Committable` as lists.
     committables = models.JSONField(default=list)
     #: `fenceline.engines.flink.records.WriterState` as lists.
     writers = models.JSONField(default=list)
-    #: Entries of sinks that are not Kafka's.
+    #: Entries of sinks other than Kafka's.
     other_entries = models.IntegerField(default=0)
-    #: Why it cannot be read; "" when it can.
+    #: Why it cannot be read; else "".
     error = models.TextField(blank=True)
 
     objects = ManagerOfFlinkJob()

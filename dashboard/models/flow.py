@@ -1,4 +1,4 @@
-"""What applications write to: from which the flow of data is derived."""
+"""The topics that applications write to, the basis of the data flow."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from dashboard.models.collecting import OfCluster
 
 
 class TopicTally(OfCluster):
-    """What the transactions of an application did to one topic in a span of time, by their ends.
+    """An application's transactions that wrote to a topic and ended in a span of time.
 
-    A row without counts is of a transaction that was open at the end of its span.
+    A row without counts stands for a transaction that was open at the end of the span.
     """
 
     application = models.CharField(max_length=200)
-    #: "" for what is beyond the topics that are kept of an application.
+    #: "" for the topics beyond the number stored per application.
     topic = models.CharField(max_length=249, blank=True)
-    #: Of `__consumer_offsets` its partition, which limits whose offsets are committed; -1 of all others.
+    #: The partition of `__consumer_offsets`, which narrows down the group; -1 for other topics.
     partition = models.IntegerField()
     #: 900 or 21,600.
     span_s = models.IntegerField()
     start_ms = models.BigIntegerField()
-    #: Each tail shard has rows of its own, as in Tally.
+    #: Every tail shard has its own rows, as in Tally.
     shard = models.IntegerField()
     commits = models.BigIntegerField()
     aborts = models.BigIntegerField()
-    #: Begin to the last marker, of what was committed: as `fenceline.series.histograms` packs it.
+    #: Times from begin to the last marker of committed transactions, packed by `fenceline.series.histograms`.
     unreadable_times = models.TextField()
     last_ms = models.BigIntegerField()
 

@@ -1,4 +1,4 @@
-"""Consumer groups: what they committed, how far they are behind, and what they wait for."""
+"""Consumer groups: their committed offsets, their lag, and the transactions that block them."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from fenceline.kafka.groups import GroupStatus, is_beyond_end, lag_to_lso
 
 
 class CommitRecord(OfCluster):
-    """The newest commit of a group for a partition that the tail of `__consumer_offsets` has read."""
+    """A group's newest offset commit of a partition, as read from `__consumer_offsets`."""
 
     #: SHA-256 of the group id's bytes.
     key = models.BinaryField(max_length=32)
-    #: As `fenceline.decode.text.escape_bytes` writes it.
+    #: Escaped by `fenceline.decode.text.escape_bytes`.
     group_id = models.TextField()
     topic = models.CharField(max_length=249)
     partition = models.IntegerField()
@@ -25,7 +25,7 @@ class CommitRecord(OfCluster):
     commit_ms = models.BigIntegerField()
     #: The last commits, [[commit_ms, offset], …] as JSON text, oldest first.
     commits = models.TextField(blank=True)
-    #: Where it lies in `__consumer_offsets`.
+    #: The place of the commit in `__consumer_offsets`.
     log_partition = models.IntegerField()
     log_offset = models.BigIntegerField()
 
@@ -41,14 +41,14 @@ class CommitRecord(OfCluster):
 
 
 class GroupRecord(OfCluster):
-    """The members of a group that the tail of `__consumer_offsets` has read: whoever joined it last."""
+    """The members of a group after the last join, as read from `__consumer_offsets`."""
 
     #: As in CommitRecord.
     key = models.BinaryField(max_length=32)
     group_id = models.TextField()
     #: {member id: [client id, host]} as JSON text.
     members = models.TextField(blank=True)
-    #: Where the newest of it lies in `__consumer_offsets`.
+    #: The place of its newest record in `__consumer_offsets`.
     log_partition = models.IntegerField()
     log_offset = models.BigIntegerField()
 
@@ -62,7 +62,7 @@ class GroupRecord(OfCluster):
 
 
 class AddedOffsetsRecord(OfCluster):
-    """What one partition of `__consumer_offsets` holds of the newest observed transaction of a producer.
+    """The offsets of a producer's newest observed transaction in one partition of `__consumer_offsets`.
 
     `fenceline.kafka.added_offsets.AddedOffsets`; one row for each producer id and partition.
     """
@@ -71,12 +71,12 @@ class AddedOffsetsRecord(OfCluster):
     #: The partition of `__consumer_offsets`.
     log_partition = models.IntegerField()
     producer_epoch = models.IntegerField()
-    #: As `fenceline.kafka.added_offsets.pack_offsets` writes them, of `total` at most 500.
+    #: Packed by `fenceline.kafka.added_offsets.pack_offsets`: at most 500 of `total`.
     offsets = models.TextField()
     total = models.IntegerField()
     #: "commit" or "abort" once the transaction's marker was read, "" before.
     marker = models.CharField(max_length=6, blank=True)
-    #: How many records were behind what was read, at `read_ms` by our clock.
+    #: The number of unread records at `read_ms`, by Fenceline's clock.
     unread = models.BigIntegerField()
     read_ms = models.BigIntegerField()
 
@@ -95,40 +95,41 @@ class AddedOffsetsRecord(OfCluster):
 
 
 class Group(Observed):
-    """One consumer group as it was seen last, its worst partition's status and lag its own."""
+    """A consumer group at its last poll; its status and lag are those of its worst partition."""
 
     #: As in CommitRecord.
     key = models.BinaryField(max_length=32)
     group_id = models.TextField()
-    #: The name under which groups with random ids are folded together; the group's own id for all others.
+    #: The common name of groups with random ids; every other group's own id.
     family = models.CharField(max_length=200)
-    #: Kafka's words: Stable, Empty, PreparingRebalance, …; and Classic, Consumer, Share, Streams.
+    #: Kafka's terms: Stable, Empty, PreparingRebalance, …; and Classic, Consumer, Share, Streams.
     state = models.CharField(max_length=24, blank=True)
     kind = models.CharField(max_length=16, blank=True)
-    #: The broker that coordinates it, and its partition of `__consumer_offsets`.
+    #: Its coordinator (a broker), and its partition of `__consumer_offsets`.
     coordinator = models.IntegerField(null=True)
     log_partition = models.IntegerField(null=True)
     members = models.IntegerField(null=True)
     partitions = models.IntegerField(default=0)
-    #: Sums over its partitions; None where one is unknown.
+    #: Sums over its partitions; None if one is unknown.
     lag_lso = models.BigIntegerField(null=True)
     lag_hw = models.BigIntegerField(null=True)
-    #: The longest of its partitions.
+    #: The longest lag of a partition.
     lag_ms = models.BigIntegerField(null=True)
-    #: The lag of its last polls, [[at_ms, lag to LSO, lag to HW], …] as JSON text, oldest first.
+    #: The lag at its last polls, [[at_ms, lag to LSO, lag to HW], …] as JSON text, oldest first.
     trend = models.TextField(blank=True)
     status = models.CharField(max_length=8, choices=[(s.value, s.value) for s in GroupStatus])
-    #: How many of its partitions are at a stuck LSO, and how many have a pending transactional commit.
+    #: The number of its partitions at a stuck LSO, and of those with a pending transactional commit.
     blocked = models.IntegerField(default=0)
     unstable = models.IntegerField(default=0)
-    #: Whose transactions commit its offsets, {topic: application} as JSON text: "" for nobody's, null where
-    #: the producer is known and its transactional id is not. A topic that was not checked is left out.
+    #: The application whose transactions commit its offsets, {topic: application} as JSON text: "" without
+    #: transactions, null if the producer is known and its transactional id is not. Unchecked topics are
+    #: omitted.
     committers = models.TextField(blank=True)
     #: The state stores of a group of Kafka Streams, `fenceline.engines.streams.StreamsStore` as JSON text: ""
-    #: where brokers did not report them.
+    #: if brokers did not report them.
     stores = models.TextField(blank=True, db_default="")
     seen_ms = models.BigIntegerField()
-    #: Why it cannot be seen whole; "" when it can.
+    #: Why its data is incomplete; else "".
     error = models.TextField(blank=True)
 
     class Meta:
@@ -142,33 +143,34 @@ class Group(Observed):
 
 
 class GroupOffset(models.Model):
-    """What a group committed for one partition, and what that means there."""
+    """A group's committed offset of a partition, with its status there."""
 
     group = models.ForeignKey(Group, models.CASCADE, db_index=False)
     topic = models.CharField(max_length=249)
     partition = models.IntegerField()
-    #: None where only a pending commit is there.
+    #: None if there is only a pending commit.
     offset = models.BigIntegerField(null=True)
     leader_epoch = models.IntegerField(null=True)
     metadata = models.TextField(blank=True)
-    #: By the coordinator's clock where the log has it, else when we first observed it; None before either.
+    #: The commit time by the coordinator's clock if the log has it, else the first observation; None before
+    #: both.
     commit_ms = models.BigIntegerField(null=True)
-    #: Whether a transactional commit of it is pending (UNSTABLE_OFFSET_COMMIT).
+    #: Whether a transactional commit is pending (UNSTABLE_OFFSET_COMMIT).
     unstable = models.BooleanField(default=False)
     log_start = models.BigIntegerField(null=True)
     lso = models.BigIntegerField(null=True)
     high_watermark = models.BigIntegerField(null=True)
     lag_ms = models.BigIntegerField(null=True)
-    #: Between its offset and the LSO lie only markers and aborted records: nothing that it could read.
+    #: Whether only markers and aborted records lie between its offset and the LSO: no readable records.
     only_markers = models.BooleanField(default=False)
     status = models.CharField(max_length=8, choices=[(s.value, s.value) for s in GroupStatus])
-    #: `fenceline.kafka.groups.Waiting`: whether it waits at a pinned LSO, or has read past it; "" where none
-    #: is.
+    #: `fenceline.kafka.groups.Waiting`: whether it waits at a pinned LSO, or has read past it; "" if the LSO
+    #: is not pinned.
     waiting = models.CharField(max_length=16, blank=True)
-    #: Since when, by our clock, it waits there.
+    #: The time since which it waits there, by Fenceline's clock.
     waiting_ms = models.BigIntegerField(null=True)
-    #: What it waits for: [{"producer_id", "producer_epoch", "transactional_id", "start_offset"}, …], and for
-    #: a pending commit [{"transactional_id", …, "pending": true, "certain": bool}, …].
+    #: The blocking transactions: [{"producer_id", "producer_epoch", "transactional_id", "start_offset"}, …],
+    #: and for a pending commit [{"transactional_id", …, "pending": true, "certain": bool}, …].
     blockers = models.JSONField(default=list)
     #: Its last commits or polls, [[at_ms, offset, lag to LSO], …] as JSON text, oldest first.
     points = models.TextField(blank=True)
@@ -193,27 +195,27 @@ class GroupOffset(models.Model):
 
     @property
     def lag_lso(self) -> int | None:
-        """Return how many offsets the group could read up to the LSO, None where that is unknown."""
+        """Return the number of offsets that the group can read up to the LSO, None if unknown."""
         ends = self.log_start, self.lso, self.high_watermark
         return lag_to_lso(self.offset, *ends, only_markers=self.only_markers)
 
     @property
     def lag_hw(self) -> int | None:
-        """Return how many offsets lie before the group up to the end, None where that is unknown."""
+        """Return the number of offsets between the group and the log's end, None if unknown."""
         if self.high_watermark is None or self.offset is None or self.beyond_end:
             return None
         return self.high_watermark - self.offset
 
 
 class DroppedOffset(OfCluster):
-    """A committed offset that a group had and has no more: expired, deleted, or gone with its topic."""
+    """A former committed offset of a group: expired, deleted, or removed with its topic."""
 
     #: As in CommitRecord.
     group_id = models.TextField()
     topic = models.CharField(max_length=249)
     partition = models.IntegerField()
     offset = models.BigIntegerField()
-    #: When our polls missed it, by our clock.
+    #: When a poll found it missing, by Fenceline's clock.
     dropped_ms = models.BigIntegerField()
 
     class Meta:

@@ -1,6 +1,6 @@
 """Incidents: causes with their effects, over time (`fenceline.incidents`).
 
-The lease that guards findings guards these tables too.
+The lease of findings also protects these tables.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ _SEVERITIES = [(severity.value, severity.value) for severity in Severity]
 
 
 class Incident(models.Model):
-    """An incident; its key is its number, for ever and for all clusters. Open while `closed_ms` is empty."""
+    """An incident, open while `closed_ms` is None. Its key is its number, unique across clusters for ever."""
 
     cluster = models.ForeignKey(Cluster, models.CASCADE)
-    #: The finding that is its cause now, or was when it closed.
+    #: The finding that is its cause, or was when it closed.
     rule = models.CharField(max_length=64)
     subject = models.TextField()
-    #: Which transaction, batch or start of its subject (`fenceline.facts.Finding.instance`).
+    #: The transaction, batch or start of its subject (`fenceline.facts.Finding.instance`).
     instance = models.TextField(blank=True, default="")
     #: The worst since it was opened.
     severity = models.CharField(max_length=8, choices=_SEVERITIES)
-    #: When the damage began, as far as it is known: before it was found.
+    #: When the damage began, as far as known: before the incident was opened.
     since_ms = models.BigIntegerField(default=0)
     opened_ms = models.BigIntegerField()
-    #: When it was reopened last.
+    #: When it was last reopened.
     reopened_ms = models.BigIntegerField(null=True)
     closed_ms = models.BigIntegerField(null=True)
-    #: Since when its cause is over while effects are left.
+    #: The time since which its cause is over while effects remain.
     cause_over_ms = models.BigIntegerField(null=True)
     #: The team of its cause, from the configuration's `[[owners]]`; "" without one.
     owner = models.CharField(max_length=200, blank=True)
     acknowledged_ms = models.BigIntegerField(null=True)
     acknowledged_by = models.CharField(max_length=200, blank=True)
-    #: The first deadline of its findings (`FindingRecord.deadline_ms`); of a closed one as it was at last.
+    #: The earliest deadline of its findings (`FindingRecord.deadline_ms`); final once it is closed.
     deadline_ms = models.BigIntegerField(null=True)
-    #: `fenceline.incidents.impact.IncidentImpact` by field: now, and the largest that it ever was.
+    #: `fenceline.incidents.impact.IncidentImpact` by field: the current impact and the largest one.
     impact = models.JSONField(default=dict)
     peak = models.JSONField(default=dict)
-    #: `fenceline.incidents.sentences.IncidentFacts` by field; of a closed one as they were at last.
+    #: `fenceline.incidents.sentences.IncidentFacts` by field; final once it is closed.
     facts = models.JSONField(default=dict)
-    #: How it ended, in a sentence; "" while it is open, and where that is not known.
+    #: A sentence about its end; "" while it is open, and if the end is unknown.
     outcome = models.TextField(blank=True, default="")
 
     objects = ScopedManager()
@@ -64,9 +64,9 @@ class Incident(models.Model):
 
 
 class IncidentRevision(models.Model):
-    """An incident as it was known from an instant on, until its next revision: what ranges of the past show.
+    """An incident's state from an instant until its next revision, for ranges in the past.
 
-    Its fields are those of `Incident` that the evaluation changes; rows are added, never changed.
+    It has the fields of `Incident` that the evaluation changes; rows are added, never changed.
     """
 
     incident = models.ForeignKey(Incident, models.CASCADE, related_name="revisions")
@@ -94,19 +94,19 @@ class IncidentRevision(models.Model):
 
 
 class IncidentFinding(models.Model):
-    """A finding in an incident, in one role, for a time; kept for longer than the finding's row."""
+    """A finding in one role in an incident for a time; it outlives the finding's own row."""
 
     class Role(models.TextChoices):
         CAUSE = "cause"
         EFFECT = "effect"
 
     incident = models.ForeignKey(Incident, models.CASCADE, related_name="findings")
-    #: The key of its `FindingRecord`, which is kept for a shorter time.
+    #: The key of its `FindingRecord`, which is deleted earlier.
     finding = models.BigIntegerField()
     rule = models.CharField(max_length=64)
     subject = models.TextField()
     role = models.CharField(max_length=6, choices=Role)
-    #: As the finding was when it came in.
+    #: The finding's severity and summary when it joined the incident.
     severity = models.CharField(max_length=8, choices=_SEVERITIES)
     summary = models.TextField()
     since_ms = models.BigIntegerField()
@@ -129,17 +129,17 @@ class IncidentFinding(models.Model):
 
 
 class IncidentEvent(models.Model):
-    """One line of an incident's history; rows are added, never changed."""
+    """A line of an incident's history; rows are added, never changed."""
 
     incident = models.ForeignKey(Incident, models.CASCADE, related_name="events")
     at_ms = models.BigIntegerField()
     kind = models.CharField(
         max_length=16, choices=[(choice.value, choice.value) for choice in IncidentEventKind]
     )
-    #: The finding it is about; "" where it is about none.
+    #: The rule and subject of its finding; "" for an event without a finding.
     rule = models.CharField(max_length=64, blank=True)
     subject = models.TextField(blank=True)
-    #: Who acknowledged, or wrote the note.
+    #: The user who acknowledged the incident, or wrote the note.
     actor = models.CharField(max_length=200, blank=True)
     text = models.TextField(blank=True)
 

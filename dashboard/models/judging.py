@@ -1,4 +1,4 @@
-"""What the rules found."""
+"""The rules' findings."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fenceline.facts import Severity
 
 
 class FindingRecord(models.Model):
-    """A rule's verdict about a subject over time: open while `closed_at` is empty."""
+    """A rule's verdict about a subject over time, open while `closed_at` is None."""
 
     cluster = models.ForeignKey(Cluster, models.CASCADE)
     rule = models.CharField(max_length=64)
     subject = models.TextField()
-    #: Which transaction, batch or start of its subject (`fenceline.facts.Finding.instance`).
+    #: The transaction, batch or start of its subject (`fenceline.facts.Finding.instance`).
     instance = models.TextField(blank=True, default="")
     #: SHA-256 of cluster, rule and subject: a subject may be longer than an index entry.
     fingerprint = models.BinaryField(max_length=32)
@@ -25,17 +25,17 @@ class FindingRecord(models.Model):
     evidence = models.TextField()
     next_step = models.TextField()
     affected = models.JSONField(default=list)
-    #: When it ends by itself, or records are lost, unless somebody acts; None where no instant is known.
+    #: When it ends by itself, or records are lost, unless somebody acts; None if unknown.
     deadline_ms = models.BigIntegerField(null=True)
     since_ms = models.BigIntegerField()
     seen_at = models.DateTimeField()
     closed_at = models.DateTimeField(null=True)
-    #: Whether the last tick could see everything the rule needs.
+    #: Whether the last tick had all the data that the rule needs.
     complete = models.BooleanField(default=True)
-    #: Ticks that found it, all of them complete.
+    #: The number of complete ticks that found it.
     ticks = models.IntegerField(default=0)
-    #: Once closed: complete ticks that have still to miss it before alerts take it for over; AGAIN where it
-    #: was found again before that, in another row.
+    #: Once closed: the number of complete ticks without it until alerts regard it as over; AGAIN if it was
+    #: found again before that, in another row.
     to_miss = models.IntegerField(default=0)
 
     AGAIN = -1

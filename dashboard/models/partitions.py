@@ -1,4 +1,4 @@
-"""Partitions of users' topics, and the transactions that hold them back."""
+"""Partitions of users' topics, and the transactions that hold their LSO."""
 
 from __future__ import annotations
 
@@ -10,29 +10,29 @@ from fenceline.kafka.partitions import PartitionVerdict
 
 
 class PartitionRecord(Observed):
-    """The newest known offsets of one partition, and whether something holds back its last stable offset."""
+    """The newest known offsets of a partition, and whether a transaction holds its last stable offset."""
 
     topic = models.CharField(max_length=249)
     partition = models.IntegerField()
-    #: Kafka's id of the topic: offsets begin again when it is deleted and made again.
+    #: Kafka's topic id: the offsets of a re-created topic begin again.
     topic_id = models.CharField(max_length=64, blank=True)
-    #: The broker that leads it; None while none does.
+    #: The leading broker; None without a leader.
     leader = models.IntegerField(null=True)
     leader_epoch = models.IntegerField(null=True)
-    #: Brokers that hold a replica: [1, 2, 3].
+    #: Brokers with a replica: [1, 2, 3].
     replicas = models.JSONField(default=list)
     #: None before the first answer.
     log_start = models.BigIntegerField(null=True)
     lso = models.BigIntegerField(null=True)
     high_watermark = models.BigIntegerField(null=True)
-    #: When anything of this changed last; it is valid until its collector's `seen_through_ms`.
+    #: The time of the row's last change; the row is valid until its collector's `seen_through_ms`.
     seen_ms = models.BigIntegerField(null=True)
-    #: Since when, by our clock, the LSO is stuck at this value below the high watermark; None unless it is.
+    #: The time, by Fenceline's clock, since which the LSO is stuck below the high watermark; else None.
     pinned_ms = models.BigIntegerField(null=True)
     verdict = models.CharField(
         max_length=7, choices=[(v.value, v.value) for v in PartitionVerdict], default="clear"
     )
-    #: Why it cannot be seen, in words for an operator; "" when it can.
+    #: Why it cannot be observed, for an operator; else "".
     error = models.TextField(blank=True)
     #: [[at_ms, lso, high watermark], …] as JSON text, oldest first: for lag in seconds
     #: (`fenceline.kafka.end_offset_history`).
@@ -59,14 +59,14 @@ class PartitionRecord(Observed):
 
 
 class DeletedPartition(OfCluster):
-    """A partition that was known and does not exist any more, with its last known offsets."""
+    """A deleted partition with its last known offsets."""
 
     topic = models.CharField(max_length=249)
     partition = models.IntegerField()
-    #: None where no leader had answered.
+    #: None if no leader had answered.
     log_start = models.BigIntegerField(null=True)
     high_watermark = models.BigIntegerField(null=True)
-    #: When our polls found it gone, by our clock.
+    #: When a poll found it deleted, by Fenceline's clock.
     deleted_ms = models.BigIntegerField()
 
     class Meta:
@@ -81,7 +81,7 @@ class DeletedPartition(OfCluster):
 
 
 class PinRecord(OfCluster):
-    """A transaction that is open in a partition, by its leader's DescribeProducers, and its owner."""
+    """An open transaction in a partition, from the leader's DescribeProducers, with its owner."""
 
     topic = models.CharField(max_length=249)
     partition = models.IntegerField()
@@ -89,20 +89,20 @@ class PinRecord(OfCluster):
     producer_epoch = models.IntegerField()
     start_offset = models.BigIntegerField()
     last_sequence = models.IntegerField()
-    #: The producer's own clock: never used for ages.
+    #: By the producer's clock, so never used to compute an age.
     last_timestamp_ms = models.BigIntegerField()
-    #: None before any marker of this producer.
+    #: None before the producer's first marker.
     coordinator_epoch = models.IntegerField(null=True)
-    #: By our clock.
+    #: By Fenceline's clock.
     first_seen_ms = models.BigIntegerField()
-    #: Since when, by our clock, its coordinator reports a Prepare* state; None in any other state.
+    #: The time, by Fenceline's clock, since which its coordinator reports a Prepare* state; else None.
     prepared_ms = models.BigIntegerField(null=True)
-    #: When anything of this changed last; it is valid until its collector's `seen_through_ms`.
+    #: The time of the row's last change; the row is valid until its collector's `seen_through_ms`.
     seen_ms = models.BigIntegerField()
-    #: The id that the producer id belongs to, as escaped text; "" where none is known.
+    #: The transactional id of the producer id, as escaped text; "" if unknown.
     transactional_id = models.TextField(blank=True)
     verdict = models.CharField(max_length=7, choices=[(v.value, v.value) for v in PartitionVerdict])
-    #: `fenceline.kafka.partitions.VerdictReason`: why this verdict.
+    #: The reason for the verdict, a `fenceline.kafka.partitions.VerdictReason`.
     ground = models.CharField(max_length=24)
 
     class Meta:
@@ -121,9 +121,9 @@ class PinRecord(OfCluster):
 
 
 class ReplicaLook(OfCluster):
-    """The producers of a partition by one replica, requested by an operator (`describe-producers`).
+    """The producers of a partition at one replica, requested by an operator (`describe-producers`).
 
-    Everyone who writes with idempotence is listed, also without a transactional id.
+    It lists every idempotent producer, also those without a transactional id.
     """
 
     topic = models.CharField(max_length=249)
@@ -134,10 +134,10 @@ class ReplicaLook(OfCluster):
     #: [{"producer_id", "producer_epoch", "last_sequence", "last_timestamp_ms", "coordinator_epoch",
     #: "start_offset", "transactional_id"}, …]
     producers = models.JSONField(default=list)
-    #: Of the leader, a `fenceline.decode.record_batches.BatchWriters`; None of others, and where not read.
+    #: The leader's `fenceline.decode.record_batches.BatchWriters`; None for followers, and if not read.
     writers = models.JSONField(null=True)
     error = models.TextField(blank=True)
-    #: The producers of the answer before this one, and when it came; None before a second answer.
+    #: The producers in the previous answer, and its time; None before a second answer.
     producers_before = models.JSONField(default=list)
     before_ms = models.BigIntegerField(null=True)
 

@@ -1,7 +1,7 @@
-"""Streaming queries of Spark: their checkpoints, runs and batches, and what their sink decided.
+"""Spark's streaming queries: their checkpoints, runs and batches, and their sinks' decisions.
 
-What checkpoint, ledger and listener report comes together here; each may be missing. Spark keeps about
-100 batches: these rows are the history beyond them.
+The rows combine checkpoint, ledger and listener, and each may be missing. Spark keeps about 100 batches;
+these rows are the history beyond them.
 """
 
 from __future__ import annotations
@@ -15,55 +15,56 @@ from fenceline.spark.records import Decided, DecisionOutcome, QueryState
 
 
 class Query(Observed):
-    """One streaming query, by its checkpoint, or by its id alone while only a listener knows it."""
+    """A streaming query, identified by its checkpoint, or by its id while only a listener reports it."""
 
-    #: The query id; with `@` and the beginning of the path's hash for a second folder of the same id, or the
-    #: hash alone (`path-…`) where the folder has lost its identity.
+    #: The query id; with `@` and the beginning of the path's hash for a second folder with the same id, or
+    #: only the hash (`path-…`) if the folder has lost its id.
     ident = models.CharField(max_length=80)
-    #: Spark's id of it, a UUID; "" where its checkpoint has lost it.
+    #: Spark's query id, a UUID; "" if the checkpoint has lost it.
     query_id = models.CharField(max_length=36, blank=True, db_index=True)
     name = models.TextField(blank=True)
-    #: The folder's URL as the configuration's root spells it; "" while no root holds it.
+    #: The folder's URL, beginning with the configured root; "" while no root contains it.
     checkpoint = models.TextField(blank=True)
     #: As reported by its listener; UNHEARD without a report.
     state = models.CharField(max_length=8, choices=[(choice.value, choice.value) for choice in QueryState])
     run_id = models.CharField(max_length=36, blank=True)
     #: Whether its newest run tracks its progress asynchronously, as its listener reported; null: unknown.
     asynchronous = models.BooleanField(null=True)
-    #: How it reads Kafka (`fenceline.facts.Isolation`), as its listener reported; "" is unknown.
+    #: Its isolation level in Kafka (`fenceline.facts.Isolation`), as its listener reported; "" if unknown.
     isolation = models.CharField(max_length=16, blank=True, default="")
-    #: The last heartbeat of its listener, by our clock; begin and end of its newest run, by its driver's.
+    #: Its listener's last heartbeat, by Fenceline's clock; begin and end of its newest run, by the driver's.
     heard_ms = models.BigIntegerField(null=True)
-    #: How often its listener posts at least, as it reports; null where it reports no interval.
+    #: The longest interval between its listener's posts, as reported; null if not reported.
     heartbeat_every_ms = models.IntegerField(null=True)
     started_ms = models.BigIntegerField(null=True)
     ended_ms = models.BigIntegerField(null=True)
     exception = models.TextField(blank=True)
-    #: The newest batch in the offset log and in the commit log, and when those files were written.
+    #: The newest batch in the offset log and in the commit log, and the times of these files.
     planned = models.BigIntegerField(null=True)
     finished = models.BigIntegerField(null=True)
     planned_ms = models.BigIntegerField(null=True)
     finished_ms = models.BigIntegerField(null=True)
-    #: When a poll last found a newer batch in a log than the poll before, by our clock; null: none did.
+    #: When a poll last found a newer batch in a log than the poll before, by Fenceline's clock; null if
+    #: never.
     advanced_ms = models.BigIntegerField(null=True)
-    #: What a restart would do: `fenceline.spark.restart_prediction.RestartVerdict`, and its sentence; ""
+    #: The effect of a restart: `fenceline.spark.restart_prediction.RestartVerdict`, and its sentence; ""
     #: without a checkpoint.
     restart = models.CharField(max_length=24, blank=True)
     restart_words = models.TextField(blank=True)
-    #: What kind of sink it has: "exactly_once" (ours), "kafka", "other", or "" where it is unknown.
+    #: The kind of its sink: "exactly_once" (Fenceline's), "kafka", "other", or "" if unknown.
     sink = models.CharField(max_length=16, blank=True)
-    #: The ledger's own id and the prefix of its transactional ids; "" where it has none.
+    #: The ledger's id and the prefix of its transactional ids; "" without a ledger.
     ledger_id = models.CharField(max_length=36, blank=True)
     prefix = models.TextField(blank=True)
     generation = models.IntegerField(null=True)
-    #: How many of its decisions are prepared and not done, and when their first transaction times out.
+    #: The number of its prepared decisions that are not done, and the time-out of their first transaction.
     prepared = models.IntegerField(default=0)
     expires_ms = models.BigIntegerField(null=True)
     #: For the inspector, as JSON: conf, sources, operators, broken and foreign files, the ledger's damage.
     detail = models.JSONField(default=dict)
-    #: When the checkpoint was polled last.
+    #: When the checkpoint was last polled.
     seen_ms = models.BigIntegerField(null=True)
-    #: Why it cannot be read; "" when it can.
+    #: Why it cannot be read; else "".
     error = models.TextField(blank=True)
 
     class Meta:
@@ -77,12 +78,12 @@ class Query(Observed):
         ]
 
     def __str__(self) -> str:
-        # A query that was given no name is known by its folder's.
+        # A query without a name has its folder's.
         return self.name or self.checkpoint.rstrip("/").rpartition("/")[2] or self.ident
 
 
 class Run(models.Model):
-    """One run of a query: from its start to its end, as reported by its listener."""
+    """A run of a query from its start to its end, as its listener reported it."""
 
     query = models.ForeignKey(Query, models.CASCADE, db_index=False)
     run_id = models.CharField(max_length=36)
@@ -90,13 +91,13 @@ class Run(models.Model):
     #: By the driver's clock.
     started_ms = models.BigIntegerField(null=True)
     ended_ms = models.BigIntegerField(null=True)
-    #: By our clock: its first and last heartbeat.
+    #: Its first and last heartbeat, by Fenceline's clock.
     first_heard_ms = models.BigIntegerField()
     heard_ms = models.BigIntegerField()
     exception = models.TextField(blank=True)
-    #: The newest batch that it reported.
+    #: The newest reported batch.
     batch_id = models.BigIntegerField(null=True)
-    #: Its listener's spool: events waiting, dropped for ever, the oldest one's age.
+    #: Its listener's spool: waiting events, lost events, and the oldest one's age.
     spooled = models.BigIntegerField(default=0)
     dropped = models.BigIntegerField(default=0)
     spool_age_ms = models.BigIntegerField(null=True)
@@ -116,7 +117,7 @@ class Run(models.Model):
 
 
 class OperatorStateRecord(models.Model):
-    """The files of one stateful operator of a query, as its checkpoint's `state/` was listed last.
+    """The files of a stateful operator of a query, from the last listing of the checkpoint's `state/`.
 
     `fenceline.spark.state_chains.OperatorState`; one row for each operator.
     """
@@ -124,13 +125,13 @@ class OperatorStateRecord(models.Model):
     query = models.ForeignKey(Query, models.CASCADE, db_index=False)
     operator_id = models.IntegerField()
     name = models.TextField(blank=True)
-    #: As `fenceline.spark.state_chains.pack_chains` writes them: of at most 1,000 partitions.
+    #: Packed by `fenceline.spark.state_chains.pack_chains`: chains of at most 1,000 partitions.
     chains = models.TextField()
-    #: How many of them a restart cannot load.
+    #: The number of chains that a restart cannot load.
     broken = models.IntegerField(default=0)
-    #: By our clock.
+    #: By Fenceline's clock.
     read_ms = models.BigIntegerField()
-    #: Why a part of it is not known; "" where all of it is.
+    #: Why some files are unknown; else "".
     unread = models.TextField(blank=True)
 
     objects = ManagerOfQuery()
@@ -147,19 +148,19 @@ class OperatorStateRecord(models.Model):
 
 
 class Batch(models.Model):
-    """One micro-batch: planned, run, decided, checkpointed; each part null where it is unknown."""
+    """A micro-batch: planned, run, decided, checkpointed; unknown fields are null."""
 
     query = models.ForeignKey(Query, models.CASCADE, db_index=False)
     batch_id = models.BigIntegerField()
-    #: From `offsets/N`: when it was planned, the watermark it uses, and how far each source goes:
+    #: From `offsets/N`: the planning time, the watermark, and each source's end offset:
     #: [[source, JSON text or null], …].
     planned_ms = models.BigIntegerField(null=True)
     watermark_ms = models.BigIntegerField(null=True)
     offsets = models.JSONField(default=list)
-    #: From `commits/N`: when the file was written, by the store's clock, and the watermark after it.
+    #: From `commits/N`: the file's time, by the store's clock, and the next watermark.
     committed_ms = models.BigIntegerField(null=True)
     next_watermark_ms = models.BigIntegerField(null=True)
-    #: From the progress event of `run_id`; "" and null where none came.
+    #: From the progress event of `run_id`; "" and null without an event.
     run_id = models.CharField(max_length=36, blank=True)
     started_ms = models.BigIntegerField(null=True)
     duration_ms = models.BigIntegerField(null=True)
@@ -180,7 +181,7 @@ class Batch(models.Model):
         verbose_name = "batch"
         verbose_name_plural = "batches"
         constraints = [models.UniqueConstraint(fields=["query", "batch_id"], name="batch_of_query")]
-        # Has all that the search for the slowest batches of a time reads.
+        # A covering index for the search for the slowest batches of a time.
         indexes = [models.Index(fields=["query", "started_ms", "duration_ms"], name="batch_started")]
 
     def __str__(self) -> str:
@@ -188,7 +189,7 @@ class Batch(models.Model):
 
 
 class SinkDecision(models.Model):
-    """A decision of a query's exactly-once sink about a batch, and what came of it."""
+    """A decision of a query's exactly-once sink about a batch, and its outcome."""
 
     query = models.ForeignKey(Query, models.CASCADE, db_index=False)
     batch_id = models.BigIntegerField()
@@ -196,8 +197,7 @@ class SinkDecision(models.Model):
     decided = models.CharField(max_length=8, choices=[(choice.value, choice.value) for choice in Decided])
     #: "driver" or "operator".
     by = models.CharField(max_length=16)
-    #: By the clock of the process that decided, and when a poll found it first, by ours; null of an older
-    #: row.
+    #: By the deciding process's clock; and the first poll with it, by Fenceline's clock, null in older rows.
     decided_ms = models.BigIntegerField()
     first_seen_ms = models.BigIntegerField(null=True)
     run_id = models.CharField(max_length=36, blank=True)
@@ -208,7 +208,7 @@ class SinkDecision(models.Model):
     transactions = models.JSONField(default=list)
     #: [[source, JSON text or null, JSON text or null], …]
     input = models.JSONField(default=list)
-    #: "" while it is not carried out to the end.
+    #: "" until it is fully carried out.
     outcome = models.CharField(
         max_length=9, choices=[(choice.value, choice.value) for choice in DecisionOutcome], blank=True
     )

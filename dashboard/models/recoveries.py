@@ -1,4 +1,4 @@
-"""Episodes: from the end of a transaction that was not its producer's wish until work goes on."""
+"""Episodes: from a transaction's end that its producer did not request until work resumes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from fenceline.losses.recoveries import RecoveryOutcome
 
 
 class Recovery(Observed):
-    """One episode of one transactional id (`fenceline.losses.recoveries`)."""
+    """An episode of a transactional id (`fenceline.losses.recoveries`)."""
 
     #: As in Transaction.
     key = models.BinaryField(max_length=32)
@@ -23,43 +23,44 @@ class Recovery(Observed):
     )
     producer_id = models.BigIntegerField()
     producer_epoch = models.IntegerField()
-    #: The transition it began with.
+    #: The transition that began the episode.
     topic_id = models.CharField(max_length=64)
     log_partition = models.IntegerField()
     log_offset = models.BigIntegerField()
-    #: By how much its coordinator's stamps are moved to be by our clock: all of this row's alike.
+    #: The correction from the coordinator's clock to Fenceline's, the same for all instants of the row.
     clock_ms = models.BigIntegerField(default=0)
-    #: When the transaction was decided to be aborted; when it was begun, where that is known.
+    #: When the abort was decided; when the transaction began, if known.
     opened_ms = models.BigIntegerField()
     begun_ms = models.BigIntegerField(null=True)
-    #: As CompleteAbort is stamped: when its end was decided, and its markers began to be written.
+    #: The timestamp of CompleteAbort: when the end was decided, and its markers began to be written.
     completed_ms = models.BigIntegerField(null=True)
-    #: When the LSO had passed everywhere; when the id or its application committed again; when it was over.
+    #: When the LSO had passed in every partition; when the id or its application committed again; the end.
     released_ms = models.BigIntegerField(null=True)
-    #: Whether `released_ms` is when we noticed it: it was then or before. Else records have the instant.
+    #: Whether `released_ms` is the time at which the release was noticed, an upper bound; else it is from
+    #: records.
     release_noticed = models.BooleanField(default=False)
     resumed_ms = models.BigIntegerField(null=True)
-    #: Who committed again: an id, as escaped text.
+    #: The transactional id that committed again, as escaped text.
     resumed_by = models.TextField(blank=True)
     closed_ms = models.BigIntegerField(null=True)
     outcome = models.CharField(
         max_length=16, choices=[(choice.value, choice.value) for choice in RecoveryOutcome]
     )
-    #: Records that were held behind the LSO when it was released; None where that was not seen.
+    #: Records held behind the LSO at the release; None if not observed.
     records_released = models.BigIntegerField(null=True)
-    #: What the transaction wrote to: [["topic", [0, 2]], …]
+    #: The partitions that the transaction wrote to: [["topic", [0, 2]], …]
     partitions = models.JSONField(default=list)
     #: The topics among them, as `fenceline.losses.recoveries.WrittenTopic`: [["topic", "topic id", true], …]
     topics = models.JSONField(default=list)
-    #: The LSO that it held where it was seen holding one: [["topic", 0, offset, "topic id"], …]
+    #: The observed LSOs that it held: [["topic", 0, offset, "topic id"], …]
     pins = models.JSONField(default=list)
-    #: Who waited, as `fenceline.losses.recoveries.Wait`:
+    #: The waiting groups, as `fenceline.losses.recoveries.Wait`:
     #: [["group", "topic", 0, offset, since_ms, resumed_ms], …]
     waited = models.JSONField(default=list)
-    #: What was lost, as `fenceline.losses.recoveries.LostRecords`:
+    #: The lost records, as `fenceline.losses.recoveries.LostRecords`:
     #: [["topic", 0, first, last, records, sure, note, …], …]
     lost = models.JSONField(default=list)
-    #: Whether every partition's range was searched for.
+    #: Whether the search of every partition's range is done.
     lost_complete = models.BooleanField(default=False)
 
     class Meta:
@@ -88,11 +89,12 @@ class AbortedCommit(OfCluster):
     transactional_id = models.TextField()
     application = models.CharField(max_length=200, blank=True)
     producer_id = models.BigIntegerField()
-    #: When it began, as its coordinator stamped it: with the producer id, which transaction it is.
+    #: When it began, by the coordinator's timestamp: identifies the transaction together with the producer
+    #: id.
     started_ms = models.BigIntegerField()
-    #: When its commit was decided, by our clock.
+    #: When its commit was decided, by Fenceline's clock.
     committed_ms = models.BigIntegerField()
-    #: What was lost, as `fenceline.losses.recoveries.LostRecords`:
+    #: The lost records, as `fenceline.losses.recoveries.LostRecords`:
     #: [["topic", 0, first, last, records, sure, note, …], …]
     lost = models.JSONField(default=list)
 

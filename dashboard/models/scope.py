@@ -1,4 +1,4 @@
-"""Which clusters the caller of a request may see: a row of another one is in no answer, whoever reads it."""
+"""Limit every table's rows to the clusters that the caller of a request may see."""
 
 from __future__ import annotations
 
@@ -8,52 +8,52 @@ from typing import TypeVar
 from django.db import models
 
 M = TypeVar("M", bound=models.Model)
-#: The numbers of the clusters; None for all, as in a worker. Threads that answer a request have its value.
+#: The keys of the clusters; None for all, as in a worker. The threads of a request share its value.
 visible_clusters: ContextVar[frozenset[int] | None] = ContextVar("visible_clusters", default=None)
 
 
 class ScopedManager(models.Manager[M]):
-    """The rows of clusters that the caller may see; `path` leads from a row to its cluster's number."""
+    """The rows of clusters that the caller may see; `path` leads from a row to its cluster's key."""
 
     path = "cluster_id"
 
     def get_queryset(self) -> models.QuerySet[M]:
-        """Return the rows, without those of other clusters."""
+        """Return the rows of visible clusters."""
         rows, visible = super().get_queryset(), visible_clusters.get()
         return rows if visible is None else rows.filter(**{f"{self.path}__in": visible})
 
 
 class ClusterManager(ScopedManager[M]):
-    """Clusters themselves."""
+    """The manager of clusters."""
 
     path = "pk"
 
 
 class ManagerOfQuery(ScopedManager[M]):
-    """Rows of a query."""
+    """The manager of rows of a query."""
 
     path = "query__cluster_id"
 
 
 class ManagerOfGroup(ScopedManager[M]):
-    """Rows of a group."""
+    """The manager of rows of a group."""
 
     path = "group__cluster_id"
 
 
 class ManagerOfFlinkJob(ScopedManager[M]):
-    """Rows of a Flink job."""
+    """The manager of rows of a Flink job."""
 
     path = "job__cluster_id"
 
 
 class ManagerOfIncident(ScopedManager[M]):
-    """Rows of an incident."""
+    """The manager of rows of an incident."""
 
     path = "incident__cluster_id"
 
 
 class ManagerOfAlert(ScopedManager[M]):
-    """Rows of an alert."""
+    """The manager of rows of an alert."""
 
     path = "alert__cluster_id"

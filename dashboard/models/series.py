@@ -1,4 +1,4 @@
-"""Figures over time: what is open of each series, what is closed, and when collectors observed at all."""
+"""Figures over time: each series' open points, its closed chunks, and the collectors' observed spans."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ from fenceline.series.points import KINDS, Resolution
 
 
 class Series(OfCluster):
-    """The figures of one subject over time, as far as they are open: the newest ones.
+    """The newest, open figures of one subject.
 
-    Rewritten with each point, so it is small; what is full goes into a `SeriesChunk`, which never changes.
+    Every point rewrites the row, so it stays small; full parts move to a `SeriesChunk`, which never changes.
     """
 
     #: A code of `fenceline.series.points.KINDS`.
     kind = models.SmallIntegerField(choices=[(kind.code, kind.name) for kind in KINDS])
-    #: SHA-256 of the name: a group's may be longer than an index entry.
+    #: SHA-256 of the name: a group's name may be longer than an index entry.
     key = models.BinaryField(max_length=32)
     #: `orders-3`, a group's or an application's id; "" for all applications of a cluster together.
     name = models.TextField(blank=True)
-    #: When its first point was, the first of `points`, and of `minutes`; None while there are none.
+    #: The times of its first point, of the first of `points`, and of the first of `minutes` (None without
+    #: any).
     since_ms = models.BigIntegerField()
     open_ms = models.BigIntegerField()
     minutes_ms = models.BigIntegerField(null=True)
-    #: As `fenceline.series.packing` writes them.
+    #: Packed by `fenceline.series.packing`.
     points = models.BinaryField()
     minutes = models.BinaryField(default=b"")
     hours = models.BinaryField(default=b"")
-    #: The greatest leading figure of the open points and minutes, and of the open hours.
+    #: The maximum leading figure of the open points and minutes, and of the open hours.
     peak = models.BigIntegerField(null=True)
     hours_peak = models.BigIntegerField(null=True)
-    #: Since when the subject is gone; None while it is there.
+    #: When the subject disappeared; None while it exists.
     ended_ms = models.BigIntegerField(null=True)
 
     class Meta:
@@ -50,12 +51,12 @@ class Series(OfCluster):
 
 
 class SeriesChunk(OfCluster):
-    """Closed rows of a series, of one resolution: they hold from `start_ms` until `until_ms`.
+    """Closed rows of a series in one resolution, valid from `start_ms` until `until_ms`.
 
-    Chunks of a series lie side by side, so those that end after a range began are the ones it is made of.
+    A series' chunks are adjacent, so a range consists of the chunks that end after its start.
     """
 
-    #: Cluster and kind are its series': the index by which chunks of a time are found begins with them.
+    #: Cluster and kind are copied from the series: the index that finds chunks by time begins with them.
     kind = models.SmallIntegerField()
     series = models.ForeignKey(Series, models.CASCADE, db_index=False)
     resolution = models.SmallIntegerField(
@@ -63,7 +64,7 @@ class SeriesChunk(OfCluster):
     )
     start_ms = models.BigIntegerField()
     until_ms = models.BigIntegerField()
-    #: The greatest leading figure, None where it was never known.
+    #: The maximum leading figure, None if never known.
     peak = models.BigIntegerField(null=True)
     packed = models.BinaryField()
 
@@ -74,7 +75,7 @@ class SeriesChunk(OfCluster):
             models.UniqueConstraint(fields=["series", "resolution", "until_ms"], name="series_chunk_until")
         ]
         indexes = [
-            # Has all that the search for the worst subjects of a time reads.
+            # A covering index for the search for the worst subjects of a time.
             models.Index(
                 fields=["cluster", "kind", "resolution", "until_ms", "series", "peak"],
                 name="series_chunk_of_time",
@@ -86,7 +87,7 @@ class SeriesChunk(OfCluster):
 
 
 class ObservedSpan(OfCluster):
-    """A time in which a collector polled without a pause; between two of them nothing was observed."""
+    """A span in which a collector polled without a pause; between two spans nothing was observed."""
 
     source = models.CharField(max_length=64)
     from_ms = models.BigIntegerField()

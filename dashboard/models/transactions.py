@@ -1,4 +1,4 @@
-"""Transactional ids: their newest state, their history, their counters."""
+"""Transactional ids: their newest state, history and counters."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from fenceline.facts import OPEN_STATES, Confidence, TransactionState, Transitio
 
 
 def _in_states(states: Sequence[str]) -> models.Func:
-    """Return whether a transaction is in one of some states.
+    """Return the SQL condition that a transaction is in one of the states.
 
-    Written out and not as parameters: SQLite takes an index of a part of a table only for the same text.
+    The states are literals, not parameters: SQLite uses a partial index only for the same text.
     """
     written = ", ".join(repr(str(state)) for state in states)
     output = models.BooleanField()
     return models.Func(models.F("state"), template=f"%(expressions)s IN ({written})", output_field=output)
 
 
-#: States that few ids are in at a time, or that few change into.
+#: States with few ids at a time, or with few changes into them.
 IDLE = (TransactionState.EMPTY.value, TransactionState.COMPLETE_ABORT.value)
 #: Conditions that make a query use the index of open, or of idle, transactions.
 IS_OPEN, IS_IDLE = _in_states(OPEN_STATES), _in_states(IDLE)
 
 
 class Beginning(models.Func):
-    """The first 200 characters of a text, written alike in an index and in every query that is to use it."""
+    """The first 200 characters of a text, in the same SQL for an index and for the queries that use it."""
 
     template = "substr(%(expressions)s, 1, 200)"
     output_field = models.CharField()
 
 
 class Ordered(Beginning):
-    """The same in the order of code points, as Python and SQLite have it; PostgreSQL's depends on its locale.
+    """`Beginning` in code point order, as in Python and SQLite; PostgreSQL's order depends on its locale.
 
-    Only to sort by and to compare with: what is searched in knows its locale's small and capital letters.
+    Use it only to sort and compare; a case-insensitive search needs the locale's letters.
     """
 
     def as_postgresql(self, compiler: Any, connection: Any, **context: Any) -> Any:
@@ -47,23 +47,23 @@ class Ordered(Beginning):
         return self.as_sql(compiler, connection, template=f'{self.template} COLLATE "C"', **context)
 
 
-#: What lists of ids are sorted by: ids may be 32 kB long, an index entry may not.
+#: The sort key of lists of ids: ids may be 32 kB long, index entries may not.
 NAME = Ordered("transactional_id")
 
 
 class _WithoutRecent(ScopedManager["Transaction"]):
-    """Reads rows without their last transitions, unless these are asked for."""
+    """Loads rows without `recent`, which is deferred."""
 
     def get_queryset(self) -> models.QuerySet[Transaction]:
         return super().get_queryset().defer("recent")
 
 
 class Transaction(Observed):
-    """The newest known state of one transactional id: one row for each id of a cluster."""
+    """The newest known state of a transactional id; one row for each id of a cluster."""
 
-    #: SHA-256 of the id's bytes: ids may be 32 kB long, a key may not.
+    #: SHA-256 of the id's bytes: ids may be 32 kB long, keys may not.
     key = models.BinaryField(max_length=32)
-    #: As `fenceline.decode.text.escape_bytes` writes it.
+    #: Escaped by `fenceline.decode.text.escape_bytes`.
     transactional_id = models.TextField()
     application = models.CharField(max_length=200, default="")
     state = models.CharField(
@@ -74,16 +74,16 @@ class Transaction(Observed):
     timeout_ms = models.IntegerField()
     started_ms = models.BigIntegerField(null=True)
     updated_ms = models.BigIntegerField()
-    #: [["topic", [0, 2]], …] as JSON text, "" where the record has none. No JSONField: written raw.
+    #: [["topic", [0, 2]], …] as JSON text, "" if the record has no partitions. No JSONField: written raw.
     partitions = models.TextField(blank=True)
     partition_count = models.IntegerField()
     #: 0, 1 or 2 (KIP-890); meaningless while Empty.
     client_version = models.SmallIntegerField()
-    #: Where its newest record lies in `__transaction_state`.
+    #: The place of its newest record in `__transaction_state`.
     log_partition = models.IntegerField()
     log_offset = models.BigIntegerField()
-    #: Its last transitions, of any kind: as `fenceline.kafka.fold.transition_ring.pack_ring` writes them,
-    #: newest first.
+    #: Its last transitions of any kind, newest first, packed by
+    #: `fenceline.kafka.fold.transition_ring.pack_ring`.
     recent = models.BinaryField(default=b"", db_default=b"")
 
     objects: ClassVar[_WithoutRecent] = _WithoutRecent()
@@ -108,26 +108,26 @@ class Transaction(Observed):
 
     @property
     def is_ending(self) -> bool:
-        """Return whether its end is decided, and markers are being written."""
+        """Whether its end is decided, and markers are being written."""
         return self.state in (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT)
 
     @property
     def is_open(self) -> bool:
-        """Return whether it blocks a last stable offset."""
+        """Whether it blocks a last stable offset."""
         return self.state in OPEN_STATES
 
 
 class Recent(OfCluster):
-    """The last transitions of an id that its coordinator has forgotten.
+    """The last transitions of an id that its coordinator has removed.
 
-    Where the id is known again they are old: its row in Transaction has newer ones.
+    If the id is used again, its row in Transaction has newer transitions.
     """
 
     #: As in Transaction.
     key = models.BinaryField(max_length=32)
     #: As `recent` in Transaction.
     packed = models.BinaryField()
-    #: When the coordinator forgot the id; None where that is not known.
+    #: When the coordinator removed the id; None if unknown.
     expired_ms = models.BigIntegerField(null=True)
 
     class Meta:
@@ -143,9 +143,9 @@ class Recent(OfCluster):
 
 
 class TransitionRecord(Observed):
-    """A notable transition (`facts.Transition`): every kind but the everyday ones."""
+    """A notable transition (`facts.Transition`): every kind but the routine ones."""
 
-    #: As in Transaction; an id may be gone while its history stays.
+    #: As in Transaction; the history outlives the id.
     key = models.BinaryField(max_length=32)
     transactional_id = models.TextField()
     application = models.CharField(max_length=200)
@@ -164,17 +164,17 @@ class TransitionRecord(Observed):
     open_ms = models.BigIntegerField(null=True)
     completed_ms = models.BigIntegerField(null=True)
     gap_ms = models.BigIntegerField(null=True)
-    #: Of an abort, what the transaction wrote to: as in Transaction.
+    #: For an abort, the partitions that the transaction wrote to: as in Transaction.
     partitions = models.TextField(blank=True)
-    #: The record it was derived from.
+    #: The record that it was derived from.
     log_partition = models.IntegerField()
     log_offset = models.BigIntegerField()
-    #: Kafka's id of the topic: offsets begin again when it is deleted and made again.
+    #: Kafka's topic id: the offsets of a re-created topic begin again.
     topic_id = models.CharField(max_length=64)
-    #: When a later record changed the verdict, and what it was before; None and "" where none did.
+    #: When a later record changed the kind, and the previous kind; None and "" without a change.
     revised_ms = models.BigIntegerField(null=True)
     revised_from = models.CharField(max_length=16, blank=True)
-    #: Our action that caused it, None for every other. Actions are kept for ever.
+    #: The action of Fenceline that caused it, else None. Actions are kept for ever.
     action = models.ForeignKey("Action", models.SET_NULL, null=True)
 
     class Meta:
@@ -224,26 +224,26 @@ class CoordinatorMoveRecord(Observed):
 
 
 class Tally(OfCluster):
-    """What happened to an application in a minute or an hour: how often each kind, how long commits took.
+    """An application's transitions in a minute or an hour: counts by kind, and durations of commits.
 
-    One row more, of `FOR_EVER_S` and EVERY, sums up all that was ever counted: revised verdicts are counted
-    anew there and never taken back, so that it only grows.
+    One more row, of `FOR_EVER_S` and EVERY, is the total of all counts. It only grows: a revised transition
+    is counted again there, and its old kind is not subtracted.
     """
 
-    #: Stands for all applications of a cluster together: adding up thousands takes longer than a page may.
+    #: Stands for all applications of a cluster together, because adding up thousands is too slow for a page.
     EVERY = ""
-    #: The span of the sum that is never pruned; its `start_ms` is 0.
+    #: The span of the total, which is never pruned; its `start_ms` is 0.
     FOR_EVER_S = 0
 
     application = models.CharField(max_length=200)
     #: 60, 3600 or FOR_EVER_S.
     span_s = models.IntegerField()
     start_ms = models.BigIntegerField()
-    #: Each tail shard has rows of its own, so that none waits for another; readers add them up.
+    #: Every tail shard has its own rows, so that shards do not wait for each other; readers add them up.
     shard = models.IntegerField()
     #: {"commit": 12, …} as JSON text, every kind but baseline. No JSONField: written raw.
     counts = models.TextField()
-    #: Begin to decision, and decision to the last marker, of commits, packed by
+    #: Durations of commits from begin to decision, and from decision to the last marker, packed by
     #: `fenceline.series.histograms`.
     open_times = models.TextField()
     marker_times = models.TextField()
@@ -263,11 +263,11 @@ class Tally(OfCluster):
 
 
 class StateCount(OfCluster):
-    """How many ids of a cluster are in a state, kept as they change: counting 2,000,000 takes seconds."""
+    """The number of a cluster's ids in a state, kept with each change: counting 2,000,000 takes seconds."""
 
     shard = models.IntegerField()
     state = models.CharField(max_length=16)
-    #: May be below zero in one shard; the sum over all never is.
+    #: May be negative in one shard; the sum over all shards never is.
     n = models.BigIntegerField()
 
     class Meta:
