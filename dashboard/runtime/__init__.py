@@ -1,2 +1,1 @@
-"""What collectors, tasks and pages run on: leases, the loop of a task, notifications, gaps, retention,
-logs."""
+"""The runtime of collectors, tasks and pages: leases, task loops, notifications, gaps, retention, logs."""

@@ -1,6 +1,6 @@
-"""The collectors that read a cluster: its tails, or the coordinators' lists where no tail may read.
+"""Names of the collectors of a cluster: its tails, or the coordinators' lists if no tail may read.
 
-Partitions, groups and recoveries have collectors of their own, called like them.
+Partitions, groups and recoveries have their own collectors with the same names.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from typing import TypeVar
 
 from dashboard.models import Collector
 
-#: The beginning of the names of `__transaction_state`'s tails: `transaction_state`, `transaction_state-1`, …
+#: The prefix of the names of `__transaction_state`'s tails: `transaction_state`, `transaction_state-1`, …
 TAIL = "transaction_state"
-#: The same for `__consumer_offsets`.
+#: The prefix of the names of `__consumer_offsets`' tails.
 OFFSETS = "consumer_offsets"
 RECONCILE = "reconcile"
 JUDGE = "judge"
@@ -27,25 +27,25 @@ FLINK = "flink"
 ENGINES = "engines"
 #: The results of the audit job, by pipeline.
 AUDITS = "audits"
-#: Looks over each cluster: what can be seen and done there.
+#: The check of each cluster's capabilities.
 CAPABILITIES = "capabilities"
-#: Follows the coordinators of transactional ids.
+#: The collector of coordinators of transactional ids.
 COORDINATORS = "coordinators"
-#: Each noun of the pages.
+#: All nouns of the pages together.
 EVERYTHING = "everything"
 
 Row = TypeVar("Row", bound=Collector)
 
 
 def tail_name(shard: int, shards: int, of: str = TAIL) -> str:
-    """Return the name of a shard's tail, with its number where there are several."""
+    """Return the name of a shard's tail, with its number if there are several shards."""
     return of if shards == 1 else f"{of}-{shard}"
 
 
 def collectors_of(rows: Iterable[Row], noun: str = TRANSACTIONS) -> list[Row]:
     """Return the collectors of one cluster that provide a noun.
 
-    Everything is known from the transactions' and whichever of the others run.
+    `EVERYTHING` needs the transactions' collectors, and the other ones that run.
     """
     collectors = list(rows)
     if noun == EVERYTHING:

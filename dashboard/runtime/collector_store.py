@@ -1,6 +1,6 @@
-"""Columns that every collector saves: positions, gaps, errors, costs.
+"""Save the columns that all collectors have: positions, gaps, errors, costs.
 
-Call it in a write transaction behind the renewal of the lease, but for what opens its own.
+Call these functions in a write transaction after the lease's renewal; some open their own transaction.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _MOVE = (
 
 
 def sync_clusters(names: Iterable[str]) -> None:
-    """Create a row for each configured cluster and mark those that the configuration no longer names."""
+    """Create a row for each configured cluster, and mark the rows of clusters no longer configured."""
     wanted = set(names)
     Cluster.objects.bulk_create([Cluster(name=name) for name in sorted(wanted)], ignore_conflicts=True)
     Cluster.objects.exclude(name__in=wanted).filter(configured=True).update(configured=False)
@@ -71,10 +71,9 @@ def keep_collectors(
 ) -> None:
     """Remove unused collectors: of another number of shards, or turned off by a limit of 0.
 
-    `rooted` are the clusters that have a root of checkpoints, or an API, by the collector that reads them: in
-    all others none are read. `audited`: whether
-    there is a place for audits. What the removed collectors could not see is no open gap any more: nothing
-    polls for it.
+    `rooted` has the clusters with a checkpoint root, or a REST API, by the collector that reads it; that
+    collector is removed in all other clusters. `audited`: whether a place for audits is configured. The open
+    gaps of removed collectors are closed, because nothing polls for them.
     """
     gone = Collector.objects.none()
     for of in TAIL, OFFSETS:
@@ -96,7 +95,7 @@ def keep_collectors(
 @retry_write
 def _remove_collector(row: Collector, now_ms: int) -> None:
     with transaction.atomic():
-        # The collector's row first: it guards its gaps.
+        # Delete the collector's row first, because it guards its gaps.
         Collector.objects.filter(pk=row.pk).delete()
         gaps = GapRecord.objects.filter(cluster_id=row.cluster_id, source=row.name, until_ms=None)
         gaps.update(until_ms=now_ms)
@@ -107,24 +106,24 @@ def saved_positions(
 ) -> tuple[str, dict[int, int]]:
     """Return the topic id of the last read ("" before the first poll) and the next offset by partition.
 
-    Of the partitions of one shard: every `shards`-th of them, from number `shard` on.
+    The partitions are those of one shard: every `shards`-th, starting at `shard`.
     """
     positions = list(Position.objects.filter(cluster__name=cluster, topic=topic))
-    mine = {row.partition: row.next_offset for row in positions if row.partition % shards == shard}
-    return (positions[0].topic_id if positions else ""), mine
+    offsets = {row.partition: row.next_offset for row in positions if row.partition % shards == shard}
+    return (positions[0].topic_id if positions else ""), offsets
 
 
 def saved_epochs(cluster: str, topic: str) -> dict[int, int]:
-    """Return the epochs of the batches before the saved positions, by partition, -1 where not known."""
+    """Return the epochs of the batches before the saved positions, by partition, -1 if unknown."""
     rows = Position.objects.filter(cluster__name=cluster, topic=topic)
     return dict(rows.values_list("partition", "epoch"))
 
 
 @retry_write
 def save_trouble(lease: Lease, reason: str, *, now_ms: int) -> bool:
-    """Record a collector's failure as its error and an open gap; return whether it is new.
+    """Save a collector's failure as its error and an open gap; return whether it is new.
 
-    Keeps the lease; raises `LeaseLost` when it is not ours.
+    It renews the lease; raises `LeaseLost` if another holder has it.
     """
     with write_transaction(lease, lock_cluster=False) as write:
         changed = collector_row(lease).exclude(error=reason).update(error=reason, since_ms=now_ms)
@@ -135,7 +134,7 @@ def save_trouble(lease: Lease, reason: str, *, now_ms: int) -> bool:
 
 
 def add_gap(lease: Lease, scope: str, reason: str, now_ms: int, count: int = 1) -> None:
-    """Record a closed gap of `count` unseen things."""
+    """Save a closed gap of `count` unobserved items."""
     GapRecord.objects.create(
         cluster_id=lease.cluster_id,
         source=lease.name,
@@ -150,7 +149,7 @@ def add_gap(lease: Lease, scope: str, reason: str, now_ms: int, count: int = 1) 
 def save_gaps(lease: Lease, gaps: Mapping[str, tuple[int, str]], now_ms: int) -> None:
     """Open a gap for each scope, with its start and reason; close this collector's other gaps.
 
-    The gap of one that cannot see its cluster at all is `save_trouble`'s.
+    `save_trouble` manages the gap of a collector that cannot observe its cluster at all.
     """
     known = GapRecord.objects.filter(cluster_id=lease.cluster_id, source=lease.name, until_ms=None)
     is_open = {row.scope: row for row in known.exclude(scope="cluster")}
@@ -166,7 +165,7 @@ def save_gaps(lease: Lease, gaps: Mapping[str, tuple[int, str]], now_ms: int) ->
 
 
 class Costly(Protocol):
-    """What was observed, and what that has cost: requests, and milliseconds of waiting for their answers."""
+    """An observation with its cost: requests, and milliseconds of waiting for their answers."""
 
     @property
     def requests(self) -> int: ...
@@ -175,9 +174,9 @@ class Costly(Protocol):
 
 
 def record_poll(row: Collector, observed: Costly, now_ms: int, *, sees: bool = True) -> bool:
-    """Save the cost of a poll, and the row's `detail`; return whether it has ended an error.
+    """Save the cost of a poll, and the row's `detail`; return whether the poll ended an error.
 
-    `row` was read behind the renewal of its lease. `sees`: whether the poll could see its cluster.
+    `row` must be read after the renewal of its lease. `sees`: whether the poll could observe its cluster.
     """
     ends_error = sees and bool(row.error)
     if ends_error:
@@ -194,7 +193,7 @@ def record_poll(row: Collector, observed: Costly, now_ms: int, *, sees: bool = T
 
 
 def record_tail(lease: Lease, batch: TailBatch, now_ms: int) -> None:
-    """Save the cost of a tail's batch; its error ends where it came further, or is at the end."""
+    """Save the cost of a tail's batch; the tail's error ends if it advanced, or is at the end."""
     sees = bool(batch.moves) or batch.seen_through_ms is not None
     record_poll(collector_row(lease).get(), batch, now_ms, sees=sees)
 
@@ -213,7 +212,7 @@ def progress_columns(batch: TailBatch, rate: float) -> dict[str, object]:
 
 
 def is_live(lease: Lease, now_ms: int) -> bool:
-    """Return whether a tail was at the end so recently that it now reads records just written."""
+    """Whether a tail reached the end so recently that it now reads records just written."""
     seen_ms = collector_row(lease).values_list("seen_through_ms", flat=True).get()
     return seen_ms is not None and abs(now_ms - seen_ms) <= LEAST_MS
 
@@ -227,10 +226,10 @@ def move_positions(
     topic: str = TRANSACTION_STATE,
     clocks: Mapping[int, int] = MappingProxyType({}),
 ) -> None:
-    """Move the positions of an internal topic; raises `LeaseLost` where one is not where its move begins.
+    """Move the positions of an internal topic; raises `LeaseLost` if one is not at the start of its move.
 
-    `clocks` are measured now, by partition; the least of a while is kept. Call it in a transaction behind the
-    renewal of the lease: that row, locked, keeps other writers out.
+    `clocks` are the new clock differences by partition; the smallest of a window is saved. Call it after the
+    lease's renewal in one transaction: the locked row of the lease excludes other writers.
     """
     moves = tuple(moves)
     if not moves:
@@ -250,7 +249,7 @@ def move_positions(
 
 
 def _offsets(cluster_id: int, topic: str, clocks: Mapping[int, int], now_ms: int) -> dict[int, Offset]:
-    """Return the clock offsets by partition, updated by a new measurement."""
+    """Return the clock offsets by partition, updated with the new measurements."""
     rows = Position.objects.filter(cluster_id=cluster_id, topic=topic, partition__in=clocks)
     known = {
         row.partition: Offset(row.clock_ms, row.clock_window_ms, row.clock_since_ms)
@@ -261,7 +260,7 @@ def _offsets(cluster_id: int, topic: str, clocks: Mapping[int, int], now_ms: int
 
 
 def count_undecoded(lease: Lease, undecoded: Mapping[str, int]) -> None:
-    """Add to a collector's numbers of records that could not be decoded, by reason."""
+    """Add to a collector's counts of undecodable records, by reason."""
     if not undecoded:
         return
     row = collector_row(lease).get()
@@ -271,7 +270,7 @@ def count_undecoded(lease: Lease, undecoded: Mapping[str, int]) -> None:
 
 
 def _blindness(collector: Lease | Collector) -> QuerySet[GapRecord]:
-    """Return the open gap of a collector that cannot read its cluster."""
+    """Return the open gap of a collector that cannot observe its cluster at all."""
     return GapRecord.objects.filter(
         cluster_id=collector.cluster_id, source=collector.name, scope="cluster", until_ms=None
     )

@@ -1,4 +1,4 @@
-"""Parameters of lists: a query string is described once, for its page and for the API."""
+"""Parameters of lists: one description of a query string for both the page and the API."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from pydantic.fields import FieldInfo
 from fenceline.history.time_range import read_instant
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-#: Columns of figures: they sort descending unless `dir` is given.
+#: Columns of figures, which sort descending unless `dir` is given.
 _LARGE_FIRST = frozenset({"held", "lag", "unread", "behind", "batch", "pending"})
 
 
 def _without_nul(value: str) -> str:
-    # PostgreSQL takes no NUL, and no name has one: names show it as \xNN.
+    # PostgreSQL stores no NUL, and names never contain one: they are escaped as \xNN.
     if "\0" in value:
         raise ValueError(r"names hold no NUL; a byte that cannot be shown is written \xNN")
     return value
 
 
-#: Maximum characters of a search text: SQLite takes patterns up to 50,000 bytes.
+#: Maximum characters of a search text: SQLite's patterns have at most 50,000 bytes.
 LONGEST_SEARCH = 200
-#: Text that is compared with stored names. Kafka's longest id has 32,767 bytes, and each may be written
+#: Text that is compared with stored names. Kafka's longest id has 32,767 bytes, and every byte may be written
 #: as \xNN.
 Name = Annotated[str, Field(max_length=4 * 32_767), AfterValidator(_without_nul)]
 #: Text that is a part of a name.
@@ -47,7 +47,7 @@ Search = Annotated[str, Field(max_length=LONGEST_SEARCH), AfterValidator(_withou
 class Criteria(BaseModel):
     """The parameters of a list; a field's alias, or its name, is the parameter in a URL.
 
-    A field's type, bounds and default are the parameter's. "" and None ask for nothing.
+    A field's type, bounds and default are the parameter's. "" and None set no condition.
     """
 
     model_config = ConfigDict(frozen=True, populate_by_name=True)
@@ -57,37 +57,37 @@ class Criteria(BaseModel):
 
 
 def _instant(value: object) -> object:
-    """Return a parameter in milliseconds since 1970, None for none."""
+    """Return a parameter in milliseconds since 1970, None for an empty one."""
     if isinstance(value, str):
         return read_instant(value) if value else None
     return value
 
 
 _INSTANT: JsonDict = {"anyOf": [{"type": "string", "format": "date-time"}, {"type": "string", "const": ""}]}
-#: A parameter that is an ISO 8601 instant, without a zone in UTC; in ms since 1970.
+#: A parameter with an ISO 8601 instant (UTC without a zone), as ms since 1970.
 Instant = Annotated[int | None, BeforeValidator(_instant), WithJsonSchema(_INSTANT)]
 
 
 class Ranged(Criteria):
-    """The range of time of a list: `from` ≤ t < `to`; without them all rows."""
+    """The time range of a list: `from` ≤ t < `to`; without them all rows."""
 
     from_ms: Instant = Field(default=None, alias="from")
     to_ms: Instant = Field(default=None, alias="to")
 
     @classmethod
     def between(cls, from_ms: int | None, to_ms: int | None, **others: object) -> Self:
-        """Return the parameters of a range, and others by their names."""
+        """Return the parameters of a range, and other parameters by name."""
         return cls.model_validate({"from": from_ms, "to": to_ms, **others})
 
     @property
     def is_ranged(self) -> bool:
-        """Return whether a range was requested."""
+        """Whether a range was requested."""
         return self.from_ms is not None or self.to_ms is not None
 
     @field_validator("to_ms")
     @classmethod
-    def _is_later(cls, value: int | None, others: ValidationInfo) -> int | None:
-        start = others.data.get("from_ms")
+    def _is_later(cls, value: int | None, info: ValidationInfo) -> int | None:
+        start = info.data.get("from_ms")
         if value is not None and start is not None and value <= start:
             raise ValueError("it must be later than “from”")
         return value
@@ -107,12 +107,12 @@ class Sorted(Criteria):
 
 
 def parameter_fields(criteria: type[Criteria]) -> Mapping[str, FieldInfo]:
-    """The fields of a list by their parameters."""
+    """Return the fields of a list by their parameters."""
     return {field.alias or name: field for name, field in criteria.model_fields.items()}
 
 
 def parameter_choices(criteria: type[Criteria], parameter: str) -> Sequence[str]:
-    """Return the possible words of a parameter, in the order of its type; empty where any is valid."""
+    """Return the allowed values of a parameter, in the order of its type; empty if any value is valid."""
     return [word for word in _words(parameter_fields(criteria)[parameter].annotation) if word]
 
 
@@ -134,7 +134,7 @@ def given_conditions(**conditions: object) -> Mapping[str, object]:
 
 
 def starts_in_range(wanted: Ranged, field: str) -> Q:
-    """Return the condition that a row's instant is in the range; fields of milliseconds end in `_ms`."""
+    """Return the condition that a row's instant is in the range; fields in milliseconds end in `_ms`."""
     condition = Q()
     if wanted.from_ms is not None:
         condition &= Q(**{f"{field}__gte": _comparable(field, wanted.from_ms)})
@@ -144,7 +144,7 @@ def starts_in_range(wanted: Ranged, field: str) -> Q:
 
 
 def overlaps_range(wanted: Ranged, start: str, end: str) -> Q:
-    """Return the condition that a row lasted at some time of the range; one without an end still lasts."""
+    """Return the condition that a row's span overlaps the range; a row without an end still lasts."""
     condition = Q()
     if wanted.from_ms is not None:
         condition &= Q(**{end: None}) | Q(**{f"{end}__gte": _comparable(end, wanted.from_ms)})

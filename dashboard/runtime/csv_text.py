@@ -1,4 +1,4 @@
-"""Rows as CSV without text that spreadsheets would run as formulas."""
+"""Write rows as CSV without text that spreadsheets would run as formulas."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import io
 import json
 from collections.abc import Iterable
 
-#: A text that begins with one of these is a formula to spreadsheets (OWASP, CSV injection).
+#: Spreadsheets take a text with one of these first characters for a formula (OWASP, CSV injection).
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:
     """Return rows as lines of CSV (RFC 4180).
 
-    Texts that a spreadsheet would take for a formula begin with an apostrophe; what is neither a text nor a
-    number is written as JSON, None as nothing.
+    An apostrophe precedes texts that a spreadsheet would take for a formula. Values other than texts and
+    numbers are written as JSON, None as an empty cell.
     """
     lines = io.StringIO()
     csv.writer(lines).writerows(map(_cell, row) for row in rows)

@@ -1,6 +1,6 @@
-"""Meanings of database errors, for people and logs: PostgreSQL by SQLSTATE, SQLite by result code.
+"""Explain database errors to people and logs: PostgreSQL's by SQLSTATE, SQLite's by result code.
 
-SQLSTATEs are those of PostgreSQL's "Error Codes" appendix, result codes those of SQLite's "Result Codes".
+SQLSTATEs are from PostgreSQL's "Error Codes" appendix, result codes from SQLite's "Result Codes".
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from django.db import (
     OperationalError,
 )
 
-#: A conflict with another transaction of ours: a retry succeeds.
+#: A conflict with another transaction of Fenceline: a retry succeeds.
 DEADLOCK, SERIALIZATION = "40P01", "40001"
 _OURS = (
     "The database refused a statement, and nothing was saved: this is an error in Fenceline; "
@@ -24,18 +24,18 @@ _AWAY = "The database cannot be reached: nothing was saved. Try again."
 
 
 class Explanation(NamedTuple):
-    """The report of an error, and whether the same request can succeed later."""
+    """The explanation of an error, and whether the same request can succeed later."""
 
     text: str
     is_passing: bool = True
 
     @property
     def status(self) -> int:
-        """Return the HTTP status of an answer that fails with it."""
+        """Return the HTTP status of a response to this error."""
         return 503 if self.is_passing else 500
 
 
-#: By SQLSTATE, or by the first two characters of one, its class.
+#: By SQLSTATE, or by its class, the first two characters.
 _POSTGRESQL = {
     DEADLOCK: "The database ended this write to resolve a deadlock: nothing was saved. Try again.",
     SERIALIZATION: (
@@ -71,7 +71,7 @@ _SQLITE_LOCKED = (
     "Another process has kept Fenceline's SQLite file locked for longer than this write could wait: nothing "
     "was saved. End that process, or use PostgreSQL where many processes write."
 )
-#: By the beginning of the result code's name: extended codes begin with their primary one.
+#: By the beginning of the result code's name: extended codes begin with their primary code.
 _SQLITE = {
     "SQLITE_BUSY": _SQLITE_LOCKED,
     "SQLITE_LOCKED": _SQLITE_LOCKED,
@@ -85,22 +85,22 @@ _SQLITE = {
 
 
 def sqlstate(error: BaseException) -> str:
-    """Return PostgreSQL's code of an error; "" where there is none, as for a lost connection."""
+    """Return PostgreSQL's code of an error; "" without a code, as for a lost connection."""
     return str(getattr(error.__cause__, "sqlstate", None) or "")
 
 
 def sqlite_code(error: BaseException) -> str:
-    """Return the name of SQLite's result code of an error; "" where there is none."""
+    """Return the name of SQLite's result code of an error; "" without one."""
     return str(getattr(error.__cause__, "sqlite_errorname", None) or "")
 
 
 def is_locked(error: BaseException) -> bool:
-    """Return whether another writer held a lock for longer than this write could wait."""
+    """Whether another writer held a lock for longer than this write could wait."""
     return sqlstate(error) == "55P03" or sqlite_code(error).startswith(("SQLITE_BUSY", "SQLITE_LOCKED"))
 
 
 def explain_error(error: DatabaseError | InterfaceError) -> Explanation:
-    """Return the meaning of an error. Its text names no address and no statement: anybody may read it."""
+    """Return an error's explanation; its text has no address and no statement, so anybody may read it."""
     code, result = sqlstate(error), sqlite_code(error)
     if code in ("42P01", "42703") or "no such table" in str(error) or "no such column" in str(error):
         return Explanation(_NOT_MIGRATED)
@@ -116,19 +116,19 @@ def explain_error(error: DatabaseError | InterfaceError) -> Explanation:
 
 
 def _is_away(error: BaseException, code: str) -> bool:
-    """Return whether the connection was lost, refused or ended: it has no code then, or one of the server's.
+    """Whether the connection was lost, refused or ended: such an error has no code, or a code of the server.
 
-    A SQLite file has no connection that could be lost.
+    SQLite has no connection that could be lost.
     """
     is_of_server = isinstance(error, OperationalError | InterfaceError)
     return is_of_server and not isinstance(error.__cause__, sqlite3.Error) and code[:2] in ("", "08", "57")
 
 
 def log_line(error: DatabaseError | InterfaceError) -> str:
-    """Return the meaning of an error with its own text, for the database's administrator, in one line."""
+    """Return an error's explanation and its own text in one line, for the database's administrator."""
     text = " ".join(str(error).split()) or type(error).__name__
     return f"{explain_error(error).text} ({text})"
 
 
 class RepeatedInVain(OperationalError):
-    """The database ended a write each time, although it was repeated up to the maximum."""
+    """The database ended every try of a write that was repeated up to the maximum."""

@@ -1,4 +1,4 @@
-"""Places of things: an unreadable broker or internal partition hides only the things there."""
+"""Find the places of subjects: an unreadable broker or internal partition hides only its own subjects."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 
 class Places:
-    """The places of things: brokers, partitions of internal topics, shards."""
+    """The places of subjects: brokers, partitions of internal topics, shards."""
 
     def __init__(self, cluster_id: int, rows: Sequence[Collector]) -> None:
         self._cluster_id = cluster_id
         self._shards = len([row for row in rows if row.name.startswith(TAIL)])
 
     def places_of(self, things: Iterable[str]) -> Mapping[str, frozenset[str]]:
-        """Return the places of those things whose place is known."""
+        """Return the places of the things with a known place."""
         kinds = grouped((kind_of(thing), thing.partition(":")[2]) for thing in things)
         return {
             **self._of_transactions(kinds["transaction"]),
@@ -65,7 +65,7 @@ class Places:
         }
 
     def _of_queries(self, names: Sequence[str]) -> Mapping[str, frozenset[str]]:
-        """Return the folder of each query: a root that was not searched whole hides no known one."""
+        """Return the folder of each query: an incompletely searched root does not hide known folders."""
         rows = Query.objects.filter(cluster=self._cluster_id, ident__in=names).exclude(checkpoint="")
         return {
             f"query:{name}": frozenset({f"checkpoint:{path}"})
@@ -81,6 +81,6 @@ class Places:
 
 
 def _places_of_partition(topic: str, leader: int | None, replicas: Sequence[int]) -> frozenset[str]:
-    """Return a partition's topic and leader; without a leader, every broker that should have it."""
+    """Return a partition's topic and leader; without a leader, the brokers of its replicas."""
     brokers = replicas if leader is None else [leader]
     return frozenset({f"topic:{topic}", *(f"broker:{broker}" for broker in brokers)})

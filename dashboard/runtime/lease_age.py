@@ -1,9 +1,8 @@
-"""`python -m dashboard.runtime.lease_age tail-0` (or `pollers`): whether a worker does its work, for a health
-check.
+"""Check the health of a worker: `python -m dashboard.runtime.lease_age tail-0` (or `pollers`).
 
-What it does shows in its leases, which it renews each second in the database: the exit status is 0 while none
-of them expired more than 30 s ago. A worker that answers a ping may have stopped reading all the same.
-Only the settings and a connection are loaded, no model: it starts in a fraction of Django's time.
+A working worker renews its leases in the database every second. The exit status is 0 unless a lease expired
+more than 30 s ago. A ping is not enough: a worker that answers may have stopped reading. The check loads only
+the settings and a connection, no model, so it starts in a fraction of Django's time.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from typing import NamedTuple
 from django.conf import settings
 from django.db import DatabaseError, connection
 
-#: Seconds after its expiry that a lease may wait for its next slice.
+#: The most seconds between a lease's expiry and its next slice.
 LATE_AFTER_S = 30.0
 #: The leases of tail workers; `dashboard.runtime.collector_names` names each shard's.
 _OF_TAILS = ("transaction_state", "consumer_offsets")
@@ -28,7 +27,7 @@ _EXPIRED_FOR_S = {
 
 
 class LeaseAge(NamedTuple):
-    """A collector's lease, and the seconds since its expiry, negative while it lives."""
+    """A collector's lease, and the seconds since its expiry (negative while it is valid)."""
 
     expired_for_s: float
     cluster: str
@@ -46,7 +45,7 @@ def lease_ages() -> Sequence[LeaseAge]:
 
 
 def is_of(worker: str, collector: str, shards: int) -> bool:
-    """Return whether a worker, `tail-N` or `pollers`, runs a collector."""
+    """Whether a worker, `tail-N` or `pollers`, runs a collector."""
     if not collector.startswith(_OF_TAILS):
         return worker == "pollers"
     shard = collector.rpartition("-")[2] if shards > 1 else "0"
@@ -54,7 +53,7 @@ def is_of(worker: str, collector: str, shards: int) -> bool:
 
 
 def lease_trouble(worker: str, ages: Iterable[LeaseAge], shards: int) -> str:
-    """Return the problem of a worker's leases, "" for none."""
+    """Return the problem of a worker's leases, or ""."""
     own = [age for age in ages if is_of(worker, age.collector, shards)]
     if not own:
         return f"{worker}: no collector of it has ever run"
@@ -70,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
     if len(arguments) != 1:
         print("usage: python -m dashboard.runtime.lease_age tail-0|pollers", file=sys.stderr)  # noqa: T201
         return 2
-    # No app is loaded on purpose, and Django warns about that.
+    # Django warns about the missing apps, which are not loaded on purpose.
     warnings.filterwarnings("ignore", "Accessing the database during app initialization")
     try:
         trouble = (

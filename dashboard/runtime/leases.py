@@ -1,7 +1,7 @@
-"""Leases with fencing tokens: at most one collector of a name writes, even while others still run.
+"""Leases with fencing tokens: at most one collector of a name writes, even if several run.
 
-A lease is a row of `Collector`, timed by the database's clock. Its token grows with every new holder; every
-save names the token it was given, so that a holder which was paused past its expiry can write nothing.
+A lease is a row of `Collector`, timed by the database's clock. Every new holder increments its token, and
+every save checks the holder's token. So a holder that was paused past its expiry cannot write.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from django.db.models.functions import Now
 
 from dashboard.models import Cluster, Collector
 
-#: How long a lease lives without a renewal; holders renew every second.
+#: The validity of a lease without a renewal; holders renew every second.
 TTL = timedelta(seconds=6)
 
 
@@ -30,7 +30,7 @@ _renewed: dict[tuple[int, str], float] = {}
 
 
 class LeaseLost(Exception):
-    """Another collector holds the lease now, or has moved the positions: nothing was saved."""
+    """Another collector holds the lease, or has moved the positions; nothing was saved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +45,25 @@ class Lease:
 
     @property
     def shard(self) -> int:
-        """Return the shard in the name of a tail's lease (`transaction_state-1`), 0 for all others."""
+        """Return the shard in the name of a tail's lease (`transaction_state-1`), else 0."""
         number = self.name.rpartition("-")[2]
         return int(number) if number.isdigit() else 0
 
     def is_unbroken_since(self, token: int) -> bool:
-        """Whether nobody else has held it since this process held it with `token`."""
+        """Whether this process has held the lease without interruption since `token`."""
         return self.token - token in (0, 1)
 
 
 def holder_name() -> str:
-    """Return `host:process/thread`, which names one holder among hosts and containers.
+    """Return `host:process/thread`, unique among hosts and containers.
 
-    In a container the host is the container's id: there every first process has the same number.
+    In a container the host is the container's id, which distinguishes first processes with the same number.
     """
     return f"{socket.gethostname()}:{os.getpid()}/{threading.get_ident():x}"
 
 
 def unheld_clusters(*names: str) -> Mapping[str, Sequence[str]]:
-    """Return the configured clusters in which no live lease of a collector exists, by collector."""
+    """Return the configured clusters without a valid lease of a collector, by collector."""
     live = Collector.objects.filter(name__in=names, expires_at__gt=Now())
     held = set(live.values_list("name", "cluster__name"))
     clusters = list(Cluster.objects.filter(configured=True).order_by("name").values_list("name", flat=True))
@@ -73,25 +73,25 @@ def unheld_clusters(*names: str) -> Mapping[str, Sequence[str]]:
 def acquire(
     cluster: str, name: str, *, holder: str, now_ms: int, previous: int | None = None, ttl: timedelta = TTL
 ) -> Lease | None:
-    """Take the lease of a collector if it is free, expired, or was `previous` (our own last token).
+    """Take the lease of a collector if it is free or expired, or if its token is `previous`, our last one.
 
-    Returns None when another holder's lease is live. Expiry is by the database's clock; `now_ms` is only the
-    creation time of a new collector.
+    Returns None while another holder's lease is valid. Expiry is by the database's clock; `now_ms` is only
+    the creation time of a new collector.
     """
     row = Cluster.objects.get(name=cluster)
     fresh = Collector(cluster=row, name=name, expires_at=Now(), since_ms=now_ms)
     Collector.objects.bulk_create([fresh], ignore_conflicts=True)
-    mine = Collector.objects.filter(cluster=row, name=name)
+    collectors = Collector.objects.filter(cluster=row, name=name)
     with transaction.atomic():
-        free = mine.filter(Q(expires_at__lte=Now()) | Q(token=previous if previous is not None else -1))
+        free = collectors.filter(Q(expires_at__lte=Now()) | Q(token=previous if previous is not None else -1))
         if not free.update(token=F("token") + 1, holder=holder[:128], expires_at=Now() + ttl):
             return None
         _renewed[row.id, name] = time.monotonic()
-        return Lease(cluster, row.id, name, mine.get().token, ttl)
+        return Lease(cluster, row.id, name, collectors.get().token, ttl)
 
 
 def renew(lease: Lease, **fields: object) -> None:
-    """Prolong a lease and set columns of its collector row; raises `LeaseLost` when it is not ours."""
+    """Extend a lease and set columns of its collector row; raises `LeaseLost` if another holder has it."""
     held = collector_row(lease).filter(token=lease.token)
     if not held.update(expires_at=Now() + lease.ttl, **fields):
         raise LeaseLost(f"{lease.cluster}/{lease.name}: token {lease.token} is outdated")
@@ -99,10 +99,10 @@ def renew(lease: Lease, **fields: object) -> None:
 
 
 def renew_waiting(waiting: Iterable[Lease]) -> None:
-    """Prolong together all leases that this process has not renewed for a twelfth of their life.
+    """Extend in one write all leases that this process has not renewed for a twelfth of their validity.
 
-    Nothing is written unless one has reached a sixth. Rows that a save has locked are left out: it renews
-    its own. A lease that is not ours any more stays as it is: the next save of its holder finds that.
+    Nothing is written until one lease reaches a sixth. Rows locked by a save are skipped, because the save
+    renews its own lease. A lost lease is skipped: the next save of its holder detects the loss.
     """
     now = time.monotonic()
     ages = {lease: now - _renewed.get((lease.cluster_id, lease.name), 0.0) for lease in waiting}
@@ -118,7 +118,7 @@ def renew_waiting(waiting: Iterable[Lease]) -> None:
 
 
 def _lock_held(of: Collection[Lease]) -> Mapping[Lease, int]:
-    """Return the row's key of each lease that is ours and that nobody has locked."""
+    """Lock the rows of the leases that are still ours and not locked; return their keys."""
     rows = Collector.objects.select_for_update(no_key=True, skip_locked=True).filter(
         cluster_id__in={lease.cluster_id for lease in of}, name__in={lease.name for lease in of}
     )
@@ -128,10 +128,10 @@ def _lock_held(of: Collection[Lease]) -> Mapping[Lease, int]:
 
 
 def release(lease: Lease) -> None:
-    """Give a lease back, so that the next holder need not wait for its expiry."""
+    """Release a lease, so that the next holder need not wait for its expiry."""
     collector_row(lease).filter(token=lease.token).update(expires_at=Now())
 
 
 def collector_row(lease: Lease) -> QuerySet[Collector]:
-    """Return the collector row of a lease, whoever holds it."""
+    """Return the collector row of a lease, whoever its holder is."""
     return Collector.objects.filter(cluster_id=lease.cluster_id, name=lease.name)

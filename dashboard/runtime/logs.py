@@ -1,8 +1,8 @@
-"""Log format: a line or a JSON object for each record, with its instant, and one line for a cause.
+"""Format logs: one line or JSON object for each record, with its time.
 
-LOG_FORMAT is `text` or `json`. A failure that repeats is written once a minute, with how often it occurred:
-Celery writes whole stacks while Redis is away, every two seconds. An outage is not a fault of the program:
-its type and text are enough. Other exceptions keep their traceback.
+LOG_FORMAT is `text` or `json`. A repeated failure is written once a minute with its count, because Celery
+writes a whole stack every two seconds while Redis is unreachable. An outage is written without a traceback,
+because it is not a fault of the program; other exceptions keep theirs.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from kombu.exceptions import OperationalError
 from redis.exceptions import RedisError
 
 FORMATS = ("text", "json")
-#: A failure is written once within this time, in seconds.
+#: Seconds within which a failure is written once.
 REPEAT_AFTER_S = 60.0
 #: Maximum remembered failures; the oldest is written and dropped beyond it.
 MOST_FAILURES = 500
 
 _OUTAGES = (OSError, RedisError, OperationalError, DatabaseError)
-#: Parts that differ between two reports of one failure: ids of tasks, addresses, durations.
+#: Parts that differ between reports of the same failure: ids of tasks, addresses, durations.
 _VARYING = re.compile(
     r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}|0x[0-9a-f]+|\d+(?:\.\d+)?(?= ?(?:ms|s|seconds)\b)"
 )
@@ -57,7 +57,7 @@ class JsonFormatter(logging.Formatter):
     """Write one JSON object a line: time, level, logger, message, `extra`, exception."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the object; a value that is not JSON is written as its text."""
+        """Return the JSON object; other values are written as text."""
         fields = {
             "time": _instant(record),
             "level": record.levelname,
@@ -74,7 +74,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class OncePerMinute(logging.StreamHandler):  # type: ignore[type-arg]
-    """Write to stderr, and each failure once a minute; with `first_line`, only that line of a message."""
+    """Write to stderr, each failure once a minute; with `first_line`, only the first line of a message."""
 
     def __init__(self, *, first_line: bool = False) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class OncePerMinute(logging.StreamHandler):  # type: ignore[type-arg]
         self._repeats = Repeats()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write the due records, and counts of failures whose minute is over."""
+        """Write the due records, and the counts of failures after their minute."""
         try:
             for due in self._repeats.due_records(_shortened(record) if self._first_line else record):
                 super().emit(due)
@@ -105,7 +105,7 @@ class _Failure:
 
 
 class Repeats:
-    """Selects the records to write: all below WARNING, and a failure once in `REPEAT_AFTER_S`."""
+    """Select the records to write: all below WARNING, and a failure once in `REPEAT_AFTER_S`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -133,7 +133,7 @@ class Repeats:
             yield from _count(failure)
 
     def _expired(self, now_s: float) -> Iterator[logging.LogRecord]:
-        """Yield the counts of failures whose minute is over; a new minute begins for those with repeats."""
+        """Yield the counts of failures after their minute; a new minute begins for repeated failures."""
         for key, failure in list(self._failures.items()):  # oldest first
             is_over = now_s - failure.written_at_s >= REPEAT_AFTER_S
             if not is_over and len(self._failures) <= MOST_FAILURES:
@@ -152,14 +152,14 @@ def _count(failure: _Failure) -> Iterator[logging.LogRecord]:
 
 
 def _identity(record: logging.LogRecord) -> tuple[object, ...]:
-    """Return the common part of two reports of one failure: its name in `extra`, else its text."""
+    """Return the identity of a failure, equal for its repeats: its name in `extra`, else its text."""
     raised = record.exc_info[0] if record.exc_info else None
     text = getattr(record, "failure", None) or _VARYING.sub("#", record.getMessage())
     return record.name, record.levelno, raised, text
 
 
 def _shortened(record: logging.LogRecord) -> logging.LogRecord:
-    """Return a copy with the first line of its message, and no traceback of an outage."""
+    """Return a copy with the first line of its message, without the traceback of an outage."""
     short = logging.makeLogRecord(record.__dict__)
     short.msg, short.args = next(iter(record.getMessage().strip().splitlines()), ""), ()
     if short.exc_info and _is_outage(short.exc_info[1]):
@@ -168,7 +168,7 @@ def _shortened(record: logging.LogRecord) -> logging.LogRecord:
 
 
 def _is_outage(error: BaseException | None) -> bool:
-    """Return whether an error comes from an outage, even if wrapped."""
+    """Whether an outage caused an error, even if wrapped."""
     while error is not None and not isinstance(error, _OUTAGES):
         error = error.__cause__ or error.__context__
     return error is not None

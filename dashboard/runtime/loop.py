@@ -1,9 +1,10 @@
-"""Endless Celery work in slices: hold a lease, work for 30 s, hand it on to the next message.
+"""Run endless Celery work in slices: take a lease, work for 30 s, hand the lease to the next message.
 
-A slice works in turns: that of a tail in its own thread, all others in those of `dashboard.tasks.turns`.
-It ends by sending its successor, which takes over by the token in the message. Whatever breaks the chain (a
-kill, a lost message, an error) is repaired by beat, which every 2 s sends a first slice where nobody holds
-the lease. While Redis does not take the successor, or other writers lock the database, the slice goes on.
+A slice works in turns: a tail's slice in its own thread, all others in the threads of
+`dashboard.tasks.turns`. At its end it sends a message for its successor, which takes over by the token in the
+message. If a kill, a lost message or an error breaks the chain, beat repairs it: every 2 s it sends a first
+slice for leases without a holder. While Redis rejects the message, or other writers lock the database, the
+slice goes on.
 """
 
 from __future__ import annotations
@@ -27,20 +28,19 @@ from dashboard.runtime.database_errors import RepeatedInVain, is_locked, log_lin
 log = logging.getLogger(__name__)
 
 SLICE_S = 30.0
-#: The same where the slices of a process share its threads: each hand-over is six queries.
+#: Seconds of a slice that shares the threads of its process; it is longer because a hand-over is six queries.
 SHARED_SLICE_S = 300.0
-#: The pause before a round is repeated.
+#: Seconds before a round is repeated.
 RETRY_S = 1.0
 #: The queue of tasks that mostly wait.
 POLLERS = "default"
 #: Set when the worker must stop: slices end at once and release their lease.
 stop_requested = threading.Event()
 
-#: Works as a lease holder, in turns: yields the seconds to wait before the next one.
+#: Work of a lease holder in turns; yields the seconds to wait before the next turn.
 Turns = Generator[float, None, None]
 Rounds = Callable[[leases.Lease], Turns]
-#: Works as a lease holder until `time.monotonic()` passes the second argument or `stop_requested` is
-#: set.
+#: Work of a lease holder until `time.monotonic()` passes the second argument, or `stop_requested` is set.
 Work = Callable[[leases.Lease, float], None]
 
 
@@ -50,13 +50,13 @@ def _stop(**_: object) -> None:
 
 
 class Collecting(Protocol):
-    """What has slices of one or several collectors."""
+    """A task that runs slices of one or several collectors."""
 
     def names(self) -> Sequence[str]:
         """Return the names of its collectors."""
 
     def start(self, unheld: Mapping[str, Sequence[str]]) -> None:
-        """Send a first slice for each of these clusters, by collector, in which it is on."""
+        """Send a first slice of each collector for the given clusters in which it is turned on."""
 
 
 def start_missing(of: Sequence[Collecting]) -> None:
@@ -67,7 +67,7 @@ def start_missing(of: Sequence[Collecting]) -> None:
 
 
 class Slice:
-    """The work of one collector in one cluster for a while, turn by turn; not for two threads at once."""
+    """The work of one collector in one cluster for a while, turn by turn; not thread-safe."""
 
     def __init__(
         self,
@@ -90,10 +90,10 @@ class Slice:
         self._ends_at = time.monotonic() + self._lasts_s
 
     def turn(self) -> bool:
-        """Work for a turn, or end the slice where it is over; return whether it goes on.
+        """Work for a turn, or end the slice at its time; return whether the slice goes on.
 
-        A lost lease and a database error are logged in one line each: nothing was saved, and the next slice
-        begins at the saved positions.
+        A lost lease or a database error is logged in one line: nothing was saved, and the next slice begins
+        at the saved positions.
         """
         try:
             return self._turn()
@@ -125,9 +125,9 @@ class Slice:
         return True
 
     def _repeat_after(self, error: OperationalError) -> float:
-        """Begin a round again that waited in vain for other writers; raise any other error.
+        """Restart a round that waited in vain for other writers; raise any other error.
 
-        Another holder of the lease, which may have expired meanwhile, ends it: a save finds that first.
+        If the lease expired meanwhile and another holder took it, the next save raises `LeaseLost`.
         """
         if not (is_locked(error) or isinstance(error, RepeatedInVain)):
             raise error
@@ -136,7 +136,7 @@ class Slice:
         return RETRY_S
 
     def _end(self) -> bool:
-        """Hand on to the next message; return whether Redis did not take it, so that we go on."""
+        """Send the message for the next slice; return whether Redis rejected it and this slice goes on."""
         self._turns.close()
         message = (self.lease.cluster, self.lease.token, *self._more)
         try:
@@ -159,11 +159,10 @@ def begin_slice(
     ttl: timedelta = leases.TTL,
     lasts_s: float = SLICE_S,
 ) -> Slice | None:
-    """Take the lease of collector `name` of a cluster for a slice; None where another one holds it, or the
-    cluster is not configured any more.
+    """Take the lease of collector `name` of a cluster for a slice.
 
-    `ttl` is how long the lease lives without a renewal. `more` are the task's further arguments, `previous`
-    is the token of the slice before.
+    Returns None if another holder has the lease, or the cluster is no longer configured. `ttl` is the lease's
+    validity without a renewal, `more` the task's further arguments, `previous` the previous slice's token.
     """
     if cluster not in settings.FENCELINE.clusters:
         return None
@@ -187,15 +186,15 @@ def run_slice(
     previous: int | None,
     queue: str = POLLERS,
 ) -> None:
-    """Work as collector `name` of a cluster for a slice in this thread, then hand on (`begin_slice`)."""
+    """Run a slice of collector `name` of a cluster in this thread, then hand over (`begin_slice`)."""
 
     def rounds(lease: leases.Lease) -> Turns:
         work(lease, time.monotonic() + SLICE_S)
         yield 0.0
 
-    mine = begin_slice(task, cluster, name, rounds, *more, previous=previous, queue=queue)
-    while mine is not None and mine.turn():
-        stop_requested.wait(mine.due - time.monotonic())
+    current = begin_slice(task, cluster, name, rounds, *more, previous=previous, queue=queue)
+    while current is not None and current.turn():
+        stop_requested.wait(current.due - time.monotonic())
 
 
 def now_ms() -> int:

@@ -1,7 +1,7 @@
-"""Change notifications: tell open pages that something changed, without its content.
+"""Change notifications: tell open pages that data changed, without its content.
 
-A bell carries no facts, so it needs no permissions: the browser asks for its page again over HTTP, where
-sign-in, rendering and escaping already live. Bells may be lost; pages also ask slowly by themselves.
+A bell has no content, so it needs no permissions: the browser requests its page again over HTTP, with
+sign-in, rendering and escaping. Bells may be lost; pages also poll slowly.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Literal, NotRequired, TypedDict
 
 from channels.layers import get_channel_layer
 
-#: The one group of all signed-in pages.
+#: The group of all signed-in pages.
 GROUP = "live"
-#: Maximum ids that a notification names.
+#: Maximum ids in a notification.
 MOST_IDS = 50
-#: How long Redis may take for one, in seconds: saves wait for it, and their leases live for six.
+#: Seconds that Redis may take for a notification: saves wait for it, and their leases are valid for six.
 _ANSWER_S = 1.0
 
 Kind = Literal[
@@ -41,7 +41,7 @@ class Bell(TypedDict):
 
 
 class SessionCheck(TypedDict):
-    """Ask the sockets of a session, of a user, or all, to check whether they may stay open."""
+    """A request to the sockets of a session, of a user, or to all, to check whether they may stay open."""
 
     type: Literal["session.check"]
     session: str
@@ -49,7 +49,7 @@ class SessionCheck(TypedDict):
 
 
 class _Outage:
-    """Whether the last notification failed: an outage and its end are logged once."""
+    """Logs the start and the end of an outage of notifications once."""
 
     def __init__(self) -> None:
         self.lasting = False
@@ -69,10 +69,10 @@ _outage = _Outage()
 
 
 def notify_change(cluster: str, kind: str, rev: int, ids: Sequence[str] = ()) -> None:
-    """Tell open pages that things of `kind` changed in `cluster`, up to `rev`; call it after the commit.
+    """Tell open pages that rows of `kind` changed in `cluster`, up to `rev`; call it after the commit.
 
-    `ids` are transactional ids as escaped text; more than 50 are not sent. Never raises: what was saved
-    must succeed while Redis is away.
+    `ids` are transactional ids as escaped text; more than 50 are not sent. It never raises, because the save
+    must succeed while Redis is unreachable.
     """
     bell: Bell = {"type": "bell", "cluster": cluster, "kind": kind, "rev": rev}
     if 0 < len(ids) <= MOST_IDS:
@@ -81,21 +81,21 @@ def notify_change(cluster: str, kind: str, rev: int, ids: Sequence[str] = ()) ->
 
 
 def session_name(key: str) -> str:
-    """Return a session's name on the wire: its key would let a reader sign in."""
+    """Return a session's name on the wire, a hash: its key would let a reader sign in."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 def check_sessions(*, session: str = "", user: int | None = None) -> None:
-    """Ask open sockets to check whether they may stay: those of a session by its name, of a user, or all.
+    """Ask the sockets of a session (by its name), of a user, or all, to check whether they may stay open.
 
-    Never raises: while Redis is away each socket finds out by itself within a minute.
+    It never raises: while Redis is unreachable every socket checks by itself within a minute.
     """
     _send({"type": "session.check", "session": session, "user": user})
 
 
 @cache
 def _loop() -> asyncio.AbstractEventLoop:
-    """Return a loop on a thread of its own: the layer keeps one connection for each loop."""
+    """Return an event loop on its own thread: the channel layer keeps one connection for each loop."""
     loop = asyncio.new_event_loop()
     threading.Thread(target=loop.run_forever, name="notifications", daemon=True).start()
     return loop
@@ -105,7 +105,7 @@ def _send(message: Bell | SessionCheck) -> None:
     try:
         sending = asyncio.wait_for(get_channel_layer().group_send(GROUP, message), _ANSWER_S)
         asyncio.run_coroutine_threadsafe(sending, _loop()).result()
-    except Exception as error:  # redis-py, the layer and asyncio each raise their own kind for one outage
+    except Exception as error:  # redis-py, the layer and asyncio raise different types for an outage
         _outage.record_start(error)
     else:
         _outage.record_end()

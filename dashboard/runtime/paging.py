@@ -1,4 +1,4 @@
-"""One page of a list with a known length."""
+"""Pages of a list with a known length."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Number = int | str | None
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[Row]):
-    """Some rows of `total`; `number` counts from 1."""
+    """A page with some of `total` rows; `number` counts from 1."""
 
     items: Sequence[Row]
     total: int
@@ -25,7 +25,7 @@ class Page(Generic[Row]):
     size: int
     #: The number of pages, at least one.
     pages: int
-    #: False where more than `total` match: counting has a limit.
+    #: False if more than `total` rows match, because counting has a limit.
     whole: bool = True
 
     @property
@@ -44,7 +44,7 @@ class Page(Generic[Row]):
 
 
 def page_of(rows: QuerySet[Any, Row] | Sequence[Row], number: Number, size: int) -> Page[Row]:
-    """Return a page of ordered rows: the last one beyond the end, the first one for an invalid number."""
+    """Return a page of ordered rows: the last for a number beyond the end, the first for an invalid one."""
     page = Paginator(rows, size).get_page(number)
     total = page.paginator.count
     return Page(list(page.object_list), total, page.number, size, page.paginator.num_pages)

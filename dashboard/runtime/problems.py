@@ -1,4 +1,4 @@
-"""One shape for every error: RFC 9457 `application/problem+json`."""
+"""Answer errors as RFC 9457 problems, `application/problem+json`."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ PROBLEM_TYPE = "application/problem+json; charset=utf-8"
 
 
 def problem_response(status: int, detail: str, **members: Any) -> HttpResponse:
-    """Return a problem as an answer of Django."""
+    """Return a problem as a Django response."""
     return HttpResponse(problem_body(status, detail, **members), status=status, content_type=PROBLEM_TYPE)
 
 
 def problem_body(status: int, detail: str, **members: Any) -> bytes:
-    """Return a problem as JSON: `status` and its phrase, and the details in words for the caller."""
+    """Return a problem as JSON: `status` with its phrase, and `detail` for the caller."""
     body = {"type": "about:blank", "title": HTTPStatus(status).phrase, "status": status, "detail": detail}
     return json.dumps(body | members).encode()
 
 
 def as_problem(request: HttpRequest, response: HttpResponse) -> HttpResponse:
-    """Return Django's own error answer as a problem, with its headers."""
+    """Return Django's own error response as a problem, with its headers."""
     words = {
         405: f"{request.method} is not possible here: use {response.get('Allow', 'another method')}.",
         413: "The request is too large.",

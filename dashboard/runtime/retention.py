@@ -1,4 +1,4 @@
-"""Delete what is older than `[retention]`, in portions so small that no collector waits for one."""
+"""Delete rows older than `[retention]`, in portions small enough not to delay collectors."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ from fenceline.limits import Retention
 from fenceline.series.points import KINDS, Resolution
 
 NAME = "retention"
-#: Maximum rows of one database transaction: some milliseconds.
+#: Maximum rows of one database transaction, which takes some milliseconds.
 AT_ONCE = 1_000
 _DAY_MS = 86_400_000
-#: Tables that one lease guards.
+#: Tables guarded by a single lease.
 _GUARDS: Mapping[type[Model], str] = {
     FindingRecord: collector_names.JUDGE,
     Incident: collector_names.JUDGE,
@@ -63,7 +63,7 @@ _NEWEST = 100
 
 @retry_write
 def prune(lease: leases.Lease, keep: Retention, *, now_ms: int) -> int:
-    """Delete up to 1,000 expired rows of one table; return the number. Raises `leases.LeaseLost`."""
+    """Delete up to 1,000 expired rows of one table; return their number. Raises `leases.LeaseLost`."""
     for rows in _outdated(lease.cluster_id, keep, now_ms):
         keys = list(rows.values_list("pk", flat=True)[:AT_ONCE])
         if keys:
@@ -110,7 +110,7 @@ def _outdated(cluster_id: int, keep: Retention, now_ms: int) -> Iterator[QuerySe
     yield from _of_alerts(cluster_id, closed_ms, now_ms)
     yield from _of_queries(cluster_id, before_ms(keep.batches_d))
     yield from _of_series(cluster_id, keep, now_ms)
-    # These rows belong to no cluster: the pruning of any cluster deletes them.
+    # Rows without a cluster: the pruning of any cluster deletes them.
     yield AuditEntry.objects.filter(event__in=SIGN_INS, at__lt=_instant(before_ms(keep.sign_ins_d)))
     yield Session.objects.filter(expire_date__lt=_instant(now_ms))
 
@@ -118,7 +118,7 @@ def _outdated(cluster_id: int, keep: Retention, now_ms: int) -> Iterator[QuerySe
 def _of_alerts(cluster_id: int, closed_ms: int, now_ms: int) -> Iterator[QuerySet[Any]]:
     """Yield resolved alerts, settled changes, and messages that are not a group's newest."""
     over = Alert.objects.filter(cluster_id=cluster_id, seen_ms__lt=closed_ms, state=Alert.State.RESOLVED)
-    # Its changes are deleted with it: none may be unsettled.
+    # An alert's changes are deleted with it, so all must be settled.
     unsettled = AlertChange.objects.filter(alert=OuterRef("pk"), processed_at=None)
     yield over.filter(~Exists(unsettled), resolved_ms__lt=closed_ms)
     yield AlertChange.objects.filter(alert__cluster_id=cluster_id, at_ms__lt=closed_ms).exclude(
@@ -133,7 +133,7 @@ def _of_alerts(cluster_id: int, closed_ms: int, now_ms: int) -> Iterator[QuerySe
 
 
 def _of_series(cluster_id: int, keep: Retention, now_ms: int) -> Iterator[QuerySet[Any]]:
-    """Yield expired chunks that are closed, and series whose subject is gone for that long."""
+    """Yield expired closed chunks, and series whose subject disappeared that long ago."""
     kept_ms = series_kept_ms(keep)
     for kind in KINDS:
         rows = SeriesChunk.objects.filter(cluster_id=cluster_id, kind=kind.code)
@@ -147,7 +147,7 @@ def _of_series(cluster_id: int, keep: Retention, now_ms: int) -> Iterator[QueryS
 
 
 def series_kept_ms(keep: Retention) -> Mapping[Resolution, int]:
-    """Return how long series are kept, by resolution, in milliseconds."""
+    """Return the retention of series in milliseconds, by resolution."""
     days = {
         Resolution.DETAIL: keep.series_detail_d,
         Resolution.MINUTE: keep.series_minutes_d,
@@ -175,7 +175,7 @@ def _of_queries(cluster_id: int, before_ms: int) -> Iterator[QuerySet[Any]]:
 
 
 def _spans(cluster_id: int, table: QuerySet[Any]) -> Iterator[tuple[int, int, int]]:
-    """Yield queries with more batches in a table than stay, with their oldest and newest batch."""
+    """Yield queries with more batches in a table than are kept, with their oldest and newest batch."""
     ids = table.filter(query=OuterRef("pk")).values("batch_id")
     rows = Query.objects.filter(cluster_id=cluster_id).annotate(
         oldest=Subquery(ids.order_by("batch_id")[:1]), newest=Subquery(ids.order_by("-batch_id")[:1])
@@ -184,7 +184,7 @@ def _spans(cluster_id: int, table: QuerySet[Any]) -> Iterator[tuple[int, int, in
 
 
 def _was_before(instant_ms: int, *columns: str) -> Q:
-    """Return the condition that a row is older than an instant, by its known times."""
+    """Return the condition that all known times of a row are before an instant."""
     condition = Q()
     for column in columns:
         condition &= Q(**{f"{column}__lt": instant_ms}) | Q(**{column: None})

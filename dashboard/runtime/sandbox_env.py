@@ -1,6 +1,6 @@
-"""The settings of `make up` in its data folder, so that management commands work from a user's own shell.
+"""Read the settings of `make up` from its data folder, for management commands in a user's own shell.
 
-The parts of a stack are handed everything in their environment; someone who types `manage.py scene` is not.
+The processes of a stack get these settings in their environment; a user's shell does not have them.
 """
 
 from __future__ import annotations

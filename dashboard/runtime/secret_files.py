@@ -1,4 +1,4 @@
-"""Secrets from files, as Docker and Kubernetes mount them: `NAME_FILE` is the path of NAME's value."""
+"""Read secrets from files, as Docker and Kubernetes mount them: `NAME_FILE` is the path of NAME's value."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-#: Each of these may be given as a file: a URL may contain a password.
+#: Variables that may be given as files; a URL may contain a password.
 SECRETS = (
     "SECRET_KEY",
     "DATABASE_URL",
@@ -18,14 +18,14 @@ SECRETS = (
 
 
 class SecretError(Exception):
-    """A secret cannot be read; the text is its name, the reason and the remedy."""
+    """A secret cannot be read; the text has its name, the reason and the remedy."""
 
 
 def read_secret(environment: Mapping[str, str], name: str) -> str:
-    """Return the value of NAME, or the text of the file that NAME_FILE names; "" where neither is set.
+    """Return the value of NAME, or the text of the file that NAME_FILE names; "" if neither is set.
 
-    Line ends around the text are left out. Raises `SecretError` for both at once, and for a file that is
-    empty or cannot be read.
+    Line ends around the text are stripped. Raises `SecretError` if both are set, and for an empty or
+    unreadable file.
     """
     value, path = environment.get(name, ""), environment.get(f"{name}_FILE", "")
     if not path:

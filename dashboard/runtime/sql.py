@@ -1,7 +1,7 @@
-"""Statements for both SQLite and PostgreSQL.
+"""Raw SQL statements for both SQLite and PostgreSQL, for speed.
 
-Written raw: an INSERT … ON CONFLICT is five times bulk_create's speed on SQLite, where one of many rows takes
-two thirds of the time of executemany. PostgreSQL takes many rows by COPY, in a quarter of that.
+On SQLite an INSERT … ON CONFLICT is five times as fast as bulk_create, and one statement with many rows takes
+two thirds of executemany's time. On PostgreSQL a COPY of many rows takes a quarter of executemany's time.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from django.db.models import JSONField, Model, QuerySet
 
 T = TypeVar("T")
 M = TypeVar("M", bound=Model)
-#: Keys of one SQL query: SQLite takes 32,766 parameters, PostgreSQL 65,535.
+#: Keys of one SQL query: SQLite allows 32,766 parameters, PostgreSQL 65,535.
 KEYS_AT_ONCE = 5_000
-#: From this number on PostgreSQL takes rows by COPY.
+#: The fewest rows that are written by COPY on PostgreSQL.
 COPIED_ROWS = 20
-#: How many rows SQLite takes with one statement. Few sizes: it keeps a prepared statement for each.
+#: The numbers of rows in a statement for SQLite; they are few, because SQLite caches a statement for each.
 _ROWS_AT_ONCE = (512, 64, 8, 1)
 #: The values of one statement, in its order.
 Row = tuple[int | bytes | str | None, ...]
 
 
 def portions(items: Iterable[T], most: int = KEYS_AT_ONCE) -> Iterator[list[T]]:
-    """Yield items in lists of at most some length."""
+    """Yield the items in lists of at most `most`."""
     left = iter(items)
-    while some := list(islice(left, most)):
-        yield some
+    while portion := list(islice(left, most)):
+        yield portion
 
 
 def in_portions(rows: QuerySet[M], column: str, keys: Iterable[object]) -> Iterator[QuerySet[M]]:
@@ -52,11 +52,11 @@ def write_rows(
     keep: Collection[str] = (),
     merge: Mapping[str, str] | None = None,
 ) -> None:
-    """Insert rows, all of the same columns, or overwrite these columns where the key exists.
+    """Insert rows with the same columns, or overwrite these columns of rows with an existing key.
 
-    Only new rows get the columns of `keep`, and the model's defaults of all columns that are not given.
-    `merge` has the SQL of columns that are not just overwritten. Rows are written in the order of their keys:
-    two writers of a table never wait in a circle.
+    Only new rows get the columns in `keep`, and the model's defaults of omitted columns. `merge` has the SQL
+    of columns that are not simply overwritten. Rows are written in the order of their keys, so that writers
+    of a table cannot deadlock.
     """
     ordered = sorted(rows, key=itemgetter(*key))
     if not ordered:
@@ -91,13 +91,13 @@ def _json_columns(model: type[Model]) -> frozenset[str]:
 
 
 def _json_text(value: object) -> str | None:
-    """Return a value as both databases take it for a column of JSON."""
+    """Return a value for a JSON column of either database."""
     return None if value is None else json.dumps(value)
 
 
 @cache
 def _defaults(model: type[Model], given: tuple[str, ...]) -> Mapping[str, Any]:
-    """Return the values of a new row's other columns."""
+    """Return the default values of a new row's columns that are not given."""
     packed = _json_columns(model)
     return {
         name: _json_text(field.get_default()) if name in packed else field.get_default()
@@ -108,7 +108,7 @@ def _defaults(model: type[Model], given: tuple[str, ...]) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Upsert:
-    """A statement that inserts rows, or makes `changes` where their key exists."""
+    """A statement that inserts rows, or applies `changes` to rows with an existing key."""
 
     table: str
     columns: Sequence[str]
@@ -116,7 +116,7 @@ class Upsert:
     changes: Sequence[str]
 
     def write(self, rows: Sequence[Sequence[Any]]) -> None:
-        """Write rows in their order; PostgreSQL takes many by COPY within the caller's transaction alone."""
+        """Write rows in their order; on PostgreSQL by COPY if there are many, and only in a transaction."""
         if not rows:
             return
         with connection.cursor() as cursor:
@@ -168,5 +168,5 @@ def _of_few_sizes(rows: Sequence[T]) -> Iterator[Sequence[T]]:
 
 
 def overwrite_changes(columns: Iterable[str]) -> list[str]:
-    """Return changes that copy the new row's columns."""
+    """Return changes that overwrite columns with the new row's values."""
     return [f"{column} = excluded.{column}" for column in columns]

@@ -1,7 +1,7 @@
-"""Late collectors: each is a gap while nothing newer is known through it.
+"""Late collectors: each is a gap until it reports newer data.
 
-These gaps are not kept as rows: they follow from what a collector has seen through and the clock, so they are
-there also while nothing runs that could write them.
+These gaps are not rows: they are derived from a collector's `seen_through_ms` and the clock. So they exist
+even if no process runs that could write them.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     #: A collector's row and whether its lease is live.
     LiveCollector = WithAnnotations[Collector, _Alive]
 
-#: Collectors that provide nothing for a page or an answer.
+#: Collectors without data for a page or a response.
 _SHOWS_NOTHING = ("retention", "deliveries", CAPABILITIES)
 
 
 def late_gaps(rows: Iterable[LiveCollector], limits: Limits, now_ms: int) -> list[GapRecord]:
-    """Return the gaps of late collectors, the oldest first; unsaved rows, `rows` by cluster."""
+    """Return the gaps of late collectors as unsaved rows, oldest first; `rows` are sorted by cluster."""
     gaps = [
         gap
         for _, group in groupby(rows, attrgetter("cluster_id"))
@@ -44,7 +44,7 @@ def late_gaps(rows: Iterable[LiveCollector], limits: Limits, now_ms: int) -> lis
 
 
 def gap_reason(row: LiveCollector, since_ms: int) -> str:
-    """Return why a collector has nothing newer to report."""
+    """Return why a collector reports nothing newer."""
     if row.error:
         return row.error
     if not row.alive:
@@ -57,9 +57,10 @@ def gap_reason(row: LiveCollector, since_ms: int) -> str:
 
 
 def absence_doubt(topic: str, poller: Collector | None, unseen: str, now_ms: int) -> str | None:
-    """Return why a topic that is missing may be needed; "" where nobody needs it, None before that is known.
+    """Return why a missing topic may be needed; "" if it is not needed, None until that is known.
 
-    `poller` lists who would need it and has found nobody; `unseen` is what its last list left out.
+    `poller` lists the users of such a topic and has found no user; `unseen` describes omissions in its last
+    list.
     """
     if poller is None:
         return None
@@ -74,7 +75,8 @@ def _of_cluster(rows: list[LiveCollector], limits: Limits, now_ms: int) -> Itera
     seeing = {row.name for row in collectors_of(rows)}
     several = len([row for row in rows if row.name.startswith(TAIL)]) > 1
     for row in rows:
-        # Lists have their own interval of comparison where the log is read.
+        # While a tail reads the log, the coordinators' lists only serve for comparison, at their own
+        # interval.
         if row.name in _SHOWS_NOTHING or (row.name == RECONCILE and RECONCILE not in seeing):
             continue
         is_tail = row.name.startswith(TAIL)

@@ -1,8 +1,8 @@
 """Visibility of each cluster: its revision, its collectors, their positions and gaps.
 
-Every answer carries `as_of_ms`, the oldest instant that all collectors behind it have seen through, and the
-gaps that are open, so that no page can be silently old. No reader opens a transaction: on SQLite one that
-does would keep the collectors from writing.
+Every response has `as_of_ms`, the instant up to which all its collectors are complete, and the open gaps. So
+no page shows old data silently. Readers open no transaction, because on SQLite it would block the collectors'
+writes.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ _RECENT_GAPS = 50
 
 @dataclass(frozen=True, slots=True)
 class AnswerVisibility:
-    """The reliability of an answer: the instant that it is complete to, and the gaps."""
+    """The reliability of a response: the instant up to which it is complete, and its gaps."""
 
     as_of_ms: int | None
     gaps: Sequence[GapRecord]
 
 
 def configured_clusters() -> Sequence[Cluster]:
-    """Return every cluster that the configuration names, by name."""
+    """Return the configured clusters, by name."""
     return list(Cluster.objects.filter(configured=True).order_by("name"))
 
 
 def current_revision(cluster: str = "") -> int:
-    """Return the revision of a cluster, or the sum of all: it changes with everything that pages show."""
+    """Return the revision of a cluster, or the sum of all; every change of a page's data changes it."""
     rows = Cluster.objects.filter(configured=True)
     if cluster:
         rows = rows.filter(name=cluster)
@@ -64,17 +64,17 @@ def noun_visibility(
     *,
     collectors: Sequence[LiveCollector] | None = None,
 ) -> AnswerVisibility:
-    """Return the visibility of `cluster`, or of all, through the collectors of a noun, and all gaps.
+    """Return the visibility of `cluster`, or of all clusters, through the collectors of a noun.
 
-    Those that are open, the oldest first, and those of collectors that are late by now
-    (`dashboard.runtime.stale_collectors`); a collector that reports itself that it sees nothing is one gap,
-    not two. `collectors` are those of `list_collectors`, where they are known already.
+    It has all open gaps, oldest first, with those of late collectors (`dashboard.runtime.stale_collectors`).
+    A late collector with its own open gap for the whole cluster has one gap, not two. `collectors` are the
+    rows of `list_collectors`, if already read.
     """
     rows = list_collectors(cluster) if collectors is None else collectors
     seeing = [
-        eye for _, group in groupby(rows, attrgetter("cluster_id")) for eye in collectors_of(group, noun)
+        row for _, group in groupby(rows, attrgetter("cluster_id")) for row in collectors_of(group, noun)
     ]
-    seen = [eye.seen_through_ms for eye in seeing]
+    seen = [row.seen_through_ms for row in seeing]
     as_of = None if not seen or None in seen else min(ms for ms in seen if ms is not None)
     gaps = list(rows_of_cluster(gaps_open(), cluster))
     reported = {(gap.cluster_id, gap.source) for gap in gaps if gap.scope == EVERYWHERE}
@@ -108,33 +108,33 @@ def state_log_partitions(cluster: str) -> int:
 
 
 def list_collectors(cluster: str = "") -> Sequence[LiveCollector]:
-    """Return every collector by cluster and name; `alive`: whether its lease is, by the database's clock."""
+    """Return the collectors by cluster and name; `alive`: a valid lease by the database's clock."""
     rows = rows_in(Collector, cluster).select_related("cluster").annotate(alive=Q(expires_at__gt=Now()))
     return list(rows.order_by("cluster__name", "name"))
 
 
 def topic_positions(cluster: str = "") -> Sequence[Position]:
-    """Return the position in every partition of every internal topic that is read."""
+    """Return the positions in all partitions of the internal topics that are read."""
     rows = rows_in(Position, cluster).select_related("cluster")
     return list(rows.order_by("cluster__name", "topic", "partition"))
 
 
 def rows_in(model: type[M], cluster: str = "") -> QuerySet[M]:
-    """Return the rows of a configured cluster by its name; "" means all of these."""
+    """Return the rows of a configured cluster by its name; "" means all configured clusters."""
     return rows_of_cluster(model._default_manager.filter(cluster__configured=True), cluster)
 
 
 def rows_of_cluster(rows: QuerySet[Any], cluster: str) -> QuerySet[Any]:
-    """Return the rows of a cluster by its name; "" means all."""
+    """Return the rows of a cluster by its name; "" means all clusters."""
     return rows.filter(cluster__name=cluster) if cluster else rows
 
 
 def count_by_cluster(rows: QuerySet[Any]) -> Mapping[str, int]:
-    """Return the number of rows of each cluster that has any."""
-    found: dict[str, int] = dict(rows.order_by().values_list("cluster__name").annotate(n=Count("pk")))
-    return found
+    """Return the number of rows by cluster, without clusters that have no rows."""
+    counts: dict[str, int] = dict(rows.order_by().values_list("cluster__name").annotate(n=Count("pk")))
+    return counts
 
 
 def clusters_named(cluster: str) -> Sequence[Cluster]:
-    """Return the configured cluster of a name, all for ""."""
+    """Return the configured cluster with a name; all for ""."""
     return [row for row in configured_clusters() if not cluster or row.name == cluster]

@@ -1,14 +1,14 @@
 """Database writes: one order of locks for every writer, and repeats after a deadlock.
 
-Locks are taken in this order, so that no two writers can wait for each other:
+Locks are taken in this order, so that two writers cannot wait for each other:
 
 1. rows of `Collector`: the writer's own lease and, for rows that another lease guards, that lease's row;
 2. the row of the cluster, which also orders revisions;
 3. all other rows, in the order of their keys.
 
-A table that one lease alone writes is guarded by that lease: its writer may write there before it takes the
-cluster's row at its end, or without it (`lock_cluster=False`), so that a long write holds up nobody else.
-Every other table is guarded by the cluster's row. Whoever writes a row holds its guard before.
+A table with a single writing lease is guarded by that lease. Its writer may write there before it locks the
+cluster's row at its end, or without that lock (`lock_cluster=False`), so that a long write does not delay
+other writers. Every other table is guarded by the cluster's row. A writer locks a row's guard before the row.
 
 Audit rows are inserted last: they refer to no other row, so inserting one waits for nobody.
 
@@ -38,8 +38,8 @@ from dashboard.runtime.leases import Lease, renew
 
 log = logging.getLogger(__name__)
 
-#: Pauses before a write is repeated, in seconds. The database ends one writer of a deadlock and the other
-#: goes on, so a pause only has to outlast a write.
+#: Seconds before each repeat of a write. The database ends one writer of a deadlock and the other goes on, so
+#: a pause only has to outlast a write.
 PAUSES_S = (0.02, 0.05, 0.1, 0.2, 0.4)
 _WHY = {
     DEADLOCK: "to resolve a deadlock",
@@ -68,7 +68,7 @@ def limit_idle_transactions(connection: BaseDatabaseWrapper, **_: object) -> Non
 
 
 def next_rev(cluster_id: int) -> int:
-    """Raise the revision of a cluster and return it; the row lock makes its order the order of commits."""
+    """Increment the revision of a cluster and return it; the row's lock keeps revisions in commit order."""
     with connection.cursor() as cursor:
         cursor.execute(_NEXT_REV, [cluster_id])
         rev: int = cursor.fetchone()[0]
@@ -80,12 +80,12 @@ class WriteTransaction:
 
     def __init__(self, cluster: str, cluster_id: int, locked_rev: int = 0) -> None:
         self._cluster, self._cluster_id = cluster, cluster_id
-        #: What `next_rev` returns, known in advance; valid where the cluster's row was locked first.
+        #: The result of `next_rev` in advance; valid only if the cluster's row was locked first.
         self.rev_if_news = locked_rev + 1
         self._rev: int | None = None
 
     def next_rev(self) -> int:
-        """Return the revision of this transaction; the first call raises the cluster's."""
+        """Return the revision of this transaction; the first call increments the cluster's revision."""
         if self._rev is None:
             self._rev = next_rev(self._cluster_id)
         return self._rev
@@ -107,10 +107,10 @@ def write_transaction(
     lock_cluster: bool = True,
     guards: Collection[str] = (),
 ) -> Iterator[WriteTransaction]:
-    """Write as the holder of a lease, which is renewed with these columns of its row. Raises `LeaseLost`.
+    """Write as the holder of a lease: renew it, and set `columns` of its row. Raises `LeaseLost`.
 
-    `guards` are leases of the same cluster that guard rows to be written. Without `lock_cluster` the caller
-    writes rows that leases guard, and takes a revision last.
+    `guards` are the cluster's leases that guard the rows to write. Without `lock_cluster` the caller writes
+    only rows that leases guard, and takes a revision last.
     """
     with transaction.atomic():
         if guards:
@@ -123,14 +123,14 @@ def write_transaction(
 
 @contextmanager
 def cluster_transaction(cluster: str, cluster_id: int) -> Iterator[WriteTransaction]:
-    """Write without a lease, for a request: other writers of this cluster wait."""
+    """Write without a lease, for a request; other writers of this cluster wait."""
     with transaction.atomic():
         yield WriteTransaction(cluster, cluster_id, lock_cluster_row(cluster_id))
 
 
 @contextmanager
 def guarded_transaction(guard: str) -> Iterator[None]:
-    """Write rows without a single cluster, for a request; the leases of this name guard them."""
+    """Write rows that belong to no single cluster, for a request; all leases named `guard` guard them."""
     with transaction.atomic():
         rows = Collector.objects.select_for_update(no_key=True).filter(name=guard)
         list(rows.order_by("cluster_id").values_list("pk", flat=True))
@@ -139,7 +139,7 @@ def guarded_transaction(guard: str) -> Iterator[None]:
 
 @contextmanager
 def unwaiting_transaction() -> Iterator[None]:
-    """Write optional rows: raises OperationalError at once where another writer holds a lock of them."""
+    """Write optional rows; raises OperationalError at once if another writer holds their lock."""
     is_sqlite = connection.vendor == "sqlite"
     with connection.cursor() as cursor:
         if is_sqlite:
@@ -159,7 +159,7 @@ def unwaiting_transaction() -> Iterator[None]:
 def lock_cluster_row(cluster_id: int) -> int:
     """Lock a cluster's row until the transaction ends, and return its revision.
 
-    Not against rows that refer to it (FOR NO KEY UPDATE): those need its key alone.
+    The lock (FOR NO KEY UPDATE) does not block inserts of rows that refer to the cluster.
     """
     rows = Cluster.objects.select_for_update(no_key=True).filter(pk=cluster_id)
     rev: int = rows.values_list("rev", flat=True).get()
@@ -167,9 +167,9 @@ def lock_cluster_row(cluster_id: int) -> int:
 
 
 def lock_row(rows: QuerySet[Row]) -> Row | None:
-    """Lock the one row of a query for any change of it, and return its current state.
+    """Lock the row of a query for any change, and return its current state.
 
-    At once: a lock that is raised later, as for a new name, could deadlock.
+    The lock is the strongest at once: raising it later, as for a new name, could deadlock.
     """
     return rows.select_for_update().first()
 
@@ -180,10 +180,10 @@ def _lock_collectors(cluster_id: int, names: Collection[str]) -> None:
 
 
 def retry_write(write: Callable[P, R]) -> Callable[P, R]:
-    """Run a function that writes in one transaction again where the database ended it for another writer.
+    """Repeat a function that writes in one transaction if the database ended it in favour of another writer.
 
-    It is run from its start, with the same arguments: it may change nothing outside of its transaction, and
-    reads what it bases on inside of itself. Within a transaction of the caller, that one has to be repeated.
+    It runs again from its start with the same arguments. So it must not change state outside its transaction,
+    and must read its data inside. Within the caller's transaction the caller has to repeat that one instead.
     """
 
     @wraps(write)
@@ -200,7 +200,7 @@ def retry_write(write: Callable[P, R]) -> Callable[P, R]:
 
 
 def _refuse_repeat(error: OperationalError, name: str, pause_s: float | None) -> None:
-    """Log that a write is repeated; raise its error after the last repeat."""
+    """Log that a write is repeated; raise its error if it may not be."""
     why = _WHY.get(sqlstate(error))
     if why is None or connection.in_atomic_block:
         raise error
