@@ -1,1 +1,1 @@
-"""Celery tasks: they wire collectors to what is saved, and run what the dashboard does by itself."""
+"""Celery tasks: they connect collectors with the stores, and run the dashboard's own periodic work."""

@@ -1,7 +1,7 @@
-"""Searches committed transactions for records that an abort marker, or a deleted topic, took out of them.
+"""Search committed transactions for records that an abort marker, or a deleted topic, removed.
 
-Part of the recoveries collector: it adds no request while nothing is suspected, except small ones in quiet
-clusters.
+This is a part of the recoveries collector. Without a suspected transaction it sends no requests, except small
+ones in quiet clusters.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from dashboard.tasks.slice import PerCluster
 from fenceline.losses.recoveries import LostRecords, WrittenTopic, deletion_reason
 from transaction_admin.reads import ClusterReads
 
-#: Of one poll: suspected transactions that are searched, and partitions of others. These are read with one
-#: request each, and those beyond are not read.
+#: Per poll: the most suspected transactions to search, and the most partitions of other transactions. Other
+#: partitions get one request each; further ones are not read.
 _SUSPECTED, _PARTITIONS = 2, 10
-#: Suspected partitions of one transaction that are searched at length: a poll ends before its lease does.
+#: The most suspected partitions of a transaction to search at length, so that a poll ends before its lease.
 _MOST_DEEP = 8
 
 watches: PerCluster[CommitWatch] = PerCluster(lambda cluster: CommitWatch())
 
 
 def check_commits(lease: Lease, reads: ClusterReads, topics: Topics, now_ms: int) -> None:
-    """Follow open transactions, and search those that were committed. Raises `AdminUnavailable`."""
+    """Follow open transactions, and search the committed ones. Raises `AdminUnavailable`."""
     watch = watches.get_or_make(lease.cluster)
     watch.follow(lease.cluster_id, now_ms)
     _note_deleted(watch, reads, topics, now_ms)
@@ -43,7 +43,7 @@ def check_commits(lease: Lease, reads: ClusterReads, topics: Topics, now_ms: int
 
 
 def _note_deleted(watch: CommitWatch, reads: ClusterReads, topics: Topics, now_ms: int) -> None:
-    """Note of open transactions which of the topics that they wrote to are gone."""
+    """Note the deleted topics of open transactions."""
     changed = watch.changed_topics(now_ms)
     now = topics.fetch_topics(reads, set(changed), now_ms)
     for name, topic in now.items():

@@ -1,4 +1,4 @@
-"""Polls what the audit job left of pipelines, as a Celery task."""
+"""Poll the audit job's results, as a Celery task."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dashboard.history.audits import read_audits
 from dashboard.runtime import leases, loop
 from dashboard.tasks.slice import ANSWER_S, Polled, report_failure
 
-#: Seconds from poll to poll: less than those after which a page shows a collector as late.
+#: Seconds from poll to poll, short enough that pages do not show the collector as late.
 EVERY_S = 8.0
 
 

@@ -1,4 +1,4 @@
-"""Looks over each cluster now and then: which requests, rights and internal topics there are."""
+"""Check periodically the supported requests, rights and internal topics of each cluster."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from dashboard.tasks.slice import ANSWER_S, Polled
 from transaction_admin.api import AdminUnavailable
 from transaction_admin.properties import CannotTranslate
 
-#: Milliseconds between two looks; a right that was granted shows within this time.
+#: Milliseconds between two checks; a new grant shows within this time.
 _EVERY_MS = 60_000
 _TICK_S = 5.0
 
 
 def look_in_turns(lease: leases.Lease) -> loop.Turns:
-    """Look over the cluster whenever it is due, as the holder of `lease`, in turns."""
+    """Check the cluster whenever a check is due, as the holder of `lease`, in turns."""
     asked_ms = capabilities.cluster_capabilities(lease.cluster).asked_ms or 0
     while True:
         if loop.now_ms() - asked_ms >= _EVERY_MS:
@@ -29,7 +29,7 @@ def look_in_turns(lease: leases.Lease) -> loop.Turns:
 
 
 def look_over_cluster(lease: leases.Lease) -> None:
-    """Look over the cluster once, and save the result."""
+    """Check the cluster once, and save the result."""
     config = settings.FENCELINE.clusters[lease.cluster]
     checks, trouble = None, ""
     try:

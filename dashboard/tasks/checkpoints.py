@@ -1,4 +1,4 @@
-"""Polls checkpoints of streaming queries, as a Celery task."""
+"""Poll checkpoints of streaming queries, as a Celery task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dashboard.runtime import leases, loop
 from dashboard.streaming import checkpoint_store
 from dashboard.tasks.slice import RETRY_S, Polled, entries_of, report_failure
 
-#: What was read of each cluster's checkpoints, from slice to slice.
+#: Collectors by cluster, kept from slice to slice with the checkpoints that they have read.
 _collectors: dict[str, CheckpointsCollector] = {}
 
 
@@ -38,9 +38,9 @@ def poll_in_turns(lease: leases.Lease) -> loop.Turns:
 
 
 def _begin(lease: leases.Lease) -> CheckpointsCollector:
-    made = CheckpointsCollector(_roots(lease.cluster), checkpoint_store.known_folders(lease))
-    _collectors[lease.cluster] = made
-    return made
+    collector = CheckpointsCollector(_roots(lease.cluster), checkpoint_store.known_folders(lease))
+    _collectors[lease.cluster] = collector
+    return collector
 
 
 def _roots(cluster: str) -> Sequence[CheckpointRoot]:

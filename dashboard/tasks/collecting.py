@@ -1,6 +1,6 @@
-"""Celery tasks that poll clusters: each holds a lease, reads, and saves, slice after slice.
+"""The Celery tasks that poll clusters: each holds a lease, reads and saves, slice after slice.
 
-Beat sends `start_missing`, which sends a first slice for every collector that nobody runs.
+Beat sends `start_missing`, which sends a first slice for every collector without a valid lease.
 """
 
 from __future__ import annotations
@@ -33,5 +33,5 @@ _ALL = (tails.tailed, offsets.tailed, *(module.polled for module in _POLLED), *s
 
 @shared_task(name="collectors.start_missing")
 def start_missing() -> None:
-    """Send a first slice for every collector that nobody runs."""
+    """Send a first slice for every collector without a valid lease."""
     loop.start_missing(_ALL)

@@ -1,4 +1,4 @@
-"""The coordinators of transactional ids and their moves, as a Celery task."""
+"""Poll the coordinators of transactional ids and their moves, as a Celery task."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from dashboard.transactions import coordinator_store
 
 
 def _open_collector(config: ClusterConfig) -> CoordinatorCollector:
-    ours = coordinator_store.CoordinatorRows(config.name)
-    return CoordinatorCollector(open_reads(config), open_admin(config), ours)
+    rows = coordinator_store.CoordinatorRows(config.name)
+    return CoordinatorCollector(open_reads(config), open_admin(config), rows)
 
 
 _collectors = Warm(_open_collector)
-#: The token of the lease that each cluster was followed under last.
+#: The token of the last lease by cluster.
 _tokens: dict[str, int] = {}
 
 
 def poll_in_turns(lease: leases.Lease) -> loop.Turns:
     """Poll and save as the holder of `lease`, in turns."""
     if not lease.is_unbroken_since(_tokens.get(lease.cluster, 0)):
-        # Somebody else has followed them meanwhile.
+        # Another process has polled meanwhile, so this collector's memory is outdated.
         _collectors.discard(lease.cluster)
     _tokens[lease.cluster] = lease.token
 

@@ -1,4 +1,4 @@
-"""Polls the REST APIs of engines, as a Celery task."""
+"""Poll the REST APIs of engines, as a Celery task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dashboard.engines import store
 from dashboard.runtime import leases, loop
 from dashboard.tasks.slice import PerCluster, Polled, entries_of
 
-#: Of each cluster, with what is under way, from slice to slice.
+#: Collectors by cluster, kept from slice to slice with their pending requests.
 _collectors = PerCluster(lambda cluster: EnginesCollector(_apis(cluster)))
 
 

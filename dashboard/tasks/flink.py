@@ -1,4 +1,4 @@
-"""Polls checkpoints of Flink's jobs, as a Celery task."""
+"""Poll checkpoints of Flink jobs, as a Celery task."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dashboard.engines import flink_store as store
 from dashboard.runtime import leases, loop
 from dashboard.tasks.slice import RETRY_S, PerCluster, Polled, entries_of, report_failure
 
-#: What was read of each cluster's checkpoints, from slice to slice.
+#: Collectors by cluster, kept from slice to slice with the checkpoints that they have read.
 _collectors = PerCluster(lambda cluster: FlinkCollector(_roots(cluster)))
 
 

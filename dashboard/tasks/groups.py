@@ -1,4 +1,4 @@
-"""Polls consumer groups, as a Celery task."""
+"""Poll consumer groups, as a Celery task."""
 
 from __future__ import annotations
 

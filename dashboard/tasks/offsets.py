@@ -1,4 +1,4 @@
-"""The tails of `__consumer_offsets` as Celery tasks: what groups have committed, and when."""
+"""Tail `__consumer_offsets` for the groups' commits, as Celery tasks."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from dashboard.tasks.tail_loop import Tailed
 from fenceline.decode.tail_batch import TailBatch
 from fenceline.kafka.scope import Scope
 
-#: A partition that is blocked at one offset for so long is reported: transactions come and go all the time.
+#: Milliseconds at one offset after which a blocked partition is reported: short transactions always occur.
 _HELD_MS = 2_000
 
-#: Per cluster and shard: where a partition is held back, and since when.
+#: By cluster and shard: the offset at which a partition is blocked, and since when.
 _held: dict[tuple[str, int], dict[int, tuple[int, int]]] = {}
 
 
 class _ConsumerOffsets:
     name = CONSUMER_OFFSETS
-    # Groups are polled every two seconds: a commit need not be read within milliseconds.
+    # Groups are polled every two seconds, so commits need not be read within milliseconds.
     flush_s = 0.5
     save_at_once = 10_000
 
     def open_tail(self, cluster: str, shard: int) -> Tail:
-        # What is not committed, or never will be, must not be shown as if it were.
+        # read_committed, so that pending and aborted commits are not shown.
         properties = settings.FENCELINE.clusters[cluster].properties
         return Tail(properties, shard, settings.SHARDS, topic=self.name, committed=True)
 
@@ -53,7 +53,7 @@ class _ConsumerOffsets:
 
 
 def _held_back(lease: leases.Lease, tail: Tail | None, now_ms: int) -> dict[int, int]:
-    """Return the partitions whose last stable offset is stuck, by since when."""
+    """Return the start times of stuck last stable offsets by partition."""
     before = _held.get((lease.cluster, lease.shard), {})
     held = {}
     for partition, stable in (tail.unstable_offsets() if tail else {}).items():

@@ -1,4 +1,4 @@
-"""Partitions, and what holds their LSO back, as Celery tasks."""
+"""Poll partitions and the transactions that hold their LSO, as Celery tasks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from transaction_admin.api import AdminUnavailable, Unseen
 from transaction_admin.properties import CannotTranslate
 from transaction_admin.reads import ClusterReads
 
-#: What watches each cluster, warm from slice to slice, and the token of the lease that it worked under.
+#: Collectors by cluster, kept from slice to slice, with the token of their last lease.
 _watchers: dict[str, tuple[PartitionCollector, int]] = {}
 
 
@@ -30,30 +30,30 @@ def poll_in_turns(lease: Lease) -> loop.Turns:
     """Poll and save as the holder of `lease`, in turns."""
     config = settings.FENCELINE.clusters[lease.cluster]
     tails = [tail_name(shard) for shard in range(settings.SHARDS)]
-    ours = partition_store.PartitionRows(
+    rows = partition_store.PartitionRows(
         lease, tails, vouched=config.sees_all_transactional_ids, scope=config.scope
     )
 
     def poll() -> loop.Turns:
-        watcher = _watcher(lease, ours)
+        watcher = _watcher(lease, rows)
         yield watcher.wait_s()
-        _poll(lease, watcher, ours)
+        _poll(lease, watcher, rows)
 
     return poll_repeatedly(lease, poll, disconnect)
 
 
-def _poll(lease: Lease, watcher: PartitionCollector, ours: partition_store.PartitionRows) -> None:
-    ours.now_ms = loop.now_ms()
+def _poll(lease: Lease, watcher: PartitionCollector, rows: partition_store.PartitionRows) -> None:
+    rows.now_ms = loop.now_ms()
     try:
-        partition_store.save_partitions(lease, watcher.poll(ours.now_ms, ours), now_ms=loop.now_ms())
+        partition_store.save_partitions(lease, watcher.poll(rows.now_ms, rows), now_ms=loop.now_ms())
     except BaseException:
-        # It remembers what it saw, and that was not saved.
+        # Discard the collector, because it remembers an observation that was not saved.
         disconnect(lease.cluster)
         raise
 
 
-def _watcher(lease: Lease, ours: partition_store.PartitionRows) -> PartitionCollector:
-    """Return what watched the cluster in the slice before; another one where somebody else has since."""
+def _watcher(lease: Lease, rows: partition_store.PartitionRows) -> PartitionCollector:
+    """Return the collector of the previous slice; a new one if another process has polled since."""
     watcher, token = _watchers.get(lease.cluster, (None, 0))
     if watcher is not None and lease.is_unbroken_since(token):
         _watchers[lease.cluster] = watcher, lease.token
@@ -62,19 +62,19 @@ def _watcher(lease: Lease, ours: partition_store.PartitionRows) -> PartitionColl
     config = settings.FENCELINE.clusters[lease.cluster]
     reads = open_reads(config)
     limits = settings.FENCELINE.limits
-    made = PartitionCollector(
+    watcher = PartitionCollector(
         reads,
         open_admin(config),
-        ours,
+        rows,
         every_s=limits.partitions_every_s,
         grace_s=limits.late_grace_s,
     )
-    _watchers[lease.cluster] = made, lease.token
-    return made
+    _watchers[lease.cluster] = watcher, lease.token
+    return watcher
 
 
 def disconnect(cluster: str) -> None:
-    """Close the connections to a cluster and forget what was seen: the next poll starts from the rows."""
+    """Close the connections to a cluster and discard its collector: the next poll starts from the rows."""
     watcher, _ = _watchers.pop(cluster, (None, 0))
     if watcher is not None:
         watcher.close()
@@ -108,7 +108,7 @@ def poll_replicas(cluster: str, topic: str, partition: int) -> None:
 
 
 def _ask_writers(reads: ClusterReads, where: TopicPartition) -> BatchWriters | None:
-    """Return who wrote the newest batches, None where the leader does not tell."""
+    """Return the writers of the newest batches, None if the leader does not answer."""
     try:
         writers = read_writers(reads, where)
     except AdminUnavailable:
@@ -119,7 +119,7 @@ def _ask_writers(reads: ClusterReads, where: TopicPartition) -> BatchWriters | N
 def _ask_replicas(
     reads: ClusterReads, where: TopicPartition
 ) -> tuple[Mapping[int, Sequence[ProducerState] | str], int | None, Mapping[int, str]]:
-    """Return each replica's answer, the leader, and the ids of producers as far as they are known."""
+    """Return each replica's answer, the leader, and the producers' known transactional ids."""
     place = reads.describe_topology([where.topic]).partitions.get(where)
     answers: dict[int, Sequence[ProducerState] | str] = {}
     for broker in place.replicas if place else ():
@@ -134,7 +134,7 @@ def _ask_replicas(
     try:
         ids = reads.transactional_ids(producer_ids)
     except AdminUnavailable:
-        # Who writes is worth showing also without names.
+        # Producers are useful without their transactional ids too.
         ids = {}
     return answers, place.leader if place else None, ids
 

@@ -1,4 +1,4 @@
-"""The coordinators' own lists, held against our rows, as a Celery task."""
+"""Compare the coordinators' own lists with the stored rows, as a Celery task."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _reconcilers = Warm(_open_reconciler)
 
 
 def reconcile_in_turns(lease: leases.Lease) -> loop.Turns:
-    """Hold rows against lists as the holder of `lease`, in turns."""
-    ours = reconcile_store.ReconciledRows(lease, [tail_name(shard) for shard in range(settings.SHARDS)])
+    """Compare rows with lists as the holder of `lease`, in turns."""
+    rows = reconcile_store.ReconciledRows(lease, [tail_name(shard) for shard in range(settings.SHARDS)])
 
     def poll() -> loop.Turns:
         reconciler = _reconcilers.get_or_make(lease.cluster)
         yield max(reconciler.wait_s(), settings.FENCELINE.limits.reconcile_every_s)
-        polled = reconciler.poll(loop.now_ms(), ours)
+        polled = reconciler.poll(loop.now_ms(), rows)
         reconcile_store.save_reconciliation(lease, polled, now_ms=loop.now_ms())
 
     return poll_repeatedly(lease, poll, _reconcilers.discard)

@@ -1,4 +1,4 @@
-"""Episodes, from an abort to the next commit, as a Celery task."""
+"""Follow episodes, from an abort to the next commit, as a Celery task."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from fenceline.facts import TopicPartition, TransitionKind
 from fenceline.losses.recoveries import LostRecords, TopicNow, deletion_reason, same_topic
 
 _TICK_S = 1.0
-#: The broker's own aborts raise the epoch: no other one of the producer has the same.
+#: The broker's own aborts raise the epoch, so the aborted transaction is the only one with its epoch.
 _ALONE = frozenset({TransitionKind.TIMEOUT, TransitionKind.TAKEOVER, TransitionKind.ADMIN_FENCE})
 
-#: How often topics that may be deleted are asked for.
+#: Seconds between two requests about topics that may be deleted.
 _TOPICS_S = 3.0
 
 _reads = Warm(open_reads)
@@ -39,7 +39,7 @@ def follow_in_turns(lease: leases.Lease) -> loop.Turns:
         limit_ms = settings.FENCELINE.limits.open_too_long_s * 1_000
         recovery_store.update_recoveries(lease, limit_ms=limit_ms, now_ms=loop.now_ms())
         for row in recovery_store.waiting_for_a_search(lease):
-            # Each search is a turn of its own: there may be many.
+            # Every search is its own turn, because there may be many.
             yield 0.0
             if (lost := _search(row, lease.cluster)) is not None:
                 recovery_store.save_lost(lease, row, lost)
@@ -55,7 +55,7 @@ def follow_in_turns(lease: leases.Lease) -> loop.Turns:
 
 
 def check_topics(lease: leases.Lease) -> None:
-    """Ask for the topics that open episodes wait for in vain: a deleted one holds nobody."""
+    """Request the topics that open episodes wait for in vain: a deleted topic blocks no consumer."""
     waiting = recovery_store.waiting_for_topics(lease)
     if not waiting:
         return
@@ -69,9 +69,9 @@ def check_topics(lease: leases.Lease) -> None:
 
 
 def _search(row: Recovery, cluster: str) -> list[LostRecords] | None:
-    """What the transaction of a recovery had written, by partition; None to try again in a while.
+    """Return the records that a recovery's transaction wrote, by partition; None to try again later.
 
-    The topics are asked for behind the logs: if their ids are what they were, the logs read were theirs.
+    The topics are requested after the logs: if their ids are unchanged, the logs read were theirs.
     """
     wrote = recovery_evidence.wrote_to(row)
     if not wrote:

@@ -15,28 +15,28 @@ from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.runtime import collector_names, leases, loop, retention
 from dashboard.tasks.slice import PerCluster, Polled, each_second
 
-#: Seconds between two portions while there is something to prune, and while there is not.
+#: Seconds between two portions while there are rows to prune, and while there are none.
 _BETWEEN_PORTIONS_S = 0.1
 _IDLE_S = 30.0
-#: Seconds between two polls for messages that are due, of any sender and of one, and while some are sent;
-#: and between two renewals of the lease meanwhile.
+#: Seconds between two polls for due messages: per cluster, at most, and while messages are being sent; and
+#: between two renewals of the lease.
 _POLL_S, _MOST_IDLE_S, _BUSY_S, _RENEW_S = 0.5, 3.0, 0.1, 1.0
-#: What sends a cluster's messages lives from slice to slice: a slow receiver outlives them.
+#: Senders by cluster, kept from slice to slice, because a slow receiver may outlast a slice.
 _senders = PerCluster(lambda _: deliver.Sender())
-#: What the evaluator's reader keeps lives from slice to slice, by cluster.
+#: The evaluator's readers by cluster, kept from slice to slice with their cached data.
 _readers = PerCluster(SnapshotReader)
 
 
 @shared_task(name=execute.TASK)
 def execute_action(number: int, token: str) -> None:
-    """Execute a confirmed plan, once: a message that comes again does nothing."""
+    """Execute a confirmed plan, once: a repeated message does nothing."""
     execute.run_action(number, token)
 
 
 @shared_task(name="dashboard.export_metrics")
 def export_metrics() -> None:
-    """Push the metrics by OTLP; the beat sends it where an endpoint is configured."""
-    # Its libraries take memory that most workers never need.
+    """Push the metrics by OTLP; beat sends this task only if an endpoint is configured."""
+    # Imported here, because its libraries take memory that most workers never need.
     from dashboard.system.metrics_export import export_families
 
     export_families(loop.now_ms())
@@ -57,7 +57,7 @@ def _deliver(lease: leases.Lease) -> loop.Turns:
             if time.monotonic() > renewed + _RENEW_S:
                 leases.renew(lease, seen_through_ms=loop.now_ms())
                 renewed = time.monotonic()
-            # The senders of all clusters look for the same messages.
+            # The senders of all clusters poll for the same messages.
             idle_s = min(_POLL_S * len(settings.FENCELINE.clusters), _MOST_IDLE_S)
             yield _BUSY_S if sender.start_due() else idle_s
     finally:
@@ -81,7 +81,7 @@ def _tick(lease: leases.Lease) -> loop.Turns:
     return each_second(lambda: evaluate_rules.evaluate_cluster(lease, reader, now_ms=loop.now_ms()))
 
 
-#: Sends what is due to channels, whichever cluster it is of.
+#: Sends due messages to channels, of any cluster.
 deliveries = Polled("dashboard.deliver", collector_names.DELIVERIES, _deliver, ttl=leases.TTL, asks=False)
 JUDGES = (
     Polled("dashboard.judge", evaluate_rules.NAME, _tick, ttl=leases.TTL, asks=False),

@@ -1,4 +1,4 @@
-"""What every collector's slice of work needs: when to stop, how to wait, what to report of a failure."""
+"""Helpers for a collector's slice of work: its deadline, its pauses, its error reports."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ log = logging.getLogger(__name__)
 
 HEARTBEAT_S = 1.0
 _TICK_S = 1.0
-#: Seconds between two tries while a cluster cannot be seen.
+#: Seconds between two tries while a cluster is unreachable.
 RETRY_S = 1.0
-#: How long a cluster may take to answer one question: 2,000,000 ids take ten seconds to list.
+#: Seconds to wait for a coordinator's answer: a list of 2,000,000 ids takes ten seconds.
 ANSWER_S = 25.0
-#: The same of all other reads: a broker that is paused is missed by its cluster after nine.
+#: Seconds to wait for other answers: after nine seconds the cluster has fenced a paused broker.
 READ_S = 10.0
-#: Nobody renews the lease of a poller that waits for an answer: it outlives that.
+#: The lease of a poller, which outlasts the wait for an answer, because it is not renewed meanwhile.
 POLL_TTL = timedelta(seconds=40)
 
 
@@ -41,10 +41,10 @@ class ClusterEntry(Protocol):
 
 
 class Closing(Protocol):
-    """What holds connections to a cluster."""
+    """An object with connections to a cluster."""
 
     def close(self) -> None:
-        """Close them."""
+        """Close the connections."""
 
 
 Kept = TypeVar("Kept")
@@ -53,38 +53,38 @@ T = TypeVar("T", bound=Closing)
 
 
 class PerCluster(Generic[Kept]):
-    """One of a kind for each cluster, kept from slice to slice. `make` makes one for a cluster's name."""
+    """An object for each cluster, kept from slice to slice; `make` takes the cluster's name."""
 
     def __init__(self, make: Callable[[str], Kept]) -> None:
         self._make = make
         self._made: dict[str, Kept] = {}
 
     def get_or_make(self, cluster: str) -> Kept:
-        """Return the cluster's own, made at the first call; raises what `make` raises."""
+        """Return the cluster's object, made at the first call; raises the errors of `make`."""
         if cluster not in self._made:
             self._made[cluster] = self._make(cluster)
         return self._made[cluster]
 
     def forget(self, cluster: str) -> Kept | None:
-        """Return the cluster's own, None without one: the next call makes another one."""
+        """Remove the cluster's object and return it, or None; the next call makes another one."""
         return self._made.pop(cluster, None)
 
 
 class Warm(PerCluster[T]):
-    """The same with connections to the cluster; `make` makes one from its configuration."""
+    """An object with connections for each cluster; `make` takes the cluster's configuration."""
 
     def __init__(self, make: Callable[[ClusterConfig], T]) -> None:
         super().__init__(lambda cluster: make(settings.FENCELINE.clusters[cluster]))
 
     def discard(self, cluster: str) -> None:
-        """Close the cluster's own: the next call makes another one."""
-        made = self.forget(cluster)
-        if made is not None:
-            made.close()
+        """Close the cluster's object; the next call makes another one."""
+        kept = self.forget(cluster)
+        if kept is not None:
+            kept.close()
 
 
 class Polled:
-    """A collector as a Celery task: where it `is_on` for a cluster, it works slice after slice."""
+    """A collector as a Celery task: it works slice after slice in clusters for which it `is_on`."""
 
     def __init__(
         self,
@@ -96,19 +96,19 @@ class Polled:
         ttl: timedelta = POLL_TTL,
         asks: bool = True,
     ) -> None:
-        """`asks` is False where a turn reads and writes the database alone."""
+        """`asks` is False if a turn uses only the database."""
 
         @shared_task(name=name)
         def poll_slice(cluster: str, previous: int | None = None) -> None:
             if is_on(cluster):
-                mine = loop.begin_slice(
+                begun = loop.begin_slice(
                     poll_slice, cluster, collector, rounds,
                     previous=previous, ttl=ttl, lasts_s=loop.SHARED_SLICE_S,
                 )  # fmt: skip
-                if mine is not None:
-                    turns.pool().add(mine, asks=asks)
+                if begun is not None:
+                    turns.pool().add(begun, asks=asks)
 
-        #: Takes a cluster and the token of the slice before, None for the first.
+        #: Its arguments are a cluster and the token of the previous slice (None for the first).
         self.task = poll_slice
         self._collector, self._is_on = collector, is_on
 
@@ -117,37 +117,37 @@ class Polled:
         return (self._collector,)
 
     def start(self, unheld: Mapping[str, Sequence[str]]) -> None:
-        """Send a first slice for each cluster in which no worker polls and it is on."""
+        """Send a first slice for each cluster without a valid lease in which the collector is on."""
         for cluster in unheld[self._collector]:
             if self._is_on(cluster):
                 self.task.apply_async((cluster, None), queue=loop.POLLERS, expires=loop.SLICE_S)
 
 
 def open_reads(config: ClusterConfig) -> KafkaPythonReads:
-    """Connect for reads of what is in the cluster's scope."""
+    """Connect for reads within the cluster's scope."""
     return KafkaPythonReads(config.properties, READ_S, config.scope)
 
 
 def open_admin(config: ClusterConfig) -> KafkaPythonAdmin:
-    """Connect to its coordinators for ids in its scope."""
+    """Connect to the cluster's coordinators, for ids within its scope."""
     return KafkaPythonAdmin(config.properties, ANSWER_S, config.scope)
 
 
 def entries_of(cluster: str, entries: Iterable[Entry], every_s: float) -> list[Entry]:
-    """Return the entries of a cluster that is configured, none where its limit turns polling off."""
+    """Return the entries of a configured cluster; empty if `every_s` of 0 turns polling off."""
     is_on = cluster in settings.FENCELINE.clusters and every_s
     return [entry for entry in entries if is_on and entry.cluster == cluster]
 
 
 def goes_on(end: float) -> bool:
-    """Whether there is time left before `time.monotonic()` passes `end`, and nobody asked to stop."""
+    """Whether `time.monotonic()` is before `end`, and the worker is not stopping."""
     return time.monotonic() < end and not loop.stop_requested.is_set()
 
 
 def poll_repeatedly(
     lease: leases.Lease, poll: Callable[[], loop.Turns], disconnect: Callable[[str], None]
 ) -> loop.Turns:
-    """Poll again and again, in turns; where no broker answers, save why and connect anew."""
+    """Poll repeatedly, in turns; if no broker answers, save the reason and reconnect."""
     while True:
         try:
             yield from poll()
@@ -158,7 +158,7 @@ def poll_repeatedly(
 
 
 def each_second(tick: Callable[[], object]) -> loop.Turns:
-    """Tick each second; what takes longer is followed at once."""
+    """Tick every second; after a longer tick the next one follows at once."""
     while True:
         began = time.monotonic()
         tick()
@@ -166,6 +166,6 @@ def each_second(tick: Callable[[], object]) -> loop.Turns:
 
 
 def report_failure(lease: leases.Lease, reason: str) -> None:
-    """Save why a collector cannot see; log it when it is news."""
+    """Save the reason of a collector's failure; log a new one."""
     if collector_store.save_trouble(lease, reason, now_ms=loop.now_ms()):
         log.error("%s/%s: %s", lease.cluster, lease.name, reason)

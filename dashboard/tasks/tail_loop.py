@@ -1,7 +1,7 @@
-"""A slice of a tail, of any internal topic: poll, save, poll again; errors are saved.
+"""Run a slice of a tail of an internal topic: poll and save repeatedly; errors are saved too.
 
-A consumer stays warm in its worker's process from slice to slice, and is moved to the
-saved positions whenever the two differ.
+A consumer stays open in its worker's process from slice to slice. It seeks to the saved positions whenever
+they differ from its own.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ from fenceline.kafka.scope import EVERYTHING, Scope
 
 log = logging.getLogger(__name__)
 
-#: SQLite has one writer: others get their turn between two flushes.
+#: Seconds between two saves, for other writers: SQLite allows one at a time.
 _YIELD_S = 0.01
 
-#: On the first way to the end, a batch of so many records is written while the next one is read.
+#: On the first read to the end, batches of at least this size are written while the next one is read.
 _MANY_RECORDS = 10_000
 
 _GONE = "{} was read before, and brokers say that it does not exist now: it was deleted, or is hidden from us"
 
 _tails: dict[tuple[str, str, int], Tail] = {}
-#: A tail is one slice's at a time: another may have lost its lease and still wait for an answer.
+#: A lock for each tail: a slice that lost its lease may still wait for an answer with the same tail.
 _in_use: defaultdict[tuple[str, str, int], Lock] = defaultdict(Lock)
 
 
 class TailedTopic(Protocol):
-    """One internal topic: how its tail is made, and where what it read goes."""
+    """One internal topic: opens its tail, and saves the batches."""
 
     @property
     def name(self) -> str:
-        """Kafka's name of it."""
+        """The topic's name in Kafka."""
 
     @property
     def flush_s(self) -> float:
-        """How long one poll gathers records behind the first."""
+        """The seconds for which a poll gathers further records after the first."""
 
     @property
     def save_at_once(self) -> int:
-        """How many keys one save writes, so that no other writer waits for long (about 100 ms)."""
+        """The most keys of one save, so that other writers wait only about 100 ms."""
 
     def open_tail(self, cluster: str, shard: int) -> Tail:
         """Make a tail without a position."""
@@ -65,25 +65,25 @@ class TailedTopic(Protocol):
     def prepare_save(
         self, lease: leases.Lease, batch: TailBatch, tail: Tail | None, *, rate: float
     ) -> Callable[[], object]:
-        """Return what saves a batch and its positions; without a tail, one at a topic that does not exist.
+        """Return a function that saves a batch and its positions; without a tail the topic does not exist.
 
-        All records before those of its partitions are saved.
+        All earlier records of the batch's partitions must be saved already.
         """
 
     def forget_topic(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
-        """Drop what is known from a topic that is not the one which was read before."""
+        """Delete the data read from a topic that was replaced by another one."""
 
     def absence_reason(self, lease: leases.Lease) -> str | None:
-        """Return why its absence is a blind spot; "" where nobody needs it, None where that is not known."""
+        """Return why the missing topic is a blind spot; "" if it is not needed, None if unknown."""
 
     def is_inside(self, scope: Scope, name: str) -> bool:
-        """Whether records of a name, the id or group of a key, are inside a scope."""
+        """Whether records of an id or group are inside a scope."""
 
 
 class Tailed:
-    """The tails of one topic as a Celery task, one for each shard: `collector` and `queue` begin their names.
+    """The tails of one topic as a Celery task, one tail per shard; `collector` and `queue` are name prefixes.
 
-    A queue is one worker's, so that warm consumers stay in one process.
+    Every queue has a single worker, so that open consumers stay in one process.
     """
 
     def __init__(self, name: str, collector: str, queue: str, topic: TailedTopic) -> None:
@@ -106,7 +106,7 @@ class Tailed:
         return [self.collector_name(shard) for shard in range(settings.SHARDS)]
 
     def start(self, unheld: Mapping[str, Sequence[str]]) -> None:
-        """Send a first slice for every tail that nobody runs."""
+        """Send a first slice for every tail without a valid lease."""
         for shard, name in enumerate(self.names()):
             for cluster in unheld[name]:
                 message = (cluster, None, shard)
@@ -121,9 +121,9 @@ class Tailed:
 
 
 class _WriterThread:
-    """Writes batch after batch while what follows is read and folded.
+    """Writes batches in a thread while the next ones are read and folded.
 
-    The error of a write is raised by the next call, or at the end of the block.
+    The next call, or the end of the block, raises the error of a write.
     """
 
     def __init__(self) -> None:
@@ -143,20 +143,20 @@ class _WriterThread:
                 self._thread = None
 
     def begin(self, write: Callable[[], object]) -> None:
-        """Begin a write once those before it are done."""
+        """Begin a write after the previous one is done."""
         self.finish()
         self._thread = self._thread or ThreadPoolExecutor(1)
         self._pending = self._thread.submit(write)
 
     def finish(self) -> None:
-        """Wait until all is written that was begun."""
+        """Wait for the pending write."""
         pending, self._pending = self._pending, None
         if pending is not None:
             pending.result()
 
 
 class _TailSlice:
-    """Looks and saves until its slice is over; troubles are saved too."""
+    """Polls and saves until the slice ends; errors are saved too."""
 
     def __init__(self, topic: TailedTopic, lease: leases.Lease, end: float) -> None:
         self._topic = topic
@@ -166,12 +166,12 @@ class _TailSlice:
         self._writer = _WriterThread()
 
     def read(self) -> None:
-        """Open the tail and read, until the slice ends or an error prevents it."""
+        """Open the tail and read until the slice ends or an error occurs."""
         try:
             tail = _open(self._topic, self._lease)
             with self._writer:
                 self._step(tail)
-                # Also where to open it took all the time there was, a slice has come further.
+                # One step comes first, so that a slice advances even if opening the tail took all its time.
                 while goes_on(self._end):
                     self._step(tail)
         except CannotSee as blind:
@@ -191,7 +191,7 @@ class _TailSlice:
                 tail.mark_saved(part)
 
     def _within_scope(self, batch: TailBatch) -> TailBatch:
-        """Return a batch without the records of ids or groups outside the configured scope."""
+        """Return the batch without records of ids or groups outside the configured scope."""
         scope = settings.FENCELINE.clusters[self._lease.cluster].scope
         if scope == EVERYTHING:
             return batch
@@ -215,9 +215,10 @@ class _TailSlice:
         loop.stop_requested.wait(RETRY_S)
 
     def _nothing_yet(self) -> None:
-        """Report a topic that went away as unseen, and one that nobody has needed yet as read to its end.
+        """Report a disappeared topic as unobservable, and a topic not yet needed as read to its end.
 
-        That it is missing proves no end of what was read from it: another topic of its name does.
+        The absence alone does not prove a deletion, so saved rows stay until a new topic with the name
+        exists.
         """
         was_read = collector_store.saved_positions(self._lease.cluster, self._topic.name)[1]
         reason = _GONE.format(self._topic.name) if was_read else self._topic.absence_reason(self._lease)
@@ -241,15 +242,15 @@ def _write_and_yield(write: Callable[[], object]) -> None:
 
 
 def _name_in_key(key: bytes) -> str:
-    """Return the id or group of a key: both topics' keys have it after the version, behind its length."""
+    """Return the id or group in a key; both topics' keys consist of a version, a length and the name."""
     return escape_bytes(key[4 : 4 + int.from_bytes(key[2:4], "big")])
 
 
 def _open(topic: TailedTopic, lease: leases.Lease) -> Tail:
-    """Return the warm consumer if it is at the saved positions, else one that was moved there."""
+    """Return the open consumer, at the saved positions."""
     which = lease.cluster, topic.name, lease.shard
     if which not in _tails:
-        _spare_the_collector()
+        _tune_garbage_collector()
         _tails[which] = topic.open_tail(lease.cluster, lease.shard)
     topic_id, positions = collector_store.saved_positions(
         lease.cluster, topic.name, shard=lease.shard, shards=settings.SHARDS
@@ -263,10 +264,10 @@ def _open(topic: TailedTopic, lease: leases.Lease) -> Tail:
 
 
 @cache
-def _spare_the_collector() -> None:
-    """Let Python search for cycles seldom: a fold makes millions of tuples, none in a cycle, each counted.
+def _tune_garbage_collector() -> None:
+    """Make Python's search for cycles rare: it counts the millions of tuples of a fold, which have no cycles.
 
-    Once: what is frozen is never freed where it lies in a cycle, as the rest of a closed connection does.
+    This runs once, because frozen objects in a cycle, such as parts of a closed connection, are never freed.
     """
     gc.freeze()
     gc.set_threshold(2_000_000, 5, 5)

@@ -1,4 +1,4 @@
-"""The tails of `__transaction_state` as Celery tasks."""
+"""Tail `__transaction_state`, as Celery tasks."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Runs the turns of a process' slices in a few threads, fair over clusters.
+"""Run the turns of a process's slices in a few threads, fairly among clusters.
 
-    pool().add(mine, asks=True)     # `mine` is a `loop.Slice`; its lease is kept while it waits
+    pool().add(started, asks=True)     # `started` is a `loop.Slice`; its lease is renewed while it waits
 
-Turns wait in two lanes for each cluster: those that ask it or a store, which may not answer for
-`slice.ANSWER_S`, and those that read and write the database alone. Lanes go in turn. A cluster has at most
-`PER_CLUSTER` threads for questions; all clusters that were slow have a third of the threads together; and
-questions leave a fifth to the database's turns. Without these bounds one dead cluster stops all others.
+Every cluster has two lanes of waiting turns: turns that ask the cluster or a store, which may not answer for
+`slice.ANSWER_S`, and turns that use only the database. Lanes take turns. A cluster has at most `PER_CLUSTER`
+threads for questions, all slow clusters together have a third of the threads, and questions leave a fifth to
+the database's turns. Without these bounds one dead cluster stops all others.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ from dashboard.runtime.database_errors import log_line
 
 log = logging.getLogger(__name__)
 
-#: Threads that wait for the answers of one cluster at once.
+#: The most threads that wait for one cluster's answers at once.
 PER_CLUSTER = 4
 #: A cluster is slow while a turn takes this long, and until a later one does not.
 SLOW_S = 2.0
 HEARTBEAT_S = 1.0
-#: A thread closes a connection that broke, or is a minute old, this often: to check one is a query.
+#: Seconds between a thread's checks for broken or minute-old connections; a check is a query.
 _CHECK_CONNECTION_S = 30.0
-#: How soon a request to stop is seen by what waits.
+#: Seconds until a waiting thread notices a request to stop.
 _STOP_S = 0.5
-#: How long a worker that stops waits for turns that still run; the others give their lease back at once.
+#: Seconds that a stopping worker waits for running turns; waiting slices release their lease at once.
 CLOSE_S = 5.0
 
 _thread = threading.local()
 
 
 class TurnLane(NamedTuple):
-    """What waits for a thread in turn: the turns of one cluster that ask it, or those that do not."""
+    """A queue for threads: the turns of one cluster that ask it, or those that do not."""
 
     cluster: str
     asks: bool
@@ -57,41 +57,41 @@ class TurnLane(NamedTuple):
 
 @dataclass(slots=True)
 class TurnLanes:
-    """Which turn is next; one thread's alone. Times are monotonic."""
+    """Selects the next turn; used by one thread only. Times are monotonic."""
 
     threads: int
     _due: dict[TurnLane, deque[loop.Slice]] = field(default_factory=dict)
-    #: What runs, since when, by its lane.
+    #: Running turns with their start, by lane.
     _running: dict[TurnLane, dict[loop.Slice, float]] = field(default_factory=dict)
     #: Clusters whose last question took long.
     _were_slow: set[str] = field(default_factory=set)
 
     def put(self, lane: TurnLane, due: loop.Slice) -> None:
-        """Put a turn that is due at the end of its lane."""
+        """Append a due turn to its lane."""
         self._due.setdefault(lane, deque()).append(due)
 
     def waiting(self) -> list[loop.Slice]:
-        """Return the turns that are due and have no thread."""
+        """Return the due turns without a thread."""
         return [due for lane in self._due.values() for due in lane]
 
     def is_empty(self) -> bool:
-        """Return whether nothing is due or runs."""
+        """Whether no turn is due or running."""
         return not self._due and not self._running
 
     def start(self, now: float) -> tuple[TurnLane, loop.Slice] | None:
-        """Take the next turn that may run, whose lane is then the last; None without one."""
+        """Take the next turn that may run, and move its lane to the end; None without one."""
         lane = next((lane for lane in self._due if self._has_thread(lane, now)), None)
         if lane is None:
             return None
         due = self._due.pop(lane)
-        mine = due.popleft()
+        started = due.popleft()
         if due:
             self._due[lane] = due
-        self._running.setdefault(lane, {})[mine] = now
-        return lane, mine
+        self._running.setdefault(lane, {})[started] = now
+        return lane, started
 
     def end(self, lane: TurnLane, ended: loop.Slice, now: float) -> None:
-        """Note that a turn is over."""
+        """Record the end of a turn."""
         running = self._running[lane]
         was_slow = now - running.pop(ended) >= SLOW_S
         if not running:
@@ -115,15 +115,15 @@ class TurnLanes:
 
 
 class TurnPool:
-    """The threads of a process, and one more that gives them their turns."""
+    """The threads of a process, and a thread that distributes the turns."""
 
     def __init__(self, threads: int) -> None:
         self._lanes = TurnLanes(threads)
-        # One keeps the leases.
+        # One more thread renews the leases.
         self._threads = ThreadPoolExecutor(threads + 1, "turns")
-        #: What the thread that gives turns has to do: all else is its own.
+        #: Calls for the distributing thread, which owns the other attributes.
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
-        #: What waits until it is due.
+        #: Turns that are not due yet.
         self._later: list[tuple[float, int, TurnLane, loop.Slice]] = []
         self._order = count()
         self._renewal: Future[None] = self._threads.submit(leases.renew_waiting, ())
@@ -131,12 +131,12 @@ class TurnPool:
         self._is_over = threading.Event()
         threading.Thread(target=self._give_turns, name="give-turns", daemon=True).start()
 
-    def add(self, mine: loop.Slice, *, asks: bool) -> None:
-        """Give a slice its turns until it is over."""
-        self._inbox.put(partial(self._wait, TurnLane(mine.lease.cluster, asks), mine))
+    def add(self, started: loop.Slice, *, asks: bool) -> None:
+        """Run a slice's turns until it is over."""
+        self._inbox.put(partial(self._wait, TurnLane(started.lease.cluster, asks), started))
 
     def close(self, patience_s: float) -> None:
-        """Wait until all slices are over, once `loop.stop_requested` is set; no longer than this."""
+        """Wait at most `patience_s` for all slices to end, after `loop.stop_requested` is set."""
         self._is_over.wait(patience_s)
 
     def _give_turns(self) -> None:
@@ -149,40 +149,40 @@ class TurnPool:
                 self._threads.submit(self._run, *started)
             if now >= self._renewed_at + HEARTBEAT_S and self._renewal.done():
                 self._renewed_at = now
-                waiting = [*self._lanes.waiting(), *(mine for *_, mine in self._later)]
-                self._renewal = self._threads.submit(_renew, [mine.lease for mine in waiting])
+                waiting = [*self._lanes.waiting(), *(later for *_, later in self._later)]
+                self._renewal = self._threads.submit(_renew, [turn.lease for turn in waiting])
             if loop.stop_requested.is_set() and not self._later and self._lanes.is_empty():
                 self._is_over.set()
 
     def _receive(self) -> None:
-        """Do what other threads ask for, and wait for that until a turn is due."""
+        """Run the calls of other threads, and wait for such calls until a turn is due."""
         due = self._later[0][0] - time.monotonic() if self._later else _STOP_S
         with suppress(Empty):
             self._inbox.get(timeout=min(max(due, 0.0), _STOP_S))()
             while True:
                 self._inbox.get_nowait()()
 
-    def _wait(self, lane: TurnLane, mine: loop.Slice) -> None:
-        heappush(self._later, (mine.due, next(self._order), lane, mine))
+    def _wait(self, lane: TurnLane, later: loop.Slice) -> None:
+        heappush(self._later, (later.due, next(self._order), lane, later))
 
-    def _run(self, lane: TurnLane, mine: loop.Slice) -> None:
+    def _run(self, lane: TurnLane, started: loop.Slice) -> None:
         goes_on = False
         try:
             _check_connection()
-            goes_on = mine.turn()
+            goes_on = started.turn()
         except Exception:
-            log.exception("%s/%s: an error of ours", mine.lease.cluster, mine.lease.name)
+            log.exception("%s/%s: an error of ours", started.lease.cluster, started.lease.name)
         finally:
-            self._inbox.put(partial(self._end, lane, mine, goes_on))
+            self._inbox.put(partial(self._end, lane, started, goes_on))
 
-    def _end(self, lane: TurnLane, mine: loop.Slice, goes_on: bool) -> None:
-        self._lanes.end(lane, mine, time.monotonic())
+    def _end(self, lane: TurnLane, ended: loop.Slice, goes_on: bool) -> None:
+        self._lanes.end(lane, ended, time.monotonic())
         if goes_on:
-            self._wait(lane, mine)
+            self._wait(lane, ended)
 
 
 def _renew(waiting: Collection[leases.Lease]) -> None:
-    """Renew the leases of what waits; one that could not be renewed lives on for five sixths of its time."""
+    """Renew the leases of waiting turns; a lease that cannot be renewed stays valid for 5/6 of its time."""
     try:
         _check_connection()
         leases.renew_waiting(waiting)
@@ -200,8 +200,8 @@ def _check_connection() -> None:
 
 @cache
 def pool() -> TurnPool:
-    """Return this process' own, made at the first call."""
+    """Return this process's pool, made at the first call."""
     made = TurnPool(settings.POLLER_THREADS)
-    # Celery waits for its own threads alone.
+    # Celery waits only for its own threads.
     worker_shutdown.connect(lambda **_: made.close(CLOSE_S), weak=False)
     return made
