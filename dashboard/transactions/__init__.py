@@ -1,1 +1,1 @@
-"""Transactions by id: rows of the tails, readers for pages, corrections by the coordinators' lists."""
+"""Transactions by id: the tails' rows, queries for pages, corrections from the coordinators' lists."""

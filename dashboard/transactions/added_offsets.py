@@ -1,4 +1,4 @@
-"""The offsets that a transaction added to groups, as `dashboard.groups.added_offset_store` saved them."""
+"""Read the offsets that a transaction added to groups, as saved by `dashboard.groups.added_offset_store`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from fenceline.kafka.added_offsets import AddedOffsets, TransactionOffsets, offs
 
 
 def transaction_offsets(row: Transaction) -> TransactionOffsets:
-    """Return the offsets that the newest transaction of an id added, and the unknown parts of them."""
+    """Return the offsets that an id's newest transaction added, and the unknown parts."""
     return offsets_of(_record(row), _read(row), lambda: _unread_because(row))
 
 
 def _record(row: Transaction) -> TransactionRecord:
     partitions = partitions_of(row)
-    # Where the log was not read, offsets may be missing.
+    # If the log was not read, offsets may be missing.
     known = None if row.log_offset == NOT_FROM_LOG and not partitions else partitions
     return record_of(TransactionRecord, row, partitions=known)
 

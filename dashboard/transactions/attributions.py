@@ -1,9 +1,9 @@
-"""Which transitions our actions caused, as rows: what actions had written, and what follows from it.
+"""Attribute transitions to the actions that caused them, by the records written for the actions.
 
 The tail may read a record before its action's result is stored, or after it. In the first case
 `save_attributions` revises the rows, in the second the tail's own fold attributes them
-(`fenceline.kafka.attributions`); both read alike then. Both hold the lock on the cluster's row, and a tail
-that has folded without a record that is stored by then folds again (`dashboard.transactions.store`).
+(`fenceline.kafka.attributions`), with the same result. Both hold the lock on the cluster's row. A tail folds
+again if a record was stored since its fold (`dashboard.transactions.store`).
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ from fenceline.kafka.attributions import (
 from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.fold.counting import MinuteTally
 
-#: Changes of an id's transitions by offset: each one's new version, None where it is removed.
+#: Changes of an id's transitions: the old version and the new one, None for a removal.
 Changes = Sequence[tuple[Transition, Transition | None]]
 
 _MINUTE_MS = 60_000
-#: Maximum notable transitions of an id that are searched: an action's are among its newest.
+#: The most notable transitions of an id to search; an action's transitions are among the newest.
 _MOST_TRANSITIONS = 100
 
 
 def newest_record(cluster_id: int) -> int:
-    """Return the number of the newest record of an action, 0 before the first."""
+    """Return the key of the newest action record, 0 before the first."""
     numbers = ActionRecord.objects.filter(cluster_id=cluster_id).order_by("-pk").values_list("pk", flat=True)
     return numbers.first() or 0
 
 
 def action_causes(cluster_id: int) -> Mapping[bytes, CausesByRecord]:
-    """Return the records of actions on a cluster, by the keys of transactional ids."""
+    """Return the records of a cluster's actions, by the keys of transactional ids."""
     return _by_key(ActionRecord.objects.filter(cluster_id=cluster_id))
 
 
@@ -58,12 +58,12 @@ def _by_key(records: QuerySet[ActionRecord]) -> Mapping[bytes, CausesByRecord]:
 
 
 def action_words(action: Action | None) -> str:
-    """Return an action in words for the evidence of its transitions, "" for none."""
+    """Return an action as text for the evidence of its transitions, "" for None."""
     return "" if action is None else f"{action.executed_by}, action {action.pk}"
 
 
 def of_transitions(cluster: str, key: bytes, transitions: Sequence[Transition]) -> Sequence[Action | None]:
-    """Return the actions that caused transitions of one transactional id, None for all others."""
+    """Return the action that caused each of a transactional id's transitions, or None."""
     known = _by_key(ActionRecord.objects.filter(cluster__name=cluster, key=key)).get(key, {})
     numbers = (
         [action_of(transition, known) for transition in transitions] if known else [None] * len(transitions)
@@ -73,21 +73,21 @@ def of_transitions(cluster: str, key: bytes, transitions: Sequence[Transition]) 
 
 
 class WrittenRecord(NamedTuple):
-    """A record of `__transaction_state` that a request of ours had a coordinator write, by its own answer."""
+    """A record of `__transaction_state` that a coordinator wrote for our request, by its own answer."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     #: `facts.State`: Empty, PrepareCommit or PrepareAbort.
     state: str
-    #: Whether by a fence (InitProducerId), else by an EndTxn.
+    #: Whether a fence (InitProducerId) caused it; else an EndTxn did.
     fence: bool
 
 
 def save_attributions(action: Action, records: Sequence[WrittenRecord], *, rev: int, now_ms: int) -> None:
-    """Save an action's records, and attribute transitions that were derived before.
+    """Save an action's records, and attribute the transitions that were derived earlier.
 
-    Call it in a transaction that holds the cluster's row (`dashboard.runtime.write_transactions`).
+    Call it in a transaction that has locked the cluster's row (`dashboard.runtime.write_transactions`).
     """
     keyed = [
         (transactional_ids.key_of(text.unescape_text(record.transactional_id)), record) for record in records
@@ -155,7 +155,7 @@ def _revise_row(
 
 
 def _recount(rows: Sequence[TransitionRecord], changes: Changes) -> None:
-    """Move the counters of transitions that changed their kind, in the minutes of these."""
+    """Move the counts of transitions with a changed kind, in their minutes."""
     if not rows:
         return
     application, tallies = rows[0].application, defaultdict[tuple[str, int], MinuteTally](MinuteTally)

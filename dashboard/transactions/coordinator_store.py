@@ -1,6 +1,6 @@
-"""Saves what `collectors.kafka.coordinators` followed, and reads the rows that it starts from.
+"""Save the polls of `collectors.kafka.coordinators`, and read the rows that it starts from.
 
-The leaders, sizes and settings are the detail of its collector; a move of ids is a row.
+Leaders, sizes and settings are in the detail of its collector; every move of ids is a row.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ __all__ = ["NAME", "CoordinatorRows", "read_detail", "save_coordinators"]
 
 _KEY = ("cluster_id", "seen_ms", "from_broker", "to_broker")
 _HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
-#: Moves that a collector which starts goes on to follow.
+#: The most moves that a starting collector continues to follow.
 _MOST_UNANSWERED = 20
 
 
@@ -34,33 +34,33 @@ class CoordinatorRows:
         self._cluster = cluster
 
     def last_leaders(self) -> Mapping[int, tuple[int, int]]:
-        """Return each partition's last leader and the poll that saw it."""
+        """Return each partition's last leader, and the time of the poll that observed it."""
         detail = read_detail(Collector.objects.filter(cluster__name=self._cluster))
         return {
             int(number): (leader, detail["at_ms"]) for number, leader in detail.get("leaders", {}).items()
         }
 
     def unanswered(self) -> Collection[CoordinatorMove]:
-        """Return the moves whose new coordinator has not answered, the newest first."""
+        """Return the moves whose new coordinator has not answered, newest first."""
         rows = CoordinatorMoveRecord.objects.filter(cluster__name=self._cluster, answered_ms=None)
         return [record_of(CoordinatorMove, row) for row in rows.order_by("-seen_ms", "pk")[:_MOST_UNANSWERED]]
 
     def samples(self, partitions: Collection[int]) -> Mapping[int, SampleId]:
-        """Return an id of each partition that has any."""
+        """Return an id of each partition with ids."""
         rows = Transaction.objects.filter(cluster__name=self._cluster, log_partition__in=partitions)
         counted = rows.values_list("log_partition").annotate(n=Count("pk"), name=Min("transactional_id"))
         return {number: SampleId(ids, name) for number, ids, name in counted.order_by("log_partition")}
 
 
 def read_detail(collectors: QuerySet[Collector]) -> Mapping[str, Any]:
-    """Return what was saved last of a cluster, given its collectors; empty before."""
+    """Return the last saved detail of a cluster's coordinators, given its collectors; empty before one."""
     return collectors.filter(name=NAME).values_list("detail", flat=True).first() or {}
 
 
 @retry_write
 def save_coordinators(lease: Lease, observed: ObservedCoordinators, *, now_ms: int) -> None:
     """Save the result and the cost of a poll. Raises `LeaseLost`."""
-    # Before the transaction: it may count a million ids.
+    # Before the transaction, because it may count a million ids.
     ids = None if observed.sizes is None else _ids_by_partition(lease.cluster_id)
     with write_transaction(lease, {"seen_through_ms": observed.at_ms}, lock_cluster=False) as write:
         row = collector_row(lease).get()
@@ -82,7 +82,7 @@ def save_coordinators(lease: Lease, observed: ObservedCoordinators, *, now_ms: i
 
 
 def _ids_by_partition(cluster_id: int) -> Mapping[str, tuple[int, int, int]]:
-    """Return the number of ids, the highest epoch and producer id by partition of the log, "-1" for none."""
+    """Return the number of ids, the highest epoch and producer id by log partition ("-1" if unknown)."""
     rows = Transaction.objects.filter(cluster_id=cluster_id).values_list("log_partition")
     counted = rows.annotate(n=Count("pk"), epoch=Max("producer_epoch"), newest=Max("producer_id"))
     return {str(number): (n, epoch, newest) for number, n, epoch, newest in counted.order_by("log_partition")}
@@ -91,7 +91,7 @@ def _ids_by_partition(cluster_id: int) -> Mapping[str, tuple[int, int, int]]:
 def _slow_facts(
     observed: ObservedCoordinators, ids: Mapping[str, tuple[int, int, int]], before: Mapping[str, Any]
 ) -> Mapping[str, Any]:
-    """Return what is read each minute: sizes, settings, and ids by partition of the log."""
+    """Return the facts that are read every minute: sizes, settings, and ids by log partition."""
     newest_id = max((newest for _, _, newest in ids.values()), default=None)
     return {
         "sized_ms": observed.at_ms,
@@ -107,13 +107,13 @@ def _newest_ids(known: Collection[list[int]], at_ms: int, newest: int | None) ->
     """Return the newest producer id at the start of each hour of the last day, oldest first."""
     kept = [[at, number] for at, number in known if at > at_ms - _DAY_MS - _HOUR_MS]
     if newest is not None and (not kept or at_ms - kept[-1][0] >= _HOUR_MS):
-        # An id may be forgotten; the number was used all the same.
+        # The id of the highest number may be removed, but the number was used.
         kept.append([at_ms, max([newest, *(number for _, number in kept)])])
     return kept
 
 
 def _by_number(values: Mapping[int, int] | Mapping[int, tuple[int, ...]]) -> dict[str, Any]:
-    """Return values as JSON has them, by number."""
+    """Return values in JSON form, by number."""
     return {
         str(number): list(value) if isinstance(value, tuple) else value
         for number, value in sorted(values.items())

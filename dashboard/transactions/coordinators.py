@@ -1,4 +1,4 @@
-"""Who coordinates the transactional ids of a cluster, how much each one loads, and when they moved."""
+"""The coordinators of a cluster's transactional ids, their load, and their moves."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from fenceline.kafka.coordinator import (
 from fenceline.preflight.setup import BrokerSetup
 
 _DAY_MS = 86_400_000
-#: Maximum moves on a page, and of those that the rate of loading is measured from.
+#: Maximum moves on a page, and for the measurement of the loading rate.
 _MOST_MOVES, _MEASURED = 20, 100
-#: Producer ids are handed to brokers in blocks (`ProducerIdManager`); an epoch is a short.
+#: Brokers allocate producer ids in blocks (`ProducerIdManager`); an epoch is a short.
 _BLOCK, _LAST_EPOCH = 1_000, 32_766
-#: The partition of ids that lists alone show.
+#: The partition of ids known only from lists.
 _UNPLACED = str(NOT_FROM_LOG)
 
 
 @dataclass(frozen=True, slots=True)
 class LogPartition:
-    """One partition of `__transaction_state`. What is not known is None."""
+    """One partition of `__transaction_state`; unknown values are None."""
 
     led: LedPartition
     epoch: int | None
@@ -43,12 +43,12 @@ class LogPartition:
     end: int | None
     #: Ids that expired within a day.
     expired: int
-    #: Epochs that the id with the highest one has left before it gets another producer id.
+    #: Epochs left for the id with the highest epoch before it gets another producer id.
     epochs_left: int | None
 
     @property
     def offsets(self) -> int | None:
-        """Return how many offsets its log spans; compaction has removed many of their records."""
+        """Return the number of offsets in its log; compaction has removed many of the records."""
         return None if self.log_start is None or self.end is None else self.end - self.log_start
 
 
@@ -59,23 +59,23 @@ class Coordinators:
     cluster: str
     partitions: Sequence[LogPartition]
     failovers: Sequence[Failover]
-    #: The newest first, and those of them whose new coordinator is awaited.
+    #: The newest moves first, and the moves whose new coordinator has not answered yet.
     moves: Sequence[CoordinatorMove]
     loading: Sequence[CoordinatorMove]
-    #: Blocks of producer ids that were used within a day, at least; None before a day's begin is known.
+    #: A lower bound of the blocks of producer ids used in `blocks_ms`; None if unknown.
     blocks: int | None
-    #: How old the first known producer id is, in ms.
+    #: The age of the first known producer id in ms, at most about a day.
     blocks_ms: int
     settings: Mapping[str, int]
     sizes_unseen: str
-    #: Ids that lists alone show, so that their partition is not known.
+    #: Ids known only from lists, whose partition is unknown.
     unplaced: int
     #: When sizes and ids were read; None before.
     sized_ms: int | None
 
     @property
     def slowest_ms(self) -> int | None:
-        """Return the most that ids of a move waited; None where no move was followed."""
+        """Return the longest wait of a move's ids; None if no move was followed."""
         return max((move.took_ms for move in self.moves if move.took_ms is not None), default=None)
 
     @property
@@ -93,7 +93,7 @@ def read_coordinators(cluster: Cluster, *, now_ms: int) -> Coordinators:
     partitions = _partitions(cluster, detail, now_ms)
     newest_ids = [(at, newest) for at, newest in detail.get("producer_ids", ())]
     ids = detail.get("ids", {})
-    newest = max((each[2] for each in ids.values()), default=None)
+    newest = max((newest_id for _, _, newest_id in ids.values()), default=None)
     first_ms, first = newest_ids[0] if newest_ids else (now_ms, None)
     return Coordinators(
         cluster.name,
@@ -111,7 +111,7 @@ def read_coordinators(cluster: Cluster, *, now_ms: int) -> Coordinators:
 
 
 def broker_setup(cluster_id: int) -> BrokerSetup:
-    """Return the brokers' limits of transactions as last read; None in it where they are not known."""
+    """Return the brokers' limits of transactions as last read; unknown limits are None."""
     known = read_detail(Collector.objects.filter(cluster=cluster_id)).get("settings", {})
     return BrokerSetup(known.get(MAX_TIMEOUT), known.get(EXPIRATION))
 

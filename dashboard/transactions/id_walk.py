@@ -1,4 +1,4 @@
-"""Walks along every transactional id for programs, in steps that miss none."""
+"""Walk through all transactional ids for programs, in steps that omit no id."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ from dashboard.transactions.queries import (
     state_counts,
 )
 
-#: Where a walk goes on: behind this cluster and name, "" but for those of an application, and this row.
+#: The place after which a walk continues: cluster and name (both "" unless an application is given), and row.
 Place = tuple[str, str, int]
 START: Place = ("", "", 0)
 
 
 @dataclass(frozen=True, slots=True)
 class WalkStep:
-    """Some ids of a walk; `next` is where it goes on, None at its end."""
+    """The ids of one step; `next` is the place to continue after, None at the end."""
 
     items: Sequence[Transaction]
     next: Place | None
 
 
 def transactions_after(wanted: TransactionCriteria, *, place: Place, limit: int, now_ms: int) -> WalkStep:
-    """Return the next ids that `wanted` describes: as first seen, or an application's by cluster and id.
+    """Return the next matching ids, in the order first seen, or an application's by cluster and id.
 
-    Nothing is counted, and what a step passes by is not passed by again: a program walks through them all.
+    A step counts nothing and reads every row at most once in a walk, because programs read all ids.
     """
     if wanted.application:
         places = _in_application(wanted, place, limit + 1, now_ms)
@@ -70,20 +70,20 @@ def _named(
 ) -> tuple[QuerySet[Transaction], Combinable]:
     """Return an application's ids and their sort name.
 
-    Where few ids are in a state they come from its own index, sorted then: along the application's, one after
-    the other, millions may have to be looked up to find none.
+    Ids of a rare state are read from the state's index and sorted: a walk along the application's index might
+    look up millions of rows without a match.
     """
     rows = Transaction.objects.filter(cluster=cluster_id)
     idle = wanted.state in IDLE and state_counts(wanted.cluster)[wanted.state] <= MOST_SCANNED
     if not (idle or wanted.only_open):
         return matching_rows(rows, wanted, now_ms), NAME
-    of_any = wanted.model_copy(update={"application": ""})
-    rows = matching_rows(rows.filter(IS_IDLE) if idle else rows, of_any, now_ms)
+    of_any_application = wanted.model_copy(update={"application": ""})
+    rows = matching_rows(rows.filter(IS_IDLE) if idle else rows, of_any_application, now_ms)
     return rows.alias(of=Unindexed("application")).filter(of=wanted.application), Unindexed(NAME)
 
 
 def _densest(wanted: TransactionCriteria) -> QuerySet[Transaction]:
-    """Return the ids as they were first seen; those of a rare state come from its own index."""
+    """Return the candidate ids; those of a rare state are read from the state's index."""
     states = state_counts(wanted.cluster)
     if wanted.state in IDLE and states[wanted.state] * DENSE < sum(states.values()):
         return Transaction.objects.filter(IS_IDLE, cluster__in=cluster_keys(wanted))

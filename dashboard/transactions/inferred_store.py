@@ -1,4 +1,4 @@
-"""Saves the history that lists and markers show of ids, where `__transaction_state` cannot be read."""
+"""Save the history of ids inferred from lists and markers, if `__transaction_state` cannot be read."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from fenceline.kafka.fold.folded import Folded, KnownSpan, Prior
 from fenceline.kafka.fold.marker_history import EndMarker, InferredRecord, infer_records
 from fenceline.kafka.reconcile import Correction
 
-#: Offsets reserved for the inferred records of one revision: no log has them, and each needs its own.
+#: Offsets reserved for the inferred records of one revision: they need unique offsets that no log has.
 _PLACES = 1 << 20
-#: A key of the log: the id follows four bytes.
+#: The four bytes before the id in a key of the log.
 _BEFORE_THE_ID = bytes(4)
 _COLUMNS = (
     "key", "transactional_id", "state", "producer_id", "producer_epoch", "timeout_ms", "partitions",
@@ -31,7 +31,7 @@ _COLUMNS = (
 
 
 class InferredCorrection(NamedTuple):
-    """A correction, what was known of its id before, and what must have happened in between."""
+    """A correction, the id's previous state, and the inferred records in between."""
 
     key: bytes
     correction: Correction
@@ -44,27 +44,30 @@ def infer_corrections(
     corrections: Sequence[tuple[bytes, Correction]],
     markers: Mapping[int, Sequence[EndMarker]],
 ) -> Sequence[InferredCorrection]:
-    """Return corrections of rows, by their keys, with the history that `markers` (by producer id) show."""
+    """Return corrections by key with the history inferred from `markers` (by producer id)."""
     priors = _known_records(cluster_id, [key for key, _ in corrections])
-    found = []
+    inferred_corrections = []
     for key, correction in corrections:
         prior = priors.get(key, Prior())
         own = () if prior.record is None else markers.get(prior.record.producer_id, ())
         inferred = () if correction.hidden else infer_records(prior.record, correction.record, own)
         last = inferred[-1].record if inferred else prior.record
-        found.append(InferredCorrection(key, _with_version(correction, last), prior, inferred))
-    return found
+        inferred_corrections.append(InferredCorrection(key, _with_version(correction, last), prior, inferred))
+    return inferred_corrections
 
 
 def _with_version(correction: Correction, last: TransactionRecord | Tombstone | None) -> Correction:
-    """Return a correction with the protocol version of the record before: a report has none."""
+    """Return a correction with the previous record's protocol version, because reports omit it."""
     if not isinstance(correction.record, TransactionRecord) or not isinstance(last, TransactionRecord):
         return correction
     return correction._replace(record=correction.record._replace(client_version=last.client_version))
 
 
 def save_history(lease: Lease, rev: int, changes: Sequence[InferredCorrection], now_ms: int) -> bool:
-    """Save what happened to ids; return whether any of it is notable. Call it in a write transaction."""
+    """Save the inferred history of ids; return whether it has notable transitions.
+
+    Call it in a write transaction.
+    """
     folded = Folded()
     causes = attributions.action_causes(lease.cluster_id)
     place = rev * _PLACES
@@ -81,7 +84,7 @@ def save_history(lease: Lease, rev: int, changes: Sequence[InferredCorrection], 
 
 
 def inferred_span(cluster_id: int) -> KnownSpan | None:
-    """Return the time whose history was inferred; None where it never was."""
+    """Return the time span with inferred history; None if history was never inferred."""
     details = Collector.objects.filter(cluster_id=cluster_id, name=RECONCILE).values_list("detail", flat=True)
     inferred = (detail for detail in details if "inferred_ms" in detail)
     return next(
@@ -90,7 +93,7 @@ def inferred_span(cluster_id: int) -> KnownSpan | None:
 
 
 def _known_records(cluster_id: int, keys: Collection[bytes]) -> Mapping[bytes, Prior]:
-    """Return what is known of ids from reports, with their last transitions."""
+    """Return the ids' state known from reports, with their last transitions."""
     priors = {key: Prior(packed=ring.packed) for key, ring in recent_rings(cluster_id, keys).items()}
     known = Transaction.objects.filter(cluster_id=cluster_id, log_offset=NOT_FROM_LOG)
     for transactions in in_portions(known, "key", keys):
@@ -101,7 +104,7 @@ def _known_records(cluster_id: int, keys: Collection[bytes]) -> Mapping[bytes, P
 
 
 def _record_of(row: Transaction) -> TransactionRecord | None:
-    """Return the report of which a row was made; None for one of a list alone."""
+    """Return the report behind a row; None for a row known only from a list."""
     if row.producer_epoch == NOT_REPORTED:
         return None
     partitions = transaction_sql.unpacked_partitions(row.partitions) if row.partitions else ()

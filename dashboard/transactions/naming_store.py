@@ -1,7 +1,7 @@
-"""Moves stored rows to the applications of the configuration, after each change of `[[owners]]`.
+"""Assign stored rows to the configured applications after each change of `[[owners]]`.
 
-Collectors put each new record to its application; ids without a new record would keep the former name, and so
-would what happened to them. Figures by application of before stay as they were counted.
+Collectors assign only new records; other ids and their history would keep the former name. Older figures by
+application stay as they were counted.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from fenceline.kafka.applications import application_of
 from fenceline.owners import Owner
 
 _NAMED: Sequence[type[Model]] = (Transaction, TransitionRecord, Recovery)
-#: Maximum rows of one step, so that other writes wait briefly.
+#: Maximum rows of one step, so that other writes wait only briefly.
 _STEP = 5_000
 
 
 def rename_applications(owners: Sequence[Owner]) -> int:
-    """Update the applications of all ids where `[[owners]]` has changed; return the changed rows."""
+    """Update the applications of all ids if `[[owners]]` has changed; return the number of changed rows."""
     naming = _digest(owners)
     changed = 0
     for cluster in Cluster.objects.exclude(naming=naming):

@@ -1,4 +1,4 @@
-"""The producer behind a transactional id, by its shape and by related observations."""
+"""Identify the producer behind a transactional id, by its shape and by related observations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def producer_identity(cluster_id: int, transactional_id: str) -> ProducerIdentit
 
 
 def observed_application(row: Transaction, owner: Owner | None) -> ApplicationName | None:
-    """Return the application name of a plain client's id; None where only its shape is known."""
+    """Return the application name of a plain client's id; None if only its shape is known."""
     adds = any(part.topic == OFFSETS_TOPIC for part in partitions_of(row))
     groups = sorted({offset.group for offset in transaction_offsets(row).offsets}) if adds else []
     clients = _group_clients(row.cluster_id, groups[0]) if len(groups) == 1 else ()

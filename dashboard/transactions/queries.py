@@ -1,10 +1,9 @@
 """Lists of transactional ids: the index, if any, for each filter and each order.
 
-A list must be there in a moment whether a cluster has a hundred ids or millions. By id it is read along an
-index, any number of them. What no index answers is answered by reading the whole table from one end to the
-other, which is quick while there are no more than MOST_SCANNED ids; beyond that such an order is refused.
-Indexes on what changes with every record would slow the intake down, so there are none but of open and of
-idle ids.
+A list must be fast for a hundred ids as for millions. Sorted by id it is read along an index. Orders without
+an index scan the whole table, which is fast up to MOST_SCANNED ids; beyond that such an order is refused.
+Indexes on columns that change with every record would slow the intake down, so only open and idle ids have
+one.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from fenceline.facts import OPEN_STATES, TopicPartitions, TransactionState
 from fenceline.kafka.transactional_ids import key_of, keys_named
 
 OPEN = [state.value for state in OPEN_STATES]
-#: Columns a list of transactions can be sorted by, and the order that puts the interesting end first.
+#: The columns by which a list of transactions can be sorted, by the value of `sort`.
 SORTS = {
     "id": "transactional_id",
     "state": "state",
@@ -47,25 +46,25 @@ SORTS = {
     "started": "started_ms",
     "updated": "updated_ms",
 }
-#: Lists count and page up to this number; beyond it the user filters the list.
+#: Lists count and page up to this number; beyond it users have to filter.
 MOST_COUNTED = 10_000
-#: Up to this number of ids all are read, whatever the order.
+#: The most ids for which a whole table is scanned.
 MOST_SCANNED = 200_000
-#: A state of one id in a hundred is frequent enough for walking along the ids.
+#: A state with at least one in this many ids is frequent enough to walk along the ids.
 DENSE = 100
 
 
 class Unindexed(Func):
-    """An order or a condition for which no index is used."""
+    """An expression that keeps the database from using an index for an order or a condition."""
 
     template = "%(expressions)s || ''"
 
 
 class TransactionCriteria(Criteria):
-    """Which transactions a list is asked for."""
+    """The filters of a list of transactions."""
 
     cluster: Name = ""
-    #: "open" stands for the three states that hold back an LSO.
+    #: "open" stands for the three states that hold an LSO.
     state: Literal[
         "", "open", "Empty", "Ongoing", "PrepareCommit", "PrepareAbort", "CompleteCommit", "CompleteAbort"
     ] = ""
@@ -76,19 +75,19 @@ class TransactionCriteria(Criteria):
 
     @property
     def only_open(self) -> bool:
-        """Return whether only open transactions can match."""
+        """Whether only open transactions can match."""
         return self.state in ("open", *OPEN) or self.min_age_s is not None
 
     @property
     def only_state(self) -> bool:
-        """Return whether the stored number of ids in each state is the number of matches."""
+        """Whether the stored numbers of ids by state give the number of matches."""
         return not (self.q or self.application or self.min_age_s is not None)
 
 
 class SortedTransactions(Sorted, TransactionCriteria):
-    """Transactions in an order: open ones by age; else those that need attention first.
+    """Sorted transactions: open ones by age; else those that need attention first.
 
-    By "attention" is by id behind those that a page puts first: ids stay while states change.
+    "attention" sorts by id after the rows that a page puts first, because ids are stable while states change.
     """
 
     sort: Literal[
@@ -100,12 +99,12 @@ class SortedTransactions(Sorted, TransactionCriteria):
 class TransactionPage(Page[Transaction]):
     """One page of ids; counting stops at MOST_COUNTED."""
 
-    #: False where too many match to be sorted as requested; they are sorted by id then.
+    #: False if too many ids match for the requested order; then they are sorted by id.
     sorted: bool = True
 
     @property
     def ends_early(self) -> bool:
-        """Return whether ids follow the last page that is read."""
+        """Whether further ids follow the last counted page."""
         return self.number == self.pages and self.last < self.total
 
 
@@ -117,9 +116,9 @@ def transaction_page(
     size: int = 50,
     first: Sequence[tuple[int, str]] = (),
 ) -> TransactionPage:
-    """Return one page of the transactions that `wanted` describes, and the number of all.
+    """Return one page of the matching transactions, and the number of all.
 
-    `first` are those that need attention, the worst first, by cluster's key and id.
+    `first` are the ids that need attention, worst first, with their cluster's key.
     """
     states = state_counts(wanted.cluster)
     if wanted.sort == "id":
@@ -140,10 +139,10 @@ def transaction_page(
 def application_sizes(
     cluster: str, applications: Sequence[str]
 ) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """Return the number of ids by application, and of those that are open.
+    """Return the number of ids by application, and the number of open ones.
 
-    All are counted in the index of applications; open ones along their own, which is short: in the other the
-    state of each id would have to be looked up, 40 s for 2,000,000.
+    All ids are counted in the applications' index, and open ids along their own short index: with the
+    applications' index the state of each id would have to be looked up, 40 s for 2,000,000.
     """
     rows = Transaction.objects.filter(
         cluster__in=cluster_keys(TransactionCriteria(cluster=cluster))
@@ -159,7 +158,7 @@ def application_sizes(
 def candidate_rows(wanted: TransactionCriteria) -> QuerySet[Transaction]:
     """Return the ids to read: open ones along their index, else the table in its own order.
 
-    Through an index on the cluster each row would be a jump: 100 ms for 100,000 instead of 15 ms.
+    An index on the cluster would need a random access per row: 100 ms for 100,000 rows instead of 15 ms.
     """
     clusters = cluster_keys(wanted)
     if wanted.only_open:
@@ -185,7 +184,7 @@ def matching_rows(
 
 
 def _stated(rows: QuerySet[Transaction], wanted: TransactionCriteria, now_ms: int) -> QuerySet[Transaction]:
-    """Return the rows in the requested state, and old enough."""
+    """Return the rows in the requested state and of the requested age."""
     if wanted.only_open:
         rows = rows.filter(IS_OPEN)
     if wanted.state and wanted.state != "open":
@@ -198,7 +197,7 @@ def _stated(rows: QuerySet[Transaction], wanted: TransactionCriteria, now_ms: in
 def _matching_keys(
     wanted: SortedTransactions, names: Sequence[tuple[int, str]], now_ms: int
 ) -> Sequence[int]:
-    """Return the keys of the matching rows among some ids, in the order of the ids."""
+    """Return the keys of the matching rows among the given ids, in the order of the ids."""
     keys = [(cluster_id, key_of(text.unescape_text(name))) for cluster_id, name in names]
     rows = Transaction.objects.filter(cluster__in=cluster_keys(wanted), key__in=[key for _, key in keys])
     matching = matching_rows(rows, wanted, now_ms).values_list("cluster_id", "key", "pk") if keys else ()
@@ -214,9 +213,9 @@ def _by_name(
     size: int,
     first: Sequence[int] = (),
 ) -> TransactionPage:
-    """Return a page of the list by id, after some rows that come first.
+    """Return a page of the list by id, after the rows `first`.
 
-    The keys of its rows are read first, from an index alone, then the rows.
+    The keys are read first, from an index only, then the rows of the page.
     """
     clusters = cluster_keys(wanted)
     candidates: Sequence[Iterable[tuple[str, int]]]
@@ -238,9 +237,9 @@ def _by_name(
 def _of_state(
     wanted: SortedTransactions, cluster_id: int, states: dict[str, int], now_ms: int
 ) -> QuerySet[Transaction, tuple[str, int]]:
-    """Return name and key of the ids in a state, or in any, by name.
+    """Return name and key of the ids in the requested state, or in any state, by name.
 
-    Where many are in it, along the index of names; where few are, from their own index, sorted then.
+    A frequent state is read along the names' index; a rare state is read from its own index and sorted.
     """
     rows = Transaction.objects.filter(cluster=cluster_id)
     if _known(wanted, states) * DENSE >= sum(states.values()):
@@ -255,8 +254,8 @@ def _of_state(
 def _searched(wanted: SortedTransactions, cluster_id: int, now_ms: int) -> Sequence[tuple[str, int]]:
     """Return name and key of the matching ids, by name, up to the counted maximum.
 
-    An index answers name and application alone, and then the states of what it found are looked up. Where
-    it finds more than are counted, it is the other way round: names are compared along the states' index.
+    An index finds names and applications, then the states of the matches are looked up. If there are more
+    matches than MOST_COUNTED, names are compared along the states' index instead.
     """
     rows = Transaction.objects.filter(cluster=cluster_id)
     if wanted.q or wanted.application:
@@ -279,7 +278,7 @@ def _of_any_state(wanted: SortedTransactions) -> SortedTransactions:
 
 
 def _by(wanted: SortedTransactions) -> OrderBy:
-    """Return the requested order; NULL sorts lowest, in which databases differ otherwise."""
+    """Return the requested order; NULL sorts lowest in every database."""
     column = F(SORTS[wanted.sort])
     return column.desc(nulls_last=True) if wanted.descending else column.asc(nulls_first=True)
 
@@ -292,7 +291,7 @@ def _ordered(
 
 
 def rows_of_keys(keys: Sequence[int]) -> Sequence[Transaction]:
-    """Return the rows of some keys, in their order, without rows deleted since."""
+    """Return the rows of the keys, in their order, without rows deleted since."""
     by_key = {row.pk: row for row in Transaction.objects.select_related("cluster").filter(pk__in=keys)}
     return [by_key[key] for key in keys if key in by_key]
 
@@ -320,7 +319,7 @@ def _slice(number: int, size: int) -> slice:
 
 
 def open_transactions(cluster: str) -> QuerySet[Transaction]:
-    """Return the transactions of a cluster that hold back a last stable offset, along their index."""
+    """Return the transactions of a cluster that hold a last stable offset, along their index."""
     rows = Transaction.objects.filter(
         IS_OPEN, cluster__in=[row.pk for row in visibility.clusters_named(cluster)]
     )
@@ -328,23 +327,23 @@ def open_transactions(cluster: str) -> QuerySet[Transaction]:
 
 
 def state_counts(cluster: str = "") -> dict[str, int]:
-    """Return the number of transactional ids in each state, every state of Kafka's present."""
+    """Return the number of transactional ids by state, for all of Kafka's states."""
     rows = visibility.rows_in(StateCount, cluster)
     counted = dict(rows.values_list("state").annotate(n=Sum("n")))
     return {state.value: max(0, counted.get(state.value, 0)) for state in TransactionState}
 
 
 def states_by_cluster() -> Mapping[str, Mapping[str, int]]:
-    """Return the number of transactional ids in each state that has any, for each cluster."""
+    """Return the number of transactional ids by cluster and state, without unused states."""
     rows = visibility.rows_in(StateCount).values_list("cluster__name", "state").annotate(number=Sum("n"))
-    found: dict[str, dict[str, int]] = {}
+    counts: dict[str, dict[str, int]] = {}
     for cluster, state, number in rows:
-        found.setdefault(cluster, {})[state] = max(0, number)
-    return found
+        counts.setdefault(cluster, {})[state] = max(0, number)
+    return counts
 
 
 def find_transaction(cluster: str, name: str) -> Transaction | None:
-    """Return the row of the id whose text is `name`, or whose key is `~` and 64 hexadecimal digits."""
+    """Return the row of an id by its text, or by its key as `~` and 64 hexadecimal digits."""
     for key in keys_named(name):
         row = Transaction.objects.select_related("cluster").filter(cluster__name=cluster, key=key).first()
         if row:
@@ -355,7 +354,7 @@ def find_transaction(cluster: str, name: str) -> Transaction | None:
 def application_names(cluster: str, *, after: str, limit: int) -> Sequence[str]:
     """Return the names of the next applications of a cluster's ids, in order.
 
-    Each is found by one step into the index: reading all ids for their few names would take seconds.
+    Every name needs one index lookup: reading all ids for their few names would take seconds.
     """
     rows = Transaction.objects.filter(cluster__name=cluster, cluster__configured=True)
     names: list[str] = []
@@ -370,7 +369,7 @@ def application_names(cluster: str, *, after: str, limit: int) -> Sequence[str]:
 
 
 def partitions_of(row: Transaction) -> tuple[TopicPartitions, ...]:
-    """Return the partitions that a transaction's newest record names."""
+    """Return the partitions in a transaction's newest record."""
     return tuple(
         TopicPartitions(topic, tuple(numbers)) for topic, numbers in json.loads(row.partitions or "[]")
     )

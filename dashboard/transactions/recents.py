@@ -1,4 +1,4 @@
-"""Reads the last transitions of ids: of known ones from their rows, of forgotten ones from `Recent`."""
+"""Read the last transitions of ids: of known ids from their rows, of removed ids from `Recent`."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _FORGOTTEN, _KNOWN, _NEVER = Value(0), Value(1), Value(None, output_field=BigInt
 
 
 class RecentRing(NamedTuple):
-    """The last transitions of an id, as `transition_ring.pack_ring` writes them."""
+    """The last transitions of an id, packed by `transition_ring.pack_ring`."""
 
     packed: bytes
-    #: When its coordinator forgot the id; None while it is known.
+    #: When its coordinator removed the id; None while it is known.
     expired_ms: int | None = None
 
 
 def recent_rings(cluster_id: int, keys: Collection[bytes]) -> dict[bytes, RecentRing]:
-    """Return the last transitions of ids by key, without ids that have none."""
+    """Return the last transitions by key, without ids that have no transitions."""
     rings: dict[bytes, RecentRing] = {}
     for portion in portions(keys):
         forgotten = Recent.objects.filter(cluster_id=cluster_id, key__in=portion)
@@ -37,5 +37,5 @@ def recent_rings(cluster_id: int, keys: Collection[bytes]) -> dict[bytes, Recent
 
 
 def recent_ring(cluster_id: int, key: bytes) -> RecentRing | None:
-    """Return the last transitions of an id, None where it has none."""
+    """Return the last transitions of an id, None without any."""
     return recent_rings(cluster_id, [key]).get(key)

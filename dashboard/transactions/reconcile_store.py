@@ -1,9 +1,8 @@
-"""Our rows for the comparison with the coordinators' lists, and the writer of the corrections.
+"""Read the rows for the comparison with the coordinators' lists, and save the corrections.
 
-A correction is saved only while the row is the one that was compared: a record that the tail has
-saved since always wins, and so does every one that comes later. Where the topic may not be read or does not
-exist, the lists are all there is: then every id they name becomes a row, until the first position of a tail
-is saved.
+A correction is saved only if the row is still the compared one, so records of the tail always win. If the
+topic may not be read or does not exist, the lists are the only source. Then every listed id becomes a row,
+until the first position of a tail is saved.
 """
 
 from __future__ import annotations
@@ -31,17 +30,17 @@ from fenceline.kafka.families import fit_name
 from fenceline.kafka.reconcile import Correction, KnownTransaction, Reconciliation
 
 NAME = "reconcile"
-#: Maximum ids in one save, so that other writers wait briefly.
+#: Maximum ids in one save, so that other writers wait only briefly.
 _SAVE_AT_ONCE = 2_000
-#: Open transactions with a gap of their own.
+#: The most open transactions with their own gap.
 _MOST_GAPS = 100
-#: The reason of a tail whose topic is missing though coordinators list ids.
+#: The error of a tail without a topic while coordinators list ids.
 NOT_KEPT = f"this broker keeps no {collector_store.TRANSACTION_STATE}"
 _HIDDEN = (
     f"transactions are open in partitions, but there is no {collector_store.TRANSACTION_STATE} and no list "
     "has an id: all ids may be hidden from us"
 )
-#: Lists with entries in a row that prove it: one list may be older than the topic.
+#: Consecutive lists with entries that prove it: one list may be older than the topic.
 _PROVED = 2
 _KNOWN = ("transactional_id", "state", "producer_id", "log_offset", "producer_epoch", "started_ms")
 _TABLE = Transaction._meta.db_table
@@ -50,7 +49,7 @@ _SET = (
     "partition_count", "client_version", "log_offset", "rev",
 )  # fmt: skip
 _NEW = ("cluster_id", "key", "transactional_id", "application", "log_partition", *_SET)
-# The row that was compared and no other: an offset names one record, a state its counters.
+# Matches only the compared row: the offset identifies its record, the state its counter.
 _COMPARED = "cluster_id = %s AND key = %s AND log_offset = %s AND state = %s"
 _UPDATE = f"UPDATE {_TABLE} SET {', '.join(f'{c} = %s' for c in _SET)} WHERE {_COMPARED}"  # noqa: S608
 _DELETE = f"DELETE FROM {_TABLE} WHERE {_COMPARED}"  # noqa: S608 - our own constants
@@ -66,23 +65,22 @@ _INSERT = (
 
 
 class ReconciledRows:
-    """The rows of one cluster, for `collectors.kafka.reconcile`. `tails` are the names of the tails'
-    collectors."""
+    """The rows of one cluster for `collectors.kafka.reconcile`; `tails` names the tails' collectors."""
 
     def __init__(self, lease: Lease, tails: Collection[str] = ("transaction_state",)) -> None:
         self._cluster_id = lease.cluster_id
         self._tails = tails
 
     def without_tail(self) -> bool:
-        """Return whether no tail can read the topic and none has ever read it."""
+        """Whether the tails cannot read the topic, and have never read it."""
         denied = Q(error__contains=f"READ on {collector_store.TRANSACTION_STATE}")
         blind = self._collectors().filter(denied | Q(error__contains=NOT_KEPT))
         return blind.exists() and not _was_read(self._cluster_id)
 
     def read_through_ms(self) -> int | None:
-        """Return the instant before which every record is in the rows, None while a tail has none.
+        """Return the instant up to which all records are in the rows, None while a tail has no such instant.
 
-        Nothing was read of a topic that does not exist, so that a list is no proof of a missed record.
+        It is also None for a topic that was never read: then a list does not prove a missed record.
         """
         if not _was_read(self._cluster_id):
             return None
@@ -105,7 +103,7 @@ class ReconciledRows:
         return known
 
     def all_rows(self) -> Iterator[tuple[str, KnownTransaction]]:
-        """Yield every row, in no order."""
+        """Yield every row, unordered."""
         return _known(self._rows())
 
     def _rows(self) -> QuerySet[Transaction]:
@@ -116,7 +114,7 @@ class ReconciledRows:
 
 
 def absence_reason(cluster_id: int, now_ms: int) -> str | None:
-    """Return why a missing topic is a blind spot; "" where complete lists have no id, None before these."""
+    """Return why a missing topic is a blind spot; "" if complete lists have no id, None before such lists."""
     poller = Collector.objects.filter(cluster_id=cluster_id, name=NAME).first()
     detail = poller.detail if poller else {}
     listed = detail.get("listed_in_a_row", 0)
@@ -131,10 +129,10 @@ def absence_reason(cluster_id: int, now_ms: int) -> str | None:
 
 
 def save_reconciliation(lease: Lease, observed: Reconciliation, *, now_ms: int) -> int:
-    """Save the result and the cost of a poll; return how many rows changed of ids that we may see.
+    """Save the result and the cost of a poll; return the number of changed rows of visible ids.
 
-    Raises `LeaseLost` when the token is outdated. Many corrections are saved in several transactions; the
-    last one contains how far the poll has read.
+    Raises `LeaseLost` for an outdated token. Many corrections are saved in several transactions; the last one
+    saves the poll's progress.
     """
     # In key order, so that writers cannot deadlock.
     ordered = sorted(
@@ -187,13 +185,13 @@ def _save_some(
 
 def _write(cluster_id: int, key: bytes, rev: int, correction: Correction) -> bool:
     """Write one row if it is still the compared one; return whether it was."""
-    record, ours, _ = correction
-    compared = () if ours is None else (cluster_id, key, ours.log_offset, ours.state.value)
+    record, known, _ = correction
+    compared = () if known is None else (cluster_id, key, known.log_offset, known.state.value)
     with connection.cursor() as cursor:
         if isinstance(record, Tombstone):
             cursor.execute(_KEEP, compared)
             cursor.execute(_DELETE, compared)
-        elif ours is None:
+        elif known is None:
             application = application_of(record.transactional_id).application
             new = (cluster_id, key, record.transactional_id, application, NOT_FROM_LOG)
             cursor.execute(_INSERT, (*new, *_values(record, rev)))
@@ -219,11 +217,11 @@ def _values(record: TransactionRecord, rev: int) -> sql.Row:
 
 
 def _count_states(lease: Lease, written: Sequence[Correction]) -> None:
-    """Update the number of ids in each state: this writer changes it only here."""
+    """Update the number of ids in each state; this writer changes it only here."""
     changes: Counter[TransactionState] = Counter()
-    for record, ours, _ in written:
-        if ours is not None:
-            changes[ours.state] -= 1
+    for record, known, _ in written:
+        if known is not None:
+            changes[known.state] -= 1
         if isinstance(record, TransactionRecord):
             changes[record.state] += 1
     transaction_sql.add_states(lease.cluster_id, lease.shard, changes)
@@ -236,7 +234,7 @@ def _forget(cluster_id: int, written: Sequence[Correction], now_ms: int) -> None
 
 
 def _gaps_of(lost: Mapping[str, str], now_ms: int) -> dict[str, tuple[int, str]]:
-    """Return a gap for each open transaction that cannot be seen any more; of too many, one for all."""
+    """Return a gap for each open transaction that became unobservable; a single gap if there are too many."""
     if len(lost) > _MOST_GAPS:
         return {"transactions": (now_ms, next(iter(lost.values())))}
     return {fit_name(f"transaction:{name}"): (now_ms, reason) for name, reason in lost.items()}
@@ -250,9 +248,9 @@ def _progress(observed: Reconciliation) -> dict[str, object]:
 
 
 def _take_figures(row: Collector, observed: Reconciliation, written: int) -> bool:
-    """Give a row the poll's figures; return whether any that lasts has changed.
+    """Set the poll's figures in a row's detail; return whether a lasting figure has changed.
 
-    `compared` and `agreed` are the full list's, `open_…` those of the list of open transactions.
+    `compared` and `agreed` are for the full list, `open_…` for the list of open transactions.
     """
     before = dict(row.detail)
     which = "" if observed.full else "open_"
@@ -276,7 +274,7 @@ def _take_figures(row: Collector, observed: Reconciliation, written: int) -> boo
 
 
 def _listed_in_a_row(before: int, observed: Reconciliation) -> int:
-    """Return how many lists in a row had ids; one that may leave some out changes nothing, nor does proof."""
+    """Return the number of consecutive lists with ids; incomplete lists, and any after proof, keep it."""
     if observed.listed or before >= _PROVED:
         return min(before + 1, _PROVED)
     return 0 if observed.full and not observed.unseen else before

@@ -1,7 +1,7 @@
-"""The statements behind `store`: the results of a fold as rows. Call them in its database transaction.
+"""The SQL of `store`: write the results of a fold as rows. Call the functions in its database transaction.
 
-Written raw, and alike for SQLite and PostgreSQL (`dashboard.runtime.sql`). Every table is written in key
-order, so that two writers never wait in a circle.
+The SQL is raw, for SQLite and PostgreSQL alike (`dashboard.runtime.sql`). Every table is written in key
+order, so that writers cannot deadlock.
 """
 
 from __future__ import annotations
@@ -70,14 +70,14 @@ _DELETE = f"DELETE FROM {Transaction._meta.db_table} WHERE cluster_id = %s AND k
 _REVISE = f"UPDATE {Transaction._meta.db_table} SET recent = %s WHERE cluster_id = %s AND key = %s"  # noqa: S608
 _LOSE = f"UPDATE {Transaction._meta.db_table} SET log_offset = %s WHERE cluster_id = %s AND key = %s"  # noqa: S608
 _PRIOR = "t.key, t.state, t.producer_id, t.producer_epoch, t.timeout_ms, t.updated_ms, t.started_ms, "
-#: An ending transaction is counted for the topics it wrote to when its last marker is written.
+#: An ending transaction is counted for its topics when its last marker is written.
 _PREPARED = "CASE WHEN t.state IN ('PrepareCommit', 'PrepareAbort') THEN t.partitions END"
 _PRIORS = f"SELECT {_PRIOR} t.client_version, t.log_partition, t.log_offset, {_PREPARED}, t.recent FROM"
 _GONE = "SELECT r.key, r.packed FROM"
 _IN_KEYS = "WHERE {0}.cluster_id = %s AND {0}.key IN"
 _OF_KEY = "LATERAL (SELECT * FROM {} WHERE (cluster_id, key) = (asked.cluster_id, asked.key) OFFSET 0)"
 _transaction, _recent = Transaction._meta.db_table, Recent._meta.db_table
-#: PostgreSQL looks keys up one by one: before it has statistics, it reads a whole table for an `IN`.
+#: PostgreSQL looks keys up one by one here: without statistics it scans a whole table for an `IN`.
 _ASKED = "(SELECT %s AS cluster_id, unnest(%s) AS key) asked CROSS JOIN"
 _SOURCES = {
     ("sqlite", _PRIORS): f"{_transaction} t {_IN_KEYS.format('t')}",
@@ -89,17 +89,17 @@ _STATES = {state.value: state for state in TransactionState}
 
 
 def read_priors(cluster_id: int, partition: int, log_keys: Iterable[bytes]) -> dict[bytes, Prior]:
-    """Return the known state of ids, by their keys in `__transaction_state`, without unknown ids.
+    """Return the known state of ids by their keys in `__transaction_state`, without unknown ids.
 
-    Of ids whose newest record lies in another partition than this only the state is known: the topic was
-    given more of them, and no order leads from one to the other. Only records of transactions that are to
-    be ended have partitions: no transition follows from those of the record before.
+    If an id's newest record is in another partition, only its state is returned: the topic got more
+    partitions, and records of two partitions have no order. Only records of ending transactions have their
+    partitions, because no transition is derived from the partitions of earlier records.
     """
     wanted = {key_of(key[4:]): key for key in log_keys}
     priors: dict[bytes, Prior] = {}
     for row in _asked(_PRIORS, cluster_id, list(wanted)):
         priors[wanted[bytes(row[0])]] = _prior(row, partition)
-    # An id that its coordinator has forgotten still has its last transitions.
+    # An id that its coordinator has removed still has its last transitions.
     missing = [key for key, log_key in wanted.items() if not priors.get(log_key, Prior()).packed]
     for key, packed in _asked(_GONE, cluster_id, missing):
         log_key, offset = wanted[bytes(key)], transition_ring.expiry_offset(bytes(packed))
@@ -109,7 +109,7 @@ def read_priors(cluster_id: int, partition: int, log_keys: Iterable[bytes]) -> d
 
 
 def _asked(columns: str, cluster_id: int, keys: Sequence[bytes]) -> Iterator[Sequence[Any]]:
-    """Yield the rows of keys, some keys at a time."""
+    """Yield the rows of keys, a portion of the keys at a time."""
     statement = f"{columns} {_SOURCES[connection.vendor, columns]}"
     with connection.cursor() as cursor:
         for portion in portions(keys):
@@ -136,7 +136,7 @@ def _prior(row: Sequence[Any], partition: int) -> Prior:
 
 
 def write_newest(cluster_id: int, rev: int, newest: Mapping[bytes, Newest]) -> None:
-    """Write the newest state and the last transitions of ids, by their keys in `__transaction_state`."""
+    """Write the newest state and the last transitions of ids by their keys in `__transaction_state`."""
     ordered = _by_key(newest)
     _UPSERT_TRANSACTION.write(
         [
@@ -152,7 +152,7 @@ def write_newest(cluster_id: int, rev: int, newest: Mapping[bytes, Newest]) -> N
 
 
 def write_recents(cluster_id: int, newest: Mapping[bytes, Newest]) -> None:
-    """Write the last transitions of ids alone, whose rows are written or deleted."""
+    """Write only the last transitions of ids whose rows are already written or deleted."""
     ordered = _by_key(newest)
     if rows := [(folded.packed, cluster_id, key) for key, folded in ordered if folded.record]:
         with connection.cursor() as cursor:
@@ -161,7 +161,7 @@ def write_recents(cluster_id: int, newest: Mapping[bytes, Newest]) -> None:
 
 
 def _by_key(newest: Mapping[bytes, Newest]) -> Sequence[tuple[bytes, Newest]]:
-    """Return ids by their keys in the database, in the order of these."""
+    """Return ids with their keys in the database, sorted by key."""
     ids = [(key_of(log_key[4:]), folded) for log_key, folded in newest.items()]
     return sorted(ids, key=itemgetter(0))
 
@@ -173,7 +173,7 @@ def _keep_forgotten(cluster_id: int, ordered: Sequence[tuple[bytes, Newest]]) ->
 
 
 def mark_lost(cluster_id: int, log_keys: Iterable[bytes]) -> None:
-    """Record that the last records of ids could not be decoded: their next ones have no predecessor."""
+    """Mark ids whose last record could not be decoded: their next record has no predecessor."""
     rows = sorted((NOT_FROM_LOG, cluster_id, key_of(key[4:])) for key in log_keys)
     if rows:
         with connection.cursor() as cursor:
@@ -181,7 +181,7 @@ def mark_lost(cluster_id: int, log_keys: Iterable[bytes]) -> None:
 
 
 def _transaction_row(cluster_id: int, key: bytes, rev: int, newest: Newest, record: TransactionRecord) -> Row:
-    # Unpacked: attributes one by one cost half as much again, and a cold start makes a row of each id.
+    # Unpacked, because attribute access costs half as much again, and a cold start makes a row of each id.
     name, application, _, _, partition, offset, packed = newest
     _, state, producer_id, epoch, timeout_ms, partitions, updated_ms, started_ms, version = record[:9]
     return (
@@ -194,13 +194,13 @@ def _transaction_row(cluster_id: int, key: bytes, rev: int, newest: Newest, reco
 
 @lru_cache(maxsize=4096)
 def unpacked_partitions(packed: str) -> tuple[TopicPartitions, ...]:
-    """Return the partitions that `packed_partitions` wrote."""
+    """Return the partitions in a text of `packed_partitions`."""
     return tuple(TopicPartitions(topic, tuple(numbers)) for topic, numbers in json.loads(packed))
 
 
 def packed_partitions(partitions: tuple[TopicPartitions, ...]) -> str:
     """Return partitions as the JSON text of their column."""
-    # Producers write to the same few partitions repeatedly; lists of thousands are not cached.
+    # Producers write repeatedly to the same few partitions; lists of thousands are not cached.
     few = sum([len(numbers) for _, numbers in partitions]) <= _FEW_PARTITIONS
     return _packed_again(partitions) if few else _packed_partitions(partitions)
 
@@ -216,7 +216,7 @@ _packed_again = lru_cache(maxsize=4096)(_packed_partitions)
 def write_transitions(
     cluster_id: int, rev: int, topic_id: str, transitions: Iterable[NotableTransition], now_ms: int
 ) -> None:
-    """Write notable transitions, and replace old verdicts."""
+    """Write notable transitions, and replace revised ones."""
     rows = [_transition_row(cluster_id, rev, topic_id, transition, now_ms) for transition in transitions]
     write_rows(TransitionRecord, rows, _TRANSITION_KEY, merge=_FIRST_VERDICT)
 
@@ -243,12 +243,12 @@ def _transition_row(
 
 
 def transition_of(row: TransitionRecord) -> Transition:
-    """Return a row as a fact."""
+    """Return a row as a `Transition`."""
     return record_of(Transition, row, partition=row.log_partition, offset=row.log_offset)
 
 
 def add_tallies(cluster_id: int, shard: int, tallies: Mapping[tuple[str, int], Folded]) -> None:
-    """Add counts of minutes, by application and start, to minutes, hours and the total."""
+    """Add tallies by application and minute to the rows of minutes, hours and the total."""
     wanted: dict[tuple[int, int, str], list[Folded]] = {}
     for (application, minute_ms), tally in tallies.items():
         for name in (application, Tally.EVERY):
@@ -268,14 +268,14 @@ def add_tallies(cluster_id: int, shard: int, tallies: Mapping[tuple[str, int], F
 
 
 def _grown(tally: Folded) -> Folded:
-    """Return the increases of a tally without its decreases: a counter of Prometheus never falls."""
+    """Return a tally's increases without its decreases, because a Prometheus counter never decreases."""
     return replace(tally, counts={kind: n for kind, n in tally.counts.items() if n > 0})
 
 
 def _stored(
     cluster_id: int, shard: int, wanted: Iterable[tuple[int, int, str]]
 ) -> Iterator[tuple[int, int, str, str, str, str]]:
-    """Yield the rows of some spans, and perhaps others of the same instants."""
+    """Yield the rows of the wanted spans, and possibly other rows with the same start."""
     starts: dict[int, set[int]] = {}
     for span, start, _ in wanted:
         starts.setdefault(span, set()).add(start)
@@ -306,7 +306,7 @@ def _packed(parts: Sequence[Folded]) -> Mapping[str, str]:
 
 
 def count_again(cluster_id: int, shard: int) -> None:
-    """Correct the numbers of ids by state where their sum is not the number of rows."""
+    """Correct the numbers of ids by state if their sum is not the number of rows."""
     ids, counts = (table.objects.filter(cluster_id=cluster_id) for table in (Transaction, StateCount))
     if ids.count() == (counts.aggregate(n=Sum("n"))["n"] or 0):
         return

@@ -1,9 +1,9 @@
-"""Saves what tails read of transactions.
+"""Save the transactions that tails read.
 
 Every save is one short database transaction in a fixed order (`dashboard.runtime.write_transactions`): the
 lease (by its fencing token), the cluster's row, the positions (by compare-and-set), then the rows in key
-order. A collector that was paused past its lease, or that reads what another one has read, writes nothing at
-all. The doorbell rings after the commit.
+order. A collector that was paused past its lease, or that repeats another one's records, writes nothing.
+Pages are notified after the commit.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 def save_batch(lease: Lease, batch: TailBatch, *, topic_id: str, rate: float, now_ms: int) -> int:
-    """Save a tail's batch, its consequences, and its positions; return the new revision.
+    """Save a tail's batch, its transitions, and its positions; return the new revision.
 
     Raises `LeaseLost` as `move_positions` does, or for an outdated token.
     """
@@ -41,19 +41,19 @@ def save_batch(lease: Lease, batch: TailBatch, *, topic_id: str, rate: float, no
 def prepare_save(
     lease: Lease, batch: TailBatch, *, topic_id: str, rate: float, now_ms: int
 ) -> Callable[[], int]:
-    """Derive what a batch changes, with what is known of its ids; return what saves it, as `save_batch` does.
+    """Fold a batch with the known state of its ids; return a function that saves it as `save_batch` does.
 
-    Everything goes into one database transaction. The positions, compared in it, prove that no tail has saved
-    in between; where a row was corrected in between, all is derived again.
+    It saves in one database transaction. The positions compared there prove that no other tail has saved in
+    between. If a row was corrected in between, the batch is folded again.
     """
     if batch.is_empty:
         return partial(_save_progress, lease, batch, rate, now_ms)
     derived = _derive(lease.cluster_id, batch)
 
     def save() -> int:
-        found = derived
-        while (rev := _save(lease, batch, *found, topic_id=topic_id, rate=rate, now_ms=now_ms)) is None:
-            found = _derive(lease.cluster_id, batch)
+        current = derived
+        while (rev := _save(lease, batch, *current, topic_id=topic_id, rate=rate, now_ms=now_ms)) is None:
+            current = _derive(lease.cluster_id, batch)
         return rev
 
     return save
@@ -68,7 +68,7 @@ def _derive(cluster_id: int, batch: TailBatch) -> tuple[Folded, _OtherWriters]:
 
 @retry_write
 def _save_progress(lease: Lease, batch: TailBatch, rate: float, now_ms: int) -> int:
-    """Save how far a batch without anything new has seen."""
+    """Save the progress of an empty batch."""
     columns = collector_store.progress_columns(batch, rate)
     with write_transaction(lease, columns, lock_cluster=False) as write:
         collector_store.record_tail(lease, batch, now_ms)
@@ -87,10 +87,10 @@ def _save(
     rate: float,
     now_ms: int,
 ) -> int | None:
-    """Save in one transaction; save nothing and return None where another writer changed the read rows."""
+    """Save in one transaction; return None without saving if another writer changed the read rows."""
     clocks = _clocks(lease, folded, now_ms)
     with write_transaction(lease, collector_store.progress_columns(batch, rate)) as write:
-        # The cluster's row is locked now: a correction or attribution waits, or is done.
+        # The cluster's row is locked now, so corrections and attributions are either done or waiting.
         if _other_writers(lease.cluster_id) != writers:
             write.cancel()
             return None
@@ -113,9 +113,9 @@ def _save(
 
 
 class _OtherWriters(NamedTuple):
-    """Progress of the other writers of a tail's rows: each changes one of these with every write."""
+    """Progress of the other writers of a tail's rows: every write changes one of these numbers."""
 
-    #: The number of rows ever written by the coordinators' reports
+    #: The number of rows ever written from the coordinators' lists
     #: (`dashboard.transactions.reconcile_store`).
     corrected: int
     #: The newest record of an action (`dashboard.transactions.attributions`), 0 before the first.
@@ -129,11 +129,10 @@ def _other_writers(cluster_id: int) -> _OtherWriters:
 
 
 def _fold(cluster_id: int, batch: TailBatch, writers: _OtherWriters) -> Folded:
-    """Derive the effects of records, with the database's state of their ids.
+    """Fold records with the stored state of their ids.
 
-    Of a partition that was never read it knows nothing, but for ids that a coordinator has listed; where
-    that is wrong, an id lies in two partitions, and `transaction_sql.count_again` mends what it does to the
-    counts.
+    For a partition that was never read, stored states are skipped unless a coordinator has listed ids. If an
+    id is in two partitions that is wrong, and `transaction_sql.count_again` corrects the counts.
     """
     folded, records = Folded(), batch.records
     holes = {move.partition: move.holes for move in batch.moves if move.holes}
@@ -147,14 +146,14 @@ def _fold(cluster_id: int, batch: TailBatch, writers: _OtherWriters) -> Folded:
     }
     causes = attributions.action_causes(cluster_id) if writers.attributed else {}
     hashed = {key: transactional_ids.key_of(key[4:]) for key in records.keys_in_order} if causes else {}
-    ours = {key: causes[short] for key, short in hashed.items() if short in causes}
-    fold_table(folded, records, priors, holes, ours)
+    own_causes = {key: causes[short] for key, short in hashed.items() if short in causes}
+    fold_table(folded, records, priors, holes, own_causes)
     inferred = inferred_store.inferred_span(cluster_id) if batch.cold else None
     return folded if inferred is None else folded.outside(inferred)
 
 
 def _holes(cluster_id: int, partitions: Sequence[int]) -> QuerySet[Position, tuple[int, int | None]]:
-    """Return partition and last hole of those partitions of `__transaction_state` that have one."""
+    """Return the partitions of `__transaction_state` with a hole, and their last hole."""
     holed = Position.objects.filter(
         cluster_id=cluster_id, topic=collector_store.TRANSACTION_STATE, partition__in=partitions
     )
@@ -169,10 +168,10 @@ def _log_strange(folded: Folded) -> None:
 
 @retry_write
 def forget_topic(lease: Lease, reason: str, *, topic_id: str, now_ms: int) -> None:
-    """Delete every id and position of a topic that was replaced by another; leave a gap about that.
+    """Delete all ids and positions of a topic that was replaced by another; save a gap about it.
 
-    The history stays: it happened. Nothing is dropped when another shard did so before: `topic_id` is the
-    one that was read, and positions of another topic are new ones.
+    The history is kept. Nothing is deleted if another shard already did it: `topic_id` is the replaced topic,
+    and then the positions are of the new one.
     """
     with write_transaction(lease, {"seen_through_ms": None, "behind": None}) as write:
         if not Position.objects.filter(cluster_id=lease.cluster_id, topic_id=topic_id).exists():
@@ -186,10 +185,10 @@ def forget_topic(lease: Lease, reason: str, *, topic_id: str, now_ms: int) -> No
 
 
 def _clocks(lease: Lease, folded: Folded, now_ms: int) -> dict[int, int]:
-    """Return, by partition, how far our clock is ahead of the stamp of a record that was just written.
+    """Return, by partition, the difference of our clock to the timestamp of a record just written.
 
-    Only of partitions whose newest record was observed live; too large by the time it took us to read it,
-    never too small (`fenceline.kafka.clock_skew`).
+    It includes only partitions whose newest record was observed live. The difference is too large by the time
+    until the read, never too small (`fenceline.kafka.clock_skew`).
     """
     if not collector_store.is_live(lease, now_ms):
         return {}

@@ -1,4 +1,4 @@
-"""Topics that applications write to, as rows. Call it in the database transaction of a tail's save."""
+"""Save the topics that applications write to. Call it in the database transaction of a tail's save."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from fenceline.kafka.fold.counting import (
 )
 from fenceline.series import histograms
 
-#: The kept spans, in seconds: quarters for ranges of hours, six hours for ranges of days.
+#: The stored spans in seconds: quarter hours for ranges of hours, six hours for ranges of days.
 SHORT_S, LONG_S = LINK_SPAN_MS // 1_000, 21_600
 _READ = ("application", "topic", "partition", "commits", "aborts", "unreadable_times", "last_ms")
 _KEY = ("cluster_id", "span_s", "application", "start_ms", "topic", "partition", "shard")
 
-#: Span, application, begin, topic, partition: the order of the key.
+#: Span, application, start, topic, partition: the order of the key.
 _Place = tuple[int, str, int, str, int]
 
 
 def add_topic_tallies(cluster_id: int, shard: int, links: LinkTallies) -> None:
-    """Add a fold's counts to the rows of its spans, in the order of their keys.
+    """Add a fold's counts to the rows of its spans, in key order.
 
-    Of an application at most MOST_TOPICS topics are kept in a span; what is beyond is one row without a name.
+    A span has at most MOST_TOPICS topics of an application; one row without a name sums up the others.
     """
     wanted: dict[_Place, LinkTally] = {}
     for (application, start_ms, topic, partition), tally in by_topic(links).items():
@@ -61,7 +61,7 @@ def _by_place(item: tuple[_Place, LinkTally]) -> _Place:
 def _stored(
     cluster_id: int, shard: int, wanted: Mapping[_Place, LinkTally]
 ) -> Iterator[tuple[_Place, LinkTally]]:
-    """Yield the rows of these applications in these spans."""
+    """Yield the stored rows of the wanted applications and spans."""
     names: dict[tuple[int, int], set[str]] = defaultdict(set)
     for span_s, application, start_ms, *_ in wanted:
         names[span_s, start_ms].add(application)
@@ -78,7 +78,7 @@ def _stored(
 def _within_bounds(
     wanted: Mapping[_Place, LinkTally], stored: Mapping[_Place, LinkTally]
 ) -> dict[_Place, LinkTally]:
-    """Return the tallies to save, with new topics beyond the bound summed as one."""
+    """Return the tallies to save; new topics beyond the bound are summed up as one."""
     known = Counter(place[:3] for place in stored)
     tallies: dict[_Place, LinkTally] = {}
     for place, tally in sorted(wanted.items(), key=_by_place):
