@@ -1,1 +1,1 @@
-"""Consumer groups: what collectors save, what pages read."""
+"""Consumer groups: the collectors' stores, and queries for pages."""

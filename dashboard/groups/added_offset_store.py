@@ -1,7 +1,7 @@
-"""Saves the offsets that transactions add to groups: the newest observed transaction of each producer id.
+"""Save the offsets that transactions add to groups: the newest observed transaction of each producer id.
 
-One row for each producer id and partition of `__consumer_offsets`, written by the collector of groups. Rows
-that were read longer ago than transitions are kept are deleted (`dashboard.runtime.retention`).
+The collector of groups writes one row for each producer id and partition of `__consumer_offsets`. Rows older
+than the retention of transitions are deleted (`dashboard.runtime.retention`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UPSERT = Upsert(AddedOffsetsRecord._meta.db_table, _COLUMNS, _KEY, overwrite_ch
 
 
 def save_added_offsets(cluster_id: int, added: Sequence[AddedOffsets]) -> None:
-    """Save the last offsets of each producer and partition that a poll read; unchanged rows once they age."""
+    """Save the last offsets of each producer and partition in a poll; rewrite unchanged rows once old."""
     if not added:
         return
     newest = {

@@ -1,8 +1,8 @@
-"""Saves what the tail of `__consumer_offsets` has read: the newest commit of each group and partition.
+"""Save the commits that the tail of `__consumer_offsets` read: the newest of each group and partition.
 
-As `dashboard.transactions.store` does: the lease, the positions, then the rows in key order, in one database
-transaction. The lease guards the rows of its partitions, so the cluster's row is locked last. Pages are not
-notified: the collector of groups takes these rows into account.
+A save writes the lease, the positions, then the rows in key order, in one database transaction, like
+`dashboard.transactions.store`. The lease guards the rows of its partitions, so the cluster's row is locked
+last. Pages are not notified, because the collector of groups reads these rows.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _HISTORIES = (
 )
 _GROUP = ("cluster_id", "key", "group_id", "members", "log_partition", "log_offset")
 _UPSERT_GROUP = Upsert(GroupRecord._meta.db_table, _GROUP, _GROUP[:2], overwrite_changes(_GROUP[2:]))
-#: Rows in one SQL query, three parameters each: SQLite takes 32,766, and 500 rows of VALUES.
+#: Rows in one SQL query, three parameters each: SQLite allows 32,766, and 500 rows of VALUES.
 _ASK_AT_ONCE = 500
 
 _HELD = (
@@ -63,7 +63,7 @@ _Row = tuple[bytes, str, int]
 
 
 def absence_reason(cluster_id: int, now_ms: int) -> str | None:
-    """Return why a missing topic is a blind spot; "" where no group has committed, None before one knows."""
+    """Return why a missing topic is a blind spot; "" if no group has committed, None before that is known."""
     committed = GroupOffset.objects.filter(group__cluster_id=cluster_id, offset__isnull=False)
     if committed.exclude(group__kind=SHARE).exists():
         return f"this broker keeps no {TOPIC}: offsets are those that coordinators answer"
@@ -80,15 +80,15 @@ def save_commits(
 ) -> None:
     """Save the commits of a batch from the tail, and its end position.
 
-    `held` are partitions whose last stable offset lags, with the start of that on our clock. Raises
-    `LeaseLost` when the token is outdated or a position is not where the batch began.
+    `held` are partitions with a stuck last stable offset, with its start by our clock. Raises `LeaseLost` if
+    the token is outdated, or a position is not at the batch's start.
     """
     read = CommitBatch()
     for number, records in batch.records.items():
         commits.read_commits(read, number, records)
     for reason, (number, offset, detail) in read.strange.items():
         log.warning("%s-%s@%s cannot be decoded: %s (%s)", TOPIC, number, offset, reason, detail)
-    newest, joined = _onto_what_was_known(lease.cluster_id, batch, read)
+    newest, joined = _merge_with_known(lease.cluster_id, batch, read)
     clocks = _clocks(lease, newest, now_ms)
     with write_transaction(lease, collector_store.progress_columns(batch, rate), lock_cluster=False) as write:
         collector_store.move_positions(
@@ -107,10 +107,11 @@ def save_commits(
 
 @retry_write
 def forget_topic(lease: Lease, reason: str, *, topic_id: str, now_ms: int) -> None:
-    """Delete every commit and position of a topic that was replaced by another; leave a gap.
-    Nothing is deleted when another shard did so before: `topic_id` is the id that was read.
+    """Delete all commits and positions of a topic that was replaced by another; save a gap.
+
+    Nothing is deleted if another shard already did it: `topic_id` is the replaced topic.
     """
-    # The rows of every shard go: their leases guard them.
+    # The rows of all shards are deleted, so all their leases are locked.
     shards = Collector.objects.filter(cluster_id=lease.cluster_id, name__startswith=NAME)
     guards = list(shards.values_list("name", flat=True))
     columns = {"seen_through_ms": None, "behind": None}
@@ -124,7 +125,7 @@ def forget_topic(lease: Lease, reason: str, *, topic_id: str, now_ms: int) -> No
         collector_store.add_gap(lease, "history", reason, now_ms)
 
 
-def _onto_what_was_known(
+def _merge_with_known(
     cluster_id: int, batch: TailBatch, read: CommitBatch
 ) -> tuple[dict[_Row, tuple[CommitKey, KeptCommits | Gone]], dict[str, Joined]]:
     """Return the newest commits by their keys in the database, and the members of groups."""
@@ -169,7 +170,7 @@ def _members(cluster_id: int, groups: Iterable[str]) -> dict[str, Mapping[str, c
 def _clocks(
     lease: Lease, newest: Mapping[_Row, tuple[CommitKey, KeptCommits | Gone]], now_ms: int
 ) -> dict[int, int]:  # fmt: skip
-    """Return, by partition, how far our clock is ahead of its coordinator's commit timestamps."""
+    """Return, by partition, the difference of our clock to its coordinator's commit timestamps."""
     if not newest or not collector_store.is_live(lease, now_ms):
         return {}
     clocks: dict[int, int] = {}
@@ -214,7 +215,7 @@ def _group_row(cluster_id: int, group: str, joined: Joined) -> tuple[int, bytes,
 
 
 def _count_newer(lease: Lease, newer: Mapping[int, int]) -> None:
-    """Add to the numbers of records whose types no page shows."""
+    """Add to the counts of records of newer types, which no page shows."""
     if not newer:
         return
     row = collector_row(lease).get()

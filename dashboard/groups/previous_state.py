@@ -1,4 +1,4 @@
-"""The rows that a poll of groups starts from: commits, ends, transactions, and groups' previous states."""
+"""Read the rows that a poll of groups starts from: commits, ends, transactions, groups' previous states."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from fenceline.kafka.fold.counting import LINK_SPAN_MS
 from fenceline.kafka.group_observation import GroupBlocker, Logged, LoggedCommit, Stood
 from fenceline.kafka.groups import SHARE, Commit, Committed, GroupStatus, Point, Waiting
 
-#: The log stands in for a coordinator that may not be asked while its tail is younger than this.
+#: Maximum age of a tail's data for the log to replace a coordinator that may not be asked.
 _LIVE_MS = 15_000
-#: Transactions that ended longer ago do not show which groups commit in transactions.
+#: Maximum age of transactions that show which groups commit in transactions.
 _NAMED_MS = 86_400_000
-#: Ids in one SQL query: SQLite takes 32,766 parameters.
+#: Ids in one SQL query: SQLite allows 32,766 parameters.
 _ASK_AT_ONCE = 5_000
 _STOOD = (
     "group__group_id", "topic", "partition", "offset", "leader_epoch", "metadata", "commit_ms", "unstable",
@@ -59,14 +59,14 @@ class PreviousGroups:
     members: Mapping[str, Mapping[str, MemberSeen]]
     #: Packed histories of ends, and the newest end.
     ends: Mapping[TopicPartition, tuple[str, EndOffset | None]]
-    #: The transactions open in partitions, the oldest first.
+    #: Open transactions by partition, oldest first.
     holders: Mapping[TopicPartition, Sequence[GroupBlocker]]
-    #: The open transactions that name a partition of `__consumer_offsets`.
+    #: Open transactions by partition of `__consumer_offsets`.
     committing: Mapping[int, Sequence[GroupBlocker]]
     _unpacked: dict[TopicPartition, Sequence[EndOffset]] = field(default_factory=dict)
 
     def ends_of(self, where: TopicPartition) -> Sequence[EndOffset]:
-        """Return the history of a partition's end, oldest first."""
+        """Return the history of a partition's end offset, oldest first."""
         if where not in self._unpacked:
             packed, newest = self.ends.get(where, ("", None))
             history = list(ends.unpack_ends(packed))
@@ -77,16 +77,16 @@ class PreviousGroups:
 
 
 class GroupRows:
-    """The rows of one cluster, for `collectors.kafka.groups` and for the save that follows its poll."""
+    """The rows of one cluster, for `collectors.kafka.groups` and for the save after its poll."""
 
     def __init__(self, lease: Lease, now_ms: int) -> None:
         self._cluster_id = lease.cluster_id
         self._now_ms = now_ms
 
     def logged_groups(self) -> Collection[str]:
-        """Return the groups whose commits the tail has read, and those that have a row.
+        """Return the groups whose commits the tail has read, and the groups with a row.
 
-        A list leaves groups out that we may not describe any more, without an error.
+        A list silently omits groups that we may no longer describe.
         """
         rows = CommitRecord.objects.filter(cluster_id=self._cluster_id)
         known = Group.objects.filter(cluster_id=self._cluster_id).exclude(kind=SHARE)
@@ -94,7 +94,7 @@ class GroupRows:
         return names.union(known.values_list("group_id", flat=True))
 
     def logged_commits(self, groups: Collection[str]) -> Mapping[str, Mapping[TopicPartition, Committed]]:
-        """Return their newest commits where the tail is up to date; other groups are left out."""
+        """Return the newest logged commits of the groups; empty unless all tails are up to date."""
         if not self._tail_lives():
             return {}
         wanted = set(groups)
@@ -105,12 +105,12 @@ class GroupRows:
         return commits
 
     def transactional_ids(self, producer_ids: Collection[int]) -> Mapping[int, str]:
-        """Return the ids that have these producer ids, as far as they are known."""
+        """Return the known transactional ids by producer id."""
         rows = Transaction.objects.filter(cluster_id=self._cluster_id, producer_id__in=list(producer_ids))
         return dict(rows.values_list("producer_id", "transactional_id"))
 
     def commits_beside_transactions(self) -> Sequence[LoggedCommit]:
-        """Return the newest commit of each group and topic in partitions that transactions name."""
+        """Return the newest commit of each group and topic in partitions that transactions wrote to."""
         named = TopicTally.objects.filter(
             cluster_id=self._cluster_id,
             span_s=LINK_SPAN_MS // 1_000,
@@ -141,7 +141,7 @@ class GroupRows:
         )
 
     def _tail_lives(self) -> bool:
-        """Return whether every tail of `__consumer_offsets` is up to date; none is without the topic."""
+        """Whether all tails of `__consumer_offsets` are up to date; False without the topic."""
         if not Position.objects.filter(cluster_id=self._cluster_id, topic=TOPIC).exists():
             return False
         rows = Collector.objects.filter(cluster_id=self._cluster_id, name__startswith=OFFSETS)
@@ -180,7 +180,7 @@ class GroupRows:
         }
 
     def _holders(self) -> Mapping[TopicPartition, Sequence[GroupBlocker]]:
-        """Return blockers by partition: as leaders describe them, else from open transactions' records."""
+        """Return blockers by partition, from the leaders' answers, else from open transactions' records."""
         open_in: defaultdict[TopicPartition, list[GroupBlocker]] = defaultdict(list)
         for where, blocker in self._open_in():
             open_in[where].append(blocker)
@@ -199,7 +199,7 @@ class GroupRows:
         return {number: _one_of(blockers) for number, blockers in blockers_by_partition.items()}
 
     def _open_in(self) -> Iterator[tuple[TopicPartition, GroupBlocker]]:
-        """Yield the open transactions, by each partition that their records name."""
+        """Yield the open transactions for each partition in their records."""
         for row in self._open().exclude(partitions=""):
             blocker = GroupBlocker(row.producer_id, row.producer_epoch, row.transactional_id)
             for topic, numbers in json.loads(row.partitions):
@@ -212,7 +212,7 @@ class GroupRows:
 
 
 def _one_of(blockers: Sequence[GroupBlocker]) -> Sequence[GroupBlocker]:
-    """Mark each of several blockers as possible only: the record does not show which one it is."""
+    """Mark several blockers as uncertain, because the record does not show which of them blocks."""
     return [blocker._replace(certain=len(blockers) == 1) for blocker in blockers]
 
 

@@ -1,4 +1,4 @@
-"""Consumer groups, the transactions that block them, and the consumers that a transaction blocks."""
+"""Queries for consumer groups, the transactions that block them, and a transaction's blocked consumers."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from fenceline.kafka.families import family_of
 from fenceline.kafka.groups import WORST_STATUSES, GroupStatus, Waiting
 from fenceline.kafka.transactional_ids import keys_named
 
-#: The topic in which coordinators keep what groups have committed.
+#: The topic in which coordinators store the groups' commits.
 OFFSETS_TOPIC = "__consumer_offsets"
 #: The filter for every group with a pending transactional commit, whatever its status.
 PENDING = "pending"
 #: Maximum rows of offsets that one page reads for blockers or for blocked groups.
 MOST_WAITING = 5_000
-#: Maximum named groups that a transaction may be committing for.
+#: Maximum listed groups for which a transaction may commit.
 _MOST_CANDIDATES = 10
 _RANKS = {status.value: n for n, status in enumerate(WORST_STATUSES)}
 _RANK = Case(
@@ -34,12 +34,12 @@ _RANK = Case(
     output_field=IntegerField(),
 )
 
-#: The longest wait first; databases differ in where they sort NULL.
+#: The longest wait first, with an explicit place for NULL, which databases sort differently.
 _LONGEST = OrderBy(F("waiting_ms"), nulls_first=True)
 
 
 class GroupCriteria(Criteria):
-    """Which groups a list is asked for."""
+    """The filters of a list of groups."""
 
     cluster: Name = ""
     status: Literal["", "BLOCKED", "STOP", "STALL", "REWIND", "WARN", "UNKNOWN", "OK", "LEFT", "pending"] = ""
@@ -50,15 +50,16 @@ class GroupCriteria(Criteria):
 
 
 class SortedGroups(Sorted, GroupCriteria):
-    """Groups in an order."""
+    """Sorted groups."""
 
     sort: Literal["worst", "name", "lag", "unread", "behind"] = "worst"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupFamily:
-    """Groups that are listed as one row: groups with random ids are folded, all others are alone.
-    Sums leave out unknown figures; `partial` where they do.
+    """A row of a list of groups: a single group, or the folded groups of a family with random ids.
+
+    Sums omit unknown figures; then `partial` is set.
     """
 
     cluster: str
@@ -72,16 +73,16 @@ class GroupFamily:
     blocked: int
     unstable: int
     members: int | None
-    #: The group itself where it is alone, else None.
+    #: The single group, or None for a folded family.
     group: Group | None
     blockers: Sequence[BlockingTransaction] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class BlockingTransaction:
-    """A transaction that a group waits for; `pending` where its own commit is part of it.
+    """A transaction that a group waits for; `pending` if it holds the group's own commit.
 
-    `certain` is False for one of several that may be the transaction of a pending commit.
+    `certain` is False for one of several possible transactions of a pending commit.
     """
 
     transactional_id: str
@@ -93,7 +94,7 @@ class BlockingTransaction:
 
 
 class LagPoint(NamedTuple):
-    """A group's lag at an instant; None where it is unknown."""
+    """A group's lag at an instant; None if unknown."""
 
     at_ms: int
     lag_lso: int | None
@@ -111,12 +112,12 @@ class BlockedReader:
     pending: bool
     certain: bool
     since_ms: int | None
-    #: Offsets between its commit and the end of the log, None where that is not known.
+    #: Offsets between its commit and the end of the log, None if unknown.
     behind: int | None
 
 
 def status_counts(cluster: str) -> Mapping[str, int]:
-    """Return the number of groups by status, the worst first, and of those with a pending commit."""
+    """Return the number of groups by status, worst first, and the number with a pending commit."""
     is_pending = Count("id", filter=Q(unstable__gt=0))
     rows = _all(cluster).values_list("status").annotate(n=Count("id"), pending_too=is_pending)
     counts = {status: (n, pending) for status, n, pending in rows}
@@ -125,7 +126,7 @@ def status_counts(cluster: str) -> Mapping[str, int]:
 
 
 def blocked_by_cluster() -> Mapping[str, int]:
-    """Return the number of blocked groups of each cluster that has any."""
+    """Return the number of blocked groups by cluster, without clusters that have none."""
     return count_by_cluster(_all("").filter(status=GroupStatus.BLOCKED.value))
 
 
@@ -149,7 +150,7 @@ def groups_after(wanted: GroupCriteria, *, place: int, limit: int) -> Sequence[G
 
 
 def find_group(cluster: str, name: str) -> Group | None:
-    """Return the group whose id's text is `name`, or whose key is `~` and 64 hexadecimal digits."""
+    """Return a group by its id's text, or by its key as `~` and 64 hexadecimal digits."""
     for key in keys_named(name):
         row = Group.objects.select_related("cluster").filter(cluster__name=cluster, key=key).first()
         if row:
@@ -165,7 +166,7 @@ def offset_page(group: Group, *, page: Number, size: int) -> Page[GroupOffset]:
 
 
 def partition_readers(cluster_id: int, topic: str, partition: int, *, most: int) -> Sequence[GroupOffset]:
-    """Return the groups that read a partition, those that wait there first."""
+    """Return the groups that read a partition, waiting groups first."""
     rows = GroupOffset.objects.filter(topic=topic, partition=partition, group__cluster=cluster_id)
     order = Case(
         *(When(waiting=waiting.value, then=Value(n)) for n, waiting in enumerate(Waiting)),
@@ -176,7 +177,7 @@ def partition_readers(cluster_id: int, topic: str, partition: int, *, most: int)
 
 
 def blocked_offsets(row: Group, *, most: int) -> Sequence[GroupOffset]:
-    """Return a group's offsets at a blocked LSO, past one, or pending; those that waited longest first."""
+    """Return a group's offsets at a blocked LSO, past one, or pending; the longest wait first."""
     stuck = Q(waiting__in=[Waiting.PROBABLY.value, Waiting.READS_PAST.value]) | Q(unstable=True)
     return list(GroupOffset.objects.filter(stuck, group=row).order_by(_LONGEST, "id")[:most])
 
@@ -187,8 +188,9 @@ def transaction_waiters(
     log_partitions: Mapping[int, Sequence[int]],
 ) -> Mapping[int, Sequence[BlockedReader]]:
     """Return the groups that wait for transactions of ids, by the key of the id's row.
-    `open_in` is where each is open (`partitions.pins_of`). `log_partitions` are the partitions of
-    `__consumer_offsets` that each names: there its groups' commits are pending.
+
+    `open_in` has the partitions in which each id is open (`partitions.pins_of`). `log_partitions` has each
+    id's partitions of `__consumer_offsets`, where its groups' commits are pending.
     """
     readers: dict[int, list[BlockedReader]] = defaultdict(list)
     standing = _standing(pin for pins in open_in.values() for pin in pins)
@@ -200,9 +202,9 @@ def transaction_waiters(
 
 
 def candidate_groups(row: Transaction, log_partitions: Sequence[int]) -> Sequence[Group]:
-    """Return groups whose offsets lie in the partitions of `__consumer_offsets` that a transaction names.
+    """Return groups with offsets in the partitions of `__consumer_offsets` in a transaction's record.
 
-    It may commit for any of them: its record does not name the groups.
+    The transaction may commit for any of them, because its record does not name the groups.
     """
     rows = Group.objects.filter(cluster=row.cluster_id, log_partition__in=list(log_partitions))
     return list(rows.select_related("cluster").order_by("group_id")[: _MOST_CANDIDATES + 1])
@@ -214,7 +216,7 @@ def blocking_transactions(offset: GroupOffset) -> Sequence[BlockingTransaction]:
 
 
 def distinct_blockers(blockers: Iterable[BlockingTransaction]) -> Sequence[BlockingTransaction]:
-    """Return blockers, each transaction once: it may block many partitions."""
+    """Return blockers without duplicates: a transaction may block many partitions."""
     return list({blocker.transactional_id or blocker.producer_id: blocker for blocker in blockers}.values())
 
 
@@ -224,7 +226,7 @@ def lag_trend(row: Group) -> Sequence[LagPoint]:
 
 
 def history_points(text: str, which: int) -> Sequence[tuple[int, int]]:
-    """Return one column of a history kept as JSON text, with its instants, without unknown values."""
+    """Return one column of a history in JSON text, with its instants, without unknown values."""
     return [(point[0], point[which]) for point in json.loads(text or "[]") if point[which] is not None]
 
 
@@ -303,7 +305,7 @@ def _alone(row: Group) -> GroupFamily:
 
 
 def _with_blockers(families: Iterable[GroupFamily]) -> Sequence[GroupFamily]:
-    """Return families, those of a single group with its blockers."""
+    """Return families; single groups get their blockers."""
     listed = list(families)
     stuck = [family.group.pk for family in listed if family.group and (family.blocked or family.unstable)]
     waits = Q(waiting=Waiting.PROBABLY.value) | Q(unstable=True)
@@ -331,7 +333,7 @@ def _blocker(packed: Mapping[str, Any]) -> BlockingTransaction:
 
 
 def _standing(pins: Iterable[PinRecord]) -> Sequence[GroupOffset]:
-    """Return the groups that probably wait in the partitions of some open transactions."""
+    """Return the offsets of groups that probably wait in the partitions of open transactions."""
     names = {(pin.cluster_id, pin.topic, pin.partition) for pin in pins}
     if not names:
         return []
@@ -346,7 +348,7 @@ def _standing(pins: Iterable[PinRecord]) -> Sequence[GroupOffset]:
 def _pending(
     rows: Sequence[Transaction], log_partitions: Mapping[int, Sequence[int]]
 ) -> Sequence[GroupOffset]:
-    """Return the pending commits in the partitions of `__consumer_offsets` that some ids name."""
+    """Return the pending commits in the ids' partitions of `__consumer_offsets`."""
     named = {(row.cluster_id, number) for row in rows for number in log_partitions.get(row.pk, ())}
     if not named:
         return []
@@ -358,7 +360,7 @@ def _pending(
 
 
 def _naming(row: Transaction, offset: GroupOffset) -> BlockingTransaction | None:
-    """Return the one of a group's blockers that is this id's transaction."""
+    """Return the group's blocker that is this id's transaction, or None."""
     for blocker in blocking_transactions(offset):
         unnamed = not blocker.transactional_id and blocker.producer_id == row.producer_id
         if blocker.transactional_id == row.transactional_id or unnamed:
@@ -380,7 +382,7 @@ def _waiter(offset: GroupOffset, blocker: BlockingTransaction) -> BlockedReader:
 
 
 def _order(wanted: SortedGroups, *, alone: bool) -> Sequence[OrderBy]:
-    """Return an order of groups, or of families: those have the same columns, summed."""
+    """Return the order of groups, or of families, whose columns are sums."""
     blocked, lag, unread, behind = (
         ("blocked", "lag_hw", "lag_lso", "lag_ms") if alone else ("stuck", "lag", "unread", "behind")
     )

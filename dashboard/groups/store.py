@@ -1,8 +1,8 @@
-"""Saves a poll of consumer groups: a row for each group, and one for each partition it has committed for.
+"""Save a poll of consumer groups: a row for each group, and a row for each of its committed partitions.
 
 Only changes are written, in key order: the lease first, then groups and offsets, in database transactions of
-some thousand rows each. Rows that could not be read stay, with an error and a gap; rows of deleted groups
-are deleted.
+some thousand rows. Rows of unreadable groups are kept, with an error and a gap; rows of deleted groups are
+deleted.
 """
 
 from __future__ import annotations
@@ -57,15 +57,15 @@ _offsets = GroupOffset._meta.db_table
 _UPSERT_GROUP = Upsert(Group._meta.db_table, _GROUP, _GROUP[:2], overwrite_changes(_GROUP[2:]))
 _UPSERT_OFFSET = Upsert(_offsets, _OFFSET, _OFFSET[:3], overwrite_changes(_OFFSET[3:]))
 _DELETE_OFFSET = f"DELETE FROM {_offsets} WHERE group_id = %s AND topic = %s AND partition = %s"  # noqa: S608
-#: Columns whose change writes a group's row; ages and points are written with it, or once they are old.
+#: Columns whose change writes a group's row. The other columns are written with it, or once they are old.
 _NEWS = tuple(
     name for name in _GROUP if name not in ("cluster_id", "key", "lag_ms", "trend", "seen_ms", "rev")
 )
-#: The columns of its series.
+#: The columns of a group's series.
 _SERIES = tuple(column.name for column in GROUP.columns)
-#: States of groups whose logged members are gone.
+#: States of groups without members; their logged members are outdated.
 _WITHOUT_MEMBERS = ("", "Empty", "Dead")
-#: Maximum rows in one save, so that other writers wait briefly.
+#: Maximum rows in one save, so that other writers wait only briefly.
 _SAVE_AT_ONCE = 4_000
 _ASK_AT_ONCE = 5_000
 _LONGEST_SCOPE = 300
@@ -73,7 +73,7 @@ _LONGEST_SCOPE = 300
 
 @dataclass(frozen=True, slots=True)
 class _Changed:
-    """A group whose row, or some of whose offsets, must be written."""
+    """A group with changes in its row or its offsets, to be saved."""
 
     key: bytes
     name: str
@@ -81,13 +81,13 @@ class _Changed:
     row: Row
     offsets: Mapping[TopicPartition, Stood]
     gone: Sequence[TopicPartition]
-    #: Those of `gone` with unread records, with their offsets.
+    #: The partitions in `gone` with unread records, and their offsets.
     dropped: Sequence[tuple[TopicPartition, int]]
     sample: SeriesSample
 
 
 def save_groups(lease: Lease, observed: ObservedGroups, rows: GroupRows, *, now_ms: int) -> int:
-    """Save a poll; return how many groups it changed. Raises `LeaseLost` for an outdated token."""
+    """Save a poll; return the number of changed groups. Raises `LeaseLost` for an outdated token."""
     known = rows.known_groups()
     changed = [
         change
@@ -121,7 +121,7 @@ def _save_rest(lease: Lease, observed: ObservedGroups, missing: Mapping[str, int
 def _changed(
     cluster_id: int, name: str, observed_group: SeenGroup, observed: ObservedGroups, known: PreviousGroups
 ) -> _Changed | None:  # fmt: skip
-    """Return the change of a group; None where nothing is new."""
+    """Return the change of a group; None without a change."""
     before = known.stood.get(name, {})
     now = before if observed_group.unseen else dict(_stands(name, observed_group, observed, known))
     offsets = {where: stood for where, stood in now.items() if has_changed(before.get(where), stood)}
@@ -143,12 +143,12 @@ def _changed(
 
 
 def _unread_from(stood: Stood) -> int | None:
-    """Return the offset of the first unread record; None where all is read, or nothing committed."""
+    """Return the offset of the first unread record; None if all are read, or nothing is committed."""
     return None if stood.lag_hw == 0 else stood.offset
 
 
 def _sample(name: str, observed_group: SeenGroup, row: Row) -> SeriesSample:
-    """Return the figures of a row; none where some of the group's partitions could not be read."""
+    """Return the figures of a row; None values if one of the group's partitions could not be read."""
     columns = dict(zip(_GROUP, row, strict=False))
     values = None if observed_group.error else tuple(columns[column] for column in _SERIES)
     return SeriesSample(name, values)  # type: ignore[arg-type] # numbers all
@@ -193,7 +193,7 @@ def _pending(
     observed: ObservedGroups,
     known: PreviousGroups,
 ) -> Sequence[GroupBlocker]:
-    """Return the owners of a pending commit: by the log itself, else the possible ones."""
+    """Return the transactions of a pending commit: from the log, else the possible ones."""
     read = [
         GroupBlocker(*added[1:], pending=True, offset=added.offset)
         for added in observed.pending.get((name, where), ())
@@ -214,7 +214,7 @@ def _group_columns(
     """Return a group's columns from its state on, without the revision."""
     read = [stood for stood in stands if stood.status is not GroupStatus.LEFT] or stands
     lso, hw = _sum(stood.lag_lso for stood in read), _sum(stood.lag_hw for stood in read)
-    # Without an answer of its coordinator it keeps its state.
+    # A group keeps its state if its coordinator does not answer.
     was = old if observed_group.error else None
     return (
         observed_group.state or (was.state if was else ""),
@@ -245,20 +245,20 @@ def _stores(observed_group: SeenGroup, old: Group | None) -> str:
 
 
 def _committers(packed: str, asked: Mapping[str, str | None], topics: Collection[str]) -> str:
-    """Return the transactional ids that commit a group's offsets, by topic: as asked now, else as known."""
+    """Return the applications that commit a group's offsets, by topic: from this poll, else as known."""
     known = {**(json.loads(packed) if packed else {}), **asked}
     kept = {topic: transactional_id for topic, transactional_id in sorted(known.items()) if topic in topics}
     return json.dumps(kept, separators=(",", ":")) if kept else ""
 
 
 def _sum(numbers: Iterable[int | None]) -> int | None:
-    """Return the sum, None for no numbers and where one is not known."""
+    """Return the sum; None without numbers, or if one is unknown."""
     known = list(numbers)
     return None if not known or None in known else sum(number for number in known if number is not None)
 
 
 def _trend(packed: str, at_ms: int, lso: int | None, hw: int | None) -> str:
-    """Return the lags of the last polls with a new one, spaced as a partition's points are."""
+    """Return the lags of the last polls with the new one, spaced like a partition's points."""
     points = json.loads(packed) if packed else []
     if len(points) > 1 and points[-1][0] - points[-2][0] < POINTS_APART_MS:
         points.pop()
@@ -328,7 +328,7 @@ def _offset_row(group: int, where: TopicPartition, stood: Stood) -> Row:
 
 
 def _miss(missing: Sequence[int], partial_because: str, at_ms: int) -> None:
-    """Delete groups that are no longer listed; keep them where a list could not be read whole."""
+    """Delete groups that are no longer listed; keep them, with an error, if the list is incomplete."""
     for start in range(0, len(missing), _ASK_AT_ONCE):
         rows = Group.objects.filter(pk__in=missing[start : start + _ASK_AT_ONCE])
         if partial_because:
@@ -339,7 +339,7 @@ def _miss(missing: Sequence[int], partial_because: str, at_ms: int) -> None:
 
 
 def _drop(rows: QuerySet[GroupOffset], at_ms: int) -> None:
-    """Keep the offsets of deleted groups where records are unread."""
+    """Save the offsets of deleted groups that have unread records."""
     unread = rows.exclude(offset=None).exclude(offset=F("high_watermark")).select_related("group")
     DroppedOffset.objects.bulk_create(
         DroppedOffset(

@@ -1,4 +1,4 @@
-"""The state stores of an application of Kafka Streams, and what their changelogs hold."""
+"""Read the state stores of a Kafka Streams application, and the sizes of their changelogs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from fenceline.kafka.producer_identity import THREAD
 
 @dataclass(frozen=True, slots=True)
 class ShownStore:
-    """A store with its changelog; `offsets` bounds what a rebuild reads, None where it is not known."""
+    """A store with its changelog; `offsets` is the most that a rebuild reads, None if unknown."""
 
     name: str
     store: StreamsStore
@@ -24,7 +24,7 @@ class ShownStore:
 
 
 def group_stores(row: Group) -> Sequence[ShownStore]:
-    """Return the stores of a group: as brokers describe them, else as the names of topics show them."""
+    """Return the stores of a group: from the brokers' description, else from the names of topics."""
     if not (row.stores or _is_streams(row)):
         return ()
     logs = _changelogs(row)
@@ -37,7 +37,7 @@ def group_stores(row: Group) -> Sequence[ShownStore]:
 
 
 def _is_streams(row: Group) -> bool:
-    """Whether a member's client id is that of a thread of Kafka Streams."""
+    """Whether a member's client id is from a Kafka Streams thread."""
     members = GroupRecord.objects.filter(cluster=row.cluster_id, key=row.key).values_list(
         "members", flat=True
     )
@@ -45,9 +45,9 @@ def _is_streams(row: Group) -> bool:
 
 
 def _changelogs(row: Group) -> Mapping[str, int | None]:
-    """Return the number of offsets of the topics of a group, None where it is not known.
+    """Return the number of offsets by topic of a group, None if unknown.
 
-    A topic that begins with a longer group's id is that group's.
+    A topic that begins with another group's longer id belongs to that group.
     """
     start = f"{row.group_id}-"
     others = Group.objects.filter(cluster=row.cluster_id, group_id__startswith=start)

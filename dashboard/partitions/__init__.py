@@ -1,1 +1,1 @@
-"""Watched partitions and what is open in them: what collectors save, what pages read."""
+"""Watched partitions and their open transactions: the collectors' stores, and queries for pages."""

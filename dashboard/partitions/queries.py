@@ -1,4 +1,4 @@
-"""Partitions and the transactions open in them, for pages and API: a reader beside `queries`."""
+"""Queries for partitions and their open transactions, for pages and API."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from fenceline.facts import NOT_REPORTED
 from fenceline.grouping import grouped
 from fenceline.kafka.partitions import VERDICTS, WORST_VERDICTS, PartitionVerdict, Pin
 
-#: The topic in which coordinators keep transactional ids; its partitions' leaders are the coordinators.
+#: The topic in which coordinators store transactional ids; its partitions' leaders are the coordinators.
 STATE_TOPIC = "__transaction_state"
 #: The filter for every verdict but clear.
 PINNED = "pinned"
 #: The filter for partitions that a transaction blocks (`is_blocked`).
 BLOCKED = "blocked"
-#: The beginning of the names of Kafka's own topics.
+#: The prefix of the names of Kafka's internal topics.
 _INTERNAL = "__"
 _HELD = F("high_watermark") - F("lso")
 #: Unreadable partitions come before clear ones.
@@ -52,39 +52,39 @@ Name = tuple[int, str, int]
 
 
 class PartitionCriteria(Criteria):
-    """Which partitions a list is asked for."""
+    """The filters of a list of partitions."""
 
     api_only: ClassVar = frozenset({"topic"})
 
     cluster: criteria.Name = ""
-    #: "pinned" for all but clear, "blocked" for those that a transaction blocks: internal topics' too.
+    #: "pinned" for all but clear; "blocked" for partitions blocked by a transaction, also of internal topics.
     verdict: Literal["", "blocked", "pinned", "clear", "open", "late", "hanging", "unknown"] = ""
     topic: criteria.Name = ""
-    #: A part of a topic's name, or a whole `topic-partition`.
+    #: A part of a topic's name, or a full `topic-partition`.
     q: criteria.Search = ""
-    #: Whether Kafka's own topics are listed too.
+    #: Whether Kafka's internal topics are listed too.
     internal: bool = False
 
 
 class SortedPartitions(Sorted, PartitionCriteria):
-    """Partitions in an order."""
+    """Sorted partitions."""
 
     sort: Literal["worst", "name", "held", "age"] = "worst"
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The number of partitions by verdict, every verdict present; internal topics are counted apart."""
+    """The number of partitions for every verdict; internal topics are counted separately."""
 
     users: Mapping[str, int] = field(default_factory=dict)
     internal: Mapping[str, int] = field(default_factory=dict)
 
     def count_of(self, verdict: str, *, internal: bool) -> int:
-        """Return the number of partitions with a verdict, "pinned", or any for ""."""
+        """Return the number of partitions with a verdict or "pinned"; "" counts all."""
         return _sum(self.users, verdict) + (self.hidden_count(verdict) if internal else 0)
 
     def hidden_count(self, verdict: str) -> int:
-        """Return the number of internal topics' partitions with a verdict, "pinned", or any for ""."""
+        """Return the number of internal topics' partitions with a verdict or "pinned"; "" counts all."""
         return _sum(self.internal, verdict)
 
 
@@ -105,24 +105,24 @@ def verdict_counts(cluster: str) -> Counts:
 
 
 def is_blocked(row: PartitionRecord, now_ms: int) -> bool:
-    """Return whether a transaction blocks a partition: longer than `group_blocked_s`, or because it hangs."""
+    """Whether a transaction blocks a partition: for longer than `group_blocked_s`, or because it hangs."""
     if row.verdict in (PartitionVerdict.CLEAR, PartitionVerdict.HANGING):
         return row.verdict == PartitionVerdict.HANGING
     return row.pinned_ms is not None and row.pinned_ms < _blocked_before_ms(now_ms)
 
 
 def blocked_count(cluster: str, now_ms: int) -> int:
-    """Return the number of partitions that a transaction blocks, internal topics' included."""
+    """Return the number of partitions blocked by a transaction, also of internal topics."""
     return visibility.rows_in(PartitionRecord, cluster).filter(_is_blocked(now_ms)).count()
 
 
 def blocked_by_cluster(now_ms: int) -> Mapping[str, int]:
-    """Return the same for each cluster that has any."""
+    """Return the number of blocked partitions by cluster, without clusters that have none."""
     return visibility.count_by_cluster(visibility.rows_in(PartitionRecord).filter(_is_blocked(now_ms)))
 
 
 def _is_blocked(now_ms: int) -> Q:
-    """Return the condition of `is_blocked`; clear partitions are left out by their index."""
+    """Return the condition of `is_blocked`; an index excludes clear partitions."""
     long_ago = Q(pinned_ms__lt=_blocked_before_ms(now_ms))
     return ~Q(verdict="clear") & (Q(verdict=PartitionVerdict.HANGING.value) | long_ago)
 
@@ -132,7 +132,7 @@ def _blocked_before_ms(now_ms: int) -> int:
 
 
 def partition_page(wanted: SortedPartitions, *, page: Number, size: int) -> Page[PartitionRecord]:
-    """Return one page of the partitions that `wanted` describes."""
+    """Return one page of the matching partitions."""
     rows = _filtered(wanted).select_related("cluster").defer("ends", "replicas")
     return page_of(rows.order_by(*_order(wanted)), page, size)
 
@@ -151,13 +151,13 @@ def partitions_after(
 
 
 def find_partition(cluster: str, topic: str, number: int) -> PartitionRecord | None:
-    """Return one partition, None where it is not known."""
+    """Return one partition, None if unknown."""
     rows = PartitionRecord.objects.select_related("cluster")
     return rows.filter(cluster__name=cluster, topic=topic, partition=number).first()
 
 
 def partitions_by_name(names: Iterable[Name]) -> Mapping[Name, PartitionRecord]:
-    """Return the partitions of some names that are known."""
+    """Return the known partitions among the names."""
     wanted = set(names)
     rows = PartitionRecord.objects.filter(_among(wanted)).defer("ends") if wanted else ()
     by_name = {(row.cluster_id, row.topic, row.partition): row for row in rows}
@@ -165,7 +165,7 @@ def partitions_by_name(names: Iterable[Name]) -> Mapping[Name, PartitionRecord]:
 
 
 def partition_pins(names: Iterable[Name]) -> Mapping[Name, Sequence[PinRecord]]:
-    """Return the open transactions of partitions, each partition's by start offset: the LSO's first."""
+    """Return the open transactions by partition, sorted by start offset: the first one holds the LSO."""
     wanted = set(names)
     pins: dict[Name, list[PinRecord]] = defaultdict(list)
     rows = PinRecord.objects.filter(_among(wanted)).select_related("cluster") if wanted else ()
@@ -176,7 +176,8 @@ def partition_pins(names: Iterable[Name]) -> Mapping[Name, Sequence[PinRecord]]:
 
 
 def pins_of(rows: Sequence[Transaction]) -> Mapping[int, Sequence[PinRecord]]:
-    """Return where the transactions of ids are open, by the key of their row.
+    """Return the partitions in which ids have open transactions, by the key of the id's row.
+
     A producer id belongs to one id for ever; an epoch before the current one is an abandoned transaction.
     """
     by_producer = grouped(
@@ -197,18 +198,18 @@ def pins_of(rows: Sequence[Transaction]) -> Mapping[int, Sequence[PinRecord]]:
 
 
 def replica_answers(row: PartitionRecord) -> Sequence[ReplicaLook]:
-    """Return the replicas' last answers about their producers, the leader first."""
+    """Return the replicas' last answers about their producers, the leader's first."""
     rows = ReplicaLook.objects.filter(cluster=row.cluster_id, topic=row.topic, partition=row.partition)
     return list(rows.order_by("-leads", "broker"))
 
 
 def batch_writers(look: ReplicaLook) -> BatchWriters | None:
-    """Return who wrote the newest batches of a partition, as its leader has them; None where not read."""
+    """Return the writers of a partition's newest batches on its leader; None if not read."""
     return None if look.writers is None else read_json(BatchWriters, look.writers)
 
 
 def coordinator_brokers(cluster_id: int, log_partitions: Iterable[int]) -> Mapping[int, int]:
-    """Return the brokers that coordinate ids: the leaders of `__transaction_state`, where known."""
+    """Return the coordinators of ids: the known leaders of partitions of `__transaction_state`."""
     rows = PartitionRecord.objects.filter(
         cluster=cluster_id, topic=STATE_TOPIC, partition__in=set(log_partitions), leader__isnull=False
     )
@@ -218,15 +219,16 @@ def coordinator_brokers(cluster_id: int, log_partitions: Iterable[int]) -> Mappi
 
 
 def worst_verdict(verdicts: Iterable[str]) -> str:
-    """Return the worst of some verdicts, clear for none."""
+    """Return the worst of the verdicts, clear without any."""
     order = [verdict.value for verdict in VERDICTS]
     return max(verdicts, key=order.index, default=PartitionVerdict.CLEAR.value)
 
 
 def verdict_of(is_open: bool, pins: Sequence[PinRecord]) -> str:
-    """Return the verdict on an id: the worst verdict of where its transactions are open.
-    An id whose newest transaction has ended may still have a hanging one of an earlier epoch. Any other
-    verdict is outdated by that end.
+    """Return the verdict on an id: the worst verdict of the partitions in which its transactions are open.
+
+    An id whose newest transaction has ended may still have a hanging one of an earlier epoch. That end
+    outdates every other verdict.
     """
     worst = worst_verdict(pin.verdict for pin in pins)
     if is_open:
@@ -235,7 +237,7 @@ def verdict_of(is_open: bool, pins: Sequence[PinRecord]) -> str:
 
 
 def unstable_offsets(row: PartitionRecord) -> int | None:
-    """Return the number of offsets after the LSO: an upper bound of the records, since markers count too."""
+    """Return the number of offsets after the LSO: an upper bound of the records, as markers count too."""
     if row.high_watermark is None or row.lso is None:
         return None
     return max(0, row.high_watermark - row.lso)
@@ -268,14 +270,14 @@ def _filtered(wanted: PartitionCriteria) -> QuerySet[PartitionRecord]:
 def _named(asked: str) -> Q:
     topic, dash, number = asked.rpartition("-")
     condition = Q(topic__icontains=asked)
-    # Longer numbers are no partition's, and too large for the database.
+    # No partition has a longer number, and the database cannot store one.
     if dash and number.isascii() and number.isdigit() and len(number) <= 9:
         condition |= Q(topic__iendswith=topic, partition=int(number))
     return condition
 
 
 def _among(names: Iterable[Name]) -> Q:
-    """Return a condition for some partitions and a few more: the caller filters by their names."""
+    """Return a condition that matches the partitions and a few others; the caller filters by name."""
     clusters, topics, numbers = (set(values) for values in zip(*names, strict=True))
     return Q(cluster__in=clusters, topic__in=topics, partition__in=numbers)
 
@@ -293,5 +295,5 @@ def _order(wanted: SortedPartitions) -> Sequence[OrderBy]:
 
 
 def pin_of(row: PinRecord) -> Pin:
-    """Return a row of an open transaction in a partition as a fact."""
+    """Return a row of an open transaction in a partition as a `Pin`."""
     return record_of(Pin, row, seen_ms=None)

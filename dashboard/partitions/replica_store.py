@@ -1,4 +1,4 @@
-"""Saves what the replicas of a partition report of their producers, when an operator asked for it."""
+"""Save the replicas' reports about a partition's producers, requested by an operator."""
 
 from __future__ import annotations
 
@@ -23,18 +23,21 @@ def save_replicas(
     now_ms: int,
     writers: BatchWriters | None = None,
 ) -> None:
-    """Save what the replicas of a partition report of its producers, by broker, or why one does not.
-    `ids` are the known transactional ids by producer id, and `writers` those of the leader's newest records.
-    Notifies the partition's page.
+    """Save the replicas' reports about a partition's producers, by broker, or the reason for no answer.
+
+    `ids` are the known transactional ids by producer id. `writers` are those of the leader's newest records.
+    It notifies the partition's page.
     """
     cluster_id = Cluster.objects.get(name=cluster).pk
     # Two concurrent saves wait for each other here.
     with cluster_transaction(cluster, cluster_id) as write:
-        mine = ReplicaLook.objects.filter(cluster_id=cluster_id, topic=where.topic, partition=where.partition)
-        mine.exclude(broker__in=answers).delete()
-        answered = {look.broker: look for look in mine.filter(error="")}
+        looks = ReplicaLook.objects.filter(
+            cluster_id=cluster_id, topic=where.topic, partition=where.partition
+        )
+        looks.exclude(broker__in=answers).delete()
+        answered = {look.broker: look for look in looks.filter(error="")}
         for broker, producers in sorted(answers.items()):
-            mine.update_or_create(
+            looks.update_or_create(
                 cluster_id=cluster_id,
                 topic=where.topic,
                 partition=where.partition,
@@ -51,7 +54,7 @@ def save_replicas(
 
 
 def replica_brokers(cluster: str, where: TopicPartition) -> tuple[int, ...]:
-    """Return the brokers that have a partition, as last read; empty where it was never read."""
+    """Return the brokers of a partition's replicas, as last read; empty if never read."""
     rows = PartitionRecord.objects.filter(cluster__name=cluster, topic=where.topic, partition=where.partition)
     return tuple(rows.values_list("replicas", flat=True).first() or ())
 

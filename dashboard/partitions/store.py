@@ -1,7 +1,8 @@
-"""Saves what `collectors.kafka.partitions` read, and reads the rows that it starts from: their only
-writer.
-As in `dashboard.transactions.store`, a save checks the lease by its token, takes the revision, then writes
-changed rows in key order, in short database transactions. Pages are notified after the last one.
+"""Save the polls of `collectors.kafka.partitions`, and read the rows that it starts from.
+
+No other module writes these rows. As in `dashboard.transactions.store`, a save checks the lease by its token,
+takes the revision, then writes changed rows in key order, in short database transactions. Pages are notified
+after the last one.
 """
 
 from __future__ import annotations
@@ -50,9 +51,9 @@ __all__ = [
     "save_partitions",
 ]
 
-#: Maximum rows in one save: about 50 ms, even where each has a long history of ends.
+#: Maximum rows in one save, about 50 ms even with long histories of ends.
 _SAVE_AT_ONCE = 1_000
-#: A tail's rows count as all ids while its data is younger than this, in milliseconds.
+#: Maximum age in milliseconds of a tail's data for its rows to count as all ids.
 _FRESH_MS = 10_000
 
 _KEY = ("cluster_id", "topic", "partition")
@@ -65,12 +66,12 @@ _DELETE_PIN = f"DELETE FROM {_PINS} WHERE {' AND '.join(f'{column} = %s' for col
 
 
 class PartitionRows:
-    """The rows of one cluster. `tails` are the names of the collectors that read `__transaction_state`."""
+    """The rows of one cluster; `tails` names the collectors that read `__transaction_state`."""
 
     def __init__(
         self, lease: Lease, tails: Collection[str], *, vouched: bool, scope: Scope = EVERYTHING
     ) -> None:
-        """`vouched`: whether the operator has declared that no transactional id is hidden from us."""
+        """`vouched`: whether the operator has declared that we can see all transactional ids."""
         self._scope = scope
         self._cluster_id = lease.cluster_id
         self._tails, self._vouched = tails, vouched
@@ -78,12 +79,12 @@ class PartitionRows:
         self.now_ms = 0
 
     def known_partitions(self) -> dict[TopicPartition, KnownPartition]:
-        """Return every partition's row."""
+        """Return the rows of all partitions."""
         rows = PartitionRecord.objects.filter(cluster_id=self._cluster_id).defer("ends")
         return {TopicPartition(row.topic, row.partition): _known(row) for row in rows.iterator()}
 
     def end_histories(self) -> dict[TopicPartition, str]:
-        """Return every partition's packed history of ends."""
+        """Return the packed histories of ends of all partitions."""
         rows = PartitionRecord.objects.filter(cluster_id=self._cluster_id)
         rows_of_ends = rows.values_list("topic", "partition", "ends").iterator()
         return {TopicPartition(topic, number): packed for topic, number, packed in rows_of_ends}
@@ -93,7 +94,7 @@ class PartitionRows:
         return [pin_of(row) for row in PinRecord.objects.filter(cluster_id=self._cluster_id)]
 
     def named_partitions(self) -> set[TopicPartition]:
-        """Return the partitions that open transactions name."""
+        """Return the partitions in the records of open transactions."""
         rows = Transaction.objects.filter(IS_OPEN, cluster_id=self._cluster_id)
         return {
             TopicPartition(topic, number)
@@ -104,7 +105,7 @@ class PartitionRows:
         }
 
     def transactional_ids(self, producer_ids: Collection[int]) -> dict[int, str]:
-        """Return the escaped ids of rows that have these producer ids, reading them in portions."""
+        """Return the escaped transactional ids by producer id, read in portions."""
         ids = Transaction.objects.filter(cluster_id=self._cluster_id)
         names: dict[int, str] = {}
         for rows in in_portions(ids, "producer_id", producer_ids):
@@ -112,14 +113,15 @@ class PartitionRows:
         return names
 
     def sees_all(self) -> bool:
-        """Return whether every transactional id is visible: by our tails, or by the operator's word."""
+        """Whether all transactional ids are visible: by our tails, or by the operator's declaration."""
         return self._scope.has_all_ids and (self._vouched or self._tails_see_all())
 
     def _tails_see_all(self) -> bool:
         rows = Collector.objects.filter(cluster_id=self._cluster_id, name__in=self._tails)
         gaps = GapRecord.objects.filter(cluster_id=self._cluster_id, source__in=self._tails, until_ms=None)
         states = list(rows.values_list("seen_through_ms", "error", "undecoded"))
-        # A tail of a topic that does not exist has read nothing: absence is no proof that nobody owns an id.
+        # A tail of a missing topic has read nothing, so a missing row does not prove that an id does not
+        # exist.
         was_read = Position.objects.filter(cluster_id=self._cluster_id, topic=TRANSACTION_STATE)
         return (
             0 < len(states) == len(self._tails)
@@ -138,7 +140,7 @@ def _known(row: PartitionRecord) -> KnownPartition:
 
 
 def save_partitions(lease: Lease, observation: ObservedPartitions, *, now_ms: int) -> None:
-    """Save the result and the cost of a poll. Raises `LeaseLost` when the token is outdated."""
+    """Save the result and the cost of a poll. Raises `LeaseLost` for an outdated token."""
     pins = sorted(observation.pins, key=lambda pin: pin.key)
     rows = sorted(observation.rows.items())
     while len(pins) + len(rows) > _SAVE_AT_ONCE:
@@ -199,25 +201,25 @@ def _write(
     pin_rows = ({**fields_of(pin), "cluster_id": cluster_id, "seen_ms": at_ms} for pin in pins)
     write_rows(PinRecord, pin_rows, _PIN_KEY)
     for are_packed in (False, True):
-        some = [
+        partition_rows = [
             _row(cluster_id, rev, known, observation.ends.get(where))
             for where, known in rows
             if (where in observation.ends) is are_packed
         ]
-        write_rows(PartitionRecord, some, _KEY)
+        write_rows(PartitionRecord, partition_rows, _KEY)
     samples = [_sample(where, known, at_ms) for where, known in rows]
     save_samples(cluster_id, PARTITION, samples, at_ms=at_ms)
 
 
 def _sample(where: TopicPartition, known: KnownPartition, at_ms: int) -> SeriesSample:
-    """Return the offsets that this poll read; none where it could not read them."""
+    """Return the offsets that this poll read; None values if it could not read them."""
     if known.seen_ms != at_ms or known.lso is None or known.high_watermark is None:
         return SeriesSample(str(where), None)
     return SeriesSample(str(where), (known.lso, max(0, known.high_watermark - known.lso)))
 
 
 def _row(cluster_id: int, rev: int, known: KnownPartition, ends: str | None) -> Mapping[str, Any]:
-    """Return the columns of a partition; its history of ends stays where there is no new one."""
+    """Return the columns of a partition; without a new history of ends the old one is kept."""
     columns = {**fields_of(known), **fields_of(known.place), "cluster_id": cluster_id, "rev": rev}
     del columns["place"]
     return columns if ends is None else {**columns, "ends": ends}
@@ -240,7 +242,7 @@ def _delete(cluster_id: int, observation: ObservedPartitions) -> None:
 
 
 def _keep_ends(cluster_id: int, observation: ObservedPartitions) -> None:
-    """Keep the start and end of deleted partitions' logs: they bound what groups have not read."""
+    """Save the start and end of deleted partitions' logs, which bound the groups' unread records."""
     topics = sorted({where.topic for where in observation.gone})
     known = PartitionRecord.objects.filter(cluster_id=cluster_id).defer("ends")
     for rows in in_portions(known, "topic", topics):
@@ -260,15 +262,15 @@ def _keep_ends(cluster_id: int, observation: ObservedPartitions) -> None:
 
 
 def _sync_gaps(lease: Lease, gaps: Mapping[str, str], now_ms: int) -> bool:
-    """Open a gap for each unreadable scope, close those of the others; return whether any changed."""
-    mine = GapRecord.objects.filter(cluster_id=lease.cluster_id, source=lease.name, until_ms=None)
-    opened = dict(mine.exclude(scope=EVERYWHERE).values_list("scope", "reason"))
+    """Open a gap for each unreadable scope, and close the others; return whether a gap opened or closed."""
+    open_gaps = GapRecord.objects.filter(cluster_id=lease.cluster_id, source=lease.name, until_ms=None)
+    opened = dict(open_gaps.exclude(scope=EVERYWHERE).values_list("scope", "reason"))
     closed = opened.keys() - gaps.keys()
     for scope in sorted(closed):
-        mine.filter(scope=scope).update(until_ms=now_ms)
+        open_gaps.filter(scope=scope).update(until_ms=now_ms)
     for scope, reason in gaps.items():
         if scope in opened and opened[scope] != reason:
-            mine.filter(scope=scope).update(reason=reason)
+            open_gaps.filter(scope=scope).update(reason=reason)
     GapRecord.objects.bulk_create(
         GapRecord(cluster_id=lease.cluster_id, source=lease.name, scope=scope, since_ms=now_ms, reason=reason)
         for scope, reason in sorted(gaps.items())

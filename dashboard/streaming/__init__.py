@@ -1,1 +1,1 @@
-"""Spark's streaming queries: what checkpoints and listeners bring, what pages and rules read."""
+"""Spark's streaming queries: the stores of checkpoints and listeners, and queries for pages and rules."""

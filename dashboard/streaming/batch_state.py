@@ -1,7 +1,7 @@
-"""The chain of batches, and whether queries are safe to restart: a reader beside `queries`.
+"""Read the chains of batches, and whether queries are safe to restart.
 
 A query's ledger is compared with the coordinators' states of its ids: by id, producer id, epoch and start.
-Nothing here opens a database transaction.
+This module opens no database transaction.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ _NEWEST = (
 
 
 def chain_of(query: Query, batch: Batch | None, *, now_ms: int | None = None) -> tuple[ChainLink, ...]:
-    """Return the six links of one batch of a query; without a batch, the links before the first."""
+    """Return the six links of a query's batch; without a batch, the links before the first batch."""
     if batch is None:
         return no_chain(query.sink)
     decisions = SinkDecision.objects.filter(query=query, batch_id=batch.batch_id)
@@ -71,7 +71,7 @@ def chain_of(query: Query, batch: Batch | None, *, now_ms: int | None = None) ->
 
 
 def chains_of(queries: Iterable[Query], *, now_ms: int | None = None) -> Mapping[int, tuple[ChainLink, ...]]:
-    """Return the chain of each query's newest batch, by the key of its row, in a handful of SQL queries."""
+    """Return the chain of each query's newest batch, by the query's key, in a few SQL queries."""
     rows = {row.pk: row for row in queries}
     newest = _newest(rows.values())
     decisions = SinkDecision.objects.filter(query__in=list(rows), batch_id=F("query__planned"))
@@ -80,7 +80,7 @@ def chains_of(queries: Iterable[Query], *, now_ms: int | None = None) -> Mapping
 
 
 def newest_batch(query: Query) -> Batch | None:
-    """Return the newest batch of a query: by its offset log, else by its listener."""
+    """Return the newest batch of a query: from its offset log, else from its listener."""
     return _newest([query]).get(query.pk)
 
 
@@ -90,12 +90,14 @@ def safe_to_restart(query: Query, now_ms: int) -> RestartSafety:
 
 
 def restart_safety_by_query(queries: Sequence[Query], now_ms: int) -> Mapping[int, RestartSafety]:
-    """Return whether each query is safe to restart now, by the key of its row."""
+    """Return whether each query is safe to restart now, by the query's key."""
     stems: dict[int, set[str]] = {row.cluster_id: set() for row in queries}
     for row in queries:
         if row.ledger_id:
             stems[row.cluster_id].add(_stem(row))
-    observed = {cluster_id: _seen(cluster_id, its, now_ms) for cluster_id, its in stems.items()}
+    observed = {
+        cluster_id: _seen(cluster_id, cluster_stems, now_ms) for cluster_id, cluster_stems in stems.items()
+    }
     decided = grouped(
         (decision.query_id, decision)
         for decision in prepared_decisions()
@@ -113,7 +115,7 @@ def restart_safety_by_query(queries: Sequence[Query], now_ms: int) -> Mapping[in
 
 
 def safe_cluster(cluster: Cluster, now_ms: int) -> RestartSafety:
-    """Return whether all queries of a cluster are safe to restart, except those of deleted folders."""
+    """Return whether all queries of a cluster are safe to restart, without queries of deleted folders."""
     rows = list(Query.objects.filter(cluster=cluster).exclude(detail__has_key="gone").order_by("pk"))
     verdicts = restart_safety_by_query(rows, now_ms)
     return cluster_restart_safety(cluster.name, [(str(row), verdicts[row.pk]) for row in rows])
@@ -130,15 +132,16 @@ def prepared_batches(query: Query, rows: Sequence[SinkDecision], now_ms: int) ->
     return PreparedBatches(
         batches=[decision.batch_id for decision in decided],
         since_ms=min(decision.at_ms for decision in decided),
-        # A transaction that its coordinator has decided to commit no longer times out.
+        # A transaction with a decided commit no longer times out.
         expires_ms=min((sent.expires_ms for sent in written if known[sent].fate not in safe), default=None),
         overdue=any(is_overdue(query, row, now_ms) for row in rows),
     )
 
 
 def open_for_ms(query: Query, decision: SinkDecision) -> int | None:
-    """Return for how long our own polls have seen a decision open, None where they have not.
-    The driver's clock does not count, nor the time since the last poll: it proves nothing.
+    """Return the milliseconds between the first and the last poll with an open decision, None without polls.
+
+    The driver's clock and the time since the last poll do not count, because they prove nothing.
     """
     if query.seen_ms is None or decision.first_seen_ms is None:
         return None
@@ -146,7 +149,7 @@ def open_for_ms(query: Query, decision: SinkDecision) -> int | None:
 
 
 def is_overdue(query: Query, decision: SinkDecision, now_ms: int) -> bool:
-    """Return whether a decision is open for longer than a commit takes."""
+    """Whether a decision is open for longer than a commit takes."""
     waited_ms = open_for_ms(query, decision)
     if waited_ms is None:
         waited_ms = now_ms - decision.decided_ms
@@ -154,14 +157,14 @@ def is_overdue(query: Query, decision: SinkDecision, now_ms: int) -> bool:
 
 
 def prepared_decisions() -> QuerySet[SinkDecision]:
-    """Return the query for the prepared decisions that are not carried out to the end."""
+    """Return the prepared decisions that are not fully carried out."""
     return SinkDecision.objects.filter(outcome="", decided=Decided.PREPARED.value)
 
 
 def owner_query(cluster_id: int, transactional_id: str) -> Query | None:
-    """Return the query whose sink makes ids like this one, None where none is known.
+    """Return the query whose sink makes ids like this one, None if unknown.
 
-    The id, as escaped text, holds the beginning of its ledger's own id and begins with its prefix.
+    The id, as escaped text, begins with the sink's prefix and contains the beginning of its ledger's id.
     """
     ledger = _ledger_in(transactional_id)
     if not ledger:
@@ -171,12 +174,12 @@ def owner_query(cluster_id: int, transactional_id: str) -> Query | None:
 
 
 def decision_of(row: SinkDecision) -> Decision:
-    """Return a decision as its ledger has it, from its row."""
+    """Return a row as the ledger's decision."""
     return record_of(Decision, row, at_ms=row.decided_ms, ledger_id="", query_id="")
 
 
 def done_of(row: SinkDecision) -> Done | None:
-    """Return how a decision ended; None while it is open."""
+    """Return the end of a decision; None while it is open."""
     if not row.outcome:
         return None
     outcome, lost = DecisionOutcome(row.outcome), tuple(row.lost)
@@ -186,13 +189,13 @@ def done_of(row: SinkDecision) -> Done | None:
 def transaction_outcomes(
     cluster_id: int, written: Collection[SinkTransaction]
 ) -> Mapping[SinkTransaction, EndedTransaction]:
-    """Return the outcome of transactions that sinks of one cluster have written."""
+    """Return the outcomes of transactions of one cluster's sinks."""
     keys = {sent: key_of(text.unescape_text(sent.transactional_id)) for sent in written}
     now = _coordinated(cluster_id, set(keys.values()))
     outcomes = {sent: outcome_by_coordinator(sent, now.get(key)) for sent, key in keys.items()}
-    gone_on = {sent: keys[sent] for sent, ended in outcomes.items() if ended.fate is TransactionFate.UNKNOWN}
-    past = _past(cluster_id, set(gone_on.values()))
-    later = {sent: outcome_by_history(sent, past[key]) for sent, key in gone_on.items() if key in past}
+    unknown = {sent: keys[sent] for sent, ended in outcomes.items() if ended.fate is TransactionFate.UNKNOWN}
+    past = _past(cluster_id, set(unknown.values()))
+    later = {sent: outcome_by_history(sent, past[key]) for sent, key in unknown.items() if key in past}
     return outcomes | {
         sent: ended for sent, ended in later.items() if ended.fate is not TransactionFate.UNKNOWN
     }
@@ -280,13 +283,13 @@ def _past(cluster_id: int, keys: Collection[bytes]) -> Mapping[bytes, Sequence[A
 
 @dataclass(frozen=True, slots=True)
 class _ClusterObservation:
-    """What is known of a cluster's queries beside their rows."""
+    """Data about a cluster's queries beside their rows."""
 
-    #: Why no checkpoint of it can be read; "" where they can.
+    #: Why the cluster's checkpoints cannot be read; else "".
     unseen: str
-    #: Reasons by single scopes.
+    #: Reasons by scope.
     gaps: Mapping[str, str]
-    #: Open ids of sinks, by their beginning.
+    #: Open ids of sinks, by the beginning of the id.
     open_ids: Mapping[str, Sequence[str]]
 
 
@@ -316,9 +319,9 @@ def _restart_facts(
 
 
 def _unseen(query: Query, observed: _ClusterObservation, now_ms: int) -> str:
-    """Return why the checkpoint of a query cannot be read; "" where the last good poll is recent enough.
+    """Return why the checkpoint of a query cannot be read; "" if the last successful poll is recent enough.
 
-    One failed poll, as where Spark removes a file meanwhile, changes no answer.
+    One failed poll, for example because Spark removes a file meanwhile, does not change the answer.
     """
     if not query.checkpoint:
         return "no configured root holds its checkpoint"
@@ -347,7 +350,7 @@ def _behind(cluster_id: int, now_ms: int) -> str:
 
 
 def _open_ids(cluster_id: int, stems: Collection[str]) -> Mapping[str, Sequence[str]]:
-    """Return the open ids of sinks by these beginnings; an id has one `-p` after its ledger's id."""
+    """Return the open ids of sinks by their stems; an id has one `-p` after its ledger's id."""
     ids_by_stem: dict[str, list[str]] = defaultdict(list)
     if not stems:
         return ids_by_stem

@@ -1,4 +1,4 @@
-"""The micro-batches of streaming queries and the transactions in which they were written: a reader."""
+"""Queries for the micro-batches of streaming queries, and for the transactions that wrote them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from fenceline.decode import text
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.spark.sink_fates import rows_written
 
-#: Maximum transactions of a batch in one answer.
+#: Maximum transactions of a batch in one response.
 MOST_TRANSACTIONS = 500
-#: Maximum batches among which the slowest are searched, along an index; more would take too long.
+#: Maximum batches that are searched for the slowest, along an index; more would take too long.
 MOST_RANKED = 200_000
-#: Maximum decisions that are searched for an id: batches take turns in using one.
+#: Maximum decisions that are searched for an id, because batches use ids in turn.
 _MOST_DECISIONS = 20
 #: The statuses of a decision, worst first.
 _STANDINGS = ("lost", "prepared", "committed", "aborted")
@@ -30,7 +30,7 @@ _STANDINGS = ("lost", "prepared", "committed", "aborted")
 
 @dataclass(frozen=True, slots=True)
 class BatchEntry:
-    """One batch, and its sink's decisions, the last round last."""
+    """A batch and its sink's decisions, the last round last."""
 
     batch: Batch
     decisions: Sequence[SinkDecision] = ()
@@ -48,9 +48,9 @@ class BatchEntry:
 
     @property
     def output_rows(self) -> int | None:
-        """Return the rows written: Spark's count, else the ledger's; None while neither has one.
+        """Return the rows written: Spark's count, else the ledger's; None while neither is known.
 
-        Spark counts none for foreachBatch; the ledger of the exactly-once sink counts what it committed.
+        Spark does not count for foreachBatch; the ledger of the exactly-once sink counts committed rows.
         """
         if self.batch.output_rows is not None or self.decision is None:
             return self.batch.output_rows
@@ -59,7 +59,7 @@ class BatchEntry:
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A transaction of a batch: as its ledger names it, and its coordinator's current row."""
+    """A transaction of a batch: the ledger's fields, and the id's current row."""
 
     transactional_id: str
     producer_id: int
@@ -69,9 +69,9 @@ class Sent:
     records: int
     started_ms: int
     timeout_ms: int
-    #: The id's row where it still holds this transaction; None where it holds another or is unknown.
+    #: The id's row if it still has this transaction; None if it has another one or is unknown.
     now: Transaction | None
-    #: Whether its id is known and holds another transaction by now.
+    #: Whether the id is known and has another transaction by now.
     reused: bool
 
     @property
@@ -82,7 +82,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class SinkWriter:
-    """The sink that writes under a transactional id, and its last batch; None where none is decided yet."""
+    """The sink that uses a transactional id, and its last batch; None before the first decision."""
 
     query: Query
     batch_id: int | None
@@ -94,25 +94,25 @@ _BEGAN = Coalesce("planned_ms", "started_ms", "committed_ms")
 
 @dataclass(frozen=True, slots=True)
 class SlowestBatches:
-    """Batches of a range, oldest first, and their number; none are read where it exceeds `MOST_RANKED`."""
+    """Batches of a range, oldest first, and their number; the batches are not read beyond `MOST_RANKED`."""
 
     batches: Sequence[Batch]
     number: int
 
     @property
     def is_whole(self) -> bool:
-        """Return whether these are all batches of the range."""
+        """Whether these are all batches of the range."""
         return len(self.batches) == self.number
 
 
 def batch_page(query: Query, wanted: Ranged, *, page: Number, size: int) -> Page[BatchEntry]:
-    """Return one page of a query's batches that began in a range, the newest first."""
+    """Return one page of a query's batches that began in a range, newest first."""
     batches = page_of(_begun_within(query, wanted).order_by("-batch_id"), page, size)
     return batches.with_items(batch_entries(query, batches.items))
 
 
 def batches_before(query: Query, place: int | None, wanted: Ranged, *, limit: int) -> Sequence[BatchEntry]:
-    """Return the batches of a range before one, the newest first; without one, from the newest on."""
+    """Return the batches of a range before the batch `place`, newest first; without it, the newest ones."""
     rows = _begun_within(query, wanted)
     rows = rows if place is None else rows.filter(batch_id__lt=place)
     return batch_entries(query, rows.order_by("-batch_id")[:limit])
@@ -130,7 +130,7 @@ def _begun_within(query: Query, wanted: Ranged) -> QuerySet[Batch]:
 def _first_since(query: Query, at_ms: int) -> int:
     """Return the number of the first batch that began at an instant or later.
 
-    Numbers rise with time and have an index: binary search needs 30 queries for 10^9 batches.
+    Numbers rise with time and have an index, so a binary search needs 30 SQL queries for 10^9 batches.
     """
     rows = (
         Batch.objects.filter(query=query)
@@ -150,7 +150,7 @@ def _first_since(query: Query, at_ms: int) -> int:
 
 
 def find_entry(query: Query, batch_id: int) -> BatchEntry | None:
-    """Return one batch of a query, None where no row of it is stored."""
+    """Return one batch of a query, None without a stored row."""
     return next(iter(batch_entries(query, Batch.objects.filter(query=query, batch_id=batch_id))), None)
 
 
@@ -161,7 +161,7 @@ def recent_batches(of: Query, most: int) -> Sequence[Batch]:
 
 
 def slowest_batches(queries: Iterable[Query], from_ms: int, to_ms: int, *, most: int) -> SlowestBatches:
-    """Return the batches that listeners reported in a range: all, or the slowest of each step."""
+    """Return the batches that listeners reported in a range: all, or the slowest one of each step."""
     rows = Batch.objects.filter(
         query__in=[row.pk for row in queries],
         started_ms__gte=from_ms,
@@ -177,20 +177,20 @@ def slowest_batches(queries: Iterable[Query], from_ms: int, to_ms: int, *, most:
 
 
 def _slowest_keys(rows: QuerySet[Batch], step_ms: int) -> Sequence[int]:
-    """Return the keys of the slowest batch of each step of some length."""
+    """Return the keys of the slowest batch of each step of length `step_ms`."""
     stepped = rows.order_by().annotate(step=F("started_ms") / step_ms)
     slowest = dict(stepped.values_list("step").annotate(Max("duration_ms")))
-    like_these = stepped.filter(duration_ms__in=set(slowest.values()))
+    candidates = stepped.filter(duration_ms__in=set(slowest.values()))
     keys = {
         step: pk
-        for pk, step, duration_ms in like_these.values_list("pk", "step", "duration_ms")
+        for pk, step, duration_ms in candidates.values_list("pk", "step", "duration_ms")
         if slowest[step] == duration_ms
     }
     return list(keys.values())
 
 
 def batch_entries(query: Query, batches: Iterable[Batch]) -> Sequence[BatchEntry]:
-    """Return batches, in their order, with the sink's decisions about each."""
+    """Return the batches, in their order, with the sink's decisions about each batch."""
     rows = list(batches)
     by_batch: dict[int, list[SinkDecision]] = defaultdict(list)
     numbers = [batch.batch_id for batch in rows]
@@ -200,7 +200,7 @@ def batch_entries(query: Query, batches: Iterable[Batch]) -> Sequence[BatchEntry
 
 
 def sent_transactions(of: Query, decision: SinkDecision | None) -> Sequence[Sent]:
-    """Return the transactions of a decision, in one query."""
+    """Return the transactions of a decision, in one SQL query."""
     packed = decision.transactions[:MOST_TRANSACTIONS] if decision else []
     keys = {
         key_of(text.unescape_text(written["transactional_id"])): written["transactional_id"]
@@ -233,12 +233,12 @@ def decision_counts(of: Query) -> Mapping[str, int]:
 
 
 def newest_decision(of: Query) -> SinkDecision | None:
-    """Return the newest decision of a query's sink, None where there is none."""
+    """Return the newest decision of a query's sink, None without a decision."""
     return SinkDecision.objects.filter(query=of).order_by("-batch_id", "-round").first()
 
 
 def open_decisions(of: Iterable[Query]) -> Sequence[SinkDecision]:
-    """Return the prepared decisions of queries that are not carried out to the end, oldest first."""
+    """Return the queries' prepared decisions that are not fully carried out, oldest first."""
     rows = prepared_decisions().filter(query__in=[row.pk for row in of])
     return list(rows.select_related("query__cluster").order_by("decided_ms", "pk"))
 

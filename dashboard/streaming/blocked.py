@@ -1,6 +1,6 @@
-"""The streaming queries at an LSO that a transaction blocks: a reader beside `groups`.
+"""Find the streaming queries at an LSO that a transaction blocks.
 
-They wait if they read read_committed, which their rows do not show.
+They wait if they use read_committed, which their rows do not show.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from dashboard.models import Batch, PinRecord
 from dashboard.partitions import queries as partition_queries
 from fenceline.decode.checkpoint import parse_positions
 
-#: Finished batches that one page reads: one for each query.
+#: The most queries, and so finished batches, that a page reads.
 _MOST_QUERIES = 500
 
 
 class BlockedQuery(NamedTuple):
-    """A query at the LSO of a partition: its newest finished batch has read up to there."""
+    """A query at the LSO of a partition: its newest finished batch has read up to that offset."""
 
     cluster: str
     ident: str
@@ -32,7 +32,7 @@ class BlockedQuery(NamedTuple):
 
 
 def blocked_queries(pins: Collection[PinRecord]) -> Mapping[int, Sequence[BlockedQuery]]:
-    """Return the queries at the LSO that a transaction blocks in a partition, by the key of the pin's row."""
+    """Return the queries at the LSO that a transaction blocks in a partition, by the pin's key."""
     rows = partition_queries.partitions_by_name((pin.cluster_id, pin.topic, pin.partition) for pin in pins)
     held = {
         (pin.cluster_id, pin.topic, pin.partition): pin

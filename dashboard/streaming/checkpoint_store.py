@@ -1,8 +1,8 @@
-"""Saves what `collectors.checkpoints.collector` read: queries, their batches, and their sinks' decisions.
+"""Save the polls of `collectors.checkpoints.collector`: queries, batches, and their sinks' decisions.
+
 As in `dashboard.transactions.store`, a save checks the lease by its token, takes a revision, then writes the
-changes, in database transactions of a few checkpoints each. Columns that a listener reports stay as they are
-(`dashboard.streaming.progress_store`). Rows outlive their folder: they are the history that Spark does not
-keep.
+changes, in database transactions of a few checkpoints each. Columns reported by a listener are not written
+(`dashboard.streaming.progress_store`). Rows outlive their folder, as the history that Spark does not keep.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ from fenceline.spark.records import (
 
 __all__ = ["NAME", "known_folders", "save_checkpoints"]
 
-#: Maximum rows in one save, so that other writers wait briefly: some twenty checkpoints with new batches.
+#: Maximum rows in one save, about twenty checkpoints with new batches, so that other writers wait briefly.
 _SAVE_AT_ONCE = 100
 _LONGEST_SCOPE = 300
-#: Scopes of gaps that name a checkpoint's folder.
+#: The prefix of scopes of gaps that name a checkpoint's folder.
 _FOLDER = "checkpoint:"
 _BATCH_KEY = ("query_id", "batch_id")
-#: The columns that are reset when a batch's id is planned anew: they belong to the earlier batch.
+#: Columns that are reset when a batch's id is planned again, because they belong to the earlier batch.
 _ANEW: Mapping[str, Any] = {
     "committed_ms": None, "next_watermark_ms": None, "run_id": "", "started_ms": None, "duration_ms": None,
     "input_rows": None, "output_rows": None, "input_rate": None, "processed_rate": None, "durations": {},
@@ -68,10 +68,11 @@ def save_checkpoints(
     now_ms: int,
     skipped: Mapping[str, Sequence[tuple[str, int, str]]] | None = None,
 ) -> int:
-    """Save observed checkpoints; return how many queries they changed. Raises `LeaseLost`.
-    `gone` are the deleted folders. `gaps` are all current gaps by scope, each with its start and reason;
-    `checkpoint:PATH` becomes the query's own. `skipped`: by root, the folders that were not searched (name,
-    count, the first one).
+    """Save observed checkpoints; return the number of changed queries. Raises `LeaseLost`.
+
+    `gone` are the deleted folders. `gaps` are all current gaps by scope, each with its start and reason; the
+    scope `checkpoint:PATH` becomes the query's scope. `skipped` has the folders that were not searched, by
+    root: name, count, and the first one.
     """
     reasons = {scope.removeprefix(_FOLDER): why for scope, (_, why) in gaps.items()}
     paths = [observation.checkpoint.path for observation in observations]
@@ -91,7 +92,7 @@ def save_checkpoints(
 
 @retry_write
 def _save_skipped(lease: Lease, skipped: Mapping[str, Sequence[tuple[str, int, str]]]) -> None:
-    """Save the folders below the roots that are not searched, where they changed."""
+    """Save the folders that are not searched, if they changed."""
     wanted = {root: [list(folder) for folder in folders] for root, folders in sorted(skipped.items())}
     row = collector_row(lease).get()
     if row.detail.get("skipped", {}) != wanted:
@@ -109,7 +110,7 @@ def _save_rest(
     gaps: Mapping[str, tuple[int, str]],
     now_ms: int,
 ) -> int:
-    """Save what belongs to no single checkpoint; return the number of queries that became unreadable."""
+    """Save the data beyond single checkpoints; return the number of queries that became unreadable."""
     with write_transaction(lease, {"seen_through_ms": now_ms}) as write:
         for polled in in_portions(Query.objects.filter(cluster_id=lease.cluster_id), "checkpoint", paths):
             polled.update(seen_ms=now_ms)
@@ -127,11 +128,10 @@ def _save_rest(
 
 
 def _outside(lease: Lease) -> dict[str, str]:
-    """Return, for known folders below no configured root, that they are no longer polled."""
-    mine = [
-        root_config for root_config in settings.FENCELINE.checkpoints if root_config.cluster == lease.cluster
+    """Return the reasons why known folders outside the configured roots are no longer polled."""
+    roots = [
+        entry.root.rstrip("/") for entry in settings.FENCELINE.checkpoints if entry.cluster == lease.cluster
     ]
-    roots = [root_config.root.rstrip("/") for root_config in mine]
     return {
         path: f"no root in [[checkpoints]] holds {path} any more: it is as it was seen last"
         for path in known_folders(lease)
@@ -164,7 +164,7 @@ def _changes(
 
 
 def _is_ahead(checkpoint: Checkpoint, row: Query) -> bool:
-    """Return whether a log has a newer batch than at the poll before."""
+    """Whether a log has a newer batch than at the previous poll."""
     newest = (checkpoint.newest_planned, row.planned), (checkpoint.newest_finished, row.finished)
     return any(now is not None and (before is None or now > before) for now, before in newest)
 
@@ -173,7 +173,7 @@ def _parts(observations: Sequence[CheckpointObservation]) -> Iterator[Sequence[C
     part: list[CheckpointObservation] = []
     size = 0
     for observation in observations:
-        # New batches come with as many decisions.
+        # Every new batch may have a decision.
         rows = 1 + 2 * (len(observation.planned) + len(observation.finished))
         if part and size + rows > _SAVE_AT_ONCE:
             yield part
@@ -221,7 +221,7 @@ def _save_one(
 
 
 def _save_batches(row: Query, observation: CheckpointObservation, rev: int, now_ms: int) -> None:
-    """Save the new entries of the two logs; each log writes its own columns."""
+    """Save the new entries of both logs; each log has its own columns."""
     planned = planned_rows(row, observation.planned, rev)
     _begin_anew(row, planned)
     write_rows(Batch, planned, _BATCH_KEY)
@@ -230,7 +230,7 @@ def _save_batches(row: Query, observation: CheckpointObservation, rev: int, now_
 
 
 def _begin_anew(row: Query, planned: Sequence[Mapping[str, Any]]) -> None:
-    """Clear batches that were planned at another time before: the checkpoint was restored since."""
+    """Clear batches whose planning time has changed: the checkpoint was restored since."""
     times = {batch["batch_id"]: batch["planned_ms"] for batch in planned}
     recorded = Batch.objects.filter(query=row, batch_id__in=list(times)).exclude(planned_ms=None)
     anew = [batch for batch, at_ms in recorded.values_list("batch_id", "planned_ms") if at_ms != times[batch]]
@@ -250,13 +250,14 @@ def _save_decisions(row: Query, ledger: LedgerState, finished: int | None, now_m
     rows = [{**decision, "first_seen_ms": now_ms} for decision in decision_rows(row, ledger, news)]
     write_rows(SinkDecision, rows, (*_BATCH_KEY, "round"), keep=("first_seen_ms",))
     if isinstance(ledger.ledger, Ledger) and not ledger.broken:
-        _let_go(row, states.keys(), finished)
+        _close_removed_decisions(row, states.keys(), finished)
 
 
-def _let_go(row: Query, held: Collection[tuple[int, int]], finished: int | None) -> None:
-    """Close open decisions that the ledger no longer holds.
-    The sink removes finished ones, and Spark goes on only after a finished batch. An unfinished one can be
-    missing only because the folder was restored to an older state, without it.
+def _close_removed_decisions(row: Query, held: Collection[tuple[int, int]], finished: int | None) -> None:
+    """Close open decisions that the ledger no longer has.
+
+    The sink removes finished decisions, and Spark goes on only after a finished batch. An unfinished decision
+    can be missing only because the folder was restored to an older state.
     """
     for decision in SinkDecision.objects.filter(query=row, outcome=""):
         if (decision.batch_id, decision.round) in held:
@@ -270,7 +271,7 @@ def _let_go(row: Query, held: Collection[tuple[int, int]], finished: int | None)
 
 
 def _blame(rows: Sequence[Query], wrong: Mapping[str, str], gone: Collection[str]) -> list[Query]:
-    """Save why checkpoints of queries cannot be read; return the queries for which that is new."""
+    """Save why checkpoints of queries cannot be read; return the queries with a new reason."""
     news = [row for row in rows if row.error != wrong[row.checkpoint]]
     for row in news:
         row.error = wrong[row.checkpoint]

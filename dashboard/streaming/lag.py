@@ -1,6 +1,7 @@
-"""Lag of streaming queries: their positions against the start, the readable end and the end of the logs.
-Spark commits nothing to its consumer groups: positions come from the offset log of the newest finished batch,
-or from its listener's progress event.
+"""Lag of streaming queries: their positions compared with the logs' start, LSO and end.
+
+Spark does not commit to its consumer groups. So positions come from the offset log of the newest finished
+batch, or from its listener's progress event.
 """
 
 from __future__ import annotations
@@ -20,51 +21,51 @@ from fenceline.kafka.partitions import Offsets
 
 #: The queries of a cluster that a partition's page searches for its readers.
 _MOST_QUERIES = 500
-#: A later instant counts as later than another machine's only from this difference on.
+#: The smallest difference that orders instants of two machines.
 _SETTLED_MS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """A query's position in one partition; figures are None where they are not known."""
+    """A query's position in one partition; unknown figures are None."""
 
     source: str
     topic: str
     partition: int
-    #: The next offset that it reads, once its newest finished batch is done.
+    #: The next offset to read after its newest finished batch.
     position: int
-    #: The end of the batch that is planned and not finished.
+    #: The end offset of the planned, unfinished batch.
     planned: int | None = None
-    #: When that batch was done, by the clock of its driver or store.
+    #: When the finished batch was done, by the clock of its driver or store.
     reached_ms: int | None = None
     seen: PartitionRecord | None = None
     #: The open transactions that block it, the one at the LSO first.
     pins: Sequence[PinRecord] = ()
-    #: The time since which there is something to read.
+    #: For how many milliseconds there have been unread records.
     behind_ms: int | None = None
 
     @property
     def lag_lso(self) -> int | None:
-        """Return the offsets that it could read with read_committed: deleted ones do not count."""
+        """Return the number of offsets that it can read with read_committed; deleted ones do not count."""
         lag = self._before(self.seen.lso if self.seen else None)
         return lag and max(0, lag - (self.lost_offsets or 0))
 
     @property
     def lag_hw(self) -> int | None:
-        """Return the offsets up to the end of the log."""
+        """Return the number of offsets up to the end of the log."""
         return self._before(self.seen.high_watermark if self.seen else None)
 
     @property
     def lost_offsets(self) -> int | None:
-        """Return the number of deleted offsets that it has not read."""
+        """Return the number of deleted unread offsets."""
         start = self.seen.log_start if self.seen else None
         return None if start is None else max(0, start - self.position)
 
     @property
     def is_past_end(self) -> bool:
-        """Return whether its position is past the end: the topic was made again, or its log truncated.
+        """Whether its position is past the end, because the topic was re-created or its log truncated.
 
-        Only an end that changed after the position was reached shows it: an older one is merely outdated.
+        An end offset counts only if it was read after the position was reached; an older one is outdated.
         """
         row = self.seen
         if row is None or row.seen_ms is None or self.reached_ms is None:
@@ -74,7 +75,7 @@ class PartitionLag:
 
     @property
     def waiting_state(self) -> str:
-        """Return its position at a stuck LSO (`Waiting`), "" where none is stuck."""
+        """Return the position's relation to a stuck LSO (`Waiting`), "" without a stuck LSO."""
         row = self.seen
         if row is None or row.pinned_ms is None or row.lso is None or row.high_watermark is None:
             return ""
@@ -88,36 +89,36 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One source of a query: its name, and its positions."""
+    """One source of a query with its positions."""
 
     source: str
-    #: As Spark describes it (`KafkaV2[Subscribe[orders]]`), "" without a listener's report.
+    #: Spark's description (`KafkaV2[Subscribe[orders]]`), "" without a listener's report.
     description: str
-    #: Its offset as Spark writes it, None where nothing was read yet; for sources other than Kafka's.
+    #: Its offset as Spark writes it, for sources other than Kafka's; None before the first read.
     raw: str | None
     parts: Sequence[PartitionLag]
 
 
 @dataclass(frozen=True, slots=True)
 class QueryLag:
-    """Lag of a query over all of its partitions; `partial` where that of some is unknown."""
+    """Lag of a query over all of its partitions; `partial` if a partition's lag is unknown."""
 
     lag_lso: int | None = None
     lag_hw: int | None = None
     partial: bool = False
     partitions: int = 0
-    #: The blockers of the partitions at whose LSO it is, and the number of those partitions.
+    #: The blockers of the partitions in which it waits at the LSO, and the number of these partitions.
     blockers: Sequence[PinRecord] = ()
     blocked: int = 0
 
 
 def source_positions(raw: str | None) -> Mapping[TopicPartition, int]:
-    """Return a Kafka source's offsets, none for other kinds; -1 and -2 (ends) are left out."""
+    """Return a Kafka source's offsets without -1 and -2 (ends); empty for other kinds of sources."""
     return {at: offset for at, offset in (checkpoint.parse_positions(raw) or {}).items() if offset >= 0}
 
 
 def query_sources(rows: Sequence[Query]) -> Mapping[int, Sequence[Source]]:
-    """Return the sources of queries by the query's key: in four SQL queries for all of them."""
+    """Return the sources of queries by the query's key, in four SQL queries."""
     done = finished_batches(rows)
     planned = batches_by_number({row.pk: row.planned for row in rows if row.planned is not None})
     sources = {row.pk: _sources(done.get(row.pk), planned.get(row.pk)) for row in rows}
@@ -133,7 +134,7 @@ def query_sources(rows: Sequence[Query]) -> Mapping[int, Sequence[Source]]:
 
 
 def source_topics(rows: Sequence[Query]) -> Mapping[int, Sequence[str]]:
-    """Return the Kafka topics that queries read, by the query's key: those of the newest known batch."""
+    """Return the Kafka topics that queries read in their newest known batch, by the query's key."""
     planned = {row.pk: row.planned for row in rows if row.planned is not None}
     unplanned = [row for row in rows if row.pk not in planned]
     batches = {**finished_batches(unplanned), **batches_by_number(planned)}
@@ -161,7 +162,7 @@ def query_lag(sources: Sequence[Source]) -> QueryLag:
 
 
 def _each_once(parts: Iterable[PartitionLag]) -> Sequence[PartitionLag]:
-    """Return each partition once: where several sources read it, the one with the lower position."""
+    """Return each partition once; if several sources read it, with the lowest position."""
     by_partition: dict[tuple[str, int], PartitionLag] = {}
     for part in parts:
         other = by_partition.setdefault((part.topic, part.partition), part)
@@ -171,7 +172,7 @@ def _each_once(parts: Iterable[PartitionLag]) -> Sequence[PartitionLag]:
 
 
 def worst_first(parts: Iterable[PartitionLag]) -> Sequence[PartitionLag]:
-    """Return partitions by urgency: lost records, then blocked ones, then by lag."""
+    """Return partitions by urgency: lost records first, then blocked partitions, then by lag."""
     return sorted(
         parts,
         key=lambda part: (
@@ -186,7 +187,7 @@ def worst_first(parts: Iterable[PartitionLag]) -> Sequence[PartitionLag]:
 
 
 def add_unread_since(parts: Sequence[PartitionLag], cluster_id: int, now_ms: int) -> Sequence[PartitionLag]:
-    """Return partitions with the time since which they have unread records, where their history shows it."""
+    """Return partitions with `behind_ms`, if their history of ends shows it."""
     topics, numbers = {part.topic for part in parts}, {part.partition for part in parts}
     rows = PartitionRecord.objects.filter(cluster=cluster_id, topic__in=topics, partition__in=numbers)
     ends = {
@@ -199,7 +200,7 @@ def add_unread_since(parts: Sequence[PartitionLag], cluster_id: int, now_ms: int
 
 
 def partition_readers(row: PartitionRecord, *, most: int) -> Sequence[tuple[Query, PartitionLag]]:
-    """Return the queries that read a partition with their lag, those that are furthest behind first."""
+    """Return the queries that read a partition with their lag, the largest lag first."""
     rows = Query.objects.filter(cluster=row.cluster_id).select_related("cluster").defer("detail")
     known = {query.pk: query for query in rows[:_MOST_QUERIES]}
     pins = partitions.partition_pins([(row.cluster_id, row.topic, row.partition)])
@@ -235,7 +236,7 @@ def _sources(done: Batch | None, planned: Batch | None) -> Sequence[Source]:
 
 
 def _offsets(batch: Batch | None) -> Sequence[tuple[str, str | None]]:
-    """Return the end of each source of a batch, by its checkpoint, else by its progress."""
+    """Return the end of each source of a batch, from its checkpoint, else from its progress event."""
     if batch is None:
         return []
     ends = [(str(number), source.get("end")) for number, source in enumerate(batch.sources)]
@@ -243,7 +244,7 @@ def _offsets(batch: Batch | None) -> Sequence[tuple[str, str | None]]:
 
 
 def _reached_ms(done: Batch) -> int | None:
-    """Return when a batch was done, None where neither its commit nor its progress is known."""
+    """Return when a batch was done, None if neither its commit nor its progress is known."""
     if done.committed_ms is not None:
         return done.committed_ms
     return None if done.started_ms is None else done.started_ms + (done.duration_ms or 0)
@@ -274,7 +275,7 @@ def _seen(cluster_id: int, part: PartitionLag, seen: _Seen, pins: _Pins) -> Part
 
 
 def _behind_ms(part: PartitionLag, ends: Any, now_ms: int) -> int | None:
-    """Return for how long the end has been past a position, 0 where it is not, None where that is unknown."""
+    """Return the milliseconds for which the end has been past a position, 0 if it is not, None if unknown."""
     if part.lag_hw is None or not part.lag_hw:
         return part.lag_hw
     passed = passed_ms(unpack_ends(ends), part.position, committed=False)

@@ -1,19 +1,20 @@
-"""Maps an observed checkpoint to the tables: values of columns, from facts alone.
-`Query.detail` holds what no SQL query filters by:
+"""Map an observed checkpoint to the columns of the tables, without reading the database.
 
-    conf        what a restart takes over of the session's configuration
+`Query.detail` has the fields that no SQL query filters by:
+
+    conf        the session's configuration that a restart takes over
     sources     [{"source", "offset": JSON text or null, "info": {…}}] of the newest planned batch
     initial     {source: {topic: {partition: offset}}}: where each Kafka source began
     operators   [{"operator_id", "name", "stores": [{"name", "partitions"}]}]
     broken      [{"path", "damage", "detail"}], foreign: [names]
     versions    {"offsets", "commits"}: formats of the newest files
-    control     what a data-less control batch does, "" in all others
+    control     the effect of a control batch without data, "" for all other batches
     asynchronous  whether its listener has reported asynchronous progress tracking
     has_state   whether `state/` has files
-    kept        {"offsets": [first, last], "commits": …}: the batches that its logs hold
+    kept        {"offsets": [first, last], "commits": …}: the batches in its logs
     restart     {"first_batch", "severity", "remedy"} beside the columns `predict_restart` and `restart_words`
     ledger      {"path", "broken", "created_ms", "first_batch", "run_id", "seen"}, or null without one
-    gone        true where the folder is no more
+    gone        true if the folder was deleted
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ _OF_DECISION = ("batch_id", "round", "decided", "generation", "reason", "input")
 
 
 def query_columns(observation: CheckpointObservation, row: Query, *, alive: bool | None) -> Mapping[str, Any]:
-    """Return the columns of a query from one poll, except its time and its errors."""
+    """Return the columns of a query from one poll, except its time and errors."""
     checkpoint, ledger = observation.checkpoint, observation.ledger
     asynchronous = bool(row.asynchronous)
     verdict = predict_restart(checkpoint, alive=alive, asynchronous=asynchronous)
@@ -75,7 +76,7 @@ def query_columns(observation: CheckpointObservation, row: Query, *, alive: bool
 def checkpoint_detail(
     observation: CheckpointObservation, verdict: Restart, *, asynchronous: bool
 ) -> dict[str, Any]:
-    """Return the JSON that the inspector shows."""
+    """Return the JSON for the inspector."""
     checkpoint = observation.checkpoint
     offsets, commits = checkpoint.last_offsets, checkpoint.last_commit
     return {
@@ -108,7 +109,7 @@ def checkpoint_detail(
 
 
 def planned_rows(query: Query, entries: Iterable[OffsetsEntry], rev: int) -> Sequence[Mapping[str, Any]]:
-    """Return the columns of batches that `offsets/N` has."""
+    """Return the columns of batches from `offsets/N`."""
     return [
         {
             "query_id": query.pk,
@@ -125,7 +126,7 @@ def planned_rows(query: Query, entries: Iterable[OffsetsEntry], rev: int) -> Seq
 def finished_rows(
     query: Query, entries: Iterable[CommitsEntry], at_ms: Mapping[int, int], rev: int, now_ms: int
 ) -> Sequence[Mapping[str, Any]]:
-    """Return the columns of batches that `commits/N` has; one without a time gets the current time."""
+    """Return the columns of batches from `commits/N`; a batch without a time gets the current time."""
     return [
         {
             "query_id": query.pk,
@@ -153,7 +154,7 @@ def decision_states(ledger: LedgerState) -> Mapping[tuple[int, int], tuple[str, 
 def decision_rows(
     query: Query, ledger: LedgerState, wanted: Collection[tuple[int, int]]
 ) -> Sequence[Mapping[str, Any]]:
-    """Return the columns of some decisions of a ledger, by batch and round, with their outcome."""
+    """Return the columns of the wanted decisions of a ledger (batch and round), with their outcome."""
     done = {(ended.batch_id, ended.round): ended for ended in ledger.done}
     return [
         _decision(query, decision, done.get((decision.batch_id, decision.round)))
@@ -163,7 +164,7 @@ def decision_rows(
 
 
 def ledger_fingerprint(ledger: LedgerState) -> str:
-    """Return a short text that changes when a ledger holds another decision, or another one has ended."""
+    """Return a short text that changes with every new decision in a ledger, and with every outcome."""
     return hashlib.sha256(repr(sorted(decision_states(ledger).items())).encode()).hexdigest()[:16]
 
 

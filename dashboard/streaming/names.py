@@ -1,4 +1,4 @@
-"""Names of streaming queries: a finding's subject has the id alone."""
+"""Look up the names of streaming queries for findings, whose subjects have only the id."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _KIND = "query:"
 
 
 def names_by_subject(cluster_id: int, subjects: Collection[str]) -> Mapping[str, str]:
-    """Return the names of those subjects (`query:IDENT`) that are streaming queries of the cluster."""
+    """Return the names of the cluster's streaming queries among the subjects (`query:IDENT`)."""
     idents = sorted({subject.removeprefix(_KIND) for subject in subjects if subject.startswith(_KIND)})
     names: dict[str, str] = {}
     for rows in in_portions(Query.objects.filter(cluster_id=cluster_id), "ident", idents):

@@ -1,4 +1,4 @@
-"""The state of a query's stateful operators: their files as the checkpoint's collector listed them last."""
+"""Save and read the state files of a query's stateful operators, from the last listing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def save_operator_state(row: Query, state: Sequence[OperatorState]) -> None:
 
 
 def operator_states(row: Query) -> Sequence[OperatorState]:
-    """Return the listed operators of a query by number, each with its broken chains first."""
+    """Return the operators of a query by number, each with its broken chains first."""
     return [
         OperatorState(
             record.operator_id, record.name, _broken_first(record.chains), record.read_ms, record.unread

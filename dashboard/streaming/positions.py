@@ -1,4 +1,4 @@
-"""Positions of queries in each Kafka partition, and which of these partitions no longer exist."""
+"""Read queries' positions in Kafka partitions, and find partitions that no longer exist."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from fenceline.grouping import grouped
 from fenceline.spark.queries import Absence, SourcePosition
 from fenceline.spark.records import Positions
 
-#: Maximum batches that are searched for the time since which a position is unchanged.
+#: Maximum batches that are searched for the last change of a position.
 _UNCHANGED_BATCHES = 50
-#: A topic counts as missing only in a list read this long after a query was there, by whatever clock.
+#: A topic counts as missing only if it was listed at least this long after a query's position there.
 _SETTLED_MS = 10_000
 
 
 class ReadUpTo(NamedTuple):
-    """A query's position in a partition, and since when it is there, None where that is not known."""
+    """A query's position in a partition, and the time since which it is there, None if unknown."""
 
     position: int
     since_ms: int | None
@@ -40,14 +40,14 @@ class MissingPlaces(NamedTuple):
 
 
 def finished_batches(rows: Sequence[Query]) -> Mapping[int, Batch]:
-    """Return each query's newest finished batch: by its checkpoint, else by its listener."""
+    """Return each query's newest finished batch: from its checkpoint, else from its listener."""
     unlogged = [row for row in rows if row.finished is None and row.planned is None]
     logged = {row.pk: row.finished for row in rows if row.finished is not None}
     return batches_by_number({**logged, **streaming_queries.newest_batches(unlogged)})
 
 
 def batches_by_number(numbers: Mapping[int, int]) -> Mapping[int, Batch]:
-    """Return one batch of each query, by the query's key, where it is known."""
+    """Return the known batches among `numbers` (a batch for each query), by the query's key."""
     batches: dict[int, Batch] = {}
     for part in streaming_queries.batch_portions(numbers):
         wanted = reduce(or_, (Q(query=pk, batch_id=number) for pk, number in part.items()))
@@ -56,13 +56,13 @@ def batches_by_number(numbers: Mapping[int, int]) -> Mapping[int, Batch]:
 
 
 def newest_positions(rows: Sequence[Query]) -> Mapping[int, Mapping[TopicPartition, ReadUpTo]]:
-    """Return the positions of queries by their newest finished batch; before the first, where they began."""
+    """Return the positions of queries after their newest finished batch, or their initial positions."""
     done = finished_batches(rows)
     return {row.pk: _reached(done[row.pk]) if row.pk in done else _initial(row) for row in rows}
 
 
 def unchanged_since(row: Query, positions: Positions) -> Mapping[TopicPartition, ReadUpTo]:
-    """Return since when a query is at its positions, searching back batch by batch."""
+    """Return the times since which a query is at its positions, searching back batch by batch."""
     batches = Batch.objects.filter(query=row).exclude(committed_ms=None).exclude(offsets=[])
     reached: dict[TopicPartition, ReadUpTo] = {}
     left = dict(positions)
@@ -80,9 +80,10 @@ def unchanged_since(row: Query, positions: Positions) -> Mapping[TopicPartition,
 def absent_partitions(
     cluster_id: int, reached: Mapping[TopicPartition, int | None], topics: Collection[str]
 ) -> Mapping[TopicPartition, Absence]:
-    """Return the partitions that do not exist, of those without a row; `reached`: when a query was there.
+    """Return the missing partitions among those without a row; `reached` has the time of a query's position.
 
-    `topics` have at least one partition. Before the first complete poll nothing is reported as missing.
+    `topics` are the topics with at least one partition. Before the first complete poll no partition is
+    reported as missing.
     """
     if not reached:
         return {}
@@ -98,24 +99,26 @@ def absent_partitions(
 
 
 def missing_by_query(rows: Sequence[Query]) -> Mapping[int, MissingPlaces]:
-    """Return what is missing of each query, by its key."""
+    """Return the missing sources and outputs of each query, by the query's key."""
     clusters = grouped((row.cluster_id, row) for row in rows)
     missing: dict[int, MissingPlaces] = {}
-    for cluster_id, its in clusters.items():
-        sources, outputs = _missing_sources(cluster_id, its), missing_outputs(cluster_id, its)
-        missing |= {row.pk: MissingPlaces(sources.get(row.pk, ()), outputs.get(row.pk, ())) for row in its}
+    for cluster_id, queries in clusters.items():
+        sources, outputs = _missing_sources(cluster_id, queries), missing_outputs(cluster_id, queries)
+        missing |= {
+            row.pk: MissingPlaces(sources.get(row.pk, ()), outputs.get(row.pk, ())) for row in queries
+        }
     return missing
 
 
 def missing_outputs(cluster_id: int, rows: Iterable[Query]) -> Mapping[int, Sequence[str]]:
-    """Return, by query key, deleted topics that its exactly-once sink wrote to last."""
+    """Return deleted topics to which exactly-once sinks wrote last, by the query's key."""
     gone = _deleted_topics(cluster_id)
-    ours = [row.pk for row in rows if row.ledger_id]
-    if not gone or not ours:
+    with_ledger = [row.pk for row in rows if row.ledger_id]
+    if not gone or not with_ledger:
         return {}
     decisions = SinkDecision.objects.filter(query=OuterRef("pk")).exclude(transactions=[])
     last = decisions.order_by("-batch_id", "-round").values("transactions")[:1]
-    written = Query.objects.filter(pk__in=ours).annotate(written=Subquery(last))
+    written = Query.objects.filter(pk__in=with_ledger).annotate(written=Subquery(last))
     topics = {pk: _topics(packed or []) & gone for pk, packed in written.values_list("pk", "written")}
     return {pk: sorted(gone_topics) for pk, gone_topics in topics.items() if gone_topics}
 
@@ -143,7 +146,7 @@ def _missing_sources(cluster_id: int, rows: Sequence[Query]) -> Mapping[int, Seq
 
 
 def _deleted_topics(cluster_id: int) -> set[str]:
-    """Return topics that were deleted and not created again."""
+    """Return deleted topics that were not re-created."""
     gone = set(DeletedPartition.objects.filter(cluster_id=cluster_id).values_list("topic", flat=True))
     if not gone:
         return gone
@@ -161,7 +164,7 @@ def _topics(packed: Iterable[Any]) -> set[str]:
 
 
 def _listed_ms(cluster_id: int) -> int | None:
-    """Return when all partitions of a cluster were listed last."""
+    """Return when all partitions of a cluster were last listed."""
     row = Collector.objects.filter(cluster_id=cluster_id, name=PARTITIONS).first()
     return row.detail.get("full_ms") if row is not None else None
 
@@ -176,14 +179,14 @@ def _reached(batch: Batch) -> Mapping[TopicPartition, ReadUpTo]:
     if batch.offsets or batch.committed_ms is not None:
         positions, at_ms = _positions(batch.offsets), batch.committed_ms
     else:
-        # Only Kafka sources have positions in a progress event.
+        # In a progress event only Kafka sources have positions.
         positions = _positions([source.get("description"), source.get("end")] for source in batch.sources)
         at_ms = None if batch.started_ms is None else batch.started_ms + (batch.duration_ms or 0)
     return {where: ReadUpTo(offset, at_ms) for where, offset in positions.items()}
 
 
 def _initial(row: Query) -> Mapping[TopicPartition, ReadUpTo]:
-    """Return where a query began, for a query whose first batch is not finished."""
+    """Return the initial positions of a query, for use before its first finished batch."""
     return {
         TopicPartition(topic, int(number)): ReadUpTo(offset, None)
         for topics in row.detail.get("initial", {}).values()
@@ -194,7 +197,7 @@ def _initial(row: Query) -> Mapping[TopicPartition, ReadUpTo]:
 
 
 def _positions(offsets: Iterable[Sequence[Any]]) -> Positions:
-    """Return Kafka's positions of all sources; where two read a partition, the lower one."""
+    """Return the Kafka positions of all sources; for a partition of two sources, the lower position."""
     positions: dict[TopicPartition, int] = {}
     for _, raw in offsets:
         for where, offset in (parse_positions(raw) or {}).items():

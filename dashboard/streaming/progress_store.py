@@ -1,8 +1,9 @@
-"""Saves what listeners report of queries: their runs, their states, and the batches they finished.
-There is no lease: posts are web requests, concurrent, repeated or late. So each save first locks its
-cluster's row, and a known event changes nothing. An event is identified by its run and batch. Of two runs of
-a query the one first reported later is newer, by our clock: an event's time is the driver's, and the post
-contains its difference to ours.
+"""Save the listeners' reports about queries: their runs, states and finished batches.
+
+There is no lease: posts are web requests, which may be concurrent, repeated or late. So every save first
+locks its cluster's row, and a known event changes nothing. Its run and batch identify an event. Of a query's
+two runs the one first reported later, by our clock, is newer: an event's time is by the driver's clock, and
+the post contains the difference to ours.
 """
 
 from __future__ import annotations
@@ -35,27 +36,27 @@ _RUN = (
 _NAMED = (
     "name", "state", "run_id", "asynchronous", "isolation", "started_ms", "ended_ms", "exception", "sink",
 )  # fmt: skip
-#: The heartbeat of a run is saved this often: it changes no page.
+#: Milliseconds between two saves of a run's heartbeat, which changes no page.
 _HEARTBEAT_EVERY_MS = 1_000
 #: Part of Spark's name for its Kafka sinks.
 _KAFKA_SINK = "kafka010"
 
 
 class Saved(NamedTuple):
-    """The number of new events, and of those known before."""
+    """The numbers of new and of known events."""
 
     accepted: int = 0
     duplicates: int = 0
 
 
 class UnassignedPost(Exception):
-    """A post cannot be assigned to a cluster; the message is the reason and the list of clusters."""
+    """A post cannot be assigned to a cluster; the message has the reason and the list of clusters."""
 
 
 def save_progress(post: Post, *, now_ms: int) -> Saved:
     """Save a post, each cluster's part in one short database transaction.
 
-    Raises `UnassignedPost` for a part without a known cluster; the other parts are saved then.
+    Raises `UnassignedPost` for a part without a known cluster, after saving the other parts.
     """
     names = dict(Cluster.objects.filter(configured=True).values_list("pk", "name"))
     placed = _places(post, names)
@@ -82,7 +83,7 @@ def _save_part(
 
 
 def _places(post: Post, names: Mapping[int, str]) -> dict[str, int | None]:
-    """Return the cluster of each query in a post; None where that is unknown."""
+    """Return the cluster of each query in a post; None if unknown."""
     queries = {event.query_id for event in post.events} | {query for query, _ in post.report.alive}
     if post.cluster or len(names) == 1:
         at = next((pk for pk, name in names.items() if post.cluster in ("", name)), None)
@@ -103,30 +104,30 @@ def _why(post: Post) -> str:
 
 
 class _Part:
-    """A post's part about one cluster's queries, and their rows; in one database transaction."""
+    """A post's part about one cluster's queries; it is saved in one database transaction."""
 
     def __init__(self, cluster_id: int, cluster: str, post: Post, now_ms: int) -> None:
         self._cluster_id, self._cluster = cluster_id, cluster
         self._report, self._now_ms = post.report, now_ms
-        # The driver's clock is behind ours by this; the time that the post took counts as clock difference.
+        # The driver's clock is behind ours by this, including the time that the post took.
         self._behind_ms = 0 if post.sent_ms is None else now_ms - post.sent_ms
-        #: By query id; by query and run id; by query and number of the batch.
+        #: Rows by query id; by query and run id; by query and batch number.
         self._queries: dict[str, Query] = {}
         self._runs: dict[tuple[int, str], Run] = {}
         self._reported_by: dict[tuple[int, int], str] = {}
         self._batches: dict[tuple[int, int], Columns] = {}
-        #: Runs to be written, queries that have changed, and the last event of each run.
+        #: Runs to write, changed queries, and the last event of each run.
         self._touched: set[tuple[int, str]] = set()
         self._news: set[int] = set()
         self._last: dict[tuple[int, str], ListenerEvent | None] = {}
-        #: Ids of the queries that run in the driver that posts: its interval is theirs.
+        #: Ids of the queries in the posting driver, whose heartbeat interval applies to them.
         self._beating: set[str] = set()
 
     def save_part(self, events: Sequence[ListenerEvent], alive: Mapping[str, str]) -> Saved:
-        """Save the part, and notify pages once where there were new events; known events change nothing."""
+        """Save the part, and notify pages once if there were new events; known events change nothing."""
         # Work that needs no lock comes first.
         columns = [_columns(event.progress) if event.progress else {} for event in events]
-        # A concurrent save waits here, and then sees our rows.
+        # A concurrent save waits here, and then reads our rows.
         with cluster_transaction(self._cluster, self._cluster_id) as write:
             rev = write.rev_if_news
             self._look_up(events, alive, rev)
@@ -142,7 +143,7 @@ class _Part:
         return Saved(accepted, len(events) - accepted)
 
     def _look_up(self, events: Sequence[ListenerEvent], alive: Mapping[str, str], rev: int) -> None:
-        """Read, or create, the rows of everything in the post."""
+        """Read or create the rows of all queries and runs in the post."""
         names = dict.fromkeys(sorted(alive.values()), "")
         names |= {event.query_id: event.name for event in events if event.name or event.query_id not in names}
         known = grouped(
@@ -194,7 +195,7 @@ class _Part:
         if event.progress is not None:
             return self._take_batch(query, run, event.progress, columns)
         if event.kind is EventKind.IDLE:
-            # An idle event has nothing to identify it by.
+            # An idle event has no identity.
             return heard_ms > run.heard_ms
         if event.kind is EventKind.STARTED and run.started_ms is None:
             run.started_ms = event.at_ms if event.since_ms is None else event.since_ms
@@ -227,7 +228,7 @@ class _Part:
                 run.heard_ms = self._now_ms
 
     def _bring_up(self, row: Query) -> bool:
-        """Copy the state of its newest run to a query; return whether that changes its row."""
+        """Copy the newest run's state to its query; return whether the query's row changes."""
         reported = [key for key in self._last if key[0] == row.pk]
         current = self._runs.get((row.pk, row.run_id))
         key = max(reported, key=lambda run_key: self._runs[run_key].first_heard_ms, default=None)
@@ -262,7 +263,7 @@ class _Part:
             row.save(update_fields=[*_NAMED, "heard_ms", "heartbeat_every_ms", "rev"])
         runs = [self._runs[key] for key in self._touched]
         write_rows(Run, [{name: getattr(run, name) for name in _RUN} for run in runs], ("query_id", "run_id"))
-        # The watermark comes from the checkpoint, once that is read.
+        # A watermark read from the checkpoint is kept.
         write_rows(
             Batch,
             [
@@ -275,7 +276,7 @@ class _Part:
 
 
 def _state(run: Run, event: ListenerEvent | None, before: str) -> QueryState:
-    """Return the state of a run by its last event; without an event the state before."""
+    """Return the state of a run by its last event; without an event, by the previous state."""
     if run.ended_ms is not None:
         return QueryState.FAILED if run.exception else QueryState.STOPPED
     if event is None:

@@ -1,4 +1,4 @@
-"""Streaming queries and their states, for pages and API: a reader beside `queries`."""
+"""Queries for streaming queries and their states, for pages and API."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from dashboard.runtime.paging import Number, Page, page_of
 from fenceline.spark.drivers import GRACE_MS, MISSED, OLDEST_INTERVAL_MS
 from fenceline.spark.records import QueryState
 
-#: The filter for every query with a prepared batch that is not committed to the end.
+#: The filter for queries with a prepared batch that is not fully committed.
 PREPARED: Final = "prepared"
 #: States from worst to harmless: a driver without a heartbeat may be gone.
 WORST_STATES = (
@@ -47,9 +47,9 @@ WORST_STATES = (
 )
 #: Kinds of sinks, as in the URL; "unknown" stands for a sink without a report.
 SINKS = ("exactly_once", "kafka", "other", "unknown")
-#: Batches in the small line of a list.
+#: Batches in the sparkline of a list.
 LATELY = 40
-#: Maximum runs of a query in one answer, the newest first.
+#: Maximum runs of a query in one response, newest first.
 MOST_RUNS = 20
 _AT_ONCE = 200
 _RANK = Case(
@@ -63,7 +63,7 @@ _RANK = Case(
 
 
 class QueryCriteria(Criteria):
-    """Which queries a list is asked for."""
+    """The filters of a list of queries."""
 
     cluster: Name = ""
     state: Literal["", "prepared", "failed", "unheard", "stopped", "running", "idle"] = ""
@@ -73,7 +73,7 @@ class QueryCriteria(Criteria):
 
 
 class SortedQueries(Sorted, QueryCriteria):
-    """Queries in an order."""
+    """Sorted queries."""
 
     sort: Literal["worst", "name", "batch", "age"] = "worst"
 
@@ -102,9 +102,10 @@ def sink_counts(cluster: str = "") -> Mapping[str, int]:
 def query_page(
     wanted: SortedQueries, *, page: Number, size: int, first: Sequence[tuple[int, str]] = ()
 ) -> Page[Query]:
-    """Return one page of the queries that `wanted` describes.
+    """Return one page of the matching queries.
 
-    In the order "worst", `first` are the queries that need attention, by cluster's key and ident.
+    In the order "worst", the queries `first` lead the list: those that need attention, by cluster's key and
+    ident.
     """
     leading = [_leading(first)] if first and wanted.sort == "worst" else []
     rows = _filtered(wanted).select_related("cluster").order_by(*leading, *_order(wanted))
@@ -127,12 +128,12 @@ def query_count(cluster: str = "") -> int:
 
 
 def find_query(cluster: str, ident: str) -> Query | None:
-    """Return one query by its identity, None where it is not known."""
+    """Return a query by its ident, None if unknown."""
     return Query.objects.select_related("cluster").filter(cluster__name=cluster, ident=ident).first()
 
 
 def queries_by_name(asked: str, cluster: str = "") -> Sequence[Query]:
-    """Return the queries that a text may mean: those with this ident, else this id, else this name."""
+    """Return the queries with a given ident, else with that query id, else with that name."""
     rows = _all(cluster).select_related("cluster").order_by("cluster__name", "ident")
     for by in ("ident", "query_id", "name"):
         matching = list(rows.filter(**{by: asked})) if asked else []
@@ -152,7 +153,7 @@ def newest_batches(queries: Sequence[Query]) -> Mapping[int, int]:
 
 
 def recent_batches(rows: Sequence[Query], most: int = LATELY) -> Mapping[int, Sequence[Batch]]:
-    """Return the last batches of queries, oldest first, by the query's key: figures, without sources."""
+    """Return the last batches of queries, oldest first, by the query's key; only figures, without sources."""
     batches: dict[int, list[Batch]] = defaultdict(list)
     for upto in batch_portions(newest_batches(rows)):
         last = _any(Q(query=pk, batch_id__gt=number - most) for pk, number in upto.items())
@@ -166,19 +167,19 @@ def recent_batches(rows: Sequence[Query], most: int = LATELY) -> Mapping[int, Se
 
 
 def batch_portions(numbers: Mapping[int, int]) -> Iterator[Mapping[int, int]]:
-    """Yield batches by their query's key in portions: SQLite takes at most 1,000 conditions in one query."""
+    """Yield batch numbers by query's key in portions: SQLite allows at most 1,000 conditions in a query."""
     items = iter(numbers.items())
     while part := dict(islice(items, _AT_ONCE)):
         yield part
 
 
 def recent_runs(query: Query) -> Sequence[Run]:
-    """Return the last runs of a query, the newest first."""
+    """Return the last runs of a query, newest first."""
     return list(Run.objects.filter(query=query).order_by("-heard_ms", "-pk")[:MOST_RUNS])
 
 
 def of_cluster(cluster: str) -> Sequence[Query]:
-    """Return every query of a cluster."""
+    """Return all queries of a cluster."""
     return list(_all(cluster).order_by("pk"))
 
 
@@ -187,7 +188,7 @@ def _all(cluster: str) -> QuerySet[Query]:
 
 
 def _state_now() -> Case:
-    """Return `known_queries.state_now` in SQL: without a heartbeat the reported state is ignored."""
+    """Return `registry.state_now` as SQL: without a heartbeat the reported state is ignored."""
     interval = Coalesce(F("heartbeat_every_ms"), Value(OLDEST_INTERVAL_MS), output_field=BigIntegerField())
     least_ms = Value(int(settings.FENCELINE.limits.listener_silent_s * 1_000), output_field=BigIntegerField())
     limit = Greatest(least_ms, interval * MISSED + GRACE_MS, output_field=BigIntegerField())

@@ -1,7 +1,8 @@
-"""The row of a streaming query: looked up, or created by the collector or listener that comes first.
-A listener knows a query by its id alone. A checkpoint is a folder, and two folders may hold the same id (a
-copy), or none (its metadata is lost). So a folder has its row by its path. A new folder takes the row that a
-listener created for its id, else it gets a row with an `ident` of its own.
+"""Look up or create the rows of streaming queries, for both the collector and the listeners.
+
+A listener knows only a query's id. A checkpoint is a folder, and two folders may have the same id (a copy) or
+no id (lost metadata). So a folder's row is found by its path. A new folder takes the row that a listener
+created for its id, else it gets a row with its own `ident`.
 """
 
 from __future__ import annotations
@@ -22,18 +23,19 @@ class Folder(NamedTuple):
     """The identity of a checkpoint."""
 
     path: str
-    #: None where its metadata cannot be read.
+    #: None if its metadata cannot be read.
     query_id: str | None
-    #: The newest batch in its commit log; None without any.
+    #: The newest batch in its commit log; None without one.
     finished: int | None = None
-    #: When newly read batches were planned, by batch.
+    #: The planning times of newly read batches, by batch.
     planned: Mapping[int, int | None] = {}
 
 
 def find_or_add(cluster_id: int, query_id: str, name: str = "", *, rev: int = 0) -> Query:
-    """Return the row of a query that a listener reports; created, with that name, where there is none.
-    Of several folders with its id it takes one that still exists, preferably the first seen. Call it in the
-    transaction of the save, behind the lock of the cluster's row, which keeps other writers out.
+    """Return the row of a query that a listener reports; it is created with `name` if missing.
+
+    Of several folders with the id it takes one that still exists, preferably the first seen. Call it in the
+    transaction of the save, after locking the cluster's row, which excludes other writers.
     """
     rows = list(Query.objects.filter(cluster_id=cluster_id, query_id=query_id))
     if rows:
@@ -42,8 +44,9 @@ def find_or_add(cluster_id: int, query_id: str, name: str = "", *, rev: int = 0)
 
 
 def rows_of(cluster_id: int, folders: Iterable[Folder], *, rev: int) -> Mapping[str, Query]:
-    """Return the rows of checkpoints by path, created where there are none. Call it as `find_or_add`.
-    A folder that now holds another, new query gets a row of its own: the earlier row stays as history.
+    """Return the rows of checkpoints by path; missing rows are created. Call it like `find_or_add`.
+
+    A folder that now has another, new query gets a new row; the earlier row is kept as history.
     """
     wanted = list(folders)
     known = by_path(cluster_id, [folder.path for folder in wanted])
@@ -51,7 +54,7 @@ def rows_of(cluster_id: int, folders: Iterable[Folder], *, rev: int) -> Mapping[
     for folder in wanted:
         row = known.get(folder.path)
         if row is not None and _is_another(row, folder):
-            _let_go(row, folder, rev)
+            _detach_folder(row, folder, rev)
             row = None
         rows[folder.path] = row or _adopted(cluster_id, folder, rev) or _new(cluster_id, folder, rev)
     return rows
@@ -80,12 +83,12 @@ def driver_of(row: Query, now_ms: int) -> Driver:
 
 
 def is_alive(row: Query, now_ms: int) -> bool | None:
-    """Return whether a driver runs a query, by its listener; None without a recent report."""
+    """Whether a driver runs a query, by its listener; None without a recent report."""
     return driver_of(row, now_ms).alive
 
 
 def state_now(row: Query, now_ms: int) -> QueryState:
-    """Return a query's state: its listener's last report counts while its heartbeat is on time."""
+    """Return a query's state: its listener's last report, or UNHEARD if the heartbeat is late."""
     if driver_of(row, now_ms).status in (DriverStatus.NO_HEARTBEAT, DriverStatus.UNKNOWN):
         return QueryState.UNHEARD
     return QueryState(row.state)
@@ -96,8 +99,9 @@ def _preference(row: Query) -> tuple[bool, bool, bool, int]:
 
 
 def _is_another(row: Query, folder: Folder) -> bool:
-    """Return whether a folder now holds another query: another id, and logs that do not continue.
-    Spark up to 4.1 gives a folder with lost metadata a new id, and continues: that is the same query.
+    """Whether a folder now has another query: another id, and logs that do not continue.
+
+    Spark up to 4.1 gives a folder with lost metadata a new id and continues; that is the same query.
     """
     if not row.query_id or folder.query_id is None or folder.query_id == row.query_id:
         return False
@@ -108,7 +112,7 @@ def _is_another(row: Query, folder: Folder) -> bool:
     return row.finished is None or folder.finished is None or folder.finished < row.finished
 
 
-def _let_go(row: Query, folder: Folder, rev: int) -> None:
+def _detach_folder(row: Query, folder: Folder, rev: int) -> None:
     row.error = f"its folder {folder.path} holds another query now: {folder.query_id}"
     row.detail = {**row.detail, "gone": True}
     row.checkpoint, row.rev = "", rev

@@ -1,6 +1,7 @@
-"""The rules' input about streaming queries: rows of one cluster -> QueryStatus.
-A tick reads each second, and reads only revisions of unchanged queries. What is kept between two reads is
-derived from rows alone and can be lost at any time; deletion rates of logs are known from then on only.
+"""Read the rules' input about the streaming queries of one cluster, as `QueryStatus`.
+
+A tick reads every second, and reads only the revisions of unchanged queries. The data kept between two reads
+is derived from rows and may be lost at any time; deletion rates of logs then start anew.
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ from fenceline.spark.records import (
 )
 from fenceline.spark.sink_fates import EndedTransaction, TransactionFate
 
-#: Written as text and not as parameters: SQLite uses a partial index only for the same text.
+#: Literals, not parameters: SQLite uses a partial index only for the same text.
 _IS_OPEN = Func(F("outcome"), template="(%(expressions)s = '')", output_field=BooleanField())
 _IS_LOST = Func(F("outcome"), template="(%(expressions)s = 'lost')", output_field=BooleanField())
-#: Past batches of a query that the rules use, and the interval at which they are read again.
+#: Past batches of a query for the rules, and the interval of reading them again.
 _PAST_BATCHES, _PAST_MS = 200, 30_000
 _LONGEST_INPUT = 200
 #: Columns that change without a new revision.
@@ -73,7 +74,7 @@ class _Lately:
 
 @dataclass(slots=True)
 class _Known:
-    """A query's row as of a revision, and what follows from it."""
+    """A query's row as of a revision, and the data derived from it."""
 
     row: Query
     stands: Mapping[TopicPartition, ReadUpTo] = field(default_factory=dict)
@@ -111,7 +112,7 @@ class Queries:
         )
 
     def _follow(self) -> None:
-        """Read changed rows again; the columns that listeners change are read each time."""
+        """Read changed rows again; columns that change without a revision are read each time."""
         rows = Query.objects.filter(cluster=self._cluster_id)
         columns_by_pk = {pk: columns for pk, *columns in rows.values_list("pk", "rev", *_MOVING)}
         self._known = {pk: known for pk, known in self._known.items() if pk in columns_by_pk}
@@ -130,7 +131,7 @@ class Queries:
                 setattr(self._known[pk].row, name, value)
 
     def _stand(self, rows: Sequence[Query]) -> Mapping[int, Mapping[TopicPartition, ReadUpTo]]:
-        """Return the positions of queries, and since when they are there."""
+        """Return the positions of queries, with the times since which they are there."""
         newest = newest_positions(rows)
         positions_by_query: dict[int, Mapping[TopicPartition, ReadUpTo]] = {}
         for row in rows:
@@ -191,7 +192,7 @@ class Queries:
         }
 
     def _absences(self, there: Collection[TopicPartition]) -> Mapping[TopicPartition, Absence]:
-        """Return those partitions without a row that do not exist."""
+        """Return the partitions without a row that do not exist."""
         missing = {
             where: reached.since_ms or known.row.planned_ms
             for known in self._known.values()
@@ -262,7 +263,7 @@ def _past(row: Query) -> Sequence[BatchPast]:
 
 
 def _batch_past(values: Mapping[str, Any], before: Any, *, is_newest: bool) -> BatchPast:
-    """Return a batch; the commit time of the newest one is not used, because a copy writes it anew."""
+    """Return a batch; the newest one's commit time is not used, because copying a checkpoint changes it."""
     ended_ms = None if values["started_ms"] is None else values["started_ms"] + (values["duration_ms"] or 0)
     finished_ms = values["committed_ms"] or ended_ms
     took_ms = values["duration_ms"]

@@ -1,4 +1,4 @@
-"""Evidence that two drivers write to one query: in its batches, in its sink, or in two folders."""
+"""Find evidence that two drivers write to one query: in its batches, in its sink, or in two folders."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from fenceline.grouping import grouped
 from fenceline.spark import queries
 from fenceline.spark.queries import BatchPast
 
-#: Two folders of one id both advance when our polls saw newer batches in both within this time.
+#: Two folders of one id both advance if polls found newer batches in both within this time.
 _MOVES_MS = 600_000
-#: Maximum decisions of a sink that are compared, the newest first.
+#: Maximum decisions of a sink that are compared, newest first.
 _DECISIONS = 200
-#: Spark's errors when another driver has written the same file of a log.
+#: Spark's errors if another driver has written the same file of a log.
 _CONCURRENT = ("CONCURRENT_STREAM_LOG_UPDATE", "Multiple streaming jobs detected")
 
 
 def twin_folders(rows: Iterable[Query], now_ms: int) -> Mapping[int, str]:
-    """Return the evidence that a query runs from two folders, by primary key."""
+    """Return the evidence that a query runs from two folders, by the query's key."""
     folders = grouped((row.query_id, row) for row in rows if _moves(row, now_ms))
     return {
         row.pk: f"two folders hold the id {query_id}, and both move: "
@@ -33,7 +33,7 @@ def twin_folders(rows: Iterable[Query], now_ms: int) -> Mapping[int, str]:
 
 
 def concurrent_drivers(row: Query, past: Sequence[BatchPast]) -> tuple[str, int | None]:
-    """Return the evidence that two drivers run a query, and since when; "" without any."""
+    """Return the evidence that two drivers run a query, and its time; "" without evidence."""
     if runs := queries.interleaved_runs(past):
         return f"runs {runs[0]} and {runs[1]} report its batches in turn", None
     newest = Run.objects.filter(query=row).order_by("-heard_ms").first()
@@ -57,7 +57,7 @@ def _moves(row: Query, now_ms: int) -> bool:
 
 
 def _is_mirror(one: Query, other: Query) -> bool:
-    """Return whether both folders planned their newest common batch at one instant: one is a copy."""
+    """Whether both folders planned their newest common batch at the same instant, so that one is a copy."""
     newest = min(one.planned or 0, other.planned or 0)
     rows = Batch.objects.filter(query__in=(one, other), batch_id=newest).exclude(planned_ms=None)
     times = list(rows.values_list("planned_ms", flat=True))
