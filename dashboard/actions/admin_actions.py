@@ -66,9 +66,9 @@ def abort_in(of: object, request: HttpRequest, rows: QuerySet[PartitionRecord]) 
 def _plan(
     request: HttpRequest, rows: QuerySet[Row], choose: Callable[[Sequence[Row]], Sequence[_Chosen]]
 ) -> HttpResponse | None:
-    """Make the plan and redirect to its page; where no plan can be made, stay and say what to do."""
+    """Make the plan and redirect to its page; if no plan can be made, stay and show the reason."""
     try:
-        chosen = choose(_some(rows))
+        chosen = choose(_selected(rows))
         _check(chosen)
         row = action_service.plan_for(
             access.actor_of(request, "admin"),
@@ -84,8 +84,8 @@ def _plan(
     return HttpResponseRedirect(reverse("action", args=[row.pk]), status=303)
 
 
-def _some(rows: QuerySet[Row]) -> Sequence[Row]:
-    """Return the selected rows; raises `_Unfit` where they exceed the subjects of one plan."""
+def _selected(rows: QuerySet[Row]) -> Sequence[Row]:
+    """Return the selected rows; raises `_Unfit` if they exceed the subjects of one plan."""
     selected = list(rows.select_related("cluster")[: MOST_SUBJECTS + 1])
     if len(selected) > MOST_SUBJECTS:
         raise _Unfit(f"One plan has at most {MOST_SUBJECTS} subjects: select fewer rows.")
@@ -127,9 +127,9 @@ def _of_pins(pins: Sequence[PinRecord]) -> Sequence[_Chosen]:
 
 
 def _offered(offered: Sequence[offers.Offer]) -> Sequence[_Chosen]:
-    """Return what the planners offer; raises `_Unfit` with their reasons where that is nothing.
+    """Return the planners' offers; raises `_Unfit` with their reasons if there are none.
 
-    What only an admin may force is planned too: the plan's page explains that.
+    Without other offers, those that an admin may force are planned: the plan's page explains them.
     """
     ends = [offer for offer in offered if offer.act in _ENDS]
     wanted = offers.available_offers(ends) or [offer for offer in ends if offer.forceable]

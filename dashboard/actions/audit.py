@@ -1,4 +1,4 @@
-"""Operators' actions, for pages: the status of each, and which of them ended a transaction."""
+"""Operators' actions for pages: their status, and the action that ended a transaction."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def action_summary(cluster: str, *, since_ms: int, now_ms: int) -> ActionSummary
 
 
 def cause_of(episode: Recovery) -> Action | None:
-    """Return the action that ended the transaction of a recovery, None where no action of ours did."""
+    """Return the action that ended the transaction of a recovery, None if no action of ours did."""
     same = TransitionRecord.objects.filter(
         cluster_id=episode.cluster_id,
         topic_id=episode.topic_id,
@@ -96,20 +96,20 @@ def cause_of(episode: Recovery) -> Action | None:
 
 
 def action_recoveries(row: Action) -> Sequence[Recovery]:
-    """Return the recoveries of the transactions that an action ended, oldest first, with those it follows."""
-    its = Q(pk__in=[entry["recovery"] for entry in row.follow_up if "recovery" in entry])
+    """Return the recoveries that an action caused or follows, oldest first."""
+    is_related = Q(pk__in=[entry["recovery"] for entry in row.follow_up if "recovery" in entry])
     for transition in TransitionRecord.objects.filter(action=row)[:_MOST_EPISODES]:
-        its |= Q(
+        is_related |= Q(
             topic_id=transition.topic_id,
             log_partition=transition.log_partition,
             log_offset=transition.log_offset,
         )
-    opened = Recovery.objects.filter(its, cluster=row.cluster_id)
+    opened = Recovery.objects.filter(is_related, cluster=row.cluster_id)
     return list(opened.select_related("cluster").order_by("opened_ms", "pk")[:_MOST_EPISODES])
 
 
 def subject_name(subject: SubjectPlan) -> str:
-    """Return a subject as planning takes it: an id, `topic-partition@offset`, or `IDENT@BATCH`."""
+    """Return a subject in the form for planning: an id, `topic-partition@offset`, or `IDENT@BATCH`."""
     kind, _, name = subject.subject.partition(":")
     facts = subject.seen
     if kind == "partition" and "start_offset" in facts:

@@ -1,4 +1,4 @@
-"""Readers at the LSO of partitions, and groups with commits in transactions, from collectors' rows."""
+"""Find readers at the LSO of partitions, and groups with commits in transactions, in collectors' rows."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from dashboard.streaming import blocked as blocked_queries
 from fenceline.facts import TopicPartition
 from fenceline.kafka.groups import Waiting
 
-#: Maximum rows that one plan reads, and parameters of one query: SQLite takes 32,766.
+#: Maximum rows that one plan reads, and parameters of one SQL query: SQLite allows 32,766.
 _MOST = 5_000
 
 
 class BlockedReaders(NamedTuple):
-    """Groups, and streaming queries by name, that are at a partition's LSO."""
+    """Groups, and streaming queries by name, at a partition's LSO."""
 
     groups: tuple[str, ...] = ()
     queries: tuple[str, ...] = ()
@@ -41,7 +41,7 @@ def readers_at(
 
 
 def committing_groups(cluster_id: int, names: Collection[str]) -> Mapping[str, tuple[str, ...]]:
-    """Return the groups whose pending commits are part of these ids' transactions, by id."""
+    """Return the groups with pending commits in the transactions of these ids, by id."""
     groups: dict[str, set[str]] = defaultdict(set)
     rows = GroupOffset.objects.filter(group__cluster_id=cluster_id, unstable=True).select_related("group")
     for row in rows[:_MOST]:

@@ -1,4 +1,4 @@
-"""An act's means: connections to one cluster, ledgers of its queries, and a check before each write."""
+"""Resources of an action: connections to one cluster, its queries' ledgers, and a check before each write."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ class NoRoot(Exception):
 @dataclass
 class ClusterConnections:
     """Connections to one cluster, opened at their first use.
+
     Opening raises `AdminUnavailable`, `CannotTranslate` or `inspect.UnknownCluster`.
     """
 
     cluster: str
-    #: Called before each write with the request's name; it raises where the lease is lost.
+    #: Called before each write with the request's name; raises if the lease is lost.
     before_write: Callable[[str], None] = field(default=lambda request: None)
     #: The last request sent, or file written, for the current subject; "" before the first.
     asked: str = ""
@@ -51,11 +52,12 @@ class ClusterConnections:
         return self.inspector.reads
 
     def describe_id(self, transactional_id: str) -> Described | NotDescribed:
-        """Return the coordinator's description of an id that was observed before."""
+        """Return the coordinator's description of a known id."""
         return self.admin.describe_transactions([transactional_id], listed=True)[transactional_id]
 
     def open_ledger(self, root: str, checkpoint: str) -> LedgerFolder:
         """Open the ledger of a checkpoint by its URL, with the options of its root.
+
         Raises `NoRoot` for an unconfigured root, `SinkError` for a store that cannot be opened.
         """
         for root_config in settings.FENCELINE.checkpoints:

@@ -1,4 +1,5 @@
 """Execution: run a confirmed plan once, check each subject again right before, and record the results.
+
 `confirm_plan` takes a plan from planned to executing by compare-and-set and sends it to a worker. The message
 names a lease token. A worker begins only a row with that token and a live lease that was never begun.
 So neither a repeated message nor a second worker executes a plan again. `recover_workers`, which only reads,
@@ -42,7 +43,7 @@ log = logging.getLogger(__name__)
 
 #: The name of the task that executes, and its queue.
 TASK, QUEUE = "dashboard.execute_action", "default"
-#: A confirmed plan waits this long for a worker.
+#: The time that a confirmed plan waits for a worker.
 WAITS = timedelta(seconds=30)
 MOST_REASON = 1_000
 
@@ -64,7 +65,7 @@ ACTS: Mapping[Act, tuple[Do, Do]] = {
 _CLEAR = (AdminUnavailable, CannotTranslate, NoRoot, SinkError, inspect.UnknownCluster)
 #: Errors of our database and our lease, not of a cluster or a store.
 OURS = (DatabaseError, action_lease.ActionLeaseLost)
-#: The effects of an action are followed for this long.
+#: Milliseconds for which the effects of an action are followed.
 FOLLOWED_MS = 600_000
 
 
@@ -79,7 +80,8 @@ class ExecutionRefused(Exception):
 def confirm_plan(
     action: Action, *, digest: str, typed: str, reason: str, actor: Actor, now_ms: int
 ) -> Action:
-    """Have a worker execute a plan, once; return its row.
+    """Let a worker execute a plan, once; return its row.
+
     A repeated confirmation by the same actor returns the row unchanged. Raises `ExecutionRefused`: 403 no
     permission, 409 another digest or executed by somebody else, 410 expired, 422 wrong input, 503 no message
     can be sent, which leaves the row planned.
@@ -114,13 +116,13 @@ def confirm_plan(
 
 
 def second_person_refusal(action: Action, actor: Actor) -> str:
-    """Return why an actor may not confirm a plan that takes two persons, as a sentence; "" where they may."""
+    """Return why an actor may not confirm a plan that takes two persons, as a sentence; "" if they may."""
     if action.act not in settings.FENCELINE.second_person:
         return ""
     if actor.name == action.planned_by:
         return f"This takes two persons: {actor.name} planned it, somebody else confirms it."
     if access.is_token_name(action.planned_by):
-        # Whoever has the token may be who confirms.
+        # The person with the token may be the person who confirms.
         return (
             "This takes two persons: a token planned it. A person plans it again, another person confirms it."
         )
@@ -170,12 +172,12 @@ def _executed_already(action: Action, actor: Actor) -> Action:
 
 
 def _send(action: Action, token: str) -> None:
-    """Send the row to a worker; where Redis does not take the message, set the row back to planned."""
+    """Send the row to a worker; if Redis does not take the message, set the row back to planned."""
     message: Mapping[str, Any] = {"args": (action.pk, token), "queue": QUEUE, "retry": False}
     try:
         app.send_task(TASK, **message, expires=WAITS.total_seconds())
     except OperationalError as error:
-        # A worker that got the message all the same has a token that the row no longer has.
+        # If a worker got the message nevertheless, its token is outdated.
         action_store.update_action(
             action,
             Q(state=Action.State.EXECUTING, lease_token=token, started_ms=None),
@@ -201,7 +203,8 @@ def run_action(
     keeping: Keeping = action_lease.lease_renewal,
 ) -> bool:
     """Execute a confirmed plan with the token of its message; return whether this call did.
-    A row that was begun or settled, or has another token, is left alone. `keeping` prolongs its lease.
+
+    A row that was begun or settled, or has another token, is left alone. `keeping` extends its lease.
     """
     row = action_lease.begin_action(number, token, now_ms=loop.now_ms())
     if row is None:
@@ -266,7 +269,7 @@ class _Execution:
             return ACTS[self._plan.act][0](subject, connections)
         except OURS:
             raise
-        except Exception as trouble:  # A store's client raises what it likes.
+        except Exception as trouble:  # A store's client may raise any exception.
             if not connections.asked:
                 return failed_result(f"nothing was asked for it: {error_text(trouble)}")
             return Result(
@@ -279,7 +282,7 @@ class _Execution:
         action_lease.write_results(self._row, self._results, result.records)
 
     def _about_to(self, subject: SubjectPlan, began_ms: int, request: str) -> None:
-        """Record that a request is about to be sent; raise `ActionLeaseLost` where the lease is lost."""
+        """Record that a request is about to be sent; raises `ActionLeaseLost` if the lease is lost."""
         asked = Result(SubjectOutcome.UNKNOWN, f"{request} is being sent").as_json(
             subject.subject, began_ms, None
         )

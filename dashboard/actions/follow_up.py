@@ -1,6 +1,6 @@
-"""Effects seen after an action: LSOs that moved, groups and queries that resumed, the recovery.
-Offsets are read from the cluster; everything else comes from our collectors' rows. Each effect is reported
-once.
+"""Find the effects of an action: LSOs that moved, groups and queries that resumed, the recovery.
+
+Offsets are read from the cluster; everything else comes from collectors' rows. Each effect is reported once.
 """
 
 from __future__ import annotations
@@ -53,16 +53,16 @@ class Following:
         }
 
     def new_entries(self, connections: ClusterConnections) -> list[Entry]:
-        """Return the effects that are new. Raises `AdminUnavailable`."""
+        """Return the new effects. Raises `AdminUnavailable`."""
         return [*self._lsos(connections), *self._waiting(), *self._episodes(), *self._batches()]
 
     def is_over(self, news: Collection[Entry]) -> bool:
-        """Return whether every expected effect has been reported."""
+        """Whether every expected effect has been reported."""
         reported = self._reported | {(entry["kind"], entry["of"]) for entry in news}
         return reported >= set(self._expected())
 
     def last_words(self) -> list[Entry]:
-        """Return an entry for each LSO that has not moved while it was followed."""
+        """Return an entry for each LSO that has not moved."""
         return [
             self._entry(STANDS, str(where), f"LSO of {where} still stands at {lso:,}")
             for where, lso in self._held.items()
@@ -110,7 +110,7 @@ class Following:
         return GROUP if of_cluster.exists() else QUERY
 
     def _group_ms(self, name: str) -> int | None:
-        """Return when a group read past an LSO that blocked it, None while it has not."""
+        """Return when a group read past an LSO that blocked it, or None."""
         offsets = GroupOffset.objects.filter(
             group__cluster_id=self._row.cluster_id,
             group__group_id=name,
@@ -125,12 +125,12 @@ class Following:
         return self._at(passed)
 
     def _query_ms(self, name: str) -> int | None:
-        """Return when a query read past an LSO that blocked it, None while it has not."""
+        """Return when a query read past an LSO that blocked it, or None."""
         newest = Batch.objects.filter(
             query__cluster_id=self._row.cluster_id, batch_id=F("query__finished")
         ).select_related("query")
-        mine = (batch for batch in newest if str(batch.query) == name)
-        return self._at([batch.committed_ms for batch in mine if self._is_past(batch)])
+        named = (batch for batch in newest if str(batch.query) == name)
+        return self._at([batch.committed_ms for batch in named if self._is_past(batch)])
 
     def _is_past(self, batch: Batch) -> bool:
         read = {where: at for _, raw in batch.offsets for where, at in (parse_positions(raw) or {}).items()}
@@ -139,14 +139,14 @@ class Following:
         )
 
     def _at(self, passed: Sequence[int | None]) -> int | None:
-        """Return the first of some instants by other clocks; now where that would precede the action."""
+        """Return the first instant (by other clocks) after the action's end, or now."""
         if not passed:
             return None
         ended_ms = min(done.ended_ms for done in self._done)
         return min((at for at in passed if at is not None and ended_ms <= at), default=self._now_ms)
 
     def _episodes(self) -> Iterator[Entry]:
-        """Yield the recovery of each fenced id, and who resumed; begun and opened are by one clock."""
+        """Yield each fenced id's recovery, and its resumption; begun and opened are by the same clock."""
         if self._plan.act is not Act.FENCE:
             return
         for done in self._done:

@@ -1,6 +1,7 @@
-"""The facts for a plan, and for the checks of `execute`: our rows, and a direct poll of the cluster.
-The poll is the collectors' join (`fenceline.kafka.partitions`), done now: a partition's leader, then the
-coordinators, then the leader again. It is repeated where an open transaction has no owner.
+"""Inspect a cluster for plans, and for the checks of `execute`: our rows, and a direct poll of the cluster.
+
+The poll is the collectors' join (`fenceline.kafka.partitions`): a partition's leader, then the coordinators,
+then the leader again. It is repeated if an open transaction has no owner.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ from transaction_admin.api import AdminUnavailable, Unseen, describe_grant
 from transaction_admin.kafka_python import KafkaPythonAdmin
 from transaction_admin.kafka_reads import KafkaPythonReads
 
-#: A cluster must answer one request within this time, because a user waits for the page.
+#: Seconds within which a cluster must answer a request, because a user waits for the page.
 ANSWER_S = 10.0
 #: Bytes of one request for batches, maximum requests of a partition, maximum counted partitions of a plan.
 _BYTES_AT_ONCE, _MOST_REQUESTS, _MOST_COUNTED_LOGS = 1024 * 1024, 16, 20
-#: A verdict of hanging takes two consecutive polls.
+#: Polls for a verdict of hanging.
 _POLLS = 2
 
 
 class UnknownCluster(Exception):
-    """No such cluster is configured, or none of its rows is stored yet; the text lists known clusters."""
+    """The cluster is not configured, or its row is not stored yet; the text lists known clusters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ def connect_cluster(cluster: str, now_ms: int) -> Iterator[ClusterInspector]:
     config = settings.FENCELINE.clusters.get(cluster)
     row = Cluster.objects.filter(name=cluster).first()
     if config is None or row is None:
-        # Not those of the configuration: of some the actor may not know.
+        # Only visible clusters, because the actor may not know all configured ones.
         seen = {row.name for row in visibility.configured_clusters()}
         known = ", ".join(name for name in settings.FENCELINE.clusters if name in seen) or "none"
         raise UnknownCluster(f"No cluster {cluster!r} is configured; known are: {known}")
@@ -119,7 +120,7 @@ def describe_ids(
         isinstance(answer, NotDescribed) and answer.obstacle is Obstacle.UNSEEN
         for answer in described.values()
     ):
-        # Where the topic is not visible, a list proves that it exists: then a look-up creates nothing.
+        # If the topic is not visible, a list proves that it exists, so that a look-up creates nothing.
         inspector.admin.list_transactions([TransactionState.ONGOING])
         described = inspector.admin.describe_transactions(names)
     return described
@@ -128,7 +129,7 @@ def describe_ids(
 def partition_logs(
     inspector: ClusterInspector, wheres: Collection[TopicPartition]
 ) -> Mapping[TopicPartition, HeldLog]:
-    """Return partitions as their leaders describe them now, with blocked readers and the blocked batches."""
+    """Return partitions from their leaders' current description, with blocked readers and batches."""
     if not wheres:
         return {}
     offsets = inspector.reads.list_offsets(wheres)
@@ -184,7 +185,7 @@ def _start(producer: ProducerState) -> int:
 def _batches(
     inspector: ClusterInspector, where: TopicPartition, offsets: Offsets
 ) -> tuple[RecordBatch, ...] | None:
-    """Return the headers from the LSO to the high watermark, None where that takes too long."""
+    """Return the headers from the LSO to the high watermark, None if that takes too many requests."""
     batches: list[RecordBatch] = []
     at = offsets.lso
     for _ in range(_MOST_REQUESTS):
@@ -203,12 +204,12 @@ def _batches(
 def producer_pins(
     inspector: ClusterInspector, producer_ids: Collection[int]
 ) -> Mapping[int, Sequence[PinRecord]]:
-    """Return our rows of where producers are open, by their ids."""
+    """Return our rows of the producers' open transactions, by producer id."""
     return pins_of(inspector.cluster_id, producer_ids)
 
 
 def pins_of(cluster_id: int, producer_ids: Collection[int]) -> Mapping[int, Sequence[PinRecord]]:
-    """Return our rows of where producers of a cluster are open, by their ids."""
+    """Return our rows of the producers' open transactions in a cluster, by producer id."""
     return grouped(
         (row.producer_id, row)
         for row in PinRecord.objects.filter(cluster_id=cluster_id, producer_id__in=set(producer_ids))
@@ -218,7 +219,7 @@ def pins_of(cluster_id: int, producer_ids: Collection[int]) -> Mapping[int, Sequ
 def silent_since(
     inspector: ClusterInspector, log: HeldLog, producer_id: int, ours: Mapping[int, Sequence[PinRecord]]
 ) -> int | None:
-    """Return since when a producer has not written to a partition; each write changes our row of it."""
+    """Return the time since which a producer has not written to a partition; each write changes our row."""
     now = next((producer for producer in log.opened if producer.producer_id == producer_id), None)
     if now is None:
         return None
@@ -232,7 +233,7 @@ def silent_since(
 def inspect_partitions(
     inspector: ClusterInspector, wheres: Sequence[TopicPartition]
 ) -> Mapping[TopicPartition, Marked]:
-    """Return the open transactions of partitions and their owners, polled as often as a verdict takes."""
+    """Return the open transactions of partitions and their owners, with the polls that a verdict needs."""
     topology = inspector.reads.describe_topology({where.topic for where in wheres})
     logs = partition_logs(inspector, wheres)
     pins: dict[TopicPartition, list[Pin]] = {}
@@ -240,10 +241,10 @@ def inspect_partitions(
     accused: frozenset[PinKey] = frozenset()
     for _ in range(_POLLS):
         pins, owners = _join(inspector, wheres, accused)
-        every = [pin for open_pins in pins.values() for pin in open_pins]
-        if not any(pin.ground is VerdictReason.SEEN_ONCE for pin in every):
+        all_pins = [pin for open_pins in pins.values() for pin in open_pins]
+        if not any(pin.ground is VerdictReason.SEEN_ONCE for pin in all_pins):
             break
-        accused = still_accused(every, accused)
+        accused = still_accused(all_pins, accused)
     ours = producer_pins(inspector, [pin.producer_id for open_pins in pins.values() for pin in open_pins])
     marked = {}
     for where in wheres:
@@ -268,7 +269,7 @@ def inspect_partitions(
 def _join(
     inspector: ClusterInspector, wheres: Sequence[TopicPartition], accused: Collection[PinKey]
 ) -> tuple[dict[TopicPartition, list[Pin]], ProducerOwners]:
-    """Ask leaders, coordinators, leaders: return the verdicts on what was open both times."""
+    """Ask leaders, coordinators, then leaders again; return verdicts on transactions open both times."""
     before = inspector.reads.describe_producers(wheres)
     opened = {where: _opened(states) for where, states in before.items() if not isinstance(states, Unseen)}
     owners = owners_of(inspector, {producer.producer_id for states in opened.values() for producer in states})

@@ -1,6 +1,7 @@
-"""The worker that executes an action holds it by a lease token, as long as the lease lives.
-A row is begun once. Its worker writes results into the row under the token. A worker that was paused past its
-lease can write nothing more once another has settled the row: neither to the row nor to Kafka.
+"""The lease of a worker that executes an action, with a token.
+
+A row is begun once, and its worker writes results into the row with the token. A worker that was paused past
+its lease can no longer write, neither to the row nor to Kafka, once another worker has settled the row.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from dashboard.runtime.write_transactions import WriteTransaction
 from dashboard.transactions import attributions
 from dashboard.transactions.attributions import WrittenRecord
 
-#: A lease lives this long unless it is prolonged.
+#: The validity of a lease without an extension.
 LIVES = timedelta(seconds=15)
 _EVERY_S = 1.0
 _EXECUTING = Q(state=Action.State.EXECUTING)
@@ -34,7 +35,7 @@ class ActionLeaseLost(Exception):
 
 
 def begin_action(number: int, token: str, *, now_ms: int) -> Action | None:
-    """Begin an action; return None where it was begun or settled, or has another token."""
+    """Begin an action; return None if it was begun or settled, or has another token."""
     row = action_store.find_action(number)
     unbegun = _EXECUTING & Q(lease_token=token, started_ms=None, lease_until__gt=Now())
     if (
@@ -48,18 +49,19 @@ def begin_action(number: int, token: str, *, now_ms: int) -> Action | None:
 
 
 def prolong_lease(row: Action) -> None:
-    """Prolong the lease; raise `ActionLeaseLost` where another worker has it or it is over."""
-    mine = Action.objects.filter(_EXECUTING, pk=row.pk, lease_token=row.lease_token, lease_until__gt=Now())
-    if not mine.update(lease_until=Now() + LIVES):
+    """Extend the lease; raises `ActionLeaseLost` if another worker has it or it has expired."""
+    live = Action.objects.filter(_EXECUTING, pk=row.pk, lease_token=row.lease_token, lease_until__gt=Now())
+    if not live.update(lease_until=Now() + LIVES):
         raise ActionLeaseLost(f"action {row.pk} was settled by somebody else")
 
 
 def write_results(
     row: Action, results: Sequence[dict[str, Any]], records: Sequence[WrittenRecord] = ()
 ) -> None:
-    """Write the results so far; raise `ActionLeaseLost`.
-    `records` are what the last subject's requests had coordinators write. The transitions and counters that
-    follow from them are saved in the same transaction.
+    """Write the results so far; raises `ActionLeaseLost`.
+
+    `records` are the records that coordinators wrote for the last subject's requests. The transitions and
+    counters derived from them are saved in the same transaction.
     """
     live = _EXECUTING & Q(lease_token=row.lease_token, lease_until__gt=Now())
     also = partial(_attribute, row, records) if records else None
@@ -73,7 +75,7 @@ def _attribute(row: Action, records: Sequence[WrittenRecord], write: WriteTransa
 
 
 def take_over(row: Action, token: str) -> bool:
-    """Take a row whose lease is over; return whether it was over."""
+    """Take a row whose lease has expired; return whether it had."""
     dead = _EXECUTING & Q(lease_token=row.lease_token, lease_until__lte=Now())
     taken = action_store.update_action(row, dead, lease_token=token, lease_until=Now() + LIVES)
     row.refresh_from_db()
@@ -81,17 +83,17 @@ def take_over(row: Action, token: str) -> bool:
 
 
 def end_action(row: Action, state: Action.State, results: Sequence[dict[str, Any]], **fields: Any) -> None:
-    """End an action; raise `ActionLeaseLost`."""
-    mine = _EXECUTING & Q(lease_token=row.lease_token)
+    """End an action; raises `ActionLeaseLost`."""
+    held = _EXECUTING & Q(lease_token=row.lease_token)
     if not action_store.update_action(
-        row, mine, state=state, results=list(results), lease_until=None, **fields
+        row, held, state=state, results=list(results), lease_until=None, **fields
     ):
         raise ActionLeaseLost(f"action {row.pk} was settled by somebody else")
 
 
 @contextmanager
 def lease_renewal(row: Action) -> Iterator[None]:
-    """Prolong a lease each second inside the context, on a thread with its own connection."""
+    """Extend a lease every second inside the context, on a thread with its own connection."""
     over = threading.Event()
     keeper = threading.Thread(target=_keep, args=(row, over), name=f"action-{row.pk}", daemon=True)
     keeper.start()
@@ -108,7 +110,7 @@ def _keep(row: Action, over: threading.Event) -> None:
             try:
                 prolong_lease(row)
             except DatabaseError:
-                # The execution notices at its next step; until then the lease still lives.
+                # The execution notices at its next step; until then the lease is still valid.
                 connection.close()
     except ActionLeaseLost:
         return

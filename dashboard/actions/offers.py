@@ -1,6 +1,6 @@
-"""Acts that may be offered, for cards, pages, the admin and the API alike.
-The planners of `fenceline.plans` decide from our rows by their refusals; nothing here asks the
-cluster.
+"""Offers: actions that may be planned, for cards, pages, the admin and the API.
+
+The planners of `fenceline.plans` decide from our rows, by their refusals, without asking the cluster.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ from fenceline.plans.plan import MOST_SUBJECTS, Act, Refusal
 from fenceline.plans.plan import RefusalReason as Why
 from fenceline.plans.producers import Producer
 
-#: Maximum offers for an id that hangs in many partitions: its findings name the others.
+#: Maximum offers for an id that hangs in many partitions; its findings name the other partitions.
 _MOST_MARKERS = 3
-#: The rules whose subjects an act may end.
+#: Rules with subjects that an action may end.
 ENDABLE = frozenset(
     {"hanging", "open_too_long", "coordinator_overdue", "batch_prepared", "flink_commit_pending"}
 )
@@ -50,13 +50,13 @@ ENDABLE = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """An act on one subject that may be planned, or that the planner refuses."""
+    """An action on one subject, which may be planned or is refused by the planner."""
 
     act: Act
     cluster: str
-    #: As `dashboard.actions.planning.make_plan` takes it.
+    #: In the form for `dashboard.actions.planning.make_plan`.
     subject: str
-    #: The words on its button.
+    #: The text of its button.
     words: str
     refusals: tuple[Refusal, ...] = ()
     #: Further subjects of the same plan.
@@ -71,7 +71,7 @@ class Offer:
 
     @property
     def forceable(self) -> bool:
-        """Whether it is refused, and an admin may force it."""
+        """Whether the offer is refused, and an admin may force it."""
         return bool(self.refusals) and all(refusal.forceable for refusal in self.refusals)
 
 
@@ -84,6 +84,7 @@ def of_transactions(
     rows: Sequence[Transaction], pins: Mapping[int, Sequence[PinRecord]] | None = None, *, now_ms: int
 ) -> Mapping[int, Sequence[Offer]]:
     """Return the planners' offers to end the open transactions of ids, by the key of the row.
+
     `pins` are the open transactions of these ids in partitions, by the same keys.
     """
     pins_by_row = partition_queries.pins_of(rows) if pins is None else pins
@@ -123,8 +124,9 @@ def of_batch(query: Query, batch_id: int, *, now_ms: int) -> Sequence[Offer]:
 
 
 def of_sink(cluster_id: int, transactional_id: str, *, now_ms: int) -> Sequence[Offer]:
-    """Return the offers that end a transaction of our sink, by its prepared batch or the one in progress.
-    Empty for an id of no known query.
+    """Return the offers to end a transaction of our sink, by its prepared batch or the one in progress.
+
+    The result is empty for an id without a known query.
     """
     written = streaming_batches.written_for(cluster_id, transactional_id)
     if written is None:
@@ -173,7 +175,7 @@ def _of_named_transactions(
 
 
 def _of_named_partitions(rows: Sequence[FindingRecord]) -> Mapping[tuple[int, str], Sequence[Offer]]:
-    """Return the abort markers for hanging transactions in the findings' partitions, in one query."""
+    """Return offers of abort markers for hanging transactions in the findings' partitions."""
     names: dict[tuple[int, str, int], FindingRecord] = {}
     for row in rows:
         topic, _, number = row.subject.removeprefix("partition:").rpartition("-")
@@ -201,7 +203,7 @@ def _of_query(cluster: str, ident: str, now_ms: int) -> Sequence[Offer]:
 def _of_flink_job(
     cluster_id: int, affected: Sequence[str], of_ids: Mapping[tuple[int, str], Sequence[Offer]]
 ) -> Iterator[Offer]:
-    """Yield one offer to commit all transactions of a finding that the planner does not refuse."""
+    """Yield one offer to commit all transactions of a finding that the planner accepts."""
     names = [subject.removeprefix("transaction:") for subject in affected]
     commits = [
         offer
@@ -219,7 +221,7 @@ _MARKER = "Abort hanging transaction…"
 
 
 def _hanging(row: Transaction, pins: Sequence[PinRecord]) -> Iterator[Offer]:
-    """Yield the abort markers for transactions that earlier producers of an id left hanging."""
+    """Yield offers of abort markers for hanging transactions of an id's earlier producers."""
     hanging = [pin for pin in pins if pin.verdict == PartitionVerdict.HANGING]
     for pin in hanging[:_MOST_MARKERS]:
         words = f"Abort hanging transaction in {pin.topic}-{pin.partition}…"
@@ -227,19 +229,19 @@ def _hanging(row: Transaction, pins: Sequence[PinRecord]) -> Iterator[Offer]:
 
 
 def _ended(row: Transaction, producer: Producer | None, now_ms: int) -> Iterator[Offer]:
-    """Yield the offers that end an id's open transaction: a fence, or what its sink's ledger requires."""
+    """Yield the offers to end an id's open transaction: a fence, or the action required by its ledger."""
     if producer is None:
         return
     fence = appraise_fence(producer, now_ms=now_ms, limits=settings.FENCELINE.limits)
     if any(refusal.ground is Why.CHECKPOINTED for refusal in fence.refusals):
         yield _offer(row.cluster.name, appraise_flink_commit(producer), "Commit what the checkpoint decided…")
-    own = any(refusal.ground is Why.OWN_SINK for refusal in fence.refusals)
-    instead = of_sink(row.cluster_id, row.transactional_id, now_ms=now_ms) if own else ()
+    is_of_sink = any(refusal.ground is Why.OWN_SINK for refusal in fence.refusals)
+    instead = of_sink(row.cluster_id, row.transactional_id, now_ms=now_ms) if is_of_sink else ()
     yield from instead or [_offer(row.cluster.name, fence, "Fence producer…")]
 
 
 def _owner(pin: PinRecord) -> Transaction | None:
-    """Return the row of the id that owns a transaction in a partition, None where another producer has it."""
+    """Return the row of the id that owns a transaction in a partition, None if its producer has changed."""
     if not pin.transactional_id:
         return None
     row = transaction_queries.find_transaction(pin.cluster.name, pin.transactional_id)
@@ -255,7 +257,7 @@ def _appraised(pin: PinRecord) -> Appraisal:
 
 
 def marked_partition(topic: str, number: int, pins: Sequence[PinRecord]) -> Marked:
-    """Return the planners' facts on some open transactions in a partition, from our rows."""
+    """Return the planners' facts about open transactions in a partition, from our rows."""
     owners = [
         owner
         for pin in pins

@@ -1,4 +1,4 @@
-"""The entry point of planning: makes a `Plan` from an action and its subjects. It only reads."""
+"""The entry point of planning: make a `Plan` from an action and its subjects, by reads only."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class CannotPlan(Exception):
 
 
 class _Planned(NamedTuple):
-    """Plans by subject, and the text to type where there is only one."""
+    """Plans by subject, and the texts to type for a single subject."""
 
     subjects: Sequence[SubjectPlan]
     confirms: Sequence[str]
@@ -38,11 +38,12 @@ class _Planned(NamedTuple):
 
 
 def make_plan(cluster: str, act: Act, subjects: Sequence[str], *, force: bool, now_ms: int) -> Plan:
-    """Return the plan of an act on some subjects of a cluster, as they are now.
+    """Return the plan of an action on subjects of a cluster in their current state.
+
     Subjects are transactional ids as escaped text (fence, commit_flink), `topic-partition` for all hanging
     transactions in it or `topic-partition@offset` for one (abort marker), `IDENT@BATCH` (finish and roll back
     batch). `force` removes the refusals that an admin may remove; the caller checks that the actor is one.
-    Raises `CannotPlan` where no plan can be made at all; the reasons against one subject are its refusals.
+    Raises `CannotPlan` if no plan can be made at all; reasons against a single subject are its refusals.
     """
     names = _distinct(subjects)
     try:
@@ -56,7 +57,7 @@ def make_plan(cluster: str, act: Act, subjects: Sequence[str], *, force: bool, n
 
 
 def _distinct(subjects: Sequence[str]) -> Sequence[str]:
-    """Return the distinct subjects. Raises `CannotPlan` for none and for too many."""
+    """Return the distinct subjects. Raises `CannotPlan` without any, or with too many."""
     distinct = list(dict.fromkeys(subjects))
     if not distinct:
         raise CannotPlan("No subject is named: choose at least one.")
@@ -90,7 +91,7 @@ def _commit_flink(inspector: inspect.ClusterInspector, names: Sequence[str], for
 
 
 def _transactional_id(name: str) -> str:
-    """Return an id in the form that it is stored in. Raises `CannotPlan`."""
+    """Return an id in its stored form. Raises `CannotPlan`."""
     try:
         raw = text.unescape_text(name)
     except ValueError as error:
@@ -134,7 +135,7 @@ def _place(name: str) -> tuple[TopicPartition, int | None]:
 
 
 def _marker_confirm(marked: markers.Marked, start: int | None) -> str:
-    """Return the id of the transaction that begins there, `topic-partition` where it is not known."""
+    """Return the id of the transaction that begins at `start`, or `topic-partition` if unknown."""
     names = [pin.transactional_id for pin in marked.pins if pin.start_offset == start]
     return next(filter(None, names), str(marked.log.where))
 
@@ -173,7 +174,7 @@ _PLANNERS: Mapping[Act, Callable[[inspect.ClusterInspector, Sequence[str], bool]
 
 
 def _is_done(subject: SubjectPlan, force: bool) -> bool:
-    """Return whether a subject will be done: later subjects then see its transaction as ended."""
+    """Whether a subject will be done, so that its transaction counts as ended for later subjects."""
     return not (_forced(subject) if force else subject).is_refused
 
 

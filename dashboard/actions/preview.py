@@ -1,5 +1,6 @@
-"""The effects of an offered action from our rows alone, without asking the cluster.
-A plan asks it (`dashboard.actions.planning`); a page that lists effects must not.
+"""Preview the effects of an offered action from our rows, without asking the cluster.
+
+Only planning asks the cluster (`dashboard.actions.planning`); a page that lists effects must not.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from fenceline.plans.producers import plan_fence
 
 
 def preview_plan(act: Act, cluster: str, subject: str, *, now_ms: int) -> SubjectPlan | None:
-    """Return the plan of an offered action on one subject, None where it is refused or no longer known."""
+    """Return the plan of an offered action on one subject, None if it is refused or no longer known."""
     if act is Act.FINISH_BATCH:
         plan = _finish(cluster, subject, now_ms)
     elif act is Act.FENCE:
@@ -77,7 +78,7 @@ def _marker(cluster: str, subject: str) -> SubjectPlan | None:
 
 
 def _logs(cluster_id: int, wheres: Collection[TopicPartition]) -> Sequence[HeldLog]:
-    """Return partitions as our collectors saw them last, with the blocked readers."""
+    """Return partitions from our collectors' last polls, with the blocked readers."""
     topics = {where.topic for where in wheres}
     rows = PartitionRecord.objects.filter(cluster=cluster_id, topic__in=topics)
     known = {TopicPartition(row.topic, row.partition): row for row in rows}

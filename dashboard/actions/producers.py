@@ -1,4 +1,4 @@
-"""Transactional ids for a plan: their coordinators' current descriptions, and our rows."""
+"""Describe transactional ids for a plan, from their coordinators' answers and our rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from fenceline.spark.records import Decided
 
 
 def describe_producers(inspector: inspect.ClusterInspector, names: Sequence[str]) -> Sequence[Producer]:
-    """Return transactional ids (escaped text) as their coordinators describe them now, in this order."""
+    """Return transactional ids (escaped text) with their coordinators' descriptions, in the same order."""
     described = inspect.describe_ids(inspector, names)
     rows = _transactions(inspector, names)
     pins = inspect.producer_pins(
@@ -71,6 +71,7 @@ def describe_producers(inspector: inspect.ClusterInspector, names: Sequence[str]
 
 def producers_of_rows(rows: Sequence[Transaction], *, now_ms: int) -> Sequence[Producer]:
     """Return transactional ids of one cluster from our rows, without asking the cluster.
+
     The logs of their partitions are missing, so a plan has no effects.
     """
     if not rows:
@@ -82,13 +83,14 @@ def producers_of_rows(rows: Sequence[Transaction], *, now_ms: int) -> Sequence[P
     holds = holds_of(cluster_id, [row.transactional_id for row in rows], now_ms=now_ms)
     producers = []
     for row in rows:
-        name, described, its = row.transactional_id, _described(row), pins.get(row.producer_id, ())
+        name, described = row.transactional_id, _described(row)
+        own_pins = pins.get(row.producer_id, ())
         producers.append(
             Producer(
                 name,
                 described,
                 started_ms=_started_ms(now_ms, described, places.get(row.log_partition), pins),
-                silent_since_ms=max((pin.seen_ms for pin in its), default=None),
+                silent_since_ms=max((pin.seen_ms for pin in own_pins), default=None),
                 usual=usual.get(row.application),
                 sink=sinks.owner_of(name, described),
                 flink=holds.get(name),
@@ -110,12 +112,12 @@ def _transactions(inspector: inspect.ClusterInspector, names: Sequence[str]) -> 
 def _wheres(
     described: Described | NotDescribed, pins: Mapping[int, Sequence[PinRecord]]
 ) -> Sequence[TopicPartition]:
-    """Return the partitions that a coordinator names, and those in which our rows have the producer open."""
+    """Return the partitions in a coordinator's description, and those of the producer's open transactions."""
     if not isinstance(described, Described):
         return ()
     named = [TopicPartition(topic, number) for topic, numbers in described.partitions for number in numbers]
-    ours = [TopicPartition(row.topic, row.partition) for row in pins.get(described.producer_id, ())]
-    return list(dict.fromkeys([*named, *ours]))
+    pinned = [TopicPartition(row.topic, row.partition) for row in pins.get(described.producer_id, ())]
+    return list(dict.fromkeys([*named, *pinned]))
 
 
 def _started_ms(
@@ -124,9 +126,9 @@ def _started_ms(
     place: Position | None,
     pins: Mapping[int, Sequence[PinRecord]],
 ) -> int | None:
-    """Return since when a transaction is open by our clock, as the rules compute it.
+    """Return the start of a transaction by our clock, as the rules compute it.
 
-    `place` is the partition of `__transaction_state` that holds its id, None where that was not read.
+    `place` is the partition of `__transaction_state` with its id, None if it was not read.
     """
     if not isinstance(described, Described) or described.started_ms is None:
         return None
@@ -140,7 +142,7 @@ def _started_ms(
 
 
 def _places(cluster_id: int, rows: Iterable[Transaction]) -> Mapping[int, Position]:
-    """Return the partitions of `__transaction_state` that hold some ids, by number."""
+    """Return the partitions of `__transaction_state` with the ids, by number."""
     positions = Position.objects.filter(
         cluster_id=cluster_id,
         topic=partition_queries.STATE_TOPIC,
@@ -155,7 +157,7 @@ def _silent_since_ms(
     logs: Sequence[HeldLog],
     pins: Mapping[int, Sequence[PinRecord]],
 ) -> int | None:
-    """Return since when no record was written, None where that is not known of a partition."""
+    """Return the time since which no record was written, None if unknown for a partition."""
     if not isinstance(described, Described) or any(log.unseen for log in logs):
         return None
     since = [inspect.silent_since(inspector, log, described.producer_id, pins) for log in logs]
@@ -170,7 +172,7 @@ def _silent_since_ms(
 
 
 class _Sinks:
-    """The sinks that own the transactional ids of a cluster; the prepared decisions are read once."""
+    """The sinks that own transactional ids of a cluster; prepared decisions are read once."""
 
     def __init__(self, cluster_id: int) -> None:
         self._cluster_id = cluster_id
@@ -201,7 +203,7 @@ class _Sinks:
 
 
 def next_batch(query: Query) -> int | None:
-    """Return the batch that a query's sink writes next: the one after its last prepared batch."""
+    """Return the next batch of a query's sink: the one after its last prepared batch."""
     last = (
         SinkDecision.objects.filter(query=query, decided=Decided.PREPARED.value).order_by("-batch_id").first()
     )

@@ -1,6 +1,7 @@
-"""Follow the effects of actions, and settle those of dead workers.
-An executing row without a live lease is never executed again: its outcome is read, and
-recorded as done, not done or unknown.
+"""Follow the effects of actions, and settle actions of dead workers.
+
+An executing row without a valid lease is never executed again: its outcome is read, and recorded as done, not
+done or unknown.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ log = logging.getLogger(__name__)
 NAME = ACTIONS
 #: An unreachable cluster delays the tick.
 TTL = timedelta(seconds=90)
-#: An action is followed each second while it is younger than this, later at this interval.
+#: The age up to which an action is followed every second, and the interval after it.
 _YOUNG_MS, _SELDOM_MS = 60_000, 10_000
-#: An unreachable cluster is retried at this interval; after this time the action's outcome is unknown.
+#: The time after which an unreachable cluster makes the outcome unknown, and the interval of retries.
 _PATIENCE_MS, _AGAIN = 600_000, timedelta(seconds=5)
 
 _NO_WORKER = "no worker took it in time, and nothing was asked: see that a worker runs, then make a new plan"
@@ -109,7 +110,7 @@ def settle_action(row: Action, *, now_ms: int) -> bool:
             results = _observed(row, plan, connections, now_ms)
         except execute.OURS:
             raise
-        except Exception as trouble:  # A store's client raises what it likes.
+        except Exception as trouble:  # A store's client may raise any exception.
             why = execute.error_text(trouble)
             if not is_last:
                 action_store.update_action(row, Q(lease_token=row.lease_token), lease_until=Now() + _AGAIN)
@@ -130,7 +131,7 @@ def _unbegun(subject: SubjectPlan) -> dict[str, Any]:
 
 
 def _observed(row: Action, plan: Plan, connections: ClusterConnections, now_ms: int) -> list[dict[str, Any]]:
-    """Return the results: those that the worker wrote, and the observed outcome of the others."""
+    """Return the results that the worker wrote, and the observed outcomes of the other subjects."""
     read_outcome = execute.ACTS[plan.act][1]
     results = []
     for number, subject in enumerate(plan.subjects):
@@ -149,7 +150,7 @@ def _observed(row: Action, plan: Plan, connections: ClusterConnections, now_ms: 
 
 
 def _unseen(row: Action, plan: Plan, why: str, now_ms: int) -> list[dict[str, Any]]:
-    """Return the results where the cluster stayed away: a request in flight may have been done."""
+    """Return the results if the cluster stays unreachable: a request in flight may have been done."""
     results: list[dict[str, Any]] = []
     for number, subject in enumerate(plan.subjects):
         known: Mapping[str, Any] | None = row.results[number] if number < len(row.results) else None
@@ -192,5 +193,5 @@ def _follow(watcher: _Watcher, row: Action, now_ms: int) -> None:
     if news:
         fields["follow_up"] = [*row.follow_up, *news]
     if fields:
-        # Another worker that follows it has written the same entries.
+        # If another worker has changed the row, it has written the same entries.
         action_store.update_action(row, Q(rev=row.rev), **fields)

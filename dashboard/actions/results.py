@@ -1,4 +1,4 @@
-"""Results of an act for each subject, and the state of the whole action."""
+"""Results of an action for each subject, and the state of the whole action."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from dashboard.transactions.attributions import WrittenRecord
 
 
 class SubjectOutcome(StrEnum):
-    """The outcome of an act for one subject."""
+    """The outcome of an action for one subject."""
 
     DONE = "done"
-    #: It had changed since the plan: no request was sent.
+    #: The subject had changed since the plan, so no request was sent.
     STALE = "stale"
-    #: The cluster refused or was away: nothing was done.
+    #: The cluster refused or was unreachable, so nothing was done.
     FAILED = "failed"
-    #: It may have been done; this could not be read.
+    #: The action may have been done; its outcome could not be read.
     UNKNOWN = "unknown"
-    #: It was not attempted.
+    #: The subject was not attempted.
     SKIPPED = "skipped"
 
 
@@ -30,7 +30,7 @@ class RequestResult(NamedTuple):
 
     #: A transactional id, a partition or a file.
     where: str
-    #: Kafka's error code, 0 for success; None where no answer came or no request was sent.
+    #: Kafka's error code, 0 for success; None without a request or an answer.
     code: int | None
     words: str
 
@@ -46,7 +46,7 @@ class Result:
     records: tuple[WrittenRecord, ...] = ()
 
     def as_json(self, subject: str, started_ms: int | None, ended_ms: int | None) -> dict[str, Any]:
-        """Return it as stored in `Action.results`."""
+        """Return the result in the form of `Action.results`."""
         return {
             "subject": subject,
             "outcome": self.fate.value,

@@ -1,4 +1,4 @@
-"""Ask for a plan with checks of permission, cluster and number; for pages, admin and API."""
+"""Make a plan after checks of permission, cluster and number of subjects; for pages, admin and API."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ class NotPlanned(Exception):
 def plan_for(
     actor: Actor, cluster: str, act: Act, subjects: Sequence[str], *, force: bool, now_ms: int
 ) -> Action:
-    """Inspect the cluster, make a plan, and save it; no request changes anything.
+    """Inspect the cluster, make a plan, and save it; no request changes the cluster.
+
     Raises `NotPlanned`: 403 no permission, 404 a cluster that is not configured, 400 no subjects or too many,
     and the reasons of `planning`.
     """
     known = any(row.name == cluster for row in visibility.configured_clusters())
     for permission in (access.OF_ACT[act], *((access.FORCE,) if force else ())):
-        # Only of a cluster that the actor may see it is told that it is read_only.
+        # The answer says that a cluster is read_only only if the actor may see that cluster.
         if why_not := access.permission_refusal(actor, permission, cluster if known else ""):
             raise NotPlanned(403, why_not)
     if not known:

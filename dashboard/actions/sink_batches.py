@@ -1,4 +1,4 @@
-"""Batches of our sink for a plan: the ledger in the checkpoint, read directly, and its transactions."""
+"""Inspect batches of our sink for a plan: the ledger in the checkpoint, and the batch's transactions."""
 
 from __future__ import annotations
 
@@ -39,26 +39,27 @@ class _UnusableLedger(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _LedgerFacts:
-    """The contents of a ledger that matter to one batch."""
+    """The contents of a ledger about one batch."""
 
     ledger: Ledger
     generation: int
     #: The newest batch in the offset log.
     planned: int | None
-    #: The decisions about the batch, and how the last one ended.
+    #: The decisions about the batch, and the end of the last one.
     rounds: tuple[Decision, ...]
     done: Done | None
     last_prepared: int | None
-    #: Decisions that are prepared and not done.
+    #: Prepared decisions that are not done.
     prepared: tuple[Decision, ...]
 
 
 def inspect_batch(
     inspector: inspect.ClusterInspector, ident: str, batch_id: int, *, finish: bool
 ) -> SinkBatchFacts:
-    """Return a batch of a query as its ledger and the coordinators describe it now.
-    `finish` asks for the transactions of its decision, else for those without a decision. Raises
-    `AdminUnavailable`; the reason why a ledger cannot be read is the batch's `trouble`.
+    """Return a batch of a query from its ledger and the coordinators' current descriptions.
+
+    With `finish` it has the transactions of its decision, else those without a decision. Raises
+    `AdminUnavailable`; the batch's `trouble` says why a ledger cannot be read.
     """
     query = streaming_queries.find_query(inspector.cluster, ident)
     if query is None:
@@ -124,7 +125,7 @@ def batch_of_rows(query: Query, batch_id: int, *, now_ms: int) -> SinkBatchFacts
 
 
 def _undecided_rows(query: Query, waiting: Sequence[SinkDecision]) -> tuple[Described, ...]:
-    """Return the open transactions of a query's sink that no prepared decision names."""
+    """Return the open transactions of a query's sink that are in no prepared decision."""
     if not query.ledger_id:
         return ()
     stem = sink_id_stem(query.prefix, query.ledger_id)
@@ -139,7 +140,7 @@ def _undecided_rows(query: Query, waiting: Sequence[SinkDecision]) -> tuple[Desc
 
 
 def _name(query: Query) -> str:
-    """Return a query's name in a form that can be shown and typed."""
+    """Return a query's name in printable form, which users can type."""
     return text.escape_bytes(str(query).encode(errors="replace"))
 
 
@@ -157,8 +158,8 @@ def _with_written(inspector: inspect.ClusterInspector, facts: SinkBatchFacts) ->
     if blind:
         return replace(facts, unseen=blind[0].text if isinstance(blind[0], NotDescribed) else "")
     fates = {transaction: _fate(transaction, answers[transaction.transactional_id]) for transaction in wanted}
-    gone_on = [transaction for transaction, fate in fates.items() if fate is TransactionFate.UNKNOWN]
-    past = batch_state.transaction_outcomes(inspector.cluster_id, gone_on)
+    unknown = [transaction for transaction, fate in fates.items() if fate is TransactionFate.UNKNOWN]
+    past = batch_state.transaction_outcomes(inspector.cluster_id, unknown)
     fates |= {transaction: ended.fate for transaction, ended in past.items() if _is_past(ended.fate)}
     held = {
         where
@@ -174,7 +175,7 @@ def _with_written(inspector: inspect.ClusterInspector, facts: SinkBatchFacts) ->
 
 
 def _is_past(fate: TransactionFate) -> bool:
-    """Return whether our rows can prove it: a transaction that is open in them may have ended since."""
+    """Whether our rows prove an outcome; a transaction that is open in them may have ended since."""
     return fate in (TransactionFate.COMMITTED, TransactionFate.ABORTED)
 
 
@@ -187,9 +188,9 @@ def _fate(written: SinkTransaction, answer: Described | NotDescribed) -> Transac
     if not isinstance(answer, Described):
         return TransactionFate.UNKNOWN
     if answer.state is TransactionState.ONGOING:
-        theirs = answer.producer_id, answer.producer_epoch, answer.started_ms
-        ours = written.producer_id, written.producer_epoch, written.started_ms
-        return TransactionFate.OPEN if theirs == ours else TransactionFate.UNKNOWN
+        current = answer.producer_id, answer.producer_epoch, answer.started_ms
+        recorded = written.producer_id, written.producer_epoch, written.started_ms
+        return TransactionFate.OPEN if current == recorded else TransactionFate.UNKNOWN
     now = Coordinated(
         answer.state,
         answer.producer_id,
@@ -238,7 +239,7 @@ def _identity(transaction: Described | SinkTransaction) -> tuple[str, int, int]:
 
 
 def _where(cluster: str, query: Query) -> tuple[CheckpointRoot, str]:
-    """Return the root that holds a query's checkpoint, and the checkpoint's URL."""
+    """Return the root of a query's checkpoint, and the checkpoint's URL."""
     if not query.checkpoint or query.detail.get("gone"):
         raise _UnusableLedger(
             query.error or "no root in [[checkpoints]] holds its checkpoint: name the folder that does"
@@ -246,7 +247,7 @@ def _where(cluster: str, query: Query) -> tuple[CheckpointRoot, str]:
     for root in settings.FENCELINE.checkpoints:
         if root.cluster == cluster and f"{query.checkpoint}/".startswith(f"{root.root.rstrip('/')}/"):
             url = to_url(query.checkpoint, mapped=root.map)
-            # Local folders are opened as Hadoop writes them: their "%" is not an escape.
+            # Local paths are stored as Hadoop writes them, where "%" is not an escape.
             return root, url.replace("%", "%25") if url.startswith("file:") else url
     raise _UnusableLedger(
         f"no root in [[checkpoints]] holds {query.checkpoint} any more: name the folder that does"
@@ -254,7 +255,7 @@ def _where(cluster: str, query: Query) -> tuple[CheckpointRoot, str]:
 
 
 def _read(root: CheckpointRoot, url: str, batch_id: int) -> _LedgerFacts:
-    """Read the ledger's files about a batch; raise `_UnusableLedger`."""
+    """Read the ledger's files about a batch; raises `_UnusableLedger`."""
     try:
         checkpoint = open_storage(url, root.options)
         return _read_folder(checkpoint, batch_id)
@@ -262,7 +263,7 @@ def _read(root: CheckpointRoot, url: str, batch_id: int) -> _LedgerFacts:
         raise
     except SinkError as error:
         raise _UnusableLedger(str(error)) from error
-    except Exception as error:  # A store's client raises what it likes.
+    except Exception as error:  # A store's client may raise any exception.
         raise _UnusableLedger(
             f"{url} does not open ({type(error).__name__}: {error_line(error)}): check the store"
         ) from error

@@ -1,4 +1,4 @@
-"""Plans as audit rows: saved, read, listed; every change notifies the pages of its cluster."""
+"""Save, read and list plans as audit rows; every change notifies the pages of its cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KIND: notify.Kind = "actions"
 
 
 class ActionCriteria(Ranged):
-    """Which actions a list is asked for."""
+    """The filters of a list of actions."""
 
     cluster: Name = ""
     act: Literal["", "fence", "abort_marker", "finish_batch", "roll_back_batch", "commit_flink"] = ""
@@ -34,6 +34,7 @@ class ActionCriteria(Ranged):
 @retry_write
 def save_plan(plan: Plan, actor: Actor) -> Action:
     """Save a plan as an audit row; pages are notified after the commit.
+
     Raises `Cluster.DoesNotExist` for a cluster that was never configured.
     """
     cluster = Cluster.objects.get(name=plan.cluster)
@@ -61,14 +62,14 @@ def plan_of(action: Action) -> Plan:
 
 
 def find_action(number: int) -> Action | None:
-    """Return an audit row by its number, None where there is none."""
+    """Return an audit row by its number, or None."""
     return Action.objects.select_related("cluster").filter(pk=number).first()
 
 
 def newest_actions(
     wanted: ActionCriteria, *, before: int | None, limit: int
 ) -> tuple[Sequence[Action], int | None]:
-    """Return the newest actions, and the number that the list goes on behind, None at its end."""
+    """Return the newest actions, and the number after which the list continues, None at its end."""
     rows = _filtered(wanted)
     if before is not None:
         rows = rows.filter(pk__lt=before)
@@ -81,7 +82,8 @@ def update_action(
     row: Action, *where: Q, also: Callable[[WriteTransaction], None] | None = None, **fields: Combinable | Any
 ) -> bool:
     """Set columns of a row if it still matches `where`, and notify pages; return whether it did.
-    The row object stays as it is: refresh it. `also` writes related rows in the same transaction.
+
+    The row object is not changed: refresh it. `also` writes related rows in the same transaction.
     """
     with cluster_transaction(row.cluster.name, row.cluster_id) as write:
         changed = Action.objects.filter(*where, pk=row.pk).update(rev=write.next_rev(), **fields)

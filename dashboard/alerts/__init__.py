@@ -1,1 +1,1 @@
-"""Findings over time and their notification: engine and payload (pure), tick, deliver."""
+"""Alerts and their notification: the evaluator, the delivery to channels, silences."""

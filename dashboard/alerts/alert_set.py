@@ -48,9 +48,10 @@ class Book:
         self._changed: set[bytes] = set()
 
     def follow_findings(self, after: int, now_ms: int) -> tuple[list[tuple[Alert, StateChange]], int]:
-        """Advance alerts by their findings; those up to `after` were processed before.
-        Returns the changes, and the last finding that was processed. New alerts are already written then;
-        `save` writes the others.
+        """Advance alerts by their findings; findings up to `after` were processed before.
+
+        Returns the changes, and the last processed finding. New alerts are already written then; `save`
+        writes the others.
         """
         upto = self._find(after)
         self._keep(Alert.objects.filter(cluster_id=self._lease.cluster_id).exclude(state=RESOLVED))
@@ -81,7 +82,7 @@ class Book:
         return self._memberships.get(row.finding, _ALONE).causes
 
     def load_alerts(self, keys: Iterable[bytes]) -> None:
-        """Read the alerts with these fingerprints that are not in the book yet."""
+        """Read the alerts with these fingerprints that were not read yet."""
         missing = [key for key in keys if key not in self.rows]
         for rows in in_portions(Alert.objects.all(), "fingerprint", missing):
             self._keep(rows)
@@ -102,7 +103,7 @@ class Book:
 
     @property
     def is_changed(self) -> bool:
-        """Return whether any alert must be written."""
+        """Whether an alert must be written."""
         return bool(self._changed)
 
     def save(self, rev: int) -> None:
@@ -114,14 +115,14 @@ class Book:
         Alert.objects.bulk_create(rows, update_conflicts=True, unique_fields=["id"], update_fields=_SAVED)
 
     def _find(self, after: int) -> int:
-        """Read the findings that are open, unsettled or new; return the last new one."""
+        """Read the open, unsettled and new findings; return the last new one."""
         rows = FindingRecord.objects.filter(cluster_id=self._lease.cluster_id)
         since = list(rows.filter(pk__gt=after).order_by("pk")[:AT_ONCE])
         self._file([*rows.filter(closed_at=None), *rows.filter(to_miss__gt=0), *since])
         return max((row.pk for row in since), default=after)
 
     def _find_pending(self) -> None:
-        """Read the closed findings of pending alerts: some may have held for long enough."""
+        """Read the closed findings of pending alerts, which may have lasted long enough."""
         gone = [key for key, row in self.rows.items() if row.state == PENDING and key not in self._findings]
         findings = [self.rows[key].finding for key in gone]
         for rows in in_portions(FindingRecord.objects.all(), "pk", findings):

@@ -32,7 +32,7 @@ class Unsupported(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class _Vendor:
-    """A plugin of apprise: module, class, hosts (".name": any below it), permitted options."""
+    """A plugin of apprise: module, class, hosts (".name": all subdomains), permitted options."""
 
     module: str
     plugin: str
@@ -42,7 +42,7 @@ class _Vendor:
     pager: bool = False
 
 
-#: The supported vendors; any other receiver takes a webhook.
+#: The supported vendors; for other receivers use a webhook.
 _VENDORS = {
     "mailgun": _Vendor(
         "mailgun", "NotifyMailgun", ("api.mailgun.net", "api.eu.mailgun.net"), ("region", "name")
@@ -77,7 +77,7 @@ _INSTEAD = {
 _SHOWN = 20
 #: Mentions in chats: @everyone, <!channel>, <#C1>.
 _CALLS = re.compile(r"@|[!#](?=\w)")
-#: Not every plugin escapes these for its vendor.
+#: Some plugins do not escape these characters for their vendor.
 _ANGLES = str.maketrans("<>", "‹›")
 _COMPARE = "compare it with apprise's documentation of the service"
 #: Arguments of `requests` that are part of a request; TLS and timeouts are set here.
@@ -171,7 +171,7 @@ class _Call:
     error: alert_http.NotSent | None = None
 
 
-#: The current call of a thread; none while a plugin is only created.
+#: The current call of a thread; unset while a plugin is only created.
 _calls = threading.local()
 
 
@@ -238,9 +238,10 @@ def _response(answer: alert_http.HttpAnswer, made: requests.PreparedRequest) -> 
 def send_message(
     url: str, words: Mapping[str, str], group_key: str, *, timeout_s: float, guard: ssrf.TargetGuard
 ) -> alert_http.HttpAnswer:
-    """Send words ({"title", "body", "type"}) to the vendor of an address, and return its last answer.
+    """Send a text ({"title", "body", "type"}) to the vendor of an address, and return its last answer.
 
-    Pagers open and close under `group_key`. Raises `sending.NotSent`, also for an unfit address.
+    Pagers open and close incidents by `group_key`. Raises `alert_http.NotSent`, also for an unsupported
+    address.
     """
     try:
         vendor = _vendor(url)

@@ -1,4 +1,4 @@
-"""Channels: drafts are checked, saved, disabled and deleted. Pages and API write through this module."""
+"""Check, save, disable and delete channels. Pages and API write through this module."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def add(draft: ChannelDraft, *, by: str, secret: str = "", enabled: bool = True)
 
 
 def change(row: Channel, draft: ChannelDraft) -> None:
-    """Apply a draft to a channel, except its kind, and save it; raises `Unfit` by field."""
+    """Apply a draft to a channel, except its kind, and save it; raises `validation.Unfit` by field."""
     checks = validation.Checks()
     row.name = checks.check_field("name", lambda: _name(row, draft.name), "")
     if checks.check_field("kind", lambda: _kind(row, draft.kind), ""):
@@ -212,7 +212,7 @@ def enable(row: Channel) -> None:
 
 
 def disable(row: Channel, *, by: str) -> None:
-    """Disable a channel until it is enabled again; a disabled one keeps its reason."""
+    """Disable a channel until it is enabled again; a disabled channel keeps its reason."""
     rows = Channel.objects.filter(pk=row.pk, enabled=True)
     with transaction.atomic():
         disabled = rows.update(enabled=False, disabled_at=timezone.now(), disabled_why=disabled_by(by))
@@ -223,7 +223,7 @@ def disable(row: Channel, *, by: str) -> None:
 
 
 def disabled_by(who: str) -> str:
-    """Return the reason of a channel that a user has disabled."""
+    """Return the reason for a channel that a user has disabled."""
     return f"Disabled by {who}."
 
 

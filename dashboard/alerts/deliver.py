@@ -1,6 +1,7 @@
-"""Send due messages to channels, a few at once; test a channel, check a new one, send a message again.
-A receiver can hold a thread for `[alerts] timeout_s` at most, and only one thread: each channel is sent one
-message at a time. Waiting messages are rows, not memory.
+"""Send due messages to channels, a few at once; test and check channels, send a message again.
+
+A receiver can occupy one thread at most, for at most `[alerts] timeout_s`, because a channel is sent one
+message at a time. Waiting messages are rows, not in memory.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from fenceline.alerts.limits import Alerting
 
 log = logging.getLogger(__name__)
 
-#: An Alertmanager shows a test as firing for this long.
+#: Milliseconds for which an Alertmanager shows a test as firing.
 _TEST_LIVES_MS = 60_000
 _KINDS = {kind.value for kind in Channel.Kind}
 #: Maximum due rows to search for one that may start: several may belong to one channel.
@@ -41,7 +42,8 @@ class CannotSend(ValueError):
 
 def check_channel(kind: str, url: str, secret: str) -> None:
     """Check a channel's address and secret; raises `CannotSend`.
-    Resolves the host of a web address, which may take seconds; a host without an address now is no error.
+
+    It resolves the host of a web address, which may take seconds. A host without an address now is no error.
     """
     try:
         if kind not in _KINDS:
@@ -81,9 +83,10 @@ def _limits() -> Alerting:
 
 
 def send_test(channel: Channel) -> Delivery:
-    """Send a message marked as a test, once and now, and return its delivery, ended.
-    Takes up to `[alerts] timeout_s`: call it outside of a transaction. A disabled channel can be tested; a
-    failed test does not count for its channel.
+    """Send a message marked as a test once, and return its ended delivery.
+
+    It takes up to `[alerts] timeout_s`: call it outside of a transaction. A disabled channel can be tested; a
+    failed test does not count as a failure of its channel.
     """
     limits = _limits()
     row = Delivery.objects.create(
@@ -111,6 +114,7 @@ def _sample(channel: Channel, external_url: str) -> Any:
 
 def send_again(delivery: Delivery) -> Delivery:
     """Send a message once more as a new delivery with the same id, and return it.
+
     Raises `CannotSend` while its channel is disabled or the message is still being sent.
     """
     channel = delivery.channel
@@ -185,7 +189,7 @@ class Sender:
         self._busy: dict[Future[None], int] = {}
 
     def start_due(self) -> int:
-        """Start due deliveries while threads are free; return how many are running."""
+        """Start due deliveries while threads are free; return the number of running ones."""
         self._busy = {future: channel for future, channel in self._busy.items() if not future.done()}
         if len(self._busy) < self._threads:
             rows = list(

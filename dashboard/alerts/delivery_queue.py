@@ -28,7 +28,7 @@ from dashboard.system import audit
 from dashboard.system.audit import AuditedSubject, Event
 from fenceline.alerts.limits import Alerting
 
-#: A claim lives this much longer than its try: time to write the outcome.
+#: Seconds that a claim outlasts its try, to write the outcome.
 GRACE_S = 5.0
 #: The first and the longest pause before another try, and the number of tries that a row keeps.
 _FIRST_S, _LONGEST_S, _TRIES_KEPT = 1.0, 300.0, 10
@@ -47,7 +47,7 @@ class Claim:
 
 
 def due_deliveries(busy: Iterable[int] = ()) -> QuerySet[Delivery]:
-    """Return the deliveries that may be sent now, the longest waiting first, except to channels in `busy`."""
+    """Return the due deliveries, the longest waiting first, except for channels in `busy`."""
     older = Delivery.objects.filter(
         channel=OuterRef("channel"),
         group_key=OuterRef("group_key"),
@@ -89,7 +89,7 @@ def current_claim(pk: int) -> Claim:
 def finish_delivery(claim: Claim, outcome: SendOutcome, limits: Alerting) -> None:
     """Write the outcome of a try, and its effect on the channel, unless the claim is outdated."""
     row = claim.delivery
-    mine = Delivery.objects.filter(pk=row.pk, claim=claim.number, ended_at=None)
+    claimed = Delivery.objects.filter(pk=row.pk, claim=claim.number, ended_at=None)
     fields: dict[str, Any] = {"claimed_until": None, "error": outcome.error}
     if outcome.tried:
         fields["tries"] = [*row.tries, outcome.tried][-_TRIES_KEPT:]
@@ -101,7 +101,7 @@ def finish_delivery(claim: Claim, outcome: SendOutcome, limits: Alerting) -> Non
     else:
         fields |= {"next_at": Now() + timedelta(seconds=wait_s)}
     with transaction.atomic():
-        if mine.update(**fields) and (outcome.delivered or wait_s is None):
+        if claimed.update(**fields) and (outcome.delivered or wait_s is None):
             _count(claim, outcome, limits)
 
 
@@ -115,9 +115,10 @@ def _wait_s(claim: Claim, outcome: SendOutcome, limits: Alerting) -> float | Non
 
 
 def pause_s(attempts: int, retry_after_s: float | None, left_s: float) -> float:
-    """Return the pause after some tries: twice as long each time, with jitter, up to five minutes.
-    A receiver may ask for a longer pause, but it never exceeds `left_s`, the rest of `[alerts] retry_for_s`:
-    the last try is made then.
+    """Return the pause after a number of tries: doubled each time, with jitter, up to five minutes.
+
+    A receiver may ask for a longer pause. It never exceeds `left_s`, the rest of `[alerts] retry_for_s`, when
+    the last try is made.
     """
     longest = min(_LONGEST_S, _FIRST_S * 2.0 ** min(attempts - 1, 30))
     jittered = random.uniform(longest / 2, longest)  # noqa: S311

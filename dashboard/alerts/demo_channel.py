@@ -49,7 +49,7 @@ def _add(url: str, secret: str) -> None:
 
 
 def _sends_to_receiver(row: Channel) -> bool:
-    """Return whether a channel has the address of a receiver of ours, at any port."""
+    """Whether a channel has the address of a demo receiver, at any port."""
     parts = urlsplit(row.url)
     return (parts.hostname, parts.path) == ("127.0.0.1", HOOK)
 

@@ -12,7 +12,7 @@ HOOK = "/hook"
 
 
 def is_demo_receiver(url: str) -> bool:
-    """Return whether messages to an address go to the demo's running receiver."""
+    """Whether messages to an address go to the demo's running receiver."""
     return bool(settings.DEMO_RECEIVER) and url.strip() == urljoin(settings.DEMO_RECEIVER, HOOK)
 
 

@@ -1,4 +1,4 @@
-"""One tick of one cluster's alerts: from findings to alerts, changes and deliveries, in one transaction.
+"""Evaluate a cluster's alerts in a tick: findings to alerts, changes and deliveries, in one transaction.
 
 It reads the evaluator's findings, unresolved alerts, and the newest message of each group; `engine`,
 `grouping` and `notification_decision` derive the rest. It begins with the lease, which guards alerts and
@@ -35,7 +35,7 @@ from fenceline.incidents.findings import IncidentCause
 NAME = ALERTS
 #: Maximum messages to one channel in one tick; the others follow in the next.
 MOST_MESSAGES = 100
-#: Effects end a moment later than their cause: they are notified only after this time.
+#: Milliseconds before effects are notified, because they end a moment after their cause.
 SETTLE_MS = 10_000
 #: The columns of an alert that a change keeps.
 _SAID = ("severity", "labels", "annotations", "since_ms", "fired_ms", "resolved_ms")
@@ -45,7 +45,7 @@ _UPTO = "finding"
 
 @retry_write
 def evaluate_alerts(lease: Lease, *, now_ms: int) -> int:
-    """Evaluate one cluster once; return how many messages were made. Raises `leases.LeaseLost`."""
+    """Evaluate one cluster once; return the number of new messages. Raises `leases.LeaseLost`."""
     with write_transaction(lease, {"seen_through_ms": now_ms}, lock_cluster=False) as write:
         return _Tick(lease, settings.FENCELINE.alerts, now_ms).run(write)
 
@@ -135,7 +135,7 @@ class _Tick:
     def _notify(
         self, route: Route, items: Mapping[str, Item], standing: Sequence[LastNotification], muting: Muting
     ) -> notification_decision.View:
-        """Create the messages of one channel that are due."""
+        """Create the due messages of one channel."""
         decided = grouping.decide_notifications(
             route, items, standing, lambda item: muting.is_muted(item, route),
             cluster=self._lease.cluster, now_ms=self._now_ms,

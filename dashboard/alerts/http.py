@@ -87,7 +87,7 @@ def _connect(
     """Return a connection to the first address that accepts one, and that address."""
     tried = addresses[:_MOST_ADDRESSES]
     for number, address in enumerate(tried):
-        # Each address gets its share of the time, so that a dead one leaves time for the others.
+        # Each address gets a share of the time, so that a dead address leaves time for the others.
         try:
             share = deadline.remaining_s() / (len(tried) - number)
             raw = connect((address, target.port), share)

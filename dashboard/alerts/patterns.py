@@ -20,7 +20,7 @@ _OPTIONS.max_mem = 1 << 20
 
 @lru_cache(maxsize=256)
 def compile_pattern(pattern: str) -> Callable[[str], bool]:
-    """Return a test whether a pattern matches a whole text; raises ValueError with words for a person."""
+    """Return a test whether a pattern matches a whole text; raises ValueError with a readable message."""
     try:
         compiled = re2.compile(_encoded(pattern), _OPTIONS)
     except re2.error as error:

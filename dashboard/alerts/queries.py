@@ -1,4 +1,4 @@
-"""Alerts, channels, deliveries and silences: a reader beside `queries`, for pages and API."""
+"""Queries for alerts, channels, deliveries and silences, for pages and API."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dashboard.runtime.sql import in_portions
 from fenceline.facts import Severity
 from fenceline.findings.rule_names import current_name, known_name
 
-#: A resolved alert stays in lists without a state for this long.
+#: Milliseconds for which a resolved alert stays in lists without a state.
 RECENT_MS = 86_400_000
 #: Maximum labels that a preview searches, and maximum listed choices.
 _MOST_MATCHED = 20_000
@@ -61,7 +61,7 @@ class DeliveryCriteria(Ranged):
 
 @dataclass(frozen=True, slots=True)
 class NotificationOutcome:
-    """The outcome of a change for one channel: a delivery, or why there is none."""
+    """The outcome of a change for one channel: a delivery, or the reason against one."""
 
     channel: Channel | None
     delivery: Delivery | None
@@ -90,7 +90,7 @@ def alert_page(wanted: AlertCriteria, *, page: Number, size: int, now_ms: int) -
 
 
 def alerts_before(place: int | None, wanted: AlertCriteria, *, limit: int, now_ms: int) -> Sequence[Alert]:
-    """Return the next alerts before a row's key, the newest first."""
+    """Return the next alerts before a row's key, newest first."""
     rows = _filtered(wanted, now_ms)
     rows = rows if place is None else rows.filter(pk__lt=place)
     return list(rows.order_by("-pk")[:limit])
@@ -113,7 +113,7 @@ def firing_counts(cluster: str = "") -> Mapping[str, int]:
 
 
 def unnotified_counts(cluster: str = "") -> tuple[int, int]:
-    """Return the numbers of firing alerts that wait for notification, and that are suppressed."""
+    """Return the numbers of firing alerts that wait for notification, and of suppressed ones."""
     rows = visibility.rows_in(Alert, cluster).filter(state=Alert.State.FIRING).exclude(quiet=[])
     kinds = [{kind for kind, *_ in quiet} for quiet in rows.values_list("quiet", flat=True)]
     waiting = sum(_WAITS in reasons for reasons in kinds)
@@ -121,7 +121,7 @@ def unnotified_counts(cluster: str = "") -> tuple[int, int]:
 
 
 def undelivered_count(cluster: str = "") -> int:
-    """Return the number of firing alerts that were sent, but that no receiver has accepted yet."""
+    """Return the number of firing alerts that were sent, but not yet accepted by a receiver."""
     rows = visibility.rows_in(Alert, cluster).filter(state=Alert.State.FIRING, quiet=[]).exclude(told=[])
     deliveries = [
         {delivery for _, delivery, *_ in notifications}
@@ -175,7 +175,7 @@ def active_labels() -> Sequence[Alert]:
 
 
 def alert_changes(row: Alert, *, limit: int) -> Sequence[DecidedChange]:
-    """Return the newest changes of an alert with their outcomes, the newest first."""
+    """Return the newest changes of an alert with their outcomes, newest first."""
     changes = AlertChange.objects.filter(alert=row).order_by("-at_ms", "-pk")[:limit]
     return _decided(list(changes))
 
@@ -202,7 +202,7 @@ def last_notifications(rows: Sequence[Alert]) -> Mapping[int, Sequence[Notificat
 
 
 def actions_of(row: Alert, *, limit: int) -> Sequence[Action]:
-    """Return operators' actions on an alert's subject while it lasted, the newest first."""
+    """Return operators' actions on an alert's subject while it lasted, newest first."""
     until_ms = row.seen_ms if row.resolved_ms is None else row.resolved_ms
     did = (Action.State.DONE, Action.State.PARTLY, Action.State.UNKNOWN)
     rows = Action.objects.filter(cluster=row.cluster_id, state__in=did, ended_ms__gte=row.since_ms)
@@ -231,11 +231,11 @@ def last_deliveries(rows: Iterable[Channel], *, origin: str = "") -> Mapping[int
 
 
 def list_deliveries(wanted: DeliveryCriteria, *, before: int | None, limit: int) -> Sequence[Delivery]:
-    """Return the next deliveries before a row's key, the newest first."""
+    """Return the next deliveries before a row's key, newest first."""
     asked = given_conditions(channel=wanted.channel, state=wanted.state, origin=wanted.origin)
     rows = Delivery.objects.select_related("channel").filter(starts_in_range(wanted, "created_at"), **asked)
     rows = rows if before is None else rows.filter(pk__lt=before)
-    # The bodies stay in the database: lists do not show them, and they are large.
+    # The bodies are deferred, because they are large and lists do not show them.
     return list(rows.defer("payload").order_by("-pk")[:limit])
 
 
@@ -253,7 +253,7 @@ def related_deliveries(row: Delivery) -> tuple[Delivery | None, Sequence[Deliver
 
 
 def notification_revision() -> object:
-    """Return a value that changes with each notification: no revision counts deliveries and channels."""
+    """Return a value that changes with each notification; deliveries and channels have no revision."""
     last = Delivery.objects.order_by("-pk").values_list("pk", flat=True).first()
     waiting = Delivery.objects.filter(state=Delivery.State.PENDING).count()
     channels = list(Channel.objects.order_by("pk").values_list("pk", "name", "enabled"))
@@ -266,7 +266,7 @@ def deliveries_of(row: Channel) -> int:
 
 
 def list_silences(state: str, *, now_ms: int) -> QuerySet[Silence]:
-    """Return the "active" silences, those that end soonest first, the "scheduled", or the "expired" ones."""
+    """Return the "active" silences (the next to end first), the "scheduled" ones, or the "expired" ones."""
     if state == "active":
         return Silence.objects.filter(starts_ms__lte=now_ms, ends_ms__gt=now_ms).order_by("ends_ms", "pk")
     if state == "scheduled":
@@ -292,7 +292,7 @@ def find_silence(number: int) -> Silence | None:
 
 
 def state_of(row: Silence, *, now_ms: int) -> Literal["active", "scheduled", "expired"]:
-    """Return "active", "scheduled" or "expired"."""
+    """Return the state of a silence."""
     if row.ends_ms <= now_ms:
         return "expired"
     return "scheduled" if row.starts_ms > now_ms else "active"
@@ -351,7 +351,7 @@ def _in_state(rows: QuerySet[Alert], state: str, now_ms: int) -> QuerySet[Alert]
 
 
 def _severity() -> Case:
-    """Return the order of alerts by severity; resolved alerts are all equal in it."""
+    """Return the order of alerts by severity; resolved alerts are equal."""
     resolved = When(state=Alert.State.RESOLVED, then=Value(0))
     ranks = [When(severity=value, then=Value(n)) for n, value in enumerate(_WORST_FIRST)]
     return Case(resolved, *ranks, default=Value(len(ranks)), output_field=IntegerField())

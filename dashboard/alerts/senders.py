@@ -1,5 +1,6 @@
-"""One try at one message: the request of each kind of channel, and the meaning of its answer.
-This module does not know the database: it turns a message into a `SendOutcome`. Stored texts are redacted.
+"""Try to send one message: build the request for each kind of channel, and interpret the answer.
+
+This module does not use the database: it turns a message into a `SendOutcome`. Stored texts are redacted.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class OutgoingMessage:
 
     kind: str
     url: str
-    #: The signing secrets, the newest first.
+    #: The signing secrets, newest first.
     secrets: tuple[str, ...]
     message_id: str
     group_key: str
@@ -49,7 +50,7 @@ class SendOutcome:
     delivered: bool
     retry: bool = False
     retry_after_s: float | None = None
-    #: In words, redacted; "" when delivered.
+    #: Redacted text; "" when delivered.
     error: str = ""
     #: An entry of `Delivery.tries`, redacted.
     tried: dict[str, Any] = field(default_factory=dict)

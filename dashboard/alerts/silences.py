@@ -1,4 +1,4 @@
-"""Silences: drafts are checked, saved, previewed and ended. Pages and API write through this module."""
+"""Check, save, preview and end silences. Pages and API write through this module."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Matchers = Sequence[Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class SilenceDraft:
-    """A requested silence; its parsers raise ValueError with words for a person.
+    """A requested silence; its parsers raise ValueError with a readable message.
 
     Instants in milliseconds: without a start it begins now; an end takes precedence over `lasts_ms`.
     """
@@ -41,7 +41,7 @@ class SilenceDraft:
 
 
 def create_silence(draft: SilenceDraft, *, by: str, now_ms: int) -> Silence:
-    """Create a silence; raises `checks.Unfit` with errors by field: matchers, starts, ends, reason."""
+    """Create a silence; raises `validation.Unfit` with errors by field: matchers, starts, ends, reason."""
     checks = validation.Checks()
     none: list[list[str]] = []
     matchers = checks.check_field("matchers", lambda: _matchers(draft), none)
@@ -95,7 +95,7 @@ def _matchers(draft: SilenceDraft) -> list[list[str]]:
 
 
 def fit_matchers(matchers: Matchers, *, none_allowed: bool) -> Matchers:
-    """Return usable matchers; raises ValueError for invalid ones and for those that match every alert."""
+    """Return usable matchers; raises ValueError for invalid matchers, and for matchers of every alert."""
     for name, _, value in matchers:
         validation.label_name(name, validation.LABELS)
         if "\0" in value:

@@ -20,13 +20,13 @@ import idna
 from fenceline.alerts.limits import split_port
 
 Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
-#: host, port -> its addresses in the order in which to try them; raises `OSError`.
+#: host, port -> the host's addresses in the order to try them; raises `OSError`.
 Resolver: TypeAlias = Callable[[str, int], Sequence[str]]
 
 #: ((address, port), seconds) -> a connection; raises `OSError`.
 Connector: TypeAlias = Callable[[tuple[str, int], float], socket.socket]
 
-#: IANA's registries of special-purpose addresses: the ones that are not public.
+#: Addresses in IANA's special-purpose registries that are not public.
 _REFUSED = tuple(
     (ipaddress.ip_network(network), what)
     for network, what in (

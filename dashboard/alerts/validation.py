@@ -1,4 +1,4 @@
-"""Checks of users' input for silences and channels: return the usable value or raise ValueError. Pure."""
+"""Check users' input for silences and channels: return the usable value or raise ValueError."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 Value = TypeVar("Value")
 
-#: Longer texts are mistakes or attacks.
+#: Maximum characters; longer texts are mistakes or attacks.
 LONGEST_NAME = 64
 LONGEST_REASON = 2_000
 _SHOWN = 60
@@ -35,7 +35,7 @@ class Checks:
         self.wrong: dict[str, str] = {}
 
     def check_field(self, name: str, check: Callable[[], Value], otherwise: Value) -> Value:
-        """Return what a check returns; record the text of its ValueError, and return `otherwise`."""
+        """Return the check's result; for a ValueError record its text and return `otherwise`."""
         try:
             return check()
         except ValueError as error:
@@ -49,12 +49,12 @@ class Checks:
 
 
 def required_line(value: str, what: str, longest: int) -> str:
-    """Return a required text of one line without space around it; raises ValueError."""
+    """Return a required text of one line, stripped; raises ValueError."""
     return _text(value.strip(), value.strip(), what, longest)
 
 
 def required_text(value: str, what: str, longest: int) -> str:
-    """Return a required text of any lines without space around it; raises ValueError."""
+    """Return a required text of any number of lines, stripped; raises ValueError."""
     words = value.replace("\r\n", "\n").strip()
     return _text(words, words.replace("\n", " ").replace("\t", " "), what, longest)
 

@@ -1,1 +1,1 @@
-"""How each kind of action inspects its subjects, plans and executes."""
+"""Handlers of the kinds of actions: each executes an action on one subject, or reads its outcome."""

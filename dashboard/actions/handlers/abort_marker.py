@@ -1,5 +1,6 @@
 """Abort marker: WriteTxnMarkers(ABORT) for an open transaction that no coordinator owns.
-The leader takes any marker: also for a transaction that has ended (it appends a useless one) and for one that
+
+The leader accepts any marker, also for a transaction that has ended (it appends a useless marker), or that
 its coordinator may still commit (docs/design/kafka.md §0, §1.1). So everything is checked again before each
 request.
 """
@@ -23,10 +24,10 @@ from transaction_admin.api import AdminUnavailable, Ended, Marker, Unseen, grant
 REQUEST = "WriteTxnMarkers"
 _PATIENCE_S, _PAUSE_S = 30.0, 0.5
 _FORBIDDEN = 31
-#: The leader moves, or its replicas are not in sync: asked again only while nothing else has changed.
+#: The leader moves, or its replicas are not in sync: the request is repeated while nothing else has changed.
 _FOR_NOW = (3, 5, 6, 9, 19, 56, 74, 75)
 #: No answer, or replicas were too slow (REQUEST_TIMED_OUT) or too few (NOT_ENOUGH_REPLICAS_AFTER_APPEND):
-#: the leader's log may have the marker, so it is never asked again.
+#: the leader's log may have the marker, so the request is never repeated.
 _MAY_BE_WRITTEN = (None, 7, 20)
 
 
@@ -40,7 +41,7 @@ class MarkerPlanFacts(NamedTuple):
     start_offset: int
     leader: int
     leader_epoch: int | None
-    #: That of the last marker of this producer there; None where there is none.
+    #: The epoch of the producer's last marker in the partition; None without a marker.
     coordinator_epoch: int | None
 
     @property
@@ -60,7 +61,7 @@ def plan_facts(subject: SubjectPlan) -> MarkerPlanFacts:
 
 
 def write_marker(subject: SubjectPlan, connections: ClusterConnections) -> Result:
-    """Write the marker where nothing has changed since the plan. Raises `AdminUnavailable`."""
+    """Write the marker if nothing has changed since the plan. Raises `AdminUnavailable`."""
     facts = plan_facts(subject)
     until = time.monotonic() + _PATIENCE_S
     asked: tuple[RequestResult, ...] = ()
@@ -89,7 +90,7 @@ def write_marker(subject: SubjectPlan, connections: ClusterConnections) -> Resul
 
 
 def read_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Result:
-    """Return the outcome of a marker whose worker died; only reads. Raises `AdminUnavailable`."""
+    """Return the outcome of a marker whose worker died, by reads only. Raises `AdminUnavailable`."""
     facts = plan_facts(subject)
     if _find(facts, connections) is None:
         return Result(
@@ -100,7 +101,7 @@ def read_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Resul
 
 
 def verify_unchanged(facts: MarkerPlanFacts, connections: ClusterConnections) -> None:
-    """Raise `MarkerPlanStale` unless it is unchanged and still hangs; raises `AdminUnavailable`."""
+    """Raise `MarkerPlanStale` unless the transaction is unchanged and still hangs; or `AdminUnavailable`."""
     marked = inspect.inspect_partitions(connections.inspector, [facts.topic_partition])[facts.topic_partition]
     _verify_leader(facts, marked)
     if marked.log.unseen:
@@ -161,7 +162,7 @@ def _stale(words: str, asked: tuple[RequestResult, ...]) -> Result:
 
 
 def _uncertain(facts: MarkerPlanFacts, part: RequestResult, connections: ClusterConnections) -> Result:
-    """Return the outcome of a request whose answer leaves open whether the marker is written."""
+    """Return the outcome of a request after which the marker may be written or not."""
     unconfirmed = f"its leader did not confirm that it is written ({part.words})"
     if _find(facts, connections) is None:
         return Result(SubjectOutcome.DONE, f"{unconfirmed}, and it has ended there", (part,))

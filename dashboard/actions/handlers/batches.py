@@ -1,7 +1,8 @@
 """Finish and roll back: end the batch that a dead driver of our sink left, as its ledger requires.
-One rule makes it exactly-once, here as in the driver. No transaction of a batch is ended before a decision
-about it is in the ledger, created exclusively (docs/design/spark.md §3.5, docs/sink.md). Finishing carries
-out a prepared decision. Rolling back decides against the batch first, and a driver that was faster wins.
+
+One rule makes it exactly-once, here as in the driver: no transaction of a batch ends before the ledger has a
+decision about it, created exclusively (docs/design/spark.md §3.5, docs/sink.md). Finishing carries out a
+prepared decision. Rolling back first decides against the batch, and a faster driver wins.
 """
 
 from __future__ import annotations
@@ -78,10 +79,10 @@ def finish_batch(subject: SubjectPlan, connections: ClusterConnections) -> Resul
         decision = _still_prepared(facts, ledger)
     except BatchPlanStale as what:
         return stale_result(str(what))
-    every = [_opened(transaction) for transaction in decision.transactions]
-    parts = _end_open(every, connections, commit=True)
+    wanted = [_opened(transaction) for transaction in decision.transactions]
+    parts = _end_open(wanted, connections, commit=True)
     result = _committed(subject, decision, ledger, connections, parts)
-    return replace(result, records=confirmed_decisions(every, parts, commit=True))
+    return replace(result, records=confirmed_decisions(wanted, parts, commit=True))
 
 
 def roll_back(subject: SubjectPlan, connections: ClusterConnections) -> Result:
@@ -115,7 +116,7 @@ def roll_back(subject: SubjectPlan, connections: ClusterConnections) -> Result:
 
 
 def read_finish_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Result:
-    """Return the outcome of finishing a batch whose worker died; only reads."""
+    """Return the outcome of finishing a batch whose worker died, by reads only."""
     facts = plan_facts(subject)
     ledger = connections.open_ledger(facts.root, facts.checkpoint)
     done = ledger.read_outcome(facts.decision_round)
@@ -128,7 +129,7 @@ def read_finish_outcome(subject: SubjectPlan, connections: ClusterConnections) -
 
 
 def read_roll_back_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Result:
-    """Return the outcome of rolling a batch back whose worker died; only reads."""
+    """Return the outcome of rolling a batch back whose worker died, by reads only."""
     facts = plan_facts(subject)
     ledger = connections.open_ledger(facts.root, facts.checkpoint)
     if facts.decision_round not in ledger.read_names().decisions:
@@ -149,7 +150,7 @@ def read_roll_back_outcome(subject: SubjectPlan, connections: ClusterConnections
 
 
 def _still_prepared(facts: BatchPlanFacts, ledger: LedgerFolder) -> Decision:
-    """Return the decision to carry out; raise `BatchPlanStale` where it is done or has changed."""
+    """Return the decision to carry out; raises `BatchPlanStale` if it is done or has changed."""
     names = ledger.read_names()
     _same_ledger(facts, ledger.read_identity())
     if facts.decision_round not in names.decisions:
@@ -169,7 +170,7 @@ def _still_prepared(facts: BatchPlanFacts, ledger: LedgerFolder) -> Decision:
 
 
 def _still_undecided(facts: BatchPlanFacts, ledger: LedgerFolder) -> Ledger:
-    """Return the ledger's identity; raise `BatchPlanStale` for a new decision or another driver."""
+    """Return the ledger's identity; raises `BatchPlanStale` for a new decision or another driver."""
     identity = _same_ledger(facts, ledger.read_identity())
     names = ledger.read_names()
     if facts.decision_round in names.decisions:
@@ -205,7 +206,7 @@ def _same_generation(facts: BatchPlanFacts, now: int) -> None:
 def _end_open(
     wanted: Sequence[Opened], connections: ClusterConnections, *, commit: bool
 ) -> tuple[RequestResult, ...]:
-    """End those that are open as in the plan; send no other request."""
+    """End the transactions that are open as in the plan; without any, send no request."""
     states = current_states(wanted, connections)
     is_open = as_planned(states, SinkTransactionState.OPEN)
     if not is_open:
@@ -222,12 +223,12 @@ def _committed(
     connections: ClusterConnections,
     parts: tuple[RequestResult, ...],
 ) -> Result:
-    """Record in the ledger that all is committed; if something is open or unknown, return that instead."""
+    """Record the commit in the ledger; if a transaction is open or unknown, return that outcome instead."""
     facts = plan_facts(subject)
     states = current_states([_opened(transaction) for transaction in decision.transactions], connections)
     done = ledger.read_outcome(facts.decision_round)
     if done is not None:
-        # A driver was faster; it may already use the ids again.
+        # A driver was faster, and may already use the ids again.
         return Result(
             SubjectOutcome.DONE, f"the ledger records it as {done.outcome.value}, by {done.by}", parts
         )
@@ -254,7 +255,7 @@ def _committed(
 
 
 def _is_accepted(subject: SubjectPlan, lost: Sequence[SinkTransaction]) -> bool:
-    """Return whether the preview showed exactly this loss: then the typed confirmation accepted it."""
+    """Whether the preview showed exactly this loss, so that the typed confirmation accepted it."""
     shown = next((effect.amount for effect in subject.effects if effect.name == "records_lost"), None)
     was_open = any(_opened(transaction) in plan_facts(subject).open_transactions for transaction in lost)
     return shown == sum(transaction.records for transaction in lost) and not was_open
@@ -290,7 +291,7 @@ def _lost(
     states: Found,
     parts: tuple[RequestResult, ...],
 ) -> Result:
-    """Return what is lost; the ledger records it only after a user has accepted it."""
+    """Return the loss; the ledger records it only after a user has accepted it."""
     records = sum(transaction.records for transaction in lost)
     of = count_noun(len(decision.transactions), "transaction")
     gone = tuple(
@@ -308,7 +309,7 @@ def _lost(
 
 
 def _decision(facts: BatchPlanFacts, ledger: Ledger, states: Found) -> Decision:
-    """Return the decision against a batch; fields that only the lost task knew are 0 or empty."""
+    """Return the decision against a batch; fields known only to the lost task are 0 or empty."""
     transactions = tuple(
         SinkTransaction(0, 0, *opened[:3], (), 0, opened.started_ms, states[opened].timeout_ms)
         for opened in as_planned(states, SinkTransactionState.OPEN)

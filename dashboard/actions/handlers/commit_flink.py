@@ -1,6 +1,7 @@
-"""Commit what a Flink checkpoint decided: EndTxn under the producer id and epoch that it recorded.
-Right before the request the newest checkpoint must still hold the transaction, and the coordinator must have
-just this one open. As in every commit that Fenceline requests, EndTxn version 4 keeps the epoch.
+"""Commit what a Flink checkpoint decided to commit: EndTxn with the recorded producer id and epoch.
+
+Right before the request the newest checkpoint must still contain the transaction, and it must be the id's
+open one. As in every commit that Fenceline requests, EndTxn version 4 keeps the epoch.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def commit_transaction(subject: SubjectPlan, connections: ClusterConnections) ->
 
 
 def read_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Result:
-    """Return the outcome of a commit whose worker died; only reads. Raises `AdminUnavailable`."""
+    """Return the outcome of a commit whose worker died, by reads only. Raises `AdminUnavailable`."""
     facts = plan_facts(subject)
     now = current_states([facts.opened], connections)[facts.opened]
     if now.standing is SinkTransactionState.COMMITTED:
@@ -86,7 +87,7 @@ def read_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Resul
 
 
 def _undecided(facts: FlinkCommitFacts, connections: ClusterConnections) -> str:
-    """Return why the newest checkpoint no longer decides on the transaction, "" where it does."""
+    """Return why the newest checkpoint no longer decides on the transaction, "" if it does."""
     name = facts.transactional_id
     hold = holds_of(connections.inspector.cluster_id, [name], now_ms=loop.now_ms()).get(name)
     if hold is None or hold.job != facts.job:
@@ -102,7 +103,7 @@ def _undecided(facts: FlinkCommitFacts, connections: ClusterConnections) -> str:
 
 
 def _gone_on(now: CurrentTransaction, confirmed: bool, unknown: Result) -> Result:
-    """Return that it is committed where its coordinator confirmed that, though its id was used again."""
+    """Return DONE if the coordinator confirmed the commit, although the id was used again; else `unknown`."""
     if not confirmed:
         return unknown
     return Result(SubjectOutcome.DONE, f"it is committed, and its id has gone on: {now.words}", unknown.parts)

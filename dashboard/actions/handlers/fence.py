@@ -1,7 +1,8 @@
 """Fence: InitProducerId with the id's own timeout, repeated until its transaction is aborted.
+
 The first request begins the abort and is answered with CONCURRENT_TRANSACTIONS. A request after the abort
-raises the epoch above every producer's (docs/design/kafka.md §0, §1.1). Each request names the producer seen
-right before it, so the coordinator itself refuses where another producer came in between.
+raises the epoch above every producer's (docs/design/kafka.md §0, §1.1). Each request names the producer
+described right before it, so the coordinator refuses if another producer came in between.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from fenceline.plans.producers import fencing_timeout_ms
 from transaction_admin.api import Ended, Fencing, grant_command
 
 REQUEST = "InitProducerId"
-#: The time during which it is asked again (docs/acting.md), and the pauses between requests, in seconds.
+#: Seconds during which the request is repeated (docs/acting.md), and the pauses between requests.
 _PATIENCE_S, _PAUSE_S, _LONGEST_PAUSE_S = 30.0, 0.05, 0.5
 
 _CONCURRENT, _TIMEOUT_TOO_LONG, _FORBIDDEN = 51, 50, 53
@@ -45,15 +46,16 @@ class _Asked:
     """The requests so far, and their answers."""
 
     def __init__(self) -> None:
-        #: Whether some request may have begun the abort.
+        #: Whether a request may have begun the abort.
         self.began = False
-        #: Whether a coordinator confirmed that it began while the id was as in the plan.
+        #: Whether a coordinator confirmed the begin of the abort while the id was as in the plan.
         self.confirmed = False
         self.unanswered = False
         self.parts: tuple[RequestResult, ...] = ()
 
     def record_answer(self, facts: FencePlanFacts, before: Described, ended: Ended) -> RequestResult:
-        """Record an answer; return it as a part of the result, which holds the last answer only.
+        """Record an answer; return it as a part of the result, which has only the last answer.
+
         `before` is the coordinator's description of the id right before the request.
         """
         self.confirmed = self.confirmed or (_same(facts, before) and ended.code == _CONCURRENT)
@@ -82,7 +84,7 @@ def fence_producer(subject: SubjectPlan, connections: ClusterConnections) -> Res
 
 
 def read_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Result:
-    """Return the outcome of a fencing whose worker died; only reads. Raises `AdminUnavailable`."""
+    """Return the outcome of a fencing whose worker died, by reads only. Raises `AdminUnavailable`."""
     facts = plan_facts(subject)
     described = connections.describe_id(facts.transactional_id)
     if isinstance(described, NotDescribed):
@@ -90,12 +92,12 @@ def read_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Resul
     if _same(facts, described):
         return failed_result("it is still open as it was seen: nothing was done")
     raised = described.producer_epoch - facts.producer_epoch
-    ours = (
+    is_initialised = (
         described.state is TransactionState.EMPTY
         and raised == 2
         and described.producer_id == facts.producer_id
     )
-    if ours or _is_our_abort(facts, described):
+    if is_initialised or _is_our_abort(facts, described):
         return Result(
             SubjectOutcome.DONE,
             f"it is aborted: {_epochs(facts, described)}, {described.state.value}; whether by this action, "
@@ -157,7 +159,7 @@ def _ask_until(facts: FencePlanFacts, connections: ClusterConnections) -> Result
 
 
 def _ask(facts: FencePlanFacts, described: Described, connections: ClusterConnections) -> Ended:
-    """Send one request as the producer that has the id now: the coordinator compares."""
+    """Send one request that names the id's current producer, which the coordinator compares."""
     name = facts.transactional_id
     connections.asked = REQUEST
     fencing = Fencing(
@@ -197,7 +199,7 @@ def _written(facts: FencePlanFacts, ended: Ended, asked: _Asked) -> tuple[Writte
 
 
 def _settled(facts: FencePlanFacts, described: Described, asked: _Asked) -> Result:
-    """Return the outcome of requests where the id is neither as in the plan nor as our abort leaves it."""
+    """Return the outcome of requests if the id matches neither the plan nor our abort."""
     if not asked.began:
         return stale_result(describe_difference(facts, described))
     raised = described.producer_epoch - facts.producer_epoch
@@ -266,7 +268,7 @@ def _same(facts: FencePlanFacts, described: Described) -> bool:
 
 
 def _is_our_abort(facts: FencePlanFacts, described: Described) -> bool:
-    """Return whether it is as our first request leaves it: the coordinator aborts at the next epoch."""
+    """Whether the id is in the state after our first request: aborted with the next epoch."""
     raised = described.producer_epoch - facts.producer_epoch
     return described.producer_id == facts.producer_id and described.state in _ABORTED and raised == 1
 

@@ -1,4 +1,4 @@
-"""Transactions of our sink as a decision names them: whether they are still open, and ending them."""
+"""Transactions of our sink in a decision: read their current state, and end them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fenceline.formatting import list_names
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from transaction_admin.api import Ending, grant_command
 
-#: Coordinators are asked again for this long while they refuse for now; less than a worker's lease.
+#: Seconds during which requests are repeated after temporary errors; less than a worker's lease.
 _PATIENCE_S = 8.0
 _FORBIDDEN = 53
 _COMMITTED = (TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT)
@@ -25,9 +25,9 @@ class SinkTransactionState(StrEnum):
 
     OPEN = "open"
     COMMITTED = "committed"
-    #: It is no longer there: aborted, timed out, or another transaction has its id.
+    #: It no longer exists: aborted, timed out, or replaced by another transaction of its id.
     GONE = "gone"
-    #: Its coordinator could not be asked.
+    #: Its coordinator did not answer.
     UNSEEN = "not to be seen"
 
 
@@ -41,7 +41,7 @@ class Opened(NamedTuple):
 
 
 class CurrentTransaction(NamedTuple):
-    """The state of a transaction now, its coordinator's answer in words, and its timeout where reported."""
+    """The current state of a transaction, its coordinator's answer as text, and its timeout if reported."""
 
     standing: SinkTransactionState
     words: str
@@ -95,7 +95,7 @@ def end_transactions(
 def confirmed_decisions(
     ended: Sequence[Opened], parts: Sequence[RequestResult], *, commit: bool
 ) -> tuple[WrittenRecord, ...]:
-    """Return the decisions that coordinators confirmed for transactions that were open right before."""
+    """Return the decisions that coordinators confirmed, for transactions that were open right before."""
     confirmed = {part.where for part in parts if part.code == 0}
     state = TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
     # EndTxn before version 5 keeps the epoch (KIP-890).
@@ -115,7 +115,7 @@ def not_ended(
     connections: ClusterConnections,
     so: str,
 ) -> Result:
-    """Return that some transactions are still open or cannot be read, and why."""
+    """Return the outcome for transactions that are still open or cannot be read, with the reason."""
     names = [opened.transactional_id for opened in waiting]
     answered = {part.where: part for part in parts}
     forbidden = next((name for name in names if name in answered and answered[name].code == _FORBIDDEN), None)
