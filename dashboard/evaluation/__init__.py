@@ -1,1 +1,1 @@
-"""Rules over a snapshot of the database: the evaluation, and the findings that result."""
+"""The evaluation: rules over a snapshot of the database, and their findings."""

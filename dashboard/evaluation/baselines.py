@@ -28,14 +28,14 @@ PACE_MS = 30_000
 _MINUTE_MS, _HOUR_MS, _DAY_MS = 60_000, 3_600_000, 86_400_000
 #: The newest minutes, whose counts may still grow.
 _MOVING = 3
-#: Maximum transitions of a kind in one read, the newest first.
+#: Maximum transitions of a kind in one read, newest first.
 _MOST_TRANSITIONS = 2_000
 #: Maximum windows to follow a series back.
 _SERIES_WINDOWS = 6
-#: Applications whose last day is read again in one tick; new ones are read at once.
+#: The most applications whose last day is read again in one tick; new ones are read at once.
 _REFRESHED = 5
 
-#: How far our clock is ahead of the coordinator's, by partition of `__transaction_state`.
+#: The difference of our clock to the coordinator's, by partition of `__transaction_state`.
 Clocks = Mapping[int, int | None]
 Counts = Mapping[TransitionKind, int]
 
@@ -103,7 +103,7 @@ class ClusterBaselines:
         return _sums(self._minutes.values())
 
     def _hour(self, now_ms: int) -> Mapping[str, Mapping[TransitionKind, float]]:
-        """Return counts by application of the last hour: this clock hour, and a share of the one before."""
+        """Return counts by application of the last hour: this clock hour, and a share of the previous one."""
         this = now_ms - now_ms % _HOUR_MS
         share = 1 - (now_ms - this) / _HOUR_MS
         tallies = self._read(3_600, [this, this - _HOUR_MS])
@@ -115,7 +115,7 @@ class ClusterBaselines:
         return sums
 
     def _read(self, span_s: int, starts: Sequence[int]) -> dict[int, Mapping[str, Counts]]:
-        # Instants one by one: for a range SQLite would read every stored hour.
+        # Single instants, because for a range SQLite would read every stored hour.
         rows = self._tallies(span_s).filter(start_ms__in=starts).exclude(application=Tally.EVERY)
         tallies: dict[int, dict[str, Counts]] = {start: {} for start in starts}
         for start, name, counts in rows.values_list("start_ms", "application", "counts").iterator():
@@ -180,7 +180,7 @@ class ClusterBaselines:
         return [row for row in rows if row.log_offset in offsets]
 
     def _transitions(self, kind: TransitionKind, since_ms: int, clocks: Clocks) -> Iterable[TransitionRecord]:
-        """Return the newest transitions of a kind since an instant of ours, oldest first."""
+        """Return the newest transitions of a kind since an instant by our clock, oldest first."""
         ahead_ms = max((ahead for ahead in clocks.values() if ahead is not None), default=0)
         rows = TransitionRecord.objects.filter(
             cluster_id=self._cluster_id, kind=kind.value, at_ms__gte=since_ms - max(0, ahead_ms)
@@ -199,7 +199,7 @@ class _Usual:
         self._known: dict[str, tuple[int, UsualCommit]] = {}
 
     def read(self, applications: Collection[str], now_ms: int) -> Mapping[str, UsualCommit]:
-        """Return the times of some applications; the others are forgotten."""
+        """Return the times of the applications; other applications are forgotten."""
         hour = now_ms // _HOUR_MS
         self._known = {
             name: known for name, known in self._known.items() if known[0] >= hour - 1 or name in applications

@@ -1,4 +1,4 @@
-"""Readers that wait for open transactions, where these are open, and their coordinators."""
+"""Find the readers that wait for open transactions, the transactions' partitions and coordinators."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Waits:
 
 @dataclass(frozen=True, slots=True)
 class NamedPartition:
-    """A partition that a transaction names: its last row, and whether the transaction is open there."""
+    """A partition in a transaction's record: its last row, and whether the transaction is open there."""
 
     topic: str
     partition: int
@@ -81,7 +81,7 @@ def waits_of(rows: Sequence[Transaction]) -> Mapping[int, Waits]:
 
 
 def transaction_partitions(row: Transaction, waits: Waits, *, most: int) -> Sequence[NamedPartition]:
-    """Return the first partitions with a transaction's records, those that it blocks first."""
+    """Return the first partitions with a transaction's records, blocked partitions first."""
     records = [pin for pin in waits.pins if pin.topic != group_queries.OFFSETS_TOPIC]
     pins = {(row.cluster_id, pin.topic, pin.partition): pin for pin in records}
     named = [
@@ -99,7 +99,7 @@ def transaction_partitions(row: Transaction, waits: Waits, *, most: int) -> Sequ
 
 
 def _marker(row: Transaction, place: NamedPartition, polled_ms: int | None) -> str:
-    """Return whether the marker of a transaction that is being ended is in a partition.
+    """Return the state of an ending transaction's marker in a partition.
 
     The marker is written once the leader no longer names the transaction, in a poll after the decision.
     Producers are requested if the LSO has not moved in two polls.
@@ -120,14 +120,14 @@ def with_missing_markers(
     partitions: Iterable[PinnedPartition],
     decided_before_ms: int,
 ) -> Iterator[OpenTransactionFacts]:
-    """Yield transactions; those decided before an instant with the partitions that lack their marker.
+    """Yield transactions; those decided before an instant get the partitions without their marker.
 
-    Such a partition has no leader, or its leader still names the transaction's producer.
+    Such a partition has no leader, or its leader still lists the transaction's producer.
     """
     opened = {
-        (each.topic, each.partition, pin.producer_id)
-        for each in partitions
-        for pin in each.pins
+        (partition.topic, partition.partition, pin.producer_id)
+        for partition in partitions
+        for pin in partition.pins
         if pin.verdict is not PartitionVerdict.HANGING
     }
     listed = list(transactions)
@@ -161,13 +161,13 @@ def _missing(
     rows = [(topic, n, known.get((cluster_id, topic, n))) for topic, n in places]
     return tuple(
         MissingMarker(topic, n, row.leader, tuple(row.replicas))
-        for topic, n, row in sorted(rows, key=lambda each: each[:2])
+        for topic, n, row in sorted(rows, key=lambda place: place[:2])
         if row is not None and (row.leader is None or (topic, n, transaction.producer_id) in opened)
     )
 
 
 def candidate_groups(row: Transaction, waits: Waits) -> Sequence[Group]:
-    """Return the groups that a read-process-write transaction may commit for, unless commits show it."""
+    """Return the groups for which a read-process-write transaction may commit; empty if commits show it."""
     log_partitions = offsets_partitions(row)
     if not log_partitions or any(reader.pending for reader in waits.waiting):
         return []
@@ -175,7 +175,7 @@ def candidate_groups(row: Transaction, waits: Waits) -> Sequence[Group]:
 
 
 def coordinator_brokers(rows: Sequence[Transaction]) -> Mapping[int, int]:
-    """Return the brokers that coordinate ids, where known, by the key of their row.
+    """Return the known coordinators of ids, by the key of the id's row.
 
     A coordinator is the leader of its id's partition of `__transaction_state`.
     """
@@ -194,7 +194,7 @@ def coordinator_brokers(rows: Sequence[Transaction]) -> Mapping[int, int]:
 
 
 def offsets_partitions(row: Transaction) -> Sequence[int]:
-    """Return the partitions of `__consumer_offsets` that a transaction names."""
+    """Return the partitions of `__consumer_offsets` in a transaction's record."""
     offset_parts = [
         part for part in transaction_queries.partitions_of(row) if part.topic == group_queries.OFFSETS_TOPIC
     ]

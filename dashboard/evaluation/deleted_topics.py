@@ -1,4 +1,4 @@
-"""Deleted partitions that groups had not read to the end, for the rules."""
+"""Find deleted partitions that groups had not read to the end, for the rules."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from fenceline.facts import TopicPartition
 from fenceline.snapshot import DeletedRead
 
 _DAY_MS = 86_400_000
-#: Coordinators drop the offsets of a deleted topic; two collectors see both losses within this time.
+#: Coordinators drop the offsets of a deleted topic; two collectors notice both within this time.
 _TOGETHER_MS = 120_000
 
 
 def deleted_reads(cluster_id: int, now_ms: int) -> Iterator[DeletedRead]:
-    """Yield the unread rest of partitions that were deleted within a day."""
+    """Yield the unread records of partitions that were deleted within a day."""
     rows = DeletedPartition.objects.filter(cluster_id=cluster_id, deleted_ms__gte=now_ms - _DAY_MS)
     deleted = {TopicPartition(row.topic, row.partition): row for row in rows}
     if not deleted:

@@ -29,14 +29,14 @@ from fenceline.incidents.findings import is_same_instance
 from fenceline.snapshot import Snapshot
 
 NAME = JUDGE
-#: Columns of a finding that follow its rule's words from tick to tick.
+#: Columns of a finding that are updated in every tick.
 _WORDS = ["severity", "summary", "evidence", "next_step", "affected", "deadline_ms", "since_ms", "instance"]
 #: The last tick found a finding that is open and complete after it.
 _IS_FOUND = Case(When(complete=True, then=Value(1)), default=Value(0))
 
 #: The facts for incidents without a snapshot.
 NO_FACTS = GroupingFacts()
-#: Whether a tick could see a finding's subject.
+#: Whether a tick could observe a finding's subject.
 Sees = Callable[[FindingRecord], bool]
 
 
@@ -71,7 +71,7 @@ def _unconfirmed(
             _open(lease).filter(severity=Severity.CRITICAL.value).values_list("fingerprint", flat=True)
         ):
             critical.pop(bytes(key), None)
-        # Read after the snapshot: a poll saved in between does not count as a second one.
+        # Read after the snapshot, so that a poll saved in between does not count as a second one.
         read_through = dict(
             Collector.objects.filter(cluster_id=lease.cluster_id).values_list("name", "seen_through_ms")
         )
@@ -137,7 +137,7 @@ def _save(
 
 
 def _is_other(row: FindingRecord, finding: Finding | None) -> bool:
-    """Return whether a rule's finding is now about another transaction, batch or start than its row."""
+    """Whether a rule's finding is now about another transaction, batch or start than its row."""
     return finding is not None and not is_same_instance(row.instance, finding.instance)
 
 
@@ -160,7 +160,7 @@ def _close(rows: Iterable[FindingRecord], to_miss: int) -> None:
 
 
 def _mark(rows: Iterable[FindingRecord], unseen: set[int]) -> bool:
-    """Record which findings could not be seen in this tick; return whether that changed for any."""
+    """Mark the findings that could not be observed in this tick; return whether a mark changed."""
     changed = [row for row in rows if row.complete == (row.pk in unseen)]
     for row in changed:
         row.complete = row.pk not in unseen
@@ -190,7 +190,7 @@ def _row(lease: leases.Lease, key: bytes, finding: Finding, now_ms: int) -> Find
 
 
 def _reword(row: FindingRecord, finding: Finding) -> bool:
-    """Copy the rule's words of this tick to a row; return whether any differs."""
+    """Copy the finding's fields of this tick to a row; return whether one differs."""
     words = {name: getattr(finding, name) for name in _WORDS} | {"affected": list(finding.affected)}
     words["severity"] = finding.severity.value
     words["instance"] = finding.instance or row.instance

@@ -1,4 +1,4 @@
-"""Findings, open and closed, as pages and the API read them."""
+"""Queries for findings, open and closed, for pages and API."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FindingCriteria(Ranged):
 
 
 def findings_before(place: int | None, wanted: FindingCriteria, *, limit: int) -> Sequence[FindingRecord]:
-    """Return the next findings before a row's key, the newest first."""
+    """Return the next findings before a row's key, newest first."""
     rows = FindingRecord.objects.filter(
         overlaps_range(wanted, "since_ms", "closed_at"),
         cluster__configured=True,
@@ -48,5 +48,5 @@ def findings_before(place: int | None, wanted: FindingCriteria, *, limit: int) -
 
 
 def finding_by_number(number: int) -> FindingRecord | None:
-    """Return one finding of a configured cluster by its key, open or closed."""
+    """Return a finding of a configured cluster by its key, open or closed."""
     return FindingRecord.objects.filter(pk=number, cluster__configured=True).select_related("cluster").first()

@@ -24,7 +24,7 @@ from fenceline.snapshot import PinnedPartition, Snapshot
 APART_MS = 5_000
 #: The visibility that each column depends on.
 _SENSES = (Sense.TRANSACTIONS, Sense.TRANSACTIONS, Sense.PARTITIONS)
-#: Maximum applications with a series of their own: those with the oldest open transactions.
+#: Maximum applications with their own series: those with the oldest open transactions.
 MOST_APPLICATIONS = 200
 
 
@@ -60,7 +60,8 @@ def _save(lease: Lease, snapshot: Snapshot, visible: Visibility, now_ms: int) ->
 
 def _open_transactions(cluster_id: int, snapshot: Snapshot, now_ms: int) -> Mapping[str, tuple[int, int]]:
     """Return the number of open transactions and the age of the oldest in ms, by application.
-    Ages are by our clock where the snapshot has the transaction; the youngest may be by their coordinator's.
+
+    Ages are by our clock if the snapshot has the transaction; young ones may be by the coordinator's clock.
     """
     rows = Transaction.objects.filter(IS_OPEN, cluster_id=cluster_id).order_by()
     columns = rows.values_list("application").annotate(Count("id"), Min("started_ms"))
@@ -78,7 +79,8 @@ def _open_transactions(cluster_id: int, snapshot: Snapshot, now_ms: int) -> Mapp
 
 def _blocked(snapshot: Snapshot) -> Mapping[str, int]:
     """Return the offsets after blocked LSOs, by application of the transaction at the LSO.
-    A transaction without a known id counts for no application: "".
+
+    A transaction without a known id counts for "", no application.
     """
     offsets: Counter[str] = Counter()
     for partition in snapshot.partitions:

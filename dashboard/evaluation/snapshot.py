@@ -85,7 +85,7 @@ _SENSES = {
     AUDITS: Sense.AUDITS,
     FLINK: Sense.FLINK,
 }
-#: Written as text and not as a parameter: SQLite uses a partial index only for the same text.
+#: A literal, not a parameter: SQLite uses a partial index only for the same text.
 _IS_PINNED = Func(F("verdict"), template="NOT (%(expressions)s = 'clear')", output_field=BooleanField())
 _TRANSACTION = (
     "transactional_id", "application", "state", "producer_id", "producer_epoch", "timeout_ms", "started_ms",
@@ -98,7 +98,7 @@ _OFFSET = (
 
 
 class _Clock(NamedTuple):
-    """A partition of `__transaction_state`: how far our clock is ahead of its coordinator's, first read."""
+    """A partition of `__transaction_state`: our clock's lead over its coordinator's, and its first read."""
 
     ahead_ms: int | None
     since_ms: int | None
@@ -155,7 +155,7 @@ class SnapshotReader:
 
     def _gaps(self) -> Iterator[VisibilityGap]:
         rows = GapRecord.objects.filter(cluster=self._cluster, until_ms=None)
-        # In the order of the index of open gaps: else SQLite reads all gaps of the cluster.
+        # Sorted like the index of open gaps, because otherwise SQLite reads all gaps of the cluster.
         for row in rows.order_by("source", "scope"):
             yield record_of(VisibilityGap, row, cluster=self._cluster.name)
 

@@ -1,4 +1,4 @@
-"""Groups and queries blocked by open transactions, from groups and partitions. Pure."""
+"""Find groups and queries blocked by open transactions, from the facts about groups and partitions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fenceline.spark.queries import QueryStatus
 
 
 def blocked_groups(groups: Iterable[BlockedGroup]) -> Mapping[str, tuple[str, ...]]:
-    """Return the groups at an LSO by the id that blocks it."""
+    """Return the groups at an LSO by the blocking id."""
     groups_by_id: dict[str, set[str]] = defaultdict(set)
     for group in groups:
         for offset in group.offsets:
@@ -25,7 +25,7 @@ def blocked_groups(groups: Iterable[BlockedGroup]) -> Mapping[str, tuple[str, ..
 def blocked_queries(
     queries: Iterable[QueryStatus], partitions: Iterable[PinnedPartition]
 ) -> Mapping[str, tuple[BlockedQueryFacts, ...]]:
-    """Return the queries at an LSO by the id that blocks it: the first open transaction there."""
+    """Return the queries at an LSO by the blocking id, that of the first open transaction there."""
     held = {(partition.topic, partition.partition): partition for partition in partitions if partition.pins}
     queries_by_id: dict[str, dict[BlockedQueryFacts, None]] = defaultdict(dict)
     for query in queries:

@@ -1,1 +1,1 @@
-"""Incidents as rows: written in the evaluation tick and by operators, read by pages and the API."""
+"""Incidents: stores for the evaluation and for operators, and queries for pages and API."""

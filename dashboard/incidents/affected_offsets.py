@@ -1,4 +1,4 @@
-"""Offsets that an incident affects, by partition: for consumers, and to reprocess records."""
+"""List the offsets that an incident affects, by partition: for consumers, and to reprocess records."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from fenceline.decode import text
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.losses.recoveries import LostRecords
 
-#: An abort within this time after an incident closed belongs to it.
+#: Milliseconds after an incident's end within which an abort belongs to it.
 _AFTER_MS = 600_000
 #: Maximum rows in one file.
 _MOST = 100_000
 
 
 class AffectedOffsets(NamedTuple):
-    """A range of offsets, inclusive; `records` is None where only bounds are known."""
+    """A range of offsets, inclusive; `records` is None if only bounds are known."""
 
     topic: str
     partition: int
@@ -78,7 +78,7 @@ def _of_lost(records: Iterable[LostRecords], name: str) -> Iterator[AffectedOffs
 
 
 def _lost_before_commit(row: Incident, names: Sequence[str]) -> Iterator[AffectedOffsets]:
-    """Yield the losses before their commit of transactions in an incident's findings."""
+    """Yield the records that transactions in an incident's findings lost before their commit."""
     commit_times = row.findings.filter(rule="aborted_under_commit").values_list("since_ms", flat=True)
     keys = {key_of(text.unescape_text(name)) for name in names}
     for commit in AbortedCommit.objects.filter(cluster=row.cluster_id, committed_ms__in=list(commit_times)):

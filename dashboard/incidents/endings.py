@@ -62,7 +62,7 @@ def _transaction_outcome(row: Incident, name: str) -> str:
 
 
 def _lost_words(row: Incident, key: bytes) -> str:
-    """Return the number of records its transaction lost before its commit, in words; "" without any."""
+    """Return the records that its transaction lost before its commit, as text; "" without any."""
     started_ms = row.instance.partition("@")[2]
     commit = AbortedCommit.objects.filter(
         cluster=row.cluster_id, key=key, started_ms=started_ms or -1
@@ -121,7 +121,7 @@ def _partition_outcome(row: Incident, name: str) -> str:
 
 
 def _deleted_outcome(row: Incident) -> str:
-    """Return that the topics blocked by a transaction were deleted, "" unless all of them were."""
+    """Return a sentence if all topics blocked by a transaction were deleted, else ""."""
     blocked = IncidentFinding.objects.filter(incident=row, subject__startswith="partition:")
     places = {
         split_partition(subject.removeprefix("partition:"))

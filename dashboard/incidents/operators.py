@@ -1,4 +1,4 @@
-"""What operators write to an incident: acknowledgements and notes. Each leaves an audit row."""
+"""Operators' changes of an incident: acknowledgements and notes, each with an audit row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Incidents, open and closed, as pages and the API read them."""
+"""Queries for incidents, open and closed, for pages and API."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RECENT_MS = 3_600_000
 
 
 class Recurrence(NamedTuple):
-    """An incident as one of several of its subject."""
+    """The position of an incident among several of its subject."""
 
     #: 2 for the second one within an hour.
     nth: int
@@ -37,7 +37,7 @@ class Recurrence(NamedTuple):
 
 
 class IncidentCriteria(Ranged):
-    """Which incidents a list is asked for."""
+    """The filters of a list of incidents."""
 
     cluster: Name = ""
     state: Literal["open", "closed", "all"] = "open"
@@ -50,7 +50,7 @@ def incidents_before(
     *,
     limit: int,
 ) -> Sequence[Incident]:
-    """Return incidents before a number, the newest first; for a range, those that were open in it."""
+    """Return incidents before a number, newest first; a range selects incidents that were open in it."""
     rows = visibility.rows_in(Incident, wanted.cluster).select_related("cluster")
     if wanted.state != "all":
         rows = rows.filter(closed_ms__isnull=wanted.state == "open")
@@ -91,7 +91,7 @@ def finding_rows(numbers: Iterable[int]) -> Mapping[int, FindingRecord]:
 
 
 def also_blocked_by(row: Incident, findings: Iterable[IncidentFinding]) -> Mapping[int, Sequence[int]]:
-    """Return, by finding, its other open incidents: all of their causes must end."""
+    """Return the other open incidents of findings, by finding; all of their causes must end."""
     incidents: dict[int, set[int]] = defaultdict(set)
     wanted = [member.finding for member in findings if member.until_ms is None]
     for others in in_portions(IncidentFinding.objects.filter(until_ms=None), "finding", wanted):
@@ -143,7 +143,7 @@ def open_incidents(cluster: str = "") -> Sequence[Incident]:
 
 
 def incidents_within(cluster: str, from_ms: int, to_ms: int, *, limit: int) -> Sequence[Incident]:
-    """Return incidents that were open at any time of a range, in ms since 1970, the newest first."""
+    """Return incidents that were open at any time of a range, in ms since 1970, newest first."""
     rows = visibility.rows_in(Incident, cluster).filter(opened_ms__lt=to_ms).exclude(closed_ms__lt=from_ms)
     return list(rows.select_related("cluster").order_by("-opened_ms")[:limit])
 
@@ -176,10 +176,10 @@ def open_by_cluster() -> Mapping[str, Mapping[str, int]]:
     incidents = Incident.objects.filter(closed_ms=None, cluster__configured=True).values_list(
         "cluster__name", "severity"
     )
-    found: dict[str, Counter[str]] = {}
+    counts: dict[str, Counter[str]] = {}
     for cluster, severity in (*incidents, *_ungrouped("").values_list("cluster__name", "severity")):
-        found.setdefault(cluster, Counter())[severity] += 1
-    return found
+        counts.setdefault(cluster, Counter())[severity] += 1
+    return counts
 
 
 def _ungrouped(cluster: str) -> QuerySet[FindingRecord]:

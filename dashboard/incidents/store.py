@@ -1,4 +1,5 @@
-"""Write incidents, in the transaction of the evaluation that writes findings, under the same lease.
+"""Write incidents, in the evaluation's transaction that writes findings, under the same lease.
+
 Earlier rows are read in that transaction. A tick without changes writes nothing.
 """
 
@@ -46,7 +47,8 @@ _COLUMNS = [
     "rule", "subject", "instance", "severity", "since_ms", "reopened_ms", "closed_ms", "cause_over_ms",
     "owner", "deadline_ms", "impact", "peak", "facts", "outcome", "acknowledged_ms", "acknowledged_by",
 ]  # fmt: skip
-#: A closed incident's outcome may still become known within this time: actions are attributed late.
+#: Milliseconds in which a closed incident's outcome may still become known, because actions are attributed
+#: late.
 _OUTCOME_MS = 10_000
 _MERGED = "Its cause follows from"
 Role = IncidentFinding.Role
@@ -71,9 +73,9 @@ def incident_facts(snapshot: Snapshot, *, now_ms: int) -> GroupingFacts:
 def save_incidents(
     cluster_id: int, findings: Collection[FindingRecord], facts: GroupingFacts, *, now_ms: int
 ) -> bool:
-    """Update the incidents of a cluster from all of its open findings; return whether any row was written.
+    """Update the incidents of a cluster from all of its open findings; return whether a row was written.
 
-    The caller's transaction holds the lease that guards findings.
+    The caller's transaction must hold the lease that guards findings.
     """
     rows = _known_rows(cluster_id, now_ms)
     if not rows and not findings:
@@ -87,7 +89,7 @@ def save_incidents(
 
 
 def _known_rows(cluster_id: int, now_ms: int) -> Mapping[int, Incident]:
-    """Return the incidents that are open, and those that may be reopened."""
+    """Return the open incidents, and the closed ones that may be reopened."""
     lately = Q(closed_ms=None) | Q(closed_ms__gte=now_ms - REOPEN_MS)
     return {row.pk: row for row in Incident.objects.filter(lately, cluster_id=cluster_id)}
 
@@ -160,7 +162,7 @@ class _GroupDamage:
         )
 
     def owner_of(self, group: IncidentGroup) -> str:
-        """Return the team of the cause, else of the oldest effect that has one."""
+        """Return the team of the cause, else of the oldest effect with a team."""
         teams = (owners.of_finding(finding) for finding in self._open(group))
         return next((owner.team for owner in teams if owner), "")
 
@@ -233,7 +235,7 @@ class _IncidentWriter:
         self._join(row, update)
 
     def _is_news(self, row: Incident, update: IncidentUpdate) -> bool:
-        """Return whether the impact or the facts of a continuing incident differ from its row."""
+        """Whether the impact or the facts of a continuing incident differ from its row."""
         if update.group is None:
             return False
         known = stored_facts(row)
@@ -242,7 +244,7 @@ class _IncidentWriter:
         return are_news(self._damage.facts_of(row, update.group, update.cause_over_ms), known)
 
     def _has_new_rows(self, row: Incident, update: IncidentUpdate) -> bool:
-        """Return whether a finding of an incident has another row now: another instance of its subject."""
+        """Whether a finding of an incident has another row now, for another instance of its subject."""
         if update.group is None:
             return False
         members = {key_of_member(member): member.finding for member in self._members.get(row.pk, ())}
@@ -250,7 +252,7 @@ class _IncidentWriter:
         return any(members.get(key) != self._damage.findings[key].pk for key in now)
 
     def _set(self, row: Incident, update: IncidentUpdate) -> None:
-        """Set a row's state after this tick; a closing one keeps its cause, deadline and impact."""
+        """Set a row's state after this tick; a closing incident keeps its cause, deadline and impact."""
         row.cause_over_ms = update.cause_over_ms
         row.closed_ms = self._now_ms if update.is_closed else None
         row.reopened_ms = self._now_ms if update.is_reopened else row.reopened_ms
@@ -293,7 +295,7 @@ class _IncidentWriter:
                     self._changed.append(row)
 
     def _join(self, row: Incident, update: IncidentUpdate) -> None:
-        """Add findings that join or change their role; end those that leave."""
+        """Add findings that join or change their role; end findings that leave."""
         wanted = self._damage.members_of(update.group) if update.group else {}
         present = {key_of_member(member): member for member in self._members.get(row.pk or 0, ())}
         stays = {key for key, member in present.items() if self._is_member(member, wanted)}

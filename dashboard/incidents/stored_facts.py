@@ -1,4 +1,4 @@
-"""The stored facts of an incident, and incidents as they were known at an instant."""
+"""Read the stored facts of incidents, and incidents in their state at an instant."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stored_facts(row: Incident) -> IncidentFacts | None:
 
 
 def incidents_as_of(rows: Sequence[Incident], at_ms: int) -> Sequence[Incident]:
-    """Return copies of incidents as they were known at an instant, with nothing from later."""
+    """Return copies of incidents in their state at an instant, without later changes."""
     known = _known_before([row.pk for row in rows], at_ms)
     return [_as_of(row, known.get(row.pk), at_ms) for row in rows]
 

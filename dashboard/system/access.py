@@ -1,4 +1,4 @@
-"""Permissions: three roles as Django groups, the same for tokens and on clusters, and one check for all."""
+"""Permissions: three roles as Django groups, the same roles for tokens and on clusters, and their checks."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from django.http import HttpRequest
 from dashboard.models import ClusterLimit, Token
 from fenceline.plans.plan import Act
 
-#: The permission of each act, as `user.has_perm` takes it.
+#: The permission of each action, in the form for `user.has_perm`.
 OF_ACT: Mapping[Act, str] = {
     Act.FENCE: "dashboard.fence_producer",
     Act.ABORT_MARKER: "dashboard.abort_marker",
@@ -30,12 +30,12 @@ OF_ACT: Mapping[Act, str] = {
     Act.ROLL_BACK_BATCH: "dashboard.roll_back_batch",
     Act.COMMIT_FLINK: "dashboard.commit_flink",
 }
-#: To view anything: every role has it.
+#: To view pages; every role has it.
 VIEW = "dashboard.view_cluster"
 FORCE = "dashboard.force_action"
 #: To send DescribeProducers to every replica of a partition.
 ASK_REPLICAS = "dashboard.ask_replicas"
-#: To see the keys and values of records, where a cluster's `payloads` allows it.
+#: To see the keys and values of records, if a cluster's `payloads` allows it.
 PAYLOADS = "dashboard.view_payload"
 #: To make and end silences.
 SILENCE = "dashboard.add_silence"
@@ -49,7 +49,7 @@ SEND = "dashboard.add_delivery"
 CHANNELS = "dashboard.change_channel"
 #: To see changes with their authors, and sign-ins with their addresses.
 AUDIT = "dashboard.view_auditentry"
-#: To administer users and tokens. Django's `auth.change_user` would let staff make superusers in its admin.
+#: To administer users and tokens. Django's `auth.change_user` would let staff make superusers in the admin.
 USERS = "dashboard.change_token"
 
 #: Why no user may change anything with READ_ONLY.
@@ -69,7 +69,7 @@ _OF_TOKENS = "token "
 
 
 class AccessRefused(ValueError):
-    """A change of a user or token is refused; `field` names the wrong input, "" for none."""
+    """A change of a user or token is refused; `field` names the wrong input, or is ""."""
 
     def __init__(self, text: str, field: str = "") -> None:
         super().__init__(text)
@@ -78,7 +78,7 @@ class AccessRefused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """The name of an actor, and the channel: "page", "admin" or "api"."""
+    """A user or token, with its interface: "page", "admin" or "api"."""
 
     name: str
     via: str
@@ -88,7 +88,7 @@ class Actor:
 
     @property
     def is_token(self) -> bool:
-        """Return whether it is a program."""
+        """Whether the actor is a token."""
         return is_token_name(self.name)
 
     def may(self, permission: str, cluster: str = "") -> bool:
@@ -98,7 +98,7 @@ class Actor:
 
 
 def is_token_name(name: str) -> bool:
-    """Return whether an actor's name is that of a token: no name of a user has a space."""
+    """Whether an actor's name is a token's; users' names have no spaces."""
     return name.startswith(_OF_TOKENS)
 
 
@@ -125,9 +125,9 @@ def grants_of(user: AbstractBaseUser | AnonymousUser) -> Sequence[str] | None:
 
 
 def granted_roles(grants: Iterable[str]) -> Mapping[str, str]:
-    """Return the role by cluster of grants: each is CLUSTER, with the caller's own role, or CLUSTER=ROLE.
+    """Return the role by cluster; a grant is CLUSTER, with the caller's own role, or CLUSTER=ROLE.
 
-    The cluster "*" stands for all; the caller's own role is "".
+    The cluster "*" stands for all clusters, and the role "" for the caller's own role.
     """
     return {cluster: role for cluster, _, role in (grant.partition("=") for grant in grants)}
 
@@ -137,12 +137,12 @@ def _roles_on(grants: Iterable[str]) -> Mapping[str, str]:
 
 
 def may_view(user: AbstractBaseUser | AnonymousUser) -> bool:
-    """Return whether a user may view anything: a user without a role may not."""
+    """Whether a user may view pages; a user without a role may not."""
     return isinstance(user, PermissionsMixin) and user.is_active and user.has_perm(VIEW)
 
 
 def no_role(user: AbstractBaseUser | AnonymousUser) -> str:
-    """Explain why a signed-in user sees nothing."""
+    """Return an explanation for a signed-in user without a role."""
     roles = ", ".join(ROLES)
     return f"{user} has no role: an admin gives this user one of the roles {roles} under Users and access."
 
@@ -182,11 +182,11 @@ def missing_role(actor: Actor, permission: str, cluster: str = "") -> str:
 
 
 def _of_user(user: AbstractBaseUser | AnonymousUser) -> frozenset[str]:
-    asked = ROLES[Token.Role.ADMIN]
+    all_permissions = ROLES[Token.Role.ADMIN]
     if not isinstance(user, AnonymousUser) and getattr(user, "is_superuser", False):
-        return asked
+        return all_permissions
     held: set[str] = getattr(user, "get_all_permissions", set)()
-    return asked & held
+    return all_permissions & held
 
 
 def check_password(password: str, username: str) -> None:
@@ -198,7 +198,7 @@ def check_password(password: str, username: str) -> None:
 
 
 def ensure_roles() -> None:
-    """Create the groups viewer, operator and admin, with their permissions; `prepare` runs it at each start.
+    """Create the groups viewer, operator and admin with their permissions; `prepare` runs this at each start.
 
     Permissions that an administrator has added to a group stay.
     """

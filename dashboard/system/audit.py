@@ -29,7 +29,7 @@ _LONGEST_NAME = 200
 
 @dataclass(frozen=True, slots=True)
 class ChangeOrigin:
-    """The actor, the channel, and the actor's IP address."""
+    """The actor, the interface, and the actor's IP address."""
 
     actor: str
     via: Via
@@ -46,7 +46,7 @@ class AuditedSubject:
 
 
 def change_origin(request: HttpRequest | None = None) -> ChangeOrigin:
-    """Return the actor of a change: of a request, by default the current one, else of a command."""
+    """Return the origin of a change: a request (by default the current one), else a command."""
     request = request or current_request.get()
     if request is not None:
         via = next((via for start, via in _PREFIXES.items() if request.path_info.startswith(start)), Via.PAGE)
@@ -95,7 +95,7 @@ def hide_secret(value: object) -> str | None:
 def field_changes(
     before: Mapping[str, Any], after: Mapping[str, Any], shown: Mapping[str, Callable[[Any], Any]]
 ) -> Changes:
-    """Return the fields of `after` that differ from `before`; `shown` returns the storable form of a value.
+    """Return the fields of `after` that differ from `before`; `shown` converts values to their stored form.
 
     A field that `before` lacks differs unless it is empty.
     """

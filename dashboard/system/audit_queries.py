@@ -1,4 +1,4 @@
-"""Audit rows of changes and sign-ins: a reader beside `queries`, for page and API."""
+"""Queries for audit rows of changes and sign-ins, for page and API."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ FAMILIES: Mapping[str, Sequence[Event]] = {
 
 
 class AuditCriteria(Ranged):
-    """Which rows a list is asked for."""
+    """The filters of a list of audit rows."""
 
     event: Family | Event | None = None
     #: The full name of the actor.
@@ -55,7 +55,7 @@ def newest_entries(
 
 
 def counts_since(moment: datetime) -> tuple[int, int]:
-    """Return the number of changes since an instant, and of failed sign-ins."""
+    """Return the numbers of changes and of failed sign-ins since an instant."""
     recent = AuditEntry.objects.filter(at__gte=moment)
     failed = recent.filter(event=Event.SIGN_IN_FAILED).aggregate(number=Sum("count"))["number"]
     changes = [event for event in Event if event not in SIGN_INS]

@@ -1,4 +1,4 @@
-"""Audit rows of users, roles and tokens, by any writer: Django's admin, a command, a shell.
+"""Write audit rows for changes of users, roles and tokens by any code: Django's admin, a command, a shell.
 
 Not recorded: `QuerySet.update`, which sends no signal; code that changes a token that way records it.
 """
@@ -77,7 +77,7 @@ def _saved(
 
 
 def _is_rehash(instance: Model, update_fields: Any) -> bool:
-    """Return whether a sign-in re-hashed the same password: Django clears `_password` then."""
+    """Whether a sign-in re-hashed the same password; Django clears `_password` then."""
     is_password = isinstance(instance, User) and set(update_fields or ()) == {"password"}
     return is_password and getattr(instance, "_password", None) is None
 
@@ -92,7 +92,7 @@ def _deleted(instance: Model, **_: object) -> None:
 def _members_changed(
     field: str, instance: Model, action: str, reverse: bool, model: type[Model], pk_set: Any, **_: object
 ) -> None:
-    """Record which roles or permissions users and roles have: their names, before and after."""
+    """Record changed roles or permissions of users and roles: their names before and after."""
     if action.startswith("pre_"):
         owners = _owners(field, model, instance, pk_set) if reverse else [instance]
         instance.__dict__[_MEMBERS] = [(owner, _names(owner, field)) for owner in owners]
@@ -136,7 +136,7 @@ def _event(row: Model, what: str) -> Event:
 
 
 def _note(event: Event, instance: Model, changes: Changes) -> None:
-    """Record a change; one transaction that saves an instance and its members leaves one row."""
+    """Record a change; a transaction that saves an instance and its members writes one row."""
     row = instance.__dict__.get(_ROW)
     if row is not None and _merge(row, changes):
         return

@@ -39,7 +39,7 @@ class ClusterCapabilities:
 
     @property
     def is_whole(self) -> bool:
-        """Whether everything works."""
+        """Whether all capabilities work."""
         return not self.trouble and all(check.state is CapabilityState.WORKS for check in self.checks)
 
 

@@ -1,4 +1,4 @@
-"""The origin of a request.
+"""The client's address of a request.
 
 `REMOTE_ADDR` is from uvicorn: a forwarded address counts only if FORWARDED_ALLOW_IPS names the proxy that
 sent it. This module reads no header.
@@ -15,12 +15,12 @@ _IPV6_PREFIX = 64
 
 
 def client_address(request: HttpRequest) -> str:
-    """Return a client's IP address, "" without one: over a Unix socket, or a proxy's "unknown"."""
+    """Return a client's IP address, "" without one, as over a Unix socket, or for a proxy's "unknown"."""
     return plain_address(request.META.get("REMOTE_ADDR", ""))
 
 
 def plain_address(text: str) -> str:
-    """Return an IP address in its usual form, a mapped IPv4 address unmapped; "" for none."""
+    """Return an IP address in its usual form, a mapped IPv4 address unmapped; "" for other texts."""
     try:
         address = ip_address(text.partition("%")[0])
     except ValueError:

@@ -47,7 +47,7 @@ def limit_user(request: HttpRequest) -> str:
 
 
 def _forget(**_: object) -> None:
-    """A streamed answer is read after the middleware has returned: the limit ends with the request."""
+    """Reset the limit at the request's end, because a streamed response is read after the middleware."""
     visible_clusters.set(None)
 
 
@@ -140,7 +140,7 @@ def checked_grants(grants: Iterable[str]) -> list[str]:
 
 
 def split_names(text: str) -> Sequence[str]:
-    """Return the names of a form's field, with commas between them; none for an empty one."""
+    """Return the comma-separated names in a form's field; empty for an empty field."""
     return text.split(",") if text.strip() else ()
 
 

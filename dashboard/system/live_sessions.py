@@ -1,4 +1,4 @@
-"""Validity of a live socket: its session, its user and the user's role.
+"""Check whether a live socket may stay open: its session, its user and the user's role.
 
 A change that may end a socket makes all affected sockets check at once; other ends, such as an expired
 session, are found by the sockets themselves once a minute.
@@ -26,7 +26,7 @@ _TAKES_AWAY = ("post_remove", "post_clear")
 
 
 def may_stay(session_key: str) -> bool:
-    """Return whether a session exists, its user's password is unchanged, and the user may view pages."""
+    """Whether a session exists, its user's password is unchanged, and the user may view pages."""
     request = HttpRequest()
     request.session = SessionStore(session_key)
     return access.may_view(get_user(request))
@@ -34,7 +34,7 @@ def may_stay(session_key: str) -> bool:
 
 @receiver(post_delete, sender=Session)
 def _session_ended(instance: Session, **_: object) -> None:
-    """Signing out deletes the session, as does a sign-in in its browser; an expired one has no socket."""
+    """Check sockets after a sign-out, or a new sign-in in the browser; an expired session has no socket."""
     if instance.expire_date <= timezone.now():
         return
     transaction.on_commit(lambda: notify.check_sessions(session=notify.session_name(instance.session_key)))
@@ -56,7 +56,7 @@ def _limit_changed(instance: ClusterLimit, **_: object) -> None:
 @receiver(m2m_changed, sender=User.groups.through)
 @receiver(m2m_changed, sender=User.user_permissions.through)
 def _roles_changed(instance: User | Group, action: str, reverse: bool, **_: Any) -> None:
-    """`reverse`: the users of a group or permission were changed, so `instance` is not a user."""
+    """Check sockets after a removal; with `reverse`, `instance` is a group or permission, not a user."""
     if action in _TAKES_AWAY:
         _check(None if reverse else instance.pk)
 

@@ -85,7 +85,7 @@ _EVER = (
 
 
 class Metrics(Collector):
-    """The families of one scrape, as of an instant, by a fixed number of statements."""
+    """The families of one scrape at an instant, read with a fixed number of SQL statements."""
 
     def __init__(self, now_ms: int) -> None:
         self._now_ms = now_ms
@@ -110,7 +110,7 @@ class Metrics(Collector):
         yield from self._channels()
 
     def _collectors(self, rows: Sequence[LiveCollector]) -> Iterator[Metric]:
-        """Yield collectors' own figures; the age of the last evaluation serves as the dead man's switch."""
+        """Yield the collectors' figures; the age of the last evaluation serves as a dead man's switch."""
         seen = [(_names(row), self._ago_s(row.seen_through_ms)) for row in rows]
         evaluated = {cluster: age_s for (cluster, name), age_s in seen if name == JUDGE}
         yield self._each(
@@ -220,7 +220,7 @@ class Metrics(Collector):
     def _filled(
         self, name: str, text: str, counts: metrics_queries.ByCluster, words: Mapping[str, Iterable[str]]
     ) -> Metric:
-        """Return a gauge of every cluster and every combination of words, 0 for missing counts."""
+        """Return a gauge for every cluster and every combination of label values, 0 for missing counts."""
         return _gauge(name, text, ("cluster", *words), self._fill(counts, words.values()).items())
 
     def _fill(
@@ -230,7 +230,7 @@ class Metrics(Collector):
         return dict.fromkeys(every, 0) | dict(counts)
 
     def _each(self, name: str, text: str, figures: Mapping[str, float]) -> Metric:
-        """Return a gauge of every cluster, 0 for missing figures."""
+        """Return a gauge for every cluster, 0 for missing figures."""
         return _gauge(name, text, ("cluster",), [((of,), figures.get(of, 0)) for of in self._clusters])
 
     def _durations(self, name: str, text: str, histograms: Mapping[str, Histogram]) -> Metric:

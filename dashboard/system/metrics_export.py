@@ -1,4 +1,4 @@
-"""The families of `/metrics`, pushed by OTLP over HTTP where no Prometheus scrapes them."""
+"""Push the families of `/metrics` by OTLP over HTTP, if no Prometheus scrapes them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _exporter(endpoint: str) -> OTLPMetricExporter:
 
 
 def metrics_data(families: Iterable[Family], now_ms: int) -> MetricsData:
-    """Return Prometheus' families as OTLP has them, with their names."""
+    """Return Prometheus' families in OTLP's form, with their names."""
     metrics = [metric for family in families if (metric := _metric(family, now_ms * _NS_OF_MS))]
     scope = ScopeMetrics(InstrumentationScope("fenceline", own_version()), metrics, "")
     resource = Resource.create({"service.name": "fenceline", "service.version": own_version()})

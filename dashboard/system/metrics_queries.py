@@ -1,4 +1,4 @@
-"""Numbers by cluster: the reader beside `queries` for `/metrics`.
+"""Queries for `/metrics`: numbers by cluster.
 
 One statement counts a noun for all clusters together, so that a scrape costs the same number of statements
 for any number of clusters, topics, groups or ids. Labels are bounded: Kafka's names and ours, and of users'
@@ -39,10 +39,10 @@ from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.series import histograms
 from fenceline.series.histograms import Histogram
 
-#: Written as text and not as a parameter: SQLite uses a partial index only for the same text.
+#: A literal, not a parameter: SQLite uses a partial index only for the same text.
 _IS_ACTIVE = Func(F("state"), template="NOT (%(expressions)s = 'resolved')", output_field=BooleanField())
 
-#: Counts by cluster and one or two words.
+#: Counts by cluster and one or two label values.
 ByCluster = Mapping[tuple[str, ...], int]
 
 
@@ -190,7 +190,7 @@ def action_counts() -> ByCluster:
 def channel_deliveries(since: datetime) -> Sequence[ChannelDeliveries]:
     """Return every channel by name, with its deliveries since an instant."""
     rows = list(Channel.objects.only("name", "enabled", "disabled_at", "failures").order_by("name"))
-    # Channels are read by name: else the index, which begins with them, does not help for instants.
+    # Filtered by channel too, because the index begins with the channel.
     made = Delivery.objects.filter(channel__in=[row.pk for row in rows], created_at__gte=since).order_by()
     counted = {(of, state): n for of, state, n in made.values_list("channel", "state").annotate(Count("id"))}
     return [
@@ -205,7 +205,7 @@ def channel_deliveries(since: datetime) -> Sequence[ChannelDeliveries]:
 
 
 def lifetime_counts() -> Mapping[str, Ever]:
-    """Return the totals since each cluster was first watched: these only grow."""
+    """Return the totals since each cluster was first watched, which only grow."""
     rows = Tally.objects.filter(cluster__configured=True, span_s=Tally.FOR_EVER_S, start_ms=0)
     totals: dict[str, Ever] = defaultdict(Ever)
     columns = ("cluster__name", "counts", "open_times", "marker_times")

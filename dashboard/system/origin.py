@@ -1,6 +1,6 @@
-"""The current HTTP request or command of manage.py, as the author of a change.
+"""The current HTTP request or command of manage.py, as the origin of a change.
 
-Context variables: asgiref carries them into the threads that views run in.
+They are context variables, which asgiref copies into the threads of views.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from django.http import HttpRequest, HttpResponse
 
 #: The request itself: its user and its token are known only after the middleware.
 current_request: ContextVar[HttpRequest | None] = ContextVar("current_request", default=None)
-#: The name of a command of manage.py; "" where none runs.
+#: The name of the running command of manage.py, or "".
 current_command: ContextVar[str] = ContextVar("current_command", default="")
 
 
 def note_request(
     get_response: Callable[[HttpRequest], HttpResponse],
 ) -> Callable[[HttpRequest], HttpResponse]:
-    """Set each request as the current one while it is answered."""
+    """Set every request as the current one while it is answered."""
 
     def handle(request: HttpRequest) -> HttpResponse:
         token = current_request.set(request)

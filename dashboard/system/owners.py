@@ -1,4 +1,4 @@
-"""Owners: the team to call, from the configuration's `[[owners]]`."""
+"""Find owners, the teams to call, in the configuration's `[[owners]]`."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from fenceline.owners import Owner, owner_of
 
 
 def find_owner(*names: str) -> Owner | None:
-    """Return the owner of something by its names, the most specific first; None without a match."""
+    """Return the owner that matches one of the names, the most specific first; None without a match."""
     return owner_of(filter(None, names), settings.FENCELINE.owners)
 
 
 def of_transaction(transactional_id: str) -> Owner | None:
-    """Return the owner of a transactional id, by itself or by its application; None without an id."""
+    """Return the owner of a transactional id, by the id or its application; None without an id."""
     return (
         find_owner(transactional_id, application_by_shape(transactional_id).application)
         if transactional_id
@@ -52,7 +52,7 @@ def of_findings(rows: Sequence[FindingRecord]) -> Mapping[int, Owner | None]:
 
 
 def _of_queries(subjects: Collection[str]) -> Mapping[tuple[int, str], Owner | None]:
-    """Return the owners of streaming queries by cluster and subject: a finding has only their ids."""
+    """Return the owners of streaming queries by cluster and subject; a finding has only a query's ident."""
     idents = [subject.removeprefix(_QUERY) for subject in subjects] if settings.FENCELINE.owners else []
     owners_by_subject: dict[tuple[int, str], Owner | None] = {}
     for rows in in_portions(Query.objects.all(), "ident", idents):
@@ -67,7 +67,7 @@ _QUERY = "query:"
 def _of_subject(subject: str, affected: Sequence[str]) -> Owner | None:
     kind, _, name = subject.partition(":")
     if kind == "flink_job":
-        # Its name is a folder's: an owner's pattern names its transactional ids.
+        # A job's name is a folder's, and owners' patterns match transactional ids.
         return next((_of_subject(thing, ()) for thing in affected if thing.startswith("transaction:")), None)
     if kind == "transaction":
         return of_transaction(name)

@@ -1,4 +1,4 @@
-"""Readiness of a process: the problem of each part that pages need."""
+"""Check the readiness of a process: the problem of each part that pages need."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TIMEOUT_S = 2.0
 
 
 def find_troubles() -> dict[str, str]:
-    """Return the problem of each part that pages need, "" for none."""
+    """Return the problem of each part that pages need, or ""."""
     return {"database": _database(), "redis": _redis(), "migrations": _migrations()}
 
 
@@ -47,8 +47,8 @@ def redis_version() -> str:
             reply = client.execute_command("HELLO")
     except (redis.RedisError, OSError, ValueError):
         return ""
-    told = reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=False))
-    return f"{told.get('server', '')} {told.get('version', '')}".strip()
+    fields = reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=False))
+    return f"{fields.get('server', '')} {fields.get('version', '')}".strip()
 
 
 def _redis_client() -> redis.Redis:

@@ -1,4 +1,4 @@
-"""Failures that the sandbox of `make up` plays on request.
+"""Request failures ("scenes") that the sandbox of `make up` plays.
 
 The stack's part `scenes` plays them. It writes the scenes and the last runs to a file in the stack's folder,
 and reads a request from another. So this module does not know the sandbox; without a sandbox there is no
@@ -59,11 +59,11 @@ class SceneRun(BaseModel):
 
 
 class SceneBoard(BaseModel):
-    """The scenes of the sandbox, and its runs, the newest first."""
+    """The scenes of the sandbox, and its runs, newest first."""
 
     scenes: Sequence[OfferedScene]
     runs: Sequence[SceneRun]
-    #: The requested scene that has not ended, "" for none.
+    #: The requested scene that has not ended, or "".
     wanted: str = ""
 
     def played_about(self, name: str, at_ms: int) -> SceneRun | None:
@@ -81,7 +81,7 @@ class SceneBoard(BaseModel):
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether a requested scene has not begun."""
+        """Whether a requested scene has not begun."""
         return bool(self.wanted) and not (self.runs and self.runs[0].state == "playing")
 
 
@@ -90,7 +90,7 @@ class SceneRefused(ValueError):
 
 
 def are_offered() -> bool:
-    """Return whether this is the dashboard of a running sandbox."""
+    """Whether this is the dashboard of a running sandbox."""
     return (settings.DATA / _BOARD).is_file()
 
 
@@ -118,7 +118,7 @@ def request_scene(board: SceneBoard, name: str, *, by: str) -> None:
 
 
 def leave_request(path: Path, scene: str, *, by: str) -> None:
-    """Write the file of a request atomically; raises `SceneRefused` where one exists."""
+    """Write the file of a request atomically; raises `SceneRefused` if one exists."""
     with NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.") as file:
         json.dump({"scene": scene, "by": by}, file)
         file.flush()

@@ -12,7 +12,7 @@ LAST_UNSQUASHED = "1d84c44"
 
 
 def newer_schema_reason(loader: MigrationLoader) -> str:
-    """Return what a newer version has added to the loader's database, "" for nothing."""
+    """Return the migration that a newer version has added to the loader's database, as text, or ""."""
     known = set(loader.disk_migrations).union(
         *(migration.replaces for migration in loader.replacements.values())
     )
@@ -23,7 +23,7 @@ def newer_schema_reason(loader: MigrationLoader) -> str:
 def partial_schema_reason(loader: MigrationLoader) -> str:
     """Return what an older version's database lacks and the remedy, "" if it lacks nothing.
 
-    Django does not use a squashed migration there: `migrate` would run nothing, and find nothing to run.
+    Django does not use a squashed migration there: `migrate` would find nothing to run.
     """
     for (app, _), squashed in loader.replacements.items():
         missing = [name for _, name in squashed.replaces if (app, name) not in loader.applied_migrations]

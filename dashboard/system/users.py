@@ -37,7 +37,7 @@ def find_user(number: int) -> User | None:
 
 
 def role_of(user: User) -> str:
-    """Return the highest role of a user: "superuser", one of `access.ROLES`, or "" for none."""
+    """Return the highest role of a user: "superuser", one of `access.ROLES`, or ""."""
     if user.is_superuser:
         return "superuser"
     names = {group.name for group in user.groups.all()}
@@ -127,7 +127,7 @@ def _give(user: User, group: Group) -> None:
 @retry_write
 @transaction.atomic
 def set_active(number: int, *, active: bool, by: User) -> None:
-    """Disable a user, or enable one again; raises `AccessRefused`."""
+    """Disable a user, or enable the user again; raises `AccessRefused`."""
     user = _locked_user(number, by)
     if not active:
         _refuse_self(user, by, "disable")
@@ -139,7 +139,7 @@ def set_active(number: int, *, active: bool, by: User) -> None:
 @retry_write
 @transaction.atomic
 def reset_password(number: int, *, by: User) -> User:
-    """Take a user's password away, which ends sessions and earlier links; raises `AccessRefused`."""
+    """Remove a user's password, which ends sessions and earlier links; raises `AccessRefused`."""
     user = _locked_user(number, by)
     _refuse_self(user, by, "reset the password of")
     if not user.is_active:
@@ -147,7 +147,7 @@ def reset_password(number: int, *, by: User) -> User:
     if provider := provider_of(user):
         raise AccessRefused(f"{user} signs in at {provider} and has no password here.")
     user.set_unusable_password()
-    # Saving the password field alone is what a re-hash at a sign-in does, which leaves no audit row.
+    # Save all fields: a save of only the password looks like a sign-in's re-hash and leaves no audit row.
     user.save()
     return user
 
@@ -168,7 +168,7 @@ def set_password(number: int, password: str, *, still_may: Callable[[User], bool
 
 
 def _locked_user(number: int, by: User) -> User:
-    """Return a user, locked with all admins: changes that could remove the last one wait for each other."""
+    """Return a user, locked with all admins: changes that could remove the last admin are serialised."""
     admins = _admins().values("pk")
     rows = User.objects.select_for_update().filter(Q(pk=number) | Q(pk__in=admins)).order_by("pk")
     user = next((row for row in rows if row.pk == number), None)
@@ -180,7 +180,7 @@ def _locked_user(number: int, by: User) -> User:
 
 
 def _admins() -> QuerySet[User]:
-    """Return the active users who may administer users, have a password and see all clusters."""
+    """Return the active users with a password who may administer users and see all clusters."""
     users = User.objects.with_perm(access.USERS, backend=_BACKEND).filter(cluster_limit=None)
     return users.exclude(password__startswith=UNUSABLE_PASSWORD_PREFIX)
 
