@@ -1,1 +1,1 @@
-"""Pages: their rendering, and the content of their templates."""
+"""Pages: views, and the contexts of their templates."""

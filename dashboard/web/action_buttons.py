@@ -85,7 +85,7 @@ def of_batch(request: HttpRequest, query: Query, batch_id: int) -> Sequence[Butt
 
 
 def of_finding(request: HttpRequest, row: FindingRecord) -> Sequence[Button]:
-    """Return the buttons of a finding: none for most rules."""
+    """Return the buttons of a finding; most rules have no buttons."""
     if row.pk not in _known_offers(request):
         prefetch_offers(request, [*page_context.chrome_of(request).all_findings[:_CARDS], row])
     return action_buttons(request, _known_offers(request)[row.pk])
@@ -135,7 +135,7 @@ def _possible(offered: Sequence[Offer]) -> Sequence[Offer]:
 
 
 def _why_not(who: Actor, offer: Offer) -> str:
-    """Return why a user may not plan an offer, "" where they may; admins may plan what can be forced."""
+    """Return why a user may not plan an offer, "" if they may; admins may plan forceable offers."""
     why_not = access.permission_refusal(who, access.OF_ACT[offer.act], offer.cluster)
     if why_not or not offer.refusals:
         return why_not

@@ -28,7 +28,7 @@ from fenceline.kafka.transactional_ids import key_of
 #: A link to a page in HTML: its path and query string. Files and the API have their own ranges.
 _PAGE_LINK = re.compile(r'(<a\b[^>]*?\shref="/(?!static/|api/|admin/)[^"#?]*)(\?[^"#]*)?')
 _NAMES_RANGE = re.compile(r"[?;](?:from|to|last)=")
-#: Longer names are addressed by their key: servers and proxies refuse longer lines.
+#: Longer names are addressed by key, because servers and proxies reject longer request lines.
 _LONGEST_IN_URL = 512
 
 

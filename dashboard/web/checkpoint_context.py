@@ -18,7 +18,7 @@ _SHOWN, _FOLDED = 8, 200
 
 @dataclass(frozen=True, slots=True)
 class OperatorView:
-    """The state of one operator as its query's page shows it."""
+    """The state of one operator for its query's page."""
 
     state: OperatorState
     #: Its listener's report after the newest batch; None without one.
@@ -74,5 +74,5 @@ def checkpoint_details(row: Query, newest: Batch | None) -> Mapping[str, Any]:
 
 
 def _watermark_ms(newest: Batch | None) -> int | None:
-    """Return the newest watermark, None for none: Spark writes 0 for that."""
+    """Return the newest watermark, None without one, for which Spark writes 0."""
     return None if newest is None else newest.next_watermark_ms or newest.watermark_ms or None

@@ -23,6 +23,6 @@ def flash_refusal(request: HttpRequest, path: str, words: str) -> None:
 
 
 def error_note(request: HttpRequest) -> str:
-    """Return the note of this page, "" for none."""
+    """Return the note of this page, or ""."""
     path, words, until_ms = request.session.get(_KEY) or ("", "", 0)
     return words if path == request.path and now_ms(request) < until_ms else ""

@@ -32,7 +32,7 @@ def usable_text(text: str) -> str:
 
 
 def find_anything(frame: Chrome, asked: str, *, now_ms: int) -> Sequence[HitGroup]:
-    """Return the hits of a usable text, by kind; none for "". "#117" and "117" are numbers too."""
+    """Return the hits of a usable text, by kind; empty for "". "#117" and "117" are numbers too."""
     if not asked:
         return []
     groups: Sequence[tuple[str, Iterable[Hit]]] = [

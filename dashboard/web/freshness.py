@@ -41,7 +41,7 @@ class Blind:
 
 @dataclass(frozen=True, slots=True)
 class Freshness:
-    """The instant that a page's data is complete to, and every reason for doubt."""
+    """The instant up to which a page's data is complete, and all reasons for doubt."""
 
     as_of_ms: int | None
     collectors: Sequence[LiveCollector]
@@ -61,7 +61,7 @@ class Freshness:
 
     @property
     def since_ms(self) -> int:
-        """Return since when data is missing; call it only when `blind`."""
+        """Return the time since which data is missing; call it only with reasons in `blind`."""
         return min(reason.since_ms for reason in self.blind)
 
 

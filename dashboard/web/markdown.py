@@ -32,7 +32,7 @@ _READER = MarkdownIt("commonmark", {"html": False}).enable("table")
 
 @dataclass(frozen=True, slots=True)
 class RuleEntry:
-    """A rule as the documentation's index lists it."""
+    """A rule in the documentation's index."""
 
     name: str
     #: Kinds of subjects: "transaction, application".
@@ -45,7 +45,7 @@ class RuleEntry:
 def render_rule(name: str, limits: Limits) -> SafeString | None:
     """Return a rule's page without its title, with the limits in effect; None for a rule without one.
 
-    `name` holds no path.
+    `name` must not contain a path.
     """
     path = RULES / f"{name}.md"
     return _rendered(path, path.stat().st_mtime_ns, limits) if path.is_file() else None
@@ -85,7 +85,7 @@ def _rendered(path: Path, _: int, limits: Limits) -> SafeString:
 
 
 def _with_limits(text: str, limits: Limits) -> str:
-    """Replace each default in tables of limits by the value in effect; name the default where it differs."""
+    """Replace each default in tables of limits by the value in effect, with the default if it differs."""
     values = limits.as_mapping()
 
     def effective(row: re.Match[str]) -> str:

@@ -49,13 +49,13 @@ def alert_reasons(
     if row.state != Alert.State.FIRING:
         return [*reasons, *_of(change)]
     reasons += [_flapping(row)] if row.flapping_ms is not None else []
-    # The reason that suppresses it is also that of the channels: it is shown once.
+    # The reason for suppression is also the channels' reason, so it is shown once.
     skipped = [] if row.quiet else _skipped(_those(change, notified))
     return [*reasons, *_deliveries(notified), *skipped]
 
 
 def change_reasons(change: DecidedChange) -> Sequence[NotificationReason]:
-    """Return the outcome of a change for each channel: the deliveries first, then reasons for none."""
+    """Return the outcome of a change for each channel: deliveries first, then reasons against one."""
     return [*_deliveries(change.fates), *_skipped(change.fates)]
 
 

@@ -75,7 +75,7 @@ class Chrome:
 
     @cached_property
     def cluster_query(self) -> str:
-        """Return the query string that keeps the cluster, "" where there is only one."""
+        """Return the query string that keeps the cluster, "" with a single cluster."""
         return f"?{urlencode({'cluster': self.cluster})}" if self.cluster and len(self.clusters) > 1 else ""
 
     @cached_property
@@ -155,12 +155,12 @@ class Chrome:
 
     @property
     def filter_noun(self) -> str:
-        """Return the subject of the list's text filter, "" where it has none."""
+        """Return the subject of the list's text filter, or ""."""
         return self._route.searched
 
     @property
     def filter_text(self) -> str:
-        """Return the text that the list on this page is filtered by."""
+        """Return the filter text of the list on this page."""
         return self._request.GET.get("q", "")
 
     @cached_property
@@ -221,7 +221,7 @@ class Chrome:
         return [row for row in self.all_findings if row.severity in _NEEDS_SOMEBODY]
 
     def worst_findings(self, kind: str) -> Mapping[tuple[int, str], FindingRecord]:
-        """Return the worst open finding about each thing of a kind, by its cluster's key and its name.
+        """Return the worst open finding about each subject of a kind, by its cluster's key and its name.
 
         They are ordered by need of attention.
         """

@@ -125,7 +125,7 @@ _SYMBOLS = {
 
 
 def plotly_figure(traces: Sequence[go.Bar | go.Scatter], layout: go.Layout) -> Figure:
-    """Return what `Plotly.react` takes, ready for JSON."""
+    """Return a figure for `Plotly.react`, ready for JSON."""
     return {"data": [trace.to_plotly_json() for trace in traces], "layout": layout.to_plotly_json()}
 
 

@@ -1,4 +1,4 @@
-"""An incident as lanes on one time axis: the same figure for its page and for its file. Pure.
+"""An incident as lanes on one time axis: the same figure for its page and for its file.
 
 Tones are the same as in every chart (`dashboard.web.charts.figures`). The page applies its light or dark
 colours; a file has its own light colours.

@@ -1,4 +1,4 @@
-"""Offsets of a partition and lag of a group over time as Plotly figures, with their holes. Pure."""
+"""Offsets of a partition and lag of a group over time as Plotly figures, with their holes."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class AuditTable:
 
 @dataclass(frozen=True, slots=True)
 class LinkRow:
-    """One link: what it guarantees, the edge that was observed, and the audits that end with it.
+    """One link: its guarantee, the observed edge, and the audits that end with it.
 
     Producers outside of transactions, and a query's sink without a topic, have no edge.
     """
@@ -116,7 +116,7 @@ class LinkRow:
 
     @property
     def how(self) -> str:
-        """Return how it was observed."""
+        """Return the way in which it was observed."""
         return LINK_WORDS[self.edge.kind] if self.edge else ""
 
 
@@ -136,7 +136,7 @@ class PipelineDetails:
 
 
 def pipeline_details(chosen: ListedPipeline, batches: Number) -> PipelineDetails:
-    """Return a pipeline unfolded; `batches` is the asked page of its audits."""
+    """Return the details of a pipeline; `batches` is the requested page of its audits' batches."""
     tables = [_table(chosen, audit, batches) for audit in chosen.audits]
     if chosen.proof is None:
         return PipelineDetails(None, (), (), 0, tables, "", "")

@@ -127,7 +127,7 @@ def flow_picture(
 
 
 def latency_words(latency: Latency) -> tuple[str, str]:
-    """Return p50 and p95 in words, "—" where not known."""
+    """Return p50 and p95 as text, "—" if unknown."""
     return tuple("—" if ms is None else format_duration(round(ms)) for ms in latency)  # type: ignore[return-value]
 
 

@@ -35,7 +35,7 @@ class ClusterPipelines(NamedTuple):
 
 
 class ListedPipeline(NamedTuple):
-    """A pipeline of the list; `proof` is None for an audit of no pipeline."""
+    """A pipeline of the list; `proof` is None for an audit without a pipeline."""
 
     of: ClusterPipelines
     proof: PipelineProof | None

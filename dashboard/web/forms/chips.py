@@ -105,7 +105,7 @@ class Filters:
         every: str,
         drops: Sequence[str] = (),
     ) -> Sequence[Chip]:
-        """Return the chips alone."""
+        """Return the chips without their row."""
         chosen = self._chosen(parameter)
         cleared = self._href(parameter, None, drops)
         chips = [Chip(every, cleared, not chosen)] if every else []

@@ -38,7 +38,7 @@ _MOVES_MS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class PageRange:
-    """The range of a page in ms since 1970; Live where neither `last` nor an instant is set.
+    """The range of a page in ms since 1970; Live if neither `last` nor an instant is set.
 
     Without `start_ms` it begins with the oldest stored row, without `end_ms` it ends now.
     """
@@ -73,7 +73,7 @@ class PageRange:
 
     @property
     def query(self) -> str:
-        """Return the same as a query string, without its question mark."""
+        """Return the parameters as a query string, without its question mark."""
         return urlencode(self.parameters, safe=":")
 
     @property

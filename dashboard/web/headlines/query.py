@@ -28,6 +28,7 @@ def query_headline(
     lag: QueryLag,
 ) -> DetailHeadline:
     """Return the current state of a query in words.
+
     `prepared` is the sentence about a prepared, uncommitted batch, "" without one; `links` are the steps of
     batch `batch_id`, and `parts` the partitions that the query reads.
     """
@@ -72,7 +73,7 @@ def _blocked(parts: Sequence[PartitionLag], lag: QueryLag) -> Sentence:
 
 
 def _blocked_ms(part: PartitionLag) -> int:
-    """Return since when a query is at a blocked LSO: the later of the block and its arrival."""
+    """Return the time since which a query is at a blocked LSO: the later of the block and its arrival."""
     pinned_ms = part.seen.pinned_ms if part.seen else None
     return max(pinned_ms or 0, part.reached_ms or 0)
 
@@ -100,8 +101,9 @@ def _behind(lag: QueryLag) -> str:
 
 
 def _explanations(row: Query, batch: str, *, restart: str) -> Sequence[str]:
-    """Return what follows the sentence; `batch` is its batch's state where the sentence lacks it.
-    `restart` is the effect of a restart, "" where the sentence has it.
+    """Return the sentences after the first one; `batch` is its batch's state, "" if the first one has it.
+
+    `restart` is the effect of a restart, "" if the first sentence has it.
     """
     words = [
         f"{row.error} Data below is outdated." if row.error else "",

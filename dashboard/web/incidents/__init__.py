@@ -1,1 +1,1 @@
-"""Incidents as pages and files show them."""
+"""Incidents for pages and files."""

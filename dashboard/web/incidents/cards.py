@@ -144,7 +144,8 @@ def incident_cards(
 
 def primary_action(request: HttpRequest, findings: Sequence[FindingRecord]) -> PrimaryAction:
     """Return the one action of an incident by its open findings, the cause first.
-    Acts that the planner refuses or that may lose records are not offered.
+
+    Actions that the planner refuses, or that may lose records, are not offered.
     """
     rows = _actionable(findings)
     action_buttons.prefetch_offers(request, rows)

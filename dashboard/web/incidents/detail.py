@@ -87,7 +87,7 @@ class FindingLine:
 
 @dataclass(frozen=True, slots=True)
 class IncidentStory:
-    """One incident as its page and its files show it."""
+    """One incident for its page and its files."""
 
     history: IncidentHistory
     #: Title and consequence of an open incident; title, length and outcome of a closed one.

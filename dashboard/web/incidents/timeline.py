@@ -209,7 +209,7 @@ def _operator_lane(history: IncidentHistory, span: TimelineSpan) -> IncidentLane
 
 
 def actions_of(history: IncidentHistory, span: TimelineSpan) -> Sequence[Action]:
-    """Return operators' acts on an incident's subjects in its time, the newest first."""
+    """Return operators' actions on an incident's subjects in its time, newest first."""
     subjects = {member.subject for member in history.members}
     rows = Action.objects.filter(
         cluster=history.row.cluster_id, started_ms__gte=span.from_ms, started_ms__lt=span.to_ms

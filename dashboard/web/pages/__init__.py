@@ -81,7 +81,7 @@ def _cluster_list(name: str) -> View[...]:
 
 
 def page_urls() -> list[URLPattern]:
-    """Return the address of each page, and of the parent paths that are no page of their own."""
+    """Return the routes of all pages, and of parent paths without their own page."""
     pages = {route.path: path(route.path, route.view, name=route.name) for route in ROUTES.values()}
     parents = {
         parent: path(parent, _cluster_list(parent.split("/")[0]))

@@ -1,4 +1,4 @@
-"""Actions in the browser: show a plan, have it confirmed by typing, and keep it as the audit entry."""
+"""Actions in the browser: show a plan, confirm it by typing, and show it as an audit entry."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _known(request: HttpRequest, number: int) -> Action:
 
 
 def _again(asked: QueryDict, act: Act) -> Again:
-    """Return the form that asks for the same plan again."""
+    """Return the form that requests the same plan again."""
     subjects = asked.getlist("subject")[:MOST_SUBJECTS]
     force = asked.get("force") == "1"
     return Again("Plan again", asked.get("cluster", ""), act, subjects, force, why_not="")

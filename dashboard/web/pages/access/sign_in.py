@@ -1,6 +1,6 @@
 """The sign-in page, also for the admin; a locked user is told how long to wait and what to do.
 
-A link of "Users and access" leads to the page that sets a password.
+A link made in "Users and access" leads to the page that sets a password.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class SetPassword(PasswordResetConfirmView):
         return super().dispatch(request, *args, **kwargs)
 
     def get_user(self, uidb64: str) -> User | None:
-        """Return the user of a link, None for one who is disabled."""
+        """Return the user of a link, None for a disabled user."""
         user = super().get_user(uidb64)
         return user if user is not None and user.is_active else None
 
@@ -101,7 +101,7 @@ class SetPassword(PasswordResetConfirmView):
 
 
 def admin_sign_in(request: HttpRequest) -> HttpResponse:
-    """Redirect to the sign-in page: the admin checks no password by itself."""
+    """Redirect to the sign-in page, because the admin must not check passwords itself."""
     return redirect_to_login(request.GET.get("next") or reverse("admin:index"))
 
 

@@ -211,7 +211,7 @@ def _one_line(text: str) -> str:
 
 
 def _explain(provider: IdentityProvider, error: Exception) -> str:
-    """Return why a sign-in is refused, and what to do."""
+    """Return why a sign-in is refused, and the remedy."""
     match error:
         case AccessRefused():
             return str(error)

@@ -63,7 +63,7 @@ class AccessLine(NamedTuple):
     state: str
     last: datetime | None
     expires: datetime | None = None
-    #: Names with commas between them; "" for all.
+    #: Comma-separated names; "" for all clusters.
     clusters: str = ""
 
 
