@@ -21,5 +21,5 @@ def derive_once(request: HttpRequest, name: str, derive: Callable[[], Derived]) 
 
 
 def now_ms(request: HttpRequest) -> int:
-    """Return when this request began, in milliseconds since the epoch: one instant per page."""
+    """Return the start of this request in milliseconds since the epoch, so that a page has one instant."""
     return derive_once(request, "now_ms", lambda: time.time_ns() // 1_000_000)

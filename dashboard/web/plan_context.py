@@ -138,7 +138,7 @@ def _url(cluster: str, kind: str, name: str) -> str:
 
 
 def _instead(request: HttpRequest, action: Action, subject: SubjectPlan) -> Sequence[Button]:
-    """Return the other acts that the planners offer for a refused subject."""
+    """Return the other actions that the planners offer for a refused subject."""
     kind, _, name = subject.subject.partition(":")
     offered: Sequence[Offer] = ()
     if kind == "transaction" and any(

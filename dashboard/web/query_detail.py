@@ -1,4 +1,4 @@
-"""One streaming query: its chain, batches, sources, checkpoint, ledger and runs."""
+"""One streaming query for its page: its chain, batches, sources, checkpoint, ledger and runs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from fenceline.spark.batch_chain import first_broken_link, with_markers
 #: Maximum batches of the charts, and batches and partitions of a page.
 _CHARTED, _BATCHES, _PARTITIONS = 60, 6, 50
 _LONGEST_ASKED = 200
-#: A prepared batch waits from this age on: a healthy one is committed before.
+#: A prepared batch counts as waiting from this age on, because a healthy one is committed earlier.
 _WAITS_FROM_MS = 5_000
 
 
@@ -111,7 +111,7 @@ def _headline(
 
 
 def _chain(request: HttpRequest, row: Query, newest: Batch | None, at_ms: int) -> Mapping[str, Any]:
-    """Return the chain of the batch in the address, else of the newest."""
+    """Return the chain of the batch in the address, else of the newest batch."""
     asked = request.GET.get("batch", "")
     number = int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 19 else None
     entry = _entry(row, number, newest)
@@ -165,7 +165,7 @@ def _batches(page: _QueryPage) -> Mapping[str, Any]:
 
 
 def _charts(page: _QueryPage) -> Mapping[str, Any]:
-    """Return the charts of the batches that a listener reported, and their figures."""
+    """Return the charts of batches that a listener reported, and their figures."""
     row, asked = page.row, page_context.chrome_of(page.request).time_range
     charted = _charted(asked, row, page.recent)
     lately, within = charted.batches, charted.within
@@ -249,7 +249,7 @@ def _rows_words(lately: Sequence[Batch]) -> str:
 
 
 def _sources(page: _QueryPage) -> Mapping[str, Any]:
-    """Return a page of the partitions that it reads, those that need attention first."""
+    """Return a page of the partitions that it reads; those that need attention come first."""
     parts = lag.worst_first(part for source in page.sources for part in source.parts)
     shown = page_of(parts, page.request.GET.get("parts"), _PARTITIONS)
     unread = lag.add_unread_since(shown.items, page.row.cluster_id, now_ms(page.request))

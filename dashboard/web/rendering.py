@@ -31,7 +31,7 @@ def signed_in(view: View[P]) -> View[P]:
         if refused is None:
             return view(request, *args, **kwargs)
         if request.headers.get("HX-Request"):
-            # A redirect would be followed, and the sign-in page inserted into the open one.
+            # The client would follow a redirect and insert the sign-in page into the open page.
             return HttpResponse(status=401, headers={"HX-Refresh": "true"})
         return refused
 
@@ -43,7 +43,7 @@ def action_view(view: View[P]) -> View[P]:
 
     @wraps(view)
     def guarded(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
-        # Back to the page: its address for actions only takes POST.
+        # The sign-in leads back to the page, because the address of the action accepts only POST.
         refused = refusal_of(request, request.path.rsplit("/", 1)[0])
         return view(request, *args, **kwargs) if refused is None else refused
 
@@ -66,9 +66,9 @@ def render_page(
     *,
     depends_on: object = (),
 ) -> HttpResponse:
-    """Answer with the template `NAME.html`, filled with the result of `read`.
+    """Answer with the template `NAME.html` and the context that `read` returns.
 
-    The template extends `layout`: `base.html`, or for a refetch `refetch.html`, which has the live part.
+    The template extends `layout`: `base.html`, or `refetch.html` with only the live part for a refetch.
 
     `read` is not called if the page in the browser is still the newest. A page changes with its clusters'
     revision, their freshness, its time range, and further values that it `depends_on`. A "status" in `read`'s

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from django.http import HttpResponse
 
-#: Begins the parent paths of a page: a list, and the cluster below it.
+#: The part of an address with the cluster, below a list.
 _CLUSTER = "<str:cluster>"
 
 
@@ -22,7 +22,7 @@ class Hit(NamedTuple):
 
 #: Maximum hits of one kind.
 MOST_HITS = 6
-#: Finds the rows of a cluster, "" for all, by a text.
+#: Finds rows by a cluster, "" for all, and a text.
 Search = Callable[[str, str], Iterable[Hit]]
 
 
@@ -34,9 +34,9 @@ class PageRoute:
     path: str
     view: Callable[..., HttpResponse]
     _: KW_ONLY
-    #: The route of the parent page; "" under the sidebar.
+    #: The route of the parent page; "" for pages of the sidebar.
     parent: str = ""
-    #: The rows of a list, or the entry of the sidebar, in words: "consumer groups".
+    #: The name of a list's rows or of the sidebar's entry, such as "consumer groups".
     plural: str = ""
     #: In the sidebar: the key after `g`, and the heading above it.
     key: str = ""
@@ -49,7 +49,7 @@ class PageRoute:
     searched: str = ""
     #: Finds its rows for Ctrl K and `/find`.
     search: Search | None = None
-    #: Whether the API has the same list, so that it can be downloaded.
+    #: Whether the API has the same list, so that the page offers it as a file.
     has_files: bool = False
     #: Whether its rows have an instant: a Live page lists all stored rows, a range only its own.
     is_ranged: bool = False
@@ -87,6 +87,6 @@ def route_trail(name: str) -> Iterator[PageRoute]:
 
 
 def asked_number(asked: str) -> int | None:
-    """Return the number in a text, as “#117” or “117”, None for any other text."""
+    """Return the number in a text such as “#117” or “117”, None for other texts."""
     digits = asked.removeprefix("#")
     return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) < 19 else None

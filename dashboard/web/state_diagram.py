@@ -1,4 +1,4 @@
-"""The state machine of a transactional id as a drawing: boxes, lines, and the lit ones. Pure."""
+"""The state machine of a transactional id as a drawing: boxes and lines, with the current ones lit."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _TALL = {
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """One state; x and y are its upper left corner, `text_x` and `text_y` the middle of its word."""
+    """One state; x and y are its upper left corner, `text_x` and `text_y` the place of its word."""
 
     name: str
     x: int
@@ -52,18 +52,18 @@ class Box:
 
     @property
     def text_x(self) -> int:
-        """Return the middle, across."""
+        """Return the horizontal middle."""
         return self.x + self.width // 2
 
     @property
     def text_y(self) -> int:
-        """Return the base line of a word in the middle."""
+        """Return the base line of a vertically centred word."""
         return self.y + self.height // 2 + 4
 
 
 @dataclass(frozen=True, slots=True)
 class DiagramLine:
-    """A line between states; `passed` when the current state was reached over it."""
+    """A line between states; `passed` if it led to the current state."""
 
     x1: int
     y1: int
@@ -74,7 +74,7 @@ class DiagramLine:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """One layout of the machine; sizes are units of its own view box."""
+    """One layout of the machine; sizes are units of its view box."""
 
     name: str
     width: int

@@ -1,4 +1,4 @@
-"""A transaction's way from its id to its end (KIP-98), with the evidence for each step. Pure."""
+"""The steps of a transaction from its id to its end (KIP-98), with the evidence for each step."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _COMPLETE = {TransactionState.COMPLETE_COMMIT: "committed", TransactionState.COM
 
 @dataclass(frozen=True, slots=True)
 class TransactionStep:
-    """One step: done at `at_ms`, waiting since `since_ms`, still ahead, or unknown."""
+    """One step: done at `at_ms`, waiting since `since_ms`, in the future, or unknown."""
 
     state: str
     words: str
@@ -49,7 +49,7 @@ class TransactionStep:
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """When the coordinator ends an open transaction by itself."""
+    """The instant at which the coordinator ends an open transaction itself."""
 
     at_ms: int
     passed: bool
@@ -95,10 +95,10 @@ def lifecycle_steps(
 
 
 def _in_order(steps: Iterable[TransactionStep]) -> Iterator[TransactionStep]:
-    """Yield steps in the order of time: a step that would go back is replaced by the reason.
+    """Yield steps with ascending instants; an earlier instant than before is replaced by the reason.
 
-    Each record has the clock of the broker that coordinated the id then. The steps are in the order of the
-    log, so an instant that goes back is another broker's, or the clock was set back.
+    Each record has an instant of the broker that coordinated the id then. The steps are in the order of the
+    log, so an earlier instant is from another broker's clock, or the clock was set back.
     """
     latest_ms: int | None = None
     for step in steps:
@@ -129,7 +129,7 @@ def _place(row: Transaction, log_partitions: int) -> str:
 def _led(row: Transaction, broker: int | None) -> str:
     if broker is not None:
         return f" → broker {broker}"
-    # Without a known partition there is no missing leader.
+    # Without a known partition, its leader cannot be missing.
     return "" if row.log_partition == NOT_REPORTED else "; its leader is not known yet"
 
 
@@ -191,7 +191,7 @@ def _begun(
 
 
 def _added(newest: NewestTransaction) -> Iterator[TransactionStep]:
-    """When partitions were added after the start; only the newest record has all of them."""
+    """Yield the additions of partitions after the start; only the newest record has all partitions."""
     for extended in newest.extended[:_MOST_ADDED]:
         yield TransactionStep("done", "More added", _offset(extended), at_ms=extended.at_ms)
     if len(newest.extended) > _MOST_ADDED:

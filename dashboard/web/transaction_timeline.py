@@ -17,7 +17,7 @@ from fenceline.series import histograms
 from fenceline.series.histograms import Histogram
 
 THIS = "this id"
-#: Transitions of an id's own producer, or of another one, before a transaction can begin.
+#: Kinds of transitions that an id's own or another producer causes before a transaction can begin.
 _INITIALISATIONS = frozenset(
     {
         TransitionKind.INIT,
@@ -44,7 +44,7 @@ class NewestTransaction:
 
 @dataclass(frozen=True, slots=True)
 class UsualDuration:
-    """Usual durations: the median, and the durations that one in 20 and one in 100 exceed."""
+    """Usual durations: p50, p95 and p99."""
 
     whose: str
     what: str
@@ -66,7 +66,7 @@ def newest_transaction(recent: Sequence[Transition], notable: Sequence[Transitio
         if _initialises(transition) or begun is not None:
             break
         if transition.kind is TransitionKind.EMPTY_ABORT:
-            # It ends nothing, and nothing before it belongs to it.
+            # It ends no transaction, and no earlier transition belongs to it.
             end = end or transition
             break
         if transition.kind is TransitionKind.BEGIN:
@@ -93,19 +93,19 @@ def is_end(transition: Transition) -> bool:
 
 
 def _initialises(transition: Transition) -> bool:
-    # A producer that ended an open transaction by initialising got its answer only after the abort.
+    # A producer that ended an open transaction by initialising received its answer only after the abort.
     return transition.kind in _INITIALISATIONS and (not is_end(transition) or transition.gap_ms is not None)
 
 
 def initialised_ms(transition: Transition) -> int:
-    """Return when the producer was initialised: after the abort, if that ended an open transaction."""
+    """Return when the producer was initialised; after the abort, if it ended an open transaction."""
     if transition.completed_ms is not None and transition.gap_ms is not None:
         return transition.completed_ms + transition.gap_ms
     return transition.at_ms
 
 
 def timeline_bars(recent: Sequence[Transition], row: Transaction | None, now_ms: int) -> Sequence[Bar]:
-    """Return the transactions that ended, and the one that is open now, oldest first."""
+    """Return the ended transactions and the open one, oldest first."""
     bars = [_bar(transition) for transition in reversed(recent) if is_end(transition)]
     if row is not None and row.state in OPEN_STATES and row.started_ms is not None:
         bars = [bar for bar in bars if bar.begun_ms != row.started_ms]
@@ -174,7 +174,7 @@ def _counted(whose: str, what: str, times: Histogram) -> UsualDuration | None:
 
 
 def timeline_summary(bars: Sequence[Bar], others: Sequence[Mark]) -> str:
-    """Return a timeline in one sentence, for those who cannot see it."""
+    """Return a timeline in one sentence, for readers who cannot see it."""
     parts = [count_noun(len(bars), "transaction")] if bars else []
     parts += [f"{n} {words}" for words, n in _tallied(bars)]
     parts += [f"{TRANSITION_STYLES[mark.kind].words}" for mark in others]

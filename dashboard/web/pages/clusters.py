@@ -41,7 +41,7 @@ class FleetRow:
     #: Whether a first poll is missing.
     unseen: bool
     blind: Sequence[Blind]
-    #: Capabilities that are limited or missing, in words.
+    #: Labels of capabilities that are limited or missing.
     lacking: Sequence[str]
     ids: int
     open: int
@@ -61,7 +61,7 @@ class FleetRow:
 
 @signed_in
 def cluster_list(request: HttpRequest) -> HttpResponse:
-    """Show every cluster, those that need attention first."""
+    """Show all clusters; those that need attention come first."""
     return render_page(request, "clusters/page", lambda: _read(request), depends_on=collector_states(request))
 
 

@@ -19,7 +19,7 @@ from fenceline.formatting import count_noun
 
 @signed_in
 def coordinators_page(request: HttpRequest) -> HttpResponse:
-    """Show the coordinators of the chosen cluster, or of every one."""
+    """Show the coordinators of the chosen cluster, or of all clusters."""
     return render_page(request, "coordinators/page", lambda: _read(request))
 
 

@@ -48,7 +48,7 @@ _MARKS = 60
 _CHART_STEPS = 90
 #: Maximum kinds of transitions in the headline.
 _KINDS_NAMED = 4
-#: A live range moves with the clock in steps of this length.
+#: A Live range moves with the clock in steps of this length.
 _STEP_MS = 5_000
 #: Maximum applications in the sums, those with the most notable transitions first. Commits are summed only
 #: for ranges up to `_LONGEST_SHARE_MS`: longer ones take too long.
@@ -90,7 +90,7 @@ class EventGroup:
 
 @dataclass(frozen=True, slots=True)
 class ApplicationLine:
-    """An application's notable transitions by kind, the worst first, and its commits."""
+    """An application's notable transitions by kind, worst first, and its commits."""
 
     name: str
     counts: Sequence[tuple[TransitionKind, int]]
@@ -103,7 +103,7 @@ class ApplicationLine:
 
 @signed_in
 def event_timeline(request: HttpRequest) -> HttpResponse:
-    """Show the lanes of a range as a fragment: the page loads without waiting for them."""
+    """Show the lanes of a range as a fragment, so that the page loads without waiting for them."""
     wanted = read_query(request, EventListQuery)
     frame = page_context.chrome_of(request)
     shown = frame.timeline_range
@@ -123,7 +123,7 @@ def _moved(request: HttpRequest, *_: object) -> int:
 
 @list_view("events/list", EventListQuery, depends_on=_moved)
 def event_list(request: HttpRequest, wanted: EventListQuery) -> Mapping[str, Any]:
-    """Show the events of the range in the query string, the newest first."""
+    """Show the events of the range in the query string, newest first."""
     frame = page_context.chrome_of(request)
     shown = frame.timeline_range
     place = None if wanted.before is None else EventPlace(*wanted.before)
@@ -154,7 +154,7 @@ def event_list(request: HttpRequest, wanted: EventListQuery) -> Mapping[str, Any
 
 
 def _charts(wanted: EventListQuery, shown: TimeRange) -> Mapping[str, Any]:
-    """Return how the transactions of one application ended, and how long its commits took, as charts."""
+    """Return charts of the ends of one application's transactions, and of the durations of its commits."""
     steps: Mapping[str, Any] = {
         "since_ms": shown.from_ms,
         "until_ms": shown.to_ms,
@@ -227,7 +227,7 @@ def _headline(frame: page_context.Chrome, kinds: Mapping[str, int], number: int,
 
 
 def _sums(wanted: EventListQuery, shown: TimeRange) -> Mapping[str, Any]:
-    """Return the number of transitions by kind, and the sums of the applications with the most."""
+    """Return the number of transitions by kind, and the sums of the applications with most transitions."""
     if not wanted.wants(EventSource.TRANSITION):
         return {"kinds": {}, "applications": ()}
     criteria = history_queries.HistoryCriteria(

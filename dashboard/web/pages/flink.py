@@ -1,4 +1,4 @@
-"""Flink jobs whose checkpoints are read: the list, and each job's own page."""
+"""Flink jobs with readable checkpoints: the list, and each job's own page."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from fenceline.engines.flink.restore import CommitFate, restore_sentence
 from fenceline.formatting import count_noun
 from fenceline.plans.plan import MOST_SUBJECTS, Act
 
-#: Deadlines pass without a new revision, so a page is made anew this often.
+#: Deadlines pass without a new revision, so a page is rendered again this often.
 _passing = clock_steps(2_000)
 #: Maximum listed pending commits and other open transactions.
 _MOST_LISTED = 200
@@ -50,7 +50,7 @@ class FlinkJobRow:
     """A job as a line of the list."""
 
     of: FlinkJob
-    #: Transactions of its newest checkpoint by fate, the worst first.
+    #: Transactions of its newest checkpoint by fate, worst first.
     fates: Sequence[tuple[CommitFate, int]]
 
 
@@ -68,7 +68,7 @@ def job_detail(request: HttpRequest, cluster: str, ident: str) -> HttpResponse:
 
 @list_view("flink/list", FlinkJobListQuery, _HEADINGS, _passing)
 def job_list(request: HttpRequest, wanted: FlinkJobListQuery) -> Mapping[str, Any]:
-    """Show one page of the jobs that the query string asks for."""
+    """Show one page of the jobs that match the query string."""
     page = flink_queries.job_page(wanted, page=wanted.page, size=wanted.size)
     fates = flink_queries.fates_by_job(page.items)
     return {
@@ -121,7 +121,7 @@ def _detail(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PlanButton:
-    """A button that plans an act on some of a job's transactions; disabled with a `why_not`."""
+    """A button that plans an action on some of a job's transactions; disabled with a `why_not`."""
 
     act: Act
     subjects: Sequence[str]

@@ -76,12 +76,12 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class CommittedPartition:
-    """What a group committed for one partition, with its lag to the LSO and to the end."""
+    """A group's committed offset of one partition, with its lag to the LSO and to the end."""
 
     of: GroupOffset
     lag_lso: int | None
     lag_hw: int | None
-    #: Offsets up to the LSO that hold markers or aborted records only.
+    #: The number of offsets up to the LSO that hold only markers or aborted records.
     markers: int
     trend: LagTrendLine
     blockers: Sequence[group_queries.BlockingTransaction]
@@ -94,7 +94,7 @@ class GroupListQuery(list_forms.NumberedList, group_queries.SortedGroups):
 @signed_in
 @of_known_cluster
 def group_detail(request: HttpRequest, cluster: str, group_id: str) -> HttpResponse:
-    """Show one group in each of its partitions, or a 404 page."""
+    """Show one group with its partitions, or a 404 page."""
     return render_page(request, "groups/detail", lambda: _detail(request, cluster, group_id))
 
 
@@ -152,7 +152,7 @@ def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, A
 
 
 def _explanation(families: Sequence[group_queries.GroupFamily]) -> str:
-    """Return why groups of one family are folded into one row."""
+    """Return the reason why groups of one family are folded into one row."""
     return next((family_of(family.name).explanation for family in families), "")
 
 

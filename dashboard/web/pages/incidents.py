@@ -1,4 +1,4 @@
-"""Incidents over time, one with its cause, effects and history; acknowledging one, and notes."""
+"""Incidents over time, each with its cause, effects and history; acknowledging one, and notes."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def incident_offsets_file(request: HttpRequest, number: int) -> HttpResponse:
 
 @action_view
 def acknowledge(request: HttpRequest, number: int) -> HttpResponse:
-    """Mark an incident as acknowledged by this user; a closed one is refused."""
+    """Mark an open incident as acknowledged by this user; refuse a closed one."""
     actor, row = actor_of(request, "page"), _found(number)
     if refused := access.permission_refusal(actor, access.INCIDENTS, row.cluster.name):
         return forbidden_page(request, refused)
@@ -116,7 +116,7 @@ def _file(text: str, content_type: str, name: str) -> HttpResponse:
 
 @list_view("incidents/list", IncidentListQuery)
 def incident_list(request: HttpRequest, wanted: IncidentListQuery) -> Mapping[str, Any]:
-    """Show the incidents that the query string asks for, the newest first."""
+    """Show the incidents that match the query string, newest first."""
     incidents = incident_queries.incidents_before(wanted.before, wanted, limit=_ROWS + 1)
     rows, filters = incidents[:_ROWS], Filters(request.GET, wanted)
     severities = parameter_choices(IncidentListQuery, "severity")

@@ -25,7 +25,7 @@ from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.routes import PageRoute
 from fenceline.kafka.groups import GroupStatus
 
-#: Maximum listed queries, those that need attention most first.
+#: Maximum listed queries; those that need attention most come first.
 _MOST_QUERIES = 4
 #: Takeovers, fences and timeouts are named for this long.
 _RECENT_MS = 600_000
@@ -99,7 +99,7 @@ def _now(request: HttpRequest, frame: page_context.Chrome) -> Mapping[str, Any]:
 
 
 def _queries(request: HttpRequest, cluster: str) -> Mapping[str, Any]:
-    """Return the streaming queries that need attention most, and the number of all."""
+    """Return the streaming queries that need attention most, and the number of all queries."""
     worst = streaming_queries.worst_queries(cluster, _MOST_QUERIES)
     number = len(worst) if len(worst) < _MOST_QUERIES else streaming_queries.query_count(cluster)
     rows = query_rows(worst, now_ms(request))

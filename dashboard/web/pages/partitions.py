@@ -1,4 +1,4 @@
-"""Watched partitions: the list, each one's own page, and asking all of its replicas."""
+"""Watched partitions: the list, each partition's own page, and requests to all of its replicas."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class PartitionRow:
 
     of: PartitionRecord
     pins: Sequence[PinRecord]
-    #: Offsets from its LSO to the end, None where they were not read.
+    #: The number of offsets from its LSO to the end; None if not read.
     unstable: int | None
     finding: FindingRecord | None
     owner: Owner | None
@@ -98,7 +98,7 @@ class PartitionRow:
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """One open transaction: its owner, the reason for the verdict, and what to do."""
+    """One open transaction: its owner, the reason for the verdict, and the advice."""
 
     pin: PinRecord
     why: str
@@ -109,7 +109,7 @@ class Open:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaAnswer:
-    """What one replica reported of its producers, beside its answer before."""
+    """One replica's report about its producers, compared with its previous answer."""
 
     look: ReplicaLook
     writers: BatchWriters | None
@@ -195,7 +195,7 @@ def partition_list(request: HttpRequest, wanted: PartitionListQuery) -> Mapping[
 def _filters(
     request: HttpRequest, wanted: PartitionListQuery, verdicts: Mapping[str, int], hidden: int
 ) -> Sequence[ChipRow]:
-    """Return the chips of verdicts, and the one that shows internal topics, or hides them."""
+    """Return the chips of verdicts, and the chip that shows or hides internal topics."""
     filters = Filters(request.GET, wanted)
     words = "internal topics" if wanted.internal else f"show {hidden:,} internal"
     internal = filters.row("internal", ["true"], plain_labels({"true": words}), every="")
@@ -289,7 +289,7 @@ def _open(request: HttpRequest, cluster: str, pin: PinRecord) -> Open:
 
 
 def _replicas(request: HttpRequest, row: PartitionRecord) -> Mapping[str, Any]:
-    """Return the answers of replicas, and the status of a request that was just sent."""
+    """Return the answers of replicas, and the status of the newest request."""
     answers = partition_queries.replica_answers(row)
     value = request.GET.get("asked", "")
     at_ms = int(value) if value.isascii() and value.isdigit() and len(value) <= 15 else 0
@@ -338,7 +338,7 @@ def _stands(waiting: bool, passed_ms: int) -> str:
 
 
 def _differ(answers: Sequence[ReplicaLook]) -> bool:
-    """Return whether replicas report different open transactions: a follower may lag behind its leader."""
+    """Return whether replicas report different open transactions; a follower may lag behind its leader."""
     open_sets = {
         frozenset((producer["producer_id"], producer["start_offset"]) for producer in answer.producers)
         for answer in answers

@@ -46,7 +46,7 @@ from fenceline.flow.view import (
 from fenceline.formatting import count_noun, format_duration
 from fenceline.history.time_range import TimeRange
 
-#: Maximum gaps of a cluster, and drawn nodes where they are not folded.
+#: Maximum gaps of a cluster, and the maximum of drawn nodes without folding.
 _MOST_GAPS, _MOST_SINGLE = 50, 200
 _PageNumber = int | None
 
@@ -63,7 +63,7 @@ class PipelinesQuery(list_forms.ListQuery):
     fold: Literal["", "no"] = ""
     #: Whether a wide drawing shrinks to the page: by default as far as it stays readable.
     zoom: Literal["", "fit", "actual"] = ""
-    #: The unfolded row: the end of a pipeline, as `group:billing`, or the name of an audit.
+    #: The unfolded row: the end of a pipeline, such as `group:billing`, or the name of an audit.
     pipeline: Name = ""
     page: _PageNumber = Field(None, ge=1, lt=10**8)
     #: The page of the audited batches.
@@ -71,7 +71,7 @@ class PipelinesQuery(list_forms.ListQuery):
 
 
 class ProofQuery(list_forms.ListQuery):
-    """The query string of a pipeline's proof: its cluster, and its end as `group:billing`."""
+    """The query string of a pipeline's proof: its cluster, and its end, such as `group:billing`."""
 
     cluster: Name = ""
     end: Name = ""
@@ -92,7 +92,7 @@ class ClusterPart:
 
 @signed_in
 def pipelines_page(request: HttpRequest) -> HttpResponse:
-    """Show how data flows in the range of the query string."""
+    """Show the flow of data in the range of the query string."""
     wanted = read_query(request, PipelinesQuery)
     shown = page_context.chrome_of(request).time_range.window()
     moved = now_ms(request) // flow_queries.STEP_MS if shown.live else 0
@@ -162,7 +162,7 @@ def _is(node: FlowNode, wanted: PipelinesQuery) -> bool:
 
 
 def _ignored(wanted: PipelinesQuery, name: str, why: str) -> PipelinesQuery:
-    """Return the query string without a parameter that names nothing, and with the reason."""
+    """Return the query without a parameter that matches nothing, and with the reason."""
     problem = f"{name} “{list_forms.clip_value(getattr(wanted, name))}” {why}"
     return wanted.model_copy(update={name: "", "ignored": (*wanted.ignored, problem)})
 

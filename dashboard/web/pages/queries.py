@@ -33,7 +33,7 @@ from fenceline.owners import Owner
 from fenceline.spark.batch_chain import ChainLink
 from fenceline.spark.safe_to_restart import RestartSafety
 
-#: Countdowns end and heartbeats fall due without a new revision, so a page is made anew this often.
+#: Countdowns end and heartbeats fall due without a new revision, so a page is rendered again this often.
 _passing = clock_steps(2_000)
 #: Maximum queries with a finding that are sorted first.
 _MOST_FIRST = 200
@@ -100,9 +100,9 @@ def query_rows(
     findings: Mapping[tuple[int, str], FindingRecord] = MappingProxyType({}),
     lags: Mapping[int, reading.QueryLag] = MappingProxyType({}),
 ) -> Sequence[QueryRow]:
-    """Return queries as lists show them, each with its newest batch, in a dozen SQL queries for all.
+    """Return the rows of queries, each with its newest batch, with a dozen SQL queries for all.
 
-    `findings` are by cluster's key and a query's id, `lags` by a query's key.
+    `findings` have keys of a cluster's key and a query's id; `lags` have queries' keys.
     """
     lately = streaming_queries.recent_batches(queries)
     chains, safe = chains_of(queries, now_ms=at_ms), restart_safety_by_query(queries, at_ms)

@@ -23,7 +23,7 @@ from dashboard.web.routes import MOST_HITS, Hit, PageRoute
 from fenceline.facts import TopicPartition
 from fenceline.text import record_fates
 
-#: `payments-3@48211`.
+#: A record's place, such as `payments-3@48211`.
 _PLACE = re.compile(r"(.{1,249})-([0-9]{1,9})@([0-9]{1,19})")
 _NOT_AN_OFFSET = "“{}” is not an offset: write a number from 0 to 9223372036854775807."
 

@@ -93,10 +93,10 @@ def row_of(recovery: Recovery) -> RecoveryRow:
     )
 
 
-# "In 24 h" moves with the clock.
+# The range "in 24 h" moves with the clock.
 @list_view("recoveries/list", RecoveryListQuery, depends_on=clock_steps(60_000))
 def recovery_list(request: HttpRequest, wanted: RecoveryListQuery) -> Mapping[str, Any]:
-    """Show the newest episodes that the query string asks for."""
+    """Show the newest episodes that match the query string."""
     frame, filters = page_context.chrome_of(request), Filters(request.GET, wanted)
     recoveries, more = recovery_queries.newest_recoveries(wanted, before=wanted.before, limit=_ROWS)
     summary = recovery_queries.recovery_summary(frame.cluster, since_ms=now_ms(request) - _DAY_MS)
@@ -122,7 +122,7 @@ def recovery_list(request: HttpRequest, wanted: RecoveryListQuery) -> Mapping[st
 def _headline(
     frame: page_context.Chrome, summary: recovery_queries.RecoverySummary, number: int, *, more: bool
 ) -> str:
-    """Return the open recoveries and the result of the others; for a past range, the number of recoveries."""
+    """Return a sentence on open recoveries and the result of others; for a past range, their number."""
     if not frame.clusters:
         return "No cluster is configured."
     if frame.freshness.unseen:

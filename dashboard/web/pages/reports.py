@@ -31,7 +31,7 @@ from fenceline.series import histograms
 
 #: A Live page shows the newest days with reports, at most this many.
 _LIVE_DAYS = 30
-#: Figures that rank the ids, with their words.
+#: Figures that rank the ids, with their labels.
 RANKS = {"commits": "commits", "aborts": "aborts", "epochs": "epochs used"}
 _APPLICATIONS, _IDS = 50, 20
 _DAY_MS = 86_400_000
@@ -59,7 +59,7 @@ class ReportRow:
 
     @property
     def abort_causes(self) -> Sequence[tuple[TransitionKind, int]]:
-        """Return the number of aborts by cause, the worst first."""
+        """Return the number of aborts by cause, worst first."""
         return [(kind, n) for kind in _CAUSES if (n := self.figures.counts.get(kind, 0)) > 0]
 
     @property
@@ -81,7 +81,7 @@ class ReportRow:
 
 @dataclass(frozen=True, slots=True)
 class RangeReport:
-    """The figures of a range of days, or why they could not be read."""
+    """The figures of a range of days, or the reason why they could not be read."""
 
     days: Sequence[Day] = ()
     busiest: Busiest = field(default_factory=Busiest)
@@ -105,7 +105,7 @@ def report_page(request: HttpRequest) -> HttpResponse:
 
 
 def is_configured() -> bool:
-    """Return whether a place for reports is configured."""
+    """Return whether a location of reports is configured."""
     return bool(settings.FENCELINE.history_url)
 
 
@@ -177,7 +177,7 @@ def _find(manifest: Manifest, first: str, last: str, wanted: ReportQuery) -> Ran
 
 
 def _rows(days: Sequence[Day], first: str, last: str) -> Sequence[ReportRow]:
-    """Return each application with its sums, those with the most ended transactions first."""
+    """Return applications with their sums; those with most ended transactions come first."""
     by_name: dict[str, list[Day]] = {}
     for day in days:
         by_name.setdefault(day.application, []).append(day)
@@ -199,7 +199,7 @@ def _between(first: str, last: str) -> Sequence[str]:
 
 
 def _chart(days: Sequence[Day], first: str, last: str) -> Mapping[str, Any]:
-    """Return commits and aborts by day as a figure, in words and as a table."""
+    """Return commits and aborts by day as a figure, as a text and as a table."""
     if not days:
         return {"chart": None}
     by_day: dict[str, list[ReportFigures]] = {}

@@ -18,7 +18,7 @@ from dashboard.web.routes import PageRoute
 
 @signed_in
 def scene_list(request: HttpRequest) -> HttpResponse:
-    """Show every scene and the progress of the newest run."""
+    """Show all scenes and the progress of the newest run."""
     board, problem = _board(), error_note(request)
     # The clusters' revision does not count runs.
     moves = (board.model_dump_json(), problem)

@@ -1,4 +1,4 @@
-"""Fenceline's own state: clusters, collectors, leases, positions, gaps, versions."""
+"""Fenceline's own state: clusters, collectors, leases, positions, gaps and versions."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ class TopicProgress:
 
     @property
     def records_behind(self) -> int:
-        """Return the records between the positions and the end, where both are known."""
+        """Return the number of records between the positions and the end, as far as both are known."""
         return sum(max(0, row.end_offset - row.next_offset) for row in self.partitions)
 
 
 @dataclass(frozen=True, slots=True)
 class ReconciliationCheck:
-    """Agreement of one cluster's rows with its coordinators' lists, and the cost of polling it."""
+    """Agreement of one cluster's rows with its coordinators' lists, and the cost of its polls."""
 
     cluster: str
     words: str
@@ -76,7 +76,7 @@ class CheckpointRootView(NamedTuple):
 
     cluster: str
     root: str
-    #: "" where all folders are searched.
+    #: A text on the skipped folders, "" if all folders are searched.
     skipped: str
 
 
@@ -122,7 +122,7 @@ def _roots(names: Sequence[str], collectors: Sequence[Collector]) -> Iterator[Ch
     for configured in settings.FENCELINE.checkpoints:
         if configured.cluster in names:
             skipped = details.get(configured.cluster, {}).get("skipped", {})
-            # The collector reports a root without its last slash.
+            # The collector reports a root without its final slash.
             folders = skipped.get(configured.root.rstrip("/") or configured.root, ())
             yield CheckpointRootView(
                 configured.cluster, configured.root, "; ".join(_skipped(*folder) for folder in folders)
@@ -188,7 +188,7 @@ def _topics(rows: Sequence[Position]) -> Sequence[TopicProgress]:
 
 @cache
 def component_versions() -> Sequence[tuple[str, str]]:
-    """Return name and version of Fenceline, of its runtime, and of the libraries that affect it."""
+    """Return names and versions of Fenceline, of its runtime, and of the libraries that affect it."""
     versions = [("Fenceline", own_version()), ("Python", platform.python_version()), _database()]
     return [*versions, *((name, _version(name)) for name in _LIBRARIES)]
 

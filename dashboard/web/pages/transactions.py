@@ -1,4 +1,4 @@
-"""Transactional ids: the list, and each one's own page."""
+"""Transactional ids: the list, and each id's own page."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ _NOTABLE_SHOWN, _ROWS = 20, 6
 #: Maximum ids with a finding that are sorted first.
 _MOST_FIRST = 200
 _WAITING = "Waiting"
-#: Words, sort key, class, and the first direction of sorting.
+#: Label, sort key, class, and the first direction of sorting.
 _COLUMNS = (
     ("State", "state", "col-state", "asc"),
     ("Transactional id", "id", "col-name", "asc"),
@@ -142,7 +142,7 @@ def transaction_detail(request: HttpRequest, cluster: str, transactional_id: str
 @list_view("transactions/list", TransactionListQuery, _COLUMNS, _ageing)
 def transaction_list(request: HttpRequest, wanted: TransactionListQuery) -> Mapping[str, Any]:
     """Show one page of the transactional ids that match the query string."""
-    # Waiting readers are read for open transactions only: three SQL queries for a page.
+    # Waiting readers are read only for open transactions, because they need three SQL queries for a page.
     waiting = wanted.only_open
     findings = page_context.chrome_of(request).worst_findings("transaction")
     page = transaction_queries.transaction_page(
@@ -236,7 +236,7 @@ def _known(request: HttpRequest, row: Transaction) -> Mapping[str, Any]:
 
 
 def _producer(row: Transaction) -> Mapping[str, Any]:
-    """Return the producer of an id, and for a Connect task what a worker reports of its connector."""
+    """Return the producer of an id, and for a Connect task a worker's report about its connector."""
     producer = producer_identity(row.cluster_id, row.transactional_id)
     if producer is None or "connector" not in dict(producer.parts):
         return {"producer": producer}

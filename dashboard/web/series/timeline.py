@@ -27,7 +27,7 @@ from fenceline.series.points import APPLICATION, GROUP
 from fenceline.series.reading import HoleReason
 
 _SPANS = 40
-#: Lengths of a chart's steps in seconds: the first with few enough steps in the range is used.
+#: Lengths of a chart's steps in seconds; the first one with few enough steps in the range is used.
 _STEPS_S = (60, 300, 900, 3_600, 7_200, 21_600, 86_400, 604_800)
 _MOST_STEPS, _MOST_ROWS = 180, 48
 #: Events that are shown as bars.
@@ -50,7 +50,7 @@ class FigureColumn:
 
 @dataclass(frozen=True, slots=True)
 class FigureTable:
-    """The figures of the lanes, by time, the oldest first."""
+    """The figures of the lanes by time, oldest first."""
 
     columns: Sequence[FigureColumn]
     rows: Sequence[tuple[int, Sequence[str]]]
@@ -165,7 +165,7 @@ def _panels(lanes: TimelineLanes, commits: Sequence[Bucket]) -> Sequence[Panel]:
 
 
 def _words(lanes: TimelineLanes, spans: Sequence[LaneSpan], marks: Sequence[LaneMark]) -> str:
-    """Return the lanes in a sentence, for those who cannot see them."""
+    """Return a sentence on the lanes, for readers who cannot see them."""
     opened, batches = len(lanes.open_too_long), len(lanes.batches.batches)
     incidents = len(spans) - opened - batches
     numbers = {"incident": incidents, "long transaction": opened, "event": len(marks)}

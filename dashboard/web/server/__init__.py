@@ -1,1 +1,1 @@
-"""Middleware and protocols in front of every page: limits, hosts, headers, origins."""
+"""Middleware and protocols in front of all pages: limits, hosts, headers and origins."""

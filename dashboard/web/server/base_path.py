@@ -12,7 +12,7 @@ App: TypeAlias = Callable[[Scope, Any, Any], Awaitable[None]]
 def under_base_path(app: App, base: str) -> App:
     """Return an application whose requests all have the base path, as `root_path` and in `path` (ASGI).
 
-    A request without it comes from a proxy that strips it, or from a probe.
+    A request without the base path comes from a proxy that strips it, or from a probe.
     """
     if not base:
         return app

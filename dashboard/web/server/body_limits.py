@@ -1,7 +1,7 @@
 """Limits of size and time for the body of a request, before Django sees the request.
 
-Django reads a whole body before any view runs, whoever sent it. Limits depend on the path: posts of listeners
-may be large, with a token that may post; all others are small. Refusals are problems (RFC 9457).
+Django reads the whole body of any sender before a view runs. Limits depend on the path: posts of listeners
+may be large, with a token that may post; all other bodies are small. Refusals are problems (RFC 9457).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from dashboard.runtime.problems import PROBLEM_TYPE, problem_body
 
 #: Maximum time until a body is complete. Listeners give up after 10 s.
 BODY_S = 30.0
-#: The rest of a refused body is read and dropped for this long, so that its sender gets the answer.
+#: The seconds for which the rest of a refused body is read and dropped, so that its sender gets the answer.
 LINGER_S = 2.0
-#: Bodies up to this size are always accepted: users can sign in while the lanes are full.
+#: Bodies up to this size are always accepted, so that users can sign in while the lanes are full.
 SMALL_BYTES = 64 * 2**10
 RETRY_AFTER_S = 5
 
@@ -31,7 +31,7 @@ App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 
 class _RefusedBody(Exception):
-    """A body was refused: the status and the reason for its sender."""
+    """A body was refused, with the status and the reason for its sender."""
 
     def __init__(self, status: HTTPStatus, why: str) -> None:
         super().__init__(why)
@@ -44,7 +44,7 @@ class _Gone(Exception):
 
 @dataclass(slots=True)
 class Lane:
-    """Bounds in bytes of one body, and of all bodies that are held at once."""
+    """Limits in bytes of one body, and of all bodies in memory together."""
 
     most_bytes: int
     most_held: int
@@ -53,7 +53,7 @@ class Lane:
 
 @dataclass(slots=True)
 class _Body:
-    """The bytes read of one body, and those that count in its lane."""
+    """The received bytes of one body, and the bytes that count in its lane."""
 
     lane: Lane
     size: int = 0

@@ -1,7 +1,7 @@
-"""Bundles of scripts, styles and icons: one file per kind of page, compressed, cached for ever.
+"""Bundles of scripts, styles and icons: one file per kind of page, compressed and cached permanently.
 
-A bundle concatenates files of `dashboard/static` at the first request, so that no build step is needed. Its
-address contains a digest of its content: the content of an address never changes.
+A bundle concatenates files of `dashboard/static` at the first request, so no build step is needed. Its
+address contains a digest of its content, so the content of an address never changes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ BUNDLES = {
     "plotly.css": ("vendor/plotly-4.1.1.css",),
     "charts.js": ("js/styles.js", "js/charts.js"),
     "plotly.js": ("vendor/plotly-cartesian-4.1.1.min.js",),
-    # Put into the file of an incident.
+    # Inserted into the file of an incident.
     "report.css": ("css/report.css",),
     "icon.svg": ("img/icon.svg",),
     "icon-warning.svg": ("img/icon-warning.svg",),
@@ -76,7 +76,7 @@ def bundle_url(name: str) -> str:
 
 @cache
 def bundle_of(name: str) -> Bundle:
-    """Return a bundle with the content of the first call; raises KeyError for an unknown name."""
+    """Return a bundle, with its content at the first call; raises KeyError for an unknown name."""
     suffix = name.rpartition(".")[2]
     content = _BETWEEN[suffix].join(_read(BUNDLES[name]))
     return Bundle(
@@ -89,7 +89,7 @@ def bundle_of(name: str) -> Bundle:
 
 @require_safe
 def serve_bundle(request: HttpRequest, name: str) -> HttpResponse:
-    """Answer with a bundle. Only the address with its digest may be cached."""
+    """Answer with a bundle; only the address with its digest may be cached."""
     if name not in BUNDLES:
         raise Http404("Unknown file.")
     bundle = bundle_of(name)

@@ -1,8 +1,8 @@
-"""uvicorn's HTTP protocol with limits that it has no options for: `--http
-dashboard.web.server.http_protocol:Protocol`.
+"""uvicorn's HTTP protocol with limits for which it has no options.
 
-Otherwise a connection with an incomplete header or an unread answer stays for ever and counts in
-`--limit-concurrency`. Bodies have their own limits (`dashboard.web.server.body_limits`).
+It is chosen with `--http dashboard.web.server.http_protocol:Protocol`. Without these limits, a connection
+with an incomplete header or an unread answer would stay open and count in `--limit-concurrency`. Bodies have
+their own limits (`dashboard.web.server.body_limits`).
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Protocol(H11Protocol):
         self._wait_for_reader()
 
     def on_response_complete(self) -> None:
-        """Wait until the client has read the answer, and for the rest of an unread body."""
+        """Begin to wait until the client has read the answer, and for the rest of an unread body."""
         super().on_response_complete()
         self._wait_for_reader()
         self._wait_for_header()

@@ -15,9 +15,9 @@ from dashboard.runtime.database_errors import log_line
 from dashboard.runtime.notify import GROUP, Bell, SessionCheck, session_name
 from dashboard.system import access, cluster_limits, live_sessions
 
-#: Seconds between two checks of the session; ends of sessions are also reported at once.
+#: Seconds between two checks of the session; ends of sessions are also reported immediately.
 RECHECK_S = 60.0
-#: Our close code: the page opens the sign-in.
+#: Our close code, after which the page opens the sign-in.
 SIGNED_OUT = 4401
 
 log = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
     async def receive(
         self, text_data: str | None = None, bytes_data: bytes | None = None, **kwargs: Any
     ) -> None:
-        """Ignore messages of clients: their requests use HTTP."""
+        """Ignore messages of clients, because their requests use HTTP."""
 
     async def bell(self, bell: Bell) -> None:
         """Forward a bell of a cluster that the user may see."""
@@ -77,6 +77,6 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc]
             log.warning("a live socket stays open, its session cannot be checked: %s", log_line(error))
             return
         if not may_stay:
-            # Two checks at once may both find the end of the session.
+            # Two concurrent checks may both find the end of the session.
             with suppress(RuntimeError):
                 await self.close(code=SIGNED_OUT)

@@ -54,7 +54,7 @@ def no_store(get_response: Handler) -> Handler:
 
 
 def known_hosts(get_response: Handler) -> Handler:
-    """Answer 400 to a host that ALLOWED_HOSTS lacks, with one log line a minute for all of them."""
+    """Answer 400 to a host outside ALLOWED_HOSTS, with one log line a minute for all such hosts."""
 
     def handle(request: HttpRequest) -> HttpResponse:
         try:
@@ -84,7 +84,7 @@ def _unknown_host(request: HttpRequest) -> HttpResponse:
 
 #: Maximum characters of a page's parameter; parameters of the API have their own limits.
 _LONGEST = 1_000
-#: Parameters with other limits: matchers are free text, `next` is an address.
+#: Parameters with other limits; matchers are free text, `next` is an address.
 _BOUNDS = {"q": LONGEST_SEARCH, "matchers": 50_000, "next": 50_000}
 
 
@@ -107,7 +107,7 @@ def _overlong(name: str, length: int, most: int) -> HttpResponse:
 
 
 def api_problems(get_response: Handler) -> Handler:
-    """Answer every error of the API as a problem, also errors that Django answers outside of it."""
+    """Answer all errors of the API as problems, also errors that Django answers outside of the API."""
 
     def handle(request: HttpRequest) -> HttpResponse:
         response = get_response(request)
@@ -124,7 +124,7 @@ def _is_of_api(request: HttpRequest) -> bool:
 
 
 def streamed_files(get_response: Handler) -> Handler:
-    """Send static files in chunks: under ASGI Django reads each file whole for each client."""
+    """Send static files in chunks, because Django under ASGI reads each whole file for each client."""
 
     def handle(request: HttpRequest) -> HttpResponse:
         response = get_response(request)
@@ -142,7 +142,7 @@ async def _pieces(content: Iterable[bytes]) -> AsyncIterator[bytes]:
 
 
 class DatabaseGone:
-    """Answer 503 in plain words and log one line while the database is unavailable."""
+    """Answer 503 with a text and log one line while the database is unavailable."""
 
     def __init__(self, get_response: Handler) -> None:
         self._get_response = get_response

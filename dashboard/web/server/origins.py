@@ -1,4 +1,4 @@
-"""The origins that may open a socket, by the rule that Django has for forms."""
+"""The origins that may open a socket, by Django's rule for forms."""
 
 from __future__ import annotations
 

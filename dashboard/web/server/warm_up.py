@@ -12,7 +12,7 @@ from dashboard.web.server import bundles
 
 
 def warm_up() -> None:
-    """Import every view, compile every template, make every bundle, and exclude them from garbage collection.
+    """Import all views, compile all templates, make all bundles, and exclude them from garbage collection.
 
     A full collection of all imported objects would delay a request by 0.15 s.
     """

@@ -1,4 +1,4 @@
-"""Filters and tags for alerts, channels, deliveries and silences: badges, addresses, words."""
+"""Filters and tags for alerts, channels, deliveries and silences: badges, addresses and labels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def kind_means(kind: str) -> str:
 
 @register.filter
 def voice_words(voice: str) -> str:
-    """Return whether alerts are notified, as words of a filter."""
+    """Return the label of a filter by whether alerts are notified."""
     return alert_labels.VOICES[voice]
 
 

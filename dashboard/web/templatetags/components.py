@@ -26,7 +26,7 @@ _TABS = (
 
 @register.inclusion_tag("components/tabs.html")
 def tabs(here: str) -> Mapping[str, object]:
-    """Show the links between a page and those that belong to it."""
+    """Show the links between a page and its related pages."""
     (words,) = (words for words in _TABS if here in words)
     return {
         "tabs": [

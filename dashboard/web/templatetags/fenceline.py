@@ -30,7 +30,7 @@ register.simple_tag(addresses.finding_url, name="finding_url")
 register.simple_tag(bundles.bundle_url)
 _LONGEST_IN_CELL, _LONGEST_IN_SENTENCE = 120, 300
 _DAY_MS = 86_400_000
-#: The year 10000: clients may write any number for an instant.
+#: The start of the year 10000, because clients may send any number as an instant.
 _END_OF_TIME_MS = 253_402_300_800_000
 _JSON_IN_HTML = {ord("<"): "\\u003C", ord(">"): "\\u003E", ord("&"): "\\u0026"}
 
@@ -43,7 +43,7 @@ def group_digits(number: float | None) -> str:
 
 @register.filter
 def epoch(number: int) -> str:
-    """Return a producer epoch, and a dash for one that a coordinator's list does not report."""
+    """Return a producer epoch, or a dash for one that a coordinator's list does not report."""
     return "—" if number == NOT_REPORTED else str(number)
 
 
@@ -57,13 +57,13 @@ def duration(ms: int | None) -> str:
 
 @register.filter
 def measured_duration(ms: float) -> str:
-    """Return a measured duration in words; durations from a histogram are no whole numbers."""
+    """Return a measured duration as text; durations from a histogram are not whole numbers."""
     return in_words(round(ms))
 
 
 @register.filter
 def seconds(number: float) -> str:
-    """Return seconds in words."""
+    """Return seconds as text."""
     return in_words(int(number * 1000))
 
 
@@ -75,7 +75,7 @@ def as_ms(moment: datetime) -> int:
 
 @register.filter
 def ranges(numbers: Iterable[int]) -> str:
-    """Return partitions as `0-3, 7`."""
+    """Return partitions as text, such as `0-3, 7`."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][1] + 1:
@@ -93,13 +93,13 @@ def rate(per_second: float) -> str:
 
 @register.filter
 def clip(words: str) -> str:
-    """Return a text that fits a cell; its own page shows the whole."""
+    """Return a text that fits a cell; the subject's own page shows the whole text."""
     return _clipped(words, _LONGEST_IN_CELL)
 
 
 @register.filter
 def clip_line(words: str) -> str:
-    """Return a text that fits a line of its own, as a fact with several names does."""
+    """Return a text that fits a line, such as a fact with several names."""
     return _clipped(words, _LONGEST_IN_SENTENCE)
 
 
@@ -115,7 +115,7 @@ def of_key(mapping: Mapping[int, T], key: int) -> T | None:
 
 @register.simple_tag(takes_context=True)
 def instant(context: dict[str, Any], ms: int | None, *, fine: bool = False) -> SafeString | str:
-    """Return a `<time>` of an instant; today's without the date, `fine` with milliseconds."""
+    """Return a `<time>` of an instant, without the date if it is today, with milliseconds if `fine`."""
     if ms is None or not 0 <= ms < _END_OF_TIME_MS:
         return _no_instant(ms)
     moment = datetime.fromtimestamp(ms / 1000, UTC)
@@ -134,7 +134,8 @@ def instant(context: dict[str, Any], ms: int | None, *, fine: bool = False) -> S
 def age(context: dict[str, Any], ms: int | None, ago: str = "", step: str = "") -> SafeString | str:
     """Return a `<time>` with the age of an instant; the browser keeps it ticking.
 
-    With the `step` "minute" it has no seconds from a minute on: a text that wraps does not move each second.
+    With the `step` "minute", ages over a minute have no seconds, so that a wrapped text does not move each
+    second.
     """
     if ms is None or not 0 <= ms < _END_OF_TIME_MS:
         return _no_instant(ms)
@@ -151,7 +152,7 @@ def age(context: dict[str, Any], ms: int | None, ago: str = "", step: str = "") 
 
 @register.simple_tag(takes_context=True)
 def sentence(context: dict[str, Any], parts: Sentence) -> SafeString:
-    """Return a sentence: instants follow the reader's zone, ages tick, a name of 32 kB is clipped."""
+    """Return a sentence: instants follow the reader's zone, ages tick, and a name of 32 kB is clipped."""
     shown = ((_part_of_sentence(context, part),) for part in parts)
     return format_html("<bdi>{}</bdi>", format_html_join("", "{}", shown))
 
@@ -180,7 +181,7 @@ def transition_style(kind: str) -> TransitionStyle:
 
 @register.filter
 def share(percent: float | None) -> str:
-    """Return a percentage with the significant digits, a dash for none."""
+    """Return a percentage with the significant digits, or a dash for None."""
     if percent is None:
         return "—"
     return f"{percent:.0f} %" if percent >= 10 or not percent else f"{max(percent, 0.01):.2g} %"
@@ -195,7 +196,7 @@ def figure(chart: dict[str, Any]) -> SafeString:
 
 @register.simple_tag
 def spark_bars(counts: Sequence[int]) -> SafeString:
-    """Return small bars, one for each count; the figures stand beside them in words."""
+    """Return small bars, one for each count; the text beside them has the figures."""
     most = max(counts, default=0) or 1
     bars = "".join(
         f"M{n} 16V{16 - max(2, round(16 * count / most))}h.8V16z"

@@ -16,11 +16,11 @@ register.simple_tag(addresses.flink_job_url, name="flink_job_address")
 
 @register.filter
 def engine_words(name: str) -> str:
-    """Return an engine's name of a count as words."""
+    """Return an engine's name for a count, as text."""
     return name.replace("_", " ")
 
 
 @register.filter
 def checkpoint_word(is_savepoint: bool | None) -> str:
-    """Return whether something is a checkpoint or a savepoint."""
+    """Return the word for a checkpoint or a savepoint."""
     return flink_labels.CHECKPOINT_WORDS[is_savepoint]

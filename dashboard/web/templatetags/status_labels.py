@@ -1,4 +1,4 @@
-"""Filters and tags for partitions, groups and recoveries: badges, addresses, sparklines, owners."""
+"""Filters and tags for partitions, groups and recoveries: badges, addresses, sparklines and owners."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ Points = Sequence[tuple[int, int]]
 
 @register.filter
 def is_stated(rule: str) -> bool:
-    """Return whether the headline of its subject's page states a rule's finding."""
+    """Return whether the headline of a subject's page already states this rule's finding."""
     return rule in STATED_RULES
 
 
 class LinkedTransaction(Protocol):
-    """An open transaction: one of a partition, or one that blocks a group."""
+    """An open transaction of a partition, or one that blocks a group."""
 
     @property
     def transactional_id(self) -> str: ...
@@ -67,7 +67,7 @@ def transaction_state_tone(state: str) -> str:
 
 @register.simple_tag
 def owner_label(who: Owner) -> SafeString:
-    """Return an owner: team, contact, a link to the runbook."""
+    """Return an owner: team, contact, and a link to the runbook."""
     contact = format_html(" · {}", who.contact) if who.contact else ""
     runbook = format_html(' · <a href="{}" rel="noreferrer">runbook</a>', who.runbook) if who.runbook else ""
     return format_html("<b>{}</b>{}{}", who.team, contact, runbook)
@@ -91,7 +91,7 @@ def blocker_link(blocker: LinkedTransaction, cluster: str) -> SafeString:
 
 @register.simple_tag
 def sparkline(points: Points) -> SafeString:
-    """Return a small line of values over time, oldest first, from 0 up; figures stand beside it in words."""
+    """Return a small line of values over time, oldest first, from 0 up; the text beside it has figures."""
     if len(points) < 2:
         return SafeString("")
     begun, span = points[0][0], max(1, points[-1][0] - points[0][0])

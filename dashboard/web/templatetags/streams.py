@@ -1,4 +1,4 @@
-"""Filters and tags for streaming queries: badges, addresses, countdowns, the links of a chain."""
+"""Filters and tags for streaming queries: badges, addresses, countdowns and the links of a chain."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def link_tone(link: ChainLink) -> str:
 
 @register.filter
 def safe_label(safe: RestartSafety) -> StatusLabel:
-    """Return whether a query is safe to restart by a graceful stop: yes, no, or unknown."""
+    """Return the label of whether a query is safe to restart by a graceful stop: yes, no, or unknown."""
     return _answer_label(safe.safe, safe.sentence)
 
 
 @register.filter
 def kill_label(safe: RestartSafety) -> StatusLabel:
-    """Return whether its driver may be killed: yes, no, or unknown."""
+    """Return the label of whether its driver may be killed: yes, no, or unknown."""
     return _answer_label(safe.kill, safe.kill_reason or "a restart repeats and loses nothing")
 
 

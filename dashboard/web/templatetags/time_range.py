@@ -27,7 +27,7 @@ class KeptRangeNode(template.Node):
 
 @register.tag
 def keepsrange(parser: Parser, token: Token) -> KeptRangeNode:
-    """Keep the range of the page in its links: `{% keepsrange %}…{% endkeepsrange %}`."""
+    """Parse `{% keepsrange %}…{% endkeepsrange %}`, which keeps the range of the page in its links."""
     nodelist = parser.parse(("endkeepsrange",))
     parser.delete_first_token()
     return KeptRangeNode(nodelist)

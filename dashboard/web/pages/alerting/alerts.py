@@ -35,7 +35,7 @@ _ACTIONS = 5
 
 @dataclass(frozen=True, slots=True)
 class AlertLine:
-    """One alert of a list, and why it was notified or not."""
+    """One alert of a list, with the reasons why it was notified or not."""
 
     of: Alert
     reasons: Sequence[notification_reasons.NotificationReason]
@@ -66,13 +66,13 @@ def alert_detail(request: HttpRequest, number: int) -> HttpResponse:
 
 
 def _moves(request: HttpRequest, *_: object) -> object:
-    # "Recently" resolved moves with the clock, and deliveries have no revision.
+    # The meaning of "recently" resolved changes with the clock, and deliveries have no revision.
     return (now_ms(request) // 60_000, alert_queries.notification_revision())
 
 
 @list_view("alerts/list", AlertListQuery, depends_on=_moves)
 def alert_list(request: HttpRequest, wanted: AlertListQuery) -> Mapping[str, Any]:
-    """Show one page of the alerts that the query string asks for."""
+    """Show one page of the alerts that match the query string."""
     frame, now = page_context.chrome_of(request), now_ms(request)
     page = alert_queries.alert_page(wanted, page=wanted.page, size=wanted.size, now_ms=now)
     whole = alert_queries.AlertCriteria.between(wanted.from_ms, wanted.to_ms, cluster=frame.cluster)

@@ -22,7 +22,7 @@ from dashboard.web.routes import PageRoute
 from fenceline.alerts import matchers, redact
 
 _DELIVERIES = 10
-#: Channels whose secret this session may see once, because it made or rotated the secret.
+#: The session's key for channels whose secret it may see once, because it made or rotated the secret.
 _UNSEEN = "unseen_secrets"
 
 
@@ -37,7 +37,7 @@ def channel_list(request: HttpRequest) -> HttpResponse:
 
 @signed_in
 def channel_detail(request: HttpRequest, number: int) -> HttpResponse:
-    """Show one channel: its state, its settings, its last test, its last deliveries."""
+    """Show one channel: its state, its settings, its last test, and its last deliveries."""
     channel, problem = _found(number), error_note(request)
     test = alert_queries.last_deliveries([channel], origin=Delivery.Origin.TEST).get(channel.pk)
     last = alert_queries.list_deliveries(
@@ -134,7 +134,7 @@ def delete(request: HttpRequest, number: int) -> HttpResponse:
 
 
 def _act(permission: str, do: Callable[[HttpRequest, Channel, Actor], None]) -> Callable[..., HttpResponse]:
-    """Return a view that acts on a channel and shows it again, or shows why the act is refused."""
+    """Return a view that changes a channel and shows it again, or shows the reason of a refusal."""
 
     def view(request: HttpRequest, number: int) -> HttpResponse:
         actor, channel = actor_of(request, "page"), _found(number)
@@ -248,7 +248,7 @@ def _form(
 
 
 def _written(row: Channel) -> dict[str, Any]:
-    """Return a channel as its form shows it."""
+    """Return the values of a channel's form."""
     return {
         "name": row.name,
         "kind": row.kind,

@@ -1,4 +1,4 @@
-"""Deliveries: every message, each try with its answer, and sending it again."""
+"""Deliveries: all messages, their tries with the answers, and sending one again."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _moves(request: HttpRequest, wanted: DeliveryListQuery) -> object:
 
 @list_view("deliveries/list", DeliveryListQuery, depends_on=_moves, collected=False)
 def delivery_list(request: HttpRequest, wanted: DeliveryListQuery) -> Mapping[str, Any]:
-    """Show the newest deliveries that the query string asks for."""
+    """Show the newest deliveries that match the query string."""
     deliveries = _deliveries(request, wanted)
     channels = {str(row.pk): row.name for row in alert_queries.list_channels()}
     filters = Filters(request.GET, wanted)
@@ -84,7 +84,7 @@ def delivery_list(request: HttpRequest, wanted: DeliveryListQuery) -> Mapping[st
 
 @signed_in
 def delivery_detail(request: HttpRequest, number: int) -> HttpResponse:
-    """Show one delivery: its tries, its alerts, its body."""
+    """Show one delivery: its tries, its alerts, and its body."""
     delivery = _found(number)
     problem = error_note(request)
     moves = (delivery.state, delivery.attempts, delivery.next_at, problem)
@@ -143,7 +143,7 @@ def _body(delivery: Delivery) -> str:
 
 
 def _tries(delivery: Delivery) -> Iterable[Try]:
-    """Yield the stored tries, the newest first."""
+    """Yield the stored tries, newest first."""
     first = delivery.attempts - len(delivery.tries) + 1
     for number, attempt in reversed(list(enumerate(delivery.tries, max(1, first)))):
         status = attempt.get("status")

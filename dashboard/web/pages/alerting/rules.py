@@ -1,4 +1,4 @@
-"""The rules: the meaning of each, its causes, what to do. Pages of the documentation."""
+"""The documentation's pages of rules: the meaning of each rule, its causes, and what to do."""
 
 from __future__ import annotations
 

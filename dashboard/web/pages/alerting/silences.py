@@ -1,4 +1,4 @@
-"""Silences: who silences which alerts until when; making one with a preview, and ending it."""
+"""Silences: their alerts, authors and ends; making a silence with a preview, and ending it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _ONE = ("alertname", "cluster", "subject", "query_name")
 
 @signed_in
 def silence_list(request: HttpRequest) -> HttpResponse:
-    """Show the silences: active, scheduled, expired."""
+    """Show the silences: active, scheduled and expired."""
     now = now_ms(request)
     active = list(alert_queries.list_silences("active", now_ms=now))
     scheduled = list(alert_queries.list_silences("scheduled", now_ms=now))
