@@ -80,7 +80,7 @@ class ClusterConfig:
 
     name: str
     properties: Mapping[str, str]
-    #: Whether the operator vouches that no transactional id is hidden from this principal.
+    #: Whether the operator guarantees that no transactional id is hidden from this principal.
     sees_all_transactional_ids: bool = False
     #: The part of the cluster that may be read.
     scope: Scope = EVERYTHING
@@ -95,7 +95,7 @@ class ClusterConfig:
         return self.properties["bootstrap.servers"]
 
     def redacted_properties(self) -> dict[str, str]:
-        """Return the properties with every secret hidden, and our own settings, fit for a page or a log."""
+        """Return the properties and our own settings for a page or a log, with all secrets hidden."""
         flags = {_READ_ONLY: self.read_only, _PAYLOADS: self.payloads}
         ours = {_SCOPE: str(self.scope), **{key: "true" if is_set else "" for key, is_set in flags.items()}}
         secret = {key for key in self.properties if any(word in key for word in _SECRET_WORDS)}
@@ -117,7 +117,7 @@ class CheckpointRoot:
     #: In the file's spelling; `fenceline.spark.paths` converts it for fsspec.
     root: str
     cluster: str
-    #: Spark's or Flink's spelling of a prefix -> ours.
+    #: Our prefix by Spark's or Flink's prefix of the same place.
     map: Mapping[str, str] = field(default_factory=dict)
     #: fsspec's storage options, secrets already read.
     options: Mapping[str, str] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class CheckpointRoot:
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """The whole of `fenceline.toml`."""
+    """The contents of `fenceline.toml`."""
 
     path: Path | None = None
     clusters: Mapping[str, ClusterConfig] = field(default_factory=dict)
@@ -135,7 +135,7 @@ class Config:
     #: Roots of Spark's queries, and of Flink's jobs.
     checkpoints: Sequence[CheckpointRoot] = ()
     flink_checkpoints: Sequence[CheckpointRoot] = ()
-    #: JobManagers and workers of Connect whose REST APIs are polled.
+    #: JobManagers and Connect workers whose REST APIs are polled.
     engines: Sequence[EngineEndpoint] = ()
     identity_providers: Sequence[IdentityProvider] = ()
     sign_in_proxy: SignInProxy | None = None
@@ -297,7 +297,7 @@ def _url(path: Path, section: str, document: Mapping[str, Any]) -> str:
 
 
 def _alerts(path: Path, document: Mapping[str, Any]) -> Alerting:
-    """Return `[alerts]`; every value must be of the kind of its default, and numbers not below 0."""
+    """Return `[alerts]`; each value must have the type of its default, and numbers must not be negative."""
     table = read_table(path, "alerts", document)
     known = {option.name: option.default for option in fields(Alerting)}
     refuse_unknown(path, "alerts.", table, tuple(known))

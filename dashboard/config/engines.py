@@ -21,7 +21,7 @@ class EngineEndpoint:
     kind: EngineKind
     url: str
     cluster: str
-    #: Sent with each request, secrets already read.
+    #: Headers of each request, with secrets already read.
     headers: Mapping[str, str] = field(default_factory=dict)
     #: Connect's `group.id`; "" if not given.
     group: str = ""

@@ -42,7 +42,7 @@ MOST_OPEN = 1_000
 
 
 class FlinkJobCriteria(Criteria):
-    """Which jobs a list is asked for."""
+    """The filter of a list of jobs."""
 
     cluster: Name = ""
     #: A part of a prefix, a job's id or its folder.
@@ -50,7 +50,7 @@ class FlinkJobCriteria(Criteria):
 
 
 class SortedFlinkJobs(Sorted, FlinkJobCriteria):
-    """Jobs in an order."""
+    """The filter and the order of a list of jobs."""
 
     sort: Literal["age", "name", "pending"] = "age"
 
@@ -83,7 +83,7 @@ class LingeringTransaction:
 
 
 def job_page(wanted: SortedFlinkJobs, *, page: Number, size: int) -> Page[FlinkJob]:
-    """Return one page of the jobs that `wanted` describes."""
+    """Return one page of the jobs that match `wanted`."""
     return page_of(_filtered(wanted).select_related("cluster").order_by(*_order(wanted)), page, size)
 
 
@@ -103,7 +103,7 @@ def find_job(cluster: str, ident: str) -> FlinkJob | None:
 
 
 def checkpoints_of(job: FlinkJob) -> Sequence[FlinkCheckpointRecord]:
-    """Return a job's checkpoints, the newest first."""
+    """Return a job's checkpoints, newest first."""
     rows = FlinkCheckpointRecord.objects.filter(job=job)
     return list(rows.order_by(OrderBy(F("completed_ms"), descending=True, nulls_last=True), "-checkpoint_id"))
 
@@ -118,7 +118,7 @@ def newest_checkpoints(jobs: Sequence[FlinkJob]) -> Mapping[int, FlinkCheckpoint
 
 
 def newest_checkpoint(checkpoints: Sequence[FlinkCheckpointRecord]) -> FlinkCheckpointRecord | None:
-    """Return a job's newest checkpoint; None where it cannot be read, even if an older one can."""
+    """Return a job's newest checkpoint; None if it cannot be read, even if an older one can."""
     return checkpoints[0] if checkpoints and not checkpoints[0].error else None
 
 
@@ -133,7 +133,7 @@ def writers_of(row: FlinkCheckpointRecord) -> Sequence[WriterState]:
 
 
 def pending_commits(job: FlinkJob, row: FlinkCheckpointRecord | None) -> Sequence[CheckpointedCommit]:
-    """Return the fates of the transactions in a job's checkpoint, the worst first."""
+    """Return the fates of the transactions in a job's checkpoint, worst first."""
     if row is None:
         return ()
     committables = committables_of(row)
@@ -202,7 +202,9 @@ def other_open_transactions(
 
 def holds_of(cluster_id: int, names: Collection[str], *, now_ms: int) -> Mapping[str, FlinkHold]:
     """Return what checkpoints of Flink's jobs record about transactional ids (escaped text).
-    Of several jobs with an id's prefix, the one whose newest checkpoint holds the id counts, else the newest.
+
+    Of several jobs with an id's prefix, the job whose newest checkpoint holds the id counts, else the newest
+    job.
     """
     jobs = list(FlinkJob.objects.filter(cluster_id=cluster_id).exclude(prefixes=[]))
     of_name = {
@@ -232,14 +234,14 @@ class FlinkDecision:
 
     @property
     def sentence(self) -> str:
-        """Return the decision in words."""
+        """Return the decision as a sentence."""
         if self.hold.trouble:
             return f"What its checkpoints decided is not known: {self.hold.trouble}."
         return decision_sentence(self.hold.checkpoint, self.fate)
 
 
 def decision_of(row: Transaction, *, now_ms: int) -> FlinkDecision | None:
-    """Return a Flink job's decision about an id's transaction; None for an id of no job."""
+    """Return a Flink job's decision about an id's transaction; None for an id without a job."""
     hold = holds_of(row.cluster_id, [row.transactional_id], now_ms=now_ms).get(row.transactional_id)
     if hold is None:
         return None
@@ -304,7 +306,7 @@ def _completions(jobs: Sequence[FlinkJob]) -> Mapping[int, Sequence[int]]:
 
 
 def _trouble(job: FlinkJob, now_ms: int) -> str:
-    """Return why the stored state of a job may be outdated, as a clause."""
+    """Return the reason why the stored state of a job may be outdated, as a clause."""
     if job.error:
         return job.error
     if now_ms - job.seen_ms > _OUTDATED_MS:

@@ -1,6 +1,7 @@
-"""The rules' input about Flink's jobs: decided transactions that are not committed. Read each second.
-A checkpoint's decision is unpacked once. A job whose newest checkpoint has nothing open or lost is not read
-again before its next one: a committed transaction stays committed.
+"""The rules' input about Flink's jobs: decided transactions that are not committed. It is read each second.
+
+A checkpoint's decision is unpacked once. A job whose newest checkpoint has no open or lost transactions is
+not read again before its next checkpoint, because a committed transaction stays committed.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from fenceline.engines.flink.restore import CommitFate
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS
 from fenceline.kafka.clock_skew import start_ms
 
-#: By partition of `__transaction_state`: how far our clock is ahead of its coordinator's.
+#: The lead of our clock over the coordinator's, by partition of `__transaction_state`.
 Clocks = Mapping[int, int | None]
 _SETTLED = (CommitFate.COMMITTED, CommitFate.ENDED, CommitFate.SUPERSEDED)
-#: A coordinator has forgotten an id that is still unknown this long after its checkpoint.
+#: An id that is still unknown this long after its checkpoint counts as forgotten by its coordinator.
 _FORGOTTEN_MS = 86_400_000
 _REPORTED = (CommitFate.PENDING, CommitFate.LOST)
 
@@ -96,7 +97,7 @@ def _expires_ms(row: Transaction, clocks: Clocks, now_ms: int) -> int | None:
 
 
 def _newer_job(job: FlinkJob, jobs: Sequence[FlinkJob]) -> str:
-    """Return a job with a common prefix that has completed a checkpoint since; "" for none."""
+    """Return a job with a common prefix that completed a checkpoint later, or ""."""
     own = set(job.prefixes)
     later = (
         other.ident

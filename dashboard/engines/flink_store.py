@@ -22,7 +22,7 @@ from fenceline.kafka.families import fit_name
 __all__ = ["NAME", "remove_unrooted_jobs", "save_jobs"]
 
 _LONGEST_NAME, _LONGEST_SCOPE = 80, 300
-#: Scopes of gaps that name a folder, or a root.
+#: Beginnings of the scopes of gaps about a folder, or a root.
 _FOLDER, _ROOT = "checkpoint:", "root:"
 
 
@@ -158,7 +158,7 @@ def _same(row: FlinkJob, columns: Mapping[str, Any]) -> bool:
 
 
 def _blame(row: FlinkJob, gaps: Mapping[str, tuple[int, str]], next_rev: Any) -> bool:
-    """Record why an unobserved job cannot be read; return whether the reason is new."""
+    """Save the reason why an unobserved job cannot be read; return whether the reason is new."""
     reason = _reason(row.path, gaps)
     if not reason or row.error == reason:
         return False
@@ -168,7 +168,7 @@ def _blame(row: FlinkJob, gaps: Mapping[str, tuple[int, str]], next_rev: Any) ->
 
 
 def _reason(path: str, gaps: Mapping[str, tuple[int, str]]) -> str:
-    """Return why a job cannot be read: its own reason, else its root's."""
+    """Return the reason why a job cannot be read: its own, else its root's."""
     if (mine := gaps.get(_FOLDER + path)) is not None:
         return mine[1]
     roots = [scope for scope in gaps if scope.startswith(_ROOT)]

@@ -19,12 +19,12 @@ from fenceline.engines.connect.debezium import DebeziumTopics
 from fenceline.engines.flink.job_status import FlinkOperator, ReportedCheckpoint
 from fenceline.kafka.producer_identity import ProducerIdentity
 
-#: The beginning of the scopes of gaps that name an API.
+#: The beginning of the scopes of gaps about an API.
 _API = "api:"
 
 
 class ConnectorCriteria(Criteria):
-    """Which connectors a list is asked for."""
+    """The filter of a list of connectors."""
 
     cluster: Name = ""
     #: The group of Kafka Connect.

@@ -61,7 +61,7 @@ def save_engines(
 
 
 def remove_unnamed_apis(urls: Mapping[str, Collection[str]]) -> None:
-    """Remove the reports of APIs that the configuration no longer names; `urls` by cluster."""
+    """Remove the reports of APIs that are no longer configured; `urls` are the configured ones by cluster."""
     for model in (FlinkRunRecord, ConnectorRecord):
         for row in model.objects.select_related("cluster"):
             if row.url not in urls.get(row.cluster.name, ()):

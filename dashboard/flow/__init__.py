@@ -1,1 +1,1 @@
-"""Data flow: read from the stores, derived by `fenceline.flow`."""
+"""Data flow, read from the stores and derived by `fenceline.flow`."""

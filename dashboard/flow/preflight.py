@@ -50,12 +50,12 @@ class Preflight:
     cluster: str
     risks: Sequence[Risk]
     unseen: Sequence[str]
-    #: How many were examined, by noun.
+    #: The number of examined things, by noun.
     examined: Mapping[str, int]
 
 
 def examine_setup(row: Cluster, *, now_ms: int) -> Preflight:
-    """Examine one cluster; its brokers are asked for their settings."""
+    """Examine one cluster; read its brokers' settings."""
     setup = read_setup(row, now_ms=now_ms)
     examined = {
         "applications": len(setup.ids),
@@ -149,7 +149,7 @@ def _id_setups(cluster_id: int) -> Iterator[IdSetup]:
 
 
 def _habits(cluster_id: int, application: str) -> tuple[int | None, int | None]:
-    """Return the longest transaction that its producer ended, and the longest pause, of some ids."""
+    """Return for some ids the longest transaction that its producer ended, and the longest pause."""
     rows = Transaction.objects.filter(cluster=cluster_id, application=application).exclude(state="Empty")
     keys = {bytes(key): partition for key, partition in rows.values_list("key", "log_partition")[:_MOST_IDS]}
     spans: list[int] = []

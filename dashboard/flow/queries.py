@@ -58,17 +58,17 @@ class ClusterFlow:
 
     @cached_property
     def pipelines(self) -> Sequence[Pipeline]:
-        """Return the pipelines of the flow, those that need attention first."""
+        """Return the pipelines of the flow; those that need attention come first."""
         return find_pipelines(self.flow)
 
 
 def read_flows(cluster: str, shown: TimeRange, *, now_ms: int) -> Sequence[ClusterFlow]:
-    """Return the flow of a cluster, or of each one for "", by name."""
+    """Return the flow of a cluster, or for "" of each cluster, by name."""
     return [read_flow(row, shown, now_ms=now_ms) for row in visibility.clusters_named(cluster)]
 
 
 def read_flow(row: Cluster, shown: TimeRange, *, now_ms: int) -> ClusterFlow:
-    """Return the flow of a cluster in a range of time; a live one ends with the step of the clock."""
+    """Return the flow of a cluster in a time range; a live range ends with the step of the clock."""
     step_ms = -(-now_ms // STEP_MS) * STEP_MS
     if shown.live:
         shown = TimeRange(shown.from_ms + step_ms - shown.to_ms, step_ms, live=True)
@@ -155,7 +155,7 @@ def _findings(row: Cluster, shown: TimeRange, queries: Sequence[QueryLinks]) -> 
 
 
 def _gaps(row: Cluster, shown: TimeRange) -> Iterator[FlowGap]:
-    """Yield the parts that collectors could not read, in words."""
+    """Yield the parts that collectors could not read."""
     if not shown.live:
         yield FlowGap("", _PAST)
     rows = GapRecord.objects.filter(cluster=row.pk, since_ms__lt=shown.to_ms).exclude(

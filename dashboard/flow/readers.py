@@ -48,7 +48,7 @@ from fenceline.spark.records import DecisionOutcome, QueryState
 
 #: Ranges up to this length are read in quarters of an hour, longer ones in spans of six hours.
 _LONGEST_SHORT_MS = 6 * 3_600_000
-#: Maximum rows of written topics, the newest first; and of open transactions and blockers, oldest first.
+#: Maximum rows of written topics, newest first; and of open transactions and blockers, oldest first.
 _MOST_ROWS, _MOST_OPEN = 20_000, 1_000
 #: Maximum queries with figures, and the number of last batches of each.
 _MOST_QUERIES, _BATCHES = 500, 20
@@ -68,7 +68,7 @@ class TopicWritesRead(NamedTuple):
 
 
 def topic_writes(cluster_id: int, shown: TimeRange, *, now_ms: int) -> TopicWritesRead:
-    """Return the writes of applications in a range, in whole spans, with transactions open since before."""
+    """Return applications' writes in a range of whole spans, with transactions that began before it."""
     span_s = SHORT_S if shown.length_ms <= _LONGEST_SHORT_MS else LONG_S
     start_ms = shown.from_ms - shown.from_ms % (span_s * 1_000)
     of_span = TopicTally.objects.filter(cluster=cluster_id, span_s=span_s)

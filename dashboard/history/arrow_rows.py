@@ -28,7 +28,7 @@ from fenceline.history.reports import (
 )
 from fenceline.spark.paths import to_url
 
-#: Maximum ranked ids: some hundred MB; beyond it, the first ones in the files.
+#: Maximum ranked ids, which take some hundred MB; of more, the first ones in the files are ranked.
 MOST_IDS = 1_000_000
 _ROWS_AT_ONCE = 200_000
 _MAPS = ("counts", "open_times", "marker_times")

@@ -81,7 +81,7 @@ def _violation_of(row: AuditViolationRecord) -> AuditViolation:
 
 
 def _queries(cluster_id: int, query_ids: Collection[str]) -> Mapping[str, tuple[str, ...]]:
-    """Return the subjects of streaming queries by their own id; a copied checkpoint has the same."""
+    """Return the subjects of streaming queries by their own id, which a copied checkpoint shares."""
     names_by_query: dict[str, tuple[str, ...]] = defaultdict(tuple)
     if query_ids:
         rows = Query.objects.filter(cluster_id=cluster_id, query_id__in=query_ids).order_by("ident")

@@ -47,7 +47,7 @@ _PREFIX = "pipeline="
 class AuditStatus:
     """The audits of one cluster, by the folder name of their pipeline, and the unreadable ones."""
 
-    #: The newest readable manifest, or why there is none.
+    #: The newest readable manifest, or the reason why there is none.
     pipelines: Mapping[str, AuditManifest | ReportTrouble] = field(default_factory=dict)
     #: Why no pipeline is known; None if one is.
     trouble: ReportTrouble | None = None
@@ -56,7 +56,7 @@ class AuditStatus:
 
     @property
     def manifests(self) -> Sequence[AuditManifest]:
-        """Return the newest manifest of each pipeline that has one."""
+        """Return the newest manifests of pipelines."""
         return [pipeline for pipeline in self.pipelines.values() if isinstance(pipeline, AuditManifest)]
 
     @property
@@ -124,7 +124,7 @@ def clear_cache() -> None:
 
 
 def _newest_poll(url: str, cluster: str) -> tuple[float, Future[AuditStatus]]:
-    """Return the current or still valid poll, and its start; else start one."""
+    """Return the current or still valid poll, or a new one, with its start."""
     with _cache.lock:
         begun, poll = _cache.polls.get((url, cluster), (0.0, None))
         if poll is None or (poll.done() and time.monotonic() > begun + POLL_EVERY_S):
@@ -176,7 +176,7 @@ def _newest(fs: Any, log: str, where: str) -> AuditManifest | ReportTrouble:
         names = [name for name in _names(fs, log) if manifest_number(name) is not None]
     except FileNotFoundError:
         return trouble
-    except Exception as error:  # As above.
+    except Exception as error:  # For the same reason as above.
         return store_trouble(_UNREADABLE, _KEY, where, error)
     for name in reversed(names[-_TRIED:]):
         try:
@@ -186,6 +186,6 @@ def _newest(fs: Any, log: str, where: str) -> AuditManifest | ReportTrouble:
         except NotAnAudit as error:
             again = "Run the audit job again: it goes on where it was."
             trouble = ReportTrouble("The manifest cannot be read", f"{where}/{name}: {error}.", again)
-        except Exception as error:  # As above.
+        except Exception as error:  # For the same reason as above.
             trouble = store_trouble(_UNREADABLE, _KEY, f"{where}/{name}", error)
     return trouble

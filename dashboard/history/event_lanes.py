@@ -22,7 +22,7 @@ _OPEN_TOO_LONG = "open_too_long"
 _MOST_FINDINGS, MOST_BARS = 5_000, 60
 #: Maximum groups and clusters with a line, and maximum steps of a line.
 MOST_GROUPS, _MOST_CLUSTERS, MOST_STEPS = 3, 5, 300
-#: Maximum shown batches; of more, the slowest of each step.
+#: Maximum shown batches; of more, the slowest of each step are shown.
 MOST_BATCHES = 120
 
 
@@ -41,7 +41,7 @@ class TimelineLanes:
     open_too_long: Sequence[FindingRecord]
     #: The backlog of each cluster, or of the requested application.
     backlog: Sequence[ClusterReading]
-    #: The groups with the most lag, the worst first.
+    #: The groups with the most lag, worst first.
     lag: Sequence[ClusterReading]
     batches: SlowestBatches
 

@@ -1,4 +1,4 @@
-"""Streams of events: each reads rows of one kind, the newest first, by one of their instants."""
+"""Streams of events: each reads rows of one kind, newest first, by one of their instants."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class EventStream:
     beside: tuple[str, ...] = ()
 
     def read(self, number: int, wanted: EventWindow) -> Sequence[TimelineEvent]:
-        """Return up to `limit` events, the newest first; `number` is the stream's in places."""
+        """Return up to `limit` events, newest first; `number` is the stream's number in places."""
         if (wanted.application and not self.application) or (wanted.q and not self.subject):
             return []
         # Queried now, and not once for all: a manager shows the rows that this caller may see.

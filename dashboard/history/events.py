@@ -1,4 +1,4 @@
-"""Events of a time range: every source, the newest first, page by page."""
+"""Events of a time range from all sources, newest first, page by page."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _KEPT: Mapping[EventSource, str] = {
 
 
 class EventCriteria(Criteria):
-    """Which events a list is asked for."""
+    """The filter of a list of events."""
 
     cluster: Name = ""
     source: EventSource | Literal[""] = ""
@@ -131,7 +131,7 @@ def newest_events(
 def newest_marks(wanted: EventCriteria, time_range: TimeRange, *, limit: int) -> EventMarks:
     """Return the newest single events of a range that match, up to a limit for each source and rare kind.
 
-    One limit for all would let findings and deliveries crowd out the fences of a few minutes ago.
+    With a common limit, findings and deliveries could crowd out the fences of a few minutes ago.
     """
     clusters = visibility.clusters_named(wanted.cluster)
     start = EventPlace(time_range.to_ms * 1_000, 0, 0)
@@ -149,7 +149,7 @@ def newest_marks(wanted: EventCriteria, time_range: TimeRange, *, limit: int) ->
 
 
 def gaps_within(cluster: str, time_range: TimeRange) -> Sequence[GapRecord]:
-    """Return the gaps of visibility in a range, the newest first, at most 20."""
+    """Return the gaps of visibility in a range, newest first, at most 20."""
     rows = visibility.rows_in(GapRecord, cluster).filter(since_ms__lt=time_range.to_ms)
     rows = rows.exclude(until_ms__lt=time_range.from_ms)
     return list(rows.select_related("cluster").order_by("-since_ms")[:_MOST_GAPS])

@@ -11,7 +11,7 @@ from dashboard.models import TransitionRecord
 from dashboard.runtime import visibility
 from fenceline.facts import Confidence, TransitionKind
 
-#: The worst first.
+#: Kinds of interruptions, worst first.
 _KINDS = (TransitionKind.TAKEOVER, TransitionKind.ADMIN_FENCE, TransitionKind.TIMEOUT)
 
 
@@ -20,7 +20,7 @@ class Interruptions(NamedTuple):
 
     kind: TransitionKind
     number: int
-    #: The number of them that are certain or probable.
+    #: The number of certain or probable ones.
     sure: int
 
 

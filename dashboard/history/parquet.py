@@ -28,7 +28,7 @@ from fenceline.history.reports import (
 )
 from fenceline.spark.paths import both_spellings, to_url
 
-#: The lifetime of the newest manifest's answer, in seconds: the job itself checks once a minute.
+#: The lifetime of the newest manifest's answer, in seconds; the job itself checks once a minute.
 LOOK_EVERY_S = 5.0
 #: The trouble of a job that has not run yet.
 NONE_YET = "No reports yet"
@@ -120,7 +120,7 @@ def _newest(fs: Any, folder: str, where: str, cluster: str, names: Sequence[str]
         except NotAManifest as error:
             again = "Run the history job again: it goes on where it was."
             trouble = ReportTrouble("The manifest cannot be read", f"{path}: {error}.", again)
-        except Exception as error:  # As above.
+        except Exception as error:  # For the same reason as above.
             trouble = _unreadable(path, error)
         else:
             return ReportStatus(manifest)
@@ -134,7 +134,7 @@ def _nothing_there(url: str, cluster: str) -> ReportTrouble:
         there = [str(path).rpartition("/")[2] for path in fs.ls(root, detail=False)]
     except FileNotFoundError:
         return ReportTrouble(NONE_YET, f"{where} does not exist.", "Run the history job.")
-    except Exception as error:  # As above.
+    except Exception as error:  # For the same reason as above.
         return _unreadable(where, error)
     others = sorted(name.partition("=")[2] for name in there if name.startswith("cluster="))
     if others:
@@ -169,5 +169,5 @@ def _safely(url: str, manifest: Manifest, read: Callable[[], Result]) -> Result 
 
 
 def _arrow() -> ModuleType:
-    """Return the reader of rows, imported now: most processes never read reports."""
+    """Return the reader of rows, imported now, because most processes never read reports."""
     return import_module("dashboard.history.arrow_rows")

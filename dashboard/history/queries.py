@@ -38,7 +38,7 @@ MOST_MINUTES = 360
 
 @dataclass(frozen=True, slots=True)
 class HistoryCriteria:
-    """Which transitions a list is asked for."""
+    """The filter of a list of transitions."""
 
     cluster: str = ""
     kinds: Sequence[TransitionKind] = ()
@@ -153,7 +153,7 @@ def of_id(
 
 
 def recent_transitions(cluster_id: int, key: bytes, partition: int) -> RecentTransitions:
-    """Return the last transitions of an id; none for an id that was never seen."""
+    """Return the last transitions of an id; empty for an unknown id."""
     ring = recent_ring(cluster_id, key)
     if ring is None:
         return RecentTransitions((), None)
@@ -170,7 +170,7 @@ def transition_buckets(
 ) -> Sequence[Bucket]:
     """Return counts by kind in steps of `step_s`, of one application or of all together.
 
-    Steps are whole minutes, or whole hours from an hour on; they begin where `since_ms` rounds down to.
+    Steps are whole minutes, or whole hours from an hour on; the first begins at `since_ms` rounded down.
     """
     starts = _starts(since_ms, until_ms, step_s)
     span_s = HOUR_S if step_s % HOUR_S == 0 else MINUTE_S
@@ -265,7 +265,7 @@ def forgotten_transaction(cluster: str, name: str) -> TransactionHistory | None:
 
 
 _LAST_ROW = 2**62
-#: An application for grouping: along its index SQLite would read every stored row.
+#: An application for grouping, as an expression, because along its index SQLite would read every stored row.
 _NAME = Func(F("application"), template="%(expressions)s || ''", output_field=CharField())
 
 
@@ -279,14 +279,14 @@ class _Bounded:
 
 @dataclass(frozen=True, slots=True)
 class _Places:
-    """The places of the newest rows of one search; `floor_ms` is where it stopped, None at its end."""
+    """The places of the newest rows of one search; `floor_ms` is the instant where it stopped, or None."""
 
     newest: Sequence[Place]
     floor_ms: int | None
 
 
 def _clusters(name: str) -> Sequence[int]:
-    # Cluster by cluster: each has an index in the order of its instants; all together have none.
+    # Cluster by cluster, because the index has the order of instants only within a cluster.
     rows = Cluster.objects.filter(configured=True)
     return list((rows.filter(name=name) if name else rows).values_list("id", flat=True))
 
@@ -315,7 +315,7 @@ def _at(places: Sequence[Place]) -> Sequence[TransitionRecord]:
 
 
 def _of(cluster_id: int, wanted: HistoryCriteria) -> QuerySet[TransitionRecord]:
-    """Return the candidates: the rows of one index, in the order of instants, of any time."""
+    """Return the candidates of any time: the rows of one index, in the order of instants."""
     rows = TransitionRecord.objects.filter(cluster_id=cluster_id)
     if wanted.transactional_id:
         return rows.filter(key__in=list(keys_named(wanted.transactional_id)))
@@ -344,7 +344,7 @@ def _newest(
 
 
 def _since(rows: QuerySet[TransitionRecord], since_ms: int | None) -> QuerySet[TransitionRecord]:
-    # One bound only: given two, SQLite enters the index at the first even if the second is nearer.
+    # Only one bound, because with two SQLite uses the first for the index even if the second is nearer.
     return rows if since_ms is None else rows.filter(at_ms__gte=since_ms)
 
 

@@ -62,7 +62,7 @@ class BatchOfQuery:
 
 @dataclass(frozen=True, slots=True)
 class RecordLens:
-    """One record: its fate, its transaction, and who has read it."""
+    """One record: its fate, its transaction, and its readers."""
 
     cluster: str
     where: TopicPartition
@@ -100,7 +100,7 @@ class RecordLens:
 
 
 def look_at_record(cluster: str, where: TopicPartition, offset: int) -> RecordLens:
-    """Ask a partition's leader about one offset, and add what is known. Raises `CannotLook`."""
+    """Ask a partition's leader about one offset, and add our known facts. Raises `CannotLook`."""
     with _reads(cluster, where) as reads:
         seen = look_at_offset(reads, where, offset)
         if isinstance(seen, Unseen):
@@ -109,7 +109,7 @@ def look_at_record(cluster: str, where: TopicPartition, offset: int) -> RecordLe
 
 
 def find_record(cluster: str, where: TopicPartition, key: str) -> int:
-    """Return the offset of the newest record with a key (escaped text). Raises `CannotLook` for none."""
+    """Return the offset of the newest record with a key (escaped text). Raises `CannotLook` without one."""
     try:
         raw = text.unescape_text(key)
     except ValueError as error:
@@ -132,7 +132,7 @@ def find_record(cluster: str, where: TopicPartition, key: str) -> int:
 
 @contextmanager
 def _reads(cluster: str, where: TopicPartition) -> Iterator[KafkaPythonReads]:
-    """Connect to a cluster for a question about one partition. Raises `CannotLook`."""
+    """Connect to a cluster to read one partition. Raises `CannotLook`."""
     config = settings.FENCELINE.clusters.get(cluster)
     if config is None:
         raise CannotLook(f"No cluster {cluster} is configured (fenceline.toml).")
@@ -146,7 +146,7 @@ def _reads(cluster: str, where: TopicPartition) -> Iterator[KafkaPythonReads]:
 
 
 def _id_of(reads: KafkaPythonReads, batch: RecordBatch | None) -> str:
-    """Return the transactional id that has a producer id, as the coordinators list it."""
+    """Return the transactional id that has a producer id, from the coordinators' lists."""
     if batch is None or batch.producer_id < 0 or not (batch.transactional or batch.marker):
         return ""
     try:
@@ -186,7 +186,7 @@ def _ring(row: Transaction | None) -> Sequence[Transition]:
 
 
 def _ending(ring: Sequence[Transition], look: OffsetLook) -> Transition | None:
-    """Return the decision behind a record's marker: the last one of its producer before the marker."""
+    """Return the decision of a record's marker: the last decision of its producer before the marker."""
     marker = look.batch if look.batch and look.batch.marker else look.marker
     if marker is None:
         return None

@@ -26,7 +26,7 @@ class ReportStatus:
 
 
 class Day(NamedTuple):
-    """An application's figures of one day, `2026-11-22`."""
+    """An application's figures of one day, such as `2026-11-22`."""
 
     day: str
     application: str
@@ -51,7 +51,7 @@ class Busiest:
 
 
 class ManifestKey:
-    """A manifest as a cache key: two of one micro-batch are equal."""
+    """A manifest as a cache key; two manifests of one micro-batch are equal."""
 
     def __init__(self, manifest: Manifest) -> None:
         self.manifest = manifest

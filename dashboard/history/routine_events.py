@@ -1,4 +1,4 @@
-"""Routine transitions, counted by the minute in the database: an application may have thousands of them."""
+"""Routine transitions, counted by minute in the database, because an application may have thousands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_COUNTED = 2_000
 def routine_counts(
     window: EventWindow, kinds: Sequence[TransitionKind], confidence: str, *, until_ms: int
 ) -> tuple[Sequence[RoutineCount], int | None]:
-    """Return the counts of a range's last minutes before `until_ms`, and since when; None for all of them.
+    """Return the counts of a range's last minutes before `until_ms`, and their start, None if all counted.
 
     A confidence of "" means any.
     """

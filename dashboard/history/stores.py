@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def store_trouble(what: str, key: str, where: str, error: Exception) -> ReportTrouble:
-    """Return the trouble of a store that failed; `key` is the configuration's, as `[history] url`."""
+    """Return the trouble of a store that failed; `key` is the configuration's, such as `[history] url`."""
     words = str(error).partition("\n")[0] or type(error).__name__
     remedy = f"Look whether {key} is right, and whether the dashboard's user may read there."
     if isinstance(error, ImportError):

@@ -33,7 +33,7 @@ def _role(provider: IdentityProvider, claims: Mapping[str, Any]) -> str:
 
 
 def _grants(provider: IdentityProvider, claims: Mapping[str, Any], own: str) -> Sequence[str] | None:
-    """Return the grants of a user's groups, the highest of each cluster; None to see all as `own`."""
+    """Return the highest grants of a user's groups for each cluster; None for all clusters as `own`."""
     groups, granted = _groups(provider, claims), dict[str, str]()
     for grant in (grant for group, grants in provider.clusters if group in groups for grant in grants):
         cluster, _, role = grant.partition("=")

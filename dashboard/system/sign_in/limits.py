@@ -24,7 +24,7 @@ from django.utils import timezone
 
 from dashboard.system.client_address import client_address, limited_address
 
-#: Maximum waiting sign-ins of one address; more are refused at once.
+#: Maximum waiting sign-ins of one address; more are refused immediately.
 MOST_WAITING = 4
 #: Maximum seconds that a sign-in waits for its turn.
 LONGEST_WAIT_S = 20.0

@@ -29,7 +29,7 @@ from dashboard.system.client_address import client_address
 log = logging.getLogger(__name__)
 #: Failures of one name from one address within this time share one row with a count.
 COUNTED_WITHIN = timedelta(hours=1)
-#: Maximum rows of failures, and of locks, in that time; further ones share one row without a name.
+#: Maximum rows of failures, and of locks, in that time; further failures share one row without a name.
 MOST_ROWS = 100
 _LONGEST_REASON = 300
 _NOBODY = AuditedSubject("", None, "")
@@ -53,7 +53,7 @@ def _failed(credentials: Mapping[str, Any], request: HttpRequest | None = None, 
     """Axes has counted already: it was imported before."""
     failures = getattr(request, "axes_failures_since_start", None)
     if request is None or failures is None:
-        # Refused during a lock: no password was checked.
+        # The attempt was refused during a lock, without a check of the password.
         return
     user = User.objects.filter(username=str(credentials.get("username", ""))).first()
     name, address = user.get_username() if user else "an unknown name", _place(request)
