@@ -22,12 +22,12 @@ else:
 class ReadOnlyAdmin(Base):
     """Lists and shows rows; adds, changes and deletes none."""
 
-    # COUNT(*) over every row of a large table, for a figure beside a search.
+    # The full count beside a search would read all rows of a large table.
     show_full_result_count = False
     list_per_page = 50
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Refuse: rows come from collectors."""
+        """Refuse, because rows come from collectors."""
         return False
 
     def has_change_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
@@ -56,7 +56,7 @@ def _show(
         "exclude": hidden.split(),
         "actions": actions,
     }
-    # Lists show foreign keys: one query for all of them.
+    # Lists show foreign keys, which are read in one query.
     attributes["list_select_related"] = True
     admin.site.register(model, type(f"{model.__name__}Admin", (ReadOnlyAdmin,), attributes))
 

@@ -14,7 +14,7 @@ from django.urls import path
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 django = get_asgi_application()
 
-# Imported after Django is set up: they read models.
+# Imported after Django's setup, because they read models.
 from dashboard.api.ingest import may_post  # noqa: E402
 from dashboard.mcp.server import with_mcp  # noqa: E402
 from dashboard.web.server.base_path import under_base_path  # noqa: E402

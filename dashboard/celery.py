@@ -1,7 +1,7 @@
 """Celery: one queue per tail shard, one for waiting tasks, and a beat that restarts stopped collectors.
 
-Acknowledge early: under `acks_late` a Redis restart in mid slice ends the worker, and a message may run
-several times at once. The lease row is the recovery.
+Messages are acknowledged early. With `acks_late`, a restart of Redis during a slice would end the worker, and
+a message might run several times at once. The lease row recovers lost messages.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
 # `prepare` runs Django's checks: here they would import every page into each worker, a third of its start.
 os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
-#: Seconds between two checks for collectors that no worker runs.
+#: Seconds between two checks for collectors without a worker.
 RESTART_EVERY_S = 2.0
 _EXPORT_EVERY_S = 30.0
 _EXPORT = {

@@ -94,8 +94,8 @@ def _database() -> dj_database_url.DBConfig:
     return parsed
 
 
-# WAL lets pages read while a collector writes; IMMEDIATE takes the write lock at once, where waiting for
-# it works (a deferred transaction that upgrades fails instead of waiting).
+# With WAL, pages can read while a collector writes. IMMEDIATE takes the write lock at the start, when waiting
+# for it works; a deferred transaction that needs it later fails instead of waiting.
 _SQLITE_OPTIONS = {
     "timeout": 20,
     "transaction_mode": "IMMEDIATE",
@@ -124,7 +124,7 @@ READ_ONLY = _flag("READ_ONLY")
 
 #: The page of the demo's webhook receiver in the sandbox of `make up`; "" elsewhere.
 DEMO_RECEIVER = ENVIRONMENT.get("FENCELINE_DEMO_RECEIVER", "")
-#: Until when the demo's Spark may still be starting, in epoch milliseconds; 0 without the demo.
+#: The instant until which the demo's Spark may be starting, in epoch milliseconds; 0 without the demo.
 DEMO_SPARK_UNTIL_MS = int(ENVIRONMENT.get("FENCELINE_DEMO_SPARK_UNTIL_MS") or 0)
 
 #: Fenceline's path on its host; "" for the root. `dashboard.web.server.base_path` serves it.
@@ -149,9 +149,9 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 REDIS_URL = ENVIRONMENT.get("REDIS_URL", "redis://127.0.0.1:6379/0")
 
 INSTALLED_APPS = [
-    # Counts failed sign-ins before we log them.
+    # Before our application, because it counts failed sign-ins before we log them.
     "axes",
-    # Its createsuperuser comes before Django's.
+    # Before Django's applications, because its createsuperuser replaces Django's.
     "dashboard",
     "django.contrib.admin",
     "django.contrib.auth",
@@ -255,15 +255,15 @@ TIME_ZONE = "UTC"
 LANGUAGE_CODE = "en-us"
 USE_I18N = False
 STATIC_URL = f"{BASE_PATH}/static/"
-# One machine serves its own checkout: no collectstatic step between a clone and a page.
+# One machine serves its own checkout, so no collectstatic step is needed between a clone and a page.
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_MAX_AGE = 3600
-# Their names have their versions in them.
+# The names of these files contain their versions.
 WHITENOISE_IMMUTABLE_FILE_TEST = r"^/static/vendor/"
 
 # Behind TLS, with SECURE_COOKIES, browsers return only by https. Django sends it on https requests.
 SECURE_HSTS_SECONDS = 31_536_000 if SECURE_COOKIES else 0
-#: Pages use none of these.
+#: Browser features that pages do not use.
 PERMISSIONS_POLICY = ", ".join(
     f"{name}=()"
     for name in (
@@ -311,12 +311,12 @@ LOGGING = {
     "root": {"handlers": ["console"], "level": "INFO"},
     "loggers": {
         "django.server": {"handlers": ["console"], "level": "WARNING", "propagate": False},
-        # In place of uvicorn's own handlers, which know neither format.
+        # Replaces uvicorn's own handlers, which have neither format.
         "uvicorn": {"handlers": ["console"], "propagate": False},
         "uvicorn.access": {"level": "WARNING"},
         # One line for each of its retries; dashboard.system.metrics_export has a line for the failed export.
         "opentelemetry": {"level": "CRITICAL"},
-        # A line for each request.
+        # It logs a line for each request.
         "mcp": {"level": "WARNING"},
         # It also raises its important errors; the other lines are a flood, and at DEBUG contain passwords.
         "kafka": {"level": "CRITICAL"},

@@ -1,4 +1,4 @@
-"""The table of contents: every address of the dashboard."""
+"""All addresses of the dashboard."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def save_engines(
 ) -> int:
     """Save the APIs' reports; return the number of changed rows. Raises `LeaseLost`.
 
-    `groups`: Connect's group by the URL of its API.
+    `groups` are Connect's groups by the URL of their API.
     """
     with write_transaction(lease, {"seen_through_ms": now_ms}) as write:
         changed = 0

@@ -1,4 +1,4 @@
-"""The words and tones in which states, transitions, queries and actions are shown."""
+"""The words and tones of states, transitions, queries and actions."""
 
 from __future__ import annotations
 

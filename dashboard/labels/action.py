@@ -11,7 +11,7 @@ from fenceline.plans.plan import Act, Bound, Effect
 
 @dataclass(frozen=True, slots=True)
 class ActStyle:
-    """An act in words."""
+    """The texts of an act."""
 
     #: The verb before the subject on the button: "Fence" payments-7.
     verb: str

@@ -1,4 +1,4 @@
-"""Labels of alerts, channels, deliveries and silences: word, tone, meaning. Pure."""
+"""Labels of alerts, channels, deliveries and silences: word, tone and meaning."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SILENCE_STATES: Mapping[str, StatusLabel] = {
 }
 #: The origin of a delivery as words of a filter.
 ORIGINS: Mapping[str, str] = {"alert": "alerts", "test": "tests", "again": "sent again"}
-#: Whether an alert is notified, as words of a filter.
+#: Labels of a filter by whether alerts are notified.
 VOICES: Mapping[str, str] = {"loud": "notified", "quiet": "suppressed"}
 #: The description of each kind of channel.
 CHANNEL_KINDS: Mapping[str, str] = {

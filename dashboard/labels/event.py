@@ -1,4 +1,4 @@
-"""Labels of the timeline's events: words, tone, meaning. Pure."""
+"""Labels of the timeline's events: words, tone and meaning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labels of Flink's pending commits and of other open transactions of its sinks. Pure."""
+"""Labels of Flink's pending commits and of other open transactions of its sinks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Labels of the flow: health of nodes and edges, guarantees of links, and what audits prove. Pure."""
+"""Labels of the flow: health of nodes and edges, guarantees of links, and proofs of audits."""
 
 from __future__ import annotations
 
@@ -64,9 +64,9 @@ def _guarantee_words(proof: PipelineProof) -> str:
 
 
 def _proved_words(proof: PipelineProof, verdict: str) -> str:
-    """Return `proved through batch 16`: of several audits, the one that has proved least.
+    """Return a text such as `proved through batch 16`; of several audits, the one that proved least counts.
 
-    A proof of a part proves nothing of a pipeline with a weaker link.
+    A proof of a part does not prove a pipeline with a weaker link.
     """
     is_proved = proof.verdict is AuditVerdict.PROVED
     if proof.is_partial or (is_proved and proof.guarantee.guarantee is not Guarantee.EXACTLY_ONCE):

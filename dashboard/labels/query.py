@@ -1,4 +1,4 @@
-"""Labels of queries, their chains and their sinks' decisions: word, tone, meaning. Pure."""
+"""Labels of queries, their chains and their sinks' decisions: word, tone and meaning."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers of the configuration in words. Pure."""
+"""Numbers of the configuration as texts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _UNITS_MS = {"s": 1_000, "d": 86_400_000}
 
 
 class SettingLabel(NamedTuple):
-    """A number of the configuration: its name there, its name in words, and its value with a unit."""
+    """A number of the configuration: its configured name, its label, and its value with a unit."""
 
     name: str
     words: str
@@ -20,7 +20,7 @@ class SettingLabel(NamedTuple):
 
 
 def setting_labels(values: Mapping[str, float]) -> Sequence[SettingLabel]:
-    """Return `[limits]` or `[retention]` in words."""
+    """Return the labels of `[limits]` or `[retention]`."""
     return [_label(name, value) for name, value in values.items()]
 
 

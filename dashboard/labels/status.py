@@ -1,4 +1,4 @@
-"""Labels of verdicts, statuses and outcomes: word, tone, meaning, what to do. Pure.
+"""Labels of verdicts, statuses and outcomes: word, tone, meaning, and what to do.
 
 The tone is one of the four state colours or "unknown"; its mark has its own shape, so that no colour stands
 alone. The order is from worst to harmless, as in lists and chips.
@@ -123,9 +123,10 @@ NEXT_STEPS: Mapping[str, str] = {
 
 
 def trend_word(values: Sequence[int]) -> str:
-    """Return "rising", "falling" or "steady", and "" for fewer than two values.
+    """Return "rising", "falling" or "steady", or "" for fewer than two values.
 
-    A twentieth of the largest, and at least one, counts as a change: lag moves with every commit.
+    A difference of a twentieth of the largest value, and at least one, counts as a change, because lag moves
+    with every commit.
     """
     if len(values) < 2:
         return ""

@@ -1,4 +1,4 @@
-"""The label and style of each kind of transition: word, tone, pattern in charts, meaning. Pure.
+"""The label and style of each kind of transition: word, tone, pattern in charts, and meaning.
 
 The tone is one of the four state colours or "muted". Since colours never stand alone, each kind has a word,
 its own mark in tables (`.mark-KIND`), and a pattern if kinds share a tone in a chart.

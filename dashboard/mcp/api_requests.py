@@ -24,7 +24,7 @@ class ApiAnswer(NamedTuple):
 
     @property
     def body(self) -> Any:
-        """Return the content, decoded."""
+        """Return the decoded content."""
         return json.loads(self.content)
 
 

@@ -48,7 +48,7 @@ QUESTIONS: Mapping[str, UsualQuestion] = {
 
 
 def described_prompts() -> list[Prompt]:
-    """Return every prompt with its arguments."""
+    """Return all prompts with their arguments."""
     return [
         Prompt(
             name=name,

@@ -116,7 +116,7 @@ def _inlined(schema: Any) -> Any:
 
 
 def request_of(operation: Operation, arguments: Mapping[str, Any]) -> ToolRequest:
-    """Return the request for the arguments of a tool; raises ValueError for one that is missing."""
+    """Return the request for the arguments of a tool; raises ValueError for a missing argument."""
     if operation.method == "post":
         return ToolRequest("POST", operation.path, {}, dict(arguments))
     known = _operation(operation)["parameters"]

@@ -1,1 +1,1 @@
-"""Recoveries after an abort or a fence: what collectors save, what pages read."""
+"""Recoveries after an abort or a fence: the stores of collectors, and the queries of pages."""

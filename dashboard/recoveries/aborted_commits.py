@@ -47,12 +47,12 @@ def save_aborted_commit(lease: Lease, ended: EndedCommit, lost: Iterable[LostRec
 
 
 def lost_records(row: AbortedCommit) -> Sequence[LostRecords]:
-    """Return the lost records of a committed transaction, partition by partition."""
+    """Return the lost records of a committed transaction by partition."""
     return [LostRecords(*packed) for packed in row.lost]
 
 
 def read_aborted_commits(cluster_id: int, now_ms: int) -> Iterator[AbortedCommitFacts]:
-    """Yield the commits that lost records within a day, the newest first."""
+    """Yield the commits that lost records within a day, newest first."""
     rows = AbortedCommit.objects.filter(cluster_id=cluster_id, committed_ms__gt=now_ms - _REPORTED_MS)
     for row in rows.order_by("-committed_ms", "-pk")[:_MOST_REPORTED]:
         yield AbortedCommitFacts(

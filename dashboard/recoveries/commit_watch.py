@@ -58,7 +58,7 @@ class WatchedTransaction:
     ends: dict[TopicPartition, int] = field(default_factory=dict)
     #: Ids of these topics by name.
     topic_ids: dict[str, str] = field(default_factory=dict)
-    #: Since when partitions lack it.
+    #: The time since which partitions lack it.
     lacking: dict[TopicPartition, int] = field(default_factory=dict)
     #: Partitions where a marker may have ended it.
     suspected: set[TopicPartition] = field(default_factory=set)
@@ -68,11 +68,11 @@ class WatchedTransaction:
 
 @dataclass(frozen=True, slots=True)
 class EndedCommit:
-    """A watched transaction that its coordinator has committed, all markers written."""
+    """A watched transaction that its coordinator has committed, with all markers written."""
 
     watched: WatchedTransaction
     transaction: CommittedTransaction
-    #: By our clock.
+    #: The instant of the commit by our clock.
     committed_ms: int
 
 
@@ -181,7 +181,7 @@ def _rings(cluster_id: int, gone: Sequence[WatchedTransaction]) -> dict[bytes, S
 
 def _committed(watched: WatchedTransaction, committed_ms: int) -> CommittedTransaction:
     producer = watched.producer_id, watched.producer_epoch
-    # Protocol 2 gives every transaction an epoch of its own.
+    # Protocol 2 gives every transaction its own epoch.
     own_epoch = watched.client_version == 2
     return CommittedTransaction(*producer, watched.started_ms, committed_ms, own_epoch)
 
@@ -214,7 +214,7 @@ def _note_place(
 def _starts(
     cluster_id: int, producer_ids: Iterable[int]
 ) -> dict[tuple[int, int, TopicPartition], tuple[int, int]]:
-    """Return start and first sighting of open transactions, by producer id, epoch and partition."""
+    """Return start and first observation of open transactions, by producer id, epoch and partition."""
     rows = PinRecord.objects.filter(cluster_id=cluster_id, producer_id__in=list(producer_ids))
     rows = rows.exclude(verdict=PartitionVerdict.HANGING.value)
     columns = (

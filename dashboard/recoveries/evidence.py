@@ -32,7 +32,7 @@ def evidence_since(cluster_id: int, rows: Sequence[Recovery]) -> Mapping[int, Si
 
 
 def clock_offsets(cluster_id: int) -> dict[int, int]:
-    """Return, by partition of `__transaction_state`, the correction of its stamps to our clock."""
+    """Return, by partition of `__transaction_state`, the correction of its instants to our clock."""
     return {number: difference_ms(ms) for number, ms in clocks_ahead(cluster_id).items()}
 
 
@@ -96,7 +96,7 @@ def topics_before(row: Recovery) -> list[WrittenTopic]:
 
 
 def topics_deleted(row: Recovery) -> bool:
-    """Return whether every topic that it had written to was deleted since."""
+    """Return whether all topics that it had written to were deleted since."""
     records = [LostRecords(*values) for values in row.lost]
     return bool(records) and all(lost.deleted for lost in records)
 

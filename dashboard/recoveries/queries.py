@@ -1,4 +1,4 @@
-"""Recoveries after a transaction was ended: a reader beside `queries`."""
+"""Recoveries after the end of a transaction, for pages and API."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Place = tuple[int, int]
 
 
 class RecoveryCriteria(Ranged):
-    """Which episodes a list is asked for."""
+    """The filter of a list of recoveries."""
 
     api_only: ClassVar = frozenset({"transactional_id"})
 

@@ -103,7 +103,7 @@ def _save_lost(lease: Lease, row: Recovery, lost: dict[tuple[str, int], LostReco
 
 
 def waiting_for_topics(lease: Lease) -> Mapping[int, tuple[Recovery, set[str]]]:
-    """Return the recoveries whose readers may wait for deleted topics, by key, and those topics."""
+    """Return by key the recoveries whose readers may wait for deleted topics, with those topics."""
     rows = Recovery.objects.filter(cluster_id=lease.cluster_id, closed_ms=None, released_ms=None)
     candidates = {
         row.pk: (row, recovery_evidence.may_be_deleted(row)) for row in rows.filter(lost_complete=True)
@@ -172,7 +172,7 @@ def _refresh_known(row: TransitionRecord) -> bool:
 
 
 def _shift_ms(row: TransitionRecord, clocks: Mapping[int, int], now_ms: int) -> int:
-    """Return the correction of all stamps of an abort's coordinator; it never moves them into our future."""
+    """Return the correction of an abort's instants; it never moves them into our future."""
     return min(clocks.get(row.log_partition, 0), now_ms - max(row.at_ms, row.completed_ms or 0))
 
 
@@ -222,7 +222,7 @@ def _remember(cluster_id: int, memory: Memory, now_ms: int) -> Memory:
         held["begun"] = begun.get(producer_id)
         if before and _goes_on(before, begun.get(producer_id)):
             held["pins"] = _with_former(held["pins"], before["pins"])
-        # One missed poll forgets nothing, and writes no row.
+        # After one missed poll, the memory stays, and no row is written.
         held["seen"] = before["seen"] if before and _same(before, held, now_ms) else now_ms
         if before and not held["waits"]:
             held["waits"] = before["waits"]

@@ -1,1 +1,1 @@
-"""Figures over time of partitions, groups and applications: written by the nouns' own saves."""
+"""Figures over time of partitions, groups and applications, written by their own stores."""

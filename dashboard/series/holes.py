@@ -1,4 +1,4 @@
-"""Reasons for the holes of a range, in words, from collectors' records of the time."""
+"""Reasons for the holes of a range, from collectors' records of that time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ExplainedHole(NamedTuple):
 
 
 def explained_holes(cluster_id: int, subject: SubjectReading) -> Sequence[ExplainedHole]:
-    """Return the holes of a range with their reasons, oldest first, at most the newest ones."""
+    """Return the newest holes of a range, up to the maximum, with their reasons, oldest first."""
     holes = subject.reading.holes[-MOST_HOLES:]
     gaps = _gaps(cluster_id, subject, holes)
     source = SOURCES[subject.kind]

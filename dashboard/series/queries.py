@@ -45,7 +45,7 @@ class SubjectReading:
 
     @property
     def worst(self) -> int:
-        """Return the greatest leading figure in the range, 0 for none."""
+        """Return the greatest leading figure in the range, 0 without any."""
         highs = (step.extents[self.kind.lead].high for step in self.reading.steps)
         return max((high for high in highs if high is not None), default=0)
 
@@ -93,7 +93,8 @@ def worst_series(
     """Return the subjects with the greatest leading figure in a range, the worst first, without zeros."""
     wanted = _range(cluster_id, kind, time_range, now_ms, most)
     peaks = _peaks(wanted)
-    # Parts reach beyond the range: more subjects are unpacked, and ranked by their figures within it.
+    # Parts reach beyond the range, so more subjects are unpacked and ranked by their figures within the
+    # range.
     ranked = sorted(peaks, key=lambda pk: (-peaks[pk], pk))[: number + 2]
     rows = Series.objects.filter(pk__in=ranked).values_list(*_OPEN)
     packed = sorted(_unpacked(wanted, list(rows)), key=lambda series: -_greatest(wanted, series.tiles))[
@@ -179,7 +180,7 @@ def _unseen(wanted: _Range) -> Sequence[SeriesHole]:
         rows.values_list("from_ms", "to_ms"),
         wanted.from_ms,
         wanted.to_ms,
-        # The last poll of a range that ends now was moments ago.
+        # A range that ends now has its last poll shortly before its end.
         pause_ms=pause_ms if wanted.now_ms - wanted.to_ms < pause_ms else 0,
     )
     return [SeriesHole(0, min(wanted.kept_since.values()), HoleReason.NOT_KEPT), *spans]
@@ -193,7 +194,7 @@ def _nothing(wanted: _Range) -> SeriesReading:
 def _peaks(wanted: _Range) -> Mapping[int, int]:
     """Return the greatest leading figures of subjects in parts that overlap the range."""
     of = {"cluster_id": wanted.cluster_id, "kind": wanted.kind.code}
-    # Hours of a long range are as few parts as minutes of a day.
+    # A long range has as few parts by hour as a day has by minute.
     by_hour = wanted.plan.step_ms > _LONGEST_BY_MINUTE_MS
     resolution = Resolution.HOUR if by_hour else Resolution.MINUTE
     chunks = SeriesChunk.objects.filter(

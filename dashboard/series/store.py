@@ -44,7 +44,7 @@ _CLOSE = f"UPDATE {_TABLE} SET {', '.join(f'{name} = %s' for name in _CLOSED)} W
 
 
 class SeriesSample(NamedTuple):
-    """A poll's figures of a subject; `values` are None where it could not be read.
+    """A poll's figures of a subject; `values` are None if it could not be read.
 
     `ended`: the subject is gone, or has no figures until it returns.
     """
@@ -70,7 +70,7 @@ class _Closing(NamedTuple):
     known: _Known
     closed: bytes
     points: bytes
-    #: The only one of `points`.
+    #: The only point in `points`.
     point: SeriesPoint
     ended_ms: int | None
 
@@ -121,7 +121,7 @@ def extend_span(cluster_id: int, source: str, *, at_ms: int) -> None:
     since_ms = at_ms - expected_ms(settings.FENCELINE.limits, reads_on=False)
     if rows.filter(to_ms__gte=since_ms, to_ms__lte=at_ms).update(to_ms=at_ms):
         return
-    # After a clock was set back, nothing is recorded until it has caught up.
+    # After a clock was set back, no span is recorded until the clock has caught up.
     if not rows.filter(to_ms__gt=at_ms).exists():
         rows.create(cluster_id=cluster_id, source=source, from_ms=at_ms, to_ms=at_ms)
 

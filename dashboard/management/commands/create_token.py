@@ -18,7 +18,7 @@ class Command(BaseCommand):
     help = "Make a bearer token for the API and print it once."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Take a name, a role and an end."""
+        """Take a name, a role and an expiry."""
         parser.add_argument("name", help="whose token it is")
         parser.add_argument("--role", choices=Token.Role.values, default=Token.Role.VIEWER)
         parser.add_argument(

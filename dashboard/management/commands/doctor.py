@@ -107,7 +107,7 @@ def _own_parts() -> Iterator[DoctorCheck]:
         remedy = "write one into fenceline.toml (see fenceline.example.toml) and name it by FENCELINE_CONFIG"
         yield DoctorCheck(CheckStatus.FAIL, "configuration", "no cluster is configured", (remedy,))
     if _is_missing_file():
-        # Opening it would create it.
+        # Opening the database would create it.
         yield DoctorCheck(
             CheckStatus.FAIL, "database", f"there is no {_database_name()} yet", (_REMEDIES["migrations"],)
         )

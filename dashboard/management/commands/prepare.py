@@ -1,4 +1,4 @@
-"""`manage.py prepare`: make the database ready for this version and this configuration, once per start.
+"""`manage.py prepare`: prepare the database for this version and this configuration, once per start.
 
 FENCELINE_ADMIN_PASSWORD makes the user admin if there is none, and never changes a password: a password
 changed on a page stays. FENCELINE_INGEST_TOKEN is the token of Spark's listeners. FENCELINE_DEMO_RECEIVER is
