@@ -31,12 +31,12 @@ def decode_cursor(cursor: str, of: str, like: tuple[type[int | str], ...]) -> Pl
     try:
         values = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (binascii.Error, ValueError, RecursionError):
-        found = None
-    if not isinstance(found, list) or [type(value) for value in found] != [str, *like]:
-        raise _not_ours()
-    if found[0] != of or not all(map(_possible, found)):
-        raise _not_ours()
-    return tuple(found[1:])
+        values = None
+    if not isinstance(values, list) or [type(value) for value in values] != [str, *like]:
+        raise _wrong_cursor()
+    if values[0] != of or not all(map(_is_storable, values)):
+        raise _wrong_cursor()
+    return tuple(values[1:])
 
 
 def read_number(cursor: str, of: str) -> int | None:
