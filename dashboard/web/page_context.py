@@ -150,7 +150,7 @@ class Chrome:
 
     @property
     def plural(self) -> str:
-        """Return the rows of the list on this page in words."""
+        """Return the name of the rows of the list on this page."""
         return self._route.plural
 
     @property

@@ -1,4 +1,4 @@
-"""An application as Plotly figures: how its transactions ended, and how long they were open. Pure."""
+"""An application as Plotly figures: the ends of its transactions, and their durations."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def ends_figure(buckets: Sequence[Bucket], durations: Sequence[Histogram]) -> Fi
 
 
 def duration_histogram(durations: Histogram) -> Figure:
-    """Return the number of commits by how long they were open; the axis is logarithmic."""
+    """Return the number of commits by their durations; the axis is logarithmic."""
     bounds = [bucket_bounds(bucket) for bucket in durations]
     bars = go.Bar(
         name="commits",

@@ -1,4 +1,4 @@
-"""Facts -> Plotly figures, built by `plotly.graph_objects`. Pure.
+"""Facts -> Plotly figures, built by `plotly.graph_objects`.
 
 `static/js/charts.js` draws them. A trace's `meta` names its tone (a colour variable of base.css, so that
 light and dark need no second figure) and the fields with instants, which the browser shows in UTC or in local

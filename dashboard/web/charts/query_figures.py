@@ -1,4 +1,4 @@
-"""A query's last batches as Plotly figures: duration of phases, rows, rows per second. Pure."""
+"""A query's last batches as Plotly figures: duration of phases, rows, rows per second."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def row_figure(
 ) -> Figure:
     """Return bars of the rows that each batch read and wrote, and above them the rows per second.
 
-    `written` is by batch id, None where the rows were not counted.
+    `written` is by batch id, None if the rows were not counted.
     """
     places = _Places(batches, within)
     traces = [_bars("rows read", places, [batch.input_rows for batch in batches], "info", "")]

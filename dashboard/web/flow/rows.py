@@ -65,7 +65,7 @@ class PipelineRow:
 
 
 def list_pipelines(clusters: Iterable[ClusterPipelines]) -> Sequence[ListedPipeline]:
-    """Return the pipelines of all clusters, those that need attention first; then audits of no pipeline."""
+    """Return the pipelines of all clusters, sorted by need for attention; then audits without a pipeline."""
     clusters = list(clusters)
     listed = [ListedPipeline(of, proof, proof.audits) for of in clusters for proof in of.proofs]
     others = [ListedPipeline(of, None, [audit]) for of in clusters for audit in of.others]

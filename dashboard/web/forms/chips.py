@@ -1,4 +1,4 @@
-"""The filters above a list: a chip for each choice of a parameter, with its address. Pure."""
+"""The filters above a list: a chip for each choice of a parameter, with its address."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Choices = Collection[str] | Mapping[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Chip:
-    """One choice; `mark` is the tone of its mark, `number` the number of its rows, None where not counted."""
+    """One choice; `mark` is the tone of its mark, `number` the number of its rows, None if not counted."""
 
     words: str
     href: str
@@ -39,7 +39,7 @@ class Chip:
 
 @dataclass(frozen=True, slots=True)
 class ChipMenu:
-    """A menu for choices that are too many for chips: the parameter in words and the chosen one."""
+    """A menu for choices that are too many for chips: the label of the parameter, and the chosen one."""
 
     words: str
     chosen: str

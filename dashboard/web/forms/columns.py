@@ -1,4 +1,4 @@
-"""The columns of a table and the order that a click on each requests. Pure."""
+"""The columns of a table and the order that a click on each requests."""
 
 from __future__ import annotations
 

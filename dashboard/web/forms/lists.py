@@ -94,7 +94,7 @@ Asked = TypeVar("Asked", bound=ListQuery)
 
 
 def parse_query(query: Mapping[str, str], form: type[Asked], cluster: str, clusters: Sequence[str]) -> Asked:
-    """Return the parsed query string; `cluster` is that of the page, "" for all of `clusters`."""
+    """Return the parsed query string; `cluster` is the page's cluster, "" for all of `clusters`."""
     names = [name for name in parameter_fields(form) if name not in _OWN | form.api_only]
     values = {name: value for name in names if (value := _clean(name, query.get(name, "")))}
     ignored = [

@@ -1,4 +1,4 @@
-"""Tabs: of a detail page, where the parameter `tab` of the address names one, and between pages. Pure."""
+"""Tabs of a detail page, selected by the parameter `tab` of the address, and tabs between pages."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ class PageRange:
     start_ms: int | None = None
     end_ms: int | None = None
     last: str = ""
-    #: The invalid parts of the address in words; the page is Live then.
+    #: A text on the invalid parts of the address, with which the page is Live; "" for a valid one.
     problem: str = ""
 
     @property

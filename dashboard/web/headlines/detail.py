@@ -1,4 +1,4 @@
-"""The start of a detail page: a sentence of fact about its subject, and its explanation. Pure."""
+"""The start of a detail page: a sentence of fact about its subject, and its explanation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class DetailHeadline(NamedTuple):
 
 
 class BlockedConsumer(NamedTuple):
-    """A blocked group or query, and the records that it is behind; None where that is not known."""
+    """A blocked group or query, and the records that it is behind; None if unknown."""
 
     name: str
     behind: int | None

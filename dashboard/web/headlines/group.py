@@ -1,4 +1,4 @@
-"""The page of a consumer group in a sentence: where it is blocked, else its status. Pure."""
+"""The page of a consumer group in a sentence: the place where it is blocked, else its status."""
 
 from __future__ import annotations
 

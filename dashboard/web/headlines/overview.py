@@ -1,4 +1,4 @@
-"""The verdict of the first page: how many incidents are open, and the worst fact with its deadline. Pure."""
+"""The verdict of the first page: the number of open incidents, and the worst fact with its deadline."""
 
 from __future__ import annotations
 

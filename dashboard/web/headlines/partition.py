@@ -1,4 +1,4 @@
-"""The page of a partition in a sentence: what blocks it, since when, and who is behind. Pure."""
+"""The page of a partition in a sentence: the block, its start, and the consumers that are behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a streaming query in a sentence: what is lost, failed or blocked, else its batch. Pure."""
+"""The page of a streaming query in a sentence: a loss, a failure or a block, else its batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of a transaction in a sentence: what it blocks and since when, else its state. Pure."""
+"""The page of a transaction in a sentence: its block and the start of it, else its state."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _lowered(sentence: Sentence) -> Sentence:
 
 
 def expired_headline(expired_ms: int | None) -> DetailHeadline:
-    """Return the headline of an id that its coordinator has expired; None where the time is unknown."""
+    """Return the headline of an id that its coordinator has expired; None if the time is unknown."""
     when: Sentence = (".",) if expired_ms is None else (" ", Age(expired_ms), " ago.")
     why = "Kafka expires an id that was idle for 7 days (transactional.id.expiration.ms); "
     return DetailHeadline(("Its coordinator expired it", *when), (f"{why}its recorded history is below.",))

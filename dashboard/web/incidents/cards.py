@@ -51,7 +51,7 @@ class OpenProblem:
 
     @property
     def severity(self) -> str:
-        """Return the incident's severity, or that of the finding."""
+        """Return the severity of the incident or the finding."""
         return (self.incident or self.findings[0]).severity
 
     @property

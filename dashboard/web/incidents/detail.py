@@ -125,7 +125,7 @@ def read_story(row: Incident, *, now_ms: int) -> IncidentStory:
 
 
 def story_figure(story: IncidentStory, *, now_ms: int) -> tuple[Figure, str]:
-    """Return the timeline of an incident, and its description in words."""
+    """Return the timeline of an incident, and its description as text."""
     span, lanes = timeline.lanes_of(story.history, now_ms=now_ms)
     return incident_figure(lanes, from_ms=span.from_ms, to_ms=span.to_ms), timeline.timeline_words(lanes)
 
@@ -345,7 +345,7 @@ class HistoryLine:
 
     @property
     def text(self) -> str:
-        """Return the line in words."""
+        """Return the line as text."""
         about = f"{self.of.rule.replace('_', ' ')} of {self.of.subject}" if self.of.rule else ""
         about += f" and {self.times - 1:,} more" if self.times > 1 else ""
         by = f"by {self.of.actor}" if self.of.actor else ""

@@ -44,7 +44,7 @@ _KINDS = (
     "pipeline",
 )
 _PLURALS = {"query": "queries", "coordinators": "coordinators"}
-#: The labels of bars where the rule's own name is that of a limit.
+#: The labels of bars of rules whose names are the names of limits.
 _BAR_LABELS = {
     "open_too_long": "open",
     "coordinator_overdue": "overdue at its coordinator",
@@ -224,7 +224,7 @@ def _kind_order(subject: str) -> tuple[int, str]:
 
 
 def timeline_words(lanes: Sequence[IncidentLane]) -> str:
-    """Return a timeline in words, for readers who do not see it."""
+    """Return a timeline as text, for readers who cannot see it."""
     bars, points = sum(len(lane.bars) for lane in lanes), sum(len(lane.points) for lane in lanes)
     counts = (count_noun(len(lanes), "lane"), count_noun(bars, "span"), count_noun(points, "event"))
     return f"Timeline: {', '.join(counts)}."

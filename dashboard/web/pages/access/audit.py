@@ -1,4 +1,4 @@
-"""Changes and sign-ins: who changed channels, silences, tokens, users and roles, and who signed in."""
+"""Changes of channels, silences, tokens, users and roles, and sign-ins, each with its user."""
 
 from __future__ import annotations
 

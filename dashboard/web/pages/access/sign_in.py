@@ -63,7 +63,7 @@ class SignIn(LoginView):
 
 
 class SetPassword(PasswordResetConfirmView):
-    """Set a password by a link, once; a used, expired or wrong link, or that of a disabled user, is 404."""
+    """Set a password once by a link; answer 404 to a used, expired or wrong link, or a disabled user's."""
 
     template_name = "sign_in/set_password.html"
     success_url = reverse_lazy("login")
