@@ -148,7 +148,7 @@ class _Searched:
     def _walk(
         self, store: CheckpointStore, top: Mapping[str, FileEntry]
     ) -> tuple[dict[str, Mapping[str, FileEntry]], set[str]]:
-        """Return the checkpoints by path, each with its listing, and the folders that could not be listed."""
+        """Return the checkpoints by path with their listings, and the folders that could not be listed."""
         checkpoints: dict[str, Mapping[str, FileEntry]] = {}
         unseen: set[str] = set()
         waiting, listed_folders = [(self.path, 0, top)], 1
@@ -234,7 +234,7 @@ class CheckpointsCollector:
         return max(0.0, self._due - time.monotonic())
 
     def poll(self, now_ms: int, *, every_s: float) -> ObservedCheckpoints:
-        """Read all checkpoints; the next poll is due after `every_s`, later where stores are slow.
+        """Read all checkpoints; the next poll is due after `every_s`, later if stores are slow.
 
         New parts are returned again until `mark_saved` is called.
         """

@@ -35,7 +35,7 @@ _MOST_BEGINNINGS, _MOST_UNNAMED = 3, 3
 
 
 class _Replaced(Exception):
-    """The logs belong to another query than the identity that was read before them."""
+    """The logs belong to another query than the identity read before them."""
 
 
 class _Surroundings(NamedTuple):

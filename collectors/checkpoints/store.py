@@ -40,7 +40,7 @@ class Missing(CannotRead):
 
 
 class FileEntry(NamedTuple):
-    """A file or a folder in a folder."""
+    """A file or folder in a listing."""
 
     name: str
     is_folder: bool

@@ -59,7 +59,7 @@ class EnginesCollector:
         return max(0.0, self._due - time.monotonic())
 
     def poll(self, now_ms: int, *, every_s: float) -> ObservedEngines:
-        """Ask all APIs; the next poll is due after `every_s`."""
+        """Query all APIs; the next poll is due after `every_s`."""
         self._due = time.monotonic() + every_s
         for api in self._apis:
             if api.url not in self._running:

@@ -50,7 +50,7 @@ class JsonApi:
             raise self._failure(f"answers {path} with no JSON: is it the URL of {self._product}?") from None
 
     def unexpected(self, path: str, error: Exception) -> ApiUnavailable:
-        """Return why an answer of another shape cannot be read."""
+        """Return the error for an answer of an unexpected shape."""
         why = f"{type(error).__name__}: {error}"[:100]
         return self._failure(
             f"answers {path} in a form that is not known ({why}): is it the URL of {self._product}, and of a "

@@ -99,7 +99,7 @@ class _FlinkRootFolder:
     def _jobs(
         self, store: CheckpointStore, top: Mapping[str, FileEntry]
     ) -> Iterator[tuple[str, Mapping[str, FileEntry]]]:
-        """Yield each folder that holds checkpoints or is a savepoint, with its listing."""
+        """Yield each folder with checkpoints, and each savepoint, with its listing."""
         waiting, seen = [(self.path, 0, top)], 1
         while waiting:
             path, depth, listed = waiting.pop(0)
@@ -142,7 +142,7 @@ class FlinkCollector:
         return max(0.0, self._due - time.monotonic())
 
     def poll(self, now_ms: int, *, every_s: float) -> ObservedFlinkJobs:
-        """Read all jobs; the next poll is due after `every_s`, later where stores are slow."""
+        """Read all jobs; the next poll is due after `every_s`, later if stores are slow."""
         began, before = time.monotonic(), self._spent_s()
         folders = {folder.path: folder for root in self._roots for folder in root.poll()}
         self._due = began + max(every_s, _PACE * self._lately.add(self._spent_s() - before))

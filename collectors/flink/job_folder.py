@@ -37,7 +37,7 @@ _Read = FlinkCheckpoint | UnreadCheckpoint
 
 
 def checkpoint_number(name: str) -> int | None:
-    """Return N of `chk-N`, None for every other name."""
+    """Return N of `chk-N`, None for other names."""
     match = _CHECKPOINT.fullmatch(name)
     return int(match[1]) if match else None
 

@@ -82,12 +82,12 @@ def folder_of(cluster: str) -> str:
 
 
 def manifest_name(number: int) -> str:
-    """Return the file name of a micro-batch's or a run's manifest; names sort as numbers do."""
+    """Return the file name of a micro-batch's or a run's manifest; names sort like their numbers."""
     return f"{number:0{_DIGITS}}.json"
 
 
 def part_name(number: int, run: str) -> str:
-    """Return the name of a part of a micro-batch or a run; `run` distinguishes attempts at the same one."""
+    """Return the name of a part of a micro-batch or a run; `run` distinguishes attempts."""
     return f"{number:0{_DIGITS}}-{run}"
 
 
@@ -97,18 +97,18 @@ def part_folder(name: str) -> str:
 
 
 def manifest_number(name: str) -> int | None:
-    """Return the number in a manifest's file name, None for every other file."""
+    """Return the number in a manifest's file name, None for other files."""
     stem, dot, ending = name.partition(".")
     return int(stem) if dot and ending == "json" and len(stem) >= _DIGITS and stem.isdecimal() else None
 
 
 def write_manifest(manifest: Manifest) -> str:
-    """Return a manifest as text."""
+    """Serialise a manifest."""
     return json.dumps({"format": FORMAT, **asdict(manifest)}, indent=1)
 
 
 def read_manifest(text: str) -> Manifest:
-    """Return the manifest in a text. Raises NotAManifest, and NewerFormat for one of a later layout."""
+    """Parse a manifest. Raises NotAManifest, and NewerFormat for a later layout."""
     return read_versioned(
         text,
         Manifest,

@@ -44,7 +44,7 @@ class TimeRange:
 
 
 def last_range(last: str, *, now_ms: int) -> TimeRange:
-    """Return the range of one of `LAST` that ends now."""
+    """Return the range of a key of `LAST` that ends now."""
     return TimeRange(now_ms - LAST[last], now_ms, live=True)
 
 
@@ -84,12 +84,12 @@ def read_instant(value: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
         aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        found = (aware - _EPOCH) // timedelta(milliseconds=1)
+        parsed_ms = (aware - _EPOCH) // timedelta(milliseconds=1)
     except (ValueError, OverflowError):
         raise InvalidTimeRange(f"“{value[:40]}” is no instant such as 2026-11-24T02:00:00Z.") from None
-    if found < 0:
+    if parsed_ms < 0:
         raise InvalidTimeRange(f"“{value[:40]}” lies before 1970.")
-    return found
+    return parsed_ms
 
 
 def named_instant(name: str, value: str) -> int:

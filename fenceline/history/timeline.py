@@ -29,7 +29,7 @@ class EventSource(StrEnum):
 
 
 class EventPlace(NamedTuple):
-    """The place of an event among all: instant in µs since 1970, number of its stream, and of its row."""
+    """An event's sort key: instant in µs since 1970, number of its stream, and of its row."""
 
     at_us: int
     stream: int
@@ -75,7 +75,7 @@ class RoutineCount(NamedTuple):
 
 
 def fold_routine(counts: Iterable[RoutineCount], *, from_ms: int, stream: int) -> Sequence[TimelineEvent]:
-    """Return one event for each count, the newest first; none is before `from_ms`."""
+    """Return one event per count, the newest first; no event is before `from_ms`."""
     clipped = sorted(count._replace(at_ms=max(count.at_ms, from_ms)) for count in counts)
     return [
         TimelineEvent(
@@ -94,5 +94,5 @@ def fold_routine(counts: Iterable[RoutineCount], *, from_ms: int, stream: int) -
 
 
 def minute_of(at_ms: int) -> int:
-    """Return when the minute of an instant began, in ms since 1970."""
+    """Return the start of an instant's minute, in ms since 1970."""
     return at_ms - at_ms % _MINUTE_MS

@@ -19,7 +19,7 @@ _ENDS = ABORTS | {TransitionKind.COMMIT}
 
 
 class CommittedTransaction(NamedTuple):
-    """A transaction that its coordinator decided to commit. Instants are by that coordinator's clock."""
+    """A transaction that its coordinator decided to commit. Instants are by the coordinator's clock."""
 
     producer_id: int
     #: The epoch of its records.

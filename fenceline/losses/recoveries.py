@@ -67,7 +67,7 @@ class LostRecords(NamedTuple):
     last: int | None
     #: None if only bounds are known.
     records: int | None
-    #: Whether the log itself was read from its first to its last record; else these are bounds.
+    #: Whether the log was read from the first to the last record; else these are bounds.
     sure: bool
     #: Why it is uncertain, in words; "" if it is certain.
     note: str = ""
@@ -232,7 +232,7 @@ class Episode:
     completed_ms: int | None = None
     #: The correction of stamps to our clock.
     clock_ms: int = 0
-    #: Whether every topic that it had written to was deleted since.
+    #: Whether every topic that it wrote to was deleted since.
     deleted: bool = False
     released_ms: int | None = None
     #: Whether `released_ms` is the instant of our observation: readers were released then or earlier.
@@ -261,10 +261,10 @@ class Since:
 def advance_episode(episode: Episode, since: Since, *, now_ms: int) -> Episode:
     """Return an episode with new observations: released, resumed, over."""
     waited = tuple(_read_on(wait, since, now_ms) for wait in episode.waited)
-    found = replace(_released(episode, since), waited=waited)
-    if found.resumed_ms is None and since.committer is not None:
-        found = replace(found, resumed_by=since.committer[0], resumed_ms=since.committer[1])
-    return _closed(_in_order(found), now_ms)
+    advanced = replace(_released(episode, since), waited=waited)
+    if advanced.resumed_ms is None and since.committer is not None:
+        advanced = replace(advanced, resumed_by=since.committer[0], resumed_ms=since.committer[1])
+    return _closed(_in_order(advanced), now_ms)
 
 
 def _read_on(wait: Wait, since: Since, now_ms: int) -> Wait:

@@ -3,18 +3,18 @@
 | check | mistake |
 |---|---|
 | timeout_refused | a transaction timeout above the brokers' `transaction.max.timeout.ms` |
-| timeout_too_short | a timeout that a transaction, a batch or checkpoint intervals have nearly used up |
+| timeout_too_short | a timeout nearly used up by a transaction, a batch or checkpoint intervals |
 | timeout_too_long | an abandoned transaction would block its readers for more than an hour |
-| never_times_out | a two-phase commit: only its coordinator of the application ends it |
-| shared_prefix | two writers whose transactional ids begin alike |
+| never_times_out | a two-phase commit: only the application's coordinator ends it |
+| shared_prefix | two writers with overlapping prefixes of transactional ids |
 | id_expires | a pause between transactions as long as `transactional.id.expiration.ms` |
 | one_replica, one_in_sync, all_in_sync | replication that loses, or stops, committed writes |
 | unclean_election | a replica without the newest records may become leader |
-| verification_off | brokers take records of transactions that nobody has begun |
+| verification_off | brokers accept records of transactions that were never begun |
 | old_protocol | late records of an older transaction may join a newer one |
 | plain_records | records outside of transactions in a topic of transactions |
 | reads_uncommitted | a reader that gets records of aborted transactions |
-| sink_repeats, asynchronous_progress | a Spark query that writes a batch again after a failure |
+| sink_repeats, asynchronous_progress | a Spark query that repeats a batch after a failure |
 | local_checkpoint | a checkpoint that is lost with its machine |
 """
 
@@ -32,7 +32,7 @@ from fenceline.preflight.setup import ClusterSetup, TopicSetup
 #: The share of a limit from which it counts as used up.
 NEARLY = 0.8
 _HOUR_MS = 3_600_000
-#: A flow that needs more than two checkpoints for a restart is late anyway.
+#: Checkpoint intervals that a transaction must survive: one, and a restart.
 CHECKPOINTS = 2
 _TEMPORARY = ("/tmp/", "/var/tmp/")  # noqa: S108 - looked for, not written to
 _KIP_98, _KIP_890 = "KIP-98", "KIP-890"
@@ -309,7 +309,7 @@ def _local_checkpoints(setup: ClusterSetup) -> Iterator[Risk]:
             )
 
 
-#: All checks, in no order.
+#: All checks, in no particular order.
 CHECKS: Sequence[Check] = (
     _timeouts_refused,
     _timeouts_too_short,

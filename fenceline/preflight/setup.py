@@ -22,7 +22,7 @@ class BrokerSetup(NamedTuple):
 
 
 class TopicSetup(NamedTuple):
-    """A topic that transactions write to, or one of Kafka's own two."""
+    """A topic that transactions write to, or one of Kafka's two internal topics."""
 
     name: str
     replicas: int | None = None
@@ -38,7 +38,7 @@ class IdSetup(NamedTuple):
     application: str
     shortest_timeout_ms: int
     longest_timeout_ms: int
-    #: Whether one takes part in a two-phase commit: its transactions never time out (KIP-939).
+    #: Whether an id takes part in a two-phase commit: its transactions never time out (KIP-939).
     is_two_phase: bool = False
     #: The longest of the last transactions that its producer ended, and the longest pause before one.
     longest_open_ms: int | None = None

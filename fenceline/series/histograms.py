@@ -1,8 +1,8 @@
 """Mergeable histograms of durations: logarithmic buckets, eight to each doubling.
 
-A histogram is a dict of bucket -> count. Two of them merge by adding; a quantile is off by at most a
-sixteenth of its value. The layout is that of HdrHistogram and of Prometheus' native histograms: whole
-milliseconds up to 16, then eight equal steps within each power of two.
+A histogram is a dict of bucket -> count. Histograms merge by adding; a quantile is off by at most a sixteenth
+of its value. The layout is that of HdrHistogram and of Prometheus' native histograms: whole milliseconds up
+to 16, then eight equal steps within each power of two.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def bucket_of(ms: int) -> int:
 
 
 def bucket_bounds(bucket: int) -> tuple[int, int]:
-    """Return the shortest duration of a bucket, and the first one past it, in milliseconds."""
+    """Return the shortest duration of a bucket, and the first duration past it, in milliseconds."""
     if bucket < _EXACT:
         return bucket, bucket + 1
     octave, step = divmod(bucket - _STEPS, _STEPS)
@@ -71,5 +71,5 @@ def pack_histogram(histogram: Histogram) -> str:
 
 
 def unpack_histogram(text: str) -> Histogram:
-    """Return the histogram that `pack_histogram` wrote."""
+    """Unpack the histogram of `pack_histogram`."""
     return {int(bucket): count for bucket, count in json.loads(text or "{}").items()}

@@ -23,14 +23,14 @@ class DamagedSeries(ValueError):
 
 
 class PackedRow(NamedTuple):
-    """A place in time, in any unit, and its numbers."""
+    """A time, in any unit, and its numbers."""
 
     at: int
     numbers: tuple[int | None, ...]
 
 
 def add_row(packed: bytes, row: PackedRow) -> bytes:
-    """Return packed rows with a newer one; raises DamagedSeries, and ValueError for one that is not newer."""
+    """Add a newer row to packed rows; raises DamagedSeries, and ValueError for a row that is not newer."""
     if not packed:
         return _sealed(_number(1) + _whole(row))
     count, place = _counted(packed)
@@ -59,35 +59,35 @@ def newest_row(packed: bytes, width: int) -> PackedRow | None:
 
 
 def unpack_rows(packed: bytes, width: int) -> list[PackedRow]:
-    """Return the rows, oldest first; raises DamagedSeries."""
+    """Unpack rows, oldest first; raises DamagedSeries."""
     if not packed:
         return []
     count, place = _counted(packed)
     try:
         row, place = _read_whole(packed, place, width)
-        found = [row]
+        unpacked = [row]
         for _ in range(count - 1):
             row, place = _read_difference(packed, place, row)
-            found.append(row)
+            unpacked.append(row)
     except IndexError:
         raise DamagedSeries("it ends too early") from None
     if place != len(packed):
         raise DamagedSeries("it does not end where it should")
-    return found[::-1]
+    return unpacked[::-1]
 
 
 def pack_points(points: Sequence[SeriesPoint]) -> bytes:
-    """Return points, oldest first, as bytes."""
+    """Pack points, oldest first."""
     return pack_rows([PackedRow(*point) for point in points])
 
 
 def unpack_points(packed: bytes, columns: int) -> list[SeriesPoint]:
-    """Return the points, oldest first; raises DamagedSeries."""
+    """Unpack points, oldest first; raises DamagedSeries."""
     return [SeriesPoint(*row) for row in unpack_rows(packed, columns)]
 
 
 def pack_buckets(buckets: Sequence[SeriesBucket], resolution: Resolution) -> bytes:
-    """Return buckets, oldest first, as bytes."""
+    """Pack buckets, oldest first."""
     span_ms = resolution.span_ms
     return pack_rows(
         [
@@ -100,14 +100,14 @@ def pack_buckets(buckets: Sequence[SeriesBucket], resolution: Resolution) -> byt
 
 
 def unpack_buckets(packed: bytes, columns: int, resolution: Resolution) -> list[SeriesBucket]:
-    """Return the buckets, oldest first; raises DamagedSeries."""
-    span_ms, each = resolution.span_ms, len(Extent._fields)
-    rows = unpack_rows(packed, columns * each)
+    """Unpack buckets, oldest first; raises DamagedSeries."""
+    span_ms, width = resolution.span_ms, len(Extent._fields)
+    rows = unpack_rows(packed, columns * width)
     return [SeriesBucket(at * span_ms, _extents(numbers)) for at, numbers in rows]
 
 
 def _extents(numbers: Sequence[int | None]) -> tuple[Extent, ...]:
-    """Return the extents of columns whose last, low and high figures stand side by side."""
+    """Return the extents of columns from their adjacent last, low and high figures."""
     return tuple(map(_from_last, numbers[0::3], numbers[1::3], numbers[2::3]))
 
 

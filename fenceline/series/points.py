@@ -62,7 +62,7 @@ class SeriesKind:
 
     @property
     def has_ramps(self) -> bool:
-        """Return whether any of its figures grows by itself."""
+        """Whether any of its figures grows by itself."""
         return any(column.ramp for column in self.columns)
 
 
@@ -117,7 +117,7 @@ NOTHING = Extent(None, None, None)
 
 
 def extents_of(values: Values) -> tuple[Extent, ...]:
-    """Return figures as the extents of their instant."""
+    """Return figures as extents of their instant."""
     return tuple([Extent(value, value, value) for value in values])
 
 
@@ -193,5 +193,5 @@ def _differs(column: SeriesColumn, expected: int | None, value: int | None) -> b
 
 
 def known_values(values: Sequence[int | None]) -> bool:
-    """Return whether any figure is known."""
+    """Whether any figure is known."""
     return any(value is not None for value in values)

@@ -111,8 +111,8 @@ class SeriesReading:
                 last = (end_ms - 1 - starts.start) // starts.step
                 for n in range(max(first, 0), min(last + 1, len(starts))):
                     extent = step.extents[column]
-                    found[n] = greater_known(found[n], extent.high if n == first else extent.last)
-        return found
+                    highs[n] = greater_known(highs[n], extent.high if n == first else extent.last)
+        return highs
 
     def rows(self, most: int) -> Sequence[SeriesStep]:
         """Return the steps merged to at most a number, for a table."""
@@ -187,7 +187,7 @@ def not_observed(
 ) -> Iterator[SeriesHole]:
     """Yield the parts of a range outside of all observed spans; each span begins before its end.
 
-    The last poll may be `pause_ms` before the end: more than 0 for a range that ends now.
+    The last poll may be `pause_ms` before the end: use more than 0 for a range that ends now.
     """
     begin = from_ms
     for start_ms, end_ms in sorted(spans):
@@ -300,7 +300,7 @@ class _Steps:
     ) -> tuple[Extent, ...]:
         """Return extents with the newest figures' values at an instant."""
         newest, has_any = self._newest, extents is not self._nothing
-        # Figures that did not grow are in extents that have any: those of their own bucket, or of the begin.
+        # Figures without growth are already in non-empty extents: from their own bucket, or from the start.
         if newest is None or (has_any and at_ms <= newest.at_ms + self._span_ms):
             return extents
         known = as_of_end(newest, self._resolution)
@@ -313,7 +313,7 @@ class _Steps:
         return self._first_seen(at_ms - 1) == at_ms - 1
 
     def _first_seen(self, at_ms: int) -> int:
-        """Return the first instant from one on that is in no hole."""
+        """Return the first instant from `at_ms` on that is in no hole."""
         place = bisect_right(self._hole_starts, at_ms) - 1
         while 0 <= place < len(self._holes) and at_ms < self._holes[place].to_ms:
             at_ms = self._holes[place].to_ms

@@ -55,7 +55,7 @@ class AddedPoint(NamedTuple):
 
 
 class SeriesTile(NamedTuple):
-    """A part of a series, which holds from `start_ms` until `until_ms`; `buckets` are None where damaged."""
+    """A part of a series, valid from `start_ms` until `until_ms`; `buckets` are None if damaged."""
 
     start_ms: int
     until_ms: int

@@ -157,12 +157,12 @@ _GROUNDS: dict[VerdictReason, str] = {
 
 
 def verdict_reason(ground: VerdictReason) -> str:
-    """Return why a transaction has its verdict, as a part of a sentence."""
+    """Return the reason for a transaction's verdict, as a part of a sentence."""
     return _GROUNDS[ground]
 
 
 def explain_transition(transition: Transition, action: str = "") -> str:
-    """Return the evidence for a transition's kind and confidence, one or two sentences.
+    """Return the evidence for a transition's kind and confidence, in one or two sentences.
 
     `action` names our action that caused it, "olga, action 12", "" if unknown.
     """

@@ -59,7 +59,7 @@ def explain_readers(look: OffsetLook) -> Sequence[str]:
 
 
 def explain_sequence(look: OffsetLook) -> str:
-    """Return how a batch's sequence number follows its producer's last one; "" for one without.
+    """Describe how a batch's sequence follows its producer's last one; "" without a sequence.
 
     A leader stores a batch that begins with the last number plus one, drops a batch that it has stored
     already, and refuses a gap (KIP-98; `ProducerAppendInfo.checkSequence`).
@@ -97,7 +97,7 @@ def explain_break(of: SequenceBreak) -> str:
 
 
 def explain_progress(before: ProducerState | None, now: ProducerState) -> str:
-    """Return what a producer has written since an earlier answer of the same replica."""
+    """Describe a producer's progress since an earlier answer of the same replica."""
     if before is None:
         return "not known then"
     if now.producer_epoch != before.producer_epoch:

@@ -20,12 +20,12 @@ class Age(NamedTuple):
     since_ms: int
 
 
-#: Parts of a sentence, in their order.
+#: The parts of a sentence, in order.
 Sentence = tuple[str | Instant | Age, ...]
 
 
 def plain_text(sentence: Sequence[str | Instant | Age], *, now_ms: int) -> str:
-    """Return a sentence as text, its ages as of an instant."""
+    """Return a sentence as text, with its ages at an instant."""
     return "".join(_plain(part, now_ms) for part in sentence)
 
 
