@@ -23,7 +23,7 @@ class CheckStatus(StrEnum):
 
 
 class DoctorCheck(NamedTuple):
-    """One check: its subject, its result, and lines that correct it."""
+    """One check: its subject, its result, and lines that correct a problem."""
 
     status: CheckStatus
     what: str

@@ -46,7 +46,7 @@ def examine_cluster(
     patience_s: float,
     scope: Scope = EVERYTHING,
 ) -> Iterator[DoctorCheck]:
-    """Yield the checks of one cluster as they are made; `properties` are librdkafka's.
+    """Yield the checks of one cluster as they finish; `properties` are librdkafka's.
 
     A request waits up to `timeout_s`; after `patience_s` the remaining checks are skipped, which is a check
     too.
@@ -141,7 +141,7 @@ def _configuration(patient: Patient, untranslatable: Sequence[CannotTranslate]) 
 
 
 def _servers(patient: Patient) -> Generator[DoctorCheck, None, bool]:
-    """Yield a check of each bootstrap server; return whether one of them gives access to the cluster."""
+    """Yield a check of each bootstrap server; return whether any of them gives access to the cluster."""
     texts = [text.strip() for text in patient.bootstrap_servers.split(",") if text.strip()]
     addresses = [address for text in texts if (address := parse_address(text))]
     for text in texts:

@@ -71,7 +71,7 @@ def _highest_versions(answer: Abilities | Unseen) -> Mapping[int, int] | None:
 
 
 def _rights_to_act(patient: Patient, trials: Trials) -> Mapping[Right, RightTrial]:
-    """Return the rights that only an action would try, as brokers report them."""
+    """Return the rights that only an action would exercise, as brokers report them."""
     if trials.is_open():
         return dict.fromkeys(patient.rights_to_act, _GRANTED)
     not_tried = RightTrial(TrialVerdict.INCONCLUSIVE, _NOT_TRIED)

@@ -69,7 +69,7 @@ class CommitterReader:
         ]
 
     def _producers(self) -> Iterator[tuple[tuple[str, str], int | None]]:
-        """Yield groups and topics with the producer of their newest commit, None outside of transactions.
+        """Yield groups and topics with the producer of their newest commit, None outside transactions.
 
         A missing commit was overwritten by a newer one: the group is due again.
         """

@@ -2,8 +2,8 @@
 moves.
 
 It uses neither the database nor Celery. Its driver asks for `wait_s`, calls `poll` and saves the result
-(`dashboard.transactions.coordinator_store`). Coordinators do not report how long they load; a new one has
-loaded a partition once it describes an id of it.
+(`dashboard.transactions.coordinator_store`). Coordinators do not report their loading time; a new one has
+loaded a partition once it describes an id in it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from fenceline.kafka.reconcile import NotDescribed, Obstacle
 from transaction_admin.api import TRANSACTION_STATE, TransactionAdmin, Unseen
 from transaction_admin.reads import ClusterReads
 
-#: Seconds between two polls, and while a coordinator loads.
+#: Seconds between two polls: normally, and while a coordinator loads.
 _EVERY_S, _LOADING_S = 2.0, 0.2
 #: Seconds between two reads of sizes and settings.
 _SIZES_EVERY_S = 60.0
 
 
 class KnownCoordinators(Protocol):
-    """Our rows of one cluster (`dashboard.transactions.coordinator_store.CoordinatorRows`)."""
+    """The stored rows of one cluster (`dashboard.transactions.coordinator_store.CoordinatorRows`)."""
 
     def last_leaders(self) -> Mapping[int, tuple[int, int]]:
         """Return each partition's last leader and the poll that saw it."""

@@ -259,7 +259,7 @@ class GroupsCollector:
             return names
 
     def _only_markers(self, poll: _GroupPoll, ends: Ends) -> frozenset[tuple[TopicPartition, int]]:
-        """Check whether groups that do not move have anything left to read."""
+        """Check whether groups that do not move have records left to read."""
         places = {
             (where, commit.offset)
             for group in poll.groups.values()
@@ -278,7 +278,7 @@ def _unstable(answer: Commits | Unseen) -> Collection[TopicPartition]:
 
 
 def _gaps(groups: Mapping[str, SeenGroup]) -> Iterator[tuple[str, str]]:
-    """Yield a gap for each group without known offsets; one for a broker if it has no other group."""
+    """Yield a gap for each group with unknown offsets; one gap for a broker that has no other group."""
     hidden = {name: group for name, group in groups.items() if group.unseen}
     here = Counter(group.coordinator for group in groups.values())
     hidden_at = Counter(group.coordinator for group in hidden.values())

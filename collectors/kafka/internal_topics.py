@@ -39,7 +39,7 @@ _IDLE_S = 0.2
 #: Seconds between two requests for the end of the topic, which prove how far the tail has seen.
 _ASK_ENDS_EVERY_S = 1.0
 _ASK_ENDS_SELDOM_S, _ASK_ENDS_HELD_BACK_S = 5.0, 10.0
-# Shorter than half a lease: a call that waits in vain must not cost the lease.
+# Shorter than half a lease, so that a call that waits in vain does not cost the lease.
 _TIMEOUT_S = 2.5
 _RETRY_S = 0.05
 #: Brokers may answer endlessly without records, for example if a log has lost its end.
@@ -237,7 +237,7 @@ class Tail:
         return dict(self._unstable)
 
     def _behind(self) -> int:
-        """Return the number of unread records at the last request of the ends."""
+        """Return the number of unread records at the last request for the ends."""
         return sum(max(0, end - self._next[p]) for p, end in self._ends.items())
 
     def mark_saved(self, batch: TailBatch) -> None:

@@ -48,7 +48,7 @@ class MarkerTail:
         self._failing: dict[TopicPartition, float] = {}
         self._retry: dict[TopicPartition, float] = {}
         self._read_at = time.monotonic()
-        #: Why markers of a partition are missing, at the last reading.
+        #: The reasons for missing markers of partitions, at the last reading.
         self.blind: dict[TopicPartition, str] = {}
 
     @property
@@ -133,7 +133,7 @@ class MarkerTail:
 
 
 def merge_markers(*parts: MarkersByProducer) -> dict[int, list[EndMarker]]:
-    """Return markers of several readings together."""
+    """Merge the markers of several readings."""
     merged: defaultdict[int, list[EndMarker]] = defaultdict(list)
     for part in parts:
         for producer_id, markers in part.items():

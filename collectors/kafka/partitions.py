@@ -68,7 +68,7 @@ class PreviousPartitionState(Protocol):
         """Return the partitions that open transactions name."""
 
     def transactional_ids(self, producer_ids: Collection[int]) -> Mapping[int, str]:
-        """Return the escaped ids of rows that have these producer ids."""
+        """Return the escaped ids of the rows with these producer ids."""
 
     def sees_all(self) -> bool:
         """Whether no transactional id can be hidden from us: our tails or the operator vouch for that."""

@@ -130,7 +130,7 @@ class PendingReader:
             )
 
     def _batches(self, number: int, at: int, end: int) -> list[Batches]:
-        """Return the next batches from `at` on."""
+        """Return the next batches from offset `at`."""
         read: list[Batches] = []
         for _ in range(_MOST_FETCHES):
             if at >= end:

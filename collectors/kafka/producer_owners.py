@@ -59,7 +59,7 @@ class ProducerOwnerLookup:
     def _find(
         self, producer_ids: Collection[int], ours: Callable[[Collection[int]], Mapping[int, str]]
     ) -> bool:
-        """Look up the ids of producer ids; return whether all coordinators have answered."""
+        """Look up the owners of producer ids; return whether all coordinators have answered."""
         begun = time.monotonic()
         due = [
             producer_id
@@ -97,7 +97,7 @@ class ProducerOwnerLookup:
 
 
 def _is_over(producer_id: int, described: Described | NotDescribed | None) -> bool:
-    """Whether an id lost a producer id: the id is gone, or has a new producer id."""
+    """Whether an id no longer has a producer id: the id is gone, or has a newer one."""
     if isinstance(described, Described):
         return described.producer_id != producer_id
     return described is not None and described.obstacle is Obstacle.UNKNOWN

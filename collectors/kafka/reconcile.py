@@ -169,7 +169,7 @@ class Reconciler:
     def _confirm(
         self, watch: _Watch, counted: Mapping[str, Difference], now_ms: int
     ) -> tuple[Correction, ...]:
-        """Ask coordinators about differences; return the confirmed ones."""
+        """Verify differences with the coordinators; return the confirmed ones."""
         names = list(islice(counted, MOST_DESCRIBED))
         described = self._admin.describe_transactions(names) if names else {}
         watch.hidden |= {name for name in names if _is_hidden(described[name])}

@@ -105,7 +105,7 @@ def _newest_with(columns: LogColumns, key: bytes) -> int | None:
 
 
 def _records(where: TopicPartition, answer: Batches) -> tuple[LogColumns | None, str]:
-    """Return the records of the first batch, or why they cannot be read."""
+    """Return the records of the first batch, or the reason why they are unreadable."""
     places = whole_batches(answer.data)[:1]
     columns, _, bad = read_parts([LogPart(where.partition, 0, answer.data, places)], decompress)
     return (None, bad[0].detail) if bad else (columns, "")

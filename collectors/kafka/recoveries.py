@@ -80,7 +80,7 @@ class Topics:
     """The brokers' present topics, by name."""
 
     def __init__(self) -> None:
-        #: Since when topics are missing.
+        #: The time since which topics are missing.
         self._missing: dict[str, int] = {}
 
     def fetch_topics(self, reads: ClusterReads, names: Set[str], now_ms: int) -> Mapping[str, TopicNow]:
