@@ -1,4 +1,4 @@
-"""Find out by requests what our principal may do on a cluster, and what its brokers support.
+"""Tests by requests which rights our principal has on a cluster, and which requests its brokers support.
 
 A broker checks a right before it looks up the resource, and answers for resources that it does not hold. So
 each right is tried on an unused name, at any broker: it looks up no coordinator and creates nothing.

@@ -46,7 +46,7 @@ class Cost(NamedTuple):
 
 
 class Ending(NamedTuple):
-    """A transaction to end, by its id (escaped text) and the producer that has it open."""
+    """A transaction to end: its id (escaped text) and the producer that has it open."""
 
     transactional_id: str
     producer_id: int
@@ -78,7 +78,7 @@ class Marker(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """The answer of a coordinator to an end or a fencing, or of a partition's leader to a marker."""
+    """A coordinator's answer to an end or a fencing, or a partition leader's answer to a marker."""
 
     #: Kafka's error code, 0 for success; None without an answer.
     code: int | None

@@ -35,7 +35,7 @@ _MOST_GROUPS = 500
 #: From version 10 on, topics are named by their ids.
 _BY_NAME = 9
 _NO_OFFSET = -1
-#: Reads one group of an answer.
+#: Decodes one group of an answer.
 _ReadGroup = Callable[[Any], Any]
 _LEFT_OUT = Unseen("", "its coordinator left it out of its answer")
 
@@ -91,7 +91,7 @@ class Groups:
         return await self._ask(names, share_offsets_request, lambda group: dict(read_progress(group.topics)))
 
     async def streams_stores(self, names: Collection[str]) -> Mapping[str, Sequence[StreamsStore] | Unseen]:
-        """Return the state stores of groups of Kafka Streams."""
+        """Return the state stores of Kafka Streams groups."""
         return await self._ask(names, describe_streams_request, read_stores)
 
     async def _ask(
@@ -155,7 +155,7 @@ class Groups:
         return by_coordinator
 
     async def _look_up_refused(self) -> Unseen | None:
-        """Return why coordinators may not be looked up: FindCoordinator would create an absent topic."""
+        """Return why coordinator look-ups are not allowed: FindCoordinator would create an absent topic."""
         if not self._topic_seen:
             topology = await self._leaders.refresh_leaders([CONSUMER_OFFSETS])
             self._topic_seen = bool(topology.partitions)

@@ -1,4 +1,4 @@
-"""The adapter on kafka-python: lists, describes, ends and fences transactions, and writes markers.
+"""The kafka-python adapter: lists, describes, ends and fences transactions, and writes markers.
 
 A silent broker, and an unknown or forbidden id, are parts of the answer and never exceptions: the caller must
 know the missing parts.

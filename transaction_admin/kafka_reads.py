@@ -103,7 +103,7 @@ class KafkaPythonReads:
         return self._connection.run(self._owners.find_ids, producer_ids) if self._scope.has_all_ids else {}
 
     def list_groups(self) -> GroupListing:
-        """Return every consumer group that coordinators list to us."""
+        """Return every consumer group that coordinators list for us."""
         listing = self._connection.run(self._groups.list_groups)
         inside = {name: group for name, group in listing.groups.items() if self._scope.has_group(name)}
         return GroupListing(inside, listing.unseen)
@@ -127,7 +127,7 @@ class KafkaPythonReads:
         return self._connection.run(self._groups.share_progress, groups)
 
     def streams_stores(self, groups: Collection[str]) -> Mapping[str, Sequence[StreamsStore] | Unseen]:
-        """Return the state stores of groups of Kafka Streams (StreamsGroupDescribe, KIP-1071)."""
+        """Return the state stores of Kafka Streams groups (StreamsGroupDescribe, KIP-1071)."""
         return self._connection.run(self._groups.streams_stores, groups)
 
     def group_setting(self, group: str, name: str) -> str | None:

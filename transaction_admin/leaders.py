@@ -97,7 +97,7 @@ class Leaders:
         return self._known[which.topic][which.partition].leader_epoch
 
     def leader_of(self, which: TopicPartition) -> int | Unseen:
-        """Return the leader of a partition by the last metadata, or why there is none."""
+        """Return the leader of a partition by the last metadata, or the reason why it has no leader."""
         leader = self._known.get(which.topic, {}).get(which.partition, _NOWHERE).leader
         return Unseen(str(which), self._why_none(which)) if leader is None else leader
 
@@ -111,7 +111,7 @@ class Leaders:
         return self._refusal(self._refused[topic], topic, operation)
 
     def is_forbidden(self, topic: str) -> bool:
-        """Whether the last survey of a topic was refused: it may exist, and we may not see it."""
+        """Whether the last survey of a topic was refused: the topic may exist without being visible to us."""
         return issubclass(errors.for_code(self._refused.get(topic, 0)), errors.AuthorizationError)
 
     async def ask_leaders(

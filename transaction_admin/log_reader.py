@@ -42,7 +42,7 @@ class OutOfRange(NamedTuple):
 
 
 class _Asked(NamedTuple):
-    """A request to a leader, from these offsets on."""
+    """A request to a leader, starting at these offsets."""
 
     leader: int
     starts: Mapping[int, int]

@@ -127,7 +127,7 @@ class ClusterReads(Protocol):
         """
 
     def list_groups(self) -> GroupListing:
-        """Return every consumer group that coordinators list to us."""
+        """Return every consumer group that coordinators list for us."""
 
     def committed_offsets(
         self,
@@ -147,7 +147,7 @@ class ClusterReads(Protocol):
         """Return the progress of share groups (KIP-932)."""
 
     def streams_stores(self, groups: Collection[str]) -> Mapping[str, Sequence[StreamsStore] | Unseen]:
-        """Return the state stores of groups of Kafka Streams (StreamsGroupDescribe, KIP-1071)."""
+        """Return the state stores of Kafka Streams groups (StreamsGroupDescribe, KIP-1071)."""
 
     def group_setting(self, group: str, name: str) -> str | None:
         """Return a group's own setting (DescribeConfigs); None if it may not be seen."""

@@ -1,4 +1,4 @@
-"""Groups of Kafka Streams (KIP-1071): their topology and tasks, from their coordinators.
+"""Reads the topology and tasks of Kafka Streams groups from their coordinators (KIP-1071).
 
 The messages are Kafka's StreamsGroupDescribeRequest and -Response, which kafka-python lacks.
 """
@@ -25,12 +25,12 @@ class StreamsGroupDescribeResponse(ApiMessage, load_json=schemas):  # type: igno
 
 
 def describe_streams_request(groups: Sequence[str]) -> Any:
-    """Return the request about some groups."""
+    """Return the request about the given groups."""
     return StreamsGroupDescribeRequest(group_ids=list(groups), include_authorized_operations=False)
 
 
 def read_stores(group: Any) -> Sequence[StreamsStore]:
-    """Return the state stores of a described group, none before its topology is initialised."""
+    """Return the state stores of a described group, empty before its topology is initialised."""
     parts = (group.topology.subtopologies if group.topology else None) or ()
     topology = [
         Subtopology(

@@ -1,4 +1,4 @@
-"""The TLS of kafka-python's connections: one context from all of librdkafka's `ssl.` properties."""
+"""TLS for kafka-python's connections: one context from all of librdkafka's `ssl.` properties."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _revoked(context: ssl.SSLContext, where: str, _: Properties) -> None:
 
 
 def _certificate(context: ssl.SSLContext, where: str, properties: Properties) -> None:
-    # Without any password OpenSSL would ask for one on the terminal.
+    # Without a password OpenSSL would ask for it on the terminal.
     password = properties.get("ssl.key.password", "")
     context.load_cert_chain(where, properties.get("ssl.key.location"), password)
 
