@@ -29,7 +29,7 @@ from dashboard.models.groups import (
 from dashboard.models.incidents import Incident, IncidentEvent, IncidentFinding, IncidentRevision
 from dashboard.models.judging import FindingRecord
 from dashboard.models.partitions import DeletedPartition, PartitionRecord, PinRecord, ReplicaLook
-from dashboard.models.queries import Batch, OperatorStateRecord, Query, Run, SinkDecision
+from dashboard.models.queries import Batch, OperatorStateRecord, Query, Run, SinkDecision, state_at
 from dashboard.models.recoveries import AbortedCommit, Recovery
 from dashboard.models.series import ObservedSpan, Series, SeriesChunk
 from dashboard.models.transactions import (

@@ -6,12 +6,26 @@ these rows are the history beyond them.
 
 from __future__ import annotations
 
+from django.conf import settings
 from django.db import models
-from django.db.models import Q
+from django.db.models import BigIntegerField, Case, F, Q, Value, When
+from django.db.models.functions import Coalesce, Greatest
 
 from dashboard.models.collecting import Observed
 from dashboard.models.scope import ManagerOfQuery
+from fenceline.spark.drivers import GRACE_MS, MISSED, OLDEST_INTERVAL_MS
 from fenceline.spark.records import Decided, DecisionOutcome, QueryState
+
+
+def state_at(now_ms: int) -> Case:
+    """Return `streaming.registry.state_now` as SQL: without a heartbeat the reported state is ignored."""
+    interval = Coalesce(F("heartbeat_every_ms"), Value(OLDEST_INTERVAL_MS), output_field=BigIntegerField())
+    least_ms = Value(int(settings.FENCELINE.limits.listener_silent_s * 1_000), output_field=BigIntegerField())
+    limit = Greatest(least_ms, interval * MISSED + GRACE_MS, output_field=BigIntegerField())
+    late = Q(heard_ms=None) | Q(heard_ms__lt=Value(now_ms, output_field=BigIntegerField()) - limit)
+    runs = Q(state__in=[QueryState.RUNNING.value, QueryState.IDLE.value])
+    no_heartbeat = Value(QueryState.UNHEARD.value)
+    return Case(When(runs & late, then=no_heartbeat), default=F("state"), output_field=models.CharField())
 
 
 class Query(Observed):

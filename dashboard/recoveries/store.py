@@ -147,8 +147,8 @@ def _open(
     room = max(0, MOST_OPEN - Recovery.objects.filter(cluster_id=lease.cluster_id, closed_ms=None).count())
     Recovery.objects.bulk_create([_episode(row, shifts[row.pk], memory) for row in fresh[:room]])
     if fresh[room:]:
-        reason = f"more than {MOST_OPEN} episodes at once: the others were not followed"
-        collector_store.add_gap(lease, "episodes", reason, now_ms, len(fresh[room:]))
+        reason = f"more than {MOST_OPEN} recoveries at once: the others were not followed"
+        collector_store.add_gap(lease, "recoveries", reason, now_ms, len(fresh[room:]))
     whole = len(rows) < _AT_ONCE
     return True, [max(rev + 1, place[0]), 0] if whole else [rows[-1].rev, rows[-1].pk]
 

@@ -9,11 +9,8 @@ from itertools import islice
 from operator import or_
 from typing import Final, Literal
 
-from django.conf import settings
 from django.db.models import (
-    BigIntegerField,
     Case,
-    CharField,
     Count,
     F,
     IntegerField,
@@ -25,14 +22,12 @@ from django.db.models import (
     When,
 )
 from django.db.models.expressions import Expression, OrderBy
-from django.db.models.functions import Coalesce, Greatest
 
-from dashboard.models import Batch, Query, Run
+from dashboard.models import Batch, Query, Run, state_at
 from dashboard.runtime import visibility
 from dashboard.runtime.criteria import Criteria, Name, Search, Sorted
 from dashboard.runtime.loop import now_ms
 from dashboard.runtime.paging import Number, Page, page_of
-from fenceline.spark.drivers import GRACE_MS, MISSED, OLDEST_INTERVAL_MS
 from fenceline.spark.records import QueryState
 
 #: The filter for queries with a prepared batch that is not fully committed.
@@ -184,18 +179,7 @@ def of_cluster(cluster: str) -> Sequence[Query]:
 
 
 def _all(cluster: str) -> QuerySet[Query]:
-    return visibility.rows_in(Query, cluster).annotate(state_now=_state_now())
-
-
-def _state_now() -> Case:
-    """Return `registry.state_now` as SQL: without a heartbeat the reported state is ignored."""
-    interval = Coalesce(F("heartbeat_every_ms"), Value(OLDEST_INTERVAL_MS), output_field=BigIntegerField())
-    least_ms = Value(int(settings.FENCELINE.limits.listener_silent_s * 1_000), output_field=BigIntegerField())
-    limit = Greatest(least_ms, interval * MISSED + GRACE_MS, output_field=BigIntegerField())
-    late = Q(heard_ms=None) | Q(heard_ms__lt=Value(now_ms(), output_field=BigIntegerField()) - limit)
-    runs = Q(state__in=[QueryState.RUNNING.value, QueryState.IDLE.value])
-    no_heartbeat = Value(QueryState.UNHEARD.value)
-    return Case(When(runs & late, then=no_heartbeat), default=F("state"), output_field=CharField())
+    return visibility.rows_in(Query, cluster).annotate(state_now=state_at(now_ms()))
 
 
 def _filtered(wanted: QueryCriteria) -> QuerySet[Query]:

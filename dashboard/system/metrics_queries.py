@@ -33,7 +33,9 @@ from dashboard.models import (
     StateCount,
     Tally,
     Transaction,
+    state_at,
 )
+from dashboard.runtime.loop import now_ms
 from fenceline.kafka.groups import GroupStatus
 from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.series import histograms
@@ -138,8 +140,9 @@ def _further(one: ClusterLag, other: ClusterLag) -> ClusterLag:
 
 
 def query_counts() -> tuple[ByCluster, Mapping[str, int]]:
-    """Return the number of queries by cluster and state, and of those with a prepared batch."""
-    rows = Query.objects.filter(cluster__configured=True).order_by().values_list("cluster__name", "state")
+    """Return the number of queries by cluster and state now, and of those with a prepared batch."""
+    queries = Query.objects.filter(cluster__configured=True).order_by()
+    rows = queries.annotate(state_now=state_at(now_ms())).values_list("cluster__name", "state_now")
     counted: dict[tuple[str, ...], int] = {}
     prepared: Counter[str] = Counter()
     for cluster, state, n, held in rows.annotate(Count("id"), held=Count("id", filter=Q(prepared__gt=0))):

@@ -103,7 +103,7 @@ class SeriesReading:
 
     def highs(self, column: int, starts: range) -> Sequence[int | None]:
         """Return the maximum of a column in equal periods; None for an unknown one."""
-        found: list[int | None] = [None] * len(starts)
+        highs: list[int | None] = [None] * len(starts)
         for run in self.runs:
             ends = [*(step.at_ms for step in run.steps[1:]), run.until_ms]
             for step, end_ms in zip(run.steps, ends, strict=True):

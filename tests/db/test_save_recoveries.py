@@ -229,7 +229,7 @@ def test_recoveries_beyond_the_limit_are_counted_in_a_gap(
     scenario.read(*TAKEOVER)
     scenario.tick()
     gap = GapRecord.objects.get(source=recovery_store.NAME)
-    assert (gap.scope, gap.count, Recovery.objects.count()) == ("episodes", 1, 0)
+    assert (gap.scope, gap.count, Recovery.objects.count()) == ("recoveries", 1, 0)
 
 
 def test_no_recovery_is_opened_twice(scenario: TakeoverScenario) -> None:

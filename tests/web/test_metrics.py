@@ -107,7 +107,8 @@ def test_what_is_there_is_counted(value: Value) -> None:
     group(of, "audit", lag_lso=5, lag_hw=5, lag_ms=100, unstable=2)
     group(of, "new", status="STOP")
     fields: dict[str, Any] = {"cluster": of, "rev": 1}
-    Query.objects.create(ident="a", state="running", prepared=1, **fields)
+    Query.objects.create(ident="a", state="running", prepared=1, heard_ms=factories.now_ms(), **fields)
+    Query.objects.create(ident="b", state="running", heard_ms=factories.now_ms() - 600_000, **fields)
     factories.flink_run(factories.flink_job(of))
     factories.connector(of)
     assert value("transactions", cluster="prod", state="Ongoing") == 20
@@ -125,6 +126,7 @@ def test_what_is_there_is_counted(value: Value) -> None:
     assert value("group_lag_records", cluster="prod", to="high_watermark") == 45
     assert value("group_lag_seconds_max", cluster="prod") == 2.5
     assert value("queries", cluster="prod", state="running") == 1
+    assert value("queries", cluster="prod", state="unheard") == 1
     assert value("queries_prepared", cluster="prod") == 1
     assert value("flink_jobs", cluster="prod") == 1
     assert value("flink_jobs_unreadable", cluster="prod") == 0
