@@ -304,6 +304,11 @@ def test_tls_against_a_plain_port_is_named(broker: Broker) -> None:
     assert "SSL" in text
 
 
+def known_end(reader: LogReader) -> int | None:
+    (end,) = reader.ask_offsets([0], LATEST).values()
+    return end if isinstance(end, int) else None
+
+
 def test_a_log_that_lost_its_end_is_told_by_its_leader(tmp_path: Path) -> None:
     """The broker looks up the epoch of the batch that was read last in its own log."""
     with Broker(tmp_path) as kafka:
@@ -316,8 +321,7 @@ def test_a_log_that_lost_its_end_is_told_by_its_leader(tmp_path: Path) -> None:
         kafka.wait_ready()
         reader = LogReader({"bootstrap.servers": kafka.bootstrap}, "t", timeout_s=5)
         reader.describe()
-        (end,) = reader.ask_offsets([0], LATEST).values()
-        assert isinstance(end, int)
+        end = wait_for(lambda: known_end(reader), "the broker leads its partition again")
         commit(kafka.bootstrap, "second")
         epoch = reader._leaders.leader_epoch(TopicPartition("t", 0))
         assert epoch is not None
