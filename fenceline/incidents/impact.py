@@ -48,7 +48,7 @@ class IncidentImpact(NamedTuple):
 
     def worst_with(self, other: IncidentImpact) -> IncidentImpact:
         """Return the larger of each figure; None if both are unknown."""
-        return IncidentImpact._make(_larger(mine, two) for mine, two in zip(self, other, strict=True))
+        return IncidentImpact._make(_larger(own, others) for own, others in zip(self, other, strict=True))
 
     def is_news(self, before: IncidentImpact) -> bool:
         """Whether it differs from the former impact: any count, or a sum by a tenth."""

@@ -304,11 +304,6 @@ def test_tls_against_a_plain_port_is_named(broker: Broker) -> None:
     assert "SSL" in text
 
 
-def known_end(reader: LogReader) -> int | None:
-    (end,) = reader.ask_offsets([0], LATEST).values()
-    return end if isinstance(end, int) else None
-
-
 def test_a_log_that_lost_its_end_is_told_by_its_leader(tmp_path: Path) -> None:
     """The broker looks up the epoch of the batch that was read last in its own log."""
     with Broker(tmp_path) as kafka:
@@ -321,7 +316,12 @@ def test_a_log_that_lost_its_end_is_told_by_its_leader(tmp_path: Path) -> None:
         kafka.wait_ready()
         reader = LogReader({"bootstrap.servers": kafka.bootstrap}, "t", timeout_s=5)
         reader.describe()
-        end = wait_for(lambda: known_end(reader), "the broker leads its partition again")
+        end = wait_for(
+            lambda: reader.ask_offsets([0], LATEST)[0],
+            "the broker leads its partition again",
+            until=lambda answer: isinstance(answer, int),
+        )
+        assert isinstance(end, int)
         commit(kafka.bootstrap, "second")
         epoch = reader._leaders.leader_epoch(TopicPartition("t", 0))
         assert epoch is not None
