@@ -10,30 +10,6 @@ import dashboard.models.transactions
 class Migration(migrations.Migration):
     initial = True
 
-    #: A database that has all of these is one that has this one.
-    replaces = [
-        ("dashboard", "0001_initial"),
-        ("dashboard", "0002_history"),
-        ("dashboard", "0003_names"),
-        ("dashboard", "0004_partitions_groups"),
-        ("dashboard", "0005_queries"),
-        ("dashboard", "0006_acting"),
-        ("dashboard", "0007_group_blocked"),
-        ("dashboard", "0008_recovery_instants"),
-        ("dashboard", "0009_reasons"),
-        ("dashboard", "0010_heartbeats"),
-        ("dashboard", "0011_verbose_names"),
-        ("dashboard", "0012_asynchronous"),
-        ("dashboard", "0013_action_records"),
-        ("dashboard", "0015_tokens"),
-        ("dashboard", "0016_ask_replicas"),
-        ("dashboard", "0017_audit"),
-        ("dashboard", "0018_rule_names"),
-        ("dashboard", "0019_incidents"),
-        ("dashboard", "0020_incident_member_now"),
-        ("dashboard", "0021_event_instants"),
-    ]
-
     dependencies = []
 
     operations = [

@@ -8,7 +8,7 @@ from django.db import DatabaseError, connection
 from django.db.migrations.exceptions import MigrationSchemaMissing
 from django.db.migrations.executor import MigrationExecutor
 
-from dashboard.system.schema import partial_schema_reason
+from dashboard.system.schema import older_schema_reason
 
 #: The time limit for Redis, in seconds.
 _TIMEOUT_S = 2.0
@@ -67,7 +67,7 @@ def _migrations() -> str:
     except (DatabaseError, MigrationSchemaMissing) as error:
         return _line(error)
     to_run = f"{len(missing)} to run: manage.py prepare" if missing else ""
-    return partial_schema_reason(executor.loader) or to_run
+    return older_schema_reason(executor.loader) or to_run
 
 
 def _line(error: Exception) -> str:

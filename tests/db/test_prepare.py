@@ -9,15 +9,15 @@ import pytest
 from django.contrib.auth import get_user_model
 from django.core.management import CommandError, call_command
 from django.db import connection
+from django.db.migrations.autodetector import MigrationAutodetector
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
-from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Cluster, Collector, GapRecord, Token
 from dashboard.runtime import leases, visibility
-from dashboard.system.schema import LAST_UNSQUASHED
+from dashboard.system.schema import FIRST_RELEASE
 from dashboard.system.tokens import token_digest
 from fenceline.limits import Limits
 from sandbox.options import ROOT
@@ -89,43 +89,30 @@ def test_a_database_of_a_newer_version_is_refused_and_unchanged() -> None:
         call_command("prepare")
 
 
-REPLACED = [name for _, name in MigrationLoader(None).replacements["dashboard", "0001_squashed"].replaces]
-
-
-def record_as_applied(*names: str) -> None:
-    """Let the database have these of the replaced migrations, and all later ones, by its own table."""
-    first = ("0001_squashed", *REPLACED)
-    MigrationRecorder.Migration.objects.filter(app="dashboard", name__in=first).delete()
-    for name in names:
-        MigrationRecorder.Migration.objects.create(app="dashboard", name=name)
-
-
-@pytest.mark.parametrize("applied", [REPLACED[:1], REPLACED[:-1], REPLACED[1:]])
-def test_a_database_with_some_replaced_migrations_is_refused_with_the_way_on(applied: list[str]) -> None:
-    record_as_applied(*applied)
-    missing = next(name for name in REPLACED if name not in applied)
+def test_a_database_from_before_the_first_release_is_refused_with_the_way_on() -> None:
+    MigrationRecorder.Migration.objects.filter(app="dashboard").delete()
+    MigrationRecorder.Migration.objects.create(app="dashboard", name="0001_initial")
     with pytest.raises(CommandError) as refused:
         call_command("prepare")
     text = str(refused.value)
-    assert text.startswith(f"The database {connection.settings_dict['NAME']} was made by an older Fenceline")
-    assert f"it lacks {missing}" in text
-    assert f"of commit {LAST_UNSQUASHED} on it first" in text
+    assert text.startswith(f"The database {connection.settings_dict['NAME']} was made by a Fenceline before")
+    assert f"of commit {FIRST_RELEASE} on it first" in text
 
 
-def test_the_commit_of_the_way_on_has_the_replaced_migrations() -> None:
-    command = ["git", "ls-tree", "--name-only", LAST_UNSQUASHED, "dashboard/migrations/"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if listed.returncode:
-        pytest.skip(f"commit {LAST_UNSQUASHED} is not in this checkout's history")
-    assert {Path(line).stem for line in listed.stdout.splitlines()} == {*REPLACED, "__init__"}
+def test_the_commit_of_the_way_on_migrates_older_databases() -> None:
+    command = ["git", "show", f"{FIRST_RELEASE}:dashboard/migrations/0001_squashed.py"]
+    shown = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if shown.returncode:
+        pytest.skip(f"commit {FIRST_RELEASE} is not in this checkout's history")
+    assert '("dashboard", "0001_initial")' in shown.stdout
 
 
-def test_a_database_with_all_replaced_migrations_keeps_its_tables() -> None:
-    record_as_applied(*REPLACED)
-    with CaptureQueriesContext(connection) as captured:
-        call_command("prepare")
-    assert MigrationRecorder.Migration.objects.filter(app="dashboard", name="0001_squashed").exists()
-    assert not [row for row in captured if row["sql"].startswith(("CREATE", "ALTER", "DROP"))]
+def test_a_new_database_gets_what_the_migrations_make_one_by_one() -> None:
+    single = MigrationLoader(None, replace_migrations=False)
+    one_by_one = single.project_state(("dashboard", "0026_identity_issuer"))
+    at_once = single.project_state(("dashboard", "0001_squashed_0026_identity_issuer"))
+    changes = MigrationAutodetector(one_by_one, at_once)._detect_changes()
+    assert "dashboard" not in changes
 
 
 def test_collectors_turned_off_or_resharded_are_removed(settings: Settings) -> None:

@@ -26,7 +26,7 @@ from dashboard.runtime import collector_store, loop
 from dashboard.runtime.collector_names import CHECKPOINTS, ENGINES, FLINK
 from dashboard.runtime.secret_files import SecretError, read_secret
 from dashboard.system import access
-from dashboard.system.schema import newer_schema_reason, partial_schema_reason
+from dashboard.system.schema import newer_schema_reason, older_schema_reason
 from dashboard.system.tokens import token_digest
 from dashboard.transactions.naming_store import rename_applications
 from fenceline.grouping import grouped
@@ -102,12 +102,12 @@ def _check_password(password: str) -> None:
 
 
 def _refuse_other_schema() -> None:
-    """Refuse a newer version's database, or one from before the squashed migration."""
+    """Refuse a newer version's database, or one from before 0.1.0."""
     loader = MigrationLoader(connection)
     database = f"The database {connection.settings_dict['NAME']} was"
     if reason := newer_schema_reason(loader):
         raise CommandError(f"{database} {reason}. Upgrade, or use another database.")
-    if reason := partial_schema_reason(loader):
+    if reason := older_schema_reason(loader):
         raise CommandError(f"{database} {reason}.")
 
 
