@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectors.kafka.compression import decompress
@@ -29,6 +29,8 @@ from tests.raw_batches import CODECS, raw_batch
 from tests.unit.test_aggregate import Stream, stream_of
 
 PARTITIONS = (0, 4, 49)
+#: Examples in the gate, where each is 400 records on average.
+FEW = 30
 MILLIONS = float(os.environ.get("FENCELINE_MILLIONS", "10"))
 Priors = dict[int, dict[bytes, Prior]]
 
@@ -159,11 +161,13 @@ def _counts(folded: Folded) -> dict[object, int]:
     return {state: n for state, n in folded.states.items() if n}
 
 
+@settings(max_examples=FEW)
 @given(st.integers(0, 10**9))
 def test_a_table_is_folded_as_its_single_records_are(seed: int) -> None:
     compare(seed)
 
 
+@settings(max_examples=FEW)
 @given(st.integers(0, 10**9))
 def test_so_is_one_whose_records_name_no_start(seed: int) -> None:
     compare(seed, without_starts)

@@ -36,14 +36,18 @@ EMPTY = (
 HIDDEN, MARK = "crypt-7f3", "crypt-7f3"
 
 
-@pytest.fixture
-def clusters(settings: Any) -> tuple[Cluster, Cluster]:
-    """Two clusters with the same of everything; ids, topics and groups of the hidden one carry its name."""
+@pytest.fixture(autouse=True)
+def configured(settings: Any) -> None:
     settings.FENCELINE = Config(
         clusters={
             name: ClusterConfig(name, {"bootstrap.servers": "127.0.0.1:1"}) for name in ("prod", HIDDEN)
         }
     )
+
+
+@pytest.fixture(scope="module")
+def clusters(rows_of_module: None) -> tuple[Cluster, Cluster]:
+    """Two clusters with the same of everything; ids, topics and groups of the hidden one carry its name."""
     both = factories.cluster(), factories.cluster(HIDDEN)
     for of in both:
         scenarios.busy_transactions(of, 5)

@@ -101,7 +101,8 @@ def test_a_record_gone_from_the_end_of_its_batch_is_a_hole_behind_it() -> None:
 
 
 def test_an_answer_may_be_cut_anywhere() -> None:
-    log = random_log(random.Random(5), 9)
+    dice = random.Random(5)
+    log: Log = [(dice.randbytes(at), RawRecord(dice.randbytes(9 * at), at, at)) for at in range(9)]
     batches = [raw_batch(log[:1]), raw_batch(log[1:6], codec=LZ4), raw_batch(log[6:])]
     data = b"".join(batches)
     ends = [0, len(batches[0]), len(batches[0] + batches[1]), len(data)]
