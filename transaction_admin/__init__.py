@@ -1,1 +1,1 @@
-"""Kafka's admin protocol for transactions, which confluent-kafka lacks: one Protocol and one adapter."""
+"""Kafka's admin protocol for transactions, which confluent-kafka lacks, by kafka-python."""

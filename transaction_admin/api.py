@@ -1,14 +1,14 @@
-"""Fenceline's requests to coordinators, for any client library: a Protocol, plain values, errors."""
+"""What is sent to coordinators and what they answer, as plain values; and the error without an answer."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from fenceline.compat import SLOTS
-from fenceline.facts import TopicPartition, TransactionState
-from fenceline.kafka.reconcile import Described, Listed, NotDescribed
+from fenceline.facts import TopicPartition
+from fenceline.kafka.reconcile import Listed
 
 TRANSACTION_STATE = "__transaction_state"
 CONSUMER_OFFSETS = "__consumer_offsets"
@@ -102,58 +102,6 @@ class TransactionListing:
     unseen: tuple[Unseen, ...]
     #: Brokers silently omit ids that we may not describe: this sentence reports that.
     may_hide: str
-
-
-class TransactionAdmin(Protocol):
-    """The admin side of one cluster. Every method raises `AdminUnavailable`."""
-
-    @property
-    def cost(self) -> Cost:
-        """The requests to brokers so far."""
-
-    @property
-    def principal(self) -> str:
-        """Our principal at the brokers, for `grant_command`."""
-
-    def list_transactions(self, states: Collection[TransactionState] = ()) -> TransactionListing:
-        """Return the ids in one of `states`, by default all. O(ids) on each broker, unpaged."""
-
-    def describe_transactions(
-        self, transactional_ids: Collection[str], *, listed: bool = False
-    ) -> Mapping[str, Described | NotDescribed]:
-        """Return the coordinators' reports of these ids (escaped text), one for each id.
-
-        Never creates anything: while `__transaction_state` does not exist, every id is unknown. Without the
-        right to see the topic, it looks up only ids that a coordinator has `listed`.
-        """
-
-    def end_transactions(self, endings: Collection[Ending], *, timeout_s: float) -> Mapping[str, Ended]:
-        """End transactions, all at once; return their coordinators' answers by id.
-
-        Temporary refusals and missing answers are repeated until `timeout_s`: the same end twice is no error.
-        **Never call it for a transaction whose outcome another process may decide.**
-        """
-
-    def fence_producers(self, fencings: Collection[Fencing], *, timeout_s: float) -> Mapping[str, Ended]:
-        """Initialise ids anew, as Kafka's `forceTerminateTransaction` does; return the answers by id.
-
-        It aborts an id's open transaction and fences its producer (InitProducerId without a producer id, key
-        22). It repeats the request until `timeout_s` while the coordinator answers CONCURRENT_TRANSACTIONS,
-        the first answer for an open transaction. It never repeats an unanswered request: another producer may
-        have begun in between. **Only for ids that the coordinator knows**: it would create others.
-        """
-
-    def write_abort_marker(self, marker: Marker, *, leader: int) -> Ended:
-        """Write an abort marker into one partition through its leader (WriteTxnMarkers, key 27), with one
-        request.
-
-        The leader checks little: it also accepts a marker for an ended transaction, and appends it uselessly.
-        **Only for transactions without a coordinator**, checked right before: a coordinator would not learn
-        of the marker, and could still commit the rest.
-        """
-
-    def close(self) -> None:
-        """Close every connection."""
 
 
 def grant_command(principal: str, operation: str, resource: str) -> str:

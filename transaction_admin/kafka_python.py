@@ -1,4 +1,4 @@
-"""The kafka-python adapter: lists, describes, ends and fences transactions, and writes markers.
+"""List, describe, end and fence transactions, and write markers, by kafka-python.
 
 A silent broker, and an unknown or forbidden id, are parts of the answer and never exceptions: the caller must
 know the missing parts.
@@ -55,11 +55,11 @@ _UNKNOWN = NotDescribed(Obstacle.UNKNOWN, "its coordinator does not know this tr
 _LOADING = "it is still loading its part of __transaction_state; it will answer soon"
 
 
-class KafkaPythonAdmin:
-    """A `TransactionAdmin` on kafka-python. `properties` are librdkafka's; calls wait up to `timeout_s`.
+class TransactionAdmin:
+    """The admin side of one cluster. `properties` are librdkafka's; calls wait up to `timeout_s`.
 
-    Raises `CannotTranslate` for a property without an equivalent in kafka-python, `AdminUnavailable` if the
-    cluster cannot be reached.
+    Raises `CannotTranslate` for a property without an equivalent in kafka-python. Every method raises
+    `AdminUnavailable` if the cluster cannot be reached.
     """
 
     def __init__(
@@ -93,22 +93,42 @@ class KafkaPythonAdmin:
     def describe_transactions(
         self, transactional_ids: Collection[str], *, listed: bool = False
     ) -> Mapping[str, Described | NotDescribed]:
-        """Return the coordinators' reports of these ids (escaped text), one for each id."""
+        """Return the coordinators' reports of these ids (escaped text), one for each id.
+
+        Never creates anything: while `__transaction_state` does not exist, every id is unknown. Without the
+        right to see the topic, it looks up only ids that a coordinator has `listed`.
+        """
         self._topic_seen = self._topic_seen or listed
         inside = [name for name in transactional_ids if self._scope.has_id(name)]
         described = self._connection.run(self._describe, inside) if inside else {}
         return {name: described.get(name, _OUTSIDE) for name in transactional_ids}
 
     def end_transactions(self, endings: Collection[Ending], *, timeout_s: float) -> Mapping[str, Ended]:
-        """End transactions, all at once; return the coordinators' answers by id."""
+        """End transactions, all at once; return their coordinators' answers by id.
+
+        Temporary refusals and missing answers are repeated until `timeout_s`: the same end twice is no error.
+        **Never call it for a transaction whose outcome another process may decide.**
+        """
         return self._connection.run(self._endings.end_all, endings, timeout_s)
 
     def fence_producers(self, fencings: Collection[Fencing], *, timeout_s: float) -> Mapping[str, Ended]:
-        """Initialise ids anew, which aborts their open transactions; return the answers by id."""
+        """Initialise ids anew, as Kafka's `forceTerminateTransaction` does; return the answers by id.
+
+        It aborts an id's open transaction and fences its producer (InitProducerId without a producer id, key
+        22). It repeats the request until `timeout_s` while the coordinator answers CONCURRENT_TRANSACTIONS,
+        the first answer for an open transaction. It never repeats an unanswered request: another producer may
+        have begun in between. **Only for ids that the coordinator knows**: it would create others.
+        """
         return self._connection.run(self._endings.end_all, fencings, timeout_s)
 
     def write_abort_marker(self, marker: Marker, *, leader: int) -> Ended:
-        """Write an abort marker into one partition through its leader, with one request."""
+        """Write an abort marker into one partition through its leader (WriteTxnMarkers, key 27), with one
+        request.
+
+        The leader checks little: it also accepts a marker for an ended transaction, and appends it uselessly.
+        **Only for transactions without a coordinator**, checked right before: a coordinator would not learn
+        of the marker, and could still commit the rest.
+        """
         return self._connection.run(write_abort_marker, self._connection, marker, leader)
 
     async def _find(self, ids: Collection[str]) -> Mapping[str, tuple[int, int]]:

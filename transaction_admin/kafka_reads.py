@@ -1,4 +1,7 @@
-"""`ClusterReads` on kafka-python: offsets, producers, groups, batches, settings, in few large requests."""
+"""Reads of a cluster beyond transactions: offsets, producers, groups, batches, settings, in few requests.
+
+Every answer includes partial failures: a missing broker or partition is `Unseen` in its place.
+"""
 
 from __future__ import annotations
 
@@ -38,12 +41,13 @@ _TOPIC_RESOURCE, _BROKER_RESOURCE, _GROUP_RESOURCE = 2, 4, 32
 _Offsets = dict[tuple[str, int], tuple[int, int, int]]
 
 
-class KafkaPythonReads:
-    """A `ClusterReads` on kafka-python. `properties` are librdkafka's; a request waits up to `timeout_s`.
+class ClusterReads:
+    """Reads of one cluster. `properties` are librdkafka's; a request waits up to `timeout_s`.
 
-    Topics, groups and ids outside `scope` are neither listed nor requested. Raises `CannotTranslate` for a
-    property without an equivalent in kafka-python, `AdminUnavailable` if the cluster cannot be reached. Only
-    one thread at a time may use it.
+    Topics, groups and ids outside `scope` are neither listed nor requested. Requests are batched by broker,
+    with a bounded number in flight; there is none per partition. Raises `CannotTranslate` for a property
+    without an equivalent in kafka-python. Every method raises `AdminUnavailable` if no request at all is
+    answered. Only one thread at a time may use it.
     """
 
     def __init__(
@@ -98,7 +102,11 @@ class KafkaPythonReads:
         return self._connection.run(self._leaders.ask_leaders, partitions, question, broker)
 
     def transactional_ids(self, producer_ids: Collection[int]) -> Mapping[int, str]:
-        """Return the escaped transactional ids that have these producer ids, in whatever state."""
+        """Return the escaped transactional ids that have these producer ids, in any state.
+
+        O(ids) on every broker: request few, rarely. A silent broker raises `AdminUnavailable`: a missing id
+        must mean that no broker has it.
+        """
         # Any id may have the producer id: with a scope, only our own rows tell.
         return self._connection.run(self._owners.find_ids, producer_ids) if self._scope.has_all_ids else {}
 
@@ -115,7 +123,12 @@ class KafkaPythonReads:
         require_stable: bool,
         named: Mapping[str, Collection[TopicPartition]] | None = None,
     ) -> Mapping[str, Commits | Unseen]:
-        """Return the groups' committed offsets, many groups per request (OffsetFetch, KIP-709)."""
+        """Return the groups' committed offsets, many groups per request (OffsetFetch, KIP-709).
+
+        With `require_stable`, a partition with a pending transactional commit is `Unstable`. For a group in
+        `named` only those partitions are returned, for other groups every partition with a commit: a
+        partition whose first commit is pending is only returned if it is named.
+        """
 
         async def ask() -> Mapping[str, Commits | Unseen]:
             return await self._groups.committed_offsets(groups, require_stable=require_stable, named=named)

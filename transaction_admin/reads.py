@@ -1,22 +1,20 @@
-"""Fenceline's reads of a cluster beyond transactions: offsets, producers, groups, batches.
+"""What `ClusterReads` returns: offsets, producers, groups, batches.
 
 Every answer includes partial failures: a missing broker or partition is `Unseen` in its place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol, Union
+from typing import NamedTuple, Union
 
 from fenceline.compat import SLOTS
 from fenceline.decode.record_batches import RecordBatch
-from fenceline.engines.streams import StreamsStore
 from fenceline.facts import TopicPartition
 from fenceline.kafka.groups import Committed, ShareProgress
-from fenceline.kafka.partitions import Offsets, ProducerState
 from fenceline.kafka.scope import Scope
-from transaction_admin.api import Cost, Unseen
+from transaction_admin.api import Unseen
 
 
 class Leader(NamedTuple):
@@ -94,87 +92,3 @@ class Batches(NamedTuple):
     lso: int = -1
     #: Producer id and first offset of aborted transactions among them, only for a committed read.
     aborted: tuple[tuple[int, int], ...] = ()
-
-
-class ClusterReads(Protocol):
-    """Reads of one cluster. Every method raises `AdminUnavailable` if no request at all is answered.
-
-    Requests are batched by broker, with a bounded number in flight; there is none per partition.
-    """
-
-    @property
-    def cost(self) -> Cost:
-        """The requests to brokers so far."""
-
-    def describe_topology(self, topics: Collection[str] | None = None) -> Topology:
-        """Return brokers, and leaders of the partitions of `topics`, of all visible topics if None."""
-
-    def list_offsets(
-        self, partitions: Collection[TopicPartition]
-    ) -> Mapping[TopicPartition, Offsets | Unseen]:
-        """Return log start, LSO and high watermark, never an LSO above the high watermark."""
-
-    def describe_producers(
-        self, partitions: Collection[TopicPartition], broker: int | None = None
-    ) -> Mapping[TopicPartition, tuple[ProducerState, ...] | Unseen]:
-        """Return the active producers from the leaders, or from one replica on `broker` (KIP-664)."""
-
-    def transactional_ids(self, producer_ids: Collection[int]) -> Mapping[int, str]:
-        """Return the escaped transactional ids that have these producer ids, in any state.
-
-        O(ids) on every broker: request few, rarely. A silent broker raises `AdminUnavailable`: a missing id
-        must mean that no broker has it.
-        """
-
-    def list_groups(self) -> GroupListing:
-        """Return every consumer group that coordinators list for us."""
-
-    def committed_offsets(
-        self,
-        groups: Collection[str],
-        *,
-        require_stable: bool,
-        named: Mapping[str, Collection[TopicPartition]] | None = None,
-    ) -> Mapping[str, Commits | Unseen]:
-        """Return the groups' committed offsets, many groups per request (OffsetFetch, KIP-709).
-
-        With `require_stable`, a partition with a pending transactional commit is `Unstable`. For a group in
-        `named` only those partitions are returned, for other groups every partition with a commit: a
-        partition whose first commit is pending is only returned if it is named.
-        """
-
-    def share_progress(self, groups: Collection[str]) -> Mapping[str, ShareProgresses | Unseen]:
-        """Return the progress of share groups (KIP-932)."""
-
-    def streams_stores(self, groups: Collection[str]) -> Mapping[str, Sequence[StreamsStore] | Unseen]:
-        """Return the state stores of Kafka Streams groups (StreamsGroupDescribe, KIP-1071)."""
-
-    def group_setting(self, group: str, name: str) -> str | None:
-        """Return a group's own setting (DescribeConfigs); None if it may not be seen."""
-
-    def batch_headers(
-        self, partition: TopicPartition, start: int, *, most_bytes: int, committed: bool = False
-    ) -> Batches | Unseen:
-        """Return headers of the batches from the batch with offset `start` on.
-
-        Uncommitted ones as well, unless `committed`: then up to the LSO, with the index of aborted ones.
-        """
-
-    def batch_headers_from(
-        self, starts: Mapping[TopicPartition, int], *, most_bytes: int
-    ) -> Mapping[TopicPartition, Batches | Unseen]:
-        """Return the same for many partitions, one request per leader, with `most_bytes` in its answer."""
-
-    def broker_setting(self, name: str) -> str | None:
-        """Return a broker's own setting (DescribeConfigs); None if it may not be seen."""
-
-    def topic_settings(
-        self, topics: Collection[str], names: Collection[str]
-    ) -> Mapping[str, Mapping[str, str]]:
-        """Return settings of topics by name, in one request, without topics that may not be described."""
-
-    def log_sizes(self, partitions: Collection[TopicPartition]) -> Mapping[TopicPartition, int | Unseen]:
-        """Return the bytes of partitions on their leaders' disks (DescribeLogDirs, KIP-113)."""
-
-    def close(self) -> None:
-        """Close every connection."""

@@ -12,7 +12,7 @@ from fenceline.facts import TopicPartition
 from fenceline.losses.aborted_commits import CommittedTransaction, lost_before_commit
 from fenceline.losses.recoveries import LostRecords
 from transaction_admin.api import Unseen
-from transaction_admin.reads import ClusterReads
+from transaction_admin.kafka_reads import ClusterReads
 
 #: Bytes of one request, and requests per partition for a suspected transaction.
 _BYTES_AT_ONCE = 256 * 1024

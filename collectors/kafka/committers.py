@@ -16,7 +16,7 @@ from fenceline.facts import TopicPartition
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.group_observation import LoggedCommit
 from transaction_admin.api import Unseen
-from transaction_admin.reads import ClusterReads
+from transaction_admin.kafka_reads import ClusterReads
 
 #: Headers per poll, and bytes of the log for each: a batch always comes whole.
 _AT_ONCE, _BYTES = 10, 512

@@ -23,8 +23,9 @@ from fenceline.kafka.coordinator import (
     find_moves,
 )
 from fenceline.kafka.reconcile import NotDescribed, Obstacle
-from transaction_admin.api import TRANSACTION_STATE, TransactionAdmin, Unseen
-from transaction_admin.reads import ClusterReads
+from transaction_admin.api import TRANSACTION_STATE, Unseen
+from transaction_admin.kafka_python import TransactionAdmin
+from transaction_admin.kafka_reads import ClusterReads
 
 #: Seconds between two polls: normally, and while a coordinator loads.
 _EVERY_S, _LOADING_S = 2.0, 0.2

@@ -28,7 +28,8 @@ from fenceline.kafka.group_observation import ObservedGroups, PendingCommit, See
 from fenceline.kafka.groups import SHARE, STREAMS, Committed
 from fenceline.kafka.partitions import Offsets
 from transaction_admin.api import AdminUnavailable, Unseen
-from transaction_admin.reads import ClusterReads, Commits, GroupListed, GroupListing, Unstable
+from transaction_admin.kafka_reads import ClusterReads
+from transaction_admin.reads import Commits, GroupListed, GroupListing, Unstable
 
 #: Polls may take a twentieth of the brokers' time.
 _PACE = 20

@@ -13,7 +13,7 @@ from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets
 from transaction_admin.api import Unseen
-from transaction_admin.reads import ClusterReads
+from transaction_admin.kafka_reads import ClusterReads
 
 #: A group that is farther behind has unread records.
 MOST_BEHIND = 5_000

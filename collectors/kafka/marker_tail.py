@@ -14,7 +14,8 @@ from itertools import islice
 from fenceline.facts import TopicPartition
 from fenceline.kafka.fold.marker_history import EndMarker, end_marker
 from transaction_admin.api import Cost, Unseen
-from transaction_admin.reads import Batches, ClusterReads
+from transaction_admin.kafka_reads import ClusterReads
+from transaction_admin.reads import Batches
 
 #: Maximum partitions to follow, and seconds to follow one after its last open transaction.
 _MOST_FOLLOWED, _KEPT_S = 2_000, 30.0

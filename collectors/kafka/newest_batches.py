@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from fenceline.decode.record_batches import BatchWriters, RecordBatch, count_writers
 from fenceline.facts import TopicPartition
 from transaction_admin.api import Unseen
-from transaction_admin.reads import Batches, ClusterReads
+from transaction_admin.kafka_reads import ClusterReads
+from transaction_admin.reads import Batches
 
 #: Offsets to examine, and bytes to read per request, and requests.
 _OFFSETS, _BYTES_AT_ONCE, _MOST_ANSWERS = 10_000, 1024 * 1024, 8

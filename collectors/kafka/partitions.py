@@ -38,8 +38,10 @@ from fenceline.kafka.partitions import (
     update_partition,
     worst_verdict,
 )
-from transaction_admin.api import Cost, TransactionAdmin, Unseen
-from transaction_admin.reads import ClusterReads, Leader, Topology
+from transaction_admin.api import Cost, Unseen
+from transaction_admin.kafka_python import TransactionAdmin
+from transaction_admin.kafka_reads import ClusterReads
+from transaction_admin.reads import Leader, Topology
 
 #: Polls of all partitions: the minimum pause, and a small share of the time.
 _FULL_S, _FULL_SHARE = 2.0, 20

@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Mapping
 
 from fenceline.kafka.partitions import ProducerOwners
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
-from transaction_admin.api import AdminUnavailable, TransactionAdmin
-from transaction_admin.reads import ClusterReads
+from transaction_admin.api import AdminUnavailable
+from transaction_admin.kafka_python import TransactionAdmin
+from transaction_admin.kafka_reads import ClusterReads
 
 #: Pauses before asking again about ids without an owner, and the share of time for that.
 _AGAIN_S, _AGAIN_SHARE = 1.0, 20

@@ -37,7 +37,8 @@ from fenceline.kafka.reconcile import (
     next_open_s,
 )
 from fenceline.kafka.scope import EVERYTHING, Scope
-from transaction_admin.api import Cost, TransactionAdmin, TransactionListing
+from transaction_admin.api import Cost, TransactionListing
+from transaction_admin.kafka_python import TransactionAdmin
 
 #: Maximum differences to confirm in one poll; others wait for the next.
 MOST_DESCRIBED = 1_000

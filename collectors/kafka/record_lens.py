@@ -14,7 +14,8 @@ from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition
 from fenceline.kafka.record_fate import OffsetLook, RecordFate, fate_of
 from transaction_admin.api import Unseen
-from transaction_admin.reads import Batches, ClusterReads
+from transaction_admin.kafka_reads import ClusterReads
+from transaction_admin.reads import Batches
 
 #: Bytes of the first request, of each further one in search of a marker, and of all of them.
 _FIRST_BYTES, _BYTES_AT_ONCE, MOST_BYTES = 64 * 1024, 1024 * 1024, 8 * 1024 * 1024

@@ -12,7 +12,7 @@ from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition
 from fenceline.losses.recoveries import LostRecords, TopicNow, lost_in, unblocked_ms
 from transaction_admin.api import Unseen
-from transaction_admin.reads import ClusterReads
+from transaction_admin.kafka_reads import ClusterReads
 
 #: Bytes of one request, and maximum requests per partition.
 _BYTES_AT_ONCE = 1024 * 1024

@@ -12,7 +12,8 @@ from fenceline.kafka.group_observation import SeenGroup
 from fenceline.kafka.groups import Committed, ShareProgress
 from fenceline.kafka.partitions import Offsets
 from transaction_admin.api import Unseen
-from transaction_admin.reads import ClusterReads, Commits, ShareProgresses
+from transaction_admin.kafka_reads import ClusterReads
+from transaction_admin.reads import Commits, ShareProgresses
 
 #: The configuration with a share group's isolation level, and how long an answer is valid.
 _SETTING, _GOOD_S = "share.isolation.level", 60.0

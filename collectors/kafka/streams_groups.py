@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from fenceline.engines.streams import StreamsStore
 from transaction_admin.api import Unseen
-from transaction_admin.reads import ClusterReads
+from transaction_admin.kafka_reads import ClusterReads
 
 _GOOD_S = 60.0
 

@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 from fenceline.facts import TopicPartition
-from transaction_admin.reads import ClusterReads, Topology
+from transaction_admin.kafka_reads import ClusterReads
+from transaction_admin.reads import Topology
 
 
 def describe_topics(

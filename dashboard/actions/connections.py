@@ -14,8 +14,8 @@ from dashboard.actions import inspect
 from dashboard.runtime import loop
 from fenceline.kafka.reconcile import Described, NotDescribed
 from spark_pipeline.sink.ledger import LedgerFolder, open_ledger
-from transaction_admin.api import TransactionAdmin
-from transaction_admin.reads import ClusterReads
+from transaction_admin.kafka_python import TransactionAdmin
+from transaction_admin.kafka_reads import ClusterReads
 
 
 class NoRoot(Exception):

@@ -37,8 +37,8 @@ from fenceline.limits import Limits
 from fenceline.plans.impact import MOST_COUNTED, OFFSETS_TOPIC, HeldLog
 from fenceline.plans.markers import Marked
 from transaction_admin.api import AdminUnavailable, Unseen, describe_grant
-from transaction_admin.kafka_python import KafkaPythonAdmin
-from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.kafka_python import TransactionAdmin
+from transaction_admin.kafka_reads import ClusterReads
 
 #: Seconds within which a cluster must answer a request, because a user waits for the page.
 ANSWER_S = 10.0
@@ -58,8 +58,8 @@ class ClusterInspector:
 
     cluster: str
     cluster_id: int
-    reads: KafkaPythonReads
-    admin: KafkaPythonAdmin
+    reads: ClusterReads
+    admin: TransactionAdmin
     now_ms: int
     limits: Limits
     #: Whether the cluster shows us every transactional id.
@@ -78,9 +78,9 @@ def connect_cluster(cluster: str, now_ms: int) -> Iterator[ClusterInspector]:
         seen = {row.name for row in visibility.configured_clusters()}
         known = ", ".join(name for name in settings.FENCELINE.clusters if name in seen) or "none"
         raise UnknownCluster(f"No cluster {cluster!r} is configured; known are: {known}")
-    reads = KafkaPythonReads(config.properties, ANSWER_S, config.scope)
+    reads = ClusterReads(config.properties, ANSWER_S, config.scope)
     try:
-        admin = KafkaPythonAdmin(config.properties, ANSWER_S, config.scope)
+        admin = TransactionAdmin(config.properties, ANSWER_S, config.scope)
         try:
             yield ClusterInspector(
                 cluster,

@@ -30,7 +30,7 @@ from fenceline.preflight.setup import (
     decided_spans,
 )
 from transaction_admin.api import CONSUMER_OFFSETS, TRANSACTION_STATE, AdminUnavailable
-from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.kafka_reads import ClusterReads
 from transaction_admin.properties import CannotTranslate
 
 _ANSWER_S = 5.0
@@ -90,13 +90,13 @@ def _ask_brokers(cluster: str, outputs: Collection[str], observed: FlowObservati
     if config is None:
         return ClusterSetup(unseen=[f"cluster {cluster} is not configured: its brokers were not asked"])
     try:
-        with closing(KafkaPythonReads(config.properties, _ANSWER_S, config.scope)) as reads:
+        with closing(ClusterReads(config.properties, _ANSWER_S, config.scope)) as reads:
             return _asked(reads, sorted(outputs)[:_MOST_TOPICS], observed)
     except (AdminUnavailable, CannotTranslate) as error:
         return ClusterSetup(unseen=[f"the brokers' settings: {error}"])
 
 
-def _asked(reads: KafkaPythonReads, outputs: Sequence[str], observed: FlowObservations) -> ClusterSetup:
+def _asked(reads: ClusterReads, outputs: Sequence[str], observed: FlowObservations) -> ClusterSetup:
     names = [*outputs, *_INTERNAL]
     topology = reads.describe_topology(names)
     replicas: dict[str, int] = {}

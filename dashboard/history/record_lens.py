@@ -29,7 +29,7 @@ from fenceline.kafka.applications import application_of
 from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.record_fate import OffsetLook, RecordFate, fate_of
 from transaction_admin.api import AdminUnavailable, Unseen
-from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.kafka_reads import ClusterReads
 from transaction_admin.properties import CannotTranslate
 
 #: A leader must answer one request within this time, because a user waits for the page.
@@ -131,7 +131,7 @@ def find_record(cluster: str, where: TopicPartition, key: str) -> int:
 
 
 @contextmanager
-def _reads(cluster: str, where: TopicPartition) -> Iterator[KafkaPythonReads]:
+def _reads(cluster: str, where: TopicPartition) -> Iterator[ClusterReads]:
     """Connect to a cluster to read one partition. Raises `CannotLook`."""
     config = settings.FENCELINE.clusters.get(cluster)
     if config is None:
@@ -139,13 +139,13 @@ def _reads(cluster: str, where: TopicPartition) -> Iterator[KafkaPythonReads]:
     if not config.scope.has_topic(where.topic):
         raise CannotLook(f"Topic {where.topic} is outside the scope of cluster {cluster} (fenceline.toml).")
     try:
-        with closing(KafkaPythonReads(config.properties, ANSWER_S, config.scope)) as reads:
+        with closing(ClusterReads(config.properties, ANSWER_S, config.scope)) as reads:
             yield reads
     except (AdminUnavailable, CannotTranslate) as error:
         raise CannotLook(str(error), 503) from error
 
 
-def _id_of(reads: KafkaPythonReads, batch: RecordBatch | None) -> str:
+def _id_of(reads: ClusterReads, batch: RecordBatch | None) -> str:
     """Return the transactional id that has a producer id, from the coordinators' lists."""
     if batch is None or batch.producer_id < 0 or not (batch.transactional or batch.marker):
         return ""

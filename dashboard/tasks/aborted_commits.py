@@ -15,7 +15,7 @@ from dashboard.recoveries.commit_watch import CommitWatch, EndedCommit, searches
 from dashboard.runtime.leases import Lease
 from dashboard.tasks.slice import PerCluster
 from fenceline.losses.recoveries import LostRecords, WrittenTopic, deletion_reason
-from transaction_admin.reads import ClusterReads
+from transaction_admin.kafka_reads import ClusterReads
 
 #: Per poll: the most suspected transactions to search, and the most partitions of other transactions. Other
 #: partitions get one request each; further ones are not read.

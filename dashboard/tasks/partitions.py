@@ -19,8 +19,8 @@ from fenceline.decode.record_batches import BatchWriters
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import ProducerState
 from transaction_admin.api import AdminUnavailable, Unseen
+from transaction_admin.kafka_reads import ClusterReads
 from transaction_admin.properties import CannotTranslate
-from transaction_admin.reads import ClusterReads
 
 #: Collectors by cluster, kept from slice to slice, with the token of their last lease.
 _watchers: dict[str, tuple[PartitionCollector, int]] = {}

@@ -15,8 +15,8 @@ from dashboard.config import ClusterConfig
 from dashboard.runtime import collector_store, leases, loop
 from dashboard.tasks import turns
 from transaction_admin.api import AdminUnavailable
-from transaction_admin.kafka_python import KafkaPythonAdmin
-from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.kafka_python import TransactionAdmin
+from transaction_admin.kafka_reads import ClusterReads
 from transaction_admin.properties import CannotTranslate
 
 log = logging.getLogger(__name__)
@@ -123,14 +123,14 @@ class Polled:
                 self.task.apply_async((cluster, None), queue=loop.POLLERS, expires=loop.SLICE_S)
 
 
-def open_reads(config: ClusterConfig) -> KafkaPythonReads:
+def open_reads(config: ClusterConfig) -> ClusterReads:
     """Connect for reads within the cluster's scope."""
-    return KafkaPythonReads(config.properties, READ_S, config.scope)
+    return ClusterReads(config.properties, READ_S, config.scope)
 
 
-def open_admin(config: ClusterConfig) -> KafkaPythonAdmin:
+def open_admin(config: ClusterConfig) -> TransactionAdmin:
     """Connect to the cluster's coordinators, for ids within its scope."""
-    return KafkaPythonAdmin(config.properties, ANSWER_S, config.scope)
+    return TransactionAdmin(config.properties, ANSWER_S, config.scope)
 
 
 def entries_of(cluster: str, entries: Iterable[Entry], every_s: float) -> list[Entry]:

@@ -15,7 +15,7 @@ from spark_pipeline.sink import names
 from spark_pipeline.sink.errors import Refused
 from spark_pipeline.sink.options import PREFIX, translate_options
 from transaction_admin.api import AdminUnavailable, Unseen
-from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.kafka_reads import ClusterReads
 from transaction_admin.properties import CannotTranslate
 
 _PATIENCE_S = 30.0
@@ -78,10 +78,10 @@ def _owner(transactional_id: str) -> ProducerOwner:
     return ProducerOwner(transactional_id, parts.stem if parts else "")
 
 
-def connect_reads(properties: Mapping[str, str]) -> KafkaPythonReads:
+def connect_reads(properties: Mapping[str, str]) -> ClusterReads:
     """Return a connection to a cluster. Raises AuditError where there is none."""
     try:
-        return KafkaPythonReads(properties, _PATIENCE_S)
+        return ClusterReads(properties, _PATIENCE_S)
     except (AdminUnavailable, CannotTranslate) as error:
         raise AuditError(str(error)) from error
 

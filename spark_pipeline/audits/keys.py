@@ -38,7 +38,7 @@ from spark_pipeline.audits.records import RecordRange, read_records
 from spark_pipeline.audits.scan import FETCH_BYTES
 from spark_pipeline.audits.tables import SPARK_ERRORS, AuditedTable, first_line, read_table
 from transaction_admin.api import Unseen
-from transaction_admin.reads import ClusterReads
+from transaction_admin.kafka_reads import ClusterReads
 
 #: Kinds of rows: an input record below the consumer's position, an input record after it, an output record.
 _DUE, _LATER, _FOUND = "due", "later", "found"

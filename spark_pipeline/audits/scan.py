@@ -16,8 +16,7 @@ from fenceline.audit.inputs import InputFold, ReadCount, ReadRange
 from fenceline.audit.runs import PartitionRuns, RunFold
 from fenceline.facts import TopicPartition
 from transaction_admin.api import AdminUnavailable, Unseen
-from transaction_admin.kafka_reads import KafkaPythonReads
-from transaction_admin.reads import ClusterReads
+from transaction_admin.kafka_reads import ClusterReads
 
 T = TypeVar("T")
 Q = TypeVar("Q", bound="OutputScan | InputScan")
@@ -83,7 +82,7 @@ def _scan_all(
     properties: Mapping[str, str], scans: Sequence[Q], scan: Callable[[ClusterReads, Q], T | Unseen]
 ) -> Iterable[T | Unseen]:
     try:
-        with closing(KafkaPythonReads(properties, _PATIENCE_S)) as reads:
+        with closing(ClusterReads(properties, _PATIENCE_S)) as reads:
             return [scan(reads, wanted) for wanted in scans]
     except AdminUnavailable as error:
         return [Unseen(str(wanted.partition), str(error)) for wanted in scans]

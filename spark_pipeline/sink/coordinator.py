@@ -24,7 +24,7 @@ from spark_pipeline.sink.startup_checks import SinkSettings, StartupChecks, now_
 from spark_pipeline.sink.steps import Observer, Step
 from spark_pipeline.sink.stores.storage import Storage
 from spark_pipeline.sink.transactions import Bad, DriverLease, Transactions
-from transaction_admin.api import TransactionAdmin
+from transaction_admin.kafka_python import TransactionAdmin
 
 log = logging.getLogger(__name__)
 

@@ -15,8 +15,7 @@ from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import ProducerState
 from fenceline.spark.records import PartitionRecords, SinkTransaction
 from transaction_admin.api import AdminUnavailable, Unseen
-from transaction_admin.kafka_reads import KafkaPythonReads
-from transaction_admin.reads import ClusterReads
+from transaction_admin.kafka_reads import ClusterReads
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +53,7 @@ def reads_for(connection: Mapping[str, str]) -> ClusterReads:
     """Return this process's connection for reads of a cluster."""
     key = tuple(sorted(connection.items()))
     if key not in _reads:
-        _reads[key] = KafkaPythonReads(connection, _PATIENCE_S)
+        _reads[key] = ClusterReads(connection, _PATIENCE_S)
     return _reads[key]
 
 

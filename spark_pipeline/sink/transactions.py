@@ -13,7 +13,8 @@ from fenceline.spark.records import SinkTransaction
 from spark_pipeline.sink import names
 from spark_pipeline.sink.errors import SinkError
 from spark_pipeline.sink.patience import PATIENCE_S, Outage, ask_patiently
-from transaction_admin.api import Ended, Ending, Fencing, TransactionAdmin, grant_command
+from transaction_admin.api import Ended, Ending, Fencing, grant_command
+from transaction_admin.kafka_python import TransactionAdmin
 
 log = logging.getLogger(__name__)
 

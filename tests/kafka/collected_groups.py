@@ -16,7 +16,7 @@ from dashboard.runtime import collector_store, leases, loop
 from dashboard.tasks import offsets, tails
 from tests.java.tools import KafkaTool
 from tests.waiting import wait_for
-from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.kafka_reads import ClusterReads
 
 COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
 
@@ -46,7 +46,7 @@ class CollectedGroups:
         self.lease = self._lease(group_store.NAME, now_ms)
         self._state_tail: leases.Lease | None = None
         self._log = log
-        self._groups = GroupsCollector(KafkaPythonReads(properties, 25))
+        self._groups = GroupsCollector(ClusterReads(properties, 25))
 
     def _lease(self, name: str, now_ms: int) -> leases.Lease:
         lease = leases.acquire(self.cluster.name, name, holder="test", now_ms=now_ms)
@@ -100,7 +100,7 @@ class CollectedGroups:
     def restart(self) -> None:
         """Poll groups with a new collector from now on, as after a restart of its worker."""
         self._groups.close()
-        self._groups = GroupsCollector(KafkaPythonReads(self.cluster.properties, 25))
+        self._groups = GroupsCollector(ClusterReads(self.cluster.properties, 25))
 
     def offset(self, group: str, topic: str, partition: int) -> GroupOffset:
         """Return a group's row for a partition."""

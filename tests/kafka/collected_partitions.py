@@ -13,8 +13,8 @@ from dashboard.partitions import store as partition_store
 from dashboard.runtime import collector_store, leases, loop
 from fenceline.kafka.partitions import ObservedPartitions, PartitionVerdict, VerdictReason
 from tests.java.tools import KafkaTool
-from transaction_admin.kafka_python import KafkaPythonAdmin
-from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.kafka_python import TransactionAdmin
+from transaction_admin.kafka_reads import ClusterReads
 
 #: How the tool heads the column of where an open transaction begins.
 _START = "CurrentTransactionStartOffset"
@@ -42,8 +42,8 @@ class CollectedPartitions:
 
     def start(self) -> None:
         """Connect, and begin with the rows of the database."""
-        reads = KafkaPythonReads(self.properties, 20)
-        admin = KafkaPythonAdmin(self.properties, 20)
+        reads = ClusterReads(self.properties, 20)
+        admin = TransactionAdmin(self.properties, 20)
         self.watcher = PartitionCollector(reads, admin, self.ours, every_s=0.0, grace_s=15.0)
 
     def close(self) -> None:

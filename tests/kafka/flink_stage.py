@@ -26,7 +26,7 @@ from tests.brokers import create_topics
 from tests.kafka.action_worker import CLUSTER
 from tests.kafka.topic_records import committed_values
 from tests.waiting import wait_for
-from transaction_admin.kafka_python import KafkaPythonAdmin
+from transaction_admin.kafka_python import TransactionAdmin
 
 #: How long to wait for a kill in the right moment, in seconds.
 _PATIENCE_S = 90.0
@@ -43,7 +43,7 @@ class FlinkStage:
         create_topics(broker.bootstrap, self.source, self.target, partitions=PARTITIONS)
         self._producer = Producer({"bootstrap.servers": broker.bootstrap})
         self.fed = 0
-        self._admin = KafkaPythonAdmin({"bootstrap.servers": broker.bootstrap}, 10.0)
+        self._admin = TransactionAdmin({"bootstrap.servers": broker.bootstrap}, 10.0)
         self._collector = FlinkCollector([CheckpointRoot(str(self.root), CLUSTER)])
         self._made = 0
         self._how = {

@@ -32,7 +32,7 @@ from tests.kafka.collected_partitions import CollectedPartitions
 from tests.kafka.group_commits import administer, commit_offsets, write_records
 from tests.kafka.test_transaction_admin import guarded, signed_in
 from tests.waiting import wait_for
-from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.kafka_reads import ClusterReads
 
 __all__ = ["guarded"]
 
@@ -44,7 +44,7 @@ class DeletionStage(CollectedPartitions):
 
     def __init__(self, bootstrap: str) -> None:
         super().__init__(bootstrap)
-        self.groups = GroupsCollector(KafkaPythonReads(self.properties, 20))
+        self.groups = GroupsCollector(ClusterReads(self.properties, 20))
         self.group_lease, self.judge = self._lease(group_store.NAME), self._lease(evaluate_rules.NAME)
         self._lease(CHECKPOINTS)
         self.reader = SnapshotReader(self.name)

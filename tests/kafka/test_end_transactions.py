@@ -17,8 +17,8 @@ from tests.brokers import create_topics
 from tests.kafka.producers import LibrdkafkaProducer
 from tests.kafka.transactional_ids import initialise_ids
 from tests.waiting import wait_for
-from transaction_admin.api import Ended, Ending, Fencing, TransactionAdmin
-from transaction_admin.kafka_python import KafkaPythonAdmin
+from transaction_admin.api import Ended, Ending, Fencing
+from transaction_admin.kafka_python import TransactionAdmin
 
 pytestmark = [pytest.mark.kafka, pytest.mark.versioned]
 
@@ -27,7 +27,7 @@ WITHIN_S = 30.0
 
 @pytest.fixture
 def admin(kafka: Broker) -> Iterator[TransactionAdmin]:
-    client = KafkaPythonAdmin({"bootstrap.servers": kafka.bootstrap})
+    client = TransactionAdmin({"bootstrap.servers": kafka.bootstrap})
     yield client
     client.close()
 
@@ -150,7 +150,7 @@ def test_without_a_timeout_the_first_answer_is_returned(kafka: Broker, admin: Tr
 
 def test_an_unavailable_broker_is_waited_for(tmp_path_factory: pytest.TempPathFactory) -> None:
     with Broker(tmp_path_factory.mktemp("kafka-away")) as broker:
-        admin = KafkaPythonAdmin({"bootstrap.servers": broker.bootstrap}, timeout_s=5)
+        admin = TransactionAdmin({"bootstrap.servers": broker.bootstrap}, timeout_s=5)
         try:
             endings = open_transactions(broker, admin, 3, commit=True)
             broker.kill()

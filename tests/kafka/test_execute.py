@@ -41,7 +41,7 @@ from tests.kafka.stray_records import (
 )
 from tests.waiting import wait_for
 from transaction_admin.api import Ended, Fencing
-from transaction_admin.kafka_python import KafkaPythonAdmin
+from transaction_admin.kafka_python import TransactionAdmin
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
@@ -207,7 +207,7 @@ def test_a_coordinator_refuses_a_request_with_an_outdated_producer(each: Stage) 
     stage.opened(name).abandon()
     seen = stage.describe(name)
     now = stage.producer(name)
-    admin = KafkaPythonAdmin({"bootstrap.servers": stage.broker.bootstrap})
+    admin = TransactionAdmin({"bootstrap.servers": stage.broker.bootstrap})
     try:
         fencing = Fencing(name, TIMEOUT_MS, seen.producer_id, seen.producer_epoch)
         assert admin.fence_producers([fencing], timeout_s=30)[name] == Ended(90, "PRODUCER_FENCED")

@@ -40,7 +40,7 @@ from tests.kafka.producers import LibrdkafkaProducer
 from tests.kafka.topic_records import committed_values
 from tests.unit import flink_states as states
 from tests.waiting import wait_for
-from transaction_admin.kafka_python import KafkaPythonAdmin
+from transaction_admin.kafka_python import TransactionAdmin
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 TIMEOUT_MS = 777_000
@@ -55,7 +55,7 @@ class CheckpointedTransaction:
         self.prefix = f"copy-{self.topic}"
         self.name = f"{self.prefix}-0-1"
         create_topics(broker.bootstrap, self.topic, partitions=1)
-        self._admin = KafkaPythonAdmin({"bootstrap.servers": broker.bootstrap}, 10.0)
+        self._admin = TransactionAdmin({"bootstrap.servers": broker.bootstrap}, 10.0)
         self._collector = FlinkCollector([CheckpointRoot(str(folder), CLUSTER)])
         self.producer = LibrdkafkaProducer(
             broker.bootstrap, self.name, {"transaction.timeout.ms": str(TIMEOUT_MS)}

@@ -21,7 +21,7 @@ from tests.kafka.producers import LibrdkafkaProducer, TransactionalProducer
 from tests.kafka.record_offsets import record_offsets
 from tests.kafka.topic_records import raw_records
 from tests.waiting import wait_for
-from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.kafka_reads import ClusterReads
 
 pytestmark = pytest.mark.kafka
 Make = Callable[..., TransactionalProducer]
@@ -35,8 +35,8 @@ def topic(kafka: Broker) -> str:
 
 
 @pytest.fixture
-def reads(kafka: Broker) -> Iterator[KafkaPythonReads]:
-    made = KafkaPythonReads({"bootstrap.servers": kafka.bootstrap}, 20.0)
+def reads(kafka: Broker) -> Iterator[ClusterReads]:
+    made = ClusterReads({"bootstrap.servers": kafka.bootstrap}, 20.0)
     yield made
     made.close()
 
@@ -84,7 +84,7 @@ def send(producer: TransactionalProducer, topic: str, value: str, records: int, 
 
 
 def test_a_taken_over_producer_lost_its_written_records(
-    kafka: Broker, topic: str, make: Make, reads: KafkaPythonReads
+    kafka: Broker, topic: str, make: Make, reads: ClusterReads
 ) -> None:
     name, other = f"{topic}-victim", make(f"{topic}-other")
     victim = make(name)
@@ -104,7 +104,7 @@ def test_a_taken_over_producer_lost_its_written_records(
 
 
 def test_the_previous_transaction_is_not_lost(
-    kafka: Broker, topic: str, make: Make, reads: KafkaPythonReads
+    kafka: Broker, topic: str, make: Make, reads: ClusterReads
 ) -> None:
     name = f"{topic}-late"
     producer = make(name, timeout_ms=1_000)
@@ -120,7 +120,7 @@ def test_the_previous_transaction_is_not_lost(
 
 
 def test_of_two_aborts_the_last_one_is_found(
-    kafka: Broker, topic: str, make: Make, reads: KafkaPythonReads
+    kafka: Broker, topic: str, make: Make, reads: ClusterReads
 ) -> None:
     name = f"{topic}-twice"
     producer = make(name)
@@ -142,7 +142,7 @@ def test_of_two_aborts_the_last_one_is_found(
 
 
 def test_records_beyond_the_read_budget_are_given_in_bounds(
-    kafka: Broker, topic: str, make: Make, reads: KafkaPythonReads, monkeypatch: pytest.MonkeyPatch
+    kafka: Broker, topic: str, make: Make, reads: ClusterReads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, noise = f"{topic}-far", make(f"{topic}-noise")
     victim = make(name)
@@ -163,7 +163,7 @@ def test_records_beyond_the_read_budget_are_given_in_bounds(
 
 
 def test_a_marker_that_is_gone_leaves_bounds(
-    kafka: Broker, topic: str, make: Make, reads: KafkaPythonReads
+    kafka: Broker, topic: str, make: Make, reads: ClusterReads
 ) -> None:
     name = f"{topic}-gone"
     victim = make(name)
@@ -177,9 +177,7 @@ def test_a_marker_that_is_gone_leaves_bounds(
     assert "marker" in lost.note
 
 
-def test_a_partition_that_does_not_exist_is_no_error(
-    kafka: Broker, topic: str, reads: KafkaPythonReads
-) -> None:
+def test_a_partition_that_does_not_exist_is_no_error(kafka: Broker, topic: str, reads: ClusterReads) -> None:
     lost = find_lost(reads, Search(TopicPartition(f"{topic}-none", 0), 0, 1, 1, alone=True))
     assert (lost.first, lost.last, lost.sure) == (0, None, False)
     assert lost.note

@@ -21,7 +21,7 @@ from tests.java.clients import JavaAdmin
 from tests.kafka.random_transactions import ClientCluster, run_clients
 from tests.kafka.transactional_ids import initialise_ids
 from tests.waiting import wait_for
-from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.kafka_reads import ClusterReads
 
 pytestmark = pytest.mark.kafka
 
@@ -37,7 +37,7 @@ class Witnesses:
         properties = {"bootstrap.servers": bootstrap}
         self._partitions = [TopicPartition(topic, number) for topic in topics for number in range(3)]
         self._tail = Tail(properties)
-        self._markers = MarkerTail(KafkaPythonReads(properties), megabytes=1_000)
+        self._markers = MarkerTail(ClusterReads(properties), megabytes=1_000)
         self._tail.seek("", {})
         self._markers.follow(self._partitions)
         self.by_log: Counter[End] = Counter()

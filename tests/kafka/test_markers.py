@@ -40,7 +40,7 @@ from tests.kafka.raw_producers import RawProducer
 from tests.kafka.stray_records import identity_of, verification_disabled, write_stray_records
 from tests.waiting import wait_for
 from transaction_admin.api import Ended, Marker
-from transaction_admin.kafka_python import KafkaPythonAdmin
+from transaction_admin.kafka_python import TransactionAdmin
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
@@ -127,7 +127,7 @@ def test_an_end_right_before_the_request_is_detected(hanging: Hanging) -> None:
 
     def end(step: str, subject: str) -> None:
         if step == "WriteTxnMarkers":
-            with closing(KafkaPythonAdmin({"bootstrap.servers": hanging.broker.bootstrap})) as admin:
+            with closing(TransactionAdmin({"bootstrap.servers": hanging.broker.bootstrap})) as admin:
                 assert admin.write_abort_marker(marker, leader=hanging.broker.node_id) == Ended(0, "")
 
     row = execute_plan(make_plan(Act.ABORT_MARKER, hanging.name), end)
@@ -159,7 +159,7 @@ def test_refusals_of_a_leader_have_kafka_s_error_codes(hanging: Hanging) -> None
     absent = marker._replace(partition=facts.TopicPartition(hanging.topic, 9))
     outdated = marker._replace(producer_epoch=-2)
     leader = hanging.broker.node_id
-    with closing(KafkaPythonAdmin({"bootstrap.servers": hanging.broker.bootstrap})) as admin:
+    with closing(TransactionAdmin({"bootstrap.servers": hanging.broker.bootstrap})) as admin:
         assert admin.write_abort_marker(absent, leader=leader) == Ended(3, "UNKNOWN_TOPIC_OR_PARTITION")
         assert admin.write_abort_marker(outdated, leader=leader).word == "INVALID_PRODUCER_EPOCH"
         assert admin.write_abort_marker(marker, leader=77).code is None

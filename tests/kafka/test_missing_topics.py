@@ -29,8 +29,8 @@ from tests.kafka.proxy.restrictions import (
 from tests.kafka.proxy.server import KafkaProxy
 from tests.waiting import wait_for
 from transaction_admin.api import Unseen
-from transaction_admin.kafka_python import KafkaPythonAdmin
-from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.kafka_python import TransactionAdmin
+from transaction_admin.kafka_reads import ClusterReads
 
 pytestmark = pytest.mark.kafka
 
@@ -60,7 +60,7 @@ def test_an_id_is_looked_up_where_lists_have_it_and_unseen_where_they_are_refuse
     answers = []
     for refused in {}, {LIST_TRANSACTIONS: CLUSTER_DENIED}:
         proxy.restrict(Restrictions(absent=WITHOUT_LOG, refused=refused))
-        admin = KafkaPythonAdmin({"bootstrap.servers": proxy.bootstrap})
+        admin = TransactionAdmin({"bootstrap.servers": proxy.bootstrap})
         answers.append(admin.describe_transactions([name])[name])
         admin.close()
     seen, unseen = answers
@@ -73,7 +73,7 @@ def test_a_group_without_the_topic_of_commits_is_unseen_and_not_without_commits(
     proxy: KafkaProxy, name: str
 ) -> None:
     proxy.restrict(Restrictions(absent=frozenset({CONSUMER_OFFSETS})))
-    reads = KafkaPythonReads({"bootstrap.servers": proxy.bootstrap})
+    reads = ClusterReads({"bootstrap.servers": proxy.bootstrap})
     assert isinstance(reads.committed_offsets([name], require_stable=True)[name], Unseen)
     assert name in reads.list_groups().groups
     assert not isinstance(reads.committed_offsets([name], require_stable=True)[name], Unseen)

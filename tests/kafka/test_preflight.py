@@ -17,7 +17,7 @@ from sandbox.kafka import Broker
 from tests.brokers import configure_topic, create_topics
 from tests.web import factories, roles
 from tests.web.roles import page_html
-from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.kafka_reads import ClusterReads
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
@@ -83,7 +83,7 @@ def test_what_cannot_be_asked_is_named(prod: Cluster, settings: Any) -> None:
 
 
 def test_settings_of_many_topics_come_in_one_request(kafka_42: Broker, topic: str) -> None:
-    reads = KafkaPythonReads({"bootstrap.servers": kafka_42.bootstrap}, 20)
+    reads = ClusterReads({"bootstrap.servers": kafka_42.bootstrap}, 20)
     try:
         before = reads.cost.requests
         found = reads.topic_settings([topic, "no-such-topic"], ["unclean.leader.election.enable"])

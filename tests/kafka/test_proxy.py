@@ -17,8 +17,8 @@ from tests.kafka.producers import open_in
 from tests.kafka.proxy.restrictions import LIST_TRANSACTIONS, Restrictions, node_of
 from tests.kafka.proxy.server import KafkaProxy
 from transaction_admin.api import TRANSACTION_STATE, Unseen
-from transaction_admin.kafka_python import KafkaPythonAdmin
-from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.kafka_python import TransactionAdmin
+from transaction_admin.kafka_reads import ClusterReads
 
 pytestmark = pytest.mark.kafka
 
@@ -34,7 +34,7 @@ def test_both_libraries_see_through_it_what_is_there(kafka_42: Broker, proxy: Ka
     create_topics(proxy.bootstrap, topic)
     producer = open_in(proxy.bootstrap, topic, topic, 0, 1)
     properties = {"bootstrap.servers": proxy.bootstrap}
-    reads, admin = KafkaPythonReads(properties), KafkaPythonAdmin(properties)
+    reads, admin = ClusterReads(properties), TransactionAdmin(properties)
     places = [facts.TopicPartition(topic, number) for number in range(3)]
     topology = reads.describe_topology([topic])
     assert [topology.partitions[where].leader for where in places] == [1, 2, 1]
@@ -68,7 +68,7 @@ def test_what_is_taken_away_is_not_seen(kafka_42: Broker, proxy: KafkaProxy) -> 
     topic = f"taken-{random.getrandbits(40):x}"
     create_topics(kafka_42.bootstrap, topic)
     producer = open_in(kafka_42.bootstrap, topic, topic, 0)
-    admin = KafkaPythonAdmin({"bootstrap.servers": proxy.bootstrap})
+    admin = TransactionAdmin({"bootstrap.servers": proxy.bootstrap})
     proxy.restrict(Restrictions(absent=frozenset({TRANSACTION_STATE}), coordinators_away=frozenset({2})))
     client = AdminClient({"bootstrap.servers": proxy.bootstrap})
     assert TRANSACTION_STATE not in client.list_topics(timeout=10).topics
@@ -76,13 +76,13 @@ def test_what_is_taken_away_is_not_seen(kafka_42: Broker, proxy: KafkaProxy) -> 
     assert [what.split(" at ")[0] for what in away] == ["broker 2"]
     proxy.restrict(Restrictions(unknown=frozenset({LIST_TRANSACTIONS})))
     admin.close()
-    admin = KafkaPythonAdmin({"bootstrap.servers": proxy.bootstrap})
+    admin = TransactionAdmin({"bootstrap.servers": proxy.bootstrap})
     assert [unseen.what.split(" at ")[0] for unseen in admin.list_transactions().unseen] == [
         "broker 1", "broker 2",
     ]  # fmt: skip
     proxy.restrict(Restrictions(ids_denied=True))
     admin.close()
-    admin = KafkaPythonAdmin({"bootstrap.servers": proxy.bootstrap})
+    admin = TransactionAdmin({"bootstrap.servers": proxy.bootstrap})
     listing = admin.list_transactions()
     assert (listing.entries, listing.unseen) == ({}, ())
     producer.abort()

@@ -17,8 +17,8 @@ from sandbox.kafka import Broker
 from tests.kafka.collected_groups import CollectedGroups
 from tests.kafka.doctor_checks import run_doctor
 from transaction_admin.api import Unseen
-from transaction_admin.kafka_python import KafkaPythonAdmin
-from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.kafka_python import TransactionAdmin
+from transaction_admin.kafka_reads import ClusterReads
 
 pytestmark = pytest.mark.kafka
 
@@ -38,7 +38,7 @@ def _nothing_is_created(broker: Broker) -> Iterator[None]:
 
 
 def test_transactions_are_listed_and_described(broker: Broker) -> None:
-    admin = KafkaPythonAdmin({"bootstrap.servers": broker.bootstrap})
+    admin = TransactionAdmin({"bootstrap.servers": broker.bootstrap})
     try:
         assert admin.list_transactions().entries == {}
         said = admin.describe_transactions(["nobody"])["nobody"]
@@ -50,7 +50,7 @@ def test_transactions_are_listed_and_described(broker: Broker) -> None:
 
 
 def test_an_unknown_group_is_not_looked_up(broker: Broker) -> None:
-    reads = KafkaPythonReads({"bootstrap.servers": broker.bootstrap}, 20)
+    reads = ClusterReads({"bootstrap.servers": broker.bootstrap}, 20)
     try:
         unseen = reads.committed_offsets(["nobody"], require_stable=True)["nobody"]
         assert isinstance(unseen, Unseen), "without a topic nobody can tell"

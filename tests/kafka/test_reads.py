@@ -34,7 +34,7 @@ from tests.waiting import wait_for
 from transaction_admin import kafka_reads
 from transaction_admin.api import Unseen
 from transaction_admin.batch_headers import parse_batches as headers
-from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.kafka_reads import ClusterReads
 from transaction_admin.leaders import Question
 from transaction_admin.reads import Batches, GroupListed, Leader, Unstable
 
@@ -44,14 +44,14 @@ pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture
-def reads(kafka: Broker) -> Iterator[KafkaPythonReads]:
-    made = KafkaPythonReads({"bootstrap.servers": kafka.bootstrap}, 20)
+def reads(kafka: Broker) -> Iterator[ClusterReads]:
+    made = ClusterReads({"bootstrap.servers": kafka.bootstrap}, 20)
     yield made
     made.close()
 
 
 @pytest.fixture
-def topic(kafka: Broker, reads: KafkaPythonReads) -> str:
+def topic(kafka: Broker, reads: ClusterReads) -> str:
     """A topic of three partitions, which have leaders."""
     name = f"reads-{random.getrandbits(40):x}"
     create_topics(kafka.bootstrap, name)
@@ -59,11 +59,11 @@ def topic(kafka: Broker, reads: KafkaPythonReads) -> str:
     return name
 
 
-def are_all_available(reads: KafkaPythonReads, partitions: list[TopicPartition]) -> bool:
+def are_all_available(reads: ClusterReads, partitions: list[TopicPartition]) -> bool:
     return not any(isinstance(each, Unseen) for each in reads.list_offsets(partitions).values())
 
 
-def wait_for_end(reads: KafkaPythonReads, topic: str, partition: int, end: int) -> None:
+def wait_for_end(reads: ClusterReads, topic: str, partition: int, end: int) -> None:
     """Wait for a marker: a commit returns once it is decided, and markers follow."""
     where = TopicPartition(topic, partition)
 
@@ -84,7 +84,7 @@ def offsets_by_librdkafka(
     return [found[each].result(30).offset for each in partitions]
 
 
-def test_the_topology_equals_librdkafka_s(kafka: Broker, reads: KafkaPythonReads, topic: str) -> None:
+def test_the_topology_equals_librdkafka_s(kafka: Broker, reads: ClusterReads, topic: str) -> None:
     client = AdminClient({"bootstrap.servers": kafka.bootstrap})
     found = reads.describe_topology()
     metadata = client.list_topics(timeout=30)
@@ -107,7 +107,7 @@ def test_the_topology_equals_librdkafka_s(kafka: Broker, reads: KafkaPythonReads
 
 
 def test_offsets_equal_librdkafka_s_with_one_set_of_requests_per_broker(
-    kafka: Broker, reads: KafkaPythonReads, topic: str
+    kafka: Broker, reads: ClusterReads, topic: str
 ) -> None:
     open_in(kafka.bootstrap, topic, topic, 0, 2).commit()
     for number in 0, 2:
@@ -137,7 +137,7 @@ def test_offsets_equal_librdkafka_s_with_one_set_of_requests_per_broker(
 
 
 def test_an_lso_is_never_above_the_high_watermark_while_transactions_end(
-    kafka: Broker, reads: KafkaPythonReads, topic: str
+    kafka: Broker, reads: ClusterReads, topic: str
 ) -> None:
     over = threading.Event()
 
@@ -170,7 +170,7 @@ def test_an_lso_is_never_above_the_high_watermark_while_transactions_end(
 
 @pytest.mark.versioned
 def test_producers_equal_those_of_kafka_s_own_tool(
-    kafka: Broker, tool: KafkaTool, reads: KafkaPythonReads, topic: str
+    kafka: Broker, tool: KafkaTool, reads: ClusterReads, topic: str
 ) -> None:
     first = open_in(kafka.bootstrap, topic, topic, 0, 1)
     first.commit()
@@ -203,7 +203,7 @@ def test_producers_equal_those_of_kafka_s_own_tool(
 
 @pytest.mark.versioned
 def test_the_owner_of_a_producer_id_is_found(
-    kafka: Broker, java: JavaGateway, reads: KafkaPythonReads, topic: str
+    kafka: Broker, java: JavaGateway, reads: ClusterReads, topic: str
 ) -> None:
     names = [f"{topic}-{number}" for number in range(3)]
     initialise_ids(kafka.bootstrap, names)
@@ -218,9 +218,7 @@ def test_the_owner_of_a_producer_id_is_found(
 
 
 @pytest.mark.versioned
-def test_groups_and_their_committed_offsets_are_read(
-    kafka: Broker, reads: KafkaPythonReads, topic: str
-) -> None:
+def test_groups_and_their_committed_offsets_are_read(kafka: Broker, reads: ClusterReads, topic: str) -> None:
     create_topics(kafka.bootstrap, other := f"{topic}-other")
     names = [f"{topic}-group-{number}" for number in range(3)] + [f"{topic}-ü ✓\\"]
     for number, name in enumerate(names):
@@ -243,7 +241,7 @@ def test_groups_and_their_committed_offsets_are_read(
 
 
 @pytest.mark.versioned
-def test_a_pending_commit_is_unstable(kafka: Broker, reads: KafkaPythonReads, topic: str) -> None:
+def test_a_pending_commit_is_unstable(kafka: Broker, reads: ClusterReads, topic: str) -> None:
     group = f"{topic}-group"
     commit_as_group(kafka.bootstrap, group, [Position(topic, 0, 3)])
     producer = LibrdkafkaProducer(kafka.bootstrap, topic, LONG)
@@ -270,7 +268,7 @@ def test_a_pending_commit_is_unstable(kafka: Broker, reads: KafkaPythonReads, to
 
 @pytest.mark.versioned
 def test_batches_have_their_producers_and_markers_their_results(
-    kafka: Broker, reads: KafkaPythonReads, topic: str
+    kafka: Broker, reads: ClusterReads, topic: str
 ) -> None:
     first = open_in(kafka.bootstrap, topic, topic, 0)
     producers = reads.describe_producers(partitions_of(topic, 0))[TopicPartition(topic, 0)]
@@ -332,7 +330,7 @@ def test_batches_have_their_producers_and_markers_their_results(
 
 
 def test_an_answer_cut_off_anywhere_gives_its_whole_batches(
-    kafka: Broker, reads: KafkaPythonReads, topic: str, monkeypatch: pytest.MonkeyPatch
+    kafka: Broker, reads: ClusterReads, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     open_in(kafka.bootstrap, topic, topic, 0).commit()
     wait_for_end(reads, topic, 0, 2)
@@ -355,12 +353,12 @@ def test_an_answer_cut_off_anywhere_gives_its_whole_batches(
     assert max(none) + 1 == min(one) > 61
 
 
-def test_a_broker_setting_is_read(reads: KafkaPythonReads) -> None:
+def test_a_broker_setting_is_read(reads: ClusterReads) -> None:
     assert reads.broker_setting(CLEANUP) == "500"
     assert reads.broker_setting("no.such.setting") is None
 
 
-def test_an_outdated_leader_is_looked_up_again(kafka: Broker, reads: KafkaPythonReads, topic: str) -> None:
+def test_an_outdated_leader_is_looked_up_again(kafka: Broker, reads: ClusterReads, topic: str) -> None:
     reads.describe_topology()
     mine = reads._leaders._known[topic]
     for number, wrong in ((0, 9), (1, None)):
@@ -378,7 +376,7 @@ def test_an_outdated_leader_is_looked_up_again(kafka: Broker, reads: KafkaPython
 
 
 def test_many_partitions_are_few_requests_and_no_more_than_four_at_a_time(
-    kafka: Broker, reads: KafkaPythonReads, topic: str
+    kafka: Broker, reads: ClusterReads, topic: str
 ) -> None:
     create_topics(kafka.bootstrap, name := f"{topic}-many", partitions=30)
     partitions = partitions_of(name, *range(30))

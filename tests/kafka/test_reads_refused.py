@@ -25,7 +25,7 @@ from tests.kafka.producers import open_in
 from tests.kafka.test_transaction_admin import guarded, signed_in
 from tests.waiting import wait_for
 from transaction_admin.api import Unseen
-from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.kafka_reads import ClusterReads
 
 __all__ = ["guarded"]
 
@@ -47,7 +47,7 @@ def test_a_broker_that_throttles_is_waited_for(kafka_42: Broker, java: JavaGatew
         "--add-config",
         "request_percentage=0.01",
     )
-    reads = KafkaPythonReads({"bootstrap.servers": kafka_42.bootstrap, "client.id": name}, 20)
+    reads = ClusterReads({"bootstrap.servers": kafka_42.bootstrap, "client.id": name}, 20)
     try:
         paused = 0
         for _ in range(20):
@@ -78,7 +78,7 @@ def test_a_missing_right_is_named_with_its_grant(guarded: Broker) -> None:
     commit_as_group(guarded.bootstrap, group, [Position(topic, 0, 3)])
     open_in(guarded.bootstrap, topic, topic, 0)
     where = TopicPartition(topic, 0)
-    reads = KafkaPythonReads(signed_in(guarded, "viewer"), 20)
+    reads = ClusterReads(signed_in(guarded, "viewer"), 20)
     prefix = "kafka-acls --add --allow-principal User:viewer --operation"
     try:
         assert where not in reads.describe_topology().partitions

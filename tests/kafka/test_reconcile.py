@@ -36,8 +36,8 @@ from tests.kafka.random_transactions import ClientCluster, RandomClient
 from tests.kafka.test_transaction_admin import grant_describe, guarded, signed_in
 from tests.kafka.transactional_ids import initialise_ids
 from tests.waiting import wait_for
-from transaction_admin.kafka_python import KafkaPythonAdmin
-from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.kafka_python import TransactionAdmin
+from transaction_admin.kafka_reads import ClusterReads
 
 __all__ = ["guarded"]
 
@@ -56,7 +56,7 @@ class Stack:
         self.rows = ReconciledRows(self.mine)
         properties = admin or self.config.properties
         self.reconciler = Reconciler(
-            KafkaPythonAdmin(properties), lambda: MarkerTail(KafkaPythonReads(properties), megabytes=4)
+            TransactionAdmin(properties), lambda: MarkerTail(ClusterReads(properties), megabytes=4)
         )
 
     def lease(self, name: str) -> Lease:

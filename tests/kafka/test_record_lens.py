@@ -22,7 +22,7 @@ from tests.kafka.producers import open_in
 from tests.kafka.stray_records import write_stray_records
 from tests.waiting import wait_for
 from transaction_admin.api import Unseen
-from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.kafka_reads import ClusterReads
 
 pytestmark = pytest.mark.kafka
 
@@ -44,8 +44,8 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="module")
-def reads(broker: Broker) -> Iterator[KafkaPythonReads]:
-    made = KafkaPythonReads({"bootstrap.servers": broker.bootstrap}, 20)
+def reads(broker: Broker) -> Iterator[ClusterReads]:
+    made = ClusterReads({"bootstrap.servers": broker.bootstrap}, 20)
     yield made
     made.close()
 
@@ -109,7 +109,7 @@ def visible(broker: Broker, topic: str, isolation: str) -> set[int]:
 
 def compare(
     broker: Broker,
-    reads: KafkaPythonReads,
+    reads: ClusterReads,
     where: TopicPartition,
     dice: random.Random,
     number: int,
@@ -134,7 +134,7 @@ def compare(
     return fates
 
 
-def check_all_fates(broker: Broker, reads: KafkaPythonReads, seed: int, number: int, size: int) -> None:
+def check_all_fates(broker: Broker, reads: ClusterReads, seed: int, number: int, size: int) -> None:
     dice = random.Random(seed)
     where = make_topic(broker, f"lens-{seed:x}", {})
     fill(broker, where.topic, dice, size)
@@ -152,7 +152,7 @@ def check_all_fates(broker: Broker, reads: KafkaPythonReads, seed: int, number: 
     opened.abort()
 
 
-def check_compacted(broker: Broker, reads: KafkaPythonReads, seed: int, number: int, size: int) -> None:
+def check_compacted(broker: Broker, reads: ClusterReads, seed: int, number: int, size: int) -> None:
     dice = random.Random(seed)
     where = make_topic(broker, f"compacted-{seed:x}", _COMPACTED)
     fill(broker, where.topic, dice, size)
@@ -169,19 +169,19 @@ def check_compacted(broker: Broker, reads: KafkaPythonReads, seed: int, number: 
     assert RecordFate.UNKNOWN not in fates
 
 
-def test_it_tells_what_consumers_see(broker: Broker, reads: KafkaPythonReads) -> None:
+def test_it_tells_what_consumers_see(broker: Broker, reads: ClusterReads) -> None:
     check_all_fates(broker, reads, random.getrandbits(40), 150, 10)
 
 
-def test_it_tells_what_is_compacted(broker: Broker, reads: KafkaPythonReads) -> None:
+def test_it_tells_what_is_compacted(broker: Broker, reads: ClusterReads) -> None:
     check_compacted(broker, reads, random.getrandbits(40), 150, 40)
 
 
 @pytest.mark.matrix
-def test_it_tells_what_consumers_see_of_5000_offsets(broker: Broker, reads: KafkaPythonReads) -> None:
+def test_it_tells_what_consumers_see_of_5000_offsets(broker: Broker, reads: ClusterReads) -> None:
     check_all_fates(broker, reads, random.getrandbits(40), 5_000, 250)
 
 
 @pytest.mark.matrix
-def test_it_tells_what_is_compacted_of_5000_offsets(broker: Broker, reads: KafkaPythonReads) -> None:
+def test_it_tells_what_is_compacted_of_5000_offsets(broker: Broker, reads: ClusterReads) -> None:
     check_compacted(broker, reads, random.getrandbits(40), 5_000, 400)

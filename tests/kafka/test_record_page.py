@@ -20,7 +20,7 @@ from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.waiting import wait_for
 from tests.web import factories, roles
-from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.kafka_reads import ClusterReads
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
@@ -184,7 +184,7 @@ def test_large_records_leave_the_newest_ones_searched(prod: Cluster, kafka_42: B
     client = roles.client_with_role("admin")
     answer = client.post(f"/partitions/prod/{name}/0/record/key", {"key": "k"})
     assert answer["Location"].endswith("offset=1499")
-    with closing(KafkaPythonReads({"bootstrap.servers": kafka_42.bootstrap})) as reads:
+    with closing(ClusterReads({"bootstrap.servers": kafka_42.bootstrap})) as reads:
         writers = read_writers(reads, FencelinePartition(name, 0))
     assert isinstance(writers, BatchWriters)
     assert writers.to_offset == 1_500

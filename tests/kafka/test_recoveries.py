@@ -26,7 +26,7 @@ from tests.kafka.collected_partitions import CollectedPartitions
 from tests.kafka.producers import LONG, LibrdkafkaProducer
 from tests.kafka.topic_records import raw_records
 from tests.waiting import wait_for
-from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.kafka_reads import ClusterReads
 from transaction_admin.reads import Batches
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
@@ -82,7 +82,7 @@ def records_of(kafka: Broker, name: str) -> list[TransactionRecord]:
 
 def marker_ms(kafka: Broker, topic: str) -> int:
     """The timestamp of the abort marker in a topic, as the log has it."""
-    reads = KafkaPythonReads({"bootstrap.servers": kafka.bootstrap}, 20.0)
+    reads = ClusterReads({"bootstrap.servers": kafka.bootstrap}, 20.0)
     try:
         found = reads.batch_headers(TopicPartition(topic, 0), 0, most_bytes=1_000_000)
     finally:

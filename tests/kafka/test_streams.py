@@ -25,7 +25,7 @@ from tests.java.tools import KafkaTool
 from tests.kafka.collected_groups import CollectedGroups
 from tests.waiting import wait_for
 from transaction_admin.api import Unseen
-from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.kafka_reads import ClusterReads
 
 pytestmark = [pytest.mark.kafka, pytest.mark.matrix, pytest.mark.django_db]
 
@@ -113,7 +113,7 @@ def test_a_store_has_its_changelog_sources_active_and_standby_tasks(
     with application(kafka_of_engine, tmp_path, name, 2, "streams"):
 
         def told() -> StreamsStore | None:
-            with closing(KafkaPythonReads({"bootstrap.servers": kafka_of_engine.bootstrap})) as reads:
+            with closing(ClusterReads({"bootstrap.servers": kafka_of_engine.bootstrap})) as reads:
                 stores = reads.streams_stores([name])[name]
             assert not isinstance(stores, Unseen), stores
             return next((store for store in stores if store.standby), None)

@@ -29,8 +29,8 @@ from tests.java.clients import Description, JavaAdmin, Listing
 from tests.kafka.producers import LibrdkafkaProducer
 from tests.kafka.transactional_ids import initialise_ids
 from tests.waiting import wait_for
-from transaction_admin.api import AdminUnavailable, TransactionAdmin
-from transaction_admin.kafka_python import KafkaPythonAdmin, _collect, _leaderless
+from transaction_admin.api import AdminUnavailable
+from transaction_admin.kafka_python import TransactionAdmin, _collect, _leaderless
 from transaction_admin.properties import CannotTranslate
 
 pytestmark = [pytest.mark.kafka, pytest.mark.versioned]
@@ -62,7 +62,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture
 def admin(kafka: Broker) -> Iterator[TransactionAdmin]:
-    client = KafkaPythonAdmin({"bootstrap.servers": kafka.bootstrap})
+    client = TransactionAdmin({"bootstrap.servers": kafka.bootstrap})
     yield client
     client.close()
 
@@ -189,7 +189,7 @@ def test_a_broker_that_restarts_is_polled_again(tmp_path: Path) -> None:
     before = _io_threads()
     with Broker(tmp_path / "kafka") as broker:
         initialise_ids(broker.bootstrap, ["kept"])
-        admin = KafkaPythonAdmin({"bootstrap.servers": broker.bootstrap})
+        admin = TransactionAdmin({"bootstrap.servers": broker.bootstrap})
         assert set(admin.list_transactions().entries) == {"kept"}
         broker.stop()
         with pytest.raises(AdminUnavailable, match=broker.bootstrap):
@@ -260,7 +260,7 @@ def test_the_same_properties_connect_librdkafka(guarded: Broker, secure: bool) -
         "client.dns.lookup": "use_all_dns_ips",
     }
     assert AdminClient({**properties}).list_topics(timeout=10).brokers
-    admin = KafkaPythonAdmin(properties)
+    admin = TransactionAdmin(properties)
     assert admin.list_transactions().unseen == ()
     admin.close()
 
@@ -268,7 +268,7 @@ def test_the_same_properties_connect_librdkafka(guarded: Broker, secure: bool) -
 def test_ids_hidden_by_acls_are_left_out_and_the_answer_warns_of_it(guarded: Broker) -> None:
     initialise_ids(guarded.bootstrap, ["guarded-a", "guarded-b"])
     grant_describe(guarded, "viewer", "guarded-a")
-    admin = KafkaPythonAdmin(signed_in(guarded, "viewer"))
+    admin = TransactionAdmin(signed_in(guarded, "viewer"))
     try:
         listing = admin.list_transactions()
         assert set(listing.entries) == {"guarded-a"}
@@ -286,7 +286,7 @@ def test_ids_hidden_by_acls_are_left_out_and_the_answer_warns_of_it(guarded: Bro
 
 
 def test_without_any_right_no_lookup_creates_the_topic(guarded: Broker) -> None:
-    admin = KafkaPythonAdmin(signed_in(guarded, "nobody"))
+    admin = TransactionAdmin(signed_in(guarded, "nobody"))
     try:
         assert admin.list_transactions().entries == {}
         said = admin.describe_transactions(["guarded-a"])["guarded-a"]
@@ -318,7 +318,7 @@ def test_a_refused_connection_names_the_property_to_change(
     guarded: Broker, properties: dict[str, str], remedy: str
 ) -> None:
     with pytest.raises(AdminUnavailable) as refused:
-        KafkaPythonAdmin({**signed_in(guarded, "viewer"), **properties}, timeout_s=5)
+        TransactionAdmin({**signed_in(guarded, "viewer"), **properties}, timeout_s=5)
     assert remedy in str(refused.value)
     assert guarded.sasl_bootstrap in str(refused.value)
     assert "rightful" not in str(refused.value)
@@ -328,7 +328,7 @@ def test_a_refused_connection_names_the_property_to_change(
 def test_an_address_without_a_broker_is_refused_with_a_remedy() -> None:
     where = f"127.0.0.1:{free_port()}"
     with pytest.raises(AdminUnavailable, match="check that it runs") as refused:
-        KafkaPythonAdmin({"bootstrap.servers": where}, timeout_s=5)
+        TransactionAdmin({"bootstrap.servers": where}, timeout_s=5)
     assert where in str(refused.value)
 
 
@@ -346,6 +346,6 @@ def test_an_address_without_a_broker_is_refused_with_a_remedy() -> None:
 def test_a_property_that_kafka_python_lacks_is_refused_by_name(key: str, value: str) -> None:
     properties = {"bootstrap.servers": "localhost:1", "security.protocol": "ssl", key: value}
     with pytest.raises(CannotTranslate) as refused:
-        KafkaPythonAdmin(properties)
+        TransactionAdmin(properties)
     assert refused.value.key == key
     assert f'"{key}"' in str(refused.value)

@@ -29,8 +29,8 @@ from tests.kafka.transactional_ids import initialise_ids
 from tests.kerberos import REALM, KerberosBroker, Realm, is_installed
 from tests.spark.sink.queries import FakeQuery, read
 from transaction_admin.api import AdminUnavailable, Ending, Fencing, Marker
-from transaction_admin.kafka_python import KafkaPythonAdmin
-from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.kafka_python import TransactionAdmin
+from transaction_admin.kafka_reads import ClusterReads
 
 pytestmark = [
     pytest.mark.matrix,
@@ -71,7 +71,7 @@ def properties(broker: KerberosBroker, realm: Realm) -> Mapping[str, str]:
     }  # fmt: skip
 
 
-def open_transaction(broker: KerberosBroker, admin: KafkaPythonAdmin) -> Described:
+def open_transaction(broker: KerberosBroker, admin: TransactionAdmin) -> Described:
     name = f"open-{uuid.uuid4().hex[:8]}"
     open_in(broker.bootstrap, name, TOPIC, 0).abandon()
     described = admin.describe_transactions([name])[name]
@@ -81,8 +81,8 @@ def open_transaction(broker: KerberosBroker, admin: KafkaPythonAdmin) -> Describ
 
 def test_lists_groups_and_acts(broker: KerberosBroker, properties: Mapping[str, str]) -> None:
     with (
-        closing(KafkaPythonAdmin(properties, 20)) as admin,
-        closing(KafkaPythonReads(properties, 20)) as reads,
+        closing(TransactionAdmin(properties, 20)) as admin,
+        closing(ClusterReads(properties, 20)) as reads,
     ):
         fenced, ended = (open_transaction(broker, admin) for _ in range(2))
         names = {fenced.transactional_id, ended.transactional_id}
@@ -99,7 +99,7 @@ def test_lists_groups_and_acts(broker: KerberosBroker, properties: Mapping[str, 
 def test_tickets_and_sessions_are_renewed_in_mid_run(
     broker: KerberosBroker, properties: Mapping[str, str]
 ) -> None:
-    with closing(KafkaPythonAdmin(properties, 20)) as admin:
+    with closing(TransactionAdmin(properties, 20)) as admin:
         until = time.monotonic() + 20
         while time.monotonic() < until:
             admin.list_transactions()
@@ -173,5 +173,5 @@ def test_a_sign_in_without_a_ticket_is_one_sentence(
     properties: Mapping[str, str], changed: Mapping[str, str], said: str
 ) -> None:
     with pytest.raises(AdminUnavailable, match=said) as raised:
-        KafkaPythonAdmin({**properties, **changed}, 5)
+        TransactionAdmin({**properties, **changed}, 5)
     assert "\n" not in str(raised.value)

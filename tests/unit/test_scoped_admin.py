@@ -14,8 +14,8 @@ from fenceline.kafka.scope import Scope
 from fenceline.plans.producers import undescribed_refusal
 from transaction_admin import acl_probe, kafka_python
 from transaction_admin.acl_probe import Trials
-from transaction_admin.api import Cost, TransactionAdmin, TransactionListing
-from transaction_admin.kafka_python import KafkaPythonAdmin
+from transaction_admin.api import Cost, TransactionListing
+from transaction_admin.kafka_python import TransactionAdmin
 
 
 class SilentConnection:
@@ -32,7 +32,7 @@ def test_an_id_outside_of_the_scope_is_refused_by_name_and_not_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(kafka_python, "AdminConnection", SilentConnection)
-    admin = KafkaPythonAdmin({}, scope=Scope(transactional_ids=("pay-*",)))
+    admin = TransactionAdmin({}, scope=Scope(transactional_ids=("pay-*",)))
     answer = admin.describe_transactions(["orders-1"], listed=True)["orders-1"]
     assert isinstance(answer, NotDescribed)
     assert answer.obstacle is Obstacle.FORBIDDEN

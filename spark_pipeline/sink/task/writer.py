@@ -27,9 +27,9 @@ from spark_pipeline.sink.patience import PATIENCE_S, Outage, ask_patiently
 from spark_pipeline.sink.task.messages import RowRefused, find_unusable, lay_out, split_by_topic
 from spark_pipeline.sink.task.producer import ProducerError, TransactionalProducer
 from spark_pipeline.sink.transactions import DriverLease, describe_ids
-from transaction_admin.api import TransactionAdmin, grant_command
+from transaction_admin.api import grant_command
 from transaction_admin.authentication.librdkafka import librdkafka_settings
-from transaction_admin.kafka_python import KafkaPythonAdmin
+from transaction_admin.kafka_python import TransactionAdmin
 from transaction_admin.properties import CannotTranslate
 
 log = logging.getLogger(__name__)
@@ -259,7 +259,7 @@ def admin_for(connection: Mapping[str, str], patience_s: float = PATIENCE_S) -> 
     key = tuple(sorted(connection.items()))
     if key not in _admins:
         try:
-            _admins[key] = ask_patiently(lambda: KafkaPythonAdmin(connection, _ANSWER_S), patience_s)
+            _admins[key] = ask_patiently(lambda: TransactionAdmin(connection, _ANSWER_S), patience_s)
         except CannotTranslate as error:
             raise Refused(f'option "{PREFIX}{error.key}" {error.reason}') from error
     return _admins[key]

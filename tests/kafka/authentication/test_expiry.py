@@ -21,7 +21,7 @@ from tests.kafka.transactional_ids import initialise_ids
 from tests.secured import Secured
 from tests.spark.sink.queries import FakeQuery, read
 from tests.waiting import wait_for
-from transaction_admin.kafka_python import KafkaPythonAdmin
+from transaction_admin.kafka_python import TransactionAdmin
 
 pytestmark = pytest.mark.kafka
 
@@ -78,7 +78,7 @@ def test_tail_lists_and_a_task_of_the_sink_go_on_when_tokens_expire(
     query.options = {f"kafka.{key}": value for key, value in properties.items()}
     driver = query.driver(0)
     attempt = query.begin(driver, 0)
-    with closing(KafkaPythonAdmin(properties, 20)) as admin, closing(Tail(properties)) as tail:
+    with closing(TransactionAdmin(properties, 20)) as admin, closing(Tail(properties)) as tail:
         tail.seek("", {})
 
         def values() -> Iterator[str]:
@@ -101,7 +101,7 @@ def test_a_session_of_a_password_is_renewed_by_both_clients(secured: Secured) ->
     """The broker ends one that is not (KIP-368); an id that is made afterwards is seen by both."""
     properties = secured.by_password("PLAIN")
     initialise_ids(secured.bootstrap, ["session"])
-    with closing(KafkaPythonAdmin(properties, 20)) as admin, closing(Tail(properties)) as tail:
+    with closing(TransactionAdmin(properties, 20)) as admin, closing(Tail(properties)) as tail:
         tail.seek("", {})
         until = time.monotonic() + secured.session_ms / 1_000 + 1
         while time.monotonic() < until:
@@ -112,6 +112,6 @@ def test_a_session_of_a_password_is_renewed_by_both_clients(secured: Secured) ->
         assert name in admin.list_transactions().entries
 
 
-def _see(admin: KafkaPythonAdmin, tail: Tail) -> None:
+def _see(admin: TransactionAdmin, tail: Tail) -> None:
     tail.mark_saved(tail.poll(0.1))
     admin.list_transactions()

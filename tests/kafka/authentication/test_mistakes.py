@@ -22,7 +22,7 @@ from tests.kafka.doctor_checks import run_doctor
 from tests.receivers import Authority
 from tests.secured import PASSWORD, Secured
 from transaction_admin.api import AdminUnavailable
-from transaction_admin.kafka_python import KafkaPythonAdmin
+from transaction_admin.kafka_python import TransactionAdmin
 from transaction_admin.properties import CannotTranslate
 
 pytestmark = pytest.mark.kafka
@@ -111,7 +111,7 @@ def test_it_is_one_sentence_everywhere(mistake: tuple[str, Mapping[str, str], st
     _, properties, said = mistake
     with (
         pytest.raises((AdminUnavailable, CannotTranslate)) as admin,
-        closing(KafkaPythonAdmin(properties, 5)),
+        closing(TransactionAdmin(properties, 5)),
     ):
         pass
     with pytest.raises(SinkError) as sink:

@@ -18,7 +18,7 @@ from tests.waiting import wait_for
 from transaction_admin.api import AdminUnavailable
 from transaction_admin.authentication.librdkafka import librdkafka_settings
 from transaction_admin.authentication.tokens import forget_tokens
-from transaction_admin.kafka_python import KafkaPythonAdmin
+from transaction_admin.kafka_python import TransactionAdmin
 from transaction_admin.properties import CannotTranslate, kafka_python
 
 pytestmark = pytest.mark.kafka
@@ -73,7 +73,7 @@ def test_kafka_python_signs_by_its_own_mechanism(properties: Mapping[str, str]) 
 def test_both_go_over_the_wire_to_a_broker_that_is_not_amazon_s(properties: Mapping[str, str]) -> None:
     # It hangs up right behind its answer, which may or may not be read.
     with pytest.raises(AdminUnavailable, match=r"during the sign-in: check|does not take this"):
-        KafkaPythonAdmin(properties, 5)
+        TransactionAdmin(properties, 5)
     checks = {each.what: each.detail for each in run_doctor(properties, timeout_s=2)}
     assert "sasl.mechanism" in checks["sign-in"]
     assert SECRET not in str(checks)

@@ -25,8 +25,8 @@ from tests.kafka.test_tail import read_all
 from tests.secured import Secured
 from tests.spark.sink.queries import FakeQuery, read, values_of
 from transaction_admin.api import Ending, Fencing, Marker
-from transaction_admin.kafka_python import KafkaPythonAdmin
-from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.kafka_python import TransactionAdmin
+from transaction_admin.kafka_reads import ClusterReads
 
 pytestmark = pytest.mark.kafka
 
@@ -55,12 +55,12 @@ def properties(
 
 
 @pytest.fixture
-def admin(properties: Mapping[str, str]) -> Iterator[KafkaPythonAdmin]:
-    with closing(KafkaPythonAdmin(properties, 20)) as admin:
+def admin(properties: Mapping[str, str]) -> Iterator[TransactionAdmin]:
+    with closing(TransactionAdmin(properties, 20)) as admin:
         yield admin
 
 
-def open_transaction(broker: Secured, admin: KafkaPythonAdmin) -> Described:
+def open_transaction(broker: Secured, admin: TransactionAdmin) -> Described:
     """Open one with a record in partition 0, by a producer that is gone."""
     name = f"open-{uuid.uuid4().hex[:8]}"
     producer = LibrdkafkaProducer(broker.bootstrap, name)
@@ -76,7 +76,7 @@ def open_transaction(broker: Secured, admin: KafkaPythonAdmin) -> Described:
 
 
 def test_everything_is_seen_and_done(
-    secured: Secured, properties: Mapping[str, str], admin: KafkaPythonAdmin
+    secured: Secured, properties: Mapping[str, str], admin: TransactionAdmin
 ) -> None:
     fenced, ended = (open_transaction(secured, admin) for _ in range(2))
     names = {fenced.transactional_id, ended.transactional_id}
@@ -86,7 +86,7 @@ def test_everything_is_seen_and_done(
         tail.seek("", {})
         assert names <= read_all(tail).keys()
 
-    with closing(KafkaPythonReads(properties, 20)) as reads:
+    with closing(ClusterReads(properties, 20)) as reads:
         assert reads.list_groups().unseen == ()
         where = TopicPartition(TOPIC, 0)
         leader = reads.describe_topology([TOPIC]).partitions[where].leader

@@ -14,8 +14,8 @@ from sandbox.scenes import coordinator_moves
 from sandbox.scenes.scene_context import Stage
 from sandbox.topics import ensure_topics
 from tests.waiting import wait_for
-from transaction_admin.kafka_python import KafkaPythonAdmin
-from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.kafka_python import TransactionAdmin
+from transaction_admin.kafka_reads import ClusterReads
 
 pytestmark = pytest.mark.kafka
 #: `transaction.state.log.num.partitions` of these brokers.
@@ -46,7 +46,7 @@ class Rows:
 def collector(kafka_three: KafkaCluster) -> Iterator[CoordinatorCollector]:
     ensure_topics(kafka_three.bootstrap)
     properties = {"bootstrap.servers": kafka_three.bootstrap}
-    made = CoordinatorCollector(KafkaPythonReads(properties), KafkaPythonAdmin(properties), Rows())
+    made = CoordinatorCollector(ClusterReads(properties), TransactionAdmin(properties), Rows())
     yield made
     made.close()
 

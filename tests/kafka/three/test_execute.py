@@ -23,7 +23,7 @@ from tests.kafka.producers import LibrdkafkaProducer
 from tests.kafka.stray_records import identity_of, verification_disabled, write_stray_records
 from tests.waiting import wait_for
 from transaction_admin.api import TRANSACTION_STATE
-from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.kafka_reads import ClusterReads
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db, pytest.mark.soak]
 
@@ -39,7 +39,7 @@ def topic(kafka_three: KafkaCluster) -> Iterator[str]:
 
 
 def leaders(cluster: KafkaCluster, topic: str) -> dict[int, int | None]:
-    with closing(KafkaPythonReads({"bootstrap.servers": cluster.bootstrap})) as reads:
+    with closing(ClusterReads({"bootstrap.servers": cluster.bootstrap})) as reads:
         found = reads.describe_topology([topic]).partitions
     return {where.partition: each.leader for where, each in found.items()}
 

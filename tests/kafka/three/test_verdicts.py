@@ -35,8 +35,8 @@ from tests.kafka.stray_records import identity_of, verification_disabled, write_
 from tests.seeds import SEED
 from tests.waiting import wait_for
 from transaction_admin.api import AdminUnavailable
-from transaction_admin.kafka_python import KafkaPythonAdmin
-from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.kafka_python import TransactionAdmin
+from transaction_admin.kafka_reads import ClusterReads
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db, pytest.mark.matrix]
 
@@ -172,7 +172,7 @@ def test_a_killed_broker_is_a_gap_and_no_finding(
 def test_coordinators_of_a_broker_that_is_back_are_asked_again(kafka_three: KafkaCluster) -> None:
     process = kafka_three.node(2).process
     assert process
-    with closing(KafkaPythonAdmin({"bootstrap.servers": kafka_three.bootstrap}, 3)) as admin:
+    with closing(TransactionAdmin({"bootstrap.servers": kafka_three.bootstrap}, 3)) as admin:
         with pause_process(process.pid):
             wait_for(lambda: admin.list_transactions().unseen, "it does not answer", 60)
             wait_for(lambda: not admin.list_transactions().unseen, "the others have taken over", 90)
@@ -314,7 +314,7 @@ def test_a_paused_leader_is_waited_for_only_until_the_cluster_misses_it(
 ) -> None:
     """A request may take a minute here; the cluster misses a broker after nine seconds."""
     where = TopicPartition(topic, 0)
-    with closing(KafkaPythonReads({"bootstrap.servers": kafka_three.bootstrap}, timeout_s=60)) as reads:
+    with closing(ClusterReads({"bootstrap.servers": kafka_three.bootstrap}, timeout_s=60)) as reads:
         led_by = reads.describe_topology([topic]).partitions[where].leader
         assert isinstance(reads.list_offsets([where])[where], Offsets)
         assert led_by is not None

@@ -18,7 +18,7 @@ from typing import Any
 from fenceline.facts import TransactionState
 from sandbox.processes import session_processes, signal_all
 from tests.waiting import wait_for
-from transaction_admin.kafka_python import KafkaPythonAdmin
+from transaction_admin.kafka_python import TransactionAdmin
 
 #: Names the file of the run, for a worker that nothing else reaches.
 RUN_FILE = "FENCELINE_TEST_LIFE"
@@ -223,7 +223,7 @@ def open_transactions(bootstrap: str, prefix: str) -> list[str]:
 
 def transactions(bootstrap: str, prefix: str, states: Collection[TransactionState]) -> list[str]:
     """Return the transactional ids with a prefix that are in one of these states."""
-    admin = KafkaPythonAdmin({"bootstrap.servers": bootstrap})
+    admin = TransactionAdmin({"bootstrap.servers": bootstrap})
     try:
         listed = admin.list_transactions(states).entries
     finally:

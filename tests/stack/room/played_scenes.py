@@ -12,8 +12,8 @@ from sandbox.scenes.scene_context import Stage, make_producer
 from tests.stack.room.watched_pages import WatchedPages
 from tests.waiting import wait_for
 from transaction_admin.api import Marker
-from transaction_admin.kafka_python import KafkaPythonAdmin
-from transaction_admin.kafka_reads import KafkaPythonReads
+from transaction_admin.kafka_python import TransactionAdmin
+from transaction_admin.kafka_reads import ClusterReads
 
 #: Without those of engines, and without one that only takes long.
 SCENES = ("zombie", "timeout", "abandoned", "hanging", "fence")
@@ -40,7 +40,7 @@ def play_scenes(pages: WatchedPages, broker: Broker, dice: random.Random) -> Non
 
 def _end_hanging(broker: Broker) -> None:
     properties = {"bootstrap.servers": broker.bootstrap}
-    with closing(KafkaPythonAdmin(properties)) as admin, closing(KafkaPythonReads(properties)) as reads:
+    with closing(TransactionAdmin(properties)) as admin, closing(ClusterReads(properties)) as reads:
         producers = reads.describe_producers([_HANGS])[_HANGS]
         assert isinstance(producers, tuple), producers
         for producer in producers:
