@@ -1,7 +1,7 @@
 """How long tests take: `make durations` measures, tests.scheduling orders the gate by it. A pytest plugin.
 
 `durations.json` holds seconds, the longest first: `files` the sum of each unit of work, `tests` the parts of
-each test that take half a second and more. What a fixture costs is in the set-up of the first test with it.
+each test that take a tenth of a second and more. What a fixture costs is in the set-up of the first test with it.
 A run of the whole gate removes what the gate no longer has, and so does `make durations ARGS=--collect-only`,
 which runs nothing. `make test-fast` leaves out what took long.
 """
@@ -20,9 +20,9 @@ FILE = Path(__file__).with_suffix(".json")
 #: Folders whose files share what their conftest starts.
 _SHARING = ("tests/browser", "tests/kafka/three", "tests/stack/room")
 #: Parts of tests that take less are not worth a line.
-SHORTEST_S = 0.5
+SHORTEST_S = 0.1
 #: `make test-fast` leaves out what took as long by itself, but for what checks the code and the documents.
-LONG_S = 0.75
+LONG_S = 0.2
 _CHECKS = ("tests/unit/test_architecture.py", "tests/unit/test_doc_")
 
 
