@@ -19,7 +19,7 @@ from collectors.kafka.marker_scan import Markers
 from collectors.kafka.pending_commits import PendingReader, Undecided
 from collectors.kafka.share_groups import ShareGroupReader
 from collectors.kafka.streams_groups import StreamsGroupReader
-from collectors.rate_limit import RecentDuration
+from collectors.rate_limit import PollTimer
 from fenceline.decode import text
 from fenceline.facts import TopicPartition
 from fenceline.kafka.added_offsets import AddedOffsets
@@ -30,8 +30,6 @@ from fenceline.kafka.partitions import Offsets
 from transaction_admin.api import AdminUnavailable, Unseen
 from transaction_admin.reads import ClusterReads, Commits, GroupListed, GroupListing, Unstable
 
-#: Polls may take a twentieth of the brokers' time.
-_PACE = 20
 #: How long the absence of a producer id's owner stays valid.
 _FORGET_S = 60.0
 _NOT_LISTED = GroupListed("", "", "", -1)
@@ -62,18 +60,17 @@ class _GroupPoll:
             yield from group.committed
 
 
-class GroupsCollector:
+class GroupsCollector(PollTimer):
     """Polls one cluster. `poll` raises `AdminUnavailable` if no request at all is answered."""
 
     def __init__(self, reads: ClusterReads) -> None:
+        super().__init__()
         self._reads = reads
         self._pending = PendingReader(reads)
         self._committers = CommitterReader(reads)
         self._markers = Markers(reads)
         self._shares = ShareGroupReader(reads)
         self._streams = StreamsGroupReader(reads)
-        self._due = time.monotonic()
-        self._lately = RecentDuration()
         self._log_partitions: list[TopicPartition] = []
         #: Producer id -> transactional id ("" without an owner), and the instant of the request.
         self._owners: dict[int, tuple[str, float]] = {}
@@ -81,10 +78,6 @@ class GroupsCollector:
         self._held: dict[int, int] = {}
         #: The groups' committed offsets in the last poll.
         self._before: set[tuple[TopicPartition, int]] = set()
-
-    def wait_s(self) -> float:
-        """Return the seconds until the next poll, 0 when it is due."""
-        return max(0.0, self._due - time.monotonic())
 
     def close(self) -> None:
         """Close the connections to the brokers."""
@@ -98,7 +91,7 @@ class GroupsCollector:
         finally:
             cost = self._reads.cost
             broker_ms = cost.broker_ms - before.broker_ms
-            self._due = began + max(every_s, _PACE * self._lately.add(broker_ms / 1_000))
+            self.set_due(began, every_s, broker_ms / 1_000)
         return replace(observed, requests=cost.requests - before.requests, broker_ms=broker_ms)
 
     def _observe(self, now_ms: int, ours: PreviousGroupState) -> ObservedGroups:
