@@ -10,12 +10,12 @@ from pydantic import Field
 
 from dashboard.api import schemas
 from dashboard.api.common_schemas import BlockerOut
-from dashboard.groups.queries import BlockingTransaction
 from dashboard.models import SinkDecision
 from dashboard.runtime.visibility import AnswerVisibility
 from dashboard.streaming.batches import BatchEntry
 from dashboard.streaming.lag import PartitionLag
 from fenceline.decode.ledger import transaction_from_json
+from fenceline.kafka.group_observation import GroupBlocker
 from fenceline.kafka.groups import Waiting
 from fenceline.spark.batch_chain import BatchStep, LinkState
 from fenceline.spark.records import Decided, DecisionOutcome, SinkTransaction
@@ -144,9 +144,7 @@ class PositionOut(Schema):
     @staticmethod
     def resolve_blockers(part: PartitionLag) -> object:
         return [
-            BlockingTransaction(
-                pin.transactional_id, pin.producer_id, pin.producer_epoch, pin.start_offset, False, True
-            )
+            GroupBlocker(pin.producer_id, pin.producer_epoch, pin.transactional_id, pin.start_offset)
             for pin in part.pins
         ]
 

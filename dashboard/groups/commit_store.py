@@ -18,7 +18,7 @@ from dashboard.runtime.collector_names import GROUPS
 from dashboard.runtime.collector_names import OFFSETS as NAME
 from dashboard.runtime.leases import Lease, collector_row
 from dashboard.runtime.sql import Row as Values
-from dashboard.runtime.sql import Upsert, overwrite_changes
+from dashboard.runtime.sql import Upsert, in_portions, overwrite_changes, portions
 from dashboard.runtime.stale_collectors import absence_doubt
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.system.capabilities import shortfall
@@ -147,8 +147,7 @@ def _merge_with_known(
 
 def _histories(cluster_id: int, rows: Sequence[_Row]) -> Iterator[tuple[_Row, tuple[Commit, ...]]]:
     with connection.cursor() as cursor:
-        for start in range(0, len(rows), _ASK_AT_ONCE):
-            portion = rows[start : start + _ASK_AT_ONCE]
+        for portion in portions(rows, _ASK_AT_ONCE):
             values = ", ".join(["(%s, %s, %s)"] * len(portion))
             cursor.execute(
                 f"{_HISTORIES} {values})", [cluster_id, *(column for row in portion for column in row)]
@@ -159,12 +158,11 @@ def _histories(cluster_id: int, rows: Sequence[_Row]) -> Iterator[tuple[_Row, tu
 
 def _members(cluster_id: int, groups: Iterable[str]) -> dict[str, Mapping[str, commits.MemberSeen]]:
     keys = [key_of(text.unescape_text(group)) for group in groups]
-    members: dict[str, Mapping[str, commits.MemberSeen]] = {}
-    for start in range(0, len(keys), _ASK_AT_ONCE):
-        rows = GroupRecord.objects.filter(cluster_id=cluster_id, key__in=keys[start : start + _ASK_AT_ONCE])
-        for group, packed in rows.values_list("group_id", "members"):
-            members[group] = commits.unpack_members(packed)
-    return members
+    return {
+        group: commits.unpack_members(packed)
+        for rows in in_portions(GroupRecord.objects.filter(cluster_id=cluster_id), "key", keys)
+        for group, packed in rows.values_list("group_id", "members")
+    }
 
 
 def _clocks(

@@ -36,8 +36,6 @@ from fenceline.kafka.groups import SHARE, Commit, Committed, GroupStatus, Point,
 _LIVE_MS = 15_000
 #: Maximum age of transactions that show which groups commit in transactions.
 _NAMED_MS = 86_400_000
-#: Ids in one SQL query: SQLite allows 32,766 parameters.
-_ASK_AT_ONCE = 5_000
 _STOOD = (
     "group__group_id", "topic", "partition", "offset", "leader_epoch", "metadata", "commit_ms", "unstable",
     "log_start", "lso", "high_watermark", "lag_ms", "only_markers", "status", "waiting", "waiting_ms",

@@ -21,7 +21,7 @@ from dashboard.models import DroppedOffset, Group, GroupOffset
 from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import GROUPS as NAME
 from dashboard.runtime.leases import Lease, collector_row
-from dashboard.runtime.sql import Row, Upsert, overwrite_changes
+from dashboard.runtime.sql import Row, Upsert, in_portions, overwrite_changes
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.series.store import SeriesSample, extend_span, save_samples
 from fenceline.decode import text
@@ -67,7 +67,6 @@ _SERIES = tuple(column.name for column in GROUP.columns)
 _WITHOUT_MEMBERS = ("", "Empty", "Dead")
 #: Maximum rows in one save, so that other writers wait only briefly.
 _SAVE_AT_ONCE = 4_000
-_ASK_AT_ONCE = 5_000
 _LONGEST_SCOPE = 300
 
 
@@ -314,11 +313,8 @@ def _save_some(lease: Lease, part: Sequence[_Changed], at_ms: int) -> None:
 
 
 def _ids(cluster_id: int, keys: Sequence[bytes]) -> dict[bytes, int]:
-    ids: dict[bytes, int] = {}
-    for start in range(0, len(keys), _ASK_AT_ONCE):
-        rows = Group.objects.filter(cluster_id=cluster_id, key__in=keys[start : start + _ASK_AT_ONCE])
-        ids |= {bytes(key): pk for key, pk in rows.values_list("key", "id")}
-    return ids
+    portions = in_portions(Group.objects.filter(cluster_id=cluster_id), "key", keys)
+    return {bytes(key): pk for rows in portions for key, pk in rows.values_list("key", "id")}
 
 
 def _offset_row(group: int, where: TopicPartition, stood: Stood) -> Row:
@@ -329,8 +325,7 @@ def _offset_row(group: int, where: TopicPartition, stood: Stood) -> Row:
 
 def _miss(missing: Sequence[int], partial_because: str, at_ms: int) -> None:
     """Delete groups that are no longer listed; keep them, with an error, if the list is incomplete."""
-    for start in range(0, len(missing), _ASK_AT_ONCE):
-        rows = Group.objects.filter(pk__in=missing[start : start + _ASK_AT_ONCE])
+    for rows in in_portions(Group.objects.all(), "pk", missing):
         if partial_because:
             rows.exclude(error=partial_because).update(error=partial_because)
         else:
