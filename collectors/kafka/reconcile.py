@@ -15,7 +15,7 @@ from typing import Protocol
 
 from collectors.kafka.marker_tail import MarkersByProducer, MarkerTail, merge_markers
 from collectors.rate_limit import RecentDuration
-from fenceline.facts import NOT_REPORTED, OPEN_STATES, Tombstone, TopicPartition
+from fenceline.facts import NOT_REPORTED, OPEN_STATES, Tombstone, TopicPartition, expand_partitions
 from fenceline.kafka.fold.marker_history import EndMarker
 from fenceline.kafka.reconcile import (
     MOST_SUSPECTS,
@@ -232,12 +232,7 @@ def _open_partitions(
 ) -> Collection[TopicPartition]:
     """Return the partitions of open transactions."""
     opened = (answer for answer in answers if isinstance(answer, Described) and answer.state in OPEN_STATES)
-    return {
-        TopicPartition(topic, number)
-        for each in opened
-        for topic, numbers in each.partitions
-        for number in numbers
-    }
+    return {where for answer in opened for where in expand_partitions(answer.partitions)}
 
 
 def _rows(ours: PreviousTransactionState, names: Collection[str]) -> dict[str, KnownTransaction | None]:

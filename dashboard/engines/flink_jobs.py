@@ -15,7 +15,6 @@ from dashboard.runtime import visibility
 from dashboard.runtime.criteria import Criteria, Name, Search, Sorted
 from dashboard.runtime.paging import Number, Page, page_of
 from dashboard.runtime.sql import in_portions
-from fenceline.decode import text
 from fenceline.decode.typed import read_json
 from fenceline.engines.flink.records import Committable, TransactionOwnership, WriterState
 from fenceline.engines.flink.restore import (
@@ -32,7 +31,7 @@ from fenceline.engines.flink.restore import (
 from fenceline.facts import TransactionState
 from fenceline.formatting import format_clock
 from fenceline.grouping import grouped
-from fenceline.kafka.transactional_ids import key_of
+from fenceline.kafka.transactional_ids import key_of_name
 from fenceline.plans.flink_commits import FlinkHold
 
 #: A job whose last poll is older than this may have changed since.
@@ -332,7 +331,7 @@ def _open_of(job: FlinkJob) -> Iterator[tuple[Transaction, str]]:
 
 
 def _transactions(cluster_id: int, names: Sequence[str]) -> Mapping[str, Transaction]:
-    keys = {key_of(text.unescape_text(name)): name for name in names}
+    keys = {key_of_name(name): name for name in names}
     ids = Transaction.objects.filter(cluster_id=cluster_id).select_related("cluster")
     return {keys[bytes(row.key)]: row for rows in in_portions(ids, "key", keys) for row in rows}
 

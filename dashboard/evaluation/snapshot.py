@@ -5,10 +5,9 @@ own interval (`dashboard.evaluation.baselines`). Instants are converted to our c
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from django.db.models import BooleanField, F, Func, Q
@@ -54,9 +53,10 @@ from dashboard.runtime.collector_names import (
 from dashboard.runtime.collector_store import TRANSACTION_STATE
 from dashboard.runtime.gap_scopes import OFFSETS_TOPIC, Places
 from dashboard.streaming.rule_input import Queries
+from dashboard.transactions.sql import unpacked_partitions
 from fenceline.decode.typed import record_of
 from fenceline.engines.flink.commits import FlinkJobFacts
-from fenceline.facts import NOT_FROM_LOG, TopicPartitions, TransactionState, VisibilityGap
+from fenceline.facts import NOT_FROM_LOG, TransactionState, VisibilityGap
 from fenceline.findings.visibility import EVERYWHERE, Sense
 from fenceline.grouping import grouped
 from fenceline.kafka.clock_skew import start_ms
@@ -209,7 +209,7 @@ class SnapshotReader:
                 if began_ms is not None
                 else first_seen.get((name, producer_id), listed_ms),
                 updated_ms=now_ms if decided_ms is None else decided_ms,
-                partitions=_unpacked(packed),
+                partitions=unpacked_partitions(packed or "[]"),
                 application=application,
                 waiting=waiting.get(name, ()),
                 queries=standing.get(name, ()),
@@ -228,7 +228,7 @@ class SnapshotReader:
                 lso or 0,
                 high_watermark or lso or 0,
                 PartitionVerdict(verdict),
-                tuple(sorted(pins.get((topic, number), ()), key=_start_offset)),
+                tuple(sorted(pins.get((topic, number), ()), key=attrgetter("start_offset"))),
             )
 
     def _pins(self) -> Mapping[tuple[str, int], Sequence[Pin]]:
@@ -357,12 +357,3 @@ def _blocker(packed: Mapping[str, Any]) -> Blocker:
         bool(packed.get("pending")),
         bool(packed.get("certain", True)),
     )
-
-
-@lru_cache(maxsize=4_096)
-def _unpacked(packed: str) -> tuple[TopicPartitions, ...]:
-    return tuple(TopicPartitions(topic, tuple(numbers)) for topic, numbers in json.loads(packed or "[]"))
-
-
-def _start_offset(pin: Pin) -> int:
-    return pin.start_offset

@@ -22,12 +22,11 @@ from dashboard.runtime.sql import Upsert, in_portions, overwrite_changes, portio
 from dashboard.runtime.stale_collectors import absence_doubt
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.system.capabilities import shortfall
-from fenceline.decode import text
 from fenceline.decode.tail_batch import TailBatch
 from fenceline.kafka import commits
 from fenceline.kafka.commits import TOPIC, CommitBatch, CommitKey, Gone, Joined, KeptCommits
 from fenceline.kafka.groups import SHARE, Commit
-from fenceline.kafka.transactional_ids import key_of
+from fenceline.kafka.transactional_ids import key_of_name
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +128,7 @@ def _merge_with_known(
     cluster_id: int, batch: TailBatch, read: CommitBatch
 ) -> tuple[dict[_Row, tuple[CommitKey, KeptCommits | Gone]], dict[str, Joined]]:
     """Return the newest commits by their keys in the database, and the members of groups."""
-    keys = {group: key_of(text.unescape_text(group)) for group in {place.group for place in read.newest}}
+    keys = {group: key_of_name(group) for group in {place.group for place in read.newest}}
     newest = {(keys[where.group], *where[1:]): (where, kept) for where, kept in read.newest.items()}
     # Nothing is known of partitions that are read for the first time.
     known = {move.partition for move in batch.moves if not move.is_first}
@@ -157,7 +156,7 @@ def _histories(cluster_id: int, rows: Sequence[_Row]) -> Iterator[tuple[_Row, tu
 
 
 def _members(cluster_id: int, groups: Iterable[str]) -> dict[str, Mapping[str, commits.MemberSeen]]:
-    keys = [key_of(text.unescape_text(group)) for group in groups]
+    keys = [key_of_name(group) for group in groups]
     return {
         group: commits.unpack_members(packed)
         for rows in in_portions(GroupRecord.objects.filter(cluster_id=cluster_id), "key", keys)
@@ -208,7 +207,7 @@ def _commit_row(cluster_id: int, row: _Row, group: str, kept: KeptCommits) -> Va
 
 
 def _group_row(cluster_id: int, group: str, joined: Joined) -> tuple[int, bytes, str, str, int, int]:
-    key, members = key_of(text.unescape_text(group)), commits.pack_members(joined.members)
+    key, members = key_of_name(group), commits.pack_members(joined.members)
     return cluster_id, key, group, members, joined.log_partition, joined.log_offset
 
 

@@ -8,9 +8,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import QuerySet
-
 from dashboard.models import (
+    IS_OPEN,
     Collector,
     CommitRecord,
     Group,
@@ -24,7 +23,7 @@ from dashboard.models import (
 )
 from dashboard.runtime.collector_names import OFFSETS
 from dashboard.runtime.leases import Lease
-from fenceline.facts import OPEN_STATES, TopicPartition
+from fenceline.facts import TopicPartition, expand_partitions
 from fenceline.kafka import end_offset_history as ends
 from fenceline.kafka.commits import TOPIC, MemberSeen, unpack_commits, unpack_members
 from fenceline.kafka.end_offset_history import EndOffset
@@ -198,15 +197,11 @@ class GroupRows:
 
     def _open_in(self) -> Iterator[tuple[TopicPartition, GroupBlocker]]:
         """Yield the open transactions for each partition in their records."""
-        for row in self._open().exclude(partitions=""):
+        opened = Transaction.objects.filter(IS_OPEN, cluster_id=self._cluster_id)
+        for row in opened.exclude(partitions=""):
             blocker = GroupBlocker(row.producer_id, row.producer_epoch, row.transactional_id)
-            for topic, numbers in json.loads(row.partitions):
-                for number in numbers:
-                    yield TopicPartition(topic, number), blocker
-
-    def _open(self) -> QuerySet[Transaction]:
-        states = [state.value for state in OPEN_STATES]
-        return Transaction.objects.filter(cluster_id=self._cluster_id, state__in=states)
+            for where in expand_partitions(json.loads(row.partitions)):
+                yield where, blocker
 
 
 def _one_of(blockers: Sequence[GroupBlocker]) -> Sequence[GroupBlocker]:

@@ -24,7 +24,6 @@ from dashboard.runtime.leases import Lease, collector_row
 from dashboard.runtime.sql import Row, Upsert, in_portions, overwrite_changes
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.series.store import SeriesSample, extend_span, save_samples
-from fenceline.decode import text
 from fenceline.facts import TopicPartition
 from fenceline.kafka.commits import subscribed_topics
 from fenceline.kafka.families import family_of, fit_name
@@ -38,7 +37,7 @@ from fenceline.kafka.group_observation import (
     observe_partition,
 )
 from fenceline.kafka.groups import MOST_POINTS, POINTS_APART_MS, STREAMS, GroupStatus, worst_status
-from fenceline.kafka.transactional_ids import key_of
+from fenceline.kafka.transactional_ids import key_of_name
 from fenceline.series.points import GROUP
 
 __all__ = ["NAME", "GroupRows", "save_groups"]
@@ -125,7 +124,7 @@ def _changed(
     now = before if observed_group.unseen else dict(_stands(name, observed_group, observed, known))
     offsets = {where: stood for where, stood in now.items() if has_changed(before.get(where), stood)}
     gone = sorted(before.keys() - now.keys())
-    key, old = key_of(text.unescape_text(name)), known.groups.get(name)
+    key, old = key_of_name(name), known.groups.get(name)
     head = cluster_id, key, name, family_of(name).name
     asked = {topic: group_id for (group, topic), group_id in observed.committers.items() if group == name}
     committers = _committers(old.committers if old else "", asked, {where.topic for where in now})

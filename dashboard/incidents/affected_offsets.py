@@ -11,8 +11,7 @@ from dashboard.recoveries import queries as recovery_queries
 from dashboard.recoveries.aborted_commits import lost_records
 from dashboard.runtime.sql import in_portions
 from dashboard.system.owners import split_partition
-from fenceline.decode import text
-from fenceline.kafka.transactional_ids import key_of
+from fenceline.kafka.transactional_ids import key_of_name
 from fenceline.losses.recoveries import LostRecords
 
 #: Milliseconds after an incident's end within which an abort belongs to it.
@@ -57,7 +56,7 @@ def affected_offsets(row: Incident) -> Sequence[AffectedOffsets]:
 
 def _aborted(row: Incident, names: Sequence[str]) -> Iterator[AffectedOffsets]:
     until_ms = None if row.closed_ms is None else row.closed_ms + _AFTER_MS
-    keys = [key_of(text.unescape_text(name)) for name in names]
+    keys = [key_of_name(name) for name in names]
     later = Recovery.objects.filter(cluster=row.cluster_id, opened_ms__gte=row.opened_ms)
     for rows in in_portions(later, "key", keys):
         for recovery in rows if until_ms is None else rows.filter(opened_ms__lte=until_ms):
@@ -80,7 +79,7 @@ def _of_lost(records: Iterable[LostRecords], name: str) -> Iterator[AffectedOffs
 def _lost_before_commit(row: Incident, names: Sequence[str]) -> Iterator[AffectedOffsets]:
     """Yield the records that transactions in an incident's findings lost before their commit."""
     commit_times = row.findings.filter(rule="aborted_under_commit").values_list("since_ms", flat=True)
-    keys = {key_of(text.unescape_text(name)) for name in names}
+    keys = {key_of_name(name) for name in names}
     for commit in AbortedCommit.objects.filter(cluster=row.cluster_id, committed_ms__in=list(commit_times)):
         if bytes(commit.key) in keys:
             yield from _of_lost(lost_records(commit), commit.transactional_id)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dashboard.models import GroupOffset, PartitionRecord, Position, Recovery, Tally
 from dashboard.runtime.collector_store import TRANSACTION_STATE
 from dashboard.transactions.recents import recent_rings
-from fenceline.facts import TopicPartition, TransitionKind
+from fenceline.facts import TopicPartition, TransitionKind, expand_partitions
 from fenceline.kafka import end_offset_history
 from fenceline.kafka.clock_skew import LEAST_MS, difference_ms
 from fenceline.kafka.fold import transition_ring
@@ -56,12 +56,7 @@ def search_starts(row: Recovery) -> dict[TopicPartition, int]:
 
 def wrote_to(row: Recovery) -> list[TopicPartition]:
     """Return the users' partitions: offset commits need no reprocessing."""
-    return [
-        TopicPartition(topic, number)
-        for topic, numbers in row.partitions
-        for number in numbers
-        if not topic.startswith("__")
-    ]
+    return [where for where in expand_partitions(row.partitions) if not where.topic.startswith("__")]
 
 
 def held_offsets(row: Recovery) -> dict[TopicPartition, int]:

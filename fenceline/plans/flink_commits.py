@@ -22,6 +22,7 @@ from fenceline.engines.flink.restore import (
     is_pooled,
     lingering_kind,
 )
+from fenceline.facts import expand_partitions
 from fenceline.formatting import format_clock, format_duration
 from fenceline.kafka.reconcile import Described, NotDescribed
 from fenceline.plans.impact import HeldLog, Own, compute_reach, own_words
@@ -126,7 +127,7 @@ def plan_flink_commit(transaction: FlinkTransaction) -> SubjectPlan:
         or any(not refusal.forceable for refusal in refusals)
     ):
         return SubjectPlan(f"transaction:{name}", name, {"transactional_id": name}, refusals=refusals)
-    named = {(topic, number) for topic, numbers in described.partitions for number in numbers}
+    named = expand_partitions(described.partitions)
     logs = [log for log in transaction.logs if log.where in named]
     reach = compute_reach(logs, frozenset({described.producer_id}))
     effects = (*_effects(hold, reach.own), *reach.effects)

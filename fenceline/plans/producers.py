@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, TransactionState
+from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, TransactionState, expand_partitions
 from fenceline.formatting import count_noun, format_clock, format_duration, list_names
 from fenceline.kafka.applications import Shape, application_of
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
@@ -166,7 +166,7 @@ def _step(producer: Producer, described: Described) -> PlanStep:
 
 def _its(producer: Producer, described: Described) -> list[HeldLog]:
     """Return the partitions to which its coordinator writes markers."""
-    named = {(topic, number) for topic, numbers in described.partitions for number in numbers}
+    named = expand_partitions(described.partitions)
     return [log for log in producer.logs if log.where in named]
 
 
@@ -307,7 +307,7 @@ def undescribed_refusal(name: str, described: NotDescribed, would: str = "") -> 
 
 def _prepared(producer: Producer, described: Described) -> Refusal:
     decided = DECIDED[described.state]
-    left = list_names([f"{topic}-{number}" for topic, numbers in described.partitions for number in numbers])
+    left = list_names(list(map(str, expand_partitions(described.partitions))))
     broker = "" if producer.coordinator is None else f", broker {producer.coordinator},"
     words = (
         f"{described.transactional_id} is in {described.state}: its coordinator has decided to {decided} it, "

@@ -11,6 +11,7 @@ from fenceline.facts import (
     Finding,
     Severity,
     TransactionState,
+    expand_partitions,
 )
 from fenceline.findings.severity import worst_severity
 from fenceline.formatting import format_clock, format_duration, list_names, rough_count
@@ -209,9 +210,7 @@ def _never_ends(transaction: OpenTransactionFacts) -> bool:
 
 def _names(transaction: OpenTransactionFacts) -> tuple[str, ...]:
     """Return the partitions in which it may still be open."""
-    if transaction.missing:
-        return tuple(map(str, transaction.missing))
-    return tuple(f"{topic}-{n}" for topic, numbers in transaction.partitions for n in numbers)
+    return tuple(map(str, transaction.missing or expand_partitions(transaction.partitions)))
 
 
 def _held(transaction: OpenTransactionFacts) -> str:
