@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from unittest import mock
 
 import pytest
@@ -326,6 +326,6 @@ def without_waiting(patch: pytest.MonkeyPatch) -> Iterator[None]:
     patch.setattr(internal_topics, "_ASK_ENDS_EVERY_S", 0.0)
     patch.setattr(internal_topics, "_TIMEOUT_S", 1.5)
     patch.setattr(tail_loop, "RETRY_S", 0.0)
-    patch.setattr(tails._TransactionState, "flush_s", 0.02)
-    patch.setattr(offsets._ConsumerOffsets, "flush_s", 0.02)
+    for tailed in (tails.tailed, offsets.tailed):
+        patch.setattr(tailed, "_topic", replace(tailed._topic, flush_s=0.02))
     yield
