@@ -21,12 +21,12 @@ from dashboard.models import DroppedOffset, Group, GroupOffset
 from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import GROUPS as NAME
 from dashboard.runtime.leases import Lease, collector_row
-from dashboard.runtime.sql import Row, Upsert, in_portions, overwrite_changes
+from dashboard.runtime.sql import Row, Upsert, in_portions, overwrite_changes, weighted_portions
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.series.store import SeriesSample, extend_span, save_samples
 from fenceline.facts import TopicPartition
 from fenceline.kafka.commits import subscribed_topics
-from fenceline.kafka.families import family_of, fit_name
+from fenceline.kafka.families import family_of
 from fenceline.kafka.group_observation import (
     Around,
     GroupBlocker,
@@ -66,7 +66,6 @@ _SERIES = tuple(column.name for column in GROUP.columns)
 _WITHOUT_MEMBERS = ("", "Empty", "Dead")
 #: Maximum rows in one save, so that other writers wait only briefly.
 _SAVE_AT_ONCE = 4_000
-_LONGEST_SCOPE = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,8 @@ def save_groups(lease: Lease, observed: ObservedGroups, rows: GroupRows, *, now_
         for name, observed_group in observed.groups.items()
         if (change := _changed(lease.cluster_id, name, observed_group, observed, known)) is not None
     ]
-    for part in _parts(sorted(changed, key=lambda change: change.key)):
+    in_order = sorted(changed, key=lambda change: change.key)
+    for part in weighted_portions(in_order, lambda change: len(change.offsets) + 1, _SAVE_AT_ONCE):
         _save_some(lease, part, observed.at_ms)
     missing = {name: row.pk for name, row in known.groups.items() if name not in observed.groups}
     _save_rest(lease, observed, missing, now_ms)
@@ -109,7 +109,7 @@ def _save_rest(lease: Lease, observed: ObservedGroups, missing: Mapping[str, int
         extend_span(lease.cluster_id, NAME, at_ms=observed.at_ms)
         collector_store.record_poll(collector_row(lease).get(), observed, now_ms)
         collector_store.save_gaps(
-            lease, {_scope(scope): (now_ms, why) for scope, why in observed.gaps.items()}, now_ms
+            lease, {scope: (now_ms, why) for scope, why in observed.gaps.items()}, now_ms
         )
         if missing:
             write.notify_after_commit("groups")
@@ -270,19 +270,6 @@ def _is_news(old: Group, row: Row) -> bool:
     )
 
 
-def _parts(changed: Sequence[_Changed]) -> Iterator[Sequence[_Changed]]:
-    part: list[_Changed] = []
-    size = 0
-    for change in changed:
-        if part and size + len(change.offsets) + 1 > _SAVE_AT_ONCE:
-            yield part
-            part, size = [], 0
-        part.append(change)
-        size += len(change.offsets) + 1
-    if part:
-        yield part
-
-
 @retry_write
 def _save_some(lease: Lease, part: Sequence[_Changed], at_ms: int) -> None:
     with write_transaction(lease) as write:
@@ -342,7 +329,3 @@ def _drop(rows: QuerySet[GroupOffset], at_ms: int) -> None:
         )
         for row in unread
     )  # fmt: skip
-
-
-def _scope(scope: str) -> str:
-    return scope if len(scope) <= _LONGEST_SCOPE else fit_name(scope)

@@ -34,8 +34,7 @@ from dashboard.runtime.sql import in_portions, write_rows
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.series.store import SeriesSample, extend_span, save_samples
 from fenceline.decode.typed import fields_of, record_of
-from fenceline.facts import TopicPartition
-from fenceline.findings.visibility import EVERYWHERE
+from fenceline.facts import TopicPartition, expand_partitions
 from fenceline.kafka.partitions import (
     KnownPartition,
     ObservedPartitions,
@@ -97,11 +96,10 @@ class PartitionRows:
         """Return the partitions in the records of open transactions."""
         rows = Transaction.objects.filter(IS_OPEN, cluster_id=self._cluster_id)
         return {
-            TopicPartition(topic, number)
+            where
             for packed in rows.values_list("partitions", flat=True).distinct()
-            for topic, numbers in json.loads(packed or "[]")
-            if self._scope.has_topic(topic)
-            for number in numbers
+            for where in expand_partitions(json.loads(packed or "[]"))
+            if self._scope.has_topic(where.topic)
         }
 
     def transactional_ids(self, producer_ids: Collection[int]) -> dict[int, str]:
@@ -178,7 +176,8 @@ def _save_rest(
         row.detail |= _figures(observation)
         news = collector_store.record_poll(row, observation, now_ms)
         if observation.gaps is not None:
-            news = _sync_gaps(lease, observation.gaps, now_ms) or news
+            gaps = {scope: (now_ms, reason) for scope, reason in observation.gaps.items()}
+            news = collector_store.save_gaps(lease, gaps, now_ms) or news
         for kind in _kinds(observation, news=news):
             write.notify_after_commit(kind)
 
@@ -259,24 +258,6 @@ def _keep_ends(cluster_id: int, observation: ObservedPartitions) -> None:
             if TopicPartition(row.topic, row.partition) in observation.gone
         )
         write_rows(DeletedPartition, deleted, _KEY)
-
-
-def _sync_gaps(lease: Lease, gaps: Mapping[str, str], now_ms: int) -> bool:
-    """Open a gap for each unreadable scope, and close the others; return whether a gap opened or closed."""
-    open_gaps = GapRecord.objects.filter(cluster_id=lease.cluster_id, source=lease.name, until_ms=None)
-    opened = dict(open_gaps.exclude(scope=EVERYWHERE).values_list("scope", "reason"))
-    closed = opened.keys() - gaps.keys()
-    for scope in sorted(closed):
-        open_gaps.filter(scope=scope).update(until_ms=now_ms)
-    for scope, reason in gaps.items():
-        if scope in opened and opened[scope] != reason:
-            open_gaps.filter(scope=scope).update(reason=reason)
-    GapRecord.objects.bulk_create(
-        GapRecord(cluster_id=lease.cluster_id, source=lease.name, scope=scope, since_ms=now_ms, reason=reason)
-        for scope, reason in sorted(gaps.items())
-        if scope not in opened
-    )
-    return bool(closed) or opened.keys() != gaps.keys()
 
 
 def _figures(observation: ObservedPartitions) -> Mapping[str, object]:
