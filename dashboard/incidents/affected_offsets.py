@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 from dashboard.history.audit_store import read_violations
 from dashboard.models import AbortedCommit, Incident, PartitionRecord, PinRecord, Recovery
-from dashboard.recoveries import queries as recovery_queries
-from dashboard.recoveries.aborted_commits import lost_records
+from dashboard.recoveries.evidence import written_records
 from dashboard.runtime.sql import in_portions
 from dashboard.system.owners import split_partition
 from fenceline.kafka.transactional_ids import key_of_name
@@ -64,7 +63,7 @@ def _aborted(row: Incident, names: Sequence[str]) -> Iterator[AffectedOffsets]:
 
 
 def _of_recovery(row: Recovery) -> Iterator[AffectedOffsets]:
-    return _of_lost(recovery_queries.written_records(row), row.transactional_id)
+    return _of_lost(written_records(row), row.transactional_id)
 
 
 def _of_lost(records: Iterable[LostRecords], name: str) -> Iterator[AffectedOffsets]:
@@ -82,7 +81,7 @@ def _lost_before_commit(row: Incident, names: Sequence[str]) -> Iterator[Affecte
     keys = {key_of_name(name) for name in names}
     for commit in AbortedCommit.objects.filter(cluster=row.cluster_id, committed_ms__in=list(commit_times)):
         if bytes(commit.key) in keys:
-            yield from _of_lost(lost_records(commit), commit.transactional_id)
+            yield from _of_lost(written_records(commit), commit.transactional_id)
 
 
 def _open(row: Incident, names: Sequence[str]) -> Iterator[AffectedOffsets]:

@@ -13,7 +13,7 @@ from dashboard.models import (
     SinkDecision,
     TransitionRecord,
 )
-from dashboard.recoveries.aborted_commits import lost_records
+from dashboard.recoveries.evidence import written_records
 from dashboard.system.owners import split_partition
 from dashboard.transactions.recents import recent_ring
 from fenceline.formatting import format_clock, list_names
@@ -66,7 +66,7 @@ def _lost_words(row: Incident, key: bytes) -> str:
     commit = AbortedCommit.objects.filter(
         cluster=row.cluster_id, key=key, started_ms=started_ms or -1
     ).first()
-    return lost_words(lost_records(commit)) if commit else ""
+    return lost_words(written_records(commit)) if commit else ""
 
 
 def _query_outcome(row: Incident, ident: str) -> str:

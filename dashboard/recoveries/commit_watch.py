@@ -121,10 +121,6 @@ class CommitWatch:
             if not where.topic.startswith("__"):
                 watched.floors.setdefault(where, -1)
 
-    def is_idle(self) -> bool:
-        """Return whether no transaction is open, and none waits for a search."""
-        return not (self._watched or self.suspected or self.others)
-
     def _note_partitions(self, cluster_id: int, clocks: Mapping[int, int]) -> None:
         """Record an offset before each transaction in each partition that is new to it."""
         new = [
