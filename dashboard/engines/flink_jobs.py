@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
@@ -21,7 +21,6 @@ from fenceline.engines.flink.restore import (
     CommitFate,
     CoordinatorView,
     Lingering,
-    OpenOfPrefix,
     commit_fate,
     decision_sentence,
     is_of_prefix,
@@ -191,9 +190,8 @@ def other_open_transactions(
     lingering = []
     for row, prefix in _open_of(job):
         if row.transactional_id not in held:
-            opened = OpenOfPrefix(row.transactional_id, row.started_ms)
-            ownerships = _ownerships(newest, prefix)
-            kind = lingering_kind(opened, prefix, ownerships, newest.checkpoint_id or 0, completed)
+            opened, number = (row.transactional_id, row.started_ms), newest.checkpoint_id or 0
+            kind = lingering_kind(*opened, prefix, _ownerships(newest, prefix), number, completed)
             pool = _pool_of(newest, prefix)
             lingering.append(LingeringTransaction(row, kind, not pool or row.transactional_id in pool))
     return lingering
@@ -263,13 +261,7 @@ def _hold(
     job = next((job for job in by_age if name in held.get(job.pk, ())), by_age[0])
     checkpoint = newest.get(job.pk)
     prefix = next(candidate for candidate in job.prefixes if is_of_prefix(name, [candidate]))
-    later = [
-        other
-        for other in by_age
-        if other.pk != job.pk
-        and not other.is_savepoint
-        and (other.completed_ms or 0) > (job.completed_ms or 0)
-    ]
+    later = next(newer_jobs(job, by_age), None)
     return FlinkHold(
         job.ident,
         str(job),
@@ -279,11 +271,19 @@ def _hold(
         checkpoint.is_savepoint if checkpoint else None,
         held.get(job.pk, {}).get(name),
         _trouble(job, now_ms),
-        later[0].ident if later else "",
+        later.ident if later else "",
         prefix,
         _ownerships(checkpoint, prefix) if checkpoint else frozenset(),
         tuple(completions.get(job.pk, ())),
     )
+
+
+def newer_jobs(job: FlinkJob, jobs: Iterable[FlinkJob]) -> Iterator[FlinkJob]:
+    """Yield the jobs that completed a checkpoint later than a job."""
+    completed_ms = job.completed_ms or 0
+    for other in jobs:
+        if other.pk != job.pk and not other.is_savepoint and (other.completed_ms or 0) > completed_ms:
+            yield other
 
 
 def _ownerships(row: FlinkCheckpointRecord, prefix: str) -> frozenset[TransactionOwnership]:

@@ -17,8 +17,8 @@ from fenceline.kafka.applications import Shape, application_of
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.limits import Limits
 from fenceline.plans.flink_commits import FlinkHold, FlinkTransaction, fence_refusal, fence_warning, seen_of
-from fenceline.plans.impact import HeldLog, Reach, compute_reach, own_words
-from fenceline.plans.plan import Bound, Effect, PlanStep, Refusal, RefusalReason, SubjectPlan
+from fenceline.plans.impact import HeldLog, Reach, compute_reach, own_effects
+from fenceline.plans.plan import Effect, PlanStep, Refusal, RefusalReason, SubjectPlan
 from fenceline.plans.protected import protection_reason
 from fenceline.snapshot import UsualCommit, usual_ms
 
@@ -189,9 +189,7 @@ def _hanging_in(producer: Producer) -> list[str]:
 
 def _effects(producer: Producer, described: Described, reach: Reach, now_ms: int) -> Iterator[Effect]:
     yield from reach.effects
-    if reach.own:
-        number, words = own_words(reach.own, "aborted")
-        yield Effect("records_lost", number, words, Bound.AT_LEAST)
+    yield from own_effects("records_lost", reach.own, "aborted")
     if producer.committing:
         verb = "reads" if len(producer.committing) == 1 else "read"
         words = (
