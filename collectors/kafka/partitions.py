@@ -242,7 +242,8 @@ class PartitionCollector:
         if not pinned:
             return
         before = self._reads.describe_producers(pinned)
-        opened = {at: _opened(answer) for at, answer in before.items() if not isinstance(answer, Unseen)}
+        seen = {at: answer for at, answer in before.items() if not isinstance(answer, Unseen)}
+        opened = {at: [p for p in answer if p.start_offset is not None] for at, answer in seen.items()}
         producer_ids = {state.producer_id for states in opened.values() for state in states}
         owners = self._asker.find_owners(producer_ids, ours.transactional_ids, may_hide=not ours.sees_all())
         after = self._reads.describe_producers([where for where, states in opened.items() if states])
@@ -364,10 +365,6 @@ class _Poll:
     gone: set[TopicPartition] = field(default_factory=set)
     pins: dict[PinKey, Pin] = field(default_factory=dict)
     ended: list[PinKey] = field(default_factory=list)
-
-
-def _opened(producers: Iterable[ProducerState]) -> list[ProducerState]:
-    return [producer for producer in producers if producer.start_offset is not None]
 
 
 def _scope(where: TopicPartition, unseen: Unseen, leader: Leader, topology: Topology) -> str:

@@ -138,7 +138,7 @@ class Reconciler:
         if not full:
             before |= ours.open_rows()
         listing = self._list(full)
-        listed_ms = _now_ms()
+        listed_ms = time.time_ns() // 1_000_000
         watch.hidden -= listing.entries.keys()
         compared = compare_listing(
             listing.entries,
@@ -286,7 +286,3 @@ def _to_describe(full: bool, listing: TransactionListing, rows: Mapping[str, Kno
 
 def _is_vague(row: KnownTransaction | None, listed: Listed) -> bool:
     return row is None or row.producer_epoch == NOT_REPORTED or (row.state, row.producer_id) != listed
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -225,7 +225,7 @@ def safety_fields(
     left_ms = None if safe.expires_ms is None else max(0, safe.expires_ms - now_ms)
     return {
         **safe._asdict(),
-        "graceful": safe.graceful,
+        "graceful": safe.safe,
         "prepared": prepared,
         "time_left_s": None if left_ms is None else left_ms / 1_000,
         "as_of_ms": seen.as_of_ms,

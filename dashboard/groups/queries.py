@@ -123,9 +123,9 @@ def group_page(wanted: SortedGroups, *, page: Number, size: int) -> Page[GroupFa
         groups = page_of(rows.select_related("cluster").order_by(*_order(wanted, alone=True)), page, size)
         return groups.with_items(_with_blockers(map(_alone, groups.items)))
     folded = page_of(_folded(rows).order_by(*_order(wanted, alone=False)), page, size)
-    alone = Group.objects.select_related("cluster").in_bulk(
-        [row["any"] for row in folded.items if _is_alone(row)]
-    )
+    singles = [row for row in folded.items if row["number"] == 1]
+    named = [row["any"] for row in singles if not family_of(row["one"]).explanation]
+    alone = Group.objects.select_related("cluster").in_bulk(named)
     families = [_alone(alone[row["any"]]) if row["any"] in alone else _family(row) for row in folded.items]
     return folded.with_items(_with_blockers(families))
 
@@ -250,10 +250,6 @@ def _folded(rows: QuerySet[Group]) -> QuerySet[Any, Any]:
             people=Sum("members"),
         )
     )
-
-
-def _is_alone(folded: Mapping[str, Any]) -> bool:
-    return bool(folded["number"] == 1 and not family_of(folded["one"]).explanation)
 
 
 def _family(folded: Mapping[str, Any]) -> GroupFamily:
