@@ -9,16 +9,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from django.db import connection
 
 from dashboard.models import Collector, CommitRecord, GapRecord, GroupOffset, GroupRecord, Position
 from dashboard.runtime import collector_store
-from dashboard.runtime.collector_names import GROUPS
-from dashboard.runtime.collector_names import OFFSETS as NAME
+from dashboard.runtime.collector_names import GROUPS, OFFSETS
 from dashboard.runtime.leases import Lease, collector_row
 from dashboard.runtime.sql import Row as Values
-from dashboard.runtime.sql import Upsert, in_portions, overwrite_changes, portions
+from dashboard.runtime.sql import Upsert, in_portions, overwrite_changes, portions, write_rows
 from dashboard.runtime.stale_collectors import absence_doubt
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.system.capabilities import shortfall
@@ -30,8 +30,7 @@ from fenceline.kafka.transactional_ids import key_of_name
 
 log = logging.getLogger(__name__)
 
-__all__ = ["NAME", "absence_reason", "forget_topic", "save_commits"]
-
+NAME = OFFSETS
 _COMMIT_KEY = ("cluster_id", "key", "topic", "partition")
 _COMMIT = (
     *_COMMIT_KEY, "group_id", "offset", "leader_epoch", "metadata", "commit_ms", "commits", "log_partition",
@@ -47,8 +46,6 @@ _HISTORIES = (
     f"SELECT key, topic, partition, commits FROM {_commit_table} "  # noqa: S608 - our own constants
     "WHERE cluster_id = %s AND (key, topic, partition) IN (VALUES"
 )
-_GROUP = ("cluster_id", "key", "group_id", "members", "log_partition", "log_offset")
-_UPSERT_GROUP = Upsert(GroupRecord._meta.db_table, _GROUP, _GROUP[:2], overwrite_changes(_GROUP[2:]))
 #: Rows in one SQL query, three parameters each: SQLite allows 32,766, and 500 rows of VALUES.
 _ASK_AT_ONCE = 500
 
@@ -88,7 +85,9 @@ def save_commits(
     for reason, (number, offset, detail) in read.strange.items():
         log.warning("%s-%s@%s cannot be decoded: %s (%s)", TOPIC, number, offset, reason, detail)
     newest, joined = _merge_with_known(lease.cluster_id, batch, read)
-    clocks = _clocks(lease, newest, now_ms)
+    written = (kept for _, kept in newest.values() if isinstance(kept, KeptCommits))
+    stamps = ((kept.log_partition, kept.commit_ms) for kept in written)
+    clocks = collector_store.clocks_ahead(lease, stamps, now_ms) if newest else {}
     with write_transaction(lease, collector_store.progress_columns(batch, rate), lock_cluster=False) as write:
         collector_store.move_positions(
             lease, topic_id, batch.moves, now_ms=now_ms, topic=TOPIC, clocks=clocks
@@ -164,20 +163,6 @@ def _members(cluster_id: int, groups: Iterable[str]) -> dict[str, Mapping[str, c
     }
 
 
-def _clocks(
-    lease: Lease, newest: Mapping[_Row, tuple[CommitKey, KeptCommits | Gone]], now_ms: int
-) -> dict[int, int]:  # fmt: skip
-    """Return, by partition, the difference of our clock to its coordinator's commit timestamps."""
-    if not newest or not collector_store.is_live(lease, now_ms):
-        return {}
-    clocks: dict[int, int] = {}
-    for _, kept in newest.values():
-        if isinstance(kept, KeptCommits):
-            ahead_ms = now_ms - kept.commit_ms
-            clocks[kept.log_partition] = min(clocks.get(kept.log_partition, ahead_ms), ahead_ms)
-    return clocks
-
-
 def _write(
     cluster_id: int, newest: Mapping[_Row, tuple[CommitKey, KeptCommits | Gone]], joined: Mapping[str, Joined]
 ) -> None:
@@ -187,12 +172,12 @@ def _write(
         if isinstance(kept, KeptCommits)
     ]
     deletes = [(cluster_id, *row) for row, (_, kept) in sorted(newest.items()) if isinstance(kept, Gone)]
-    groups = sorted(_group_row(cluster_id, group, members) for group, members in joined.items())
     _UPSERT_COMMIT.write(upserts)
     if deletes:
         with connection.cursor() as cursor:
             cursor.executemany(_DELETE_COMMIT, deletes)
-    _UPSERT_GROUP.write(groups)
+    groups = [_group_row(cluster_id, group, members) for group, members in joined.items()]
+    write_rows(GroupRecord, groups, ("cluster_id", "key"))
 
 
 def _commit_row(cluster_id: int, row: _Row, group: str, kept: KeptCommits) -> Values:
@@ -206,9 +191,9 @@ def _commit_row(cluster_id: int, row: _Row, group: str, kept: KeptCommits) -> Va
     return (cluster_id, *row, group, *columns, kept.log_partition, kept.log_offset)
 
 
-def _group_row(cluster_id: int, group: str, joined: Joined) -> tuple[int, bytes, str, str, int, int]:
-    key, members = key_of_name(group), commits.pack_members(joined.members)
-    return cluster_id, key, group, members, joined.log_partition, joined.log_offset
+def _group_row(cluster_id: int, group: str, joined: Joined) -> Mapping[str, Any]:
+    named = {"cluster_id": cluster_id, "key": key_of_name(group), "group_id": group}
+    return {**named, **joined._asdict(), "members": commits.pack_members(joined.members)}
 
 
 def _count_newer(lease: Lease, newer: Mapping[int, int]) -> None:

@@ -35,11 +35,7 @@ from fenceline.kafka.groups import SHARE, Commit, Committed, GroupStatus, Point,
 _LIVE_MS = 15_000
 #: Maximum age of transactions that show which groups commit in transactions.
 _NAMED_MS = 86_400_000
-_STOOD = (
-    "group__group_id", "topic", "partition", "offset", "leader_epoch", "metadata", "commit_ms", "unstable",
-    "log_start", "lso", "high_watermark", "lag_ms", "only_markers", "status", "waiting", "waiting_ms",
-    "blockers", "points",
-)  # fmt: skip
+_STOOD = ("group__group_id", "topic", "partition", *Stood._fields)
 _LOGGED = (
     "group_id", "topic", "partition", "offset", "leader_epoch", "metadata", "commit_ms", "commits",
     "log_partition",
@@ -220,11 +216,6 @@ def _stood(columns: Sequence[Any]) -> Stood:
     waits = Waiting(waiting) if waiting else None
     holders = tuple(GroupBlocker(**blocker) for blocker in blockers)
     return Stood._make([*first, GroupStatus(status), waits, waiting_ms, holders, _points(points)])
-
-
-def packed_blockers(blockers: Iterable[GroupBlocker]) -> str:
-    """Return blockers as the JSON text of their column."""
-    return json.dumps([blocker._asdict() for blocker in blockers], separators=(",", ":"))
 
 
 def packed_points(points: Iterable[Sequence[int | None]]) -> str:

@@ -214,10 +214,19 @@ def progress_columns(batch: TailBatch, rate: float) -> dict[str, object]:
     return fields
 
 
-def is_live(lease: Lease, now_ms: int) -> bool:
-    """Whether a tail reached the end so recently that it now reads records just written."""
+def clocks_ahead(lease: Lease, stamps: Iterable[tuple[int, int]], now_ms: int) -> dict[int, int]:
+    """Return, by partition, how far our clock is ahead of the timestamps of records just written.
+
+    Empty if the tail has not reached the end so recently that it reads such records. The difference is too
+    large by the time until the read, never too small (`fenceline.kafka.clock_skew`).
+    """
     seen_ms = collector_row(lease).values_list("seen_through_ms", flat=True).get()
-    return seen_ms is not None and abs(now_ms - seen_ms) <= LEAST_MS
+    if seen_ms is None or abs(now_ms - seen_ms) > LEAST_MS:
+        return {}
+    clocks: dict[int, int] = {}
+    for partition, at_ms in stamps:
+        clocks[partition] = min(clocks.get(partition, now_ms - at_ms), now_ms - at_ms)
+    return clocks
 
 
 def move_positions(

@@ -95,8 +95,14 @@ def _upsert(
 ) -> Upsert:
     merged = dict(merge)
     overwritten = [column for column in given if column not in {*key, *keep, *merged}]
-    changes = [*overwrite_changes(overwritten), *(f"{column} = {sql}" for column, sql in merge)]
-    return Upsert(model._meta.db_table, (*given, *_defaults(model, given)), key, changes)
+    changes = [*overwrite_changes(map(_quoted, overwritten)), *(f"{column} = {sql}" for column, sql in merge)]
+    columns = [*map(_quoted, given), *map(_quoted, _defaults(model, given))]
+    return Upsert(model._meta.db_table, columns, key, changes)
+
+
+def _quoted(column: str) -> str:
+    """Return a column's name in quotation marks: `offset` is a word of PostgreSQL."""
+    return f'"{column}"'
 
 
 @cache

@@ -310,14 +310,9 @@ def count_again(cluster_id: int, shard: int) -> None:
     ids, counts = (table.objects.filter(cluster_id=cluster_id) for table in (Transaction, StateCount))
     if ids.count() == (counts.aggregate(n=Sum("n"))["n"] or 0):
         return
-    true = Counter(
-        {TransactionState(word): n for word, n in ids.values_list("state").annotate(n=Count("id"))}
-    )
-    stored = Counter(
-        {TransactionState(word): n for word, n in counts.values_list("state").annotate(sum=Sum("n"))}
-    )
-    true.subtract(stored)
-    add_states(cluster_id, shard, true)
+    missing = Counter(dict(ids.values_list("state").annotate(n=Count("id"))))
+    missing.subtract(dict(counts.values_list("state").annotate(sum=Sum("n"))))
+    add_states(cluster_id, shard, {TransactionState(word): n for word, n in missing.items()})
 
 
 def add_states(cluster_id: int, shard: int, changes: Mapping[TransactionState, int]) -> None:
