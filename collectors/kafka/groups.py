@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from collectors.kafka.committers import CommitterReader, CommitterRows
-from collectors.kafka.internal_topics import CONSUMER_OFFSETS
 from collectors.kafka.marker_scan import Markers
 from collectors.kafka.pending_commits import PendingReader, Undecided
 from collectors.kafka.share_groups import ShareGroupReader
@@ -27,7 +26,7 @@ from fenceline.kafka.coordinator import partition_for
 from fenceline.kafka.group_observation import ObservedGroups, PendingCommit, SeenGroup
 from fenceline.kafka.groups import SHARE, STREAMS, Committed
 from fenceline.kafka.partitions import Offsets
-from transaction_admin.api import AdminUnavailable, Unseen
+from transaction_admin.api import CONSUMER_OFFSETS, AdminUnavailable, Unseen
 from transaction_admin.reads import ClusterReads, Commits, GroupListed, GroupListing, Unstable
 
 #: How long the absence of a producer id's owner stays valid.

@@ -13,13 +13,12 @@ from django.db.models import Q
 
 from dashboard.models import FlinkCheckpointRecord, FlinkJob
 from dashboard.runtime import collector_store
-from dashboard.runtime.collector_names import FLINK as NAME
+from dashboard.runtime.collector_names import FLINK
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.engines.flink.records import FlinkCheckpoint, FlinkJobObservation, UnreadCheckpoint
 
-__all__ = ["NAME", "remove_unrooted_jobs", "save_jobs"]
-
+NAME = FLINK
 _LONGEST_NAME = 80
 #: Beginnings of the scopes of gaps about a folder, or a root.
 _FOLDER, _ROOT = "checkpoint:", "root:"

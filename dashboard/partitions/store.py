@@ -27,7 +27,7 @@ from dashboard.models import (
 )
 from dashboard.partitions.queries import pin_of
 from dashboard.runtime import collector_store, notify
-from dashboard.runtime.collector_names import PARTITIONS as NAME
+from dashboard.runtime.collector_names import PARTITIONS
 from dashboard.runtime.collector_store import TRANSACTION_STATE
 from dashboard.runtime.leases import Lease, collector_row
 from dashboard.runtime.sql import in_portions, write_rows
@@ -44,12 +44,7 @@ from fenceline.kafka.partitions import (
 from fenceline.kafka.scope import EVERYTHING, Scope
 from fenceline.series.points import PARTITION
 
-__all__ = [
-    "NAME",
-    "PartitionRows",
-    "save_partitions",
-]
-
+NAME = PARTITIONS
 #: Maximum rows in one save, about 50 ms even with long histories of ends.
 _SAVE_AT_ONCE = 1_000
 #: Maximum age in milliseconds of a tail's data for its rows to count as all ids.

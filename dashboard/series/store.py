@@ -30,8 +30,6 @@ from fenceline.series.points import (
 )
 from fenceline.series.rollup import add_point, greater_known, most_points, roll_up
 
-__all__ = ["SOURCES", "SeriesSample", "extend_span", "open_subjects", "save_samples", "series_key"]
-
 #: The collector that polls the subjects of a kind.
 SOURCES: Mapping[SeriesKind, str] = {PARTITION: PARTITIONS, GROUP: GROUPS, APPLICATION: JUDGE}
 _KNOWN = ("key", "pk", "open_ms", "points", "peak", "ended_ms")

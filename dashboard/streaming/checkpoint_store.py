@@ -14,7 +14,7 @@ from django.conf import settings
 
 from dashboard.models import Batch, Query, SinkDecision
 from dashboard.runtime import collector_store
-from dashboard.runtime.collector_names import CHECKPOINTS as NAME
+from dashboard.runtime.collector_names import CHECKPOINTS
 from dashboard.runtime.leases import Lease, collector_row
 from dashboard.runtime.sql import in_portions, weighted_portions, write_rows
 from dashboard.runtime.write_transactions import retry_write, write_transaction
@@ -36,8 +36,7 @@ from fenceline.spark.records import (
     LedgerState,
 )
 
-__all__ = ["NAME", "known_folders", "save_checkpoints"]
-
+NAME = CHECKPOINTS
 #: Maximum rows in one save, about twenty checkpoints with new batches, so that other writers wait briefly.
 _SAVE_AT_ONCE = 100
 #: The prefix of scopes of gaps that name a checkpoint's folder.

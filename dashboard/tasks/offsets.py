@@ -7,12 +7,13 @@ from functools import partial
 
 from django.conf import settings
 
-from collectors.kafka.internal_topics import CONSUMER_OFFSETS, Tail
+from collectors.kafka.internal_topics import Tail
 from dashboard.groups import commit_store
 from dashboard.runtime import leases, loop
 from dashboard.tasks.tail_loop import Tailed, TailedTopic
 from fenceline.decode.tail_batch import TailBatch
 from fenceline.kafka.scope import Scope
+from transaction_admin.api import CONSUMER_OFFSETS
 
 #: Milliseconds at one offset after which a blocked partition is reported: short transactions always occur.
 _HELD_MS = 2_000

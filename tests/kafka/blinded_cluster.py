@@ -22,7 +22,7 @@ from dashboard.config import ClusterConfig, Config
 from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.groups import store as group_store
-from dashboard.models import Collector, FindingRecord, GapRecord, Group, PinRecord, Transaction
+from dashboard.models import Collector, FindingRecord, GapRecord, PinRecord, Transaction
 from dashboard.partitions import store as partition_store
 from dashboard.runtime import collector_store, leases, loop
 from dashboard.tasks import groups, offsets, partitions, reconciling, tail_loop, tails
@@ -314,10 +314,6 @@ class BlindedCluster:
         """Return the ids that are taken for hanging."""
         rows = PinRecord.objects.filter(cluster__name=self.name, topic=self.topic, verdict="hanging")
         return set(rows.values_list("transactional_id", flat=True))
-
-    def knows_group(self) -> bool:
-        """Whether the group has a row with the offset that it committed."""
-        return Group.objects.filter(cluster__name=self.name, group_id=self.group, partitions=1).exists()
 
 
 @contextmanager
