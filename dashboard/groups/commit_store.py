@@ -17,8 +17,7 @@ from dashboard.models import Collector, CommitRecord, GapRecord, GroupOffset, Gr
 from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import GROUPS, OFFSETS
 from dashboard.runtime.leases import Lease, collector_row
-from dashboard.runtime.sql import Row as Values
-from dashboard.runtime.sql import Upsert, in_portions, overwrite_changes, portions, write_rows
+from dashboard.runtime.sql import in_portions, portions, write_rows
 from dashboard.runtime.stale_collectors import absence_doubt
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.system.capabilities import shortfall
@@ -32,13 +31,7 @@ log = logging.getLogger(__name__)
 
 NAME = OFFSETS
 _COMMIT_KEY = ("cluster_id", "key", "topic", "partition")
-_COMMIT = (
-    *_COMMIT_KEY, "group_id", "offset", "leader_epoch", "metadata", "commit_ms", "commits", "log_partition",
-    "log_offset",
-)  # fmt: skip
 _commit_table = CommitRecord._meta.db_table
-_quoted = tuple('"offset"' if column == "offset" else column for column in _COMMIT)
-_UPSERT_COMMIT = Upsert(_commit_table, _quoted, _COMMIT_KEY, overwrite_changes(_quoted[4:]))
 _DELETE_COMMIT = (
     f"DELETE FROM {_commit_table} WHERE cluster_id = %s AND key = %s AND topic = %s AND partition = %s"  # noqa: S608
 )
@@ -168,11 +161,11 @@ def _write(
 ) -> None:
     upserts = [
         _commit_row(cluster_id, row, where.group, kept)
-        for row, (where, kept) in sorted(newest.items())
+        for row, (where, kept) in newest.items()
         if isinstance(kept, KeptCommits)
     ]
     deletes = [(cluster_id, *row) for row, (_, kept) in sorted(newest.items()) if isinstance(kept, Gone)]
-    _UPSERT_COMMIT.write(upserts)
+    write_rows(CommitRecord, upserts, _COMMIT_KEY)
     if deletes:
         with connection.cursor() as cursor:
             cursor.executemany(_DELETE_COMMIT, deletes)
@@ -180,15 +173,9 @@ def _write(
     write_rows(GroupRecord, groups, ("cluster_id", "key"))
 
 
-def _commit_row(cluster_id: int, row: _Row, group: str, kept: KeptCommits) -> Values:
-    columns = (
-        kept.offset,
-        kept.leader_epoch,
-        kept.metadata,
-        kept.commit_ms,
-        commits.pack_commits(kept.commits),
-    )
-    return (cluster_id, *row, group, *columns, kept.log_partition, kept.log_offset)
+def _commit_row(cluster_id: int, row: _Row, group: str, kept: KeptCommits) -> Mapping[str, Any]:
+    key = dict(zip(_COMMIT_KEY, (cluster_id, *row), strict=True))
+    return {**key, "group_id": group, **kept._asdict(), "commits": commits.pack_commits(kept.commits)}
 
 
 def _group_row(cluster_id: int, group: str, joined: Joined) -> Mapping[str, Any]:
