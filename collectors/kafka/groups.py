@@ -7,6 +7,7 @@ without the right to ask them, the commits in the log replace their answers.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,9 +18,9 @@ from collectors.kafka.committers import CommitterReader, CommitterRows
 from collectors.kafka.marker_scan import Markers
 from collectors.kafka.pending_commits import PendingReader, Undecided
 from collectors.kafka.share_groups import ShareGroupReader
-from collectors.kafka.streams_groups import StreamsGroupReader
 from collectors.rate_limit import PollTimer
 from fenceline.decode import text
+from fenceline.engines.streams import StreamsStore
 from fenceline.facts import TopicPartition
 from fenceline.kafka.added_offsets import AddedOffsets
 from fenceline.kafka.coordinator import partition_for
@@ -29,8 +30,8 @@ from fenceline.kafka.partitions import Offsets
 from transaction_admin.api import CONSUMER_OFFSETS, AdminUnavailable, Unseen
 from transaction_admin.reads import ClusterReads, Commits, GroupListed, GroupListing, Unstable
 
-#: How long the absence of a producer id's owner stays valid.
-_FORGET_S = 60.0
+#: How long the absence of a producer id's owner stays valid, and the state stores of Streams groups.
+_FORGET_S = _STORES_S = 60.0
 _NOT_LISTED = GroupListed("", "", "", -1)
 
 Ends = Mapping[TopicPartition, Offsets]
@@ -69,7 +70,8 @@ class GroupsCollector(PollTimer):
         self._committers = CommitterReader(reads)
         self._markers = Markers(reads)
         self._shares = ShareGroupReader(reads)
-        self._streams = StreamsGroupReader(reads)
+        #: The Streams groups (KIP-1071) whose stores were read, and when.
+        self._streams, self._streams_read_s = frozenset[str](), -math.inf
         self._log_partitions: list[TopicPartition] = []
         #: Producer id -> transactional id ("" without an owner), and the instant of the request.
         self._owners: dict[int, tuple[str, float]] = {}
@@ -105,7 +107,7 @@ class GroupsCollector(PollTimer):
             if group.kind == SHARE:
                 poll.groups[name] = self._shares.at_positions(name, group, ends)
         streams = [name for name, group in poll.groups.items() if group.kind == STREAMS]
-        for name, stores in self._streams.stores(streams).items():
+        for name, stores in self._stores(streams).items():
             poll.groups[name] = replace(poll.groups[name], stores=stores)
         pending, added = self._undecided(poll, ends, ours, now_ms)
         return ObservedGroups(
@@ -119,6 +121,15 @@ class GroupsCollector(PollTimer):
             gaps=poll.gaps,
             partial="; ".join(map(str, listing.unseen)),
         )
+
+    def _stores(self, names: Collection[str]) -> Mapping[str, Sequence[StreamsStore]]:
+        """Return the state stores of due Streams groups, without groups whose coordinator does not answer."""
+        now = time.monotonic()
+        if not names or (now - self._streams_read_s < _STORES_S and self._streams >= set(names)):
+            return {}
+        self._streams, self._streams_read_s = frozenset(names), now
+        answers = self._reads.streams_stores(names)
+        return {name: stores for name, stores in answers.items() if not isinstance(stores, Unseen)}
 
     def _committed(self, listing: GroupListing, ours: PreviousGroupState) -> _GroupPoll:
         """Return committed offsets: stable ones, and the earlier ones behind pending commits."""

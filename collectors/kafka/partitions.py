@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from collectors.kafka.producer_owners import ProducerOwnerLookup
-from collectors.kafka.topics import describe_topics
 from collectors.rate_limit import RecentDuration
 from fenceline.facts import TopicPartition
 from fenceline.kafka import end_offset_history as ends
@@ -172,9 +171,7 @@ class PartitionCollector:
     def _read(
         self, poll: _Poll, wanted: Collection[TopicPartition] | None, ours: PreviousPartitionState
     ) -> None:
-        # Transactions name topics that we may never have seen: a list of all topics omits denied ones.
-        named = ours.named_partitions() if wanted is None else ()
-        topology = describe_topics(self._reads, wanted, {*self._known, *named})
+        topology = self._topology(wanted, ours)
         partitions: dict[TopicPartition, KnownPartition] = {}
         if wanted is None:
             wanted = topology.partitions
@@ -192,6 +189,23 @@ class PartitionCollector:
             if known.pinned_ms is None and not known.error:
                 self._settle(poll, where, ())
             self._keep(poll, where, known)
+
+    def _topology(self, wanted: Collection[TopicPartition] | None, ours: PreviousPartitionState) -> Topology:
+        """Return the topics of these partitions, all visible ones if None.
+
+        A broker's list of all topics omits those that we may not DESCRIBE. So missing known topics, and those
+        that transactions name, are requested by name: then the broker refuses them.
+        """
+        if wanted is not None:
+            return self._reads.describe_topology({where.topic for where in wanted})
+        known = {where.topic for where in {*self._known, *ours.named_partitions()}}
+        topology = self._reads.describe_topology(None)
+        unlisted = known - topology.topic_ids.keys() - {unseen.what for unseen in topology.unseen}
+        if not unlisted:
+            return topology
+        named = self._reads.describe_topology(unlisted)
+        refused = tuple(unseen for unseen in named.unseen if unseen.what not in named.missing)
+        return replace(topology, unseen=(*topology.unseen, *refused))
 
     def _follow(
         self,
