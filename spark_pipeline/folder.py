@@ -7,6 +7,7 @@ credentials.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any, Generic, TypeVar
 
 from py4j.protocol import Py4JJavaError
@@ -81,10 +82,8 @@ class OutputFolder:
         return self._text(path.getFileSystem(self._fs.getConf()).open(path))
 
     def _text(self, stream: Any) -> str:
-        try:
+        with closing(stream):
             return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream)).decode(errors="replace")
-        finally:
-            stream.close()
 
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.url}/{name}" if name else self.url)
