@@ -77,15 +77,9 @@ class AuditStatus:
         return None if self.trouble is None or self.trouble.what == _NONE_YET else self.trouble
 
 
-@dataclass(slots=True)
-class _Cache:
-    """Polls by their key, each with its start; a lock lets concurrent requests share one poll."""
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    polls: dict[tuple[str, str], tuple[float, Future[AuditStatus]]] = field(default_factory=dict)
-
-
-_cache = _Cache()
+#: Polls by URL and cluster, each with its start; the lock lets concurrent requests share one poll.
+_polls: dict[tuple[str, str], tuple[float, Future[AuditStatus]]] = {}
+_lock = threading.Lock()
 
 
 def read_audits(url: str, cluster: str, *, patience_s: float | None = None) -> AuditStatus:
@@ -117,16 +111,16 @@ def audited_markers(url: str, cluster: str, query_id: str, batch_id: int) -> Map
 
 def clear_cache() -> None:
     """Discard all polls, so that the next request polls again."""
-    _cache.polls.clear()
+    _polls.clear()
 
 
 def _newest_poll(url: str, cluster: str) -> tuple[float, Future[AuditStatus]]:
     """Return the current or still valid poll, or a new one, with its start."""
-    with _cache.lock:
-        begun, poll = _cache.polls.get((url, cluster), (0.0, None))
+    with _lock:
+        begun, poll = _polls.get((url, cluster), (0.0, None))
         if poll is None or (poll.done() and time.monotonic() > begun + POLL_EVERY_S):
             begun, poll = time.monotonic(), begin_reading(lambda: _poll(url, cluster))
-            _cache.polls[url, cluster] = begun, poll
+            _polls[url, cluster] = begun, poll
         return begun, poll
 
 

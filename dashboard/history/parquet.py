@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from importlib import import_module
 from types import ModuleType
 from typing import TypeVar
@@ -33,31 +32,26 @@ _OUTPUT = JobOutput("history", "[history] url", NONE_YET, "The reports cannot be
 Result = TypeVar("Result")
 
 
-@dataclass(slots=True)
-class _Cache:
-    """Answers by their key; a lock lets concurrent requests share one read."""
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    until: float = 0.0
-    asked: tuple[str, str] = ("", "")
-    standing: ReportStatus = field(default_factory=ReportStatus)
-
-
-_cache = _Cache()
+#: The last answer by URL and cluster, with its end; the lock lets concurrent requests share one read.
+_answers: dict[tuple[str, str], tuple[float, ReportStatus]] = {}
+_lock = threading.Lock()
 
 
 def report_status(url: str, cluster: str) -> ReportStatus:
     """Return the job's results for a cluster below `url`; an answer is valid for some seconds."""
-    with _cache.lock:
-        if _cache.asked != (url, cluster) or time.monotonic() > _cache.until:
-            _cache.standing = _look(url, cluster)
-            _cache.asked, _cache.until = (url, cluster), time.monotonic() + LOOK_EVERY_S
-        return _cache.standing
+    with _lock:
+        until, status = _answers.get((url, cluster), (0.0, ReportStatus()))
+        if time.monotonic() > until:
+            status = _look(url, cluster)
+            # Only one is kept, because a request may name any cluster.
+            _answers.clear()
+            _answers[url, cluster] = time.monotonic() + LOOK_EVERY_S, status
+        return status
 
 
 def clear_cache() -> None:
     """Discard all answers, so that the next request reads again."""
-    _cache.until = 0.0
+    _answers.clear()
 
 
 def last_day(manifest: Manifest) -> str:
