@@ -13,15 +13,13 @@ from dashboard.streaming.batch_state import prepared_decisions
 from dashboard.streaming.batches import written_for
 from dashboard.transactions.queries import partitions_of
 from fenceline.decode.typed import record_of
-from fenceline.facts import TopicPartition, expand_partitions
-from fenceline.kafka.applications import application_of
+from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, TopicPartition, expand_partitions
+from fenceline.kafka.applications import Shape, application_of
 from fenceline.kafka.clock_skew import start_ms
 from fenceline.kafka.reconcile import Described, NotDescribed
 from fenceline.kafka.transactional_ids import key_of_name
 from fenceline.plans.impact import HeldLog
-from fenceline.plans.plan import RefusalReason
 from fenceline.plans.producers import Producer, SinkOwner
-from fenceline.plans.protected import protection_reason
 from fenceline.spark.records import Decided
 
 
@@ -185,8 +183,10 @@ class _Sinks:
         written = written_for(self._cluster_id, name)
         if written is not None:
             return SinkOwner(written.query.ident, str(written.query), next_batch(written.query))
-        timeout_ms = described.timeout_ms if isinstance(described, Described) else 0
-        return SinkOwner() if protection_reason(name, timeout_ms) is RefusalReason.OWN_SINK else None
+        if isinstance(described, Described) and described.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
+            # Another system may have decided to commit it (KIP-939).
+            return None
+        return SinkOwner() if application_of(name).kind is Shape.FENCELINE_SINK else None
 
     def _open_decision(self, name: str, described: Described | NotDescribed) -> SinkDecision | None:
         """Return the prepared, unfinished decision that names an id's open transaction."""

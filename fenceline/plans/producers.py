@@ -19,7 +19,6 @@ from fenceline.limits import Limits
 from fenceline.plans.flink_commits import FlinkHold, FlinkTransaction, fence_refusal, fence_warning, seen_of
 from fenceline.plans.impact import HeldLog, Reach, compute_reach, own_effects
 from fenceline.plans.plan import Effect, PlanStep, Refusal, RefusalReason, SubjectPlan
-from fenceline.plans.protected import protection_reason
 from fenceline.snapshot import UsualCommit, usual_ms
 
 #: A producer that wrote this recently counts as alive.
@@ -237,11 +236,10 @@ def _refusals(producer: Producer, now_ms: int, limits: Limits) -> Iterator[Refus
 
 
 def _forceable(producer: Producer, described: Described, now_ms: int, limits: Limits) -> Iterator[Refusal]:
-    name = described.transactional_id
-    if protection_reason(name, described.timeout_ms) is RefusalReason.TWO_PHASE:
+    if described.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
         words = (
-            f"{name} takes part in a two-phase commit: the system that decides it may have committed it "
-            f"already, and {MAY_LOSE}. Find that system; only it may commit or abort it."
+            f"{described.transactional_id} takes part in a two-phase commit: the system that decides it may "
+            f"have committed it already, and {MAY_LOSE}. Find that system; only it may commit or abort it."
         )
         yield Refusal(RefusalReason.TWO_PHASE, words, forceable=True)
     if _is_healthy(producer, described, now_ms, limits):
