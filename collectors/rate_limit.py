@@ -1,6 +1,11 @@
-"""Limit requests to a cluster to a small share of its brokers' response time."""
+"""Limit requests to a cluster or a store to a small share of its response time."""
 
 from __future__ import annotations
+
+import time
+
+#: The share of time that brokers or a store may spend on us: one part in twenty.
+SHARE = 20
 
 
 class RecentDuration:
@@ -17,3 +22,23 @@ class RecentDuration:
         """Add the newest poll's duration; return the value for the rate."""
         lesser, self._last = min(self._last, seconds), seconds
         return lesser
+
+
+class PollTimer:
+    """The time of the next poll: the base of collectors."""
+
+    def __init__(self) -> None:
+        self._due = time.monotonic()
+        self._lately = RecentDuration()
+
+    def wait_s(self) -> float:
+        """Return the seconds until the next poll, 0 when it is due."""
+        return max(0.0, self._due - time.monotonic())
+
+    def poll_soon(self) -> None:
+        """Make the next poll due now."""
+        self._due = time.monotonic()
+
+    def set_due(self, began: float, every_s: float, spent_s: float = 0.0) -> None:
+        """Plan the next poll `every_s` after the last one `began`, later if its answers took long."""
+        self._due = began + max(every_s, SHARE * self._lately.add(spent_s))

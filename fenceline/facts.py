@@ -6,7 +6,7 @@ Instants end in `_ms` and count milliseconds since the Unix epoch, as Kafka's re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -69,6 +69,11 @@ class TopicPartitions(NamedTuple):
 
     topic: str
     partitions: tuple[int, ...]
+
+
+def expand_partitions(topics: Iterable[tuple[str, Sequence[int]]]) -> list[TopicPartition]:
+    """Return the single partitions of topics with their numbers, in their order."""
+    return [TopicPartition(topic, number) for topic, numbers in topics for number in numbers]
 
 
 class TransactionRecord(NamedTuple):

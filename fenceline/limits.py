@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -89,10 +88,6 @@ class Limits:
         """Return how long an LSO must be stuck to count as blocked: never later than its finding."""
         return int(1_000 * min(self.group_blocked_s, self.group_stalled_s))
 
-    def as_mapping(self) -> Mapping[str, float]:
-        """Return the limits by name, for the configuration page."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 @dataclass(frozen=True, slots=True)
 class Retention:
@@ -113,7 +108,3 @@ class Retention:
     incidents_d: float = 400.0
     #: Sign-ins, including failed ones, and sign-outs in the audit log; its changes are kept for ever.
     sign_ins_d: float = 400.0
-
-    def as_mapping(self) -> Mapping[str, float]:
-        """Return the days by name, for the configuration page."""
-        return {name: getattr(self, name) for name in self.__slots__}

@@ -16,9 +16,8 @@ from urllib.parse import quote
 
 import requests
 
-from fenceline.decode.text import unescape_text
 from fenceline.decode.typed import read_json
-from fenceline.kafka.transactional_ids import key_of
+from fenceline.kafka.transactional_ids import key_of_name
 from fenceline_client import shapes
 
 T = TypeVar("T")
@@ -273,7 +272,7 @@ def addressed(name: str) -> str:
     if len(name) <= _LONGEST_ID and not {".", "..", ""} & set(name.replace("\\", "/").split("/")):
         return name
     with suppress(ValueError):
-        return "~" + key_of(unescape_text(name)).hex()
+        return "~" + key_of_name(name).hex()
     return name
 
 

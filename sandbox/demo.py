@@ -19,7 +19,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -139,12 +139,9 @@ class Demo:
             "auto.offset.reset": "earliest",
             **more,
         }
-        consumer = Consumer(settings)
-        try:
+        with closing(Consumer(settings)) as consumer:
             consumer.subscribe([topic])
             yield consumer
-        finally:
-            consumer.close()
 
     def _get_stuck(self) -> None:
         pause_s = FIRST_STUCK_AFTER_S

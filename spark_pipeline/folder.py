@@ -7,11 +7,13 @@ credentials.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any, Generic, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from fenceline.decode.typed import NewerFile, TornFile
 from fenceline.history.reports import manifest_name, manifest_number
 
 T = TypeVar("T")
@@ -36,13 +38,11 @@ class OutputFolder:
         """Delete a file, or a folder with its content."""
         self._fs.delete(self._path(name), True)
 
-    def read_or_delete(
-        self, name: str, read: Callable[[str], T], *, torn: type[Exception], newer: type[Exception]
-    ) -> T | None:
-        """Return the result of `read`; delete a torn file and return None. Raises `newer`.
+    def read_or_delete(self, name: str, read: Callable[[str], T]) -> T | None:
+        """Return the result of `read`; delete a torn file and return None. Raises NewerFile.
 
-        A file is torn where `read` raises `torn`, or where a local file does not match its checksum: a driver
-        died while writing it.
+        A file is torn where `read` raises TornFile, or where a local file does not match its checksum: a
+        driver died while writing it.
         """
         try:
             return read(self._text(self._fs.open(self._path(name))))
@@ -50,9 +50,9 @@ class OutputFolder:
             # A local file beside the checksum of its complete content.
             if not error.java_exception.getClass().getName().endswith(".ChecksumException"):
                 raise
-        except newer:
+        except NewerFile:
             raise
-        except torn:
+        except TornFile:
             pass
         self.delete(name)
         return None
@@ -82,10 +82,8 @@ class OutputFolder:
         return self._text(path.getFileSystem(self._fs.getConf()).open(path))
 
     def _text(self, stream: Any) -> str:
-        try:
+        with closing(stream):
             return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream)).decode(errors="replace")
-        finally:
-            stream.close()
 
     def _path(self, name: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(f"{self.url}/{name}" if name else self.url)
@@ -94,7 +92,7 @@ class OutputFolder:
 class ManifestLog(Generic[T]):
     """The manifests in an output's folder `log`, one per micro-batch or run. The newest one is valid.
 
-    `read` raises `torn` for a broken manifest, and `newer` for a later layout; `failure` is the job's own
+    `read` raises TornFile for a broken manifest, and NewerFile for a later layout; `failure` is the job's own
     error. It keeps `kept` manifests, for readers and for people.
     """
 
@@ -103,13 +101,10 @@ class ManifestLog(Generic[T]):
         files: OutputFolder,
         read: Callable[[str], T],
         *,
-        torn: type[Exception],
-        newer: type[Exception],
         failure: type[Exception],
         kept: int,
     ) -> None:
-        self._files, self._read, self._kept = files, read, kept
-        self._torn, self._newer, self._failure = torn, newer, failure
+        self._files, self._read, self._failure, self._kept = files, read, failure, kept
 
     def newest(self) -> T | None:
         """Return the newest manifest, None without any. Raises `failure` for one of a later Fenceline.
@@ -119,8 +114,8 @@ class ManifestLog(Generic[T]):
         for number in sorted(self._numbers(), reverse=True):
             name = _in_log(number)
             try:
-                found = self._files.read_or_delete(name, self._read, torn=self._torn, newer=self._newer)
-            except self._newer as error:
+                found = self._files.read_or_delete(name, self._read)
+            except NewerFile as error:
                 path = f"{self._files.url}/{name}"
                 raise self._failure(f"{path}: {error}; run the job with that one.") from error
             if found is not None:

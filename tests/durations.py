@@ -1,7 +1,7 @@
 """How long tests take: `make durations` measures, tests.scheduling orders the gate by it. A pytest plugin.
 
 `durations.json` holds seconds, the longest first: `files` the sum of each unit of work, `tests` the parts of
-each test that take a tenth of a second and more. What a fixture costs is in the set-up of the first test with it.
+each test that take a tenth of a second and more. What a fixture costs is in the set-up of its first test.
 A run of the whole gate removes what the gate no longer has, and so does `make durations ARGS=--collect-only`,
 which runs nothing. `make test-fast` leaves out what took long.
 """

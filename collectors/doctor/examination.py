@@ -82,7 +82,7 @@ def _examine(patient: Patient) -> Generator[DoctorCheck]:
         return
     with closing(trials):
         who = f"{patient.principal} by {patient.protocol}"
-        yield DoctorCheck(CheckStatus.OK, _SIGN_IN, f"{who}, {_ms(_since_ms(begun))}")
+        yield DoctorCheck(CheckStatus.OK, _SIGN_IN, f"{who}, {_ms((time.monotonic() - begun) * 1_000)}")
         try:
             yield from _within(patient, trials)
         except AdminUnavailable as error:
@@ -245,10 +245,6 @@ def _clock(trials: Trials) -> DoctorCheck:
 def _connected(address: Address, reached: Reached) -> str:
     via = "" if reached.ip == address.host else f"resolves to {reached.ip}, "
     return f"{via}connected in {_ms(reached.connected_ms)}"
-
-
-def _since_ms(begun: float) -> float:
-    return (time.monotonic() - begun) * 1_000
 
 
 def _ms(ms: float) -> str:

@@ -11,6 +11,8 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import NamedTuple, Protocol
 
 from collectors.engines.json_api import ApiUnavailable, JsonApi
+from collectors.gaps import GapStarts
+from collectors.rate_limit import PollTimer
 from fenceline.engines.answers import EngineAnswer, EngineKind
 from fenceline.engines.connect.connectors import connector_statuses
 from fenceline.engines.flink.job_status import flink_run, job_ids
@@ -43,24 +45,20 @@ class ObservedEngines(NamedTuple):
     gaps: Mapping[str, tuple[int, str]]
 
 
-class EnginesCollector:
+class EnginesCollector(PollTimer):
     """Polls the APIs of one cluster."""
 
     def __init__(self, apis: Sequence[EngineApi]) -> None:
+        super().__init__()
         self._apis = list(apis)
-        self._due = time.monotonic()
-        self._since: dict[str, int] = {}
+        self._gap_starts = GapStarts()
         #: One thread per API: a slow API keeps only its own.
         self._pool = ThreadPoolExecutor(max(1, len(self._apis)), "engines")
         self._running: dict[str, Future[EngineAnswer]] = {}
 
-    def wait_s(self) -> float:
-        """Return the seconds until the next poll, 0 when it is due."""
-        return max(0.0, self._due - time.monotonic())
-
     def poll(self, now_ms: int, *, every_s: float) -> ObservedEngines:
         """Query all APIs; the next poll is due after `every_s`."""
-        self._due = time.monotonic() + every_s
+        self.set_due(time.monotonic(), every_s)
         for api in self._apis:
             if api.url not in self._running:
                 self._running[api.url] = self._pool.submit(read_engine, api)
@@ -75,9 +73,7 @@ class EnginesCollector:
                 answers.append(running.result())
             except ApiUnavailable as error:
                 trouble[API + url] = str(error)
-        self._since = {scope: self._since.get(scope, now_ms) for scope in trouble}
-        gaps = {scope: (self._since[scope], why) for scope, why in trouble.items()}
-        return ObservedEngines(answers, gaps)
+        return ObservedEngines(answers, self._gap_starts.date_gaps(trouble, now_ms))
 
     def close(self) -> None:
         """Send no more requests; a running request ends by its deadline."""

@@ -10,6 +10,7 @@ import json
 import ssl
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -69,13 +70,11 @@ class JsonApi:
             connection = http.client.HTTPSConnection(host, port, timeout=_left_s(end), context=context)
         else:
             connection = http.client.HTTPConnection(host, port, timeout=_left_s(end))
-        try:
+        with closing(connection):
             headers = {"Accept": "application/json", **self._headers}
             connection.request("GET", f"{parts.path}{path}", headers=headers)
             answer = connection.getresponse()
             return answer.status, self._body(connection, answer, end)
-        finally:
-            connection.close()
 
     def _body(
         self, connection: http.client.HTTPConnection, answer: http.client.HTTPResponse, end: float

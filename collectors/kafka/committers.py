@@ -11,11 +11,10 @@ import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from collectors.kafka.internal_topics import CONSUMER_OFFSETS
 from fenceline.facts import TopicPartition
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.group_observation import LoggedCommit
-from transaction_admin.api import Unseen
+from transaction_admin.api import CONSUMER_OFFSETS, Unseen
 from transaction_admin.kafka_reads import ClusterReads
 
 #: Headers per poll, and bytes of the log for each: a batch always comes whole.

@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
+from collectors.rate_limit import PollTimer
 from fenceline.facts import TopicPartition
 from fenceline.kafka.coordinator import (
     EXPIRATION,
@@ -54,10 +55,11 @@ class _Loading:
     ids: list[str]
 
 
-class CoordinatorCollector:
+class CoordinatorCollector(PollTimer):
     """Follows the coordinators of one cluster. `poll` raises `AdminUnavailable`."""
 
     def __init__(self, reads: ClusterReads, admin: TransactionAdmin, ours: KnownCoordinators) -> None:
+        super().__init__()
         self._reads, self._admin, self._ours = reads, admin, ours
         self._led = dict(ours.last_leaders())
         self._sizes: Mapping[int, int] = {}
@@ -65,11 +67,7 @@ class CoordinatorCollector:
         self._loading = [
             _Loading(move.unfollowed(), _names(ours.samples(move.partitions))) for move in ours.unanswered()
         ]
-        self._due = self._sizes_due = time.monotonic()
-
-    def wait_s(self) -> float:
-        """Return the seconds until the next poll, 0 when it is due."""
-        return max(0.0, self._due - time.monotonic())
+        self._sizes_due = time.monotonic()
 
     def close(self) -> None:
         """Close the connections to the brokers."""
@@ -93,7 +91,7 @@ class CoordinatorCollector:
             unseen = next((part.reason for part in topology.unseen), unseen)
             settings = self._ask_settings()
             self._sizes_due = time.monotonic() + _SIZES_EVERY_S
-        self._due = time.monotonic() + (_LOADING_S if self._loading else _EVERY_S)
+        self.set_due(time.monotonic(), _LOADING_S if self._loading else _EVERY_S)
         requests, broker_ms = self._cost()
         return ObservedCoordinators(
             now_ms,

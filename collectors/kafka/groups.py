@@ -7,6 +7,7 @@ without the right to ask them, the commits in the log replace their answers.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -14,27 +15,24 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from collectors.kafka.committers import CommitterReader, CommitterRows
-from collectors.kafka.internal_topics import CONSUMER_OFFSETS
 from collectors.kafka.marker_scan import Markers
 from collectors.kafka.pending_commits import PendingReader, Undecided
 from collectors.kafka.share_groups import ShareGroupReader
-from collectors.kafka.streams_groups import StreamsGroupReader
-from collectors.rate_limit import RecentDuration
+from collectors.rate_limit import PollTimer
 from fenceline.decode import text
+from fenceline.engines.streams import StreamsStore
 from fenceline.facts import TopicPartition
 from fenceline.kafka.added_offsets import AddedOffsets
 from fenceline.kafka.coordinator import partition_for
 from fenceline.kafka.group_observation import ObservedGroups, PendingCommit, SeenGroup
 from fenceline.kafka.groups import SHARE, STREAMS, Committed
 from fenceline.kafka.partitions import Offsets
-from transaction_admin.api import AdminUnavailable, Unseen
+from transaction_admin.api import CONSUMER_OFFSETS, AdminUnavailable, Unseen
 from transaction_admin.kafka_reads import ClusterReads
 from transaction_admin.reads import Commits, GroupListed, GroupListing, Unstable
 
-#: Polls may take a twentieth of the brokers' time.
-_PACE = 20
-#: How long the absence of a producer id's owner stays valid.
-_FORGET_S = 60.0
+#: How long the absence of a producer id's owner stays valid, and the state stores of Streams groups.
+_FORGET_S = _STORES_S = 60.0
 _NOT_LISTED = GroupListed("", "", "", -1)
 
 Ends = Mapping[TopicPartition, Offsets]
@@ -63,18 +61,18 @@ class _GroupPoll:
             yield from group.committed
 
 
-class GroupsCollector:
+class GroupsCollector(PollTimer):
     """Polls one cluster. `poll` raises `AdminUnavailable` if no request at all is answered."""
 
     def __init__(self, reads: ClusterReads) -> None:
+        super().__init__()
         self._reads = reads
         self._pending = PendingReader(reads)
         self._committers = CommitterReader(reads)
         self._markers = Markers(reads)
         self._shares = ShareGroupReader(reads)
-        self._streams = StreamsGroupReader(reads)
-        self._due = time.monotonic()
-        self._lately = RecentDuration()
+        #: The Streams groups (KIP-1071) whose stores were read, and when.
+        self._streams, self._streams_read_s = frozenset[str](), -math.inf
         self._log_partitions: list[TopicPartition] = []
         #: Producer id -> transactional id ("" without an owner), and the instant of the request.
         self._owners: dict[int, tuple[str, float]] = {}
@@ -82,10 +80,6 @@ class GroupsCollector:
         self._held: dict[int, int] = {}
         #: The groups' committed offsets in the last poll.
         self._before: set[tuple[TopicPartition, int]] = set()
-
-    def wait_s(self) -> float:
-        """Return the seconds until the next poll, 0 when it is due."""
-        return max(0.0, self._due - time.monotonic())
 
     def close(self) -> None:
         """Close the connections to the brokers."""
@@ -99,7 +93,7 @@ class GroupsCollector:
         finally:
             cost = self._reads.cost
             broker_ms = cost.broker_ms - before.broker_ms
-            self._due = began + max(every_s, _PACE * self._lately.add(broker_ms / 1_000))
+            self.set_due(began, every_s, broker_ms / 1_000)
         return replace(observed, requests=cost.requests - before.requests, broker_ms=broker_ms)
 
     def _observe(self, now_ms: int, ours: PreviousGroupState) -> ObservedGroups:
@@ -114,7 +108,7 @@ class GroupsCollector:
             if group.kind == SHARE:
                 poll.groups[name] = self._shares.at_positions(name, group, ends)
         streams = [name for name, group in poll.groups.items() if group.kind == STREAMS]
-        for name, stores in self._streams.stores(streams).items():
+        for name, stores in self._stores(streams).items():
             poll.groups[name] = replace(poll.groups[name], stores=stores)
         pending, added = self._undecided(poll, ends, ours, now_ms)
         return ObservedGroups(
@@ -128,6 +122,15 @@ class GroupsCollector:
             gaps=poll.gaps,
             partial="; ".join(map(str, listing.unseen)),
         )
+
+    def _stores(self, names: Collection[str]) -> Mapping[str, Sequence[StreamsStore]]:
+        """Return the state stores of due Streams groups, without groups whose coordinator does not answer."""
+        now = time.monotonic()
+        if not names or (now - self._streams_read_s < _STORES_S and self._streams >= set(names)):
+            return {}
+        self._streams, self._streams_read_s = frozenset(names), now
+        answers = self._reads.streams_stores(names)
+        return {name: stores for name, stores in answers.items() if not isinstance(stores, Unseen)}
 
     def _committed(self, listing: GroupListing, ours: PreviousGroupState) -> _GroupPoll:
         """Return committed offsets: stable ones, and the earlier ones behind pending commits."""

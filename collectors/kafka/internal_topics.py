@@ -16,19 +16,10 @@ from fenceline.decode.log_parts import Hole, LogPart, read_parts, whole_batches
 from fenceline.decode.record_table import RecordTable
 from fenceline.decode.tail_batch import TailBatch
 from fenceline.facts import PositionMove
-from transaction_admin.api import CONSUMER_OFFSETS, TRANSACTION_STATE, AdminUnavailable, Cost, Unseen
+from transaction_admin.api import TRANSACTION_STATE, AdminUnavailable, Cost, Unseen
 from transaction_admin.log_reader import Fetched, LogReader, OutOfRange
 from transaction_admin.partition_requests import EARLIEST, LATEST
 from transaction_admin.properties import CannotTranslate
-
-__all__ = [
-    "CONSUMER_OFFSETS",
-    "TRANSACTION_STATE",
-    "CannotSee",
-    "NoSuchTopic",
-    "Tail",
-    "TopicReplaced",
-]
 
 #: Bytes of batches per poll while catching up, and the number of unread records from which a tail catches up.
 _FOLD_BYTES, _FAR_BEHIND = 4 * 1024 * 1024, 100_000

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from collectors.kafka.producer_owners import ProducerOwnerLookup
-from collectors.kafka.topics import describe_topics
 from collectors.rate_limit import RecentDuration
 from fenceline.facts import TopicPartition
 from fenceline.kafka import end_offset_history as ends
@@ -174,9 +173,7 @@ class PartitionCollector:
     def _read(
         self, poll: _Poll, wanted: Collection[TopicPartition] | None, ours: PreviousPartitionState
     ) -> None:
-        # Transactions name topics that we may never have seen: a list of all topics omits denied ones.
-        named = ours.named_partitions() if wanted is None else ()
-        topology = describe_topics(self._reads, wanted, {*self._known, *named})
+        topology = self._topology(wanted, ours)
         partitions: dict[TopicPartition, KnownPartition] = {}
         if wanted is None:
             wanted = topology.partitions
@@ -194,6 +191,23 @@ class PartitionCollector:
             if known.pinned_ms is None and not known.error:
                 self._settle(poll, where, ())
             self._keep(poll, where, known)
+
+    def _topology(self, wanted: Collection[TopicPartition] | None, ours: PreviousPartitionState) -> Topology:
+        """Return the topics of these partitions, all visible ones if None.
+
+        A broker's list of all topics omits those that we may not DESCRIBE. So missing known topics, and those
+        that transactions name, are requested by name: then the broker refuses them.
+        """
+        if wanted is not None:
+            return self._reads.describe_topology({where.topic for where in wanted})
+        known = {where.topic for where in {*self._known, *ours.named_partitions()}}
+        topology = self._reads.describe_topology(None)
+        unlisted = known - topology.topic_ids.keys() - {unseen.what for unseen in topology.unseen}
+        if not unlisted:
+            return topology
+        named = self._reads.describe_topology(unlisted)
+        refused = tuple(unseen for unseen in named.unseen if unseen.what not in named.missing)
+        return replace(topology, unseen=(*topology.unseen, *refused))
 
     def _follow(
         self,
@@ -244,7 +258,8 @@ class PartitionCollector:
         if not pinned:
             return
         before = self._reads.describe_producers(pinned)
-        opened = {at: _opened(answer) for at, answer in before.items() if not isinstance(answer, Unseen)}
+        seen = {at: answer for at, answer in before.items() if not isinstance(answer, Unseen)}
+        opened = {at: [p for p in answer if p.start_offset is not None] for at, answer in seen.items()}
         producer_ids = {state.producer_id for states in opened.values() for state in states}
         owners = self._asker.find_owners(producer_ids, ours.transactional_ids, may_hide=not ours.sees_all())
         after = self._reads.describe_producers([where for where, states in opened.items() if states])
@@ -366,10 +381,6 @@ class _Poll:
     gone: set[TopicPartition] = field(default_factory=set)
     pins: dict[PinKey, Pin] = field(default_factory=dict)
     ended: list[PinKey] = field(default_factory=list)
-
-
-def _opened(producers: Iterable[ProducerState]) -> list[ProducerState]:
-    return [producer for producer in producers if producer.start_offset is not None]
 
 
 def _scope(where: TopicPartition, unseen: Unseen, leader: Leader, topology: Topology) -> str:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from collectors.kafka.marker_tail import MarkersByProducer, MarkerTail, merge_markers
 from collectors.rate_limit import RecentDuration
-from fenceline.facts import NOT_REPORTED, OPEN_STATES, Tombstone, TopicPartition
+from fenceline.facts import NOT_REPORTED, OPEN_STATES, Tombstone, TopicPartition, expand_partitions
 from fenceline.kafka.fold.marker_history import EndMarker
 from fenceline.kafka.reconcile import (
     MOST_SUSPECTS,
@@ -139,7 +139,7 @@ class Reconciler:
         if not full:
             before |= ours.open_rows()
         listing = self._list(full)
-        listed_ms = _now_ms()
+        listed_ms = time.time_ns() // 1_000_000
         watch.hidden -= listing.entries.keys()
         compared = compare_listing(
             listing.entries,
@@ -233,12 +233,7 @@ def _open_partitions(
 ) -> Collection[TopicPartition]:
     """Return the partitions of open transactions."""
     opened = (answer for answer in answers if isinstance(answer, Described) and answer.state in OPEN_STATES)
-    return {
-        TopicPartition(topic, number)
-        for each in opened
-        for topic, numbers in each.partitions
-        for number in numbers
-    }
+    return {where for answer in opened for where in expand_partitions(answer.partitions)}
 
 
 def _rows(ours: PreviousTransactionState, names: Collection[str]) -> dict[str, KnownTransaction | None]:
@@ -292,7 +287,3 @@ def _to_describe(full: bool, listing: TransactionListing, rows: Mapping[str, Kno
 
 def _is_vague(row: KnownTransaction | None, listed: Listed) -> bool:
     return row is None or row.producer_epoch == NOT_REPORTED or (row.state, row.producer_id) != listed
-
-
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000

@@ -14,12 +14,11 @@ from dashboard.actions import store as action_store
 from dashboard.actions.connections import ClusterConnections
 from dashboard.actions.results import SubjectOutcome
 from dashboard.models import Action, Batch, Group, GroupOffset, Query, Recovery
-from fenceline.decode import text
 from fenceline.decode.checkpoint import parse_positions
 from fenceline.facts import TopicPartition
 from fenceline.formatting import format_duration
 from fenceline.kafka.partitions import Offsets
-from fenceline.kafka.transactional_ids import key_of
+from fenceline.kafka.transactional_ids import key_of_name
 from fenceline.plans.plan import Act, Plan, SubjectPlan
 
 #: An entry of `Action.follow_up`.
@@ -153,7 +152,7 @@ class Following:
             name, started_ms = done.subject.seen["transactional_id"], done.subject.seen["started_ms"]
             recoveries = Recovery.objects.filter(
                 cluster_id=self._row.cluster_id,
-                key=key_of(text.unescape_text(name)),
+                key=key_of_name(name),
                 opened_ms__gte=started_ms or 0,
             ).order_by("opened_ms", "pk")
             row = recoveries.first()

@@ -18,14 +18,13 @@ from dashboard.partitions.queries import pin_of
 from dashboard.streaming import batches as streaming_batches
 from dashboard.streaming import queries as streaming_queries
 from dashboard.transactions import queries as transaction_queries
-from fenceline.decode import text
 from fenceline.decode.typed import record_of
 from fenceline.facts import TopicPartition, TransactionState
 from fenceline.formatting import count_noun
 from fenceline.grouping import grouped
 from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.kafka.reconcile import Described
-from fenceline.kafka.transactional_ids import key_of
+from fenceline.kafka.transactional_ids import key_of_name
 from fenceline.plans.impact import HeldLog
 from fenceline.plans.markers import Marked
 from fenceline.plans.offers import (
@@ -161,7 +160,7 @@ def _of_named_transactions(
     things = {row.subject for row in rows}
     things |= {subject for row in rows if row.subject.startswith("flink_job:") for subject in row.affected}
     keys = {
-        key_of(text.unescape_text(subject.removeprefix("transaction:")))
+        key_of_name(subject.removeprefix("transaction:"))
         for subject in things
         if subject.startswith("transaction:")
     }

@@ -19,7 +19,7 @@ from dashboard.streaming import queries as streaming_queries
 from dashboard.system.owners import split_partition
 from dashboard.transactions.queries import find_transaction, partitions_of
 from fenceline.decode.typed import record_of
-from fenceline.facts import TopicPartition
+from fenceline.facts import TopicPartition, expand_partitions
 from fenceline.grouping import grouped
 from fenceline.kafka.partitions import PartitionVerdict, ProducerState
 from fenceline.plans.batches import plan_finish
@@ -57,8 +57,7 @@ def _fence(cluster: str, subject: str, now_ms: int) -> SubjectPlan | None:
     if row is None:
         return None
     (producer,) = producers_of_rows([row], now_ms=now_ms)
-    where = {TopicPartition(topic, number) for topic, numbers in partitions_of(row) for number in numbers}
-    logs = tuple(_logs(row.cluster_id, where))
+    logs = tuple(_logs(row.cluster_id, set(expand_partitions(partitions_of(row)))))
     return plan_fence(replace(producer, logs=logs), now_ms=now_ms, limits=settings.FENCELINE.limits)
 
 

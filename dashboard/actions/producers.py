@@ -12,17 +12,14 @@ from dashboard.partitions import queries as partition_queries
 from dashboard.streaming.batch_state import prepared_decisions
 from dashboard.streaming.batches import written_for
 from dashboard.transactions.queries import partitions_of
-from fenceline.decode import text
 from fenceline.decode.typed import record_of
-from fenceline.facts import TopicPartition
-from fenceline.kafka.applications import application_of
+from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, TopicPartition, expand_partitions
+from fenceline.kafka.applications import Shape, application_of
 from fenceline.kafka.clock_skew import start_ms
 from fenceline.kafka.reconcile import Described, NotDescribed
-from fenceline.kafka.transactional_ids import key_of
+from fenceline.kafka.transactional_ids import key_of_name
 from fenceline.plans.impact import HeldLog
-from fenceline.plans.plan import RefusalReason
 from fenceline.plans.producers import Producer, SinkOwner
-from fenceline.plans.protected import protection_reason
 from fenceline.spark.records import Decided
 
 
@@ -104,7 +101,7 @@ def _described(row: Transaction) -> Described:
 
 
 def _transactions(inspector: inspect.ClusterInspector, names: Sequence[str]) -> Mapping[str, Transaction]:
-    keys = {bytes(key_of(text.unescape_text(name))): name for name in names}
+    keys = {key_of_name(name): name for name in names}
     rows = Transaction.objects.filter(cluster_id=inspector.cluster_id, key__in=list(keys))
     return {keys[bytes(row.key)]: row for row in rows}
 
@@ -115,7 +112,7 @@ def _wheres(
     """Return the partitions in a coordinator's description, and those of the producer's open transactions."""
     if not isinstance(described, Described):
         return ()
-    named = [TopicPartition(topic, number) for topic, numbers in described.partitions for number in numbers]
+    named = expand_partitions(described.partitions)
     pinned = [TopicPartition(row.topic, row.partition) for row in pins.get(described.producer_id, ())]
     return list(dict.fromkeys([*named, *pinned]))
 
@@ -186,8 +183,10 @@ class _Sinks:
         written = written_for(self._cluster_id, name)
         if written is not None:
             return SinkOwner(written.query.ident, str(written.query), next_batch(written.query))
-        timeout_ms = described.timeout_ms if isinstance(described, Described) else 0
-        return SinkOwner() if protection_reason(name, timeout_ms) is RefusalReason.OWN_SINK else None
+        if isinstance(described, Described) and described.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
+            # Another system may have decided to commit it (KIP-939).
+            return None
+        return SinkOwner() if application_of(name).kind is Shape.FENCELINE_SINK else None
 
     def _open_decision(self, name: str, described: Described | NotDescribed) -> SinkDecision | None:
         """Return the prepared, unfinished decision that names an id's open transaction."""

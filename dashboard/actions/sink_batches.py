@@ -16,7 +16,7 @@ from dashboard.streaming.registry import is_alive
 from dashboard.transactions.queries import partitions_of
 from fenceline.decode import text
 from fenceline.decode.typed import record_of
-from fenceline.facts import TopicPartition, TransactionState
+from fenceline.facts import TransactionState, expand_partitions
 from fenceline.formatting import error_line, list_names
 from fenceline.kafka.applications import sink_id_stem
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
@@ -223,12 +223,7 @@ def _with_undecided(
         if isinstance(answer, Described) and answer.state is TransactionState.ONGOING
     ]
     undecided = tuple(transaction for transaction in opened if _identity(transaction) not in decided)
-    held = {
-        TopicPartition(topic, number)
-        for transaction in undecided
-        for topic, numbers in transaction.partitions
-        for number in numbers
-    }
+    held = {where for transaction in undecided for where in expand_partitions(transaction.partitions)}
     return replace(
         facts, undecided=undecided, logs=tuple(inspect.partition_logs(inspector, sorted(held)).values())
     )

@@ -10,12 +10,12 @@ from pydantic import Field
 
 from dashboard.api import schemas
 from dashboard.api.common_schemas import BlockerOut
-from dashboard.groups.queries import BlockingTransaction
 from dashboard.models import SinkDecision
 from dashboard.runtime.visibility import AnswerVisibility
 from dashboard.streaming.batches import BatchEntry
 from dashboard.streaming.lag import PartitionLag
 from fenceline.decode.ledger import transaction_from_json
+from fenceline.kafka.group_observation import GroupBlocker
 from fenceline.kafka.groups import Waiting
 from fenceline.spark.batch_chain import BatchStep, LinkState
 from fenceline.spark.records import Decided, DecisionOutcome, SinkTransaction
@@ -144,9 +144,7 @@ class PositionOut(Schema):
     @staticmethod
     def resolve_blockers(part: PartitionLag) -> object:
         return [
-            BlockingTransaction(
-                pin.transactional_id, pin.producer_id, pin.producer_epoch, pin.start_offset, False, True
-            )
+            GroupBlocker(pin.producer_id, pin.producer_epoch, pin.transactional_id, pin.start_offset)
             for pin in part.pins
         ]
 
@@ -227,7 +225,7 @@ def safety_fields(
     left_ms = None if safe.expires_ms is None else max(0, safe.expires_ms - now_ms)
     return {
         **safe._asdict(),
-        "graceful": safe.graceful,
+        "graceful": safe.safe,
         "prepared": prepared,
         "time_left_s": None if left_ms is None else left_ms / 1_000,
         "as_of_ms": seen.as_of_ms,

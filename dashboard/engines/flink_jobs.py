@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
@@ -15,14 +15,12 @@ from dashboard.runtime import visibility
 from dashboard.runtime.criteria import Criteria, Name, Search, Sorted
 from dashboard.runtime.paging import Number, Page, page_of
 from dashboard.runtime.sql import in_portions
-from fenceline.decode import text
 from fenceline.decode.typed import read_json
 from fenceline.engines.flink.records import Committable, TransactionOwnership, WriterState
 from fenceline.engines.flink.restore import (
     CommitFate,
     CoordinatorView,
     Lingering,
-    OpenOfPrefix,
     commit_fate,
     decision_sentence,
     is_of_prefix,
@@ -32,7 +30,7 @@ from fenceline.engines.flink.restore import (
 from fenceline.facts import TransactionState
 from fenceline.formatting import format_clock
 from fenceline.grouping import grouped
-from fenceline.kafka.transactional_ids import key_of
+from fenceline.kafka.transactional_ids import key_of_name
 from fenceline.plans.flink_commits import FlinkHold
 
 #: A job whose last poll is older than this may have changed since.
@@ -192,9 +190,8 @@ def other_open_transactions(
     lingering = []
     for row, prefix in _open_of(job):
         if row.transactional_id not in held:
-            opened = OpenOfPrefix(row.transactional_id, row.started_ms)
-            ownerships = _ownerships(newest, prefix)
-            kind = lingering_kind(opened, prefix, ownerships, newest.checkpoint_id or 0, completed)
+            opened, number = (row.transactional_id, row.started_ms), newest.checkpoint_id or 0
+            kind = lingering_kind(*opened, prefix, _ownerships(newest, prefix), number, completed)
             pool = _pool_of(newest, prefix)
             lingering.append(LingeringTransaction(row, kind, not pool or row.transactional_id in pool))
     return lingering
@@ -264,13 +261,7 @@ def _hold(
     job = next((job for job in by_age if name in held.get(job.pk, ())), by_age[0])
     checkpoint = newest.get(job.pk)
     prefix = next(candidate for candidate in job.prefixes if is_of_prefix(name, [candidate]))
-    later = [
-        other
-        for other in by_age
-        if other.pk != job.pk
-        and not other.is_savepoint
-        and (other.completed_ms or 0) > (job.completed_ms or 0)
-    ]
+    later = next(newer_jobs(job, by_age), None)
     return FlinkHold(
         job.ident,
         str(job),
@@ -280,11 +271,19 @@ def _hold(
         checkpoint.is_savepoint if checkpoint else None,
         held.get(job.pk, {}).get(name),
         _trouble(job, now_ms),
-        later[0].ident if later else "",
+        later.ident if later else "",
         prefix,
         _ownerships(checkpoint, prefix) if checkpoint else frozenset(),
         tuple(completions.get(job.pk, ())),
     )
+
+
+def newer_jobs(job: FlinkJob, jobs: Iterable[FlinkJob]) -> Iterator[FlinkJob]:
+    """Yield the jobs that completed a checkpoint later than a job."""
+    completed_ms = job.completed_ms or 0
+    for other in jobs:
+        if other.pk != job.pk and not other.is_savepoint and (other.completed_ms or 0) > completed_ms:
+            yield other
 
 
 def _ownerships(row: FlinkCheckpointRecord, prefix: str) -> frozenset[TransactionOwnership]:
@@ -332,7 +331,7 @@ def _open_of(job: FlinkJob) -> Iterator[tuple[Transaction, str]]:
 
 
 def _transactions(cluster_id: int, names: Sequence[str]) -> Mapping[str, Transaction]:
-    keys = {key_of(text.unescape_text(name)): name for name in names}
+    keys = {key_of_name(name): name for name in names}
     ids = Transaction.objects.filter(cluster_id=cluster_id).select_related("cluster")
     return {keys[bytes(row.key)]: row for rows in in_portions(ids, "key", keys) for row in rows}
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from dashboard.engines.flink_jobs import CheckpointedCommit, newest_checkpoints, pending_commits
+from dashboard.engines.flink_jobs import CheckpointedCommit, newer_jobs, newest_checkpoints, pending_commits
 from dashboard.models import FlinkJob, Transaction
 from fenceline.engines.flink.commits import DecidedTransaction, FlinkJobFacts
 from fenceline.engines.flink.restore import CommitFate
@@ -99,12 +99,4 @@ def _expires_ms(row: Transaction, clocks: Clocks, now_ms: int) -> int | None:
 def _newer_job(job: FlinkJob, jobs: Sequence[FlinkJob]) -> str:
     """Return a job with a common prefix that completed a checkpoint later, or ""."""
     own = set(job.prefixes)
-    later = (
-        other.ident
-        for other in jobs
-        if other.pk != job.pk
-        and not other.is_savepoint
-        and (other.completed_ms or 0) > (job.completed_ms or 0)
-        and own.intersection(other.prefixes)
-    )
-    return next(later, "")
+    return next((other.ident for other in newer_jobs(job, jobs) if own.intersection(other.prefixes)), "")

@@ -13,15 +13,13 @@ from django.db.models import Q
 
 from dashboard.models import FlinkCheckpointRecord, FlinkJob
 from dashboard.runtime import collector_store
-from dashboard.runtime.collector_names import FLINK as NAME
+from dashboard.runtime.collector_names import FLINK
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.engines.flink.records import FlinkCheckpoint, FlinkJobObservation, UnreadCheckpoint
-from fenceline.kafka.families import fit_name
 
-__all__ = ["NAME", "remove_unrooted_jobs", "save_jobs"]
-
-_LONGEST_NAME, _LONGEST_SCOPE = 80, 300
+NAME = FLINK
+_LONGEST_NAME = 80
 #: Beginnings of the scopes of gaps about a folder, or a root.
 _FOLDER, _ROOT = "checkpoint:", "root:"
 
@@ -54,7 +52,7 @@ def save_jobs(
         blamed = [row for path, row in rows.items() if path not in there and row not in gone]
         changed_rows = sum(_blame(row, gaps, write.next_rev) for row in blamed)
         FlinkJob.objects.filter(cluster_id=lease.cluster_id, path__in=there).update(seen_ms=now_ms)
-        collector_store.save_gaps(lease, {_scope(scope): why for scope, why in gaps.items()}, now_ms)
+        collector_store.save_gaps(lease, gaps, now_ms)
         collector_store.clear_error(lease, now_ms)
         number = len(changed) + len(gone) + changed_rows
         if number:
@@ -85,7 +83,8 @@ def _save_one(
     new = {
         name: checkpoint for name, checkpoint in wanted.items() if known.get(name) != _identity(checkpoint)
     }
-    if row is not None and not new and known.keys() == wanted.keys() and _same(row, columns):
+    same = row is not None and all(getattr(row, name) == value for name, value in columns.items())
+    if same and not new and known.keys() == wanted.keys():
         return False
     if row is None:
         row = FlinkJob(cluster_id=cluster_id, path=observed.path, ident=_ident(observed.path), seen_ms=now_ms)
@@ -153,10 +152,6 @@ def _record(row: FlinkJob, name: str, read: FlinkCheckpoint | UnreadCheckpoint) 
     return made
 
 
-def _same(row: FlinkJob, columns: Mapping[str, Any]) -> bool:
-    return all(getattr(row, name) == value for name, value in columns.items())
-
-
 def _blame(row: FlinkJob, gaps: Mapping[str, tuple[int, str]], next_rev: Any) -> bool:
     """Save the reason why an unobserved job cannot be read; return whether the reason is new."""
     reason = _reason(row.path, gaps)
@@ -174,10 +169,6 @@ def _reason(path: str, gaps: Mapping[str, tuple[int, str]]) -> str:
     roots = [scope for scope in gaps if scope.startswith(_ROOT)]
     held = (scope for scope in roots if _is_below(path, [scope.removeprefix(_ROOT)]))
     return next((gaps[scope][1] for scope in held), "")
-
-
-def _scope(scope: str) -> str:
-    return scope if len(scope) <= _LONGEST_SCOPE else fit_name(scope)
 
 
 def _ident(path: str) -> str:

@@ -12,15 +12,14 @@ from django.db.models import Model
 
 from dashboard.models import ConnectorRecord, FlinkRunRecord
 from dashboard.runtime import collector_store
-from dashboard.runtime.collector_names import ENGINES as NAME
+from dashboard.runtime.collector_names import ENGINES
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.engines.answers import EngineAnswer
 from fenceline.engines.connect.connectors import ConnectorStatus
 from fenceline.engines.flink.job_status import FlinkRun, ReportedCheckpoint
 
-__all__ = ["NAME", "remove_unnamed_apis", "save_engines"]
-
+NAME = ENGINES
 _LONGEST_NAME, _LONGEST_WORD = 255, 20
 
 

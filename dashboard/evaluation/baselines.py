@@ -5,7 +5,7 @@ derived from rows alone and can be lost at any time.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -117,10 +117,11 @@ class ClusterBaselines:
     def _read(self, span_s: int, starts: Sequence[int]) -> dict[int, Mapping[str, Counts]]:
         # Single instants, because for a range SQLite would read every stored hour.
         rows = self._tallies(span_s).filter(start_ms__in=starts).exclude(application=Tally.EVERY)
-        tallies: dict[int, dict[str, Counts]] = {start: {} for start in starts}
+        tallies: dict[int, Mapping[str, Counter[TransitionKind]]] = {
+            start: defaultdict(Counter) for start in starts
+        }
         for start, name, counts in rows.values_list("start_ms", "application", "counts").iterator():
-            known = tallies[start].get(name)
-            tallies[start][name] = _added(known, counts_by_kind(counts)) if known else counts_by_kind(counts)
+            tallies[start][name].update(counts_by_kind(counts))
         return {**tallies}
 
     def _tallies(self, span_s: int) -> QuerySet[Tally]:
@@ -259,12 +260,8 @@ def _committed(minutes: Iterable[tuple[int, Counts]]) -> int:
 
 
 def _sums(minutes: Iterable[Mapping[str, Counts]]) -> Mapping[str, Counts]:
-    sums: dict[str, Counts] = {}
+    sums: dict[str, Counter[TransitionKind]] = defaultdict(Counter)
     for minute in minutes:
         for name, counts in minute.items():
-            sums[name] = _added(sums[name], counts) if name in sums else counts
+            sums[name].update(counts)
     return sums
-
-
-def _added(one: Counts, other: Counts) -> Counts:
-    return {kind: one.get(kind, 0) + other.get(kind, 0) for kind in {**one, **other}}

@@ -14,7 +14,8 @@ from dashboard.runtime.collector_names import PARTITIONS
 from dashboard.streaming import blocked as blocked_queries
 from dashboard.streaming.blocked import BlockedQuery
 from dashboard.transactions import queries as transaction_queries
-from fenceline.facts import NOT_REPORTED, OPEN_STATES, TransactionState
+from fenceline.facts import NOT_REPORTED, OPEN_STATES, TransactionState, expand_partitions
+from fenceline.grouping import grouped
 from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.snapshot import MissingMarker, OpenTransactionFacts, PinnedPartition
 
@@ -85,10 +86,9 @@ def transaction_partitions(row: Transaction, waits: Waits, *, most: int) -> Sequ
     records = [pin for pin in waits.pins if pin.topic != group_queries.OFFSETS_TOPIC]
     pins = {(row.cluster_id, pin.topic, pin.partition): pin for pin in records}
     named = [
-        (row.cluster_id, part.topic, number)
-        for part in transaction_queries.partitions_of(row)
-        if part.topic != group_queries.OFFSETS_TOPIC
-        for number in part.partitions
+        (row.cluster_id, *where)
+        for where in expand_partitions(transaction_queries.partitions_of(row))
+        if where.topic != group_queries.OFFSETS_TOPIC
     ]
     names = list(dict.fromkeys([*pins, *named]))[:most]
     known = partition_queries.partitions_by_name(names)
@@ -133,10 +133,9 @@ def with_missing_markers(
     listed = list(transactions)
     decided = [transaction for transaction in listed if _is_decided(transaction, decided_before_ms)]
     names = {
-        (cluster_id, part.topic, n)
+        (cluster_id, *where)
         for transaction in decided[:_MOST_DECIDED]
-        for part in transaction.partitions
-        for n in part.partitions
+        for where in expand_partitions(transaction.partitions)
     }
     known = partition_queries.partitions_by_name(islice(names, _MOST_MARKERS))
     for transaction in listed:
@@ -157,12 +156,14 @@ def _missing(
     known: Mapping[partition_queries.Name, PartitionRecord],
     opened: Collection[tuple[str, int, int]],
 ) -> tuple[MissingMarker, ...]:
-    places = [(part.topic, n) for part in transaction.partitions for n in part.partitions]
-    rows = [(topic, n, known.get((cluster_id, topic, n))) for topic, n in places]
+    rows = [
+        (where, known.get((cluster_id, *where)))
+        for where in sorted(expand_partitions(transaction.partitions))
+    ]
     return tuple(
-        MissingMarker(topic, n, row.leader, tuple(row.replicas))
-        for topic, n, row in sorted(rows, key=lambda place: place[:2])
-        if row is not None and (row.leader is None or (topic, n, transaction.producer_id) in opened)
+        MissingMarker(*where, row.leader, tuple(row.replicas))
+        for where, row in rows
+        if row is not None and (row.leader is None or (*where, transaction.producer_id) in opened)
     )
 
 
@@ -179,26 +180,19 @@ def coordinator_brokers(rows: Sequence[Transaction]) -> Mapping[int, int]:
 
     A coordinator is the leader of its id's partition of `__transaction_state`.
     """
+    placed = grouped((row.cluster_id, row) for row in rows if row.log_partition != NOT_REPORTED)
     brokers: dict[int, int] = {}
-    for cluster_id in {row.cluster_id for row in rows}:
-        transactions = [
-            row for row in rows if row.cluster_id == cluster_id and row.log_partition != NOT_REPORTED
-        ]
-        leaders = partition_queries.coordinator_brokers(
-            cluster_id, (row.log_partition for row in transactions)
-        )
-        brokers |= {
-            row.pk: leaders[row.log_partition] for row in transactions if row.log_partition in leaders
-        }
+    for cluster_id, of_cluster in placed.items():
+        numbers = {row.log_partition for row in of_cluster}
+        leaders = partition_queries.coordinator_brokers(cluster_id, numbers)
+        brokers |= {row.pk: leaders[row.log_partition] for row in of_cluster if row.log_partition in leaders}
     return brokers
 
 
 def offsets_partitions(row: Transaction) -> Sequence[int]:
     """Return the partitions of `__consumer_offsets` in a transaction's record."""
-    offset_parts = [
-        part for part in transaction_queries.partitions_of(row) if part.topic == group_queries.OFFSETS_TOPIC
-    ]
-    return offset_parts[0].partitions if offset_parts else ()
+    named = dict(transaction_queries.partitions_of(row))
+    return named.get(group_queries.OFFSETS_TOPIC, ())
 
 
 def _place(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 
 from django.conf import settings
 from django.db.models import Case, F, QuerySet, Value, When
@@ -85,9 +85,10 @@ def _unconfirmed(
     return reader.second_polls.unconfirmed_findings(lease.token, marks)
 
 
+@retry_write
 def save_findings(
     lease: leases.Lease,
-    findings: Iterable[Finding],
+    findings: Sequence[Finding],
     *,
     sees: Sees,
     now_ms: int,
@@ -95,23 +96,10 @@ def save_findings(
     facts: GroupingFacts = NO_FACTS,
 ) -> None:
     """Open, update and close findings and their incidents in one transaction; notify pages of changes.
-    `waiting`: fingerprints of findings that leave the stored rows as they are.
+    `waiting`: fingerprints of findings that leave the stored rows as they are. The evaluator's lease guards
+    them.
     """
     wanted = {_fingerprint(finding): finding for finding in findings}
-    _save(lease, wanted, sees=sees, now_ms=now_ms, waiting=waiting, facts=facts)
-
-
-@retry_write
-def _save(
-    lease: leases.Lease,
-    wanted: Mapping[bytes, Finding],
-    *,
-    sees: Sees,
-    now_ms: int,
-    waiting: Collection[bytes],
-    facts: GroupingFacts,
-) -> None:
-    """Save findings by fingerprint. The evaluator's lease guards them."""
     with write_transaction(lease, {"seen_through_ms": now_ms}, lock_cluster=False) as write:
         rows = {bytes(row.fingerprint): row for row in _open(lease)}
         shown = {key: finding for key, finding in wanted.items() if key not in waiting}

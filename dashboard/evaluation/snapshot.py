@@ -5,10 +5,10 @@ own interval (`dashboard.evaluation.baselines`). Instants are converted to our c
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import partial
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from django.db.models import BooleanField, F, Func, Q
@@ -54,9 +54,10 @@ from dashboard.runtime.collector_names import (
 from dashboard.runtime.collector_store import TRANSACTION_STATE
 from dashboard.runtime.gap_scopes import OFFSETS_TOPIC, Places
 from dashboard.streaming.rule_input import Queries
+from dashboard.transactions.sql import unpacked_partitions
 from fenceline.decode.typed import record_of
 from fenceline.engines.flink.commits import FlinkJobFacts
-from fenceline.facts import NOT_FROM_LOG, TopicPartitions, TransactionState, VisibilityGap
+from fenceline.facts import NOT_FROM_LOG, TransactionState, VisibilityGap
 from fenceline.findings.visibility import EVERYWHERE, Sense
 from fenceline.grouping import grouped
 from fenceline.kafka.clock_skew import start_ms
@@ -181,39 +182,29 @@ class SnapshotReader:
         old = Q(started_ms__lte=newest_ms) | Q(started_ms__gt=now_ms) | Q(started_ms=None)
         rows = Transaction.objects.filter(IS_OPEN, old, cluster=self._cluster)
         first_seen = _first_seen(partitions)
-        for (
-            name,
-            application,
-            state,
-            producer_id,
-            epoch,
-            timeout_ms,
-            started_ms,
-            updated_ms,
-            packed,
-            log,
-        ) in rows.values_list(*_TRANSACTION).iterator():
-            clock = clocks.get(log) or _Clock(None, None)
-            began_ms = start_ms(started_ms, now_ms=now_ms, ahead_ms=clock.ahead_ms, since_ms=clock.since_ms)
-            decided_ms = start_ms(updated_ms, now_ms=now_ms, ahead_ms=clock.ahead_ms, since_ms=clock.since_ms)
-            # A list has no start: the transaction is open at least since its first listing.
-            listed_ms = updated_ms if log == NOT_FROM_LOG and started_ms is None else None
+        for row in rows.values_list(*_TRANSACTION, named=True).iterator():
+            clock = clocks.get(row.log_partition) or _Clock(None, None)
+            by_ours = partial(start_ms, now_ms=now_ms, ahead_ms=clock.ahead_ms, since_ms=clock.since_ms)
+            began_ms, decided_ms = by_ours(row.started_ms), by_ours(row.updated_ms)
+            if began_ms is None:
+                # A list has no start: the transaction is open at least since its first listing.
+                is_listed = row.log_partition == NOT_FROM_LOG and row.started_ms is None
+                listed_ms = row.updated_ms if is_listed else None
+                began_ms = first_seen.get((row.transactional_id, row.producer_id), listed_ms)
             yield OpenTransactionFacts(
                 cluster=self._cluster.name,
-                transactional_id=name,
-                state=TransactionState(state),
-                producer_id=producer_id,
-                producer_epoch=epoch,
-                timeout_ms=timeout_ms,
-                started_ms=began_ms
-                if began_ms is not None
-                else first_seen.get((name, producer_id), listed_ms),
+                transactional_id=row.transactional_id,
+                state=TransactionState(row.state),
+                producer_id=row.producer_id,
+                producer_epoch=row.producer_epoch,
+                timeout_ms=row.timeout_ms,
+                started_ms=began_ms,
                 updated_ms=now_ms if decided_ms is None else decided_ms,
-                partitions=_unpacked(packed),
-                application=application,
-                waiting=waiting.get(name, ()),
-                queries=standing.get(name, ()),
-                instance="" if started_ms is None else f"{producer_id}@{started_ms}",
+                partitions=unpacked_partitions(row.partitions or "[]"),
+                application=row.application,
+                waiting=waiting.get(row.transactional_id, ()),
+                queries=standing.get(row.transactional_id, ()),
+                instance="" if row.started_ms is None else f"{row.producer_id}@{row.started_ms}",
             )
 
     def _partitions(self) -> Iterator[PinnedPartition]:
@@ -228,7 +219,7 @@ class SnapshotReader:
                 lso or 0,
                 high_watermark or lso or 0,
                 PartitionVerdict(verdict),
-                tuple(sorted(pins.get((topic, number), ()), key=_start_offset)),
+                tuple(sorted(pins.get((topic, number), ()), key=attrgetter("start_offset"))),
             )
 
     def _pins(self) -> Mapping[tuple[str, int], Sequence[Pin]]:
@@ -357,12 +348,3 @@ def _blocker(packed: Mapping[str, Any]) -> Blocker:
         bool(packed.get("pending")),
         bool(packed.get("certain", True)),
     )
-
-
-@lru_cache(maxsize=4_096)
-def _unpacked(packed: str) -> tuple[TopicPartitions, ...]:
-    return tuple(TopicPartitions(topic, tuple(numbers)) for topic, numbers in json.loads(packed or "[]"))
-
-
-def _start_offset(pin: Pin) -> int:
-    return pin.start_offset

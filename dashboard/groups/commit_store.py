@@ -9,38 +9,29 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from django.db import connection
 
 from dashboard.models import Collector, CommitRecord, GapRecord, GroupOffset, GroupRecord, Position
 from dashboard.runtime import collector_store
-from dashboard.runtime.collector_names import GROUPS
-from dashboard.runtime.collector_names import OFFSETS as NAME
+from dashboard.runtime.collector_names import GROUPS, OFFSETS
 from dashboard.runtime.leases import Lease, collector_row
-from dashboard.runtime.sql import Row as Values
-from dashboard.runtime.sql import Upsert, overwrite_changes
+from dashboard.runtime.sql import in_portions, portions, write_rows
 from dashboard.runtime.stale_collectors import absence_doubt
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.system.capabilities import shortfall
-from fenceline.decode import text
 from fenceline.decode.tail_batch import TailBatch
 from fenceline.kafka import commits
 from fenceline.kafka.commits import TOPIC, CommitBatch, CommitKey, Gone, Joined, KeptCommits
 from fenceline.kafka.groups import SHARE, Commit
-from fenceline.kafka.transactional_ids import key_of
+from fenceline.kafka.transactional_ids import key_of_name
 
 log = logging.getLogger(__name__)
 
-__all__ = ["NAME", "absence_reason", "forget_topic", "save_commits"]
-
+NAME = OFFSETS
 _COMMIT_KEY = ("cluster_id", "key", "topic", "partition")
-_COMMIT = (
-    *_COMMIT_KEY, "group_id", "offset", "leader_epoch", "metadata", "commit_ms", "commits", "log_partition",
-    "log_offset",
-)  # fmt: skip
 _commit_table = CommitRecord._meta.db_table
-_quoted = tuple('"offset"' if column == "offset" else column for column in _COMMIT)
-_UPSERT_COMMIT = Upsert(_commit_table, _quoted, _COMMIT_KEY, overwrite_changes(_quoted[4:]))
 _DELETE_COMMIT = (
     f"DELETE FROM {_commit_table} WHERE cluster_id = %s AND key = %s AND topic = %s AND partition = %s"  # noqa: S608
 )
@@ -48,8 +39,6 @@ _HISTORIES = (
     f"SELECT key, topic, partition, commits FROM {_commit_table} "  # noqa: S608 - our own constants
     "WHERE cluster_id = %s AND (key, topic, partition) IN (VALUES"
 )
-_GROUP = ("cluster_id", "key", "group_id", "members", "log_partition", "log_offset")
-_UPSERT_GROUP = Upsert(GroupRecord._meta.db_table, _GROUP, _GROUP[:2], overwrite_changes(_GROUP[2:]))
 #: Rows in one SQL query, three parameters each: SQLite allows 32,766, and 500 rows of VALUES.
 _ASK_AT_ONCE = 500
 
@@ -89,7 +78,9 @@ def save_commits(
     for reason, (number, offset, detail) in read.strange.items():
         log.warning("%s-%s@%s cannot be decoded: %s (%s)", TOPIC, number, offset, reason, detail)
     newest, joined = _merge_with_known(lease.cluster_id, batch, read)
-    clocks = _clocks(lease, newest, now_ms)
+    written = (kept for _, kept in newest.values() if isinstance(kept, KeptCommits))
+    stamps = ((kept.log_partition, kept.commit_ms) for kept in written)
+    clocks = collector_store.clocks_ahead(lease, stamps, now_ms) if newest else {}
     with write_transaction(lease, collector_store.progress_columns(batch, rate), lock_cluster=False) as write:
         collector_store.move_positions(
             lease, topic_id, batch.moves, now_ms=now_ms, topic=TOPIC, clocks=clocks
@@ -129,7 +120,7 @@ def _merge_with_known(
     cluster_id: int, batch: TailBatch, read: CommitBatch
 ) -> tuple[dict[_Row, tuple[CommitKey, KeptCommits | Gone]], dict[str, Joined]]:
     """Return the newest commits by their keys in the database, and the members of groups."""
-    keys = {group: key_of(text.unescape_text(group)) for group in {place.group for place in read.newest}}
+    keys = {group: key_of_name(group) for group in {place.group for place in read.newest}}
     newest = {(keys[where.group], *where[1:]): (where, kept) for where, kept in read.newest.items()}
     # Nothing is known of partitions that are read for the first time.
     known = {move.partition for move in batch.moves if not move.is_first}
@@ -147,8 +138,7 @@ def _merge_with_known(
 
 def _histories(cluster_id: int, rows: Sequence[_Row]) -> Iterator[tuple[_Row, tuple[Commit, ...]]]:
     with connection.cursor() as cursor:
-        for start in range(0, len(rows), _ASK_AT_ONCE):
-            portion = rows[start : start + _ASK_AT_ONCE]
+        for portion in portions(rows, _ASK_AT_ONCE):
             values = ", ".join(["(%s, %s, %s)"] * len(portion))
             cursor.execute(
                 f"{_HISTORIES} {values})", [cluster_id, *(column for row in portion for column in row)]
@@ -158,27 +148,12 @@ def _histories(cluster_id: int, rows: Sequence[_Row]) -> Iterator[tuple[_Row, tu
 
 
 def _members(cluster_id: int, groups: Iterable[str]) -> dict[str, Mapping[str, commits.MemberSeen]]:
-    keys = [key_of(text.unescape_text(group)) for group in groups]
-    members: dict[str, Mapping[str, commits.MemberSeen]] = {}
-    for start in range(0, len(keys), _ASK_AT_ONCE):
-        rows = GroupRecord.objects.filter(cluster_id=cluster_id, key__in=keys[start : start + _ASK_AT_ONCE])
-        for group, packed in rows.values_list("group_id", "members"):
-            members[group] = commits.unpack_members(packed)
-    return members
-
-
-def _clocks(
-    lease: Lease, newest: Mapping[_Row, tuple[CommitKey, KeptCommits | Gone]], now_ms: int
-) -> dict[int, int]:  # fmt: skip
-    """Return, by partition, the difference of our clock to its coordinator's commit timestamps."""
-    if not newest or not collector_store.is_live(lease, now_ms):
-        return {}
-    clocks: dict[int, int] = {}
-    for _, kept in newest.values():
-        if isinstance(kept, KeptCommits):
-            ahead_ms = now_ms - kept.commit_ms
-            clocks[kept.log_partition] = min(clocks.get(kept.log_partition, ahead_ms), ahead_ms)
-    return clocks
+    keys = [key_of_name(group) for group in groups]
+    return {
+        group: commits.unpack_members(packed)
+        for rows in in_portions(GroupRecord.objects.filter(cluster_id=cluster_id), "key", keys)
+        for group, packed in rows.values_list("group_id", "members")
+    }
 
 
 def _write(
@@ -186,32 +161,26 @@ def _write(
 ) -> None:
     upserts = [
         _commit_row(cluster_id, row, where.group, kept)
-        for row, (where, kept) in sorted(newest.items())
+        for row, (where, kept) in newest.items()
         if isinstance(kept, KeptCommits)
     ]
     deletes = [(cluster_id, *row) for row, (_, kept) in sorted(newest.items()) if isinstance(kept, Gone)]
-    groups = sorted(_group_row(cluster_id, group, members) for group, members in joined.items())
-    _UPSERT_COMMIT.write(upserts)
+    write_rows(CommitRecord, upserts, _COMMIT_KEY)
     if deletes:
         with connection.cursor() as cursor:
             cursor.executemany(_DELETE_COMMIT, deletes)
-    _UPSERT_GROUP.write(groups)
+    groups = [_group_row(cluster_id, group, members) for group, members in joined.items()]
+    write_rows(GroupRecord, groups, ("cluster_id", "key"))
 
 
-def _commit_row(cluster_id: int, row: _Row, group: str, kept: KeptCommits) -> Values:
-    columns = (
-        kept.offset,
-        kept.leader_epoch,
-        kept.metadata,
-        kept.commit_ms,
-        commits.pack_commits(kept.commits),
-    )
-    return (cluster_id, *row, group, *columns, kept.log_partition, kept.log_offset)
+def _commit_row(cluster_id: int, row: _Row, group: str, kept: KeptCommits) -> Mapping[str, Any]:
+    key = dict(zip(_COMMIT_KEY, (cluster_id, *row), strict=True))
+    return {**key, "group_id": group, **kept._asdict(), "commits": commits.pack_commits(kept.commits)}
 
 
-def _group_row(cluster_id: int, group: str, joined: Joined) -> tuple[int, bytes, str, str, int, int]:
-    key, members = key_of(text.unescape_text(group)), commits.pack_members(joined.members)
-    return cluster_id, key, group, members, joined.log_partition, joined.log_offset
+def _group_row(cluster_id: int, group: str, joined: Joined) -> Mapping[str, Any]:
+    named = {"cluster_id": cluster_id, "key": key_of_name(group), "group_id": group}
+    return {**named, **joined._asdict(), "members": commits.pack_members(joined.members)}
 
 
 def _count_newer(lease: Lease, newer: Mapping[int, int]) -> None:

@@ -8,9 +8,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import QuerySet
-
 from dashboard.models import (
+    IS_OPEN,
     Collector,
     CommitRecord,
     Group,
@@ -24,7 +23,7 @@ from dashboard.models import (
 )
 from dashboard.runtime.collector_names import OFFSETS
 from dashboard.runtime.leases import Lease
-from fenceline.facts import OPEN_STATES, TopicPartition
+from fenceline.facts import TopicPartition, expand_partitions
 from fenceline.kafka import end_offset_history as ends
 from fenceline.kafka.commits import TOPIC, MemberSeen, unpack_commits, unpack_members
 from fenceline.kafka.end_offset_history import EndOffset
@@ -36,13 +35,7 @@ from fenceline.kafka.groups import SHARE, Commit, Committed, GroupStatus, Point,
 _LIVE_MS = 15_000
 #: Maximum age of transactions that show which groups commit in transactions.
 _NAMED_MS = 86_400_000
-#: Ids in one SQL query: SQLite allows 32,766 parameters.
-_ASK_AT_ONCE = 5_000
-_STOOD = (
-    "group__group_id", "topic", "partition", "offset", "leader_epoch", "metadata", "commit_ms", "unstable",
-    "log_start", "lso", "high_watermark", "lag_ms", "only_markers", "status", "waiting", "waiting_ms",
-    "blockers", "points",
-)  # fmt: skip
+_STOOD = ("group__group_id", "topic", "partition", *Stood._fields)
 _LOGGED = (
     "group_id", "topic", "partition", "offset", "leader_epoch", "metadata", "commit_ms", "commits",
     "log_partition",
@@ -200,15 +193,11 @@ class GroupRows:
 
     def _open_in(self) -> Iterator[tuple[TopicPartition, GroupBlocker]]:
         """Yield the open transactions for each partition in their records."""
-        for row in self._open().exclude(partitions=""):
+        opened = Transaction.objects.filter(IS_OPEN, cluster_id=self._cluster_id)
+        for row in opened.exclude(partitions=""):
             blocker = GroupBlocker(row.producer_id, row.producer_epoch, row.transactional_id)
-            for topic, numbers in json.loads(row.partitions):
-                for number in numbers:
-                    yield TopicPartition(topic, number), blocker
-
-    def _open(self) -> QuerySet[Transaction]:
-        states = [state.value for state in OPEN_STATES]
-        return Transaction.objects.filter(cluster_id=self._cluster_id, state__in=states)
+            for where in expand_partitions(json.loads(row.partitions)):
+                yield where, blocker
 
 
 def _one_of(blockers: Sequence[GroupBlocker]) -> Sequence[GroupBlocker]:
@@ -227,11 +216,6 @@ def _stood(columns: Sequence[Any]) -> Stood:
     waits = Waiting(waiting) if waiting else None
     holders = tuple(GroupBlocker(**blocker) for blocker in blockers)
     return Stood._make([*first, GroupStatus(status), waits, waiting_ms, holders, _points(points)])
-
-
-def packed_blockers(blockers: Iterable[GroupBlocker]) -> str:
-    """Return blockers as the JSON text of their column."""
-    return json.dumps([blocker._asdict() for blocker in blockers], separators=(",", ":"))
 
 
 def packed_points(points: Iterable[Sequence[int | None]]) -> str:

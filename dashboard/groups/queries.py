@@ -16,6 +16,7 @@ from dashboard.runtime.criteria import Criteria, Name, Search, Sorted
 from dashboard.runtime.paging import Number, Page, page_of
 from dashboard.runtime.visibility import count_by_cluster
 from fenceline.kafka.families import family_of
+from fenceline.kafka.group_observation import GroupBlocker
 from fenceline.kafka.groups import WORST_STATUSES, GroupStatus, Waiting
 from fenceline.kafka.transactional_ids import keys_named
 
@@ -75,22 +76,7 @@ class GroupFamily:
     members: int | None
     #: The single group, or None for a folded family.
     group: Group | None
-    blockers: Sequence[BlockingTransaction] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class BlockingTransaction:
-    """A transaction that a group waits for; `pending` if it holds the group's own commit.
-
-    `certain` is False for one of several possible transactions of a pending commit.
-    """
-
-    transactional_id: str
-    producer_id: int | None
-    producer_epoch: int | None
-    start_offset: int | None
-    pending: bool
-    certain: bool
+    blockers: Sequence[GroupBlocker] = ()
 
 
 class LagPoint(NamedTuple):
@@ -137,9 +123,9 @@ def group_page(wanted: SortedGroups, *, page: Number, size: int) -> Page[GroupFa
         groups = page_of(rows.select_related("cluster").order_by(*_order(wanted, alone=True)), page, size)
         return groups.with_items(_with_blockers(map(_alone, groups.items)))
     folded = page_of(_folded(rows).order_by(*_order(wanted, alone=False)), page, size)
-    alone = Group.objects.select_related("cluster").in_bulk(
-        [row["any"] for row in folded.items if _is_alone(row)]
-    )
+    singles = [row for row in folded.items if row["number"] == 1]
+    named = [row["any"] for row in singles if not family_of(row["one"]).explanation]
+    alone = Group.objects.select_related("cluster").in_bulk(named)
     families = [_alone(alone[row["any"]]) if row["any"] in alone else _family(row) for row in folded.items]
     return folded.with_items(_with_blockers(families))
 
@@ -210,12 +196,12 @@ def candidate_groups(row: Transaction, log_partitions: Sequence[int]) -> Sequenc
     return list(rows.select_related("cluster").order_by("group_id")[: _MOST_CANDIDATES + 1])
 
 
-def blocking_transactions(offset: GroupOffset) -> Sequence[BlockingTransaction]:
+def blocking_transactions(offset: GroupOffset) -> Sequence[GroupBlocker]:
     """Return the transactions that block a group in a partition."""
-    return [_blocker(packed) for packed in offset.blockers]
+    return [GroupBlocker(**packed) for packed in offset.blockers]
 
 
-def distinct_blockers(blockers: Iterable[BlockingTransaction]) -> Sequence[BlockingTransaction]:
+def distinct_blockers(blockers: Iterable[GroupBlocker]) -> Sequence[GroupBlocker]:
     """Return blockers without duplicates: a transaction may block many partitions."""
     return list({blocker.transactional_id or blocker.producer_id: blocker for blocker in blockers}.values())
 
@@ -266,10 +252,6 @@ def _folded(rows: QuerySet[Group]) -> QuerySet[Any, Any]:
     )
 
 
-def _is_alone(folded: Mapping[str, Any]) -> bool:
-    return bool(folded["number"] == 1 and not family_of(folded["one"]).explanation)
-
-
 def _family(folded: Mapping[str, Any]) -> GroupFamily:
     return GroupFamily(
         cluster=folded["cluster__name"],
@@ -310,7 +292,7 @@ def _with_blockers(families: Iterable[GroupFamily]) -> Sequence[GroupFamily]:
     stuck = [family.group.pk for family in listed if family.group and (family.blocked or family.unstable)]
     waits = Q(waiting=Waiting.PROBABLY.value) | Q(unstable=True)
     rows = GroupOffset.objects.filter(waits, group__in=stuck)[:MOST_WAITING] if stuck else ()
-    by_group: dict[int, list[BlockingTransaction]] = defaultdict(list)
+    by_group: dict[int, list[GroupBlocker]] = defaultdict(list)
     for row in rows:
         by_group[row.group_id] += blocking_transactions(row)
     return [
@@ -319,17 +301,6 @@ def _with_blockers(families: Iterable[GroupFamily]) -> Sequence[GroupFamily]:
         else family
         for family in listed
     ]
-
-
-def _blocker(packed: Mapping[str, Any]) -> BlockingTransaction:
-    return BlockingTransaction(
-        transactional_id=packed.get("transactional_id") or "",
-        producer_id=packed.get("producer_id"),
-        producer_epoch=packed.get("producer_epoch"),
-        start_offset=packed.get("start_offset"),
-        pending=bool(packed.get("pending")),
-        certain=bool(packed.get("certain", True)),
-    )
 
 
 def _standing(pins: Iterable[PinRecord]) -> Sequence[GroupOffset]:
@@ -359,7 +330,7 @@ def _pending(
     return list(pending.select_related("group__cluster").order_by(_LONGEST, "id")[:MOST_WAITING])
 
 
-def _naming(row: Transaction, offset: GroupOffset) -> BlockingTransaction | None:
+def _naming(row: Transaction, offset: GroupOffset) -> GroupBlocker | None:
     """Return the group's blocker that is this id's transaction, or None."""
     for blocker in blocking_transactions(offset):
         unnamed = not blocker.transactional_id and blocker.producer_id == row.producer_id
@@ -368,7 +339,7 @@ def _naming(row: Transaction, offset: GroupOffset) -> BlockingTransaction | None
     return None
 
 
-def _waiter(offset: GroupOffset, blocker: BlockingTransaction) -> BlockedReader:
+def _waiter(offset: GroupOffset, blocker: GroupBlocker) -> BlockedReader:
     return BlockedReader(
         group=offset.group.group_id,
         cluster=offset.group.cluster.name,

@@ -10,24 +10,24 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from django.conf import settings
 from django.db import connection
 from django.db.models import F, QuerySet
 
 from dashboard.groups.added_offset_store import save_added_offsets
-from dashboard.groups.previous_state import GroupRows, PreviousGroups, packed_blockers, packed_points
+from dashboard.groups.previous_state import GroupRows, PreviousGroups, packed_points
 from dashboard.models import DroppedOffset, Group, GroupOffset
 from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import GROUPS as NAME
 from dashboard.runtime.leases import Lease, collector_row
-from dashboard.runtime.sql import Row, Upsert, overwrite_changes
+from dashboard.runtime.sql import in_portions, weighted_portions, write_rows
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.series.store import SeriesSample, extend_span, save_samples
-from fenceline.decode import text
 from fenceline.facts import TopicPartition
 from fenceline.kafka.commits import subscribed_topics
-from fenceline.kafka.families import family_of, fit_name
+from fenceline.kafka.families import family_of
 from fenceline.kafka.group_observation import (
     Around,
     GroupBlocker,
@@ -38,37 +38,23 @@ from fenceline.kafka.group_observation import (
     observe_partition,
 )
 from fenceline.kafka.groups import MOST_POINTS, POINTS_APART_MS, STREAMS, GroupStatus, worst_status
-from fenceline.kafka.transactional_ids import key_of
+from fenceline.kafka.transactional_ids import key_of_name
 from fenceline.series.points import GROUP
 
 __all__ = ["NAME", "GroupRows", "save_groups"]
 
-_GROUP = (
-    "cluster_id", "key", "group_id", "family", "state", "kind", "coordinator", "log_partition", "members",
-    "partitions", "lag_lso", "lag_hw", "lag_ms", "trend", "status", "blocked", "unstable", "committers",
-    "stores", "seen_ms", "error", "rev",
-)  # fmt: skip
-_OFFSET = (
-    "group_id", "topic", "partition", '"offset"', "leader_epoch", "metadata", "commit_ms", "unstable",
-    "log_start", "lso", "high_watermark", "lag_ms", "only_markers", "status", "waiting", "waiting_ms",
-    "blockers", "points",
-)  # fmt: skip
-_offsets = GroupOffset._meta.db_table
-_UPSERT_GROUP = Upsert(Group._meta.db_table, _GROUP, _GROUP[:2], overwrite_changes(_GROUP[2:]))
-_UPSERT_OFFSET = Upsert(_offsets, _OFFSET, _OFFSET[:3], overwrite_changes(_OFFSET[3:]))
-_DELETE_OFFSET = f"DELETE FROM {_offsets} WHERE group_id = %s AND topic = %s AND partition = %s"  # noqa: S608
-#: Columns whose change writes a group's row. The other columns are written with it, or once they are old.
-_NEWS = tuple(
-    name for name in _GROUP if name not in ("cluster_id", "key", "lag_ms", "trend", "seen_ms", "rev")
+_OFFSET_KEY = ("group_id", "topic", "partition")
+_DELETE_OFFSET = (
+    f"DELETE FROM {GroupOffset._meta.db_table} WHERE group_id = %s AND topic = %s AND partition = %s"  # noqa: S608
 )
+#: Columns whose change alone writes no row: they are written with the others, or once they are old.
+_NO_NEWS = ("key", "lag_ms", "trend", "seen_ms")
 #: The columns of a group's series.
 _SERIES = tuple(column.name for column in GROUP.columns)
 #: States of groups without members; their logged members are outdated.
 _WITHOUT_MEMBERS = ("", "Empty", "Dead")
 #: Maximum rows in one save, so that other writers wait only briefly.
 _SAVE_AT_ONCE = 4_000
-_ASK_AT_ONCE = 5_000
-_LONGEST_SCOPE = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +63,8 @@ class _Changed:
 
     key: bytes
     name: str
-    #: In the order of `_GROUP`, up to the revision.
-    row: Row
+    #: The columns of its row, except the revision.
+    row: Mapping[str, Any]
     offsets: Mapping[TopicPartition, Stood]
     gone: Sequence[TopicPartition]
     #: The partitions in `gone` with unread records, and their offsets.
@@ -94,7 +80,8 @@ def save_groups(lease: Lease, observed: ObservedGroups, rows: GroupRows, *, now_
         for name, observed_group in observed.groups.items()
         if (change := _changed(lease.cluster_id, name, observed_group, observed, known)) is not None
     ]
-    for part in _parts(sorted(changed, key=lambda change: change.key)):
+    in_order = sorted(changed, key=lambda change: change.key)
+    for part in weighted_portions(in_order, lambda change: len(change.offsets) + 1, _SAVE_AT_ONCE):
         _save_some(lease, part, observed.at_ms)
     missing = {name: row.pk for name, row in known.groups.items() if name not in observed.groups}
     _save_rest(lease, observed, missing, now_ms)
@@ -111,7 +98,7 @@ def _save_rest(lease: Lease, observed: ObservedGroups, missing: Mapping[str, int
         extend_span(lease.cluster_id, NAME, at_ms=observed.at_ms)
         collector_store.record_poll(collector_row(lease).get(), observed, now_ms)
         collector_store.save_gaps(
-            lease, {_scope(scope): (now_ms, why) for scope, why in observed.gaps.items()}, now_ms
+            lease, {scope: (now_ms, why) for scope, why in observed.gaps.items()}, now_ms
         )
         if missing:
             write.notify_after_commit("groups")
@@ -126,16 +113,20 @@ def _changed(
     now = before if observed_group.unseen else dict(_stands(name, observed_group, observed, known))
     offsets = {where: stood for where, stood in now.items() if has_changed(before.get(where), stood)}
     gone = sorted(before.keys() - now.keys())
-    key, old = key_of(text.unescape_text(name)), known.groups.get(name)
-    head = cluster_id, key, name, family_of(name).name
+    key, old = key_of_name(name), known.groups.get(name)
     asked = {topic: group_id for (group, topic), group_id in observed.committers.items() if group == name}
     committers = _committers(old.committers if old else "", asked, {where.topic for where in now})
     joined = known.members.get(name)
     members = None if joined is None else len(joined)
-    row = (
-        *head,
-        *_group_columns(observed_group, now.values(), observed.at_ms, old, members, committers),
-    )
+    row = {
+        "cluster_id": cluster_id,
+        "key": key,
+        "group_id": name,
+        "family": family_of(name).name,
+        "members": members,
+        "committers": committers,
+        **_group_columns(observed_group, now.values(), observed.at_ms, old),
+    }
     if old is not None and not offsets and not gone and not _is_news(old, row):
         return None
     dropped = [(where, offset) for where in gone if (offset := _unread_from(before[where])) is not None]
@@ -147,11 +138,9 @@ def _unread_from(stood: Stood) -> int | None:
     return None if stood.lag_hw == 0 else stood.offset
 
 
-def _sample(name: str, observed_group: SeenGroup, row: Row) -> SeriesSample:
+def _sample(name: str, observed_group: SeenGroup, row: Mapping[str, Any]) -> SeriesSample:
     """Return the figures of a row; None values if one of the group's partitions could not be read."""
-    columns = dict(zip(_GROUP, row, strict=False))
-    values = None if observed_group.error else tuple(columns[column] for column in _SERIES)
-    return SeriesSample(name, values)  # type: ignore[arg-type] # numbers all
+    return SeriesSample(name, None if observed_group.error else tuple(row[column] for column in _SERIES))
 
 
 def _stands(
@@ -204,37 +193,31 @@ def _pending(
 
 
 def _group_columns(
-    observed_group: SeenGroup,
-    stands: Collection[Stood],
-    at_ms: int,
-    old: Group | None,
-    members: int | None,
-    committers: str,
-) -> Row:
-    """Return a group's columns from its state on, without the revision."""
+    observed_group: SeenGroup, stands: Collection[Stood], at_ms: int, old: Group | None
+) -> Mapping[str, Any]:
+    """Return the columns of a group that follow from its state in its partitions."""
     read = [stood for stood in stands if stood.status is not GroupStatus.LEFT] or stands
     lso, hw = _sum(stood.lag_lso for stood in read), _sum(stood.lag_hw for stood in read)
     # A group keeps its state if its coordinator does not answer.
     was = old if observed_group.error else None
-    return (
-        observed_group.state or (was.state if was else ""),
-        observed_group.kind or (was.kind if was else ""),
-        was.coordinator if was and observed_group.coordinator is None else observed_group.coordinator,
-        observed_group.log_partition,
-        members,
-        len(stands),
-        lso,
-        hw,
-        max((stood.lag_ms for stood in read if stood.lag_ms is not None), default=None),
-        _trend(old.trend if old else "", at_ms, lso, hw),
-        worst_status([stood.status for stood in stands]).value,
-        sum(stood.status is GroupStatus.BLOCKED for stood in stands),
-        sum(stood.unstable for stood in stands),
-        committers,
-        _stores(observed_group, old),
-        at_ms,
-        observed_group.error,
-    )
+    coordinator = observed_group.coordinator
+    return {
+        "state": observed_group.state or (was.state if was else ""),
+        "kind": observed_group.kind or (was.kind if was else ""),
+        "coordinator": was.coordinator if was and coordinator is None else coordinator,
+        "log_partition": observed_group.log_partition,
+        "partitions": len(stands),
+        "lag_lso": lso,
+        "lag_hw": hw,
+        "lag_ms": max((stood.lag_ms for stood in read if stood.lag_ms is not None), default=None),
+        "trend": _trend(old.trend if old else "", at_ms, lso, hw),
+        "status": worst_status([stood.status for stood in stands]).value,
+        "blocked": sum(stood.status is GroupStatus.BLOCKED for stood in stands),
+        "unstable": sum(stood.unstable for stood in stands),
+        "stores": _stores(observed_group, old),
+        "seen_ms": at_ms,
+        "error": observed_group.error,
+    }
 
 
 def _stores(observed_group: SeenGroup, old: Group | None) -> str:
@@ -265,38 +248,23 @@ def _trend(packed: str, at_ms: int, lso: int | None, hw: int | None) -> str:
     return packed_points([*points, [at_ms, lso, hw]][-MOST_POINTS:])
 
 
-def _is_news(old: Group, row: Row) -> bool:
-    columns = dict(zip(_GROUP, row, strict=False))
-    return any(getattr(old, name) != columns[name] for name in _NEWS) or (
-        int(columns["seen_ms"] or 0) - old.seen_ms >= POINTS_APART_MS
-    )
-
-
-def _parts(changed: Sequence[_Changed]) -> Iterator[Sequence[_Changed]]:
-    part: list[_Changed] = []
-    size = 0
-    for change in changed:
-        if part and size + len(change.offsets) + 1 > _SAVE_AT_ONCE:
-            yield part
-            part, size = [], 0
-        part.append(change)
-        size += len(change.offsets) + 1
-    if part:
-        yield part
+def _is_news(old: Group, row: Mapping[str, Any]) -> bool:
+    differs = any(getattr(old, name) != value for name, value in row.items() if name not in _NO_NEWS)
+    return differs or row["seen_ms"] - old.seen_ms >= POINTS_APART_MS
 
 
 @retry_write
 def _save_some(lease: Lease, part: Sequence[_Changed], at_ms: int) -> None:
     with write_transaction(lease) as write:
         rev = write.next_rev()
-        _UPSERT_GROUP.write([(*change.row, rev) for change in part])
+        write_rows(Group, [{**change.row, "rev": rev} for change in part], ("cluster_id", "key"))
         ids = _ids(lease.cluster_id, [change.key for change in part])
         offsets = [
             _offset_row(ids[change.key], where, stood)
             for change in part
-            for where, stood in sorted(change.offsets.items())
+            for where, stood in change.offsets.items()
         ]
-        _UPSERT_OFFSET.write(offsets)
+        write_rows(GroupOffset, offsets, _OFFSET_KEY)
         if gone := [(ids[change.key], *where) for change in part for where in change.gone]:
             with connection.cursor() as cursor:
                 cursor.executemany(_DELETE_OFFSET, gone)
@@ -314,23 +282,25 @@ def _save_some(lease: Lease, part: Sequence[_Changed], at_ms: int) -> None:
 
 
 def _ids(cluster_id: int, keys: Sequence[bytes]) -> dict[bytes, int]:
-    ids: dict[bytes, int] = {}
-    for start in range(0, len(keys), _ASK_AT_ONCE):
-        rows = Group.objects.filter(cluster_id=cluster_id, key__in=keys[start : start + _ASK_AT_ONCE])
-        ids |= {bytes(key): pk for key, pk in rows.values_list("key", "id")}
-    return ids
+    portions = in_portions(Group.objects.filter(cluster_id=cluster_id), "key", keys)
+    return {bytes(key): pk for rows in portions for key, pk in rows.values_list("key", "id")}
 
 
-def _offset_row(group: int, where: TopicPartition, stood: Stood) -> Row:
-    *first, status, waiting, waiting_ms, blockers, points = stood
-    last = packed_blockers(blockers), packed_points(points)
-    return (group, *where, *first, status.value, waiting.value if waiting else "", waiting_ms, *last)
+def _offset_row(group: int, where: TopicPartition, stood: Stood) -> Mapping[str, Any]:
+    return {
+        "group_id": group,
+        **where._asdict(),
+        **stood._asdict(),
+        "status": stood.status.value,
+        "waiting": stood.waiting.value if stood.waiting else "",
+        "blockers": [blocker._asdict() for blocker in stood.blockers],
+        "points": packed_points(stood.points),
+    }
 
 
 def _miss(missing: Sequence[int], partial_because: str, at_ms: int) -> None:
     """Delete groups that are no longer listed; keep them, with an error, if the list is incomplete."""
-    for start in range(0, len(missing), _ASK_AT_ONCE):
-        rows = Group.objects.filter(pk__in=missing[start : start + _ASK_AT_ONCE])
+    for rows in in_portions(Group.objects.all(), "pk", missing):
         if partial_because:
             rows.exclude(error=partial_because).update(error=partial_because)
         else:
@@ -348,7 +318,3 @@ def _drop(rows: QuerySet[GroupOffset], at_ms: int) -> None:
         )
         for row in unread
     )  # fmt: skip
-
-
-def _scope(scope: str) -> str:
-    return scope if len(scope) <= _LONGEST_SCOPE else fit_name(scope)

@@ -15,7 +15,7 @@ from dashboard.history.audits import AuditStatus
 from dashboard.history.report_types import ReportTrouble
 from dashboard.models import AuditViolationRecord, Query
 from dashboard.runtime import collector_store
-from dashboard.runtime.collector_names import AUDITS as NAME
+from dashboard.runtime.collector_names import AUDITS
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.sql import write_rows
 from dashboard.runtime.write_transactions import retry_write, write_transaction
@@ -24,8 +24,7 @@ from fenceline.audit.violations import AuditViolation, find_violation
 from fenceline.decode.typed import fields_of, read_json
 from fenceline.grouping import grouped
 
-__all__ = ["NAME", "read_violations", "save_audits"]
-
+NAME = AUDITS
 #: The fields of a violation that are columns; the others are in `detail`, except its queries.
 _COLUMNS = ("pipeline", "since_ms", "missing", "duplicated")
 

@@ -16,16 +16,13 @@ from typing import Any
 import fsspec
 
 from dashboard.history.report_types import ReportTrouble
-from dashboard.history.stores import begin_reading, newer_trouble, store_trouble
+from dashboard.history.stores import JobOutput, begin_reading, names_in, newest_manifest
 from dashboard.runtime import loop
 from fenceline.audit.manifest import (
     AuditManifest,
-    NewerAudit,
-    NotAnAudit,
     audits_folder,
     read_audit,
 )
-from fenceline.history.reports import manifest_number
 from fenceline.spark.paths import both_spellings, to_url
 
 #: The lifetime of an answer, and the time that a page waits for one, in seconds.
@@ -37,9 +34,9 @@ NOT_CONFIGURED = ReportTrouble(
     "Run spark_pipeline/audit.py on your Spark, and name its --output there.",
 )
 _NONE_YET, _RUN = "No audit yet", "Run the audit job."
-_UNREADABLE, _KEY = "The audits cannot be read", "[audit] url"
-#: Maximum pipelines to read, and number of newest manifests to try for each.
-_MOST_PIPELINES, _TRIED = 100, 3
+_OUTPUT = JobOutput("audit", "[audit] url", _NONE_YET, "The audits cannot be read")
+#: Maximum pipelines to read.
+_MOST_PIPELINES = 100
 _PREFIX = "pipeline="
 
 
@@ -80,15 +77,9 @@ class AuditStatus:
         return None if self.trouble is None or self.trouble.what == _NONE_YET else self.trouble
 
 
-@dataclass(slots=True)
-class _Cache:
-    """Polls by their key, each with its start; a lock lets concurrent requests share one poll."""
-
-    lock: threading.Lock = field(default_factory=threading.Lock)
-    polls: dict[tuple[str, str], tuple[float, Future[AuditStatus]]] = field(default_factory=dict)
-
-
-_cache = _Cache()
+#: Polls by URL and cluster, each with its start; the lock lets concurrent requests share one poll.
+_polls: dict[tuple[str, str], tuple[float, Future[AuditStatus]]] = {}
+_lock = threading.Lock()
 
 
 def read_audits(url: str, cluster: str, *, patience_s: float | None = None) -> AuditStatus:
@@ -104,7 +95,7 @@ def read_audits(url: str, cluster: str, *, patience_s: float | None = None) -> A
         return poll.result(max(0.0, begun + patience_s - time.monotonic()))
     except TimeoutError:
         silent = TimeoutError(f"no answer for {patience_s:.0f} s")
-        return AuditStatus(trouble=store_trouble(_UNREADABLE, _KEY, _where(url, cluster), silent))
+        return AuditStatus(trouble=_OUTPUT.trouble(_where(url, cluster), silent))
 
 
 def audited_markers(url: str, cluster: str, query_id: str, batch_id: int) -> Mapping[str, int]:
@@ -120,16 +111,16 @@ def audited_markers(url: str, cluster: str, query_id: str, batch_id: int) -> Map
 
 def clear_cache() -> None:
     """Discard all polls, so that the next request polls again."""
-    _cache.polls.clear()
+    _polls.clear()
 
 
 def _newest_poll(url: str, cluster: str) -> tuple[float, Future[AuditStatus]]:
     """Return the current or still valid poll, or a new one, with its start."""
-    with _cache.lock:
-        begun, poll = _cache.polls.get((url, cluster), (0.0, None))
+    with _lock:
+        begun, poll = _polls.get((url, cluster), (0.0, None))
         if poll is None or (poll.done() and time.monotonic() > begun + POLL_EVERY_S):
             begun, poll = time.monotonic(), begin_reading(lambda: _poll(url, cluster))
-            _cache.polls[url, cluster] = begun, poll
+            _polls[url, cluster] = begun, poll
         return begun, poll
 
 
@@ -143,11 +134,11 @@ def _poll(url: str, cluster: str) -> AuditStatus:
         fs, root = fsspec.core.url_to_fs(to_url(url))
         fs.invalidate_cache()
         folder = f"{root.rstrip('/')}/{audits_folder(cluster)}"
-        names = [name for name in _names(fs, folder) if name.startswith(_PREFIX)]
+        names = [name for name in names_in(fs, folder) if name.startswith(_PREFIX)]
     except FileNotFoundError:
         return AuditStatus(trouble=ReportTrouble(_NONE_YET, f"{where} does not exist.", _RUN), at_ms=at_ms)
     except Exception as error:  # Every store has its own errors; none may fail a page.
-        return AuditStatus(trouble=store_trouble(_UNREADABLE, _KEY, where, error), at_ms=at_ms)
+        return AuditStatus(trouble=_OUTPUT.trouble(where, error), at_ms=at_ms)
     if not names:
         return AuditStatus(trouble=ReportTrouble(_NONE_YET, f"{where} holds no pipeline.", _RUN), at_ms=at_ms)
     read = {
@@ -165,27 +156,11 @@ def _left_out(where: str, names: Sequence[str]) -> Mapping[str, ReportTrouble]:
     return dict.fromkeys(names[_MOST_PIPELINES:], ReportTrouble("Not all audits are read", why, remedy))
 
 
-def _names(fs: Any, folder: str) -> Sequence[str]:
-    return sorted(str(path).rstrip("/").rpartition("/")[2] for path in fs.ls(folder, detail=False))
-
-
 def _newest(fs: Any, log: str, where: str) -> AuditManifest | ReportTrouble:
-    """Return the newest readable manifest: a driver may have died while writing the last one."""
-    trouble = ReportTrouble(_NONE_YET, f"{where} holds no manifest.", _RUN)
     try:
-        names = [name for name in _names(fs, log) if manifest_number(name) is not None]
+        names = names_in(fs, log)
     except FileNotFoundError:
-        return trouble
+        names = []
     except Exception as error:  # For the same reason as above.
-        return store_trouble(_UNREADABLE, _KEY, where, error)
-    for name in reversed(names[-_TRIED:]):
-        try:
-            return read_audit(fs.cat_file(f"{log}/{name}").decode(errors="replace"))
-        except NewerAudit as error:
-            return newer_trouble(f"{where}/{name}", error)
-        except NotAnAudit as error:
-            again = "Run the audit job again: it goes on where it was."
-            trouble = ReportTrouble("The manifest cannot be read", f"{where}/{name}: {error}.", again)
-        except Exception as error:  # For the same reason as above.
-            trouble = store_trouble(_UNREADABLE, _KEY, f"{where}/{name}", error)
-    return trouble
+        return _OUTPUT.trouble(where, error)
+    return newest_manifest(fs, log, where, names, read_audit, _OUTPUT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from operator import attrgetter
 from typing import Any
 
 from django.db.models import Model, Q
@@ -80,8 +81,12 @@ class EventStream:
         return [self._event(row, number) for row in newest]
 
     def _event(self, row: Model, number: int) -> TimelineEvent:
-        place = EventPlace(_us(getattr(row, self.at)), number, row.pk)
-        return TimelineEvent(place=place, source=self.source, **self.event(row))
+        at = getattr(row, self.at)
+        at_us = at * 1_000 if isinstance(at, int) else (at - _EPOCH) // timedelta(microseconds=1)
+        cluster = attrgetter(f"{self.cluster.replace('__', '.')}.name")(row)
+        return TimelineEvent(
+            EventPlace(at_us, number, row.pk), self.source, cluster=cluster, **self.event(row)
+        )
 
     @property
     def _has_datetime(self) -> bool:
@@ -105,14 +110,9 @@ def _instant(stream: EventStream, at_us: int) -> int | datetime:
     return _EPOCH + timedelta(microseconds=at_us) if stream._has_datetime else -(-at_us // 1_000)
 
 
-def _us(at: int | datetime) -> int:
-    return at * 1_000 if isinstance(at, int) else (at - _EPOCH) // timedelta(microseconds=1)
-
-
 def _finding(change: str) -> Callable[[FindingRecord], Mapping[str, Any]]:
     return lambda row: {
         "what": change,
-        "cluster": row.cluster.name,
         "subject": row.subject,
         "severity": row.severity,
         "text": row.summary,
@@ -122,7 +122,6 @@ def _finding(change: str) -> Callable[[FindingRecord], Mapping[str, Any]]:
 def _incident(row: IncidentEvent) -> Mapping[str, Any]:
     return {
         "what": row.kind,
-        "cluster": row.incident.cluster.name,
         "subject": row.subject or row.incident.subject,
         "severity": row.incident.severity,
         "text": row.text,
@@ -133,7 +132,6 @@ def _incident(row: IncidentEvent) -> Mapping[str, Any]:
 def _alert(row: AlertChange) -> Mapping[str, Any]:
     return {
         "what": row.new,
-        "cluster": row.alert.cluster.name,
         "subject": row.alert.subject,
         "severity": row.alert.severity,
         "text": str(row.alert.annotations.get("summary", "")),
@@ -144,7 +142,6 @@ def _alert(row: AlertChange) -> Mapping[str, Any]:
 def _delivery(row: Delivery) -> Mapping[str, Any]:
     return {
         "what": row.state,
-        "cluster": row.cluster.name if row.cluster else "",
         "subject": "",
         "text": " ".join(filter(None, (f"to {row.channel.name}", row.error))),
         "number": row.pk,
@@ -154,7 +151,6 @@ def _delivery(row: Delivery) -> Mapping[str, Any]:
 def _action(change: str) -> Callable[[Action], Mapping[str, Any]]:
     return lambda row: {
         "what": f"{row.act}_{row.state if change == 'ended' else change}",
-        "cluster": row.cluster.name,
         "subject": f"action:{row.pk}",
         "text": " ".join(filter(None, (f"by {row.executed_by}.", row.reason))),
         "number": row.pk,
@@ -164,7 +160,6 @@ def _action(change: str) -> Callable[[Action], Mapping[str, Any]]:
 def _recovery(change: str) -> Callable[[Recovery], Mapping[str, Any]]:
     return lambda row: {
         "what": row.outcome if change == "closed" else change,
-        "cluster": row.cluster.name,
         "subject": f"transaction:{row.transactional_id}",
         "application": row.application,
         "text": "",
@@ -173,12 +168,10 @@ def _recovery(change: str) -> Callable[[Recovery], Mapping[str, Any]]:
 
 
 def _coordinator(row: CoordinatorMoveRecord) -> Mapping[str, Any]:
-    move = record_of(CoordinatorMove, row)
     return {
         "what": "moved",
-        "cluster": row.cluster.name,
         "subject": f"broker:{row.to_broker}",
-        "text": move.text,
+        "text": record_of(CoordinatorMove, row).text,
         "number": row.pk,
     }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from heapq import merge
 from typing import Literal
 
@@ -157,7 +157,7 @@ def gaps_within(cluster: str, time_range: TimeRange) -> Sequence[GapRecord]:
 
 def sources_cut(time_range: TimeRange, retention: Retention, *, now_ms: int) -> Mapping[EventSource, int]:
     """Return the sources whose early events in a range are deleted, with the start of the stored ones."""
-    days = retention.as_mapping()
+    days = asdict(retention)
     kept = {source: now_ms - round(days[field] * _DAY_MS) for source, field in _KEPT.items()}
     return {source: since_ms for source, since_ms in kept.items() if since_ms > time_range.from_ms}
 

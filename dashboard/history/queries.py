@@ -112,8 +112,8 @@ def newest_transitions(wanted: HistoryCriteria, *, limit: int, before: Place | N
     """Return the newest matching transitions before a given place."""
     searches = [_places(*way, limit, before) for way in product(_clusters(wanted.cluster), _parts(wanted))]
     # If one search stopped early, older rows of the others are omitted too.
-    floor = max((places.floor_ms for places in searches if places.floor_ms is not None), default=None)
-    merged = merge(*(places.newest for places in searches), reverse=True)
+    floor = max((floor_ms for _, floor_ms in searches if floor_ms is not None), default=None)
+    merged = merge(*(newest for newest, _ in searches), reverse=True)
     places = [place for place in merged if floor is None or place[0] >= floor]
     items = _at(places[:limit])
     if len(places) > limit:
@@ -269,22 +269,6 @@ _LAST_ROW = 2**62
 _NAME = Func(F("application"), template="%(expressions)s || ''", output_field=CharField())
 
 
-@dataclass(frozen=True, slots=True)
-class _Bounded:
-    """The matching rows among the candidates; `floor_ms` is where the search stops, None at the end."""
-
-    matching: QuerySet[TransitionRecord]
-    floor_ms: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Places:
-    """The places of the newest rows of one search; `floor_ms` is the instant where it stopped, or None."""
-
-    newest: Sequence[Place]
-    floor_ms: int | None
-
-
 def _clusters(name: str) -> Sequence[int]:
     # Cluster by cluster, because the index has the order of instants only within a cluster.
     rows = Cluster.objects.filter(configured=True)
@@ -298,14 +282,17 @@ def _parts(wanted: HistoryCriteria) -> Sequence[HistoryCriteria]:
     return [replace(wanted, kinds=(kind,)) for kind in wanted.kinds]
 
 
-def _places(cluster_id: int, wanted: HistoryCriteria, limit: int, before: Place | None) -> _Places:
+def _places(
+    cluster_id: int, wanted: HistoryCriteria, limit: int, before: Place | None
+) -> tuple[Sequence[Place], int | None]:
+    """Return the places of the newest rows of one search, and the instant where it stopped, or None."""
     rows = _of(cluster_id, wanted)
     if before is not None:
         at_ms, pk = before
         rows = rows.filter(Q(at_ms__lt=at_ms) | Q(at_ms=at_ms, id__lt=pk), at_ms__lte=at_ms)
-    bounded = _bounded(rows, wanted)
-    newest = list(bounded.matching.order_by("-at_ms", "-id").values_list("at_ms", "id")[: limit + 1])
-    return _Places(newest, None if len(newest) > limit else bounded.floor_ms)
+    matching, floor_ms = _bounded(rows, wanted)
+    newest = list(matching.order_by("-at_ms", "-id").values_list("at_ms", "id")[: limit + 1])
+    return newest, None if len(newest) > limit else floor_ms
 
 
 def _at(places: Sequence[Place]) -> Sequence[TransitionRecord]:
@@ -324,14 +311,16 @@ def _of(cluster_id: int, wanted: HistoryCriteria) -> QuerySet[TransitionRecord]:
     return rows.filter(kind=wanted.kinds[0].value) if len(wanted.kinds) == 1 else rows
 
 
-def _bounded(candidates: QuerySet[TransitionRecord], wanted: HistoryCriteria) -> _Bounded:
-    """Return the candidates that match completely, among the newest MOST_SEARCHED of them."""
+def _bounded(
+    candidates: QuerySet[TransitionRecord], wanted: HistoryCriteria
+) -> tuple[QuerySet[TransitionRecord], int | None]:
+    """Return the matching rows among the newest MOST_SEARCHED candidates, and where the search stops."""
     one_kind = len(wanted.kinds) == 1 and not wanted.application
     answered = not (wanted.confidence or wanted.q) and (one_kind or not wanted.kinds)
     if answered or wanted.transactional_id:
-        return _Bounded(_since(candidates, wanted.since_ms).filter(_matching(wanted)), None)
+        return _since(candidates, wanted.since_ms).filter(_matching(wanted)), None
     newest, floor_ms = _newest(candidates, wanted.since_ms)
-    return _Bounded(newest.filter(_matching(wanted)), floor_ms)
+    return newest.filter(_matching(wanted)), floor_ms
 
 
 def _newest(

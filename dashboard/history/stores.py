@@ -3,30 +3,64 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
-from typing import TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from dashboard.history.report_types import ReportTrouble
+from fenceline.decode.typed import NewerFile, TornFile
+from fenceline.history.reports import manifest_number
 
 T = TypeVar("T")
+#: Number of newest manifests to try.
+_TRIED = 3
 
 
-def store_trouble(what: str, key: str, where: str, error: Exception) -> ReportTrouble:
-    """Return the trouble of a store that failed; `key` is the configuration's, such as `[history] url`."""
-    words = str(error).partition("\n")[0] or type(error).__name__
-    remedy = f"Look whether {key} is right, and whether the dashboard's user may read there."
-    if isinstance(error, ImportError):
-        remedy = "Install fsspec's package for that store beside the dashboard, such as fenceline[s3]."
-    elif isinstance(error, ValueError):
-        remedy = f"Give {key} as file:///…, s3a://… or another URL that fsspec knows."
-    return ReportTrouble(what, f"{where}: {words}.", remedy)
+class JobOutput(NamedTuple):
+    """The output of a job, in messages: its job, its key in the configuration, and two short troubles."""
+
+    job: str
+    key: str
+    none_yet: str
+    unreadable: str
+
+    def trouble(self, where: str, error: Exception) -> ReportTrouble:
+        """Return the trouble of a store that failed."""
+        words = str(error).partition("\n")[0] or type(error).__name__
+        remedy = f"Look whether {self.key} is right, and whether the dashboard's user may read there."
+        if isinstance(error, ImportError):
+            remedy = "Install fsspec's package for that store beside the dashboard, such as fenceline[s3]."
+        elif isinstance(error, ValueError):
+            remedy = f"Give {self.key} as file:///…, s3a://… or another URL that fsspec knows."
+        return ReportTrouble(self.unreadable, f"{where}: {words}.", remedy)
 
 
-def newer_trouble(path: str, error: Exception) -> ReportTrouble:
-    """Return the trouble of a file from a later Fenceline."""
-    remedy = "Update this Fenceline, or run the job with the version that runs here."
-    return ReportTrouble("Written by a newer Fenceline", f"{path}: {error}.", remedy)
+def names_in(fs: Any, folder: str) -> Sequence[str]:
+    """Return the names in a folder, sorted. Raises any error of the store."""
+    return sorted(str(path).rstrip("/").rpartition("/")[2] for path in fs.ls(folder, detail=False))
+
+
+def newest_manifest(
+    fs: Any, log: str, where: str, names: Iterable[str], read: Callable[[str], T], output: JobOutput
+) -> T | ReportTrouble:
+    """Return the newest readable manifest among the sorted names in a log, at `where` for people.
+
+    A driver may have died while writing the last one.
+    """
+    trouble = ReportTrouble(output.none_yet, f"{where} holds no manifest.", f"Run the {output.job} job.")
+    numbered = [name for name in names if manifest_number(name) is not None]
+    for path, name in ((f"{where}/{name}", name) for name in reversed(numbered[-_TRIED:])):
+        try:
+            return read(fs.cat_file(f"{log}/{name}").decode(errors="replace"))
+        except NewerFile as error:
+            update = "Update this Fenceline, or run the job with the version that runs here."
+            return ReportTrouble("Written by a newer Fenceline", f"{path}: {error}.", update)
+        except TornFile as error:
+            again = f"Run the {output.job} job again: it goes on where it was."
+            trouble = ReportTrouble("The manifest cannot be read", f"{path}: {error}.", again)
+        except Exception as error:  # Every store has its own errors; none may fail a page.
+            trouble = output.trouble(path, error)
+    return trouble
 
 
 def begin_reading(read: Callable[[], T]) -> Future[T]:

@@ -7,12 +7,10 @@ from typing import NamedTuple
 
 from dashboard.history.audit_store import read_violations
 from dashboard.models import AbortedCommit, Incident, PartitionRecord, PinRecord, Recovery
-from dashboard.recoveries import queries as recovery_queries
-from dashboard.recoveries.aborted_commits import lost_records
+from dashboard.recoveries.evidence import written_records
 from dashboard.runtime.sql import in_portions
 from dashboard.system.owners import split_partition
-from fenceline.decode import text
-from fenceline.kafka.transactional_ids import key_of
+from fenceline.kafka.transactional_ids import key_of_name
 from fenceline.losses.recoveries import LostRecords
 
 #: Milliseconds after an incident's end within which an abort belongs to it.
@@ -57,7 +55,7 @@ def affected_offsets(row: Incident) -> Sequence[AffectedOffsets]:
 
 def _aborted(row: Incident, names: Sequence[str]) -> Iterator[AffectedOffsets]:
     until_ms = None if row.closed_ms is None else row.closed_ms + _AFTER_MS
-    keys = [key_of(text.unescape_text(name)) for name in names]
+    keys = [key_of_name(name) for name in names]
     later = Recovery.objects.filter(cluster=row.cluster_id, opened_ms__gte=row.opened_ms)
     for rows in in_portions(later, "key", keys):
         for recovery in rows if until_ms is None else rows.filter(opened_ms__lte=until_ms):
@@ -65,7 +63,7 @@ def _aborted(row: Incident, names: Sequence[str]) -> Iterator[AffectedOffsets]:
 
 
 def _of_recovery(row: Recovery) -> Iterator[AffectedOffsets]:
-    return _of_lost(recovery_queries.written_records(row), row.transactional_id)
+    return _of_lost(written_records(row), row.transactional_id)
 
 
 def _of_lost(records: Iterable[LostRecords], name: str) -> Iterator[AffectedOffsets]:
@@ -80,10 +78,10 @@ def _of_lost(records: Iterable[LostRecords], name: str) -> Iterator[AffectedOffs
 def _lost_before_commit(row: Incident, names: Sequence[str]) -> Iterator[AffectedOffsets]:
     """Yield the records that transactions in an incident's findings lost before their commit."""
     commit_times = row.findings.filter(rule="aborted_under_commit").values_list("since_ms", flat=True)
-    keys = {key_of(text.unescape_text(name)) for name in names}
+    keys = {key_of_name(name) for name in names}
     for commit in AbortedCommit.objects.filter(cluster=row.cluster_id, committed_ms__in=list(commit_times)):
         if bytes(commit.key) in keys:
-            yield from _of_lost(lost_records(commit), commit.transactional_id)
+            yield from _of_lost(written_records(commit), commit.transactional_id)
 
 
 def _open(row: Incident, names: Sequence[str]) -> Iterator[AffectedOffsets]:

@@ -13,10 +13,9 @@ from dashboard.models import (
     SinkDecision,
     TransitionRecord,
 )
-from dashboard.recoveries.aborted_commits import lost_records
+from dashboard.recoveries.evidence import written_records
 from dashboard.system.owners import split_partition
 from dashboard.transactions.recents import recent_ring
-from fenceline.decode import text
 from fenceline.formatting import format_clock, list_names
 from fenceline.incidents.endings import (
     ActionTaken,
@@ -26,7 +25,7 @@ from fenceline.incidents.endings import (
     transaction_ending,
 )
 from fenceline.kafka.fold.transition_ring import unpack_ring
-from fenceline.kafka.transactional_ids import key_of
+from fenceline.kafka.transactional_ids import key_of_name
 from fenceline.losses.aborted_commits import lost_words
 
 #: An action's result may be stored this long before its effect is observed.
@@ -47,7 +46,7 @@ def outcome_of(row: Incident) -> str:
 
 
 def _transaction_outcome(row: Incident, name: str) -> str:
-    key = key_of(text.unescape_text(name))
+    key = key_of_name(name)
     ring = recent_ring(row.cluster_id, key)
     end = end_of_transaction(unpack_ring(ring.packed if ring else b"", 0), row.instance)
     if end is None:
@@ -67,7 +66,7 @@ def _lost_words(row: Incident, key: bytes) -> str:
     commit = AbortedCommit.objects.filter(
         cluster=row.cluster_id, key=key, started_ms=started_ms or -1
     ).first()
-    return lost_words(lost_records(commit)) if commit else ""
+    return lost_words(written_records(commit)) if commit else ""
 
 
 def _query_outcome(row: Incident, ident: str) -> str:

@@ -62,14 +62,11 @@ def replica_brokers(cluster: str, where: TopicPartition) -> tuple[int, ...]:
 def _columns(answer: Sequence[ProducerState] | str, ids: Mapping[int, str]) -> dict[str, object]:
     if isinstance(answer, str):
         return {"producers": [], "error": answer}
-    return {"producers": [_shown(producer, ids) for producer in answer], "error": ""}
+    named = [{**state._asdict(), "transactional_id": ids.get(state.producer_id, "")} for state in answer]
+    return {"producers": named, "error": ""}
 
 
 def _before(known: ReplicaLook | None, answer: Sequence[ProducerState] | str) -> dict[str, object]:
     if known is None or isinstance(answer, str):
         return {}
     return {"producers_before": known.producers, "before_ms": known.seen_ms}
-
-
-def _shown(producer: ProducerState, ids: Mapping[int, str]) -> dict[str, object]:
-    return {**producer._asdict(), "transactional_id": ids.get(producer.producer_id, "")}

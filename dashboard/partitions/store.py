@@ -27,15 +27,14 @@ from dashboard.models import (
 )
 from dashboard.partitions.queries import pin_of
 from dashboard.runtime import collector_store, notify
-from dashboard.runtime.collector_names import PARTITIONS as NAME
+from dashboard.runtime.collector_names import PARTITIONS
 from dashboard.runtime.collector_store import TRANSACTION_STATE
 from dashboard.runtime.leases import Lease, collector_row
 from dashboard.runtime.sql import in_portions, write_rows
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.series.store import SeriesSample, extend_span, save_samples
 from fenceline.decode.typed import fields_of, record_of
-from fenceline.facts import TopicPartition
-from fenceline.findings.visibility import EVERYWHERE
+from fenceline.facts import TopicPartition, expand_partitions
 from fenceline.kafka.partitions import (
     KnownPartition,
     ObservedPartitions,
@@ -45,12 +44,7 @@ from fenceline.kafka.partitions import (
 from fenceline.kafka.scope import EVERYTHING, Scope
 from fenceline.series.points import PARTITION
 
-__all__ = [
-    "NAME",
-    "PartitionRows",
-    "save_partitions",
-]
-
+NAME = PARTITIONS
 #: Maximum rows in one save, about 50 ms even with long histories of ends.
 _SAVE_AT_ONCE = 1_000
 #: Maximum age in milliseconds of a tail's data for its rows to count as all ids.
@@ -97,11 +91,10 @@ class PartitionRows:
         """Return the partitions in the records of open transactions."""
         rows = Transaction.objects.filter(IS_OPEN, cluster_id=self._cluster_id)
         return {
-            TopicPartition(topic, number)
+            where
             for packed in rows.values_list("partitions", flat=True).distinct()
-            for topic, numbers in json.loads(packed or "[]")
-            if self._scope.has_topic(topic)
-            for number in numbers
+            for where in expand_partitions(json.loads(packed or "[]"))
+            if self._scope.has_topic(where.topic)
         }
 
     def transactional_ids(self, producer_ids: Collection[int]) -> dict[int, str]:
@@ -178,7 +171,8 @@ def _save_rest(
         row.detail |= _figures(observation)
         news = collector_store.record_poll(row, observation, now_ms)
         if observation.gaps is not None:
-            news = _sync_gaps(lease, observation.gaps, now_ms) or news
+            gaps = {scope: (now_ms, reason) for scope, reason in observation.gaps.items()}
+            news = collector_store.save_gaps(lease, gaps, now_ms) or news
         for kind in _kinds(observation, news=news):
             write.notify_after_commit(kind)
 
@@ -259,24 +253,6 @@ def _keep_ends(cluster_id: int, observation: ObservedPartitions) -> None:
             if TopicPartition(row.topic, row.partition) in observation.gone
         )
         write_rows(DeletedPartition, deleted, _KEY)
-
-
-def _sync_gaps(lease: Lease, gaps: Mapping[str, str], now_ms: int) -> bool:
-    """Open a gap for each unreadable scope, and close the others; return whether a gap opened or closed."""
-    open_gaps = GapRecord.objects.filter(cluster_id=lease.cluster_id, source=lease.name, until_ms=None)
-    opened = dict(open_gaps.exclude(scope=EVERYWHERE).values_list("scope", "reason"))
-    closed = opened.keys() - gaps.keys()
-    for scope in sorted(closed):
-        open_gaps.filter(scope=scope).update(until_ms=now_ms)
-    for scope, reason in gaps.items():
-        if scope in opened and opened[scope] != reason:
-            open_gaps.filter(scope=scope).update(reason=reason)
-    GapRecord.objects.bulk_create(
-        GapRecord(cluster_id=lease.cluster_id, source=lease.name, scope=scope, since_ms=now_ms, reason=reason)
-        for scope, reason in sorted(gaps.items())
-        if scope not in opened
-    )
-    return bool(closed) or opened.keys() != gaps.keys()
 
 
 def _figures(observation: ObservedPartitions) -> Mapping[str, object]:

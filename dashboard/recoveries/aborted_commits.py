@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 from dashboard.models import AbortedCommit
 from dashboard.recoveries.commit_watch import EndedCommit
+from dashboard.recoveries.evidence import written_records
 from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.losses.recoveries import LostRecords
@@ -46,15 +47,9 @@ def save_aborted_commit(lease: Lease, ended: EndedCommit, lost: Iterable[LostRec
         write.notify_after_commit("recoveries")
 
 
-def lost_records(row: AbortedCommit) -> Sequence[LostRecords]:
-    """Return the lost records of a committed transaction by partition."""
-    return [LostRecords(*packed) for packed in row.lost]
-
-
 def read_aborted_commits(cluster_id: int, now_ms: int) -> Iterator[AbortedCommitFacts]:
     """Yield the commits that lost records within a day, newest first."""
     rows = AbortedCommit.objects.filter(cluster_id=cluster_id, committed_ms__gt=now_ms - _REPORTED_MS)
     for row in rows.order_by("-committed_ms", "-pk")[:_MOST_REPORTED]:
-        yield AbortedCommitFacts(
-            row.transactional_id, row.producer_id, row.started_ms, row.committed_ms, tuple(lost_records(row))
-        )
+        transaction = row.transactional_id, row.producer_id, row.started_ms, row.committed_ms
+        yield AbortedCommitFacts(*transaction, tuple(written_records(row)))

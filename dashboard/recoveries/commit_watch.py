@@ -14,7 +14,7 @@ from typing import Any
 from dashboard.models import IS_OPEN, PartitionRecord, PinRecord, Transaction
 from dashboard.recoveries import evidence as recovery_evidence
 from dashboard.transactions.recents import recent_rings
-from fenceline.facts import TopicPartition, TransactionState, Transition, TransitionKind
+from fenceline.facts import TopicPartition, TransactionState, Transition, TransitionKind, expand_partitions
 from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.losses.aborted_commits import CommittedTransaction, end_of
@@ -117,13 +117,9 @@ class CommitWatch:
         made.key = bytes(made.key)
         watched = self._watched.setdefault((made.producer_id, made.started_ms), made)
         watched.seen_ms = now_ms
-        for topic, numbers in json.loads(packed or "[]"):
-            for number in numbers if not topic.startswith("__") else ():
-                watched.floors.setdefault(TopicPartition(topic, number), -1)
-
-    def is_idle(self) -> bool:
-        """Return whether no transaction is open, and none waits for a search."""
-        return not (self._watched or self.suspected or self.others)
+        for where in expand_partitions(json.loads(packed or "[]")):
+            if not where.topic.startswith("__"):
+                watched.floors.setdefault(where, -1)
 
     def _note_partitions(self, cluster_id: int, clocks: Mapping[int, int]) -> None:
         """Record an offset before each transaction in each partition that is new to it."""

@@ -6,10 +6,10 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from dashboard.models import GroupOffset, PartitionRecord, Position, Recovery, Tally
+from dashboard.models import AbortedCommit, GroupOffset, PartitionRecord, Position, Recovery, Tally
 from dashboard.runtime.collector_store import TRANSACTION_STATE
 from dashboard.transactions.recents import recent_rings
-from fenceline.facts import TopicPartition, TransitionKind
+from fenceline.facts import TopicPartition, TransitionKind, expand_partitions
 from fenceline.kafka import end_offset_history
 from fenceline.kafka.clock_skew import LEAST_MS, difference_ms
 from fenceline.kafka.fold import transition_ring
@@ -56,12 +56,7 @@ def search_starts(row: Recovery) -> dict[TopicPartition, int]:
 
 def wrote_to(row: Recovery) -> list[TopicPartition]:
     """Return the users' partitions: offset commits need no reprocessing."""
-    return [
-        TopicPartition(topic, number)
-        for topic, numbers in row.partitions
-        for number in numbers
-        if not topic.startswith("__")
-    ]
+    return [where for where in expand_partitions(row.partitions) if not where.topic.startswith("__")]
 
 
 def held_offsets(row: Recovery) -> dict[TopicPartition, int]:
@@ -95,16 +90,21 @@ def topics_before(row: Recovery) -> list[WrittenTopic]:
     return [topics[name] for name in sorted(topics)]
 
 
+def written_records(row: Recovery | AbortedCommit) -> Sequence[LostRecords]:
+    """Return the records of a transaction that were lost, by partition."""
+    return [LostRecords(*packed) for packed in row.lost]
+
+
 def topics_deleted(row: Recovery) -> bool:
     """Return whether all topics that it had written to were deleted since."""
-    records = [LostRecords(*values) for values in row.lost]
+    records = written_records(row)
     return bool(records) and all(lost.deleted for lost in records)
 
 
 def blocked_offsets(row: Recovery) -> Iterator[Held]:
     """Yield the offsets that readers must pass: its records, or its blocked LSO; deleted topics have none."""
     pinned = held_offsets(row)
-    for lost in (LostRecords(*values) for values in row.lost):
+    for lost in written_records(row):
         first = pinned.pop(lost.topic_partition, lost.first)
         if first is not None and not lost.deleted:
             yield Held(

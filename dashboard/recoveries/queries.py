@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 from django.db.models import Q, QuerySet
 
 from dashboard.models import Beginning, Recovery
+from dashboard.recoveries.evidence import written_records
 from dashboard.runtime.criteria import Name, Ranged, Search, given_conditions, overlaps_range
 from fenceline.history.time_range import TimeRange
 from fenceline.losses.recoveries import LostRecords, RecoveryCause, RecoveryOutcome, Wait
@@ -88,11 +89,6 @@ def recovery_summary(cluster: str, *, since_ms: int) -> RecoverySummary:
         ),
         resume_ms=_median([resumed - opened for opened, _, resumed, _ in recoveries if resumed is not None]),
     )
-
-
-def written_records(row: Recovery) -> Sequence[LostRecords]:
-    """Return the records of a recovery's transaction, for reprocessing."""
-    return [LostRecords(*packed) for packed in row.lost]
 
 
 def recovery_waits(row: Recovery) -> Sequence[Wait]:

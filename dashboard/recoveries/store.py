@@ -117,7 +117,7 @@ def save_deleted(lease: Lease, row: Recovery, notes: Mapping[str, str]) -> None:
         where: LostRecords(*where, start, None, None, False)
         for where, start in recovery_evidence.held_offsets(row).items()
     }
-    wrote |= {lost.topic_partition: lost for lost in (LostRecords(*values) for values in row.lost)}
+    wrote |= {lost.topic_partition: lost for lost in recovery_evidence.written_records(row)}
     gone = (
         records._replace(sure=False, note=notes[records.topic], deleted=True)
         if records.topic in notes

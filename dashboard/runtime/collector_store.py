@@ -30,12 +30,14 @@ from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.decode.tail_batch import TailBatch
 from fenceline.facts import PositionMove
 from fenceline.kafka.clock_skew import LEAST_MS, Offset, follow_offset
+from fenceline.kafka.families import fit_name
 from fenceline.limits import Limits
 
 TRANSACTION_STATE = "__transaction_state"
 
 #: The cost of each minute is kept for this many minutes.
 _COST_MINUTES = 5
+_LONGEST_SCOPE = 300
 
 _MOVE_COLUMNS = (
     "cluster_id, topic, partition, next_offset, end_offset, epoch, topic_id, hole_offset, since_ms, "
@@ -146,22 +148,23 @@ def add_gap(lease: Lease, scope: str, reason: str, now_ms: int, count: int = 1) 
     )
 
 
-def save_gaps(lease: Lease, gaps: Mapping[str, tuple[int, str]], now_ms: int) -> None:
-    """Open a gap for each scope, with its start and reason; close this collector's other gaps.
+def save_gaps(lease: Lease, gaps: Mapping[str, tuple[int, str]], now_ms: int) -> bool:
+    """Open a gap for each scope, with its start and reason, and close this collector's other gaps.
 
-    `save_trouble` manages the gap of a collector that cannot observe its cluster at all.
+    Return whether a gap opened or closed. `save_trouble` manages the gap of a collector that cannot observe
+    its cluster at all.
     """
-    known = GapRecord.objects.filter(cluster_id=lease.cluster_id, source=lease.name, until_ms=None)
-    is_open = {row.scope: row for row in known.exclude(scope="cluster")}
-    if over := is_open.keys() - gaps.keys():
-        known.filter(scope__in=over).update(until_ms=now_ms)
+    gaps = {scope if len(scope) <= _LONGEST_SCOPE else fit_name(scope): why for scope, why in gaps.items()}
+    of_collector = {"cluster_id": lease.cluster_id, "source": lease.name}
+    known = GapRecord.objects.filter(**of_collector, until_ms=None)
+    reasons = dict(known.exclude(scope="cluster").values_list("scope", "reason"))
+    known.filter(scope__in=reasons.keys() - gaps.keys()).update(until_ms=now_ms)
     for scope, (since_ms, reason) in sorted(gaps.items()):
-        if scope in is_open:
-            known.filter(scope=scope).exclude(reason=reason).update(reason=reason)
-        else:
-            known.create(
-                cluster_id=lease.cluster_id, source=lease.name, scope=scope, since_ms=since_ms, reason=reason
-            )
+        if scope not in reasons:
+            known.create(**of_collector, scope=scope, since_ms=since_ms, reason=reason)
+        elif reasons[scope] != reason:
+            known.filter(scope=scope).update(reason=reason)
+    return reasons.keys() != gaps.keys()
 
 
 class Costly(Protocol):
@@ -211,10 +214,19 @@ def progress_columns(batch: TailBatch, rate: float) -> dict[str, object]:
     return fields
 
 
-def is_live(lease: Lease, now_ms: int) -> bool:
-    """Whether a tail reached the end so recently that it now reads records just written."""
+def clocks_ahead(lease: Lease, stamps: Iterable[tuple[int, int]], now_ms: int) -> dict[int, int]:
+    """Return, by partition, how far our clock is ahead of the timestamps of records just written.
+
+    Empty if the tail has not reached the end so recently that it reads such records. The difference is too
+    large by the time until the read, never too small (`fenceline.kafka.clock_skew`).
+    """
     seen_ms = collector_row(lease).values_list("seen_through_ms", flat=True).get()
-    return seen_ms is not None and abs(now_ms - seen_ms) <= LEAST_MS
+    if seen_ms is None or abs(now_ms - seen_ms) > LEAST_MS:
+        return {}
+    clocks: dict[int, int] = {}
+    for partition, at_ms in stamps:
+        clocks[partition] = min(clocks.get(partition, now_ms - at_ms), now_ms - at_ms)
+    return clocks
 
 
 def move_positions(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain, islice
@@ -35,6 +35,20 @@ def portions(items: Iterable[T], most: int = KEYS_AT_ONCE) -> Iterator[list[T]]:
     """Yield the items in lists of at most `most`."""
     left = iter(items)
     while portion := list(islice(left, most)):
+        yield portion
+
+
+def weighted_portions(items: Iterable[T], weight: Callable[[T], int], most: int) -> Iterator[list[T]]:
+    """Yield the items in lists of at most `most` in weight; a heavier item is alone."""
+    portion: list[T] = []
+    total = 0
+    for item in items:
+        if portion and total + weight(item) > most:
+            yield portion
+            portion, total = [], 0
+        portion.append(item)
+        total += weight(item)
+    if portion:
         yield portion
 
 
@@ -81,8 +95,14 @@ def _upsert(
 ) -> Upsert:
     merged = dict(merge)
     overwritten = [column for column in given if column not in {*key, *keep, *merged}]
-    changes = [*overwrite_changes(overwritten), *(f"{column} = {sql}" for column, sql in merge)]
-    return Upsert(model._meta.db_table, (*given, *_defaults(model, given)), key, changes)
+    changes = [*overwrite_changes(map(_quoted, overwritten)), *(f"{column} = {sql}" for column, sql in merge)]
+    columns = [*map(_quoted, given), *map(_quoted, _defaults(model, given))]
+    return Upsert(model._meta.db_table, columns, key, changes)
+
+
+def _quoted(column: str) -> str:
+    """Return a column's name in quotation marks: `offset` is a word of PostgreSQL."""
+    return f'"{column}"'
 
 
 @cache

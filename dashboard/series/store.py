@@ -28,9 +28,7 @@ from fenceline.series.points import (
     Values,
     known_values,
 )
-from fenceline.series.rollup import ClosedChunk, add_point, greater_known, most_points, roll_up
-
-__all__ = ["SOURCES", "SeriesSample", "extend_span", "open_subjects", "save_samples", "series_key"]
+from fenceline.series.rollup import add_point, greater_known, most_points, roll_up
 
 #: The collector that polls the subjects of a kind.
 SOURCES: Mapping[SeriesKind, str] = {PARTITION: PARTITIONS, GROUP: GROUPS, APPLICATION: JUDGE}
@@ -180,10 +178,7 @@ def _close(cluster_id: int, kind: SeriesKind, closing: Sequence[_Closing]) -> No
         updates.append(
             (closing_series.points, peak, closing_series.ended_ms, closing_series.point.at_ms, *hours, pk)
         )
-        chunks += [_chunk(cluster_id, kind, pk, chunk) for chunk in rolled.chunks]
+        whose = {"cluster_id": cluster_id, "kind": kind.code, "series_id": pk}
+        chunks += [SeriesChunk(**whose, **chunk._asdict()) for chunk in rolled.chunks]
     _update(_CLOSE, updates)
     SeriesChunk.objects.bulk_create(chunks)
-
-
-def _chunk(cluster_id: int, kind: SeriesKind, series_id: int, closed: ClosedChunk) -> SeriesChunk:
-    return SeriesChunk(cluster_id=cluster_id, kind=kind.code, series_id=series_id, **closed._asdict())

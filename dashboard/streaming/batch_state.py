@@ -31,14 +31,13 @@ from dashboard.streaming.positions import MissingPlaces, batches_by_number, miss
 from dashboard.streaming.queries import newest_batches
 from dashboard.streaming.registry import driver_of
 from dashboard.transactions.recents import recent_rings
-from fenceline.decode import text
 from fenceline.decode.typed import record_of
 from fenceline.facts import NOT_FROM_LOG, Severity, TransactionState
 from fenceline.findings.visibility import EVERYWHERE
 from fenceline.grouping import grouped
 from fenceline.kafka.applications import Shape, application_of, sink_id_stem
 from fenceline.kafka.fold import transition_ring
-from fenceline.kafka.transactional_ids import key_of
+from fenceline.kafka.transactional_ids import key_of_name
 from fenceline.spark.batch_chain import BatchFacts, ChainLink, chain_links, no_chain
 from fenceline.spark.missing_topics import missing_topics
 from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, SinkTransaction
@@ -190,7 +189,7 @@ def transaction_outcomes(
     cluster_id: int, written: Collection[SinkTransaction]
 ) -> Mapping[SinkTransaction, EndedTransaction]:
     """Return the outcomes of transactions of one cluster's sinks."""
-    keys = {sent: key_of(text.unescape_text(sent.transactional_id)) for sent in written}
+    keys = {sent: key_of_name(sent.transactional_id) for sent in written}
     now = _coordinated(cluster_id, set(keys.values()))
     outcomes = {sent: outcome_by_coordinator(sent, now.get(key)) for sent, key in keys.items()}
     unknown = {sent: keys[sent] for sent, ended in outcomes.items() if ended.fate is TransactionFate.UNKNOWN}

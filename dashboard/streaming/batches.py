@@ -14,8 +14,7 @@ from dashboard.models import Batch, Query, SinkDecision, Transaction
 from dashboard.runtime.criteria import Ranged
 from dashboard.runtime.paging import Number, Page, page_of
 from dashboard.streaming.batch_state import decision_of, done_of, owner_query, prepared_decisions
-from fenceline.decode import text
-from fenceline.kafka.transactional_ids import key_of
+from fenceline.kafka.transactional_ids import key_of_name
 from fenceline.spark.sink_fates import rows_written
 
 #: Maximum transactions of a batch in one response.
@@ -202,10 +201,7 @@ def batch_entries(query: Query, batches: Iterable[Batch]) -> Sequence[BatchEntry
 def sent_transactions(of: Query, decision: SinkDecision | None) -> Sequence[Sent]:
     """Return the transactions of a decision, in one SQL query."""
     packed = decision.transactions[:MOST_TRANSACTIONS] if decision else []
-    keys = {
-        key_of(text.unescape_text(written["transactional_id"])): written["transactional_id"]
-        for written in packed
-    }
+    keys = {key_of_name(written["transactional_id"]): written["transactional_id"] for written in packed}
     rows = Transaction.objects.select_related("cluster").filter(cluster=of.cluster_id, key__in=list(keys))
     known = {row.transactional_id: row for row in rows} if packed else {}
     return [_sent(written, known.get(written["transactional_id"])) for written in packed]

@@ -7,16 +7,16 @@ changes, in database transactions of a few checkpoints each. Columns reported by
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from django.conf import settings
 
 from dashboard.models import Batch, Query, SinkDecision
 from dashboard.runtime import collector_store
-from dashboard.runtime.collector_names import CHECKPOINTS as NAME
+from dashboard.runtime.collector_names import CHECKPOINTS
 from dashboard.runtime.leases import Lease, collector_row
-from dashboard.runtime.sql import in_portions, write_rows
+from dashboard.runtime.sql import in_portions, weighted_portions, write_rows
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.streaming.mapping import (
     decision_rows,
@@ -27,7 +27,6 @@ from dashboard.streaming.mapping import (
 )
 from dashboard.streaming.operator_state import save_operator_state
 from dashboard.streaming.registry import Folder, by_path, is_alive, rows_of
-from fenceline.kafka.families import fit_name
 from fenceline.spark.records import (
     Checkpoint,
     CheckpointObservation,
@@ -37,11 +36,9 @@ from fenceline.spark.records import (
     LedgerState,
 )
 
-__all__ = ["NAME", "known_folders", "save_checkpoints"]
-
+NAME = CHECKPOINTS
 #: Maximum rows in one save, about twenty checkpoints with new batches, so that other writers wait briefly.
 _SAVE_AT_ONCE = 100
-_LONGEST_SCOPE = 300
 #: The prefix of scopes of gaps that name a checkpoint's folder.
 _FOLDER = "checkpoint:"
 _BATCH_KEY = ("query_id", "batch_id")
@@ -83,7 +80,7 @@ def save_checkpoints(
         for observation in observations
         if _is_news(known_rows.get(observation.checkpoint.path), observation, wrong, now_ms)
     ]
-    for part in _parts(fresh):
+    for part in weighted_portions(fresh, _row_count, _SAVE_AT_ONCE):
         _save_some(lease, part, wrong, now_ms)
     if skipped is not None:
         _save_skipped(lease, skipped)
@@ -169,19 +166,9 @@ def _is_ahead(checkpoint: Checkpoint, row: Query) -> bool:
     return any(now is not None and (before is None or now > before) for now, before in newest)
 
 
-def _parts(observations: Sequence[CheckpointObservation]) -> Iterator[Sequence[CheckpointObservation]]:
-    part: list[CheckpointObservation] = []
-    size = 0
-    for observation in observations:
-        # Every new batch may have a decision.
-        rows = 1 + 2 * (len(observation.planned) + len(observation.finished))
-        if part and size + rows > _SAVE_AT_ONCE:
-            yield part
-            part, size = [], 0
-        part.append(observation)
-        size += rows
-    if part:
-        yield part
+def _row_count(observation: CheckpointObservation) -> int:
+    # Every new batch may have a decision.
+    return 1 + 2 * (len(observation.planned) + len(observation.finished))
 
 
 @retry_write
@@ -283,5 +270,4 @@ def _blame(rows: Sequence[Query], wrong: Mapping[str, str], gone: Collection[str
 
 def _scope(scope: str, idents: Mapping[str, str]) -> str:
     ident = idents.get(scope.removeprefix(_FOLDER))
-    named = scope if ident is None else f"query:{ident}"
-    return named if len(named) <= _LONGEST_SCOPE else fit_name(named)
+    return scope if ident is None else f"query:{ident}"

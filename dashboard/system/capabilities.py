@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from dashboard.models import Collector
-from dashboard.runtime.collector_names import CAPABILITIES as NAME
+from dashboard.runtime.collector_names import CAPABILITIES
 from dashboard.runtime.leases import Lease, collector_row
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.decode.typed import fields_of, read_json
 from fenceline.kafka.capabilities import CapabilityCheck, CapabilityState
 
-__all__ = ["NAME", "ClusterCapabilities", "capabilities_in", "cluster_capabilities", "save_capabilities"]
+NAME = CAPABILITIES
 
 
 @dataclass(frozen=True, slots=True)

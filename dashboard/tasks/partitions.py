@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 
 from celery import shared_task
 from django.conf import settings
@@ -87,12 +88,9 @@ def poll_replicas(cluster: str, topic: str, partition: int) -> None:
         return
     where = TopicPartition(topic, partition)
     try:
-        reads = open_reads(settings.FENCELINE.clusters[cluster])
-        try:
+        with closing(open_reads(settings.FENCELINE.clusters[cluster])) as reads:
             answers, leader, ids = _ask_replicas(reads, where)
             writers = _ask_writers(reads, where)
-        finally:
-            reads.close()
     except (AdminUnavailable, CannotTranslate) as blind:
         answers = dict.fromkeys(replica_store.replica_brokers(cluster, where), str(blind))
         leader, ids, writers = None, {}, None

@@ -12,10 +12,10 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from threading import Lock
-from typing import Protocol, Self
+from typing import Self
 
 from celery import shared_task
 from django.conf import settings
@@ -44,40 +44,27 @@ _tails: dict[tuple[str, str, int], Tail] = {}
 _in_use: defaultdict[tuple[str, str, int], Lock] = defaultdict(Lock)
 
 
-class TailedTopic(Protocol):
+@dataclass(frozen=True, slots=True)
+class TailedTopic:
     """One internal topic: opens its tail, and saves the batches."""
 
-    @property
-    def name(self) -> str:
-        """The topic's name in Kafka."""
-
-    @property
-    def flush_s(self) -> float:
-        """The seconds for which a poll gathers further records after the first."""
-
-    @property
-    def save_at_once(self) -> int:
-        """The most keys of one save, so that other writers wait only about 100 ms."""
-
-    def open_tail(self, cluster: str, shard: int) -> Tail:
-        """Make a tail without a position."""
-
-    def prepare_save(
-        self, lease: leases.Lease, batch: TailBatch, tail: Tail | None, *, rate: float
-    ) -> Callable[[], object]:
-        """Return a function that saves a batch and its positions; without a tail the topic does not exist.
-
-        All earlier records of the batch's partitions must be saved already.
-        """
-
-    def forget_topic(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
-        """Delete the data read from a topic that was replaced by another one."""
-
-    def absence_reason(self, lease: leases.Lease) -> str | None:
-        """Return why the missing topic is a blind spot; "" if it is not needed, None if unknown."""
-
-    def is_inside(self, scope: Scope, name: str) -> bool:
-        """Whether records of an id or group are inside a scope."""
+    #: The topic's name in Kafka.
+    name: str
+    #: The seconds for which a poll gathers further records after the first.
+    flush_s: float
+    #: The most keys of one save, so that other writers wait only about 100 ms.
+    save_at_once: int
+    #: Makes the tail of a cluster's shard, without a position.
+    open_tail: Callable[[str, int], Tail]
+    #: Returns a function that saves a batch and its positions, at a rate; without a tail the topic does not
+    #: exist. All earlier records of the batch's partitions must be saved already.
+    prepare_save: Callable[[leases.Lease, TailBatch, Tail | None, float], Callable[[], object]]
+    #: Deletes the data read from a topic that another one replaced, for a reason, by the id of the old one.
+    forget_topic: Callable[[leases.Lease, str, str], None]
+    #: Returns why the missing topic is a blind spot; "" if it is not needed, None if unknown.
+    absence_reason: Callable[[leases.Lease], str | None]
+    #: Whether records of an id or group are inside a scope.
+    is_inside: Callable[[Scope, str], bool]
 
 
 class Tailed:
@@ -202,7 +189,7 @@ class _TailSlice:
         beside = batch.cold and batch.count >= _MANY_RECORDS
         if not (beside and batch.is_first):
             self._writer.finish()
-        write = self._topic.prepare_save(self._lease, batch, tail, rate=rate)
+        write = self._topic.prepare_save(self._lease, batch, tail, rate)
         if beside:
             self._writer.begin(partial(_write_and_yield, write))
         else:
@@ -233,7 +220,7 @@ class _TailSlice:
         log.warning("%s: %s; reading starts again at its oldest record", self._lease.cluster, reason)
         topic_id = collector_store.saved_positions(self._lease.cluster, self._topic.name)[0]
         _cool(self._topic, self._lease)
-        self._topic.forget_topic(self._lease, reason, topic_id=topic_id)
+        self._topic.forget_topic(self._lease, reason, topic_id)
 
 
 def _write_and_yield(write: Callable[[], object]) -> None:

@@ -8,35 +8,33 @@ from django.conf import settings
 
 from collectors.kafka.internal_topics import Tail
 from dashboard.runtime import collector_names, collector_store, leases, loop
-from dashboard.tasks.tail_loop import Tailed
+from dashboard.tasks.tail_loop import Tailed, TailedTopic
 from dashboard.transactions import reconcile_store, store
 from fenceline.decode.tail_batch import TailBatch
 from fenceline.kafka.scope import Scope
 
 
-class _TransactionState:
-    name = collector_store.TRANSACTION_STATE
-    flush_s = 0.015
-    save_at_once = 6_000
-
-    def open_tail(self, cluster: str, shard: int) -> Tail:
-        return Tail(settings.FENCELINE.clusters[cluster].properties, shard, settings.SHARDS)
-
-    def prepare_save(
-        self, lease: leases.Lease, batch: TailBatch, tail: Tail | None, *, rate: float
-    ) -> Callable[[], int]:
-        topic_id = tail.topic_id if tail else ""
-        return store.prepare_save(lease, batch, topic_id=topic_id, rate=rate, now_ms=loop.now_ms())
-
-    def forget_topic(self, lease: leases.Lease, reason: str, *, topic_id: str) -> None:
-        store.forget_topic(lease, reason, topic_id=topic_id, now_ms=loop.now_ms())
-
-    def is_inside(self, scope: Scope, name: str) -> bool:
-        return scope.has_id(name)
-
-    def absence_reason(self, lease: leases.Lease) -> str | None:
-        return reconcile_store.absence_reason(lease.cluster_id, loop.now_ms())
+def _open_tail(cluster: str, shard: int) -> Tail:
+    return Tail(settings.FENCELINE.clusters[cluster].properties, shard, settings.SHARDS)
 
 
-tailed = Tailed("collectors.tail", collector_names.TAIL, "tail", _TransactionState())
+def _prepare_save(lease: leases.Lease, batch: TailBatch, tail: Tail | None, rate: float) -> Callable[[], int]:
+    topic_id = tail.topic_id if tail else ""
+    return store.prepare_save(lease, batch, topic_id=topic_id, rate=rate, now_ms=loop.now_ms())
+
+
+def _forget_topic(lease: leases.Lease, reason: str, topic_id: str) -> None:
+    store.forget_topic(lease, reason, topic_id=topic_id, now_ms=loop.now_ms())
+
+
+def _absence_reason(lease: leases.Lease) -> str | None:
+    return reconcile_store.absence_reason(lease.cluster_id, loop.now_ms())
+
+
+_topic = TailedTopic(
+    collector_store.TRANSACTION_STATE, flush_s=0.015, save_at_once=6_000, open_tail=_open_tail,
+    prepare_save=_prepare_save, forget_topic=_forget_topic, absence_reason=_absence_reason,
+    is_inside=Scope.has_id,
+)  # fmt: skip
+tailed = Tailed("collectors.tail", collector_names.TAIL, "tail", _topic)
 tail_name, read_until = tailed.collector_name, tailed.read_until

@@ -17,9 +17,7 @@ from django.db.models import QuerySet
 from dashboard.models import Action, ActionRecord, Recent, Transaction, TransitionRecord
 from dashboard.transactions import sql as transaction_sql
 from dashboard.transactions.recents import recent_ring
-from fenceline.decode import text
 from fenceline.facts import TransactionState, Transition
-from fenceline.kafka import transactional_ids
 from fenceline.kafka.attributions import (
     ActionCause,
     CausesByRecord,
@@ -29,6 +27,7 @@ from fenceline.kafka.attributions import (
 )
 from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.fold.counting import MinuteTally
+from fenceline.kafka.transactional_ids import key_of_name
 
 #: Changes of an id's transitions: the old version and the new one, None for a removal.
 Changes = Sequence[tuple[Transition, Transition | None]]
@@ -89,9 +88,7 @@ def save_attributions(action: Action, records: Sequence[WrittenRecord], *, rev: 
 
     Call it in a transaction that has locked the cluster's row (`dashboard.runtime.write_transactions`).
     """
-    keyed = [
-        (transactional_ids.key_of(text.unescape_text(record.transactional_id)), record) for record in records
-    ]
+    keyed = [(key_of_name(record.transactional_id), record) for record in records]
     made = [
         ActionRecord(cluster_id=action.cluster_id, action=action, key=key, **_columns(record))
         for key, record in keyed

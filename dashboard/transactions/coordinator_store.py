@@ -12,15 +12,14 @@ from django.db.models import Count, Max, Min, QuerySet
 
 from dashboard.models import Collector, CoordinatorMoveRecord, Transaction
 from dashboard.runtime import collector_store
-from dashboard.runtime.collector_names import COORDINATORS as NAME
+from dashboard.runtime.collector_names import COORDINATORS
 from dashboard.runtime.leases import Lease, collector_row
 from dashboard.runtime.sql import write_rows
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.decode.typed import fields_of, record_of
 from fenceline.kafka.coordinator import CoordinatorMove, ObservedCoordinators, SampleId
 
-__all__ = ["NAME", "CoordinatorRows", "read_detail", "save_coordinators"]
-
+NAME = COORDINATORS
 _KEY = ("cluster_id", "seen_ms", "from_broker", "to_broker")
 _HOUR_MS, _DAY_MS = 3_600_000, 86_400_000
 #: The most moves that a starting collector continues to follow.

@@ -119,35 +119,20 @@ def broker_setup(cluster_id: int) -> BrokerSetup:
 def _partitions(cluster: Cluster, detail: Mapping[str, Any], now_ms: int) -> Sequence[LogPartition]:
     logs = PartitionRecord.objects.filter(cluster=cluster, topic=TRANSACTION_STATE).defer("ends")
     by_number = {row.partition: row for row in logs}
-    leaders, in_sync, sizes, ids = (detail.get(name, {}) for name in ("leaders", "in_sync", "sizes", "ids"))
     expired = _expired(cluster, now_ms)
-    numbers = sorted({*by_number, *map(int, leaders)})
-    return [
-        _partition(
-            number,
-            by_number.get(number),
-            leaders.get(str(number)),
-            tuple(in_sync.get(str(number), ())),
-            sizes.get(str(number)),
-            ids.get(str(number), (0, None, None)),
-            expired.get(number, 0),
-        )
-        for number in numbers
-    ]
+    numbers = sorted({*by_number, *map(int, detail.get("leaders", {}))})
+    return [_partition(number, by_number.get(number), detail, expired.get(number, 0)) for number in numbers]
 
 
 def _partition(
-    number: int,
-    row: PartitionRecord | None,
-    leader: int | None,
-    in_sync: tuple[int, ...],
-    size: int | None,
-    ids: Sequence[int | None],
-    expired: int,
+    number: int, row: PartitionRecord | None, detail: Mapping[str, Any], expired: int
 ) -> LogPartition:
-    count, highest, _ = ids
+    leader, in_sync, size, ids = (
+        detail.get(name, {}).get(str(number)) for name in ("leaders", "in_sync", "sizes", "ids")
+    )
+    count, highest, _ = ids or (0, None, None)
     return LogPartition(
-        LedPartition(number, leader, in_sync, count or 0, size),
+        LedPartition(number, leader, tuple(in_sync or ()), count, size),
         row.leader_epoch if row else None,
         row.log_start if row else None,
         row.high_watermark if row else None,

@@ -24,10 +24,6 @@ from fenceline.kafka.reconcile import Correction
 _PLACES = 1 << 20
 #: The four bytes before the id in a key of the log.
 _BEFORE_THE_ID = bytes(4)
-_COLUMNS = (
-    "key", "transactional_id", "state", "producer_id", "producer_epoch", "timeout_ms", "partitions",
-    "updated_ms", "started_ms", "client_version", "log_offset",
-)  # fmt: skip
 
 
 class InferredCorrection(NamedTuple):
@@ -97,7 +93,7 @@ def _known_records(cluster_id: int, keys: Collection[bytes]) -> Mapping[bytes, P
     priors = {key: Prior(packed=ring.packed) for key, ring in recent_rings(cluster_id, keys).items()}
     known = Transaction.objects.filter(cluster_id=cluster_id, log_offset=NOT_FROM_LOG)
     for transactions in in_portions(known, "key", keys):
-        for row in transactions.only(*_COLUMNS):
+        for row in transactions.defer("recent"):
             key, packed = bytes(row.key), priors.get(bytes(row.key), Prior()).packed
             priors[key] = Prior(TransactionState(row.state), _record_of(row), packed=packed)
     return priors

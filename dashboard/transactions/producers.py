@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from hashlib import sha256
 
 from dashboard.models import GroupRecord, Transaction
 from dashboard.runtime.gap_scopes import OFFSETS_TOPIC
 from dashboard.transactions.added_offsets import transaction_offsets
 from dashboard.transactions.queries import partitions_of
-from fenceline.decode.text import unescape_text
 from fenceline.kafka.applications import Shape, application_of
 from fenceline.kafka.commits import unpack_members
 from fenceline.kafka.producer_identity import (
@@ -20,6 +18,7 @@ from fenceline.kafka.producer_identity import (
     leader_ids,
     name_application,
 )
+from fenceline.kafka.transactional_ids import key_of_name
 from fenceline.owners import Owner
 
 
@@ -40,7 +39,7 @@ def observed_application(row: Transaction, owner: Owner | None) -> ApplicationNa
 
 
 def _group_clients(cluster_id: int, group: str) -> Sequence[GroupClient]:
-    rows = GroupRecord.objects.filter(cluster_id=cluster_id, key=_key(group)).exclude(members="")
+    rows = GroupRecord.objects.filter(cluster_id=cluster_id, key=key_of_name(group)).exclude(members="")
     packed = rows.values_list("members", flat=True)
     members = (member for text in packed for member in unpack_members(text).values())
     return [GroupClient(member.client_id, member.host) for member in members]
@@ -49,9 +48,5 @@ def _group_clients(cluster_id: int, group: str) -> Sequence[GroupClient]:
 def _existing_ids(cluster_id: int, names: Sequence[str]) -> frozenset[str]:
     if not names:
         return frozenset()
-    rows = Transaction.objects.filter(cluster_id=cluster_id, key__in=list(map(_key, names)))
+    rows = Transaction.objects.filter(cluster_id=cluster_id, key__in=list(map(key_of_name, names)))
     return frozenset(rows.values_list("transactional_id", flat=True))
-
-
-def _key(name: str) -> bytes:
-    return sha256(unescape_text(name)).digest()

@@ -8,7 +8,6 @@ one.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import merge
@@ -30,9 +29,9 @@ from dashboard.models import (
 from dashboard.runtime import visibility
 from dashboard.runtime.criteria import Criteria, Name, Search, Sorted
 from dashboard.runtime.paging import Page
-from fenceline.decode import text
+from dashboard.transactions.sql import unpacked_partitions
 from fenceline.facts import OPEN_STATES, TopicPartitions, TransactionState
-from fenceline.kafka.transactional_ids import key_of, keys_named
+from fenceline.kafka.transactional_ids import key_of_name, keys_named
 
 OPEN = [state.value for state in OPEN_STATES]
 #: The columns by which a list of transactions can be sorted, by the value of `sort`.
@@ -198,7 +197,7 @@ def _matching_keys(
     wanted: SortedTransactions, names: Sequence[tuple[int, str]], now_ms: int
 ) -> Sequence[int]:
     """Return the keys of the matching rows among the given ids, in the order of the ids."""
-    keys = [(cluster_id, key_of(text.unescape_text(name))) for cluster_id, name in names]
+    keys = [(cluster_id, key_of_name(name)) for cluster_id, name in names]
     rows = Transaction.objects.filter(cluster__in=cluster_keys(wanted), key__in=[key for _, key in keys])
     matching = matching_rows(rows, wanted, now_ms).values_list("cluster_id", "key", "pk") if keys else ()
     by_key = {(cluster_id, bytes(key)): pk for cluster_id, key, pk in matching}
@@ -370,6 +369,4 @@ def application_names(cluster: str, *, after: str, limit: int) -> Sequence[str]:
 
 def partitions_of(row: Transaction) -> tuple[TopicPartitions, ...]:
     """Return the partitions in a transaction's newest record."""
-    return tuple(
-        TopicPartitions(topic, tuple(numbers)) for topic, numbers in json.loads(row.partitions or "[]")
-    )
+    return unpacked_partitions(row.partitions or "[]")

@@ -14,7 +14,7 @@ from operator import itemgetter
 from django.db import connection
 from django.db.models import F, Q, QuerySet
 
-from dashboard.models import Collector, PartitionRecord, Position, Recent, Transaction
+from dashboard.models import IS_OPEN, Collector, PartitionRecord, Position, Recent, Transaction
 from dashboard.runtime import collector_store, sql
 from dashboard.runtime.leases import Lease, collector_row
 from dashboard.runtime.stale_collectors import absence_doubt
@@ -22,12 +22,11 @@ from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.system.capabilities import shortfall
 from dashboard.transactions import sql as transaction_sql
 from dashboard.transactions.inferred_store import infer_corrections, save_history
-from fenceline.decode import text
-from fenceline.facts import NOT_FROM_LOG, OPEN_STATES, Tombstone, TransactionRecord, TransactionState
-from fenceline.kafka import transactional_ids
+from fenceline.facts import NOT_FROM_LOG, Tombstone, TransactionRecord, TransactionState
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.families import fit_name
 from fenceline.kafka.reconcile import Correction, KnownTransaction, Reconciliation
+from fenceline.kafka.transactional_ids import key_of_name
 
 NAME = "reconcile"
 #: Maximum ids in one save, so that other writers wait only briefly.
@@ -91,12 +90,11 @@ class ReconciledRows:
 
     def open_rows(self) -> dict[str, KnownTransaction]:
         """Return the rows of open transactions."""
-        opened = self._rows().filter(state__in=[state.value for state in OPEN_STATES])
-        return dict(_known(opened))
+        return dict(_known(self._rows().filter(IS_OPEN)))
 
     def known_rows(self, names: Collection[str]) -> dict[str, KnownTransaction]:
         """Return the rows of known ids."""
-        keys = [_key(name) for name in names]
+        keys = [key_of_name(name) for name in names]
         known: dict[str, KnownTransaction] = {}
         for rows in sql.in_portions(self._rows(), "key", keys):
             known |= _known(rows)
@@ -136,7 +134,10 @@ def save_reconciliation(lease: Lease, observed: Reconciliation, *, now_ms: int) 
     """
     # In key order, so that writers cannot deadlock.
     ordered = sorted(
-        ((_key(_name(correction)), correction) for correction in (*observed.corrections, *observed.outside)),
+        (
+            (key_of_name(_name(correction)), correction)
+            for correction in (*observed.corrections, *observed.outside)
+        ),
         key=itemgetter(0),
     )
     parts = sql.portions(ordered, _SAVE_AT_ONCE)
@@ -147,7 +148,9 @@ def save_reconciliation(lease: Lease, observed: Reconciliation, *, now_ms: int) 
 
 @retry_write
 def _save_rest(lease: Lease, observed: Reconciliation, written: int, now_ms: int) -> None:
-    with write_transaction(lease, _progress(observed), lock_cluster=False) as write:
+    seen_ms = observed.seen_through_ms
+    progress = {} if seen_ms is None else {"seen_through_ms": seen_ms}
+    with write_transaction(lease, progress, lock_cluster=False) as write:
         collector_store.save_gaps(lease, _gaps_of(observed.lost, now_ms), now_ms)
         row = collector_row(lease).get()
         news = _take_figures(row, observed, written) or bool(written)
@@ -229,7 +232,9 @@ def _count_states(lease: Lease, written: Sequence[Correction]) -> None:
 
 def _forget(cluster_id: int, written: Sequence[Correction], now_ms: int) -> None:
     """Set the expiry of the last transitions of deleted ids."""
-    keys = [_key(_name(correction)) for correction in written if isinstance(correction.record, Tombstone)]
+    keys = [
+        key_of_name(_name(correction)) for correction in written if isinstance(correction.record, Tombstone)
+    ]
     Recent.objects.filter(cluster_id=cluster_id, key__in=keys).update(expired_ms=now_ms)
 
 
@@ -238,13 +243,6 @@ def _gaps_of(lost: Mapping[str, str], now_ms: int) -> dict[str, tuple[int, str]]
     if len(lost) > _MOST_GAPS:
         return {"transactions": (now_ms, next(iter(lost.values())))}
     return {fit_name(f"transaction:{name}"): (now_ms, reason) for name, reason in lost.items()}
-
-
-def _progress(observed: Reconciliation) -> dict[str, object]:
-    fields: dict[str, object] = {}
-    if observed.seen_through_ms is not None:
-        fields["seen_through_ms"] = observed.seen_through_ms
-    return fields
 
 
 def _take_figures(row: Collector, observed: Reconciliation, written: int) -> bool:
@@ -301,7 +299,3 @@ def _known(rows: QuerySet[Transaction]) -> Iterator[tuple[str, KnownTransaction]
 
 def _name(correction: Correction) -> str:
     return correction.record.transactional_id
-
-
-def _key(name: str) -> bytes:
-    return transactional_ids.key_of(text.unescape_text(name))

@@ -41,7 +41,6 @@ _TRANSACTION = (
     "timeout_ms", "started_ms", "updated_ms", "partitions", "partition_count", "client_version",
     "log_partition", "log_offset", "rev", "recent",
 )  # fmt: skip
-_RECENT = ("cluster_id", "key", "packed", "expired_ms")
 _TRANSITION_KEY = ("cluster_id", "topic_id", "log_partition", "log_offset")
 _TALLY_KEY = ("cluster_id", "span_s", "start_ms", "application", "shard")
 _STATE_KEY = ("cluster_id", "shard", "state")
@@ -64,7 +63,6 @@ _FIRST_VERDICT = {
 _UPSERT_TRANSACTION = Upsert(
     Transaction._meta.db_table, _TRANSACTION, ("cluster_id", "key"), overwrite_changes(_TRANSACTION[4:])
 )
-_UPSERT_RECENT = Upsert(Recent._meta.db_table, _RECENT, ("cluster_id", "key"), overwrite_changes(_RECENT[2:]))
 _ADDED = {"n": f"{StateCount._meta.db_table}.n + excluded.n"}
 _DELETE = f"DELETE FROM {Transaction._meta.db_table} WHERE cluster_id = %s AND key = %s"  # noqa: S608
 _REVISE = f"UPDATE {Transaction._meta.db_table} SET recent = %s WHERE cluster_id = %s AND key = %s"  # noqa: S608
@@ -167,9 +165,12 @@ def _by_key(newest: Mapping[bytes, Newest]) -> Sequence[tuple[bytes, Newest]]:
 
 
 def _keep_forgotten(cluster_id: int, ordered: Sequence[tuple[bytes, Newest]]) -> None:
-    _UPSERT_RECENT.write(
-        [(cluster_id, key, folded.packed, folded.expired_ms) for key, folded in ordered if not folded.record]
+    rows = (
+        {"cluster_id": cluster_id, "key": key, "packed": folded.packed, "expired_ms": folded.expired_ms}
+        for key, folded in ordered
+        if not folded.record
     )
+    write_rows(Recent, rows, ("cluster_id", "key"))
 
 
 def mark_lost(cluster_id: int, log_keys: Iterable[bytes]) -> None:
@@ -310,14 +311,9 @@ def count_again(cluster_id: int, shard: int) -> None:
     ids, counts = (table.objects.filter(cluster_id=cluster_id) for table in (Transaction, StateCount))
     if ids.count() == (counts.aggregate(n=Sum("n"))["n"] or 0):
         return
-    true = Counter(
-        {TransactionState(word): n for word, n in ids.values_list("state").annotate(n=Count("id"))}
-    )
-    stored = Counter(
-        {TransactionState(word): n for word, n in counts.values_list("state").annotate(sum=Sum("n"))}
-    )
-    true.subtract(stored)
-    add_states(cluster_id, shard, true)
+    missing = Counter(dict(ids.values_list("state").annotate(n=Count("id"))))
+    missing.subtract(dict(counts.values_list("state").annotate(sum=Sum("n"))))
+    add_states(cluster_id, shard, {TransactionState(word): n for word, n in missing.items()})
 
 
 def add_states(cluster_id: int, shard: int, changes: Mapping[TransactionState, int]) -> None:

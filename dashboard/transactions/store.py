@@ -88,7 +88,8 @@ def _save(
     now_ms: int,
 ) -> int | None:
     """Save in one transaction; return None without saving if another writer changed the read rows."""
-    clocks = _clocks(lease, folded, now_ms)
+    stamps = ((new.partition, new.record.updated_ms) for new in folded.newest.values() if new.record)
+    clocks = collector_store.clocks_ahead(lease, stamps, now_ms)
     with write_transaction(lease, collector_store.progress_columns(batch, rate)) as write:
         # The cluster's row is locked now, so corrections and attributions are either done or waiting.
         if _other_writers(lease.cluster_id) != writers:
@@ -182,22 +183,6 @@ def forget_topic(lease: Lease, reason: str, *, topic_id: str, now_ms: int) -> No
         StateCount.objects.filter(cluster_id=lease.cluster_id).delete()
         collector_store.add_gap(lease, "history", reason, now_ms)
         write.notify_after_commit("transactions")
-
-
-def _clocks(lease: Lease, folded: Folded, now_ms: int) -> dict[int, int]:
-    """Return, by partition, the difference of our clock to the timestamp of a record just written.
-
-    It includes only partitions whose newest record was observed live. The difference is too large by the time
-    until the read, never too small (`fenceline.kafka.clock_skew`).
-    """
-    if not collector_store.is_live(lease, now_ms):
-        return {}
-    clocks: dict[int, int] = {}
-    for folded_id in folded.newest.values():
-        if folded_id.record is not None:
-            ahead_ms = now_ms - folded_id.record.updated_ms
-            clocks[folded_id.partition] = min(clocks.get(folded_id.partition, ahead_ms), ahead_ms)
-    return clocks
 
 
 def _count_compacted(lease: Lease, count: int, now_ms: int) -> None:

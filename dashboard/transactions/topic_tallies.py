@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
+from operator import itemgetter
 from typing import Any
 
 from dashboard.models import TopicTally
@@ -54,10 +55,6 @@ def _add(into: dict[_Place, LinkTally], place: _Place, tally: LinkTally) -> None
     into[place] = merge_link_tallies(into[place], tally) if place in into else tally
 
 
-def _by_place(item: tuple[_Place, LinkTally]) -> _Place:
-    return item[0]
-
-
 def _stored(
     cluster_id: int, shard: int, wanted: Mapping[_Place, LinkTally]
 ) -> Iterator[tuple[_Place, LinkTally]]:
@@ -81,7 +78,7 @@ def _within_bounds(
     """Return the tallies to save; new topics beyond the bound are summed up as one."""
     known = Counter(place[:3] for place in stored)
     tallies: dict[_Place, LinkTally] = {}
-    for place, tally in sorted(wanted.items(), key=_by_place):
+    for place, tally in sorted(wanted.items(), key=itemgetter(0)):
         if place not in stored:
             if known[place[:3]] >= MOST_TOPICS:
                 _add(tallies, (*place[:3], MORE_TOPICS, WHOLE_TOPIC), tally)

@@ -21,9 +21,8 @@ from dashboard.models import (
     TransitionRecord,
 )
 from dashboard.system.owners import split_partition
-from fenceline.decode import text
 from fenceline.history.timeline import EventSource, TimelineEvent
-from fenceline.kafka.transactional_ids import key_of
+from fenceline.kafka.transactional_ids import key_of_name
 
 #: A link to a page in HTML: its path and query string. Files and the API have their own ranges.
 _PAGE_LINK = re.compile(r'(<a\b[^>]*?\shref="/(?!static/|api/|admin/)[^"#?]*)(\?[^"#]*)?')
@@ -219,5 +218,5 @@ def _segment(name: str) -> str:
     """Return a name of any bytes as a part of a path: itself, or `~` and its key where needed."""
     parts = name.replace("\\", "/").split("/")
     if not name or len(name) > _LONGEST_IN_URL or {".", "..", ""} & set(parts):
-        return "~" + key_of(text.unescape_text(name)).hex()
+        return "~" + key_of_name(name).hex()
     return _part(name)

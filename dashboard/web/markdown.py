@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -86,7 +86,7 @@ def _rendered(path: Path, _: int, limits: Limits) -> SafeString:
 
 def _with_limits(text: str, limits: Limits) -> str:
     """Replace each default in tables of limits by the value in effect, with the default if it differs."""
-    values = limits.as_mapping()
+    values = asdict(limits)
 
     def effective(row: re.Match[str]) -> str:
         name, default = row.groups()

@@ -9,12 +9,11 @@ delivery of the one before, so that no receiver gets an end before the beginning
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from fenceline.alerts.labels import page_of
+from fenceline.alerts.labels import fit_label, page_of
 from fenceline.alerts.limits import Alerting
 from fenceline.alerts.matchers import CompilePattern, MatcherSet, matchers_text
 from fenceline.alerts.payload import MOST_ALERTS, GroupMessage, Notice, SendReason
@@ -199,10 +198,7 @@ def decide_notifications(
 def group_key(cluster: str, labels: Mapping[str, str]) -> str:
     """Return the key of a group in Alertmanager's form; groups never span clusters."""
     inner = matchers_text([(name, "=", value) for name, value in sorted(labels.items()) if value])
-    key = f"{{{matchers_text([('cluster', '=', cluster)])}}}:{{{inner}}}"
-    if len(key) <= _LONGEST_KEY:
-        return key
-    return f"{key[: _LONGEST_KEY - 17]}…{hashlib.sha256(key.encode(errors='surrogatepass')).hexdigest()[:16]}"
+    return fit_label(f"{{{matchers_text([('cluster', '=', cluster)])}}}:{{{inner}}}", _LONGEST_KEY)
 
 
 def group_message(sending: Sending, *, external_url: str, now_ms: int) -> GroupMessage:

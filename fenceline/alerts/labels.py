@@ -89,11 +89,11 @@ def page_of(labels: Mapping[str, str], external_url: str) -> str:
     return f"{external_url}/rules/{quote(labels.get('alertname', ''), safe='')}"
 
 
-def fit_label(value: str) -> str:
-    """Return a label's value, shortened to LONGEST."""
-    if len(value) <= LONGEST:
+def fit_label(value: str, longest: int = LONGEST) -> str:
+    """Return a label's value, shortened to `longest`; distinct values stay distinct."""
+    if len(value) <= longest:
         return value
-    return f"{value[: LONGEST - 17]}…{hashlib.sha256(value.encode(errors='surrogatepass')).hexdigest()[:16]}"
+    return f"{value[: longest - 17]}…{hashlib.sha256(value.encode(errors='surrogatepass')).hexdigest()[:16]}"
 
 
 def _named(kind: str, name: str) -> dict[str, str]:

@@ -94,7 +94,10 @@ def webhook_body(message: GroupMessage) -> dict[str, Any]:
         "commonAnnotations": _common([notice.annotations for notice in message.notices]),
         "externalURL": message.external_url,
         "notification_reason": message.reason.value,
-        "alerts": [_alert(notice) for notice in message.notices],
+        "alerts": [
+            {"status": notice.status, **_alert(notice, notice.ends_ms), "fingerprint": notice.fingerprint}
+            for notice in message.notices
+        ],
     }
 
 
@@ -105,13 +108,7 @@ def alertmanager_body(message: GroupMessage, *, now_ms: int, lives_ms: int) -> l
     firing alert contains its end.
     """
     return [
-        {
-            "labels": dict(notice.labels),
-            "annotations": dict(notice.annotations),
-            "startsAt": format_rfc3339(notice.starts_ms),
-            "endsAt": format_rfc3339(now_ms + lives_ms if notice.ends_ms is None else notice.ends_ms),
-            "generatorURL": notice.generator_url,
-        }
+        _alert(notice, now_ms + lives_ms if notice.ends_ms is None else notice.ends_ms)
         for notice in message.notices
     ]
 
@@ -147,15 +144,13 @@ def format_rfc3339(ms: int) -> str:
     return f"{datetime.fromtimestamp(bounded / 1_000, UTC):%Y-%m-%dT%H:%M:%S}.{bounded % 1_000:03d}Z"
 
 
-def _alert(notice: Notice) -> dict[str, Any]:
+def _alert(notice: Notice, ends_ms: int | None) -> dict[str, Any]:
     return {
-        "status": notice.status,
         "labels": dict(notice.labels),
         "annotations": dict(notice.annotations),
         "startsAt": format_rfc3339(notice.starts_ms),
-        "endsAt": _NEVER if notice.ends_ms is None else format_rfc3339(notice.ends_ms),
+        "endsAt": _NEVER if ends_ms is None else format_rfc3339(ends_ms),
         "generatorURL": notice.generator_url,
-        "fingerprint": notice.fingerprint,
     }
 
 

@@ -223,7 +223,8 @@ def _gone(decision: Decision, output: Output) -> Iterable[AuditObstacle]:
         for partition in transaction.partitions:
             kind = output.why_gone(partition)
             if kind is not None:
-                yield _gone_obstacle(kind, partition, decision.batch_id)
+                after = f"from batch {decision.batch_id} on, records of it can no longer be counted"
+                yield AuditObstacle(kind, str(partition), _GONE[kind], after)
 
 
 _GONE = {
@@ -233,20 +234,13 @@ _GONE = {
 }
 
 
-def _gone_obstacle(kind: ObstacleKind, partition: TopicPartition, batch_id: int) -> AuditObstacle:
-    where = f"{partition.topic}-{partition.partition}"
-    return AuditObstacle(
-        kind, where, _GONE[kind], f"from batch {batch_id} on, records of it can no longer be counted"
-    )
-
-
 def _unreadable(decision: Decision, runs: Sequence[ProducerRun], output: Output) -> Iterable[AuditObstacle]:
     for run in runs:
         if run.is_open:
             # The decision counts as carried out once the coordinators have it: markers follow.
             yield AuditObstacle(
                 ObstacleKind.UNREADABLE,
-                f"{run.partition.topic}-{run.partition.partition}",
+                str(run.partition),
                 f"no marker has ended the transaction of batch {decision.batch_id} yet",
                 "readers of committed records do not get them before the marker is written",
             )
@@ -254,7 +248,7 @@ def _unreadable(decision: Decision, runs: Sequence[ProducerRun], output: Output)
             lso = output.ranges[run.partition].lso
             yield AuditObstacle(
                 ObstacleKind.UNREADABLE,
-                f"{run.partition.topic}-{run.partition.partition}",
+                str(run.partition),
                 f"committed records of batch {decision.batch_id} follow the last stable offset {lso:,}",
                 "readers of committed records do not get them until the transaction that blocks them ends",
             )
@@ -288,7 +282,7 @@ def _markers(runs: Iterable[ProducerRun]) -> Iterable[AuditedMarker]:
 
 
 def _range(run: ProducerRun) -> AuditedRange:
-    return AuditedRange(run.partition.topic, run.partition.partition, run.first, run.last + 1)
+    return AuditedRange(*run.partition, run.first, run.last + 1)
 
 
 def _rows(

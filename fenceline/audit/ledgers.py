@@ -3,16 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, LedgerState
-
-
-class ProducerKey(NamedTuple):
-    """The writer of a run: a producer id with its epoch is one transaction of the sink."""
-
-    producer_id: int
-    producer_epoch: int
 
 
 class LedgerIndex:
@@ -24,12 +16,13 @@ class LedgerIndex:
         }
         self._dropped = state.dropped
         self._prepared: dict[int, Decision] = {}
-        self._owners: dict[ProducerKey, Decision] = {}
+        #: A producer id with its epoch is one transaction of the sink.
+        self._owners: dict[tuple[int, int], Decision] = {}
         for decision in state.decisions:
             if decision.decided is Decided.PREPARED:
                 self._prepared[decision.batch_id] = decision
             for transaction in decision.transactions:
-                self._owners[ProducerKey(transaction.producer_id, transaction.producer_epoch)] = decision
+                self._owners[transaction.producer_id, transaction.producer_epoch] = decision
 
     @property
     def batch_ids(self) -> tuple[int, ...]:
@@ -59,7 +52,7 @@ class LedgerIndex:
 
     def owner(self, producer_id: int, producer_epoch: int) -> Decision | None:
         """Return the decision about a producer's transaction, None for a producer without one."""
-        return self._owners.get(ProducerKey(producer_id, producer_epoch))
+        return self._owners.get((producer_id, producer_epoch))
 
     def settled(self, first: int, finished: Iterable[int]) -> tuple[int, ...]:
         """Return the ended batches from `first` on, ascending, up to the first one that has not ended.

@@ -26,14 +26,6 @@ PARTITIONS, LOSSES, DUPLICATES = "partitions", "losses", "duplicates"
 LOSS_KEYS, DUPLICATE_KEYS = "loss_keys", "duplicate_keys"
 
 
-class NotAnAudit(Exception):
-    """A file that is no readable manifest of an audit; the text has the reason."""
-
-
-class NewerAudit(NotAnAudit):
-    """A manifest from a newer Fenceline."""
-
-
 class AuditMode(StrEnum):
     """How records were compared: by their number, or by key."""
 
@@ -217,7 +209,5 @@ def write_audit(manifest: AuditManifest) -> str:
 
 
 def read_audit(text: str) -> AuditManifest:
-    """Parse a manifest. Raises NotAnAudit, and NewerAudit for a later layout."""
-    return read_versioned(
-        text, AuditManifest, known=FORMAT, what="manifest of the audit job", torn=NotAnAudit, newer=NewerAudit
-    )
+    """Parse a manifest. Raises TornFile, and NewerFile for a later layout."""
+    return read_versioned(text, AuditManifest, known=FORMAT, what="manifest of the audit job")

@@ -50,8 +50,6 @@ class PartitionRuns(NamedTuple):
     runs: tuple[ProducerRun, ...]
     #: The first offset with missing records before existing ones, because of compaction; None without any.
     hole: int | None
-    #: The number of batches read: headers do not show the size of all fetched data.
-    batches: int
 
 
 class RunFold:
@@ -71,14 +69,12 @@ class RunFold:
         self._plain: dict[tuple[int, int], ProducerRun] = {}
         self._ended: list[ProducerRun] = []
         self._hole: int | None = None
-        self._batches = 0
 
     def take_batches(self, batches: Iterable[RecordBatch]) -> None:
         """Fold more headers, except those of batches that begin before `start`."""
         for batch in batches:
             if batch.first < self._next:
                 continue
-            self._batches += 1
             self._note_hole(batch)
             if batch.marker:
                 self._end(batch)
@@ -88,7 +84,7 @@ class RunFold:
     def finish(self) -> PartitionRuns:
         """Return the runs, in order of offsets."""
         runs = sorted((*self._ended, *self._open.values(), *self._plain.values()), key=lambda run: run.first)
-        return PartitionRuns(self.partition, tuple(runs), self._hole, self._batches)
+        return PartitionRuns(self.partition, tuple(runs), self._hole)
 
     def _note_hole(self, batch: RecordBatch) -> None:
         gone = batch.first > self._next or (not batch.marker and batch.records < batch.last - batch.first + 1)

@@ -21,12 +21,18 @@ Read = Callable[[Any], Any]
 _UNIONS = (Union, getattr(types, "UnionType", Union))
 
 
-def read_versioned(
-    text: str, kind: type[T], *, known: int, what: str, torn: type[Exception], newer: type[Exception]
-) -> T:
+class TornFile(Exception):
+    """A damaged file, or one of another kind; the text has the reason."""
+
+
+class NewerFile(TornFile):
+    """A file from a newer Fenceline."""
+
+
+def read_versioned(text: str, kind: type[T], *, known: int, what: str) -> T:
     """Read the record of a file with a format number and without unknown fields.
 
-    Raises `torn` for damage, and `newer` for a format above `known`.
+    Raises TornFile for damage, and NewerFile for a format above `known`.
     """
     try:
         document = json.loads(text)
@@ -34,8 +40,8 @@ def read_versioned(
         if version <= known:
             return cast(T, _reader(cast(Any, kind), True)(document))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise torn(f"it is torn or no {what} ({error})") from error
-    raise newer(f"its format is {version}, this Fenceline knows formats up to {known}")
+        raise TornFile(f"it is torn or no {what} ({error})") from error
+    raise NewerFile(f"its format is {version}, this Fenceline knows formats up to {known}")
 
 
 def read_json(kind: type[T], document: object) -> T:

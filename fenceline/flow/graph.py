@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -213,20 +212,3 @@ def _leading_back(
         elif target not in done:
             on_path.add(target)
             walk.append((target, iter(steps.get(target, ()))))
-
-
-def topological_order(nodes: Iterable[NodeId], pairs: Collection[tuple[NodeId, NodeId]]) -> Sequence[NodeId]:
-    """Return the nodes in an order in which every edge leads forward; `pairs` must have no cycle."""
-    known = sorted(nodes)
-    steps: dict[NodeId, list[NodeId]] = defaultdict(list)
-    waits = dict.fromkeys(known, 0)
-    for source, target in sorted(set(pairs)):
-        steps[source].append(target)
-        waits[target] += 1
-    ready = [node for node in known if not waits[node]]
-    for node in ready:
-        for target in steps[node]:
-            waits[target] -= 1
-            if not waits[target]:
-                ready.append(target)
-    return ready

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 
 from fenceline.flow.graph import (
     Flow,
@@ -26,7 +27,6 @@ from fenceline.flow.graph import (
     NodeId,
     feedback_edges,
     health_rank,
-    topological_order,
 )
 from fenceline.grouping import grouped
 
@@ -80,7 +80,8 @@ def find_pipelines(flow: Flow) -> Sequence[Pipeline]:
     back = feedback_edges(flow.nodes, flow.edges)
     edges = [edge for edge in flow.edges if edge.ends not in back]
     into = grouped((edge.target, edge) for edge in edges)
-    order = topological_order(flow.nodes, [edge.ends for edge in edges])
+    sources = {node: [edge.source for edge in into.get(node, ())] for node in sorted(flow.nodes)}
+    order = list(TopologicalSorter(sources).static_order())
     reached: dict[NodeId, _Reach] = {}
     for node in order:
         reached[node] = _reach(flow.nodes[node], into.get(node, ()), reached, flow)

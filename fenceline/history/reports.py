@@ -31,14 +31,6 @@ PROGRESS, STRANGE = "progress", "strange"
 _DIGITS = 12
 
 
-class NotAManifest(Exception):
-    """A file that is no readable manifest; the text has the reason."""
-
-
-class NewerFormat(NotAManifest):
-    """A manifest from a newer Fenceline."""
-
-
 class ReportPart(NamedTuple):
     """A folder of Parquet files; `part_folder` is its path."""
 
@@ -108,15 +100,8 @@ def write_manifest(manifest: Manifest) -> str:
 
 
 def read_manifest(text: str) -> Manifest:
-    """Parse a manifest. Raises NotAManifest, and NewerFormat for a later layout."""
-    return read_versioned(
-        text,
-        Manifest,
-        known=FORMAT,
-        what="manifest of the history job",
-        torn=NotAManifest,
-        newer=NewerFormat,
-    )
+    """Parse a manifest. Raises TornFile, and NewerFile for a later layout."""
+    return read_versioned(text, Manifest, known=FORMAT, what="manifest of the history job")
 
 
 @dataclass(**SLOTS)

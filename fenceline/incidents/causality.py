@@ -34,6 +34,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from fenceline.engines.flink.restore import is_of_prefix
+from fenceline.facts import expand_partitions
 from fenceline.incidents.findings import FindingKey, OpenFinding, is_same_instance, key_of
 from fenceline.kafka.applications import Shape, application_of
 from fenceline.snapshot import Snapshot
@@ -110,9 +111,7 @@ def snapshot_links(snapshot: Snapshot) -> ThingLinks:
         holds[job.subject] = [f"transaction:{transaction.transactional_id}" for transaction in transactions]
         instances[job.subject] = job.checkpoint
     for transaction in snapshot.transactions:
-        names = [
-            f"partition:{topic}-{number}" for topic, numbers in transaction.partitions for number in numbers
-        ]
+        names = [f"partition:{where}" for where in expand_partitions(transaction.partitions)]
         holds[f"transaction:{transaction.transactional_id}"] = names
     for partition in snapshot.partitions:
         for pin in partition.pins:

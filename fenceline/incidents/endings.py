@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from fenceline.facts import ABORTS, ACTION_REASONS, Confidence, Transition, TransitionKind
+from fenceline.facts import ACTION_REASONS, Confidence, Transition, TransitionKind
 from fenceline.formatting import count_noun, format_clock
+from fenceline.losses.aborted_commits import end_of
 
 
 class ActionTaken(NamedTuple):
@@ -71,9 +72,7 @@ def transaction_ending(end: Transition, action: ActionTaken | None, lost: str = 
 def end_of_transaction(ring: Iterable[Transition], instance: str) -> Transition | None:
     """Return the end of a transaction, by its instance (`PRODUCER_ID@START`) among its id's transitions."""
     start = instance.partition("@")[2]
-    ends = (step for step in ring if step.kind is TransitionKind.COMMIT or step.kind in ABORTS)
-    timed = (step for step in ends if step.open_ms is not None)
-    return next((step for step in timed if start == str(step.at_ms - (step.open_ms or 0))), None)
+    return end_of(ring, int(start)) if start else None
 
 
 def batch_ending(end: BatchEnd, action: ActionTaken | None) -> str:

@@ -1,8 +1,8 @@
 """Group open findings into incidents: each cause with all of its effects.
 
-Findings and edges form a graph. Its cycles are found with Tarjan's algorithm, without recursion, and count as
-one node each. Then causes are passed on along the edges, each node once. The cost is the number of findings
-and edges, times the causes per node, of which MOST_CAUSES are kept.
+Findings and edges form a graph. Its cycles are found with Kosaraju's algorithm, without recursion, and count
+as one node each. Then causes are passed on along the edges, each node once. The cost is the number of
+findings and edges, times the causes per node, of which MOST_CAUSES are kept.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def group_by_cause(keys: Sequence[FindingKey], edges: Iterable[Edge]) -> Sequenc
     arrows = _arrows(keys, edges)
     causes: list[tuple[int, ...]] = [()] * len(arrows)
     effects: dict[int, list[int]] = {}
-    for circle in reversed(list(_circles(arrows))):
+    for circle in _circles(arrows):
         numbers = sorted(number for number in circle if number < len(keys))
         explained = sorted({cause for number in circle for cause in causes[number]})[:MOST_CAUSES]
         roots = tuple(explained or numbers[:1])
@@ -110,50 +110,33 @@ def _merged(causes: tuple[int, ...], more: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _circles(arrows: Arrows) -> Iterator[Sequence[int]]:
-    """Yield the strongly connected components of a graph, effects before causes (Tarjan)."""
-    order: dict[int, int] = {}
-    low: dict[int, int] = {}
-    stack: list[int] = []
-    on_stack: set[int] = set()
-    for start in range(len(arrows)):
-        path = [] if start in order else [(start, iter(arrows[start]))]
-        while path:
-            node, left = path[-1]
-            if node not in order:
-                order[node] = low[node] = len(order)
-                stack.append(node)
-                on_stack.add(node)
-            following = _next(node, left, order, low, on_stack)
-            if following is not None:
-                path.append((following, iter(arrows[following])))
-                continue
+    """Yield the strongly connected components of a graph, causes before effects (Kosaraju)."""
+    back: list[list[int]] = [[] for _ in arrows]
+    for cause, effects in enumerate(arrows):
+        for effect in effects:
+            back[effect].append(cause)
+    seen: set[int] = set()
+    left = [node for start in range(len(arrows)) for node in _reached(start, arrows, seen)]
+    seen = set()
+    for start in reversed(left):
+        if circle := list(_reached(start, back, seen)):
+            yield circle
+
+
+def _reached(start: int, arrows: Arrows, seen: set[int]) -> Iterator[int]:
+    """Yield the unseen nodes that a node leads to, and the node itself: each after what it leads to."""
+    path = [] if start in seen else [(start, iter(arrows[start]))]
+    seen.add(start)
+    while path:
+        node, ends = path[-1]
+        for end in ends:
+            if end not in seen:
+                seen.add(end)
+                path.append((end, iter(arrows[end])))
+                break
+        else:
             path.pop()
-            if path:
-                low[path[-1][0]] = min(low[path[-1][0]], low[node])
-            if low[node] == order[node]:
-                circle = _popped(stack, node)
-                on_stack.difference_update(circle)
-                yield circle
-
-
-def _next(
-    node: int, left: Iterator[int], order: Mapping[int, int], low: dict[int, int], on_stack: set[int]
-) -> int | None:
-    """Return the next unvisited effect of a node, None after the last."""
-    for effect in left:
-        if effect not in order:
-            return effect
-        if effect in on_stack:
-            low[node] = min(low[node], order[effect])
-    return None
-
-
-def _popped(stack: list[int], node: int) -> Sequence[int]:
-    """Pop a node and everything above it off a stack."""
-    circle = [stack.pop()]
-    while circle[-1] != node:
-        circle.append(stack.pop())
-    return circle
+            yield node
 
 
 def _age(finding: OpenFinding) -> tuple[int, str, str]:

@@ -10,6 +10,7 @@ from fenceline.facts import Severity
 from fenceline.findings.severity import of_incident, worst_severity
 from fenceline.incidents.findings import FindingKey, OpenFinding, key_of
 from fenceline.limits import Limits
+from fenceline.series.rollup import greater_known
 from fenceline.snapshot import Snapshot
 
 #: Rules whose queries lose, or have lost, the records of their prepared batches.
@@ -48,7 +49,9 @@ class IncidentImpact(NamedTuple):
 
     def worst_with(self, other: IncidentImpact) -> IncidentImpact:
         """Return the larger of each figure; None if both are unknown."""
-        return IncidentImpact._make(_larger(own, others) for own, others in zip(self, other, strict=True))
+        return IncidentImpact._make(
+            greater_known(own, others) for own, others in zip(self, other, strict=True)
+        )
 
     def is_news(self, before: IncidentImpact) -> bool:
         """Whether it differs from the former impact: any count, or a sum by a tenth."""
@@ -124,10 +127,6 @@ def _count(kind: str, things: Iterable[str]) -> int:
 def _sum(figures: Mapping[str, int], things: Iterable[str]) -> int | None:
     known = [figures[thing] for thing in things if thing in figures]
     return sum(known) if known else None
-
-
-def _larger(one: int | None, two: int | None) -> int | None:
-    return max((instant for instant in (one, two) if instant is not None), default=None)
 
 
 def _differs(now: int | None, before: int | None) -> bool:

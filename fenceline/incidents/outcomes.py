@@ -1,4 +1,4 @@
-"""Predict the outcome for the subjects that an incident blocks: with its action, and without. Pure.
+"""Choose an incident's action, and predict the outcome for its subjects with it, and without. Pure.
 
 The first comes from the effects of the planner's plan, the second from the deadline.
 """
@@ -6,14 +6,18 @@ The first comes from the effects of the planner's plan, the second from the dead
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from fenceline.formatting import count_noun, format_clock
+from fenceline.incidents.findings import OpenFinding
 from fenceline.incidents.sentences import IncidentFacts, StuckBatches
 from fenceline.plans.plan import Bound, Effect, SubjectPlan
 
 _SIGNS = {Bound.AT_LEAST: "at least ", Bound.AT_MOST: "at most "}
 _RELEASED = ("records_released", "offsets_released")
+#: Causes that the end of an effect does not end: a broker or a part of the cluster must return.
+_OUT_OF_REACH = ("collector_gap", "coordinator_loading", "stuck_in_prepare")
+Found = TypeVar("Found", bound=OpenFinding)
 
 
 class Outcome(NamedTuple):
@@ -29,6 +33,17 @@ class OutcomeRow(NamedTuple):
     what: str
     acted: Outcome | None
     nothing: Outcome
+
+
+def action_candidates(findings: Sequence[Found]) -> Sequence[Found]:
+    """Return the findings whose actions end an incident: the cause, others of its subject, then the rest.
+
+    `findings` begin with the cause, or after its end with the worst remaining effect.
+    """
+    first, *effects = findings
+    if first.rule in _OUT_OF_REACH:
+        return [first]
+    return [first, *sorted(effects, key=lambda effect: effect.subject != first.subject)]
 
 
 def outcome_rows(facts: IncidentFacts, plan: SubjectPlan | None, *, now_ms: int) -> Sequence[OutcomeRow]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 #: Differences up to this are ignored. A record is measured only if everything had been read at most this long
-#: before (`dashboard.runtime.collector_store.is_live`), so no delay is larger.
+#: before (`dashboard.runtime.collector_store.clocks_ahead`), so no delay is larger.
 LEAST_MS = 5_000
 #: How long a smallest difference counts: to the end of the next window. By then an adjusted clock is noticed.
 WINDOW_MS = 60_000

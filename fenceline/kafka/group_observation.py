@@ -46,9 +46,10 @@ class PendingCommit(NamedTuple):
 class GroupBlocker(NamedTuple):
     """A transaction that a group waits for. `pending`: it contains the group's own commit."""
 
-    producer_id: int | None
-    producer_epoch: int | None
-    transactional_id: str
+    producer_id: int | None = None
+    producer_epoch: int | None = None
+    #: "" if unknown.
+    transactional_id: str = ""
     #: Its first offset in the blocked partition.
     start_offset: int | None = None
     pending: bool = False

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from fenceline.formatting import count_noun, format_clock, format_duration, list_names
 from fenceline.kafka.reconcile import Described
-from fenceline.plans.impact import HeldLog, Reach, compute_reach, own_words
+from fenceline.plans.impact import HeldLog, Reach, compute_reach, own_effects
 from fenceline.plans.plan import Bound, Effect, PlanStep, Refusal, RefusalReason, Seen, SubjectPlan
 from fenceline.spark.records import Decided, Decision, Done, InputRange, SinkTransaction
 from fenceline.spark.sink_fates import TransactionFate
@@ -382,9 +382,7 @@ def _coordinators(names: Sequence[str]) -> str:
 
 
 def _roll_back_effects(batch: SinkBatchFacts, reach: Reach) -> Iterator[Effect]:
-    if reach.own:
-        number, words = own_words(reach.own, "aborted")
-        yield Effect("records_aborted", number, words, Bound.AT_LEAST)
+    yield from own_effects("records_aborted", reach.own, "aborted")
     yield from reach.effects
     words = f"Nothing is lost: {batch.name} runs batch {batch.batch_id} again when it starts."
     yield Effect("batch_runs_again", None, words)

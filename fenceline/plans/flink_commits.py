@@ -17,15 +17,15 @@ from fenceline.engines.flink.restore import (
     CommitFate,
     CoordinatorView,
     Lingering,
-    OpenOfPrefix,
     commit_fate,
     is_pooled,
     lingering_kind,
 )
+from fenceline.facts import expand_partitions
 from fenceline.formatting import format_clock, format_duration
 from fenceline.kafka.reconcile import Described, NotDescribed
-from fenceline.plans.impact import HeldLog, Own, compute_reach, own_words
-from fenceline.plans.plan import Bound, Effect, PlanStep, Refusal, RefusalReason, Seen, SubjectPlan
+from fenceline.plans.impact import HeldLog, Own, compute_reach, own_effects
+from fenceline.plans.plan import Effect, PlanStep, Refusal, RefusalReason, Seen, SubjectPlan
 
 #: A job with a checkpoint younger than this counts as running.
 RUNNING_MS = 60_000
@@ -81,9 +81,8 @@ class FlinkHold:
         """Return whether an earlier run left an id's open transaction, and no checkpoint holds it."""
         if not self.decides_nothing:
             return False
-        opened = OpenOfPrefix(transactional_id, started_ms)
-        number = self.checkpoint_id or 0
-        kind = lingering_kind(opened, self.prefix, self.ownerships, number, self.completions_ms)
+        number, times = self.checkpoint_id or 0, self.completions_ms
+        kind = lingering_kind(transactional_id, started_ms, self.prefix, self.ownerships, number, times)
         return kind is Lingering.LEFT
 
     def has_stopped(self, now_ms: int) -> bool:
@@ -126,7 +125,7 @@ def plan_flink_commit(transaction: FlinkTransaction) -> SubjectPlan:
         or any(not refusal.forceable for refusal in refusals)
     ):
         return SubjectPlan(f"transaction:{name}", name, {"transactional_id": name}, refusals=refusals)
-    named = {(topic, number) for topic, numbers in described.partitions for number in numbers}
+    named = expand_partitions(described.partitions)
     logs = [log for log in transaction.logs if log.where in named]
     reach = compute_reach(logs, frozenset({described.producer_id}))
     effects = (*_effects(hold, reach.own), *reach.effects)
@@ -281,9 +280,7 @@ def _step(described: Described, hold: FlinkHold) -> PlanStep:
 
 
 def _effects(hold: FlinkHold, own: Sequence[Own]) -> Iterator[Effect]:
-    if own:
-        number, words = own_words(own, "committed")
-        yield Effect("records_committed", number, words, Bound.AT_LEAST)
+    yield from own_effects("records_committed", own, "committed")
     words = (
         f"Nothing is lost: a restore of {hold.name} from checkpoint {hold.checkpoint_id} finds it committed "
         "and goes on behind its records."

@@ -171,11 +171,13 @@ def compute_reach(
     )
 
 
-def own_words(own: Sequence[Own], end: str) -> tuple[int | None, str]:
-    """Return the least number of records written, and a sentence: `At least 300 records it wrote are END: …`.
+def own_effects(name: str, own: Sequence[Own], end: str) -> Iterator[Effect]:
+    """Yield the effect on the records that transactions wrote: `At least 300 records it wrote are END: …`.
 
     The number is None if no partition was counted.
     """
+    if not own:
+        return
     counted = [held for held in own if held.records is not None]
     others = [held for held in own if held.records is None]
     number = sum(held.records or 0 for held in counted)
@@ -188,7 +190,7 @@ def own_words(own: Sequence[Own], end: str) -> tuple[int | None, str]:
     if others:
         where = list_names([f"{held.where} from offset {held.first:,} on" for held in others], _NAMED)
         parts.append(f"Records that were not counted are {end}: {where}.")
-    return (number if counted else None), " ".join(parts)
+    yield Effect(name, number if counted else None, " ".join(parts), Bound.AT_LEAST)
 
 
 def _may_move(log: HeldLog, mine: AbstractSet[int], ended: AbstractSet[int]) -> bool:

@@ -14,8 +14,8 @@ from fenceline.formatting import count_noun
 from fenceline.kafka.partitions import PartitionVerdict, Pin
 from fenceline.kafka.partitions import VerdictReason as Why
 from fenceline.kafka.reconcile import Described, NotDescribed
-from fenceline.plans.impact import HeldLog, Reach, compute_reach, own_words
-from fenceline.plans.plan import Bound, Effect, PlanStep, Refusal, RefusalReason, Seen, SubjectPlan
+from fenceline.plans.impact import HeldLog, compute_reach, own_effects
+from fenceline.plans.plan import PlanStep, Refusal, RefusalReason, Seen, SubjectPlan
 from fenceline.plans.producers import DECIDED, LIVELY_MS
 from fenceline.text.explanations import verdict_reason
 
@@ -92,18 +92,11 @@ def _aborted(marked: Marked, pin: Pin, ended: AbstractSet[int]) -> SubjectPlan:
         _title(marked, pin.start_offset),
         seen,
         (step,),
-        tuple(_effects(pin, reach)),
+        (*reach.effects, *own_effects("records_lost", reach.own, "aborted")),
         (),
         reach.held,
         reach.waiting,
     )
-
-
-def _effects(pin: Pin, reach: Reach) -> Iterator[Effect]:
-    yield from reach.effects
-    if reach.own:
-        number, words = own_words(reach.own, "aborted")
-        yield Effect("records_lost", number, words, Bound.AT_LEAST)
 
 
 def _refused(marked: Marked, pin: Pin) -> SubjectPlan:

@@ -11,15 +11,14 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
-from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, TransactionState
+from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, TransactionState, expand_partitions
 from fenceline.formatting import count_noun, format_clock, format_duration, list_names
 from fenceline.kafka.applications import Shape, application_of
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.limits import Limits
 from fenceline.plans.flink_commits import FlinkHold, FlinkTransaction, fence_refusal, fence_warning, seen_of
-from fenceline.plans.impact import HeldLog, Reach, compute_reach, own_words
-from fenceline.plans.plan import Bound, Effect, PlanStep, Refusal, RefusalReason, SubjectPlan
-from fenceline.plans.protected import protection_reason
+from fenceline.plans.impact import HeldLog, Reach, compute_reach, own_effects
+from fenceline.plans.plan import Effect, PlanStep, Refusal, RefusalReason, SubjectPlan
 from fenceline.snapshot import UsualCommit, usual_ms
 
 #: A producer that wrote this recently counts as alive.
@@ -166,7 +165,7 @@ def _step(producer: Producer, described: Described) -> PlanStep:
 
 def _its(producer: Producer, described: Described) -> list[HeldLog]:
     """Return the partitions to which its coordinator writes markers."""
-    named = {(topic, number) for topic, numbers in described.partitions for number in numbers}
+    named = expand_partitions(described.partitions)
     return [log for log in producer.logs if log.where in named]
 
 
@@ -189,9 +188,7 @@ def _hanging_in(producer: Producer) -> list[str]:
 
 def _effects(producer: Producer, described: Described, reach: Reach, now_ms: int) -> Iterator[Effect]:
     yield from reach.effects
-    if reach.own:
-        number, words = own_words(reach.own, "aborted")
-        yield Effect("records_lost", number, words, Bound.AT_LEAST)
+    yield from own_effects("records_lost", reach.own, "aborted")
     if producer.committing:
         verb = "reads" if len(producer.committing) == 1 else "read"
         words = (
@@ -239,11 +236,10 @@ def _refusals(producer: Producer, now_ms: int, limits: Limits) -> Iterator[Refus
 
 
 def _forceable(producer: Producer, described: Described, now_ms: int, limits: Limits) -> Iterator[Refusal]:
-    name = described.transactional_id
-    if protection_reason(name, described.timeout_ms) is RefusalReason.TWO_PHASE:
+    if described.timeout_ms == TWO_PHASE_COMMIT_TIMEOUT_MS:
         words = (
-            f"{name} takes part in a two-phase commit: the system that decides it may have committed it "
-            f"already, and {MAY_LOSE}. Find that system; only it may commit or abort it."
+            f"{described.transactional_id} takes part in a two-phase commit: the system that decides it may "
+            f"have committed it already, and {MAY_LOSE}. Find that system; only it may commit or abort it."
         )
         yield Refusal(RefusalReason.TWO_PHASE, words, forceable=True)
     if _is_healthy(producer, described, now_ms, limits):
@@ -307,7 +303,7 @@ def undescribed_refusal(name: str, described: NotDescribed, would: str = "") -> 
 
 def _prepared(producer: Producer, described: Described) -> Refusal:
     decided = DECIDED[described.state]
-    left = list_names([f"{topic}-{number}" for topic, numbers in described.partitions for number in numbers])
+    left = list_names(list(map(str, expand_partitions(described.partitions))))
     broker = "" if producer.coordinator is None else f", broker {producer.coordinator},"
     words = (
         f"{described.transactional_id} is in {described.state}: its coordinator has decided to {decided} it, "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 
 from fenceline.facts import Finding, Severity
 from fenceline.findings.severity import worst_severity
@@ -13,6 +14,8 @@ from fenceline.rules.blocking import Blocks
 from fenceline.rules.rule import claim
 from fenceline.snapshot import PinnedPartition, Snapshot
 from fenceline.text.explanations import verdict_reason
+
+_by_offset = attrgetter("start_offset")
 
 
 def hanging(snapshot: Snapshot, *, now_ms: int, limits: Limits) -> Iterator[Finding]:
@@ -81,7 +84,7 @@ def _producer(pin: Pin) -> str:
 def _blocker(pins: Sequence[Pin]) -> str:
     if not pins:
         return "the transaction that blocks it is not known"
-    first = min(pins, key=lambda pin: pin.start_offset)
+    first = min(pins, key=_by_offset)
     more = f"; {count_noun(len(pins) - 1, 'more transaction')} behind it" if len(pins) > 1 else ""
     name = f"{first.transactional_id} ({_producer_id(first)})" if first.transactional_id else _producer(first)
     return f"blocked by {name}, which is {first.verdict}: {verdict_reason(first.ground)}{more}"
@@ -98,10 +101,6 @@ def _next_step(partition: PinnedPartition) -> str:
     if partition.verdict is PartitionVerdict.UNKNOWN or not owners:
         return _ASK.get(min(partition.pins, key=_by_offset).ground, _LOOK) if partition.pins else _LOOK
     return f"See {list_names(owners)}: once it ends, the LSO advances."
-
-
-def _by_offset(pin: Pin) -> int:
-    return pin.start_offset
 
 
 _LOOK = (

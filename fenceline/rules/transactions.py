@@ -11,12 +11,12 @@ from fenceline.facts import (
     Finding,
     Severity,
     TransactionState,
+    expand_partitions,
 )
 from fenceline.findings.severity import worst_severity
 from fenceline.formatting import format_clock, format_duration, list_names, rough_count
+from fenceline.kafka.applications import Shape, application_of
 from fenceline.limits import Limits
-from fenceline.plans.plan import RefusalReason
-from fenceline.plans.protected import protection_reason
 from fenceline.rules.blocking import Blocks
 from fenceline.rules.rule import claim
 from fenceline.snapshot import OpenTransactionFacts, Repeated, Snapshot, usual_ms
@@ -209,9 +209,7 @@ def _never_ends(transaction: OpenTransactionFacts) -> bool:
 
 def _names(transaction: OpenTransactionFacts) -> tuple[str, ...]:
     """Return the partitions in which it may still be open."""
-    if transaction.missing:
-        return tuple(map(str, transaction.missing))
-    return tuple(f"{topic}-{n}" for topic, numbers in transaction.partitions for n in numbers)
+    return tuple(map(str, transaction.missing or expand_partitions(transaction.partitions)))
 
 
 def _held(transaction: OpenTransactionFacts) -> str:
@@ -256,18 +254,22 @@ def _end(transaction: OpenTransactionFacts, started_ms: int, timed_out: bool) ->
 
 
 def _next_step(transaction: OpenTransactionFacts, timed_out: bool) -> str:
-    if protection_reason(transaction.transactional_id, transaction.timeout_ms) is RefusalReason.TWO_PHASE:
+    if _never_ends(transaction):
         return "Find the system that decides it: only that one may commit or abort it."
     if timed_out:
         return "Its coordinator aborts it with its next scan; nothing is to be done yet."
-    if protection_reason(transaction.transactional_id, transaction.timeout_ms) is RefusalReason.OWN_SINK:
+    if _is_own_sinks(transaction):
         return _START_QUERY
     return "Find its producer; if that is gone, only the timeout or a fence ends it."
 
 
+def _is_own_sinks(transaction: OpenTransactionFacts) -> bool:
+    return application_of(transaction.transactional_id).kind is Shape.FENCELINE_SINK
+
+
 def _after_late(transaction: OpenTransactionFacts) -> str:
     words = "Check the broker that coordinates it: is it up, and does its log give a reason? "
-    if protection_reason(transaction.transactional_id, transaction.timeout_ms) is RefusalReason.OWN_SINK:
+    if _is_own_sinks(transaction):
         return f"{words}{_START_QUERY}"
     return f"{words}A fence makes the coordinator abort it."
 

@@ -67,7 +67,7 @@ def unpack_rows(packed: bytes, width: int) -> list[PackedRow]:
         row, place = _read_whole(packed, place, width)
         unpacked = [row]
         for _ in range(count - 1):
-            row, place = _read_difference(packed, place, row)
+            row, place = _read_row(packed, place, row.at, row.numbers)
             unpacked.append(row)
     except IndexError:
         raise DamagedSeries("it ends too early") from None
@@ -168,11 +168,6 @@ def _read_whole(packed: bytes, place: int, width: int) -> tuple[PackedRow, int]:
         return _read_row(packed, place, 0, (0,) * width)
     except IndexError:
         raise DamagedSeries("it ends too early") from None
-
-
-def _read_difference(packed: bytes, place: int, newer: PackedRow) -> tuple[PackedRow, int]:
-    row, place = _read_row(packed, place, newer.at, newer.numbers)
-    return row, place
 
 
 def _read_row(packed: bytes, place: int, newer_at: int, near: Sequence[int | None]) -> tuple[PackedRow, int]:

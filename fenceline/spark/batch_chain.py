@@ -32,6 +32,9 @@ class BatchStep(StrEnum):
     CHECKPOINTED = "checkpointed"
 
 
+_BETWEEN = (BatchStep.PREPARED, BatchStep.COMMITTED, BatchStep.RECORDED)
+
+
 class LinkState(StrEnum):
     """The state of a link."""
 
@@ -121,7 +124,7 @@ def chain_links(batch: BatchFacts) -> tuple[ChainLink, ...]:
 def no_chain(sink: str) -> tuple[ChainLink, ...]:
     """Return the chain of a query without a known batch."""
     between = LinkState.WAITING if sink in (EXACTLY_ONCE, "") else LinkState.ABSENT
-    states = dict.fromkeys((BatchStep.PREPARED, BatchStep.COMMITTED, BatchStep.RECORDED), between)
+    states = dict.fromkeys(_BETWEEN, between)
     return tuple(
         ChainLink(link, states.get(link, LinkState.WAITING), None, "no batch is known yet")
         for link in BatchStep
@@ -161,8 +164,11 @@ def _foreign(batch: BatchFacts) -> tuple[ChainLink, ...]:
         written = ChainLink(BatchStep.WRITTEN, LinkState.WAITING, None, reason)
     else:
         written = ChainLink(BatchStep.WRITTEN, LinkState.WAITING, None, batch.in_progress)
-    between = (BatchStep.PREPARED, BatchStep.COMMITTED, BatchStep.RECORDED)
-    return written, *(ChainLink(link, state, None, words) for link in between)
+    return written, *_between(state, words)
+
+
+def _between(state: LinkState, words: str) -> Iterator[ChainLink]:
+    return (ChainLink(link, state, None, words) for link in _BETWEEN)
 
 
 def _checkpointed_alone(batch: BatchFacts) -> ChainLink:
@@ -179,17 +185,16 @@ def _checkpointed_alone(batch: BatchFacts) -> ChainLink:
 
 def _undecided(batch: BatchFacts) -> tuple[ChainLink, ...]:
     """Return the middle links while the ledger has no decision."""
-    between = (BatchStep.PREPARED, BatchStep.COMMITTED, BatchStep.RECORDED)
     if batch.is_over:
         words = "the ledger keeps no decision of it, and Spark has gone on: nothing of it is open"
         written = ChainLink(BatchStep.WRITTEN, LinkState.DONE, None, "its sink was done with it")
-        return written, *(ChainLink(link, LinkState.UNKNOWN, None, words) for link in between)
+        return written, *_between(LinkState.UNKNOWN, words)
     if batch.alive is False:
         words = "its driver is gone before anything was decided: a restart aborts what is open, writes again"
         written = ChainLink(BatchStep.WRITTEN, LinkState.BROKEN, None, words, RECOVER_AND_ABORT)
     else:
         written = ChainLink(BatchStep.WRITTEN, LinkState.WAITING, None, batch.in_progress)
-    return written, *(ChainLink(link, LinkState.WAITING, None, "nothing is decided yet") for link in between)
+    return written, *_between(LinkState.WAITING, "nothing is decided yet")
 
 
 def _aborted(batch: BatchFacts, decision: Decision) -> tuple[ChainLink, ...]:
@@ -211,10 +216,7 @@ def _aborted(batch: BatchFacts, decision: Decision) -> tuple[ChainLink, ...]:
     else:
         words = f"{aborted}: a restart writes it again"
         written = ChainLink(BatchStep.WRITTEN, LinkState.WAITING, decision.at_ms, words)
-    between = (BatchStep.PREPARED, BatchStep.COMMITTED, BatchStep.RECORDED)
-    return written, *(
-        ChainLink(link, LinkState.WAITING, None, "the next round decides anew") for link in between
-    )
+    return written, *_between(LinkState.WAITING, "the next round decides anew")
 
 
 def _prepared(batch: BatchFacts, decision: Decision) -> tuple[ChainLink, ...]:

@@ -17,18 +17,16 @@ _SCHEMES = {"s3a": "s3", "s3n": "s3"}
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+):(.*)", re.DOTALL)
 
 
-def to_url(path: str, *, default: str = "", mapped: Mapping[str, str] | None = None) -> str:
+def to_url(path: str, *, mapped: Mapping[str, str] | None = None) -> str:
     """Return fsspec's URL for a path in Spark's spelling, without a slash at its end.
 
-    `default` is the base of relative paths, in any spelling; a path with a root and no scheme is on its
-    store. Without it the store is the local one, and relative paths begin at its root. The longest matching
+    A path without a scheme is on the local store, a relative one begins at its root. The longest matching
     prefix of `mapped` is replaced first; it ends at a slash, or at the path's end.
     """
     spelled = _mapped(path, mapped or {})
     scheme, authority, rest = _split(spelled)
     if not scheme:
-        scheme, authority, base = _split(default) if default else ("file", "", "/")
-        scheme, rest = scheme or "file", posixpath.join(base or "/", spelled)
+        scheme, rest = "file", spelled
     # As in Hadoop's Path: no double slashes, no dots.
     folder = posixpath.normpath("/" + rest.lstrip("/"))
     return f"{_SCHEMES.get(scheme, scheme)}://{authority}{folder if folder != '/' or not authority else ''}"

@@ -16,12 +16,8 @@ from fenceline.facts import Severity
 from fenceline.spark.logs import COMMITS, OFFSETS, is_sparse
 from fenceline.spark.records import Broken, Checkpoint, CommitsEntry, Damage, OffsetsEntry
 
-#: The first Spark that reads a version of a log: (log, version) -> (major, minor).
-_SINCE = {(OFFSETS, 2): (4, 2), (COMMITS, 2): (4, 0), (COMMITS, 3): (4, 2)}
 #: The text before any advice to remove files.
 COPY_FIRST = "copy the checkpoint folder to another place, then"
-#: The first Spark that refuses a checkpoint without `metadata` (SPARK-55058).
-_REFUSES_LOST_IDENTITY = (4, 2)
 
 
 class RestartVerdict(StrEnum):
@@ -82,7 +78,6 @@ class _Case(NamedTuple):
     finished: int
     alive: bool | None
     sparse: bool
-    spark: tuple[int, int]
 
     @property
     def previous_planned(self) -> int | None:
@@ -98,25 +93,19 @@ def predict_restart(
     *,
     alive: bool | None,
     asynchronous: bool = False,
-    spark: tuple[int, int] = (4, 2),
 ) -> Restart:
-    """Return the effect of a restart on this checkpoint.
+    """Return the effect of a restart on this checkpoint, by Spark 4.2.
 
     `alive`: whether a driver runs the query, None if unknown. `asynchronous`: whether its listener has
     reported asynchronous progress tracking. Logs with the same holes do not prove that: files lost from both
-    leave the same, and then a restart fails. `spark`: the version of the restart, major and minor, from 3.5
-    on.
+    leave the same, and then a restart fails.
     """
     planned, finished = (
         -1 if batch_id is None else batch_id
         for batch_id in (checkpoint.newest_planned, checkpoint.newest_finished)
     )
-    case = _Case(checkpoint, planned, finished, alive, asynchronous, spark)
-    return _first(case, _ROWS)
-
-
-def _first(case: _Case, rows: Sequence[_Row]) -> Restart:
-    return next(prediction for row in rows if (prediction := row(case)) is not None)
+    case = _Case(checkpoint, planned, finished, alive, asynchronous)
+    return next(prediction for row in _ROWS if (prediction := row(case)) is not None)
 
 
 def _identity(case: _Case) -> Restart | None:
@@ -130,15 +119,9 @@ def _identity(case: _Case) -> Restart | None:
         remedy = 'write metadata again as {"id":"…"} with the query\'s id, or restore the file'
         return Restart(RestartVerdict.IDENTITY_BROKEN, None, words, Severity.CRITICAL, remedy)
     remedy = "restore metadata with the query's id before anything starts here"
-    if case.spark >= _REFUSES_LOST_IDENTITY:
-        words = "fails: STREAMING_CHECKPOINT_MISSING_METADATA_FILE, metadata is missing and the logs are not"
-        return Restart(RestartVerdict.IDENTITY_LOST, None, words, Severity.CRITICAL, remedy)
-    then = _first(case, _ROWS[1:])
-    words = (
-        f"{then.sentence}, under a new query id (before Spark 4.2, which refuses): a sink that knows batches "
-        "by the query's id takes what comes for new"
-    )
-    return Restart(RestartVerdict.IDENTITY_LOST, then.first_batch, words, Severity.CRITICAL, remedy)
+    # SPARK-55058: earlier versions go on under a new query id.
+    words = "fails: STREAMING_CHECKPOINT_MISSING_METADATA_FILE, metadata is missing and the logs are not"
+    return Restart(RestartVerdict.IDENTITY_LOST, None, words, Severity.CRITICAL, remedy)
 
 
 def _nothing_planned(case: _Case) -> Restart | None:
@@ -164,7 +147,7 @@ def _last_offsets(case: _Case) -> Restart | None:
     remedy = f"restore {name} from a copy: its batch may be done, and only this file records how far it went"
     if case.finished < case.planned and not case.sparse:
         remedy = f"{COPY_FIRST} remove {name}: nothing of its batch has run, it is planned anew"
-    return _log_file(case, OFFSETS, case.of.last_offsets, RestartVerdict.TORN_OFFSETS, remedy)
+    return _log_file(case.of.last_offsets, RestartVerdict.TORN_OFFSETS, remedy)
 
 
 def _previous_offsets(case: _Case) -> Restart | None:
@@ -172,7 +155,7 @@ def _previous_offsets(case: _Case) -> Restart | None:
         return None
     if case.previous_planned == case.planned - 1 or (case.sparse and case.previous_planned is not None):
         remedy = f"restore {OFFSETS}/{case.previous_planned} from a copy"
-        return _log_file(case, OFFSETS, case.of.previous_offsets, RestartVerdict.TORN_OFFSETS, remedy)
+        return _log_file(case.of.previous_offsets, RestartVerdict.TORN_OFFSETS, remedy)
     missing = case.planned - 1
     words = f"fails: batch {missing} doesn't exist ({OFFSETS}/{missing} is missing)"
     remedy = f"restore {OFFSETS}/{missing} from a copy"
@@ -211,7 +194,7 @@ def _last_commit(case: _Case) -> Restart | None:
         f"restore {COMMITS}/{case.finished} from a copy; if there is none, {COPY_FIRST} remove it: batch "
         f"{case.planned} runs again with the same range"
     )
-    return _log_file(case, COMMITS, case.of.last_commit, RestartVerdict.TORN_COMMITS, remedy)
+    return _log_file(case.of.last_commit, RestartVerdict.TORN_COMMITS, remedy)
 
 
 def _continuous(case: _Case) -> Restart | None:
@@ -318,32 +301,20 @@ def _sparse(case: _Case, first: int) -> Restart:
 
 
 def _log_file(
-    case: _Case,
-    log: str,
-    entry: OffsetsEntry | CommitsEntry | Broken | None,
-    torn: RestartVerdict,
-    remedy: str,
+    entry: OffsetsEntry | CommitsEntry | Broken | None, torn: RestartVerdict, remedy: str
 ) -> Restart | None:
     """Predict for a log file that Spark cannot read; None if it can."""
-    if isinstance(entry, (OffsetsEntry, CommitsEntry)):
-        since = _SINCE.get((log, entry.version), (0, 0))
-        path, detail = f"{log}/{entry.batch_id}", f"it is of version v{entry.version}"
-        return _newer(path, detail, f"Spark {'.'.join(map(str, since))}") if since > case.spark else None
-    if entry is None:
+    if not isinstance(entry, Broken):
         return None
     if entry.damage is Damage.DENIED:
         return _unreadable(entry)
     if entry.damage is Damage.NEWER:
-        return _newer(entry.path, entry.detail, "the Spark that wrote it")
+        words = f"fails in every older Spark: INVALID_LOG_VERSION, {entry.path} ({entry.detail})"
+        remedy = "restart it with the Spark that wrote it or later"
+        return Restart(RestartVerdict.NEWER_FORMAT, None, words, Severity.WARNING, remedy)
     problem = "Incomplete log file" if entry.damage is Damage.EMPTY else "it cannot be parsed"
     words = f"fails: {problem}, {entry.path} ({entry.detail})"
     return Restart(torn, None, words, Severity.CRITICAL, remedy)
-
-
-def _newer(path: str, detail: str, needed: str) -> Restart:
-    words = f"fails in every older Spark: INVALID_LOG_VERSION, {path} ({detail})"
-    remedy = f"restart it with {needed} or later"
-    return Restart(RestartVerdict.NEWER_FORMAT, None, words, Severity.WARNING, remedy)
 
 
 def _unreadable(broken: Broken) -> Restart:

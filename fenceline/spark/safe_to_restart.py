@@ -45,11 +45,6 @@ class RestartSafety(NamedTuple):
     #: Open transactional ids of the query's sink, as escaped text.
     open_ids: tuple[str, ...] = ()
 
-    @property
-    def graceful(self) -> bool | None:
-        """Return whether a graceful stop is safe: the same as `safe`."""
-        return self.safe
-
 
 @dataclass(frozen=True, slots=True)
 class PreparedBatches:

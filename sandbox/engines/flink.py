@@ -11,9 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
-
-from sandbox.java import classpath, fetch_jars, find_java
+from sandbox.engines.gateway import start_jvm
+from sandbox.java import fetch_jars, find_java
 from sandbox.waiting import wait_until
 
 #: Java packages that Flink opens by reflection.
@@ -89,22 +88,9 @@ class FlinkProcess:
     def start(self, restore_from: Path | None = None) -> Self:
         """Start a JVM and the job in it, from a checkpoint if one is given; return when it is submitted."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        log = (self.folder.with_name(f"{self.folder.name}.log")).open("ab")
-        port, token, self._process = launch_gateway(
-            classpath=classpath(fetch_jars(f"flink-{self.version}")),
-            javaopts=list(JVM_OPTIONS),
-            java_path=find_java(self.folder.parent).command,
-            die_on_exit=True,
-            enable_auth=True,
-            redirect_stdout=log,
-            redirect_stderr=log,
-            return_proc=True,
-        )
-        log.close()
-        parameters = GatewayParameters(
-            port=port, auth_token=token, auto_convert=True, enable_memory_management=False
-        )
-        self._gateway = JavaGateway(gateway_parameters=parameters)
+        java, jars = find_java(self.folder.parent), fetch_jars(f"flink-{self.version}")
+        with self.folder.with_name(f"{self.folder.name}.log").open("ab") as log:
+            self._gateway, self._process = start_jvm(java, jars, log, JVM_OPTIONS, collects=False)
         self._client = self._submit(restore_from)
         return self
 

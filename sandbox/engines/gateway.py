@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from subprocess import Popen
 from typing import IO
 
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
@@ -24,10 +25,24 @@ OPTIONS = (
 def java_gateway(
     java: Java, jars: Iterable[Path], log: IO[bytes], options: Iterable[str] = OPTIONS
 ) -> Iterator[JavaGateway]:
-    """Start a JVM with these jars and yield its gateway; end it afterwards.
+    """Start a JVM with these jars and yield its gateway; end it afterwards."""
+    gateway, process = start_jvm(java, jars, log, options)
+    try:
+        yield gateway
+    finally:
+        # Not close(): objects collected later would try to reach the JVM.
+        gateway.shutdown()
+        process.kill()
+        process.wait()
+
+
+def start_jvm(
+    java: Java, jars: Iterable[Path], log: IO[bytes], options: Iterable[str], *, collects: bool = True
+) -> tuple[JavaGateway, Popen[bytes]]:
+    """Start a JVM with these jars; return its gateway and its process.
 
     It listens on a random loopback port, requires a token, writes to `log`, and ends with this process,
-    because its standard input then closes.
+    because its standard input then closes. `collects`: it forgets objects that Python has forgotten.
     """
     port, token, process = launch_gateway(
         classpath=classpath(jars),
@@ -39,12 +54,7 @@ def java_gateway(
         redirect_stderr=log,
         return_proc=True,
     )
-    parameters = GatewayParameters(port=port, auth_token=token, auto_convert=True)
-    gateway = JavaGateway(gateway_parameters=parameters)
-    try:
-        yield gateway
-    finally:
-        # Not close(): objects collected later would try to reach the JVM.
-        gateway.shutdown()
-        process.kill()
-        process.wait()
+    parameters = GatewayParameters(
+        port=port, auth_token=token, auto_convert=True, enable_memory_management=collects
+    )
+    return JavaGateway(gateway_parameters=parameters), process

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 
 from kafka import KafkaAdminClient
 from kafka import TopicPartition as KafkaTopicPartition
@@ -36,14 +37,11 @@ def play(stage: Stage, report: Report) -> None:
     with wire.CoordinatorConnection(stage.bootstrap, IDS[0]) as coordinator:
         old = coordinator.node_id
     report(f"1. {len(IDS)} ids have committed; broker {old} coordinates {IDS[0]}")
-    admin = KafkaAdminClient(bootstrap_servers=stage.bootstrap)
-    try:
+    with closing(KafkaAdminClient(bootstrap_servers=stage.bootstrap)) as admin:
         new, partitions = _hand_over(admin, old)
         report(f"2. broker {old} hands {len(partitions)} partitions of {STATE_TOPIC} to broker {new} …")
         wait_until(lambda: _are_led(admin, partitions, new), f"broker {new} leads them", _WITHIN_S)
         in_all = len(_replicas(admin))
-    finally:
-        admin.close()
     started = time.monotonic()
     moved = [name for name in IDS if partition_for(name.encode(), in_all) in partitions]
     for name in moved:

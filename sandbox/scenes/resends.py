@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -89,10 +91,8 @@ def _committed(consumer: Consumer, where: TopicPartition) -> TopicPartition | No
 def _process(stage: Stage, producer: Producer, *, end: bool) -> int:
     """Read the group's unread records, and write as many in a transaction; return their number."""
     own = {"group.id": CRASH, "isolation.level": "read_committed", "auto.offset.reset": "earliest"}
-    consumer = Consumer(
-        {**clients.client_settings(stage.bootstrap, CRASH), **own, "enable.auto.commit": False}
-    )
-    try:
+    settings = {**clients.client_settings(stage.bootstrap, CRASH), **own, "enable.auto.commit": False}
+    with closing(Consumer(settings)) as consumer:
         where = TopicPartition(ORDERS, 0)
         read = wait_until(lambda: _committed(consumer, where), f"offsets of {CRASH}", _WITHIN_S)
         start, last = max(0, read.offset), consumer.get_watermark_offsets(where, timeout=30)[1]
@@ -105,5 +105,3 @@ def _process(stage: Stage, producer: Producer, *, end: bool) -> int:
             producer.send_offsets_to_transaction(done, consumer.consumer_group_metadata(), 30)
             producer.commit_transaction(30)
         return last - start
-    finally:
-        consumer.close()

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pkgutil import resolve_name
 from types import FrameType
 from typing import NoReturn
@@ -165,14 +165,11 @@ def _wait_for_release(bootstrap: str, topic: str, partition: int, offset: int) -
     started = time.monotonic()
     # A read_committed consumer's high watermark is the last stable offset.
     own = {"group.id": "demo-scene", "isolation.level": "read_committed"}
-    reader = Consumer({**clients.client_settings(bootstrap, "scene"), **own})
-    try:
+    with closing(Consumer({**clients.client_settings(bootstrap, "scene"), **own})) as reader:
         while reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)[1] <= offset:
             if time.monotonic() - started > _ABORTED_WITHIN_S:
                 raise SandboxError(f"{topic}-{partition} is held at {offset} after {_ABORTED_WITHIN_S} s")
             time.sleep(0.2)
-    finally:
-        reader.close()
     return time.monotonic() - started
 
 

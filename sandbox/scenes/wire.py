@@ -15,7 +15,7 @@ from __future__ import annotations
 import socket
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any, NamedTuple, Self
 
 from kafka.protocol.admin.transactions import DescribeTransactionsRequest, DescribeTransactionsResponse
@@ -90,14 +90,9 @@ class CoordinatorConnection:
         Without an identity it fences the id's producer. With one it asks for that producer's next epoch
         (KIP-360). Raises Refused.
         """
-        until = time.monotonic() + _RETRY_FOR_S
-        while True:
-            try:
-                return self.init_once(identity, timeout_ms)
-            except CoordinatorRefused as refused:
-                if refused.code not in (CONCURRENT_TRANSACTIONS, *_NOT_YET) or time.monotonic() > until:
-                    raise
-            time.sleep(_RETRY_EVERY_S)
+        request = self._init(identity, timeout_ms)
+        temporary = (CONCURRENT_TRANSACTIONS, *_NOT_YET)
+        return _given(_repeated(lambda: self.send_request(request, InitProducerIdResponse, _INIT), temporary))
 
     def init_once(self, identity: Identity = NOBODY, timeout_ms: int = 60_000) -> Identity:
         """Send InitProducerId once. Raises Refused."""
@@ -125,14 +120,12 @@ class CoordinatorConnection:
 
     def _described(self) -> Any:
         request = DescribeTransactionsRequest(transactional_ids=[self.transactional_id])
-        until = time.monotonic() + _RETRY_FOR_S
-        while True:
-            (state,) = self.send_request(request, DescribeTransactionsResponse, _DESCRIBE).transaction_states
-            if not state.error_code:
-                return state
-            if state.error_code not in _NOT_YET or time.monotonic() > until:
-                raise CoordinatorRefused("DescribeTransactions", state.error_code)
-            time.sleep(_RETRY_EVERY_S)
+        state = _repeated(
+            lambda: self.send_request(request, DescribeTransactionsResponse, _DESCRIBE).transaction_states[0]
+        )
+        if state.error_code:
+            raise CoordinatorRefused("DescribeTransactions", state.error_code)
+        return state
 
     def _init(self, identity: Identity, timeout_ms: int) -> InitProducerIdRequest:
         return InitProducerIdRequest(
@@ -141,6 +134,14 @@ class CoordinatorConnection:
             producer_id=identity.producer_id,
             producer_epoch=identity.epoch,
         )
+
+
+def _repeated(ask: Callable[[], Any], temporary: Collection[int] = _NOT_YET) -> Any:
+    """Return an answer; one with a temporary error is requested again for a while."""
+    until = time.monotonic() + _RETRY_FOR_S
+    while (answer := ask()).error_code in temporary and time.monotonic() <= until:
+        time.sleep(_RETRY_EVERY_S)
+    return answer
 
 
 def has_open_transaction(bootstrap: str, transactional_id: str) -> bool:
@@ -160,13 +161,8 @@ def init_idempotent(broker: Connection) -> Identity:
     request = InitProducerIdRequest(
         transactional_id=None, transaction_timeout_ms=-1, producer_id=-1, producer_epoch=-1
     )
-    until = time.monotonic() + _RETRY_FOR_S
-    while True:
-        answer = broker.send_request(request, InitProducerIdResponse, _INIT)
-        # A new broker has no block of producer ids yet.
-        if answer.error_code not in _NOT_YET or time.monotonic() > until:
-            return _given(answer)
-        time.sleep(_RETRY_EVERY_S)
+    # A new broker has no block of producer ids yet.
+    return _given(_repeated(lambda: broker.send_request(request, InitProducerIdResponse, _INIT)))
 
 
 def produce_records(
@@ -209,11 +205,9 @@ def produce_records(
 def _find(broker: Connection, transactional_id: str) -> tuple[int, str]:
     """Return the coordinator's node id and `host:port`; the first question creates `__transaction_state`."""
     request = FindCoordinatorRequest(key=transactional_id, key_type=_TRANSACTION)
-    until = time.monotonic() + _RETRY_FOR_S
-    while (coordinator := broker.send_request(request, FindCoordinatorResponse, _FIND)).error_code:
-        if coordinator.error_code not in _NOT_YET or time.monotonic() > until:
-            raise CoordinatorRefused("FindCoordinator", coordinator.error_code)
-        time.sleep(_RETRY_EVERY_S)
+    coordinator = _repeated(lambda: broker.send_request(request, FindCoordinatorResponse, _FIND))
+    if coordinator.error_code:
+        raise CoordinatorRefused("FindCoordinator", coordinator.error_code)
     return coordinator.node_id, f"{coordinator.host}:{coordinator.port}"
 
 

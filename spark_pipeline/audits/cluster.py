@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
+from typing import TypeVar
 
 from fenceline.audit.producers import ProducerOwner
 from fenceline.compat import SLOTS
@@ -18,6 +19,7 @@ from transaction_admin.api import AdminUnavailable, Unseen
 from transaction_admin.kafka_reads import ClusterReads
 from transaction_admin.properties import CannotTranslate
 
+T = TypeVar("T")
 _PATIENCE_S = 30.0
 #: Producer ids in one question: coordinators search all of their ids for an answer.
 _MOST_OWNERS = 20
@@ -49,11 +51,11 @@ def read_topics(properties: Mapping[str, str], topics: Collection[str]) -> Topic
         if topology.missing:
             names = ", ".join(sorted(topology.missing))
             raise AuditError(f"there is no topic {names} at {properties['bootstrap.servers']}")
-        _refuse_unseen(topology.unseen)
+        for unseen in topology.unseen:
+            require_seen(unseen)
         offsets = reads.list_offsets(topology.partitions)
-        _refuse_unseen(answer for answer in offsets.values() if isinstance(answer, Unseen))
+        ends = {where: require_seen(answer) for where, answer in offsets.items()}
         policies = reads.topic_settings(topics, [_CLEANUP_POLICY])
-    ends = {where: answer for where, answer in offsets.items() if isinstance(answer, Offsets)}
     compacted = frozenset(
         topic for topic, policy in policies.items() if "compact" in (policy.get(_CLEANUP_POLICY) or "")
     )
@@ -86,6 +88,8 @@ def connect_reads(properties: Mapping[str, str]) -> ClusterReads:
         raise AuditError(str(error)) from error
 
 
-def _refuse_unseen(unseen: Iterable[Unseen]) -> None:
-    for partition in unseen:
-        raise AuditError(f"{partition.what} cannot be read: {partition.reason}")
+def require_seen(answer: T | Unseen) -> T:
+    """Return an answer of the cluster. Raises AuditError where there is none."""
+    if isinstance(answer, Unseen):
+        raise AuditError(f"{answer.what} cannot be read: {answer.reason}")
+    return answer

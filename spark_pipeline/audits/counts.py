@@ -29,17 +29,16 @@ from fenceline.audit.judging import (
 from fenceline.audit.ledgers import LedgerIndex
 from fenceline.audit.manifest import AuditedPosition, AuditedRange, AuditManifest, AuditObstacle, ObstacleKind
 from fenceline.audit.producers import foreign_obstacles, foreign_runs
-from fenceline.audit.runs import PartitionRuns, ProducerRun
+from fenceline.audit.runs import ProducerRun
 from fenceline.compat import SLOTS
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import Offsets
 from fenceline.spark.records import Ledger
 from spark_pipeline.audits.checkpoint import AuditedCheckpoint
-from spark_pipeline.audits.cluster import TopicEnds, read_owners, read_topics
+from spark_pipeline.audits.cluster import TopicEnds, read_owners, read_topics, require_seen
 from spark_pipeline.audits.errors import AuditError
-from spark_pipeline.audits.scan import InputScan, OutputScan, scan_inputs, scan_outputs
+from spark_pipeline.audits.scan import InputScan, OutputScan, scan_input, scan_output, scan_partitions
 from spark_pipeline.sink.names import id_stem
-from transaction_admin.api import Unseen
 
 
 @dataclass(frozen=True, **SLOTS)
@@ -140,7 +139,9 @@ def _read_output(
         )
         for where, found in sorted(ranges.items())
     ]
-    return index_output(ranges, _answered(scan_outputs(spark, options.properties, scans)))
+    return index_output(
+        ranges, map(require_seen, scan_partitions(spark, options.properties, scans, scan_output))
+    )
 
 
 def _output_range(now: Offsets, before: AuditedPosition | None, topic_id: str) -> OutputRange:
@@ -150,15 +151,6 @@ def _output_range(now: Offsets, before: AuditedPosition | None, topic_id: str) -
     if other or before.offset > now.high_watermark:
         return OutputRange(0, now.log_start, now.lso, recreated=True)
     return OutputRange(before.offset, now.log_start, now.lso)
-
-
-def _answered(answers: Iterable[PartitionRuns | Unseen]) -> list[PartitionRuns]:
-    runs = []
-    for answer in answers:
-        if isinstance(answer, Unseen):
-            raise AuditError(f"{answer.what} cannot be read: {answer.reason}")
-        runs.append(answer)
-    return runs
 
 
 def _judge(
@@ -215,10 +207,8 @@ def _read_inputs(
             by_partition.setdefault(where, []).append(range_)
     gone, scans = _input_scans(topics, by_partition, options)
     counts: dict[int, list[ReadCount]] = {batch: [] for batch in settled}
-    for partition in scan_inputs(spark, options.properties, scans):
-        if isinstance(partition, Unseen):
-            raise AuditError(f"{partition.what} cannot be read: {partition.reason}")
-        for count in partition:
+    for partition in scan_partitions(spark, options.properties, scans, scan_input):
+        for count in require_seen(partition):
             counts[count.batch_id].append(count)
     return {
         batch: _batch_input(batch, ranges[batch], counts[batch], gone.get(batch), done.dropped(batch))

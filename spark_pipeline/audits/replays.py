@@ -16,6 +16,7 @@ from pyspark.sql import functions as f
 from fenceline.audit.manifest import LOSSES, AuditedRange
 from fenceline.audit.replays import count_offsets, ranges_without
 from fenceline.compat import SLOTS
+from fenceline.decode.typed import TornFile
 from fenceline.facts import TopicPartition
 from fenceline.formatting import count_noun
 from fenceline.history.reports import manifest_name, manifest_number
@@ -105,9 +106,7 @@ class Replay:
     def _lists(self) -> Mapping[int, Sequence[AuditedRange]]:
         names = {manifest_number(name): name for name in self._files.names(_LISTS)}
         found = {
-            number: self._files.read_or_delete(
-                f"{_LISTS}/{name}", _read_list, torn=_TornList, newer=_NewerList
-            )
+            number: self._files.read_or_delete(f"{_LISTS}/{name}", _read_list)
             for number, name in names.items()
             if number is not None
         }
@@ -190,19 +189,11 @@ def _list_text(ranges: Sequence[AuditedRange]) -> str:
     return json.dumps({"ranges": [range_._asdict() for range_ in ranges]}) + "\n"
 
 
-class _TornList(Exception):
-    """A list whose driver died while writing it: no query has read it."""
-
-
-class _NewerList(_TornList):
-    """Lists have one layout."""
-
-
 def _read_list(text: str) -> Sequence[AuditedRange]:
     try:
         return [AuditedRange(**fields) for fields in json.loads(text)["ranges"]]
     except (ValueError, KeyError, TypeError) as error:
-        raise _TornList from error
+        raise TornFile from error
 
 
 def _named(ranges: Sequence[AuditedRange]) -> str:

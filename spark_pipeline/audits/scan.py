@@ -46,27 +46,13 @@ class InputScan(NamedTuple):
     committed_only: bool
 
 
-def scan_outputs(
-    spark: SparkSession, properties: Mapping[str, str], scans: Sequence[OutputScan]
-) -> list[PartitionRuns | Unseen]:
-    """Return the runs in each partition, a task for each. `properties` are librdkafka's."""
-    return _spread(spark, properties, scans, scan_output)
-
-
-def scan_inputs(
-    spark: SparkSession, properties: Mapping[str, str], scans: Sequence[InputScan]
-) -> list[list[ReadCount] | Unseen]:
-    """Return the counts of each partition's ranges, a task for each."""
-    return _spread(spark, properties, scans, scan_input)
-
-
-def _spread(
+def scan_partitions(
     spark: SparkSession,
     properties: Mapping[str, str],
     scans: Sequence[Q],
     scan: Callable[[ClusterReads, Q], T | Unseen],
 ) -> list[T | Unseen]:
-    """Run scans as Spark tasks; the scans of one task share a connection."""
+    """Run scans as Spark tasks; the scans of one task share a connection. `properties` are librdkafka's."""
     if not scans:
         return []
     tasks = min(len(scans), spark.sparkContext.defaultParallelism * 4)

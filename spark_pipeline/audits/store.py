@@ -10,8 +10,6 @@ from pyspark.sql import DataFrame, SparkSession
 
 from fenceline.audit.manifest import (
     AuditManifest,
-    NewerAudit,
-    NotAnAudit,
     audit_folder,
     read_audit,
     write_audit,
@@ -29,20 +27,9 @@ class AuditStore:
 
     def __init__(self, spark: SparkSession, output: str, cluster: str, pipeline: str) -> None:
         self._spark = spark
-        self._files = OutputFolder(spark, f"{output.rstrip('/')}/{audit_folder(cluster, pipeline)}")
-        self._log = ManifestLog(
-            self._files, read_audit, torn=NotAnAudit, newer=NewerAudit, failure=AuditError, kept=_KEPT
-        )
-
-    @property
-    def files(self) -> OutputFolder:
-        """Return the output's folder."""
-        return self._files
-
-    @property
-    def folder(self) -> str:
-        """The folder of the output."""
-        return self._files.url
+        self.files = OutputFolder(spark, f"{output.rstrip('/')}/{audit_folder(cluster, pipeline)}")
+        self._log = ManifestLog(self.files, read_audit, failure=AuditError, kept=_KEPT)
+        self.folder = self.files.url
 
     def newest_manifest(self) -> AuditManifest | None:
         """Return the newest manifest, None without any. Raises AuditError for one of a later Fenceline."""
@@ -50,7 +37,7 @@ class AuditStore:
 
     def delete_orphans(self, manifest: AuditManifest | None) -> None:
         """Delete files of runs without a manifest. Raises AuditError where manifests are missing."""
-        parts = set(self._files.names("parts"))
+        parts = set(self.files.names("parts"))
         if manifest is None and any(not name.startswith(f"part={part_name(1, '')}") for name in parts):
             raise AuditError(
                 f"{self.folder} has parts and no manifest: its folder log was deleted. Restore it, or give "
@@ -58,7 +45,7 @@ class AuditStore:
             )
         named = {f"part={name}" for name in manifest.parts} if manifest else set()
         for name in parts - named:
-            self._files.delete(f"parts/{name}")
+            self.files.delete(f"parts/{name}")
 
     def publish(self, manifest: AuditManifest, tables: Mapping[str, DataFrame]) -> None:
         """Write a run: its rows as one part, each table to its folder, then its manifest.
@@ -79,5 +66,5 @@ class AuditStore:
     def read_table(self, manifest: AuditManifest, table: str) -> DataFrame | None:
         """Return a table's rows in all published parts; None without any."""
         folders = [f"parts/part={part}/table={table}" for part in manifest.parts]
-        existing = [f"{self.folder}/{folder}" for folder in folders if self._files.names(folder)]
+        existing = [f"{self.folder}/{folder}" for folder in folders if self.files.names(folder)]
         return self._spark.read.parquet(*existing) if existing else None

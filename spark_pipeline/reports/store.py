@@ -8,8 +8,6 @@ from pyspark.sql import SparkSession
 
 from fenceline.history.reports import (
     Manifest,
-    NewerFormat,
-    NotAManifest,
     folder_of,
     part_folder,
     part_name,
@@ -32,9 +30,7 @@ class ReportStore:
 
     def __init__(self, spark: SparkSession, output: str, cluster: str) -> None:
         self._files = OutputFolder(spark, f"{output.rstrip('/')}/{folder_of(cluster)}")
-        self._log = ManifestLog(
-            self._files, read_manifest, torn=NotAManifest, newer=NewerFormat, failure=HistoryError, kept=_KEPT
-        )
+        self._log = ManifestLog(self._files, read_manifest, failure=HistoryError, kept=_KEPT)
         self.folder = self._files.url
         self.parts = f"{self.folder}/parts"
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -49,8 +50,7 @@ def _has_records(spark: SparkSession, kafka: Mapping[str, str], topic: str) -> b
     for side in "key", "value":
         settings[f"{side}.deserializer"] = _BYTES
     settings["allow.auto.create.topics"] = "false"
-    consumer = jvm.org.apache.kafka.clients.consumer.KafkaConsumer(settings)
-    try:
+    with closing(jvm.org.apache.kafka.clients.consumer.KafkaConsumer(settings)) as consumer:
         partitions = jvm.java.util.ArrayList()
         for partition in consumer.partitionsFor(topic) or ():
             partitions.add(jvm.org.apache.kafka.common.TopicPartition(topic, partition.partition()))
@@ -60,8 +60,6 @@ def _has_records(spark: SparkSession, kafka: Mapping[str, str], topic: str) -> b
                 "there, or the principal may not describe it (it needs DESCRIBE and READ)."
             )
         return _polls_one(jvm, consumer, partitions)
-    finally:
-        consumer.close()
 
 
 def _polls_one(jvm: Any, consumer: Any, partitions: Any) -> bool:

@@ -34,7 +34,7 @@ class CheckpointStage:
     def search_soon(self) -> None:
         """Search at the next poll for what is new."""
         for root in self._collector._roots:
-            root.search_soon()
+            root.timer.poll_soon()
 
     def poll(self, times: int = 1) -> ObservedCheckpoints | None:
         """Poll, save and evaluate so often; return the last poll."""

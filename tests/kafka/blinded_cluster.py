@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from unittest import mock
 
 import pytest
@@ -22,7 +22,7 @@ from dashboard.config import ClusterConfig, Config
 from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.groups import store as group_store
-from dashboard.models import Collector, FindingRecord, GapRecord, Group, PinRecord, Transaction
+from dashboard.models import Collector, FindingRecord, GapRecord, PinRecord, Transaction
 from dashboard.partitions import store as partition_store
 from dashboard.runtime import collector_store, leases, loop
 from dashboard.tasks import groups, offsets, partitions, reconciling, tail_loop, tails
@@ -315,10 +315,6 @@ class BlindedCluster:
         rows = PinRecord.objects.filter(cluster__name=self.name, topic=self.topic, verdict="hanging")
         return set(rows.values_list("transactional_id", flat=True))
 
-    def knows_group(self) -> bool:
-        """Whether the group has a row with the offset that it committed."""
-        return Group.objects.filter(cluster__name=self.name, group_id=self.group, partitions=1).exists()
-
 
 @contextmanager
 def without_waiting(patch: pytest.MonkeyPatch) -> Iterator[None]:
@@ -326,6 +322,6 @@ def without_waiting(patch: pytest.MonkeyPatch) -> Iterator[None]:
     patch.setattr(internal_topics, "_ASK_ENDS_EVERY_S", 0.0)
     patch.setattr(internal_topics, "_TIMEOUT_S", 1.5)
     patch.setattr(tail_loop, "RETRY_S", 0.0)
-    patch.setattr(tails._TransactionState, "flush_s", 0.02)
-    patch.setattr(offsets._ConsumerOffsets, "flush_s", 0.02)
+    for tailed in (tails.tailed, offsets.tailed):
+        patch.setattr(tailed, "_topic", replace(tailed._topic, flush_s=0.02))
     yield

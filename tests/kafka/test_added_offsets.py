@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer
 
-from collectors.kafka.internal_topics import CONSUMER_OFFSETS
 from dashboard.runtime import loop
 from dashboard.transactions.added_offsets import transaction_offsets
 from fenceline.decode.consumer_offsets import OffsetCommit, decode_record
@@ -18,6 +17,7 @@ from tests.kafka.collected_groups import CollectedGroups
 from tests.kafka.group_commits import committed_records, write_records
 from tests.kafka.producers import LibrdkafkaProducer
 from tests.waiting import wait_for
+from transaction_admin.api import CONSUMER_OFFSETS
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 

@@ -13,7 +13,7 @@ import pytest
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from django.test import override_settings
 
-from collectors.kafka.internal_topics import CONSUMER_OFFSETS, Tail
+from collectors.kafka.internal_topics import Tail
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, CommitRecord, GapRecord, GroupRecord, Position
 from dashboard.runtime import collector_store, leases, loop
@@ -32,6 +32,7 @@ from tests.kafka.group_commits import (
 )
 from tests.kafka.producers import LibrdkafkaProducer
 from tests.waiting import wait_for
+from transaction_admin.api import CONSUMER_OFFSETS
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 

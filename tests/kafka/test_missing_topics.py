@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 
-from collectors.kafka.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE, CannotSee, NoSuchTopic, Tail
+from collectors.kafka.internal_topics import CannotSee, NoSuchTopic, Tail
 from fenceline.decode.tail_batch import TailBatch
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import PartitionVerdict
@@ -28,7 +28,7 @@ from tests.kafka.proxy.restrictions import (
 )
 from tests.kafka.proxy.server import KafkaProxy
 from tests.waiting import wait_for
-from transaction_admin.api import Unseen
+from transaction_admin.api import CONSUMER_OFFSETS, TRANSACTION_STATE, Unseen
 from transaction_admin.kafka_python import TransactionAdmin
 from transaction_admin.kafka_reads import ClusterReads
 

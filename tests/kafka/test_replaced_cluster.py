@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from django.test import override_settings
 
-from collectors.kafka.internal_topics import CONSUMER_OFFSETS, TRANSACTION_STATE
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, CommitRecord, GapRecord, Transaction
 from dashboard.runtime import collector_store, leases, loop, visibility
@@ -21,6 +20,7 @@ from tests.kafka.collected_groups import CollectedGroups
 from tests.kafka.group_commits import commit_offsets
 from tests.transaction_load import commit
 from tests.waiting import wait_for
+from transaction_admin.api import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 

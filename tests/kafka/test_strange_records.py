@@ -80,7 +80,7 @@ class Reader:
         )
         assert self._took is not None
         if not warm:
-            tail_loop._cool(tails._TransactionState(), self._took)
+            tail_loop._cool(tails.tailed._topic, self._took)
         asked_ms, self._slice_s = loop.now_ms(), 0.3
         with override_settings(FENCELINE=Config(clusters={self._config.name: self._config})):
             wait_for(lambda: self._is_read_through(asked_ms), "everything is seen", DEADLINE_S)

@@ -16,12 +16,11 @@ from fenceline.audit.manifest import (
     AuditMode,
     AuditObstacle,
     AuditVerdict,
-    NewerAudit,
-    NotAnAudit,
     ObstacleKind,
     read_audit,
     write_audit,
 )
+from fenceline.decode.typed import NewerFile, TornFile
 from fenceline.history.reports import manifest_name, manifest_number
 
 BATCH = AuditedBatch(
@@ -43,7 +42,7 @@ def test_a_manifest_is_read_as_it_was_written() -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"format": 1}', '{"format": "1"}', "3"])
 def test_what_is_no_manifest_is_named(text: str) -> None:
-    with pytest.raises(NotAnAudit, match="no manifest of the audit job"):
+    with pytest.raises(TornFile, match="no manifest of the audit job"):
         read_audit(text)
 
 
@@ -58,12 +57,12 @@ def test_what_is_no_manifest_is_named(text: str) -> None:
 )  # fmt: skip
 def test_a_value_of_another_type_is_no_manifest(name: str, value: object) -> None:
     document = json.loads(write_audit(MANIFEST)) | {name: value}
-    with pytest.raises(NotAnAudit, match="no manifest of the audit job"):
+    with pytest.raises(TornFile, match="no manifest of the audit job"):
         read_audit(json.dumps(document))
 
 
 def test_a_later_layout_is_told_apart() -> None:
-    with pytest.raises(NewerAudit, match="knows formats up to 1"):
+    with pytest.raises(NewerFile, match="knows formats up to 1"):
         read_audit(json.dumps({"format": 2}))
 
 

@@ -11,7 +11,6 @@ from fenceline.engines.flink.restore import (
     CommitFate,
     CoordinatorView,
     Lingering,
-    OpenOfPrefix,
     commit_fate,
     is_of_prefix,
     is_pooled,
@@ -115,9 +114,7 @@ def test_an_id_of_the_older_sink_has_one_number(name: str, prefix: str, expected
 def test_what_else_is_open_of_the_older_sink_is_told_apart_by_its_start(
     ownership: TransactionOwnership, started_ms: int | None, kind: Lingering
 ) -> None:
-    opened = OpenOfPrefix("copy-30", started_ms)
-
-    assert lingering_kind(opened, "copy-", [ownership], 4, (90, 80)) is kind
+    assert lingering_kind("copy-30", started_ms, "copy-", [ownership], 4, (90, 80)) is kind
 
 
 def test_the_pools_of_all_subtasks_are_one() -> None:

@@ -22,7 +22,6 @@ from fenceline.flow.graph import (
     NodeId,
     NodeKind,
     feedback_edges,
-    topological_order,
 )
 from fenceline.flow.observations import (
     FlowObservations,
@@ -207,11 +206,9 @@ def test_a_cycle_of_300_nodes_is_followed_once() -> None:
     flow = chain(*names, names[0])
     back = feedback_edges(flow.nodes, flow.edges)
     assert len(back) == 1
-    order = topological_order(flow.nodes, [edge.ends for edge in flow.edges if edge.ends not in back])
-    assert len(order) == 300
     (found,) = find_pipelines(flow)
     assert len(found.path) == 300
-    assert flow_around_nodes(flow, [order[150]]).nodes == flow.nodes
+    assert flow_around_nodes(flow, [sorted(flow.nodes)[150]]).nodes == flow.nodes
 
 
 def test_focus_keeps_what_is_upstream_and_downstream_and_nothing_beside() -> None:

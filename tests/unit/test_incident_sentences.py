@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fenceline.facts import Finding, Severity
-from fenceline.incidents.primary_action import action_candidates
+from fenceline.incidents.outcomes import action_candidates
 from fenceline.incidents.sentences import (
     DeadlineKind,
     IncidentFacts,

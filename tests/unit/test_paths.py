@@ -42,23 +42,6 @@ def test_spellings(path: str, url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "default", "url"),
-    [
-        ("x", "hdfs://nn:8020/user/spark", "hdfs://nn:8020/user/spark/x"),
-        ("x", "hdfs://nn:8020", "hdfs://nn:8020/x"),
-        ("/x", "hdfs://nn:8020/user/spark", "hdfs://nn:8020/x"),
-        ("x", "s3a://bucket", "s3://bucket/x"),
-        ("x", "file:/home/spark", "file:///home/spark/x"),
-        ("x", "/home/spark", "file:///home/spark/x"),
-        ("s3a://other/x", "s3a://bucket", "s3://other/x"),
-        ("../x", "/home/spark", "file:///home/x"),
-    ],
-)
-def test_paths_without_a_scheme_take_the_default(path: str, default: str, url: str) -> None:
-    assert to_url(path, default=default) == url
-
-
-@pytest.mark.parametrize(
     ("path", "mapped", "url"),
     [
         ("hdfs://nameservice1/chk/orders", HDFS, "file:///mnt/hdfs/chk/orders"),
@@ -94,8 +77,8 @@ def test_two_spellings_of_a_path_are_the_same_path() -> None:
     assert both_spellings("x", "file:///x") == "x (opened as file:///x)"
 
 
-@given(st.text(max_size=60), st.text(max_size=20))
-def test_any_text_becomes_a_url_that_does_not_change_again(path: str, default: str) -> None:
-    url = to_url(path, default=default)
+@given(st.text(max_size=60))
+def test_any_text_becomes_a_url_that_does_not_change_again(path: str) -> None:
+    url = to_url(path)
     assert "://" in url
     assert to_url(url) == url

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import ProducerState
-from fenceline.plans.impact import HeldLog, Reach, compute_reach, own_words
+from fenceline.plans.impact import HeldLog, Reach, compute_reach, own_effects
 from fenceline.plans.plan import Bound
 from tests.unit.factories import MINE, OTHER, TOPIC, blocked_log, data_batch, marker_batch, open_producer
 
@@ -113,10 +113,10 @@ def test_execution_gives_at_least_what_the_plan_promised(
         assert at_least <= partition.lso
         assert promised.get("offsets_released", 0) <= partition.lso - lso
         assert promised.get("records_released", 0) <= partition.readable(lso, partition.lso)
-    number, words = own_words(plan.own, "aborted")
-    assert (number or 0) <= lost
-    assert counted == (number is not None)
-    assert words.startswith("At least " if counted else "Records that were not counted are aborted: ")
+    (effect,) = own_effects("records_lost", plan.own, "aborted")
+    assert (effect.amount or 0) <= lost
+    assert counted == (effect.amount is not None)
+    assert effect.words.startswith("At least " if counted else "Records that were not counted are aborted: ")
 
 
 def test_the_measured_case_is_a_lower_bound() -> None:

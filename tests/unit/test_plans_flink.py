@@ -13,7 +13,6 @@ from fenceline.engines.flink.restore import (
     CommitFate,
     CoordinatorView,
     Lingering,
-    OpenOfPrefix,
     commit_fate,
     lingering_kind,
     restore_sentence,
@@ -263,9 +262,9 @@ def test_another_open_transaction_of_a_prefix_is_judged(
     number: int, name: str, ownerships: list[TransactionOwnership], age_ms: int | None, kind: Lingering
 ) -> None:
     completed_ms = [NOW_MS - 10_000, NOW_MS - 60_000]
-    each = OpenOfPrefix(name, None if age_ms is None else NOW_MS - age_ms)
+    started_ms = None if age_ms is None else NOW_MS - age_ms
 
-    assert lingering_kind(each, "copy", ownerships, 41, completed_ms) is kind, number
+    assert lingering_kind(name, started_ms, "copy", ownerships, 41, completed_ms) is kind, number
 
 
 LEFT = replace(NOT_HELD, prefix="copy", ownerships=frozenset({IMPLICIT}))

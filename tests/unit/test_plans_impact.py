@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from fenceline.decode.record_batches import RecordBatch
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import ProducerState
-from fenceline.plans.impact import HeldLog, Own, Span, compute_reach, own_in, own_words, released_in, span_of
+from fenceline.plans.impact import (
+    HeldLog,
+    Own,
+    Span,
+    compute_reach,
+    own_effects,
+    own_in,
+    released_in,
+    span_of,
+)
 from tests.unit.factories import MINE, OTHER, TOPIC, blocked_log, data_batch, marker_batch, open_producer
 
 M = frozenset({MINE})
@@ -99,16 +108,22 @@ def test_the_records_of_a_transaction_are_counted() -> None:
 
 def test_texts_give_lower_bounds_and_name_what_was_not_counted() -> None:
     # Its producer may go on writing until it is ended, so a count is a lower bound.
-    assert own_words([Own(WHERE, 2, 1_000, 1_001)], "aborted") == (
+    assert told([Own(WHERE, 2, 1_000, 1_001)]) == (
         2,
         "At least 2 records it wrote are aborted: payments-0 from offset 1,000 to 1,001.",
     )
-    assert own_words([Own(WHERE, None, 10, 14), Own(TopicPartition(TOPIC, 1), 1, 3, 3)], "aborted") == (
+    assert told([Own(WHERE, None, 10, 14), Own(TopicPartition(TOPIC, 1), 1, 3, 3)]) == (
         1,
         "At least 1 record it wrote is aborted: payments-1 from offset 3 to 3. "
         "Records that were not counted are aborted: payments-0 from offset 10 on.",
     )
-    assert own_words([Own(WHERE, None, 10, 14)], "aborted")[0] is None
+    assert told([Own(WHERE, None, 10, 14)])[0] is None
+    assert not list(own_effects("records_lost", [], "aborted"))
+
+
+def told(own: Sequence[Own]) -> tuple[int | None, str]:
+    (effect,) = own_effects("records_lost", own, "aborted")
+    return effect.amount, effect.words
 
 
 def effects_of(*logs: HeldLog, ended: Sequence[int] = ()) -> dict[str, tuple[int | None, str]]:

@@ -6,12 +6,11 @@ import json
 
 import pytest
 
+from fenceline.decode.typed import NewerFile, TornFile
 from fenceline.facts import TransitionKind
 from fenceline.history.reports import (
     FORMAT,
     Manifest,
-    NewerFormat,
-    NotAManifest,
     ReportFigures,
     ReportPart,
     manifest_name,
@@ -48,19 +47,19 @@ def test_a_manifest_is_read_as_it_was_written() -> None:
     ],
 )
 def test_anything_else_is_no_manifest(text: str) -> None:
-    with pytest.raises(NotAManifest, match="torn or no manifest"):
+    with pytest.raises(TornFile, match="torn or no manifest"):
         read_manifest(text)
 
 
 def test_each_cut_of_a_manifest_is_no_manifest() -> None:
     text = write_manifest(MANIFEST)
     for end in range(0, len(text), 7):
-        with pytest.raises(NotAManifest):
+        with pytest.raises(TornFile):
             read_manifest(text[:end])
 
 
 def test_a_newer_layout_is_refused_as_newer() -> None:
-    with pytest.raises(NewerFormat, match=f"format is {FORMAT + 1}"):
+    with pytest.raises(NewerFile, match=f"format is {FORMAT + 1}"):
         read_manifest(json.dumps({"format": FORMAT + 1}))
 
 

@@ -245,32 +245,17 @@ def test_a_batch_is_in_flight_while_its_driver_runs(alive: bool | None, verdict:
 
 
 @pytest.mark.parametrize(
-    ("checkpoint", "spark", "verdict", "first"),
+    ("checkpoint", "verdict", "first"),
     [
-        (checkpoint_of(range(6), range(6), **lost_identity()), (4, 1), V.IDENTITY_LOST, 6),
-        (checkpoint_of(range(6), range(5), **lost_identity()), (3, 5), V.IDENTITY_LOST, 5),
-        (checkpoint_of(range(6), range(6), **lost_identity()), (4, 2), V.IDENTITY_LOST, None),
-        (checkpoint_of((0, 1, 3), range(4), **lost_identity()), (4, 1), V.IDENTITY_LOST, None),
-        (checkpoint_of(range(3), range(3), last_offsets=offsets(2, version=2)), (4, 2), V.CLEAN, 3),
-        (checkpoint_of(range(3), range(3), last_offsets=offsets(2, version=2)), (4, 1), V.NEWER_FORMAT, None),
-        (checkpoint_of(range(3), range(3), last_commit=commit(2, version=2)), (4, 0), V.CLEAN, 3),
-        (checkpoint_of(range(3), range(3), last_commit=commit(2, version=2)), (3, 5), V.NEWER_FORMAT, None),
-        (checkpoint_of(range(3), range(3), last_commit=commit(2, version=3)), (4, 1), V.NEWER_FORMAT, None),
-        (checkpoint_of(range(3), range(3), last_commit=commit(2, version=3)), (4, 3), V.CLEAN, 3),
+        (checkpoint_of(range(6), range(6), **lost_identity()), V.IDENTITY_LOST, None),
+        (checkpoint_of(range(3), range(3), last_offsets=offsets(2, version=2)), V.CLEAN, 3),
+        (checkpoint_of(range(3), range(3), last_commit=commit(2, version=2)), V.CLEAN, 3),
+        (checkpoint_of(range(3), range(3), last_commit=commit(2, version=3)), V.CLEAN, 3),
     ],
 )
-def test_versions_of_spark(
-    checkpoint: Checkpoint, spark: tuple[int, int], verdict: RestartVerdict, first: int | None
-) -> None:
-    said = predict_restart(checkpoint, alive=None, spark=spark)
+def test_spark_4_2(checkpoint: Checkpoint, verdict: RestartVerdict, first: int | None) -> None:
+    said = predict_restart(checkpoint, alive=None)
     assert (said.verdict, said.first_batch) == (verdict, first)
-
-
-def test_a_version_that_an_older_spark_lacks_is_named() -> None:
-    said = predict_restart(
-        checkpoint_of(range(3), range(3), last_offsets=offsets(2, version=2)), alive=None, spark=(3, 5)
-    )
-    assert said.remedy == "restart it with Spark 4.2 or later"
 
 
 @pytest.mark.parametrize(
@@ -326,7 +311,6 @@ DAMAGES = st.sampled_from([None, *Damage])
     st.tuples(DAMAGES, DAMAGES, DAMAGES, DAMAGES),
     st.booleans(),
     st.sampled_from([None, True, False]),
-    st.sampled_from([(3, 5), (4, 0), (4, 1), (4, 2)]),
 )
 def test_every_checkpoint_has_an_answer(
     planned: list[int],
@@ -334,7 +318,6 @@ def test_every_checkpoint_has_an_answer(
     damages: tuple[Damage | None, ...],
     has_state: bool,
     alive: bool | None,
-    spark: tuple[int, int],
 ) -> None:
     whole = checkpoint_of(tuple(planned), tuple(finished), has_state=has_state)
     last, before, done, identity = damages
@@ -345,7 +328,7 @@ def test_every_checkpoint_has_an_answer(
         changes["previous_offsets"] = broken_file(f"offsets/{planned[-2]}", before)
     if finished and done:
         changes["last_commit"] = broken_file(f"commits/{finished[-1]}", done)
-    said = predict_restart(replace(whole, **changes), alive=alive, spark=spark)
+    said = predict_restart(replace(whole, **changes), alive=alive)
     _is_whole(said)
     if said.first_batch is not None and planned:
         assert said.first_batch in (planned[-1], planned[-1] + 1)

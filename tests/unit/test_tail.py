@@ -10,10 +10,10 @@ from collections.abc import Collection, Mapping
 import pytest
 
 from collectors.kafka import internal_topics
-from collectors.kafka.internal_topics import TRANSACTION_STATE, CannotSee, Tail, TopicReplaced
+from collectors.kafka.internal_topics import CannotSee, Tail, TopicReplaced
 from fenceline.facts import RawRecord, TopicPartition
 from tests.raw_batches import raw_batch
-from transaction_admin.api import Cost
+from transaction_admin.api import TRANSACTION_STATE, Cost
 from transaction_admin.log_reader import Answer, Fetched, OutOfRange
 from transaction_admin.partition_requests import EARLIEST
 from transaction_admin.reads import Leader, Topology

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dashboard.evaluation.blocking import NamedPartition, Waits
-from dashboard.groups.queries import BlockedReader, BlockingTransaction
+from dashboard.groups.queries import BlockedReader
 from dashboard.models import Group, GroupOffset, PartitionRecord, PinRecord, Query, Transaction
 from dashboard.streaming.blocked import BlockedQuery
 from dashboard.streaming.lag import PartitionLag, QueryLag
@@ -23,6 +23,7 @@ from fenceline.facts import (
     TransitionKind,
     TransitionReason,
 )
+from fenceline.kafka.group_observation import GroupBlocker
 from fenceline.kafka.groups import SHARE
 from fenceline.spark.batch_chain import BatchStep, ChainLink, LinkState
 from fenceline.spark.drivers import Driver, DriverStatus
@@ -222,8 +223,8 @@ class TestGroup:
     def offset(self, number: int = 0, **fields: object) -> GroupOffset:
         return GroupOffset(topic="payments", partition=number, **fields)
 
-    def blocker(self, name: str = "demo-abandoned", *, certain: bool = True) -> BlockingTransaction:
-        return BlockingTransaction(name, 2_051, 3, 1_920, False, certain)
+    def blocker(self, name: str = "demo-abandoned", *, certain: bool = True) -> GroupBlocker:
+        return GroupBlocker(2_051, 3, name, 1_920, certain=certain)
 
     def test_names_where_it_is_blocked_since_when_and_by_what(self) -> None:
         row = self.group(status="BLOCKED", blocked=1, lag_hw=1_465, members=0)

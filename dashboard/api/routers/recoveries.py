@@ -12,6 +12,7 @@ from dashboard.api import cursors, schemas
 from dashboard.api.common_schemas import OwnerOut
 from dashboard.models import Recovery
 from dashboard.recoveries import queries as recovery_queries
+from dashboard.recoveries.evidence import written_records
 from dashboard.runtime.collector_names import RECOVERIES
 from dashboard.system import owners
 from fenceline.facts import Confidence, TransitionKind
@@ -95,7 +96,7 @@ class RecoveryOut(Schema):
 
     @staticmethod
     def resolve_lost(row: Recovery) -> object:
-        return recovery_queries.written_records(row)
+        return written_records(row)
 
     @staticmethod
     def resolve_owner(row: Recovery) -> object:

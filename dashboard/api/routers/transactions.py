@@ -24,7 +24,7 @@ from dashboard.transactions import attributions, id_walk
 from dashboard.transactions import queries as transaction_queries
 from dashboard.transactions.added_offsets import transaction_offsets
 from dashboard.transactions.producers import producer_identity
-from fenceline.facts import NOT_REPORTED
+from fenceline.facts import NOT_REPORTED, expand_partitions
 from fenceline.kafka.added_offsets import NOTHING_ADDED, Observation
 from fenceline.kafka.partitions import PartitionVerdict
 from fenceline.kafka.producer_identity import Engine, ProducerIdentity
@@ -128,8 +128,7 @@ class TransactionOut(Schema):
 
     @staticmethod
     def resolve_partitions(row: Transaction) -> object:
-        named = transaction_queries.partitions_of(row)
-        return [{"topic": topic, "partition": number} for topic, numbers in named for number in numbers]
+        return expand_partitions(transaction_queries.partitions_of(row))
 
 
 class ProducerPartOut(Schema):

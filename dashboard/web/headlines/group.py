@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dashboard.groups.queries import BlockingTransaction
 from dashboard.labels.status import STATUS_LABELS
 from dashboard.models import Group, GroupOffset
 from dashboard.web.headlines.detail import DetailHeadline, behind_words
 from fenceline.formatting import count_noun
+from fenceline.kafka.group_observation import GroupBlocker
 from fenceline.kafka.groups import GroupStatus, Waiting, note_of
 from fenceline.text.sentences import Age, Sentence
 
@@ -25,7 +25,7 @@ _PAST = (
 
 
 def group_headline(
-    row: Group, stuck: Sequence[GroupOffset], blockers: Sequence[BlockingTransaction]
+    row: Group, stuck: Sequence[GroupOffset], blockers: Sequence[GroupBlocker]
 ) -> DetailHeadline:
     """Return the current state of a group in words. `stuck` are its offsets at a blocked LSO, past one, or
     pending (`groups.queries.blocked_offsets`), and `blockers` the transactions that they wait for.
@@ -35,9 +35,7 @@ def group_headline(
     return DetailHeadline(sentence, tuple(filter(None, (incomplete, *explanation))))
 
 
-def _found(
-    row: Group, stuck: Sequence[GroupOffset], blockers: Sequence[BlockingTransaction]
-) -> DetailHeadline:
+def _found(row: Group, stuck: Sequence[GroupOffset], blockers: Sequence[GroupBlocker]) -> DetailHeadline:
     if row.blocked:
         sentence = _blocked(row, [offset for offset in stuck if offset.waiting == Waiting.PROBABLY], blockers)
         members = " It has no members." if row.members == 0 else ""
@@ -58,7 +56,7 @@ def _found(
     return DetailHeadline(_status(row))
 
 
-def _blocked(row: Group, waiting: Sequence[GroupOffset], blockers: Sequence[BlockingTransaction]) -> Sentence:
+def _blocked(row: Group, waiting: Sequence[GroupOffset], blockers: Sequence[GroupBlocker]) -> Sentence:
     where = _where([str(offset) for offset in waiting], row.blocked)
     instants = [offset.waiting_ms for offset in waiting if offset.waiting_ms is not None]
     blocked_by = (_by(blockers, " by "), *_behind(row))
@@ -72,7 +70,7 @@ def _where(names: Sequence[str], number: int) -> str:
     return names[0] if len(names) == number == 1 else count_noun(number, "partition")
 
 
-def _by(blockers: Sequence[BlockingTransaction], preposition: str) -> str:
+def _by(blockers: Sequence[GroupBlocker], preposition: str) -> str:
     names = [blocker.transactional_id or f"producer {blocker.producer_id}" for blocker in blockers]
     if len(names) > 1:
         return f"{preposition}{count_noun(len(names), 'transaction')}"

@@ -21,7 +21,7 @@ from dashboard.web.action_buttons import Button
 from dashboard.web.per_request import now_ms
 from fenceline.facts import Severity
 from fenceline.incidents.facts import facts_of_finding
-from fenceline.incidents.primary_action import action_candidates
+from fenceline.incidents.outcomes import action_candidates
 from fenceline.incidents.sentences import (
     DeadlineKind,
     IncidentFacts,

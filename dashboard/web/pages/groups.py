@@ -27,6 +27,7 @@ from dashboard.web.series.context import series_context
 from dashboard.web.subject_history import subject_history
 from fenceline.facts import Severity
 from fenceline.kafka.families import family_of
+from fenceline.kafka.group_observation import GroupBlocker
 from fenceline.kafka.groups import Waiting
 from fenceline.owners import Owner
 from fenceline.series.points import GROUP
@@ -84,7 +85,7 @@ class CommittedPartition:
     #: The number of offsets up to the LSO that hold only markers or aborted records.
     markers: int
     trend: LagTrendLine
-    blockers: Sequence[group_queries.BlockingTransaction]
+    blockers: Sequence[GroupBlocker]
 
 
 class GroupListQuery(list_forms.NumberedList, group_queries.SortedGroups):
@@ -173,7 +174,7 @@ def _trend(kept: str, which: int) -> LagTrendLine:
     return LagTrendLine(points, trend_word([value for _, value in points]))
 
 
-def _waits_for(rows: Sequence[GroupOffset]) -> Sequence[group_queries.BlockingTransaction]:
+def _waits_for(rows: Sequence[GroupOffset]) -> Sequence[GroupBlocker]:
     """Return the distinct transactions that the group waits for in these partitions."""
     waiting = [row for row in rows if row.unstable or row.waiting == Waiting.PROBABLY]
     return group_queries.distinct_blockers(

@@ -13,6 +13,7 @@ from dashboard.labels.status import OUTCOME_LABELS
 from dashboard.labels.transition import KIND_LABELS, TRANSITION_STYLES
 from dashboard.models import Recovery
 from dashboard.recoveries import queries as recovery_queries
+from dashboard.recoveries.evidence import written_records
 from dashboard.runtime.collector_names import RECOVERIES
 from dashboard.runtime.criteria import parameter_choices
 from dashboard.runtime.csv_text import csv_text
@@ -141,7 +142,7 @@ def _headline(
 
 
 def _detail(recovery: Recovery) -> Mapping[str, Any]:
-    lost = recovery_queries.written_records(recovery)
+    lost = written_records(recovery)
     return {
         "row": row_of(recovery),
         "cluster": recovery.cluster.name,
@@ -225,7 +226,7 @@ def _csv(recovery: Recovery) -> HttpResponse:
             records.sure,
             records.note,
         )
-        for records in recovery_queries.written_records(recovery)
+        for records in written_records(recovery)
     ]
     response = HttpResponse(csv_text([_COLUMNS, *rows]), content_type="text/csv; charset=utf-8")
     response.headers["Content-Disposition"] = f'attachment; filename="lost-{recovery.pk}.csv"'

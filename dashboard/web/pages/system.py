@@ -6,7 +6,7 @@ import platform
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import metadata
 from itertools import groupby
@@ -95,8 +95,8 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
             (name, shown[name].redacted_properties() if name in shown else None) for name in names
         ],
         "config_path": settings.FENCELINE.path,
-        "limits": setting_labels(settings.FENCELINE.limits.as_mapping()),
-        "retention": setting_labels(settings.FENCELINE.retention.as_mapping()),
+        "limits": setting_labels(asdict(settings.FENCELINE.limits)),
+        "retention": setting_labels(asdict(settings.FENCELINE.retention)),
         "capabilities": _capabilities(names, frame.freshness.collectors),
         "checks": list(_checks(names, frame.freshness.collectors, now_ms(request))),
         "roots": list(_roots(names, frame.freshness.collectors)),

@@ -56,9 +56,8 @@ class CheckpointMetadata(NamedTuple):
     checkpoint_id: int
     #: None before version 4, which has no such property.
     is_savepoint: bool | None
-    #: Operators with a sink's state, and the number of all operators.
+    #: Operators with a sink's state.
     operators: tuple[OperatorMetadata, ...]
-    operator_count: int
 
     def state_files(self) -> tuple[FlinkStateFile, ...]:
         """Return the files with state of these operators, each part of one once."""
@@ -86,9 +85,8 @@ def _read(source: DataInput) -> CheckpointMetadata:
         raise MalformedState("checkpoint_id", f"{checkpoint_id}")
     for _ in range(source.read_count()):
         _skip_master_state(source)
-    count = source.read_count()
-    operators = tuple(state for _ in range(count) for state in _operator(source, version))
-    return CheckpointMetadata(version, checkpoint_id, _read_properties(source, version), operators, count)
+    operators = tuple(state for _ in range(source.read_count()) for state in _operator(source, version))
+    return CheckpointMetadata(version, checkpoint_id, _read_properties(source, version), operators)
 
 
 def _skip_master_state(source: DataInput) -> None:

@@ -53,7 +53,7 @@ def read_producer(
     is_open = not has_idle or source.read_byte() != 0
     opened = _transaction(source, writer.operator) if is_open else None
     decided = [_transaction(source, writer.operator) for _ in range(source.read_count())]
-    pool = tuple(_name(source) for _ in range(source.read_count())) if source.read_byte() else ()
+    pool = tuple(read_name(source) for _ in range(source.read_count())) if source.read_byte() else ()
     source.end()
     yield from filter(None, decided)
     if pool:
@@ -80,7 +80,7 @@ def read_hint(header: bytes, entry: bytes) -> int:
 
 def _transaction(source: DataInput, operator: str) -> Committable | None:
     """Read a `KafkaTransactionState` and its start; None if it is not transactional."""
-    name = _name(source) if source.read_byte() else ""
+    name = read_name(source) if source.read_byte() else ""
     producer_id, epoch = source.read_long(), source.read_short()
     source.read_long()
     return Committable(name, producer_id, epoch, None, operator) if name else None
@@ -108,7 +108,8 @@ def _expect(number: int, known: int, what: str, kind: str = "version") -> None:
         )
 
 
-def _name(source: DataInput) -> str:
+def read_name(source: DataInput) -> str:
+    """Read a transactional id or a prefix, as escaped text."""
     return escape_bytes(source.read_text().encode(errors="surrogatepass"))
 
 

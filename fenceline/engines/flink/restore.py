@@ -76,13 +76,6 @@ def commit_fate(
     return CommitFate.PENDING if now.state is TransactionState.ONGOING else CommitFate.UNKNOWN
 
 
-class OpenOfPrefix(NamedTuple):
-    """An open transaction whose id begins with the prefix of a job's sink."""
-
-    transactional_id: str
-    started_ms: int | None
-
-
 class Lingering(StrEnum):
     """The kind of an open transaction of a sink's prefix that the newest checkpoint does not hold."""
 
@@ -120,30 +113,31 @@ def _is_of_producer(transactional_id: str, prefix: str) -> bool:
 
 
 def lingering_kind(
-    transaction: OpenOfPrefix,
+    transactional_id: str,
+    started_ms: int | None,
     prefix: str,
     ownerships: Collection[TransactionOwnership],
     checkpoint_id: int,
     completed_ms: Sequence[int],
 ) -> Lingering:
-    """Return the kind of an open transaction that is not in the newest checkpoint.
+    """Return the kind of an open transaction of a prefix that is not in the newest checkpoint.
 
     `completed_ms` are the job's checkpoints, the newest first. An id that counts checkpoints has its number
     in its name, and a restarted job counts from 1 again; for a pooled id only its start, compared with the
     checkpoint before the newest, shows it.
     """
-    numbers = subtask_and_number(transaction.transactional_id, prefix)
+    numbers = subtask_and_number(transactional_id, prefix)
     if numbers is not None and set(ownerships) == {TransactionOwnership.IMPLICIT_BY_SUBTASK_ID}:
         if numbers[1] > checkpoint_id:
             return Lingering.WRITING
-        is_later = _is_after(transaction.started_ms, completed_ms)
+        is_later = _is_after(started_ms, completed_ms)
         return Lingering.UNDECIDED if is_later else Lingering.LEFT
     is_ours = numbers is not None or TransactionOwnership.POOL_OF_PRODUCER in ownerships
-    if transaction.started_ms is None or not completed_ms or not is_ours:
+    if started_ms is None or not completed_ms or not is_ours:
         return Lingering.UNDECIDED
-    if transaction.started_ms >= completed_ms[0]:
+    if started_ms >= completed_ms[0]:
         return Lingering.WRITING
-    if len(completed_ms) > 1 and transaction.started_ms < completed_ms[1]:
+    if len(completed_ms) > 1 and started_ms < completed_ms[1]:
         return Lingering.LEFT
     return Lingering.UNDECIDED
 

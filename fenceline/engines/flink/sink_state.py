@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from functools import partial
 from typing import NamedTuple
 
-from fenceline.decode.text import escape_bytes
 from fenceline.engines.flink.data_input import DataInput, MalformedState
 from fenceline.engines.flink.metadata import (
     COMMITTER_STATE,
@@ -23,7 +22,7 @@ from fenceline.engines.flink.metadata import (
     CheckpointMetadata,
     OperatorMetadata,
 )
-from fenceline.engines.flink.producer_state import read_hint, read_producer, records_idle
+from fenceline.engines.flink.producer_state import read_hint, read_name, read_producer, records_idle
 from fenceline.engines.flink.records import UNKNOWN_SUBTASK, Committable, TransactionOwnership, WriterState
 from fenceline.engines.flink.snappy import read_compressed_entry, read_frames
 from fenceline.engines.flink.state_handles import FlinkStateFile, ListState
@@ -204,7 +203,7 @@ def _committable(operator: str, checkpoint_id: int | None, version: int, data: b
         raise _AnotherSink
     with _kafkas():
         source = DataInput(data)
-        epoch, producer_id, name = source.read_short(), source.read_long(), _name(source)
+        epoch, producer_id, name = source.read_short(), source.read_long(), read_name(source)
         source.end()
     if epoch < 0 or producer_id < 0 or not name:
         raise _AnotherSink
@@ -216,7 +215,7 @@ def _writer(operator: str, version: int, data: bytes) -> WriterState:
         raise _AnotherSink
     with _kafkas():
         source = DataInput(data)
-        prefix = _name(source)
+        prefix = read_name(source)
         subtask = subtasks = UNKNOWN_SUBTASK
         ownership = 0
         precommitted: tuple[str, ...] = ()
@@ -231,13 +230,9 @@ def _writer(operator: str, version: int, data: bytes) -> WriterState:
 
 def _precommitted(source: DataInput) -> Iterator[str]:
     for _ in range(source.read_count()):
-        yield _name(source)
+        yield read_name(source)
         # The checkpoint that pre-committed it.
         source.read_long()
-
-
-def _name(source: DataInput) -> str:
-    return escape_bytes(source.read_text().encode(errors="surrogatepass"))
 
 
 @contextmanager

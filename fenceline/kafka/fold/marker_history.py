@@ -26,6 +26,7 @@ from fenceline.facts import (
     TransactionState,
     Transition,
     TransitionKind,
+    expand_partitions,
 )
 from fenceline.kafka.transitions import TransitionStep
 
@@ -120,11 +121,6 @@ def _less_sure(transition: Transition) -> Transition:
     return transition._replace(confidence=_LESS_SURE[transition.confidence])
 
 
-def _partitions_of(record: TransactionRecord) -> Sequence[TopicPartition]:
-    named = record.partitions or ()
-    return [TopicPartition(topic, number) for topic, numbers in named for number in numbers]
-
-
 class _Inference:
     """The inference from the report `last` of an id to the report `now`, by its producer's sorted markers."""
 
@@ -165,7 +161,7 @@ class _Inference:
 
         Other partitions may have a late marker of a transaction already counted.
         """
-        held = set(_partitions_of(self.last))
+        held = set(expand_partitions(self.last.partitions or ()))
         own = [markers for where, markers in self.markers.items() if where in held or not held]
         return min(own, key=len, default=[])
 
@@ -270,7 +266,7 @@ class _Inference:
 
     def _completed_ms(self, epoch: int) -> int | None:
         """Return the instant of the open transaction's last marker, None if any marker was not read."""
-        partitions = _partitions_of(self.last)
+        partitions = expand_partitions(self.last.partitions or ())
         instants = [instant for where in partitions for instant in self._ended_ms(where, epoch)]
         return max(instants) if instants and len(instants) == len(partitions) else None
 

@@ -7,7 +7,7 @@ local files, first check whether the name is free and then rename: two drivers c
 from __future__ import annotations
 
 import uuid
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JJavaError
@@ -42,10 +42,8 @@ class HadoopStorage:
             if _is(error, "FileNotFoundException"):
                 return None
             raise _as_os_error(error) from error
-        try:
+        with closing(stream):
             return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
-        finally:
-            stream.close()
 
     def create(self, name: str, data: bytes) -> bool:
         """Write a new file, whole and durable, or return False because it is there already."""
@@ -96,12 +94,9 @@ class HadoopStorage:
     def _write(self, path: Any, data: bytes) -> None:
         create = self._jvm.java.util.EnumSet.of(self._hadoop.CreateFlag.CREATE)
         none = self._gateway.new_array(self._hadoop.Options.CreateOpts, 0)
-        stream = self._context.create(path, create, none)
-        try:
+        with closing(self._context.create(path, create, none)) as stream:
             stream.write(data)
             stream.hsync()
-        finally:
-            stream.close()
 
     def _no_overwrite(self) -> Any:
         options = self._gateway.new_array(self._hadoop.Options.Rename, 1)

@@ -17,7 +17,7 @@ import pyarrow as pa
 from confluent_kafka import KafkaError
 
 from fenceline.authentication.mechanisms import CannotAuthenticate, explain_refusal
-from fenceline.facts import TopicPartition, TransactionState
+from fenceline.facts import TransactionState, expand_partitions
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle
 from fenceline.spark.records import SinkTransaction
 from spark_pipeline.sink import names
@@ -175,9 +175,7 @@ class _Open:
             self._id,
             described.producer_id,
             described.producer_epoch,
-            tuple(
-                TopicPartition(topic, number) for topic, numbers in described.partitions for number in numbers
-            ),
+            tuple(expand_partitions(described.partitions)),
             self._records,
             described.started_ms,
             described.timeout_ms,

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from collectors.checkpoints import collector as checkpoint_collector
+from collectors import rate_limit
+from collectors.checkpoints import roots
 from collectors.checkpoints.store import CheckpointStore
 from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
 from tests.unit.checkpoints.factories import (
@@ -168,7 +169,7 @@ def test_a_search_has_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     ((scope, (since_ms, reason)),) = looked.gaps.items()
     assert (scope, since_ms) == (f"root:{ROOT}", NOW_MS)
     assert "name narrower roots" in reason
-    monkeypatch.setattr(checkpoint_collector, "MOST_FOLDERS", 3)
+    monkeypatch.setattr(roots, "MOST_FOLDERS", 3)
     assert "more than 6 levels or 3 folders" in next(iter(poll(collector()).gaps.values()))[1]
 
 
@@ -263,7 +264,7 @@ def test_a_slow_store_is_polled_for_a_twentieth_of_the_time(monkeypatch: pytest.
         self.spent_s += 10
         return listed(self, folder, **options)
 
-    monkeypatch.setattr(checkpoint_collector, "_PACE", 20)
+    monkeypatch.setattr(rate_limit, "SHARE", 20)
     watch = collector()
     poll(watch)
     monkeypatch.setattr(CheckpointStore, "list_folder", list_slowly)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -44,7 +45,7 @@ def test_a_rule_is_explained(rule: str) -> None:
 
 @pytest.mark.parametrize("rule", RULES)
 def test_limits_of_a_rule_equal_those_on_its_page(rule: str) -> None:
-    limits = Limits().as_mapping()
+    limits = asdict(Limits())
     named = {name: float(default) for name, default in _ROW.findall(page(rule))}
     assert named == {name: limits.get(name) for name in named}
     assert set(_LIKE_A_LIMIT.findall(page(rule))) <= set(limits)
@@ -53,7 +54,7 @@ def test_limits_of_a_rule_equal_those_on_its_page(rule: str) -> None:
 def test_each_limit_is_explained_by_its_rule_or_by_collecting() -> None:
     explained = {name for rule in RULES for name, _ in _ROW.findall(page(rule))}
     of_collectors = set(re.findall(r"`(collector_\w+_s|poller_\w+_s)` \([\d.]+\)", COLLECTING.read_text()))
-    assert explained | of_collectors == set(Limits().as_mapping()) - PACES
+    assert explained | of_collectors == set(asdict(Limits())) - PACES
 
 
 def test_removed_rules_have_no_page() -> None:
@@ -66,4 +67,4 @@ def test_the_index_names_every_rule() -> None:
 
 def test_the_example_shows_every_limit_at_its_default() -> None:
     example = tomllib.loads((ROOT / "fenceline.example.toml").read_text())
-    assert example["limits"] == Limits().as_mapping()
+    assert example["limits"] == asdict(Limits())
