@@ -159,11 +159,14 @@ def save_gaps(lease: Lease, gaps: Mapping[str, tuple[int, str]], now_ms: int) ->
     known = GapRecord.objects.filter(**of_collector, until_ms=None)
     reasons = dict(known.exclude(scope="cluster").values_list("scope", "reason"))
     known.filter(scope__in=reasons.keys() - gaps.keys()).update(until_ms=now_ms)
-    for scope, (since_ms, reason) in sorted(gaps.items()):
-        if scope not in reasons:
-            known.create(**of_collector, scope=scope, since_ms=since_ms, reason=reason)
-        elif reasons[scope] != reason:
+    for scope, (_, reason) in gaps.items():
+        if reasons.get(scope, reason) != reason:
             known.filter(scope=scope).update(reason=reason)
+    GapRecord.objects.bulk_create(
+        GapRecord(**of_collector, scope=scope, since_ms=since_ms, reason=reason)
+        for scope, (since_ms, reason) in sorted(gaps.items())
+        if scope not in reasons
+    )
     return reasons.keys() != gaps.keys()
 
 
