@@ -17,7 +17,7 @@ pytestmark = pytest.mark.django_db
 
 
 def url_of(row: Transaction) -> str:
-    template = Template("{% load fenceline %}{% transaction_url row %}")
+    template = Template("{% transaction_url row %}")
     return html.unescape(template.render(Context({"row": row})))
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from django import template
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.utils.safestring import SafeString
+from django.utils.safestring import SafeString, mark_safe
+
+from dashboard.web import addresses
 
 register = template.Library()
 #: Pages that link to each other, by the name of their routes.
@@ -49,3 +52,10 @@ def table_fold(content: SafeString, name: str, title: str, summary: str = "As a 
         "components/table_fold.html",
         {"name": name, "title": title, "summary": summary, "content": content},
     )
+
+
+@register.simple_block_tag(takes_context=True)
+def keepsrange(context: Mapping[str, Any], content: SafeString) -> SafeString:
+    """Return the body with the range of the page in its links to pages."""
+    kept = context["chrome"].time_range.query
+    return mark_safe(addresses.keep_in_links(content, kept))  # noqa: S308 - a query string, escaped
