@@ -36,9 +36,13 @@ _JSON_IN_HTML = {ord("<"): "\\u003C", ord(">"): "\\u003E", ord("&"): "\\u0026"}
 
 
 @register.filter
-def group_digits(number: float | None) -> str:
-    """Return `1,234,567`, and a dash for an unknown number."""
-    return "—" if number is None else f"{number:,.0f}"
+def group_digits(number: float | None, unknown: str = "") -> str:
+    """Return `1,234,567`, and a dash for an unknown number, which may say why it is `unknown`."""
+    return _dash(unknown) if number is None else f"{number:,.0f}"
+
+
+def _dash(why: str) -> str:
+    return format_html('<abbr title="{}">—</abbr>', why) if why else "—"
 
 
 @register.filter
@@ -48,17 +52,17 @@ def epoch(number: int) -> str:
 
 
 @register.filter
-def duration(ms: int | None) -> str:
+def duration(ms: int | None, unknown: str = "") -> str:
     """Return milliseconds in words, a dash if unknown, "never" for a 2PC timeout."""
     if ms is None or ms == NOT_REPORTED:
-        return "—"
+        return _dash(unknown)
     return "never" if ms == TWO_PHASE_COMMIT_TIMEOUT_MS else in_words(ms)
 
 
 @register.filter
-def measured_duration(ms: float) -> str:
+def measured_duration(ms: float | None) -> str:
     """Return a measured duration as text; durations from a histogram are not whole numbers."""
-    return in_words(round(ms))
+    return "—" if ms is None else in_words(round(ms))
 
 
 @register.filter
