@@ -33,7 +33,6 @@ from dashboard.web.headlines.query import query_headline
 from dashboard.web.onboarding import attach_lines
 from dashboard.web.per_request import now_ms
 from dashboard.web.subject_history import subject_history
-from fenceline.facts import Severity
 from fenceline.history.time_range import TimeRange
 from fenceline.spark.batch_chain import first_broken_link, with_markers
 
@@ -66,7 +65,6 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
         "safe_reasons": safe.reasons if safe.safe else safe.reasons[1:],
         "state": query_labels.state_label(state_now(row, at_ms), driver_of(row, at_ms)),
         "findings": findings,
-        "tone": next((finding.severity for finding in findings if finding.severity != Severity.INFO), ""),
         "owner": owners.of_query(row),
         **chain,
         "figures": _figures(recent),

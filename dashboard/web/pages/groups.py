@@ -25,7 +25,6 @@ from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute
 from dashboard.web.series.context import series_context
 from dashboard.web.subject_history import subject_history
-from fenceline.facts import Severity
 from fenceline.kafka.families import family_of
 from fenceline.kafka.groups import Waiting
 from fenceline.owners import Owner
@@ -140,7 +139,6 @@ def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, A
         "page": page,
         "parts": [_part(offset) for offset in page.items],
         "findings": findings,
-        "tone": next((finding.severity for finding in findings if finding.severity != Severity.INFO), ""),
         "owner": owners.find_owner(row.group_id, row.family),
         "trend": _trend(row.trend, 2),
         "unread": _trend(row.trend, 1),

@@ -38,7 +38,6 @@ from dashboard.web.series.context import series_context
 from dashboard.web.subject_history import subject_history
 from fenceline.decode.record_batches import BatchWriters
 from fenceline.decode.typed import read_json
-from fenceline.facts import Severity
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import WORST_VERDICTS, PartitionVerdict, ProducerState, VerdictReason
@@ -247,7 +246,6 @@ def _detail(request: HttpRequest, cluster: str, topic: str, number: int) -> Mapp
         "hidden": access.payload_refusal(access.actor_of(request, "page"), cluster),
         "happened": subject_history(request, cluster, f"partition:{row}"),
         "findings": findings,
-        "tone": next((finding.severity for finding in findings if finding.severity != Severity.INFO), ""),
         "open": [_open(request, cluster, pin) for pin in pins],
         "owner": owners.find_owner(str(row), row.topic),
         "readers": readers[:_MOST_READERS],

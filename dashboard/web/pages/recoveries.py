@@ -151,7 +151,6 @@ def _detail(recovery: Recovery) -> Mapping[str, Any]:
         "text": _text(lost),
         "owner": owners.of_transaction(recovery.transactional_id),
         "action": action_audit.cause_of(recovery),
-        "closed_after_ms": None if recovery.closed_ms is None else recovery.closed_ms - recovery.opened_ms,
     }
 
 

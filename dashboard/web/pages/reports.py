@@ -271,7 +271,6 @@ def _how(cluster: str) -> Mapping[str, Any]:
         "command": " \\\n".join(lines),
         "secured": secured != "PLAINTEXT",
         "config_file": config.path.name if config.path else "fenceline.toml",
-        "history_url": config.history_url,
         "suggested_url": url,
     }
 
