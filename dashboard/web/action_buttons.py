@@ -59,7 +59,7 @@ class RowSelection:
 def row_selection(request: HttpRequest, act: Act, words: str) -> RowSelection | None:
     """Return the plan for chosen rows; None for several clusters, and for users who may not plan it."""
     cluster = page_context.chrome_of(request).only_cluster
-    refused = access.permission_refusal(request_actor(request), access.OF_ACT[act], cluster)
+    refused = access.act_refusal(request_actor(request), act, cluster)
     return None if refused or not cluster else RowSelection(act, cluster, words)
 
 
@@ -136,9 +136,9 @@ def _possible(offered: Sequence[Offer]) -> Sequence[Offer]:
 
 def _why_not(who: Actor, offer: Offer) -> str:
     """Return why a user may not plan an offer, "" if they may; admins may plan forceable offers."""
-    why_not = access.permission_refusal(who, access.OF_ACT[offer.act], offer.cluster)
+    why_not = access.act_refusal(who, offer.act, offer.cluster)
     if why_not or not offer.refusals:
         return why_not
-    if offer.forceable and not access.permission_refusal(who, access.FORCE, offer.cluster):
+    if offer.forceable and not access.act_refusal(who, offer.act, offer.cluster, force=True):
         return ""
     return f"Not available: {offer.refusals[0].words}"
