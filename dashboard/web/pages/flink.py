@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from dashboard.actions import offers
 from dashboard.engines import flink_jobs as flink_queries
@@ -24,7 +24,7 @@ from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import Heading
 from dashboard.web.list_pages import CLUSTER, clock_steps, list_view, of_known_cluster, unknown_row
 from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.rendering import page_view
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute
 from fenceline.engines.flink.producer_pool import pool_sentences, producer_pools
 from fenceline.engines.flink.restore import CommitFate, restore_sentence
@@ -58,14 +58,6 @@ class FlinkJobListQuery(list_forms.NumberedList, flink_queries.SortedFlinkJobs):
     """The query string of the list."""
 
 
-@signed_in
-@of_known_cluster
-def job_detail(request: HttpRequest, cluster: str, ident: str) -> HttpResponse:
-    """Show the checkpoints of one job and the transactions in them, or a 404 page."""
-    passing = _passing(request)
-    return render_page(request, "flink/detail", lambda: _detail(request, cluster, ident), depends_on=passing)
-
-
 @list_view("flink/list", FlinkJobListQuery, _HEADINGS, _passing)
 def job_list(request: HttpRequest, wanted: FlinkJobListQuery) -> Mapping[str, Any]:
     """Show one page of the jobs that match the query string."""
@@ -79,7 +71,10 @@ def job_list(request: HttpRequest, wanted: FlinkJobListQuery) -> Mapping[str, An
     }
 
 
-def _detail(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]:
+@page_view("flink/detail", _passing)
+@of_known_cluster
+def job_detail(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]:
+    """Show the checkpoints of one job and the transactions in them, or a 404 page."""
     job = flink_queries.find_job(cluster, ident)
     if job is None:
         return unknown_row(cluster, ident)
@@ -158,7 +153,7 @@ def _fence_button(
 def _plan_button(
     request: HttpRequest, job: FlinkJob, act: Act, subjects: Sequence[str], words: str, why_not: str = ""
 ) -> PlanButton:
-    refused = access.permission_refusal(request_actor(request), access.OF_ACT[act], job.cluster.name)
+    refused = access.act_refusal(request_actor(request), act, job.cluster.name)
     return PlanButton(act, subjects, words, refused or why_not)
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import connection
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from dashboard.labels.setting import setting_labels
 from dashboard.models import Collector, GapRecord, Position
@@ -25,7 +25,7 @@ from dashboard.system.metrics import own_version
 from dashboard.web import action_buttons, page_context
 from dashboard.web.pages.overview import collector_states
 from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.rendering import page_view
 from dashboard.web.routes import PageRoute
 from fenceline.formatting import count_noun
 from fenceline.kafka.reconcile import format_agreement
@@ -80,13 +80,9 @@ class CheckpointRootView(NamedTuple):
     skipped: str
 
 
-@signed_in
-def system_page(request: HttpRequest) -> HttpResponse:
+@page_view("system/page", collector_states)
+def system_page(request: HttpRequest) -> Mapping[str, Any]:
     """Show the watched clusters, their collectors, and their gaps."""
-    return render_page(request, "system/page", lambda: _read(request), depends_on=collector_states(request))
-
-
-def _read(request: HttpRequest) -> Mapping[str, Any]:
     frame = page_context.chrome_of(request)
     names = [frame.cluster] if frame.cluster else [row.name for row in frame.clusters]
     shown = settings.FENCELINE.clusters

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from django.conf import settings
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import render
 from django.urls import reverse
 
@@ -16,7 +16,7 @@ from dashboard.alerts import queries as alert_queries
 from dashboard.models import Channel, Delivery
 from dashboard.system import access
 from dashboard.system.access import Actor, actor_of
-from dashboard.web.errors import error_note, flash_refusal, forbidden_page
+from dashboard.web.errors import error_note, flash_refusal, forbidden_page, found
 from dashboard.web.rendering import action_view, render_page, signed_in
 from dashboard.web.routes import PageRoute
 from fenceline.alerts import matchers, redact
@@ -166,10 +166,7 @@ test = _act(access.SEND, _test)
 
 
 def _found(number: int) -> Channel:
-    channel = alert_queries.find_channel(number)
-    if channel is None:
-        raise Http404("Unknown channel.")
-    return channel
+    return found(alert_queries.find_channel(number), "Unknown channel.")
 
 
 def _refusal(request: HttpRequest) -> str:
