@@ -25,7 +25,6 @@ register = template.Library()
 T = TypeVar("T")
 register.filter("row_id", addresses.transaction_row)
 register.filter("finding_label", addresses.finding_label)
-register.simple_tag(addresses.transaction_of, name="transaction_url")
 register.simple_tag(addresses.finding_url, name="finding_url")
 register.simple_tag(bundles.bundle_url)
 _LONGEST_IN_CELL, _LONGEST_IN_SENTENCE = 120, 300
