@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from django import template
+from django.forms.utils import flatatt
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.utils.html import format_html
+from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
 from dashboard.web import addresses
@@ -72,10 +73,55 @@ def badge(content: SafeString, tone: str, title: str | None = None) -> SafeStrin
     return format_html('<span class="badge tone-{}"{}>{}{}</span>', tone, about, mark, content)
 
 
+@register.simple_block_tag
+def notice(
+    content: SafeString, tone: str, css: str = "", number: int | None = None, **attributes: object
+) -> SafeString:
+    """Return the body as a paragraph with a tone's mark, plain unless it warns; `number` completes its id."""
+    css = css or ("notice" if tone in {"warning", "critical"} else "notice notice-plain")
+    if number is not None:
+        attributes["id"] = f"{attributes['id']}-{number}"
+    given = flatatt({name.replace("_", "-"): value for name, value in attributes.items()})
+    mark = format_html('<i class="mark mark-{}" aria-hidden="true"></i>', tone)
+    return format_html('<p class="{}"{}>{}<span>{}</span></p>', css, given, mark, SafeString(content.strip()))
+
+
 @register.inclusion_tag("components/post_button.html")
 def post_button(words: str, route: str, *args: object) -> Mapping[str, object]:
     """Show a button that posts an empty form to a route."""
     return {"words": words, "url": reverse(route, args=args)}
+
+
+@register.simple_tag
+def hidden(pairs: Iterable[tuple[str, object]] = (), **values: object) -> SafeString:
+    """Return the hidden fields of a form, one for each value that is not empty; a list has several."""
+    lists = ((name, value if isinstance(value, list | tuple) else [value]) for name, value in values.items())
+    fields = [*pairs, *((name, each) for name, several in lists for each in several if each)]
+    return format_html_join("", '<input type="hidden" name="{}" value="{}">', fields)
+
+
+@register.simple_block_tag
+def field(
+    content: SafeString, name: str, label: str, value: str, problem: str, *, code: bool = False, **given: Any
+) -> SafeString:
+    """Return a text of a form: the body is its hint, `code` is not prose; with `rows` it has lines."""
+    hint = content.strip()
+    described = " ".join(f"{name}-{part}" for part, words in (("hint", hint), ("wrong", problem)) if words)
+    given |= {"id": name, "name": name, "autocomplete": "off", "aria-describedby": described or None}
+    given |= {"spellcheck": "false", "autocapitalize": "none"} if code else {}
+    shown = {"name": name, "label": label, "hint": hint, "problem": problem, "attributes": flatatt(given)}
+    return render_to_string("components/field.html", {**shown, "rows": given.get("rows"), "value": value})
+
+
+def _choice(
+    name: str, label: str, options: Iterable[tuple[str, str]], chosen: str, problem: str = ""
+) -> Mapping[str, object]:
+    """Show the choice of one of a few values, each with words."""
+    return {"name": name, "label": label, "options": options, "chosen": chosen, "problem": problem}
+
+
+register.inclusion_tag("components/select.html", name="select")(_choice)
+register.inclusion_tag("components/radios.html", name="radios")(_choice)
 
 
 @register.simple_block_tag

@@ -257,12 +257,15 @@ def _form(request: HttpRequest, form: AccessForm, error: AccessRefused | None = 
     if refused := _refusal(request):
         return forbidden_page(request, refused)
     values = {"role": Token.Role.VIEWER, "expires": next(iter(_LIFETIMES)), **request.POST.dict()}
+    wrong = {error.field: str(error)} if error else {}
     shown = {
         "form": form,
+        "label": form.field.capitalize(),
         "value": values.get(form.field, ""),
+        "problem": wrong.get(form.field, ""),
         "values": values,
         "roles": [(role, ROLE_MEANS[role]) for role in form.roles],
-        "wrong": {error.field: str(error)} if error else {},
+        "wrong": wrong,
     }
     return render(request, "access/form.html", shown, status=422 if error else 200)
 

@@ -13,6 +13,7 @@ from django.urls import reverse
 
 from dashboard.alerts import channels, deliver, demo_receiver, validation
 from dashboard.alerts import queries as alert_queries
+from dashboard.labels.alert import CHANNEL_KINDS
 from dashboard.models import Channel, Delivery
 from dashboard.system import access
 from dashboard.system.access import Actor, actor_of
@@ -232,12 +233,13 @@ def _form(
         "values": values,
         "wrong": wrong,
         "known_url": redact.redact_url(row.url) if row else "",
-        "kinds": channels.KINDS,
-        "severities": channels.SEVERITIES,
+        "is_new": row is None,
+        "kinds": CHANNEL_KINDS.items(),
+        "severities": [(severity, severity) for severity in channels.SEVERITIES],
         "labels": validation.LABELS,
         "usual_group_by": ", ".join(limits.group_by),
         "waits": [
-            (name, words, values.get(name, ""), getattr(limits, name), wrong.get(name, ""))
+            (name, f"{words} (seconds)", values.get(name, ""), getattr(limits, name), wrong.get(name, ""))
             for name, words, *_ in channels.WAITS
         ],
     }
