@@ -27,12 +27,11 @@ class Button:
 
     act: Act
     cluster: str
-    #: The act's name in `dashboard.actions.planning.make_plan`.
-    subject: str
+    #: In the form for `dashboard.actions.planning.make_plan`.
+    subjects: Sequence[str]
     words: str
     why_not: str = ""
-    #: Further subjects of the same plan.
-    others: Sequence[str] = ()
+    force: bool = False
     #: Whether it may lose records that should be committed: such an offer is never the first of several.
     may_lose: bool = False
 
@@ -115,14 +114,28 @@ def action_buttons(request: HttpRequest, offered: Iterable[Offer]) -> Sequence[B
         Button(
             offer.act,
             offer.cluster,
-            offer.subject,
+            offer.subjects,
             offer.words,
             _why_not(request_actor(request), offer),
-            offer.others,
-            offer.may_lose,
+            may_lose=offer.may_lose,
         )
         for offer in offered
     ]
+
+
+def plan_button(
+    request: HttpRequest,
+    act: Act,
+    cluster: str,
+    subjects: Sequence[str],
+    words: str,
+    *,
+    force: bool = False,
+    why_not: str = "",
+) -> Button:
+    """Return a button for chosen subjects, disabled if the user may not plan the action there."""
+    refused = access.act_refusal(request_actor(request), act, cluster, force=force)
+    return Button(act, cluster, subjects, words, refused or why_not, force)
 
 
 def _explained(request: HttpRequest, offered: Sequence[Offer]) -> Sequence[Button]:

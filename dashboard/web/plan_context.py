@@ -73,18 +73,6 @@ class PlanSubject:
         return self.of.is_refused and all(refusal.forceable for refusal in self.of.refusals)
 
 
-@dataclass(frozen=True, slots=True)
-class Again:
-    """A form that makes another plan: of the remaining subjects, or by force."""
-
-    words: str
-    cluster: str
-    act: str
-    subjects: Sequence[str]
-    force: bool
-    why_not: str
-
-
 def plan_page(request: HttpRequest, action: Action) -> Mapping[str, Any]:
     """Return the context of an action's page."""
     shown = action_audit.action_status(action, now_ms=now_ms(request))
@@ -159,7 +147,7 @@ def _of_batch(request: HttpRequest, cluster: str, name: str) -> Sequence[Offer]:
 
 def _again(
     request: HttpRequest, action: Action, shown: action_audit.ActionStatus, subjects: Sequence[PlanSubject]
-) -> Again | None:
+) -> Button | None:
     """Return the form that plans again: everything if nothing was sent, else the remaining subjects."""
     if shown.state in ("expired", "refused"):
         names = [action_audit.subject_name(subject.of) for subject in subjects]
@@ -172,21 +160,18 @@ def _again(
     else:
         return None
     words = "Plan again" if len(names) == len(subjects) else f"Plan the other {len(names)} again"
-    return _form(request, shown.plan, words, names, force=action.forced) if names else None
+    if not names:
+        return None
+    act, cluster = shown.plan.act, shown.plan.cluster
+    return action_buttons.plan_button(request, act, cluster, names, words, force=action.forced)
 
 
 def _by_force(
     request: HttpRequest, plan: Plan, shown: action_audit.ActionStatus, subjects: Sequence[PlanSubject]
-) -> Again | None:
+) -> Button | None:
     """Return the form that plans forceable subjects by force, None without any."""
     names = [action_audit.subject_name(subject.of) for subject in subjects if subject.forceable]
     if plan.forced or not names or shown.state not in ("planned", "refused", "expired"):
         return None
     words = "Plan by force…" if len(names) == 1 else f"Plan {len(names)} by force…"
-    return _form(request, plan, words, names, force=True)
-
-
-def _form(request: HttpRequest, plan: Plan, words: str, names: Sequence[str], *, force: bool) -> Again:
-    actor = action_buttons.request_actor(request)
-    why_not = access.act_refusal(actor, plan.act, plan.cluster, force=force)
-    return Again(words, plan.cluster, plan.act.value, names, force, why_not)
+    return action_buttons.plan_button(request, plan.act, plan.cluster, names, words, force=True)

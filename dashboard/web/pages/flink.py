@@ -17,9 +17,9 @@ from dashboard.engines.flink_jobs import LingeringTransaction
 from dashboard.evaluation import finding_queries
 from dashboard.models import FlinkJob
 from dashboard.runtime.collector_names import FLINK
-from dashboard.system import access, owners
+from dashboard.system import owners
 from dashboard.web import addresses
-from dashboard.web.action_buttons import request_actor
+from dashboard.web.action_buttons import Button, plan_button
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import Heading
 from dashboard.web.list_pages import CLUSTER, clock_steps, list_view, of_known_cluster, unknown_row
@@ -114,29 +114,19 @@ def job_detail(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, A
     }
 
 
-@dataclass(frozen=True, slots=True)
-class PlanButton:
-    """A button that plans an action on some of a job's transactions; disabled with a `why_not`."""
-
-    act: Act
-    subjects: Sequence[str]
-    words: str
-    why_not: str
-
-
-def _commit_button(request: HttpRequest, job: FlinkJob, open_ids: Sequence[str]) -> PlanButton | None:
+def _commit_button(request: HttpRequest, job: FlinkJob, open_ids: Sequence[str]) -> Button | None:
     """Return a button that commits the newest checkpoint's open transactions, None without any."""
     if not open_ids:
         return None
     chosen = open_ids[:MOST_SUBJECTS]
     which = "the first " if len(chosen) < len(open_ids) else ""
     words = f"Commit {which}{count_noun(len(chosen), 'pending transaction')}…"
-    return _plan_button(request, job, Act.COMMIT_FLINK, chosen, words, job.error)
+    return plan_button(request, Act.COMMIT_FLINK, job.cluster.name, chosen, words, why_not=job.error)
 
 
 def _fence_button(
     request: HttpRequest, job: FlinkJob, others: Sequence[LingeringTransaction]
-) -> PlanButton | None:
+) -> Button | None:
     """Return a button that fences transactions that no checkpoint will commit, None if all are refused."""
     rows = [other.row for other in others[:_MOST_LISTED]]
     offered = offers.of_transactions(rows, now_ms=now_ms(request))
@@ -147,14 +137,7 @@ def _fence_button(
         if offer.act is Act.FENCE and not offer.may_lose
     ][:MOST_SUBJECTS]
     words = f"Fence {count_noun(len(fences), 'transaction')} that no checkpoint will commit…"
-    return _plan_button(request, job, Act.FENCE, fences, words) if fences else None
-
-
-def _plan_button(
-    request: HttpRequest, job: FlinkJob, act: Act, subjects: Sequence[str], words: str, why_not: str = ""
-) -> PlanButton:
-    refused = access.act_refusal(request_actor(request), act, job.cluster.name)
-    return PlanButton(act, subjects, words, refused or why_not)
+    return plan_button(request, Act.FENCE, job.cluster.name, fences, words) if fences else None
 
 
 def _counted(fates: Sequence[CommitFate]) -> Sequence[tuple[CommitFate, int]]:
