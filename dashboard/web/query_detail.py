@@ -55,7 +55,8 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
     parts, behind = [part for source in sources for part in source.parts], lag.query_lag(sources)
     recent = streaming_batches.recent_batches(row, _CHARTED)
     page = _QueryPage(request, row, newest, recent, sources)
-    tab = chosen_tab(request.GET, _TABS)
+    tabs = {name: words for name, (words, _) in _TABS.items()}
+    tab = chosen_tab(request.GET, tabs)
     return {
         "row": row,
         "cluster": cluster,
@@ -71,9 +72,9 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
         "lag": behind,
         "lost": sum(part.lost_offsets or 0 for part in parts),
         "tab": tab,
-        "tabs": detail_tabs(request.GET, _TABS),
+        "tabs": detail_tabs(request.GET, tabs),
         "tab_template": f"queries/_{tab}.html",
-        **_TAB_CONTEXTS[tab](page),
+        **_TABS[tab][1](page),
     }
 
 
@@ -279,19 +280,12 @@ def _facts(page: _QueryPage) -> Mapping[str, Any]:
     }
 
 
+#: The words of each tab, and what reads its context.
 _TABS = {
-    "batches": "Batches",
-    "sources": "Sources",
-    "state": "State",
-    "charts": "Charts",
-    "events": "Event history",
-    "facts": "Raw facts",
-}
-_TAB_CONTEXTS = {
-    "batches": _batches,
-    "sources": _sources,
-    "state": _state,
-    "charts": _charts,
-    "events": _events,
-    "facts": _facts,
+    "batches": ("Batches", _batches),
+    "sources": ("Sources", _sources),
+    "state": ("State", _state),
+    "charts": ("Charts", _charts),
+    "events": ("Event history", _events),
+    "facts": ("Raw facts", _facts),
 }

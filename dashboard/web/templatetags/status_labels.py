@@ -19,11 +19,9 @@ from fenceline.kafka.producer_identity import Engine, ProducerIdentity
 from fenceline.owners import Owner
 
 register = template.Library()
-register.simple_tag(addresses.partition_url, name="partition_url")
 register.simple_tag(addresses.record_url, name="record_url")
 register.simple_tag(addresses.group_url, name="group_url")
 register.simple_tag(addresses.query_url, name="stream_url")
-register.simple_tag(addresses.transaction_url, name="id_url")
 register.simple_tag(addresses.recovery_url, name="recovery_url")
 register.simple_tag(addresses.rule_url, name="rule_url")
 _HEIGHT = 24
