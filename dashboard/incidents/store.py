@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from django.conf import settings
@@ -205,7 +206,7 @@ class _IncidentWriter:
                 self._go_on(update)
         self._learn_outcomes()
         Incident.objects.bulk_create(self._opened)
-        Incident.objects.bulk_update(sorted(self._changed, key=_number), _COLUMNS, batch_size=100)
+        Incident.objects.bulk_update(sorted(self._changed, key=attrgetter("pk")), _COLUMNS, batch_size=100)
         for ended in in_portions(IncidentFinding.objects.all(), "pk", self._left):
             ended.update(until_ms=self._now_ms)
         IncidentFinding.objects.bulk_create(self._joined, batch_size=500)
@@ -356,7 +357,3 @@ def _merged(update: IncidentUpdate) -> str:
 
 def _before(update: IncidentUpdate) -> str:
     return f"before: {update.before.cause.rule} of {update.before.cause.subject}" if update.before else ""
-
-
-def _number(row: Incident) -> int:
-    return row.pk

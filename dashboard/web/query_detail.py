@@ -23,7 +23,6 @@ from dashboard.streaming.operator_state import operator_states
 from dashboard.streaming.registry import driver_of, state_now
 from dashboard.system import owners
 from dashboard.web import action_buttons, page_context
-from dashboard.web.action_buttons import Button
 from dashboard.web.charts import query_figures
 from dashboard.web.checkpoint_context import checkpoint_details, operator_views
 from dashboard.web.forms.tabs import chosen_tab, detail_tabs
@@ -122,7 +121,9 @@ def _chain(request: HttpRequest, row: Query, newest: Batch | None, at_ms: int) -
         "entry": entry,
         "links": links,
         "broken": first_broken_link(links),
-        "batch_offers": _batch_offers(request, row, entry) if first_broken_link(links) else (),
+        "batch_offers": action_buttons.of_batch(request, row, entry.batch.batch_id)
+        if entry and first_broken_link(links)
+        else (),
         "sent": streaming_batches.sent_transactions(row, decision),
         "expires_ms": _expires_ms(entry, at_ms),
     }
@@ -131,10 +132,6 @@ def _chain(request: HttpRequest, row: Query, newest: Batch | None, at_ms: int) -
 def _markers(row: Query, entry: BatchEntry | None) -> Mapping[str, int]:
     url = settings.FENCELINE.audit_url
     return audited_markers(url, row.cluster.name, row.query_id, entry.batch.batch_id) if url and entry else {}
-
-
-def _batch_offers(request: HttpRequest, row: Query, entry: BatchEntry | None) -> Sequence[Button]:
-    return () if entry is None else action_buttons.of_batch(request, row, entry.batch.batch_id)
 
 
 def _entry(row: Query, number: int | None, newest: Batch | None) -> BatchEntry | None:

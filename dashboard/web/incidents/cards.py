@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -219,7 +219,7 @@ def _card(
         action=primary_action(request, problem.findings),
         effects=lines[:_EFFECTS],
         effect_number=len(lines),
-        others=_other_numbers(lines),
+        others=sorted({number for line in lines for number in line.others}),
         figures=impact_words(row) if row else (),
         deadline_ms=facts.deadline_ms,
         deadline_kind=facts.deadline_kind,
@@ -227,7 +227,3 @@ def _card(
         recurrence=recurrence,
         scene=board.played_about(facts.name, facts.since_ms) if board else None,
     )
-
-
-def _other_numbers(lines: Collection[EffectLine]) -> Sequence[int]:
-    return sorted({number for line in lines for number in line.others})

@@ -17,7 +17,7 @@ from django.db import connection
 from django.http import HttpRequest
 
 from dashboard.labels.setting import setting_labels
-from dashboard.models import Collector, GapRecord, Position
+from dashboard.models import Collector, Position
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import CHECKPOINTS, RECONCILE
 from dashboard.system import access, capabilities
@@ -86,6 +86,7 @@ def system_page(request: HttpRequest) -> Mapping[str, Any]:
     frame = page_context.chrome_of(request)
     names = [frame.cluster] if frame.cluster else [row.name for row in frame.clusters]
     shown = settings.FENCELINE.clusters
+    closed = [gap for gap in visibility.gaps_closed() if frame.cluster in {"", gap.cluster.name}]
     return {
         "configured": [
             (name, shown[name].redacted_properties() if name in shown else None) for name in names
@@ -97,7 +98,7 @@ def system_page(request: HttpRequest) -> Mapping[str, Any]:
         "checks": list(_checks(names, frame.freshness.collectors, now_ms(request))),
         "roots": list(_roots(names, frame.freshness.collectors)),
         "topics": _topics(visibility.topic_positions(frame.cluster)),
-        "gaps": [*visibility.noun_visibility(frame.cluster).gaps, *_closed(frame.cluster)],
+        "gaps": [*visibility.noun_visibility(frame.cluster).gaps, *closed],
         "versions": component_versions(),
         "is_staff": bool(getattr(request.user, "is_staff", False)),
         "may_manage": not access.missing_role(action_buttons.request_actor(request), access.USERS),
@@ -171,10 +172,6 @@ def _cost(rows: Sequence[Collector], minute: int) -> tuple[int, int]:
     """Return the requests of all collectors in one minute, and the milliseconds of waiting for them."""
     costs = [cost for row in rows for cost in row.costs if cost[0] == minute]
     return sum(cost[1] for cost in costs), sum(cost[2] for cost in costs)
-
-
-def _closed(cluster: str) -> Sequence[GapRecord]:
-    return [gap for gap in visibility.gaps_closed() if not cluster or gap.cluster.name == cluster]
 
 
 def _topics(rows: Sequence[Position]) -> Sequence[TopicProgress]:
