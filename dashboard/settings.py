@@ -199,19 +199,13 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
                 "dashboard.web.page_context.chrome_context",
             ],
-            "libraries": {
-                name: f"dashboard.web.templatetags.{name}"
-                for name in (
-                    "action_labels",
-                    "alert_labels",
-                    "components",
-                    "flink_jobs",
-                    "fenceline",
-                    "status_labels",
-                    "streams",
-                    "time_range",
-                )
-            },
+            "builtins": [
+                "django.templatetags.static",
+                *(
+                    f"dashboard.web.templatetags.{name}"
+                    for name in ("alert_labels", "components", "fenceline", "status_labels", "streams")
+                ),
+            ],
         },
     }
 ]

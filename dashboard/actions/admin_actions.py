@@ -42,7 +42,11 @@ class _Unfit(Exception):
 @admin.action(description="Fence producers…")
 def fence_producers(of: object, request: HttpRequest, rows: QuerySet[Transaction]) -> HttpResponse | None:
     """Plan to fence the producers of the selected ids."""
-    return _plan(request, rows, lambda transactions: [_fence(row) for row in transactions])
+    return _plan(
+        request,
+        rows,
+        lambda ids: [_Chosen(row.cluster.name, Act.FENCE, row.transactional_id) for row in ids],
+    )
 
 
 @admin.action(description="Abort stuck transactions…")
@@ -137,7 +141,3 @@ def _offered(offered: Sequence[offers.Offer]) -> Sequence[_Chosen]:
         reasons = dict.fromkeys(offer.refusals[0].words for offer in offered if offer.refusals)
         raise _Unfit(f"{_NOTHING} {' '.join(list(reasons)[:_MOST_REASONS])}")
     return list(dict.fromkeys(_Chosen(offer.cluster, offer.act, offer.subject) for offer in wanted))
-
-
-def _fence(row: Transaction) -> _Chosen:
-    return _Chosen(row.cluster.name, Act.FENCE, row.transactional_id)

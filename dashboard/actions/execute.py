@@ -87,9 +87,9 @@ def confirm_plan(
     can be sent, which leaves the row planned.
     """
     plan = action_store.plan_of(action)
-    _refuse_actor(plan, actor)
-    if alone := second_person_refusal(action, actor):
-        raise ExecutionRefused(403, alone)
+    refused = access.act_refusal(actor, plan.act, plan.cluster, force=plan.forced)
+    if why := refused or second_person_refusal(action, actor):
+        raise ExecutionRefused(403, why)
     if not secrets.compare_digest(digest.encode(), action.digest.encode()):
         raise ExecutionRefused(
             409, "This is not the plan that was previewed: its digest differs. Open it again."
@@ -129,12 +129,6 @@ def second_person_refusal(action: Action, actor: Actor) -> str:
     if actor.is_token:
         return "This takes two persons: a person confirms it, on the page of the plan or by a session."
     return ""
-
-
-def _refuse_actor(plan: Plan, actor: Actor) -> None:
-    for needed in access.OF_ACT[plan.act], *((access.FORCE,) if plan.forced else ()):
-        if why := access.permission_refusal(actor, needed, plan.cluster):
-            raise ExecutionRefused(403, why)
 
 
 def _refuse_inputs(action: Action, plan: Plan, typed: str, reason: str, now_ms: int) -> None:

@@ -134,7 +134,9 @@ class Following:
     def _is_past(self, batch: Batch) -> bool:
         read = {where: at for _, raw in batch.offsets for where, at in (parse_positions(raw) or {}).items()}
         return any(
-            at > self._held[where] for place, at in read.items() if (where := _place(place)) in self._held
+            at > self._held[where]
+            for place, at in read.items()
+            if (where := TopicPartition(*place)) in self._held
         )
 
     def _at(self, passed: Sequence[int | None]) -> int | None:
@@ -185,7 +187,3 @@ def _done(plan: Plan, results: Sequence[Mapping[str, Any]]) -> Iterator[_Done]:
     for subject, result in zip(plan.subjects, results, strict=False):
         if result["outcome"] == SubjectOutcome.DONE:
             yield _Done(subject, result["ended_ms"])
-
-
-def _place(where: tuple[str, int]) -> TopicPartition:
-    return TopicPartition(*where)

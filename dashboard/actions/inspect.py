@@ -168,18 +168,12 @@ def _log(
     blind = next((answer.reason for answer in (offsets, producers) if isinstance(answer, Unseen)), "")
     opened: tuple[ProducerState, ...] = ()
     if not isinstance(producers, Unseen):
-        opened = tuple(
-            sorted((producer for producer in producers if producer.start_offset is not None), key=_start)
-        )
+        opened = tuple(sorted(_opened(producers), key=lambda producer: producer.start_offset or 0))
     if isinstance(offsets, Unseen):
         return HeldLog(where, opened=opened, unseen=blind)
     return HeldLog(
         where, offsets.lso, offsets.high_watermark, opened, batches, standing.groups, standing.queries, blind
     )
-
-
-def _start(producer: ProducerState) -> int:
-    return producer.start_offset or 0
 
 
 def _batches(

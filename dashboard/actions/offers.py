@@ -102,7 +102,7 @@ def of_pins(cluster: str, pins: Sequence[PinRecord], *, now_ms: int) -> Sequence
     """Return the planners' offers to end open transactions in partitions: one or two for each."""
     offered: list[Offer] = []
     for pin in pins:
-        marker = _marker(cluster, pin)
+        marker = _offer(cluster, _appraised(pin), _MARKER)
         owner = None if pin.verdict == PartitionVerdict.HANGING else _owner(pin)
         if owner is None or owner.state != TransactionState.ONGOING:
             offered.append(marker)
@@ -245,10 +245,6 @@ def _owner(pin: PinRecord) -> Transaction | None:
         return None
     row = transaction_queries.find_transaction(pin.cluster.name, pin.transactional_id)
     return row if row is not None and row.producer_id == pin.producer_id else None
-
-
-def _marker(cluster: str, pin: PinRecord) -> Offer:
-    return _offer(cluster, _appraised(pin), _MARKER)
 
 
 def _appraised(pin: PinRecord) -> Appraisal:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
+from functools import partial
+from itertools import zip_longest
 from typing import Any
 
 from django.db.models import Q
@@ -25,7 +28,7 @@ from dashboard.actions.results import Result, SubjectOutcome, action_state, fail
 from dashboard.models import Action
 from dashboard.runtime.collector_names import ACTIONS
 from dashboard.runtime.leases import Lease, renew
-from fenceline.plans.plan import Plan, SubjectPlan
+from fenceline.plans.plan import Act, Plan, SubjectPlan
 
 log = logging.getLogger(__name__)
 
@@ -45,21 +48,13 @@ class _Watcher:
     """State of a cluster from tick to tick: connections, and when each action was followed."""
 
     def __init__(self, cluster: str) -> None:
-        self.cluster = cluster
         self.looked_ms: dict[int, int] = {}
-        self._connections: ClusterConnections | None = None
-
-    @property
-    def connections(self) -> ClusterConnections:
-        if self._connections is None:
-            self._connections = ClusterConnections(self.cluster)
-        return self._connections
+        self.connections = ClusterConnections(cluster)
 
     def disconnect(self) -> None:
-        """Close the connections; the next tick opens new ones."""
-        if self._connections is not None:
-            self._connections.__exit__(None, None, None)
-        self._connections = None
+        """Close the connections; they are opened again at their next use."""
+        self.connections.__exit__(None, None, None)
+        self.connections = ClusterConnections(self.connections.cluster)
 
 
 _watchers: dict[str, _Watcher] = {}
@@ -72,21 +67,14 @@ def follow_actions(lease: Lease, *, now_ms: int) -> None:
     for row in of_cluster.filter(state=Action.State.EXECUTING, lease_until__lte=Now()):
         with suppress(action_lease.ActionLeaseLost):
             settle_action(row, now_ms=now_ms)
-    watcher = _watcher_of(lease.cluster)
+    watcher = _watchers.setdefault(lease.cluster, _Watcher(lease.cluster))
     followed = list(of_cluster.exclude(followed_until_ms=None))
     for row in followed:
         if _is_due(watcher, row, now_ms):
             watcher.looked_ms[row.pk] = now_ms
             _follow(watcher, row, now_ms)
     if not followed:
-        watcher.disconnect()
-        watcher.looked_ms.clear()
-
-
-def _watcher_of(cluster: str) -> _Watcher:
-    if cluster not in _watchers:
-        _watchers[cluster] = _Watcher(cluster)
-    return _watchers[cluster]
+        close_connections(lease.cluster)
 
 
 def close_connections(cluster: str) -> None:
@@ -101,13 +89,13 @@ def settle_action(row: Action, *, now_ms: int) -> bool:
         return False
     plan = action_store.plan_of(row)
     if row.started_ms is None:
-        results = [_unbegun(subject) for subject in plan.subjects]
+        results = [_unasked(subject, _NO_WORKER) for subject in plan.subjects]
         action_lease.end_action(row, Action.State.FAILED, results, ended_ms=now_ms)
         return True
     is_last = now_ms - row.started_ms > _PATIENCE_MS
     with ClusterConnections(plan.cluster) as connections:
         try:
-            results = _observed(row, plan, connections, now_ms)
+            results = _results(row, plan, partial(_observed, plan.act, connections), now_ms)
         except execute.OURS:
             raise
         except Exception as trouble:  # A store's client may raise any exception.
@@ -116,7 +104,8 @@ def settle_action(row: Action, *, now_ms: int) -> bool:
                 action_store.update_action(row, Q(lease_token=row.lease_token), lease_until=Now() + _AGAIN)
                 log.info("action %d: what its dead worker did cannot be seen yet: %s", row.pk, why)
                 return False
-            results = _unseen(row, plan, why, now_ms)
+            unseen = Result(SubjectOutcome.UNKNOWN, f", and then: {why}")
+            results = _results(row, plan, lambda subject: unseen, now_ms)
     state = action_state(results)
     worked = state in (Action.State.DONE, Action.State.PARTLY)
     until_ms = now_ms + execute.FOLLOWED_MS if worked else None
@@ -125,46 +114,31 @@ def settle_action(row: Action, *, now_ms: int) -> bool:
     return True
 
 
-def _unbegun(subject: SubjectPlan) -> dict[str, Any]:
-    result = execute.skipped_result(subject) if subject.is_refused else failed_result(_NO_WORKER)
+def _results(
+    row: Action, plan: Plan, seen: Callable[[SubjectPlan], Result], now_ms: int
+) -> list[dict[str, Any]]:
+    """Return the results that the worker wrote, and of the others; `seen` tells of one in flight."""
+    results = []
+    for subject, known in zip_longest(plan.subjects, row.results):
+        if known is None:
+            results.append(_unasked(subject, _NOT_REACHED))
+        elif _is_in_flight(known):
+            result = seen(subject)
+            result = replace(result, words=f"its worker died while {known['words']}{result.words}")
+            results.append(result.as_json(subject.subject, known["started_ms"], now_ms))
+        else:
+            results.append(known)
+    return results
+
+
+def _unasked(subject: SubjectPlan, why: str) -> dict[str, Any]:
+    result = execute.skipped_result(subject) if subject.is_refused else failed_result(why)
     return result.as_json(subject.subject, None, None)
 
 
-def _observed(row: Action, plan: Plan, connections: ClusterConnections, now_ms: int) -> list[dict[str, Any]]:
-    """Return the results that the worker wrote, and the observed outcomes of the other subjects."""
-    read_outcome = execute.ACTS[plan.act][1]
-    results = []
-    for number, subject in enumerate(plan.subjects):
-        known = row.results[number] if number < len(row.results) else None
-        if known is not None and not _is_in_flight(known):
-            results.append(known)
-        elif known is None:
-            result = execute.skipped_result(subject) if subject.is_refused else failed_result(_NOT_REACHED)
-            results.append(result.as_json(subject.subject, None, None))
-        else:
-            outcome = read_outcome(subject, connections)
-            words = f"its worker died while {known['words']}; seen afterwards: {outcome.words}"
-            result = Result(outcome.fate, words, outcome.parts)
-            results.append(result.as_json(subject.subject, known["started_ms"], now_ms))
-    return results
-
-
-def _unseen(row: Action, plan: Plan, why: str, now_ms: int) -> list[dict[str, Any]]:
-    """Return the results if the cluster stays unreachable: a request in flight may have been done."""
-    results: list[dict[str, Any]] = []
-    for number, subject in enumerate(plan.subjects):
-        known: Mapping[str, Any] | None = row.results[number] if number < len(row.results) else None
-        if known is None:
-            result = execute.skipped_result(subject) if subject.is_refused else failed_result(_NOT_REACHED)
-            results.append(result.as_json(subject.subject, None, None))
-        elif _is_in_flight(known):
-            result = Result(
-                SubjectOutcome.UNKNOWN, f"its worker died while {known['words']}, and then: {why}"
-            )
-            results.append(result.as_json(subject.subject, known["started_ms"], now_ms))
-        else:
-            results.append(dict(known))
-    return results
+def _observed(act: Act, connections: ClusterConnections, subject: SubjectPlan) -> Result:
+    outcome = execute.ACTS[act][1](subject, connections)
+    return Result(outcome.fate, f"; seen afterwards: {outcome.words}", outcome.parts)
 
 
 def _is_in_flight(result: Mapping[str, Any]) -> bool:

@@ -30,10 +30,9 @@ def plan_for(
     and the reasons of `planning`.
     """
     known = any(row.name == cluster for row in visibility.configured_clusters())
-    for permission in (access.OF_ACT[act], *((access.FORCE,) if force else ())):
-        # The answer says that a cluster is read_only only if the actor may see that cluster.
-        if why_not := access.permission_refusal(actor, permission, cluster if known else ""):
-            raise NotPlanned(403, why_not)
+    # The answer says that a cluster is read_only only if the actor may see that cluster.
+    if why_not := access.act_refusal(actor, act, cluster if known else "", force=force):
+        raise NotPlanned(403, why_not)
     if not known:
         raise NotPlanned(404, f"No cluster “{cluster[:80]}” is configured.")
     unique = list(dict.fromkeys(subjects))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, cast
 
 from django.db.models import Q, QuerySet
 from django.db.models.expressions import Combinable
@@ -14,8 +14,9 @@ from dashboard.runtime import notify
 from dashboard.runtime.criteria import Name, Ranged, Search, given_conditions, starts_in_range
 from dashboard.runtime.write_transactions import WriteTransaction, cluster_transaction, retry_write
 from dashboard.system.access import Actor
-from fenceline.plans.plan import Plan, from_json
+from fenceline.plans.plan import Plan, SubjectPlan, from_json
 
+Facts = TypeVar("Facts")
 KIND: notify.Kind = "actions"
 
 
@@ -59,6 +60,12 @@ def save_plan(plan: Plan, actor: Actor) -> Action:
 def plan_of(action: Action) -> Plan:
     """Return the plan of an audit row."""
     return from_json(action.plan)
+
+
+def plan_facts(kind: type[Facts], subject: SubjectPlan) -> Facts:
+    """Return the facts of a plan as a named tuple; raises KeyError for a plan of another act."""
+    record = cast(Any, kind)
+    return cast(Facts, record(*(subject.seen[name] for name in record._fields)))
 
 
 def find_action(number: int) -> Action | None:

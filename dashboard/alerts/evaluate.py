@@ -9,7 +9,6 @@ one does its work. The number of SQL queries does not depend on the number of un
 from __future__ import annotations
 
 import secrets
-from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
 from django.conf import settings
@@ -30,6 +29,7 @@ from fenceline.alerts.limits import Alerting
 from fenceline.alerts.mute import Muting
 from fenceline.alerts.notification_decision import Why
 from fenceline.decode.typed import record_of
+from fenceline.grouping import grouped
 from fenceline.incidents.findings import IncidentCause
 
 NAME = ALERTS
@@ -101,13 +101,8 @@ class _Tick:
     def _standing(self) -> Mapping[int, Sequence[LastNotification]]:
         """Return the newest messages of all groups by channel."""
         rows = Delivery.objects.filter(cluster_id=self._lease.cluster_id, standing=True).order_by("pk")
-        by_channel: dict[int, list[LastNotification]] = defaultdict(list)
-        for row in rows.only("channel_id", "group_key", "made_ms", "held", "state"):
-            through = row.state != Delivery.State.PENDING
-            by_channel[row.channel_id].append(
-                LastNotification(row.pk, row.group_key, row.made_ms, _firing(row.held), through)
-            )
-        return by_channel
+        rows = rows.only("channel_id", "group_key", "made_ms", "held", "state")
+        return grouped((row.channel_id, _last_notification(row)) for row in rows)
 
     def _items(
         self, changes: Iterable[AlertChange], standing: Mapping[int, Sequence[LastNotification]]
@@ -259,5 +254,7 @@ def _snapshot(change: StateChange) -> dict[str, object]:
     return {name: getattr(change.state, name) for name in _SAID}
 
 
-def _firing(held: Mapping[str, Sequence[str]]) -> Mapping[str, str]:
-    return dict(zip(held.get("firing", ()), held.get("severities", ()), strict=False))
+def _last_notification(row: Delivery) -> LastNotification:
+    firing = dict(zip(row.held.get("firing", ()), row.held.get("severities", ()), strict=False))
+    is_settled = row.state != Delivery.State.PENDING
+    return LastNotification(row.pk, row.group_key, row.made_ms, firing, is_settled)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, TypeAlias, TypeVar
 
+from django.http import Http404
 from ninja import Schema
 from ninja.errors import HttpError
 from pydantic import BeforeValidator, Field
@@ -110,6 +111,13 @@ def add_fields(row: Row, **values: object) -> Row:
     """
     for name, value in values.items():
         setattr(row, name, value)
+    return row
+
+
+def known(row: Row | None, unknown: str) -> Row:
+    """Return a row; raises a 404 with the text `unknown` for None."""
+    if row is None:
+        raise Http404(unknown)
     return row
 
 

@@ -159,9 +159,7 @@ def worst_groups(cluster: str, wanted: WorstFilters) -> dict[str, object]:
 
 
 def _cluster(name: str, unknown: str) -> Cluster:
-    for row in visibility.clusters_named(name) if name else ():
-        return row
-    raise Http404(unknown)
+    return schemas.known(next(iter(visibility.clusters_named(name)), None) if name else None, unknown)
 
 
 def _fields(

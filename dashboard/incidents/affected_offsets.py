@@ -59,11 +59,7 @@ def _aborted(row: Incident, names: Sequence[str]) -> Iterator[AffectedOffsets]:
     later = Recovery.objects.filter(cluster=row.cluster_id, opened_ms__gte=row.opened_ms)
     for rows in in_portions(later, "key", keys):
         for recovery in rows if until_ms is None else rows.filter(opened_ms__lte=until_ms):
-            yield from _of_recovery(recovery)
-
-
-def _of_recovery(row: Recovery) -> Iterator[AffectedOffsets]:
-    return _of_lost(written_records(row), row.transactional_id)
+            yield from _of_lost(written_records(recovery), recovery.transactional_id)
 
 
 def _of_lost(records: Iterable[LostRecords], name: str) -> Iterator[AffectedOffsets]:

@@ -5,9 +5,9 @@ Earlier rows are read in that transaction. A tick without changes writes nothing
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from django.conf import settings
@@ -20,6 +20,7 @@ from dashboard.runtime.sql import in_portions
 from dashboard.system import owners
 from fenceline.facts import Severity
 from fenceline.findings.severity import is_worse, severity_rank
+from fenceline.grouping import grouped
 from fenceline.incidents.causality import ThingLinks, snapshot_links
 from fenceline.incidents.facts import FactsReader, are_news, damage_since_ms
 from fenceline.incidents.findings import FindingKey, IncidentEventKind, key_of
@@ -95,14 +96,12 @@ def _known_rows(cluster_id: int, now_ms: int) -> Mapping[int, Incident]:
 
 
 def _open_members(rows: Mapping[int, Incident]) -> Members:
-    members: dict[int, list[IncidentFinding]] = defaultdict(list)
     is_open = {
         "incident__cluster_id__in": {row.cluster_id for row in rows.values()},
         "incident__closed_ms": None,
     }
-    for row in IncidentFinding.objects.filter(until_ms=None, **is_open):
-        members[row.incident_id].append(row)
-    return members
+    members = IncidentFinding.objects.filter(until_ms=None, **is_open)
+    return grouped((row.incident_id, row) for row in members)
 
 
 def _known(row: Incident, members: Sequence[IncidentFinding]) -> KnownIncident:
@@ -207,7 +206,7 @@ class _IncidentWriter:
                 self._go_on(update)
         self._learn_outcomes()
         Incident.objects.bulk_create(self._opened)
-        Incident.objects.bulk_update(sorted(self._changed, key=_number), _COLUMNS, batch_size=100)
+        Incident.objects.bulk_update(sorted(self._changed, key=attrgetter("pk")), _COLUMNS, batch_size=100)
         for ended in in_portions(IncidentFinding.objects.all(), "pk", self._left):
             ended.update(until_ms=self._now_ms)
         IncidentFinding.objects.bulk_create(self._joined, batch_size=500)
@@ -358,7 +357,3 @@ def _merged(update: IncidentUpdate) -> str:
 
 def _before(update: IncidentUpdate) -> str:
     return f"before: {update.before.cause.rule} of {update.before.cause.subject}" if update.before else ""
-
-
-def _number(row: Incident) -> int:
-    return row.pk

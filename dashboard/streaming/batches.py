@@ -14,6 +14,7 @@ from dashboard.models import Batch, Query, SinkDecision, Transaction
 from dashboard.runtime.criteria import Ranged
 from dashboard.runtime.paging import Number, Page, page_of
 from dashboard.streaming.batch_state import decision_of, done_of, owner_query, prepared_decisions
+from fenceline.grouping import grouped
 from fenceline.kafka.transactional_ids import key_of_name
 from fenceline.spark.sink_fates import rows_written
 
@@ -191,10 +192,9 @@ def _slowest_keys(rows: QuerySet[Batch], step_ms: int) -> Sequence[int]:
 def batch_entries(query: Query, batches: Iterable[Batch]) -> Sequence[BatchEntry]:
     """Return the batches, in their order, with the sink's decisions about each batch."""
     rows = list(batches)
-    by_batch: dict[int, list[SinkDecision]] = defaultdict(list)
     numbers = [batch.batch_id for batch in rows]
-    for decision in SinkDecision.objects.filter(query=query, batch_id__in=numbers).order_by("round"):
-        by_batch[decision.batch_id].append(decision)
+    decisions = SinkDecision.objects.filter(query=query, batch_id__in=numbers).order_by("round")
+    by_batch = grouped((decision.batch_id, decision) for decision in decisions)
     return [BatchEntry(batch, by_batch.get(batch.batch_id, ())) for batch in rows]
 
 

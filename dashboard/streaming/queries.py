@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import islice
@@ -28,6 +27,7 @@ from dashboard.runtime import visibility
 from dashboard.runtime.criteria import Criteria, Name, Search, Sorted
 from dashboard.runtime.loop import now_ms
 from dashboard.runtime.paging import Number, Page, page_of
+from fenceline.grouping import grouped
 from fenceline.spark.records import QueryState
 
 #: The filter for queries with a prepared batch that is not fully committed.
@@ -149,16 +149,15 @@ def newest_batches(queries: Sequence[Query]) -> Mapping[int, int]:
 
 def recent_batches(rows: Sequence[Query], most: int = LATELY) -> Mapping[int, Sequence[Batch]]:
     """Return the last batches of queries, oldest first, by the query's key; only figures, without sources."""
-    batches: dict[int, list[Batch]] = defaultdict(list)
+    batches: list[Batch] = []
     for upto in batch_portions(newest_batches(rows)):
         last = _any(Q(query=pk, batch_id__gt=number - most) for pk, number in upto.items())
         figures = Batch.objects.filter(last).only(
             "query_id", "batch_id", "planned_ms", "committed_ms", "started_ms", "duration_ms", "input_rows",
             "output_rows", "input_rate", "processed_rate",
         )  # fmt: skip
-        for batch in figures.order_by("query_id", "batch_id"):
-            batches[batch.query_id].append(batch)
-    return batches
+        batches += figures.order_by("query_id", "batch_id")
+    return grouped((batch.query_id, batch) for batch in batches)
 
 
 def batch_portions(numbers: Mapping[int, int]) -> Iterator[Mapping[int, int]]:

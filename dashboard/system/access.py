@@ -161,6 +161,13 @@ def permission_refusal(actor: Actor, permission: str, cluster: str = "") -> str:
     return missing_role(actor, permission, cluster)
 
 
+def act_refusal(actor: Actor, act: Act, cluster: str, *, force: bool = False) -> str:
+    """Return why an actor may not plan or confirm an act on a cluster, by force if so; "" if they may."""
+    needed = (OF_ACT[act], FORCE) if force else (OF_ACT[act],)
+    refusals = (permission_refusal(actor, permission, cluster) for permission in needed)
+    return next(filter(None, refusals), "")
+
+
 def payload_refusal(actor: Actor, cluster: str) -> str:
     """Return why an actor may not see keys and values of a cluster's records; "" if they may."""
     config = settings.FENCELINE.clusters.get(cluster)

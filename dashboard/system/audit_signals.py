@@ -112,12 +112,9 @@ def _owners(field: str, model: type[Model], member: Model, pk_set: Any) -> Seque
 def _names(owner: Model, field: str) -> list[str]:
     rows = getattr(owner, field)
     if rows.model is Permission:
-        return [f"{app}.{name}" for app, name in _codenames(rows)]
+        codenames = sorted(rows.order_by().values_list("content_type__app_label", "codename"))
+        return [f"{app}.{name}" for app, name in codenames]
     return sorted(rows.values_list("name", flat=True))
-
-
-def _codenames(rows: Any) -> Sequence[tuple[str, str]]:
-    return sorted(rows.order_by().values_list("content_type__app_label", "codename"))
 
 
 for _through, _field in (

@@ -27,12 +27,11 @@ class Button:
 
     act: Act
     cluster: str
-    #: The act's name in `dashboard.actions.planning.make_plan`.
-    subject: str
+    #: In the form for `dashboard.actions.planning.make_plan`.
+    subjects: Sequence[str]
     words: str
     why_not: str = ""
-    #: Further subjects of the same plan.
-    others: Sequence[str] = ()
+    force: bool = False
     #: Whether it may lose records that should be committed: such an offer is never the first of several.
     may_lose: bool = False
 
@@ -59,7 +58,7 @@ class RowSelection:
 def row_selection(request: HttpRequest, act: Act, words: str) -> RowSelection | None:
     """Return the plan for chosen rows; None for several clusters, and for users who may not plan it."""
     cluster = page_context.chrome_of(request).only_cluster
-    refused = access.permission_refusal(request_actor(request), access.OF_ACT[act], cluster)
+    refused = access.act_refusal(request_actor(request), act, cluster)
     return None if refused or not cluster else RowSelection(act, cluster, words)
 
 
@@ -115,14 +114,28 @@ def action_buttons(request: HttpRequest, offered: Iterable[Offer]) -> Sequence[B
         Button(
             offer.act,
             offer.cluster,
-            offer.subject,
+            offer.subjects,
             offer.words,
             _why_not(request_actor(request), offer),
-            offer.others,
-            offer.may_lose,
+            may_lose=offer.may_lose,
         )
         for offer in offered
     ]
+
+
+def plan_button(
+    request: HttpRequest,
+    act: Act,
+    cluster: str,
+    subjects: Sequence[str],
+    words: str,
+    *,
+    force: bool = False,
+    why_not: str = "",
+) -> Button:
+    """Return a button for chosen subjects, disabled if the user may not plan the action there."""
+    refused = access.act_refusal(request_actor(request), act, cluster, force=force)
+    return Button(act, cluster, subjects, words, refused or why_not, force)
 
 
 def _explained(request: HttpRequest, offered: Sequence[Offer]) -> Sequence[Button]:
@@ -136,9 +149,9 @@ def _possible(offered: Sequence[Offer]) -> Sequence[Offer]:
 
 def _why_not(who: Actor, offer: Offer) -> str:
     """Return why a user may not plan an offer, "" if they may; admins may plan forceable offers."""
-    why_not = access.permission_refusal(who, access.OF_ACT[offer.act], offer.cluster)
+    why_not = access.act_refusal(who, offer.act, offer.cluster)
     if why_not or not offer.refusals:
         return why_not
-    if offer.forceable and not access.permission_refusal(who, access.FORCE, offer.cluster):
+    if offer.forceable and not access.act_refusal(who, offer.act, offer.cluster, force=True):
         return ""
     return f"Not available: {offer.refusals[0].words}"

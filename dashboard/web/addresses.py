@@ -18,7 +18,6 @@ from dashboard.models import (
     Query,
     Recovery,
     Transaction,
-    TransitionRecord,
 )
 from dashboard.system.owners import split_partition
 from fenceline.history.timeline import EventSource, TimelineEvent
@@ -34,11 +33,6 @@ _LONGEST_IN_URL = 512
 def transaction_url(cluster: str, transactional_id: str) -> str:
     """Return the address of a transactional id's page."""
     return f"{reverse('transactions')}/{_part(cluster)}/{_segment(transactional_id)}"
-
-
-def transaction_of(row: Transaction | TransitionRecord) -> str:
-    """Return the address of the page of a row's transactional id."""
-    return transaction_url(row.cluster.name, row.transactional_id)
 
 
 def transaction_row(row: Transaction) -> str:

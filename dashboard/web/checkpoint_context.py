@@ -63,7 +63,6 @@ def checkpoint_details(row: Query, newest: Batch | None) -> Mapping[str, Any]:
     return {
         "detail": detail,
         "ledger_damage": ledger.get("broken", ()),
-        "ledger_path": ledger.get("path", ""),
         "initial": [
             (source, json.dumps(at, separators=(",", ":")))
             for source, at in detail.get("initial", {}).items()

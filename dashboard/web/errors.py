@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from django.http import HttpRequest, HttpResponse
+from typing import TypeVar
+
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 
 from dashboard.web.per_request import now_ms
 
+Row = TypeVar("Row")
 _KEY = "refused"
 #: How long a note stays, so that a refetch does not remove it at once.
 _SHOWN_MS = 30_000
@@ -15,6 +18,13 @@ _SHOWN_MS = 30_000
 def forbidden_page(request: HttpRequest, reason: str) -> HttpResponse:
     """Answer with the reason why a user may not make a request."""
     return render(request, "403.html", {"reason": reason}, status=403)
+
+
+def found(row: Row | None, words: str) -> Row:
+    """Return a row; raises Http404 with these words for None."""
+    if row is None:
+        raise Http404(words)
+    return row
 
 
 def flash_refusal(request: HttpRequest, path: str, words: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from django.conf import settings
@@ -99,7 +100,7 @@ def noun_freshness(
     troubles = {row.cluster.name: row.error for row in rows if row.error and row.name.startswith(TAIL)}
     shortest = {row.cluster.name: row.detail.get("shortest_ms", 0) for row in rows if row.name == RECONCILE}
     listed = [(name, troubles.get(name, ""), shortest.get(name, 0)) for name in names if name in alone]
-    reasons = sorted(gaps + late, key=_oldest)
+    reasons = sorted(gaps + late, key=attrgetter("since_ms"))
     limit_ms = settings.FENCELINE.limits.collector_late_s * 1_000
     brief = all(not reason.is_broken and now_ms - reason.since_ms <= limit_ms for reason in reasons)
     return Freshness(None if unseen else seen.as_of_ms, rows, reasons, unseen, listed, brief)
@@ -130,10 +131,6 @@ def collector_state(row: LiveCollector, now_ms: int) -> CollectorState:
     if now_ms - row.seen_through_ms > stale_after_ms():
         return CollectorState("warning", "catching up" if row.behind else "late")
     return CollectorState("ok", "up to date")
-
-
-def _oldest(reason: Blind) -> int:
-    return reason.since_ms
 
 
 def _from_gap(gap: GapRecord) -> Blind:

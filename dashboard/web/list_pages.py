@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, Concatenate, TypeVar
 
 from django.http import Http404, HttpRequest, HttpResponse
 
@@ -22,6 +22,7 @@ CLUSTER, OWNER = "Cluster", "Owner"
 _LONGEST_ASKED = 200
 
 Form = TypeVar("Form", bound=list_forms.ListQuery)
+R = TypeVar("R")
 #: Reads a page of a list: its `page` or its `rows`, and the rest of its template's context.
 Read = Callable[[HttpRequest, Form], Mapping[str, Any]]
 
@@ -117,11 +118,13 @@ def why_empty(frame: page_context.Chrome, *, narrowed: bool) -> str:
     return "unmatched" if narrowed else "none"
 
 
-def of_known_cluster(view: View[P]) -> View[P]:
+def of_known_cluster(
+    view: Callable[Concatenate[HttpRequest, P], R],
+) -> Callable[Concatenate[HttpRequest, P], R]:
     """Answer 404 if the address names an unconfigured cluster."""
 
     @wraps(view)
-    def checked(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+    def checked(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> R:
         cluster = kwargs["cluster"]
         if not any(row.name == cluster for row in page_context.chrome_of(request).clusters):
             raise Http404(f"No cluster “{cluster}” is configured.")

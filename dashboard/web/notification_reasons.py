@@ -47,7 +47,7 @@ def alert_reasons(
     """
     reasons = [_quiet(*packed) for packed in row.quiet]
     if row.state != Alert.State.FIRING:
-        return [*reasons, *_of(change)]
+        return [*reasons, *(change_reasons(change) if change else ())]
     reasons += [_flapping(row)] if row.flapping_ms is not None else []
     # The reason for suppression is also the channels' reason, so it is shown once.
     skipped = [] if row.quiet else _skipped(_those(change, notified))
@@ -57,10 +57,6 @@ def alert_reasons(
 def change_reasons(change: DecidedChange) -> Sequence[NotificationReason]:
     """Return the outcome of a change for each channel: deliveries first, then reasons against one."""
     return [*_deliveries(change.fates), *_skipped(change.fates)]
-
-
-def _of(change: DecidedChange | None) -> Sequence[NotificationReason]:
-    return change_reasons(change) if change is not None else ()
 
 
 def _those(

@@ -26,6 +26,7 @@ from dashboard.web.freshness import CollectorState, Freshness, collector_state, 
 from dashboard.web.per_request import derive_once, now_ms
 from dashboard.web.routes import ROUTES, PageRoute, route_trail, sidebar_routes
 from fenceline.facts import Severity
+from fenceline.grouping import grouped
 from fenceline.history.time_range import LAST, TimeRange
 
 if TYPE_CHECKING:
@@ -257,11 +258,9 @@ class Chrome:
     @cached_property
     def findings_by_list(self) -> Mapping[str, Sequence[FindingRecord]]:
         """Return the findings that need attention by the list page of their subject, worst first."""
-        by_page: dict[str, list[FindingRecord]] = {}
-        for row in self.findings:
-            kind = row.subject.partition(":")[0]
-            by_page.setdefault(ROUTES[kind].parent if kind in ROUTES else kind, []).append(row)
-        return by_page
+        kinds = [row.subject.partition(":")[0] for row in self.findings]
+        pages = [ROUTES[kind].parent if kind in ROUTES else kind for kind in kinds]
+        return grouped(zip(pages, self.findings, strict=True))
 
     @cached_property
     def firing(self) -> Sequence[tuple[str, int]]:

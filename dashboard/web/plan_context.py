@@ -23,7 +23,7 @@ from dashboard.web import action_buttons, addresses
 from dashboard.web.action_buttons import Button
 from dashboard.web.per_request import now_ms
 from fenceline.formatting import count_noun
-from fenceline.plans.plan import Act, Plan, RefusalReason, SubjectPlan
+from fenceline.plans.plan import Plan, RefusalReason, SubjectPlan
 
 #: With more subjects than these, each is folded under its title.
 _UNFOLDED = 3
@@ -73,23 +73,10 @@ class PlanSubject:
         return self.of.is_refused and all(refusal.forceable for refusal in self.of.refusals)
 
 
-@dataclass(frozen=True, slots=True)
-class Again:
-    """A form that makes another plan: of the remaining subjects, or by force."""
-
-    words: str
-    cluster: str
-    act: str
-    subjects: Sequence[str]
-    force: bool
-    why_not: str
-
-
 def plan_page(request: HttpRequest, action: Action) -> Mapping[str, Any]:
     """Return the context of an action's page."""
-    at_ms = now_ms(request)
-    shown = action_audit.action_status(action, now_ms=at_ms)
-    plan = shown.plan
+    shown = action_audit.action_status(action, now_ms=now_ms(request))
+    plan, actor = shown.plan, action_buttons.request_actor(request)
     subjects = list(_subjects(request, action, plan))
     style = action_labels.ACTS[plan.act]
     return {
@@ -103,8 +90,8 @@ def plan_page(request: HttpRequest, action: Action) -> Mapping[str, Any]:
         "folded": len(subjects) > _UNFOLDED,
         "refused": [subject for subject in subjects if subject.of.is_refused],
         "confirms": shown.state == "planned",
-        "why_not": _why_not(request, plan)
-        or second_person_refusal(action, action_buttons.request_actor(request)),
+        "why_not": access.act_refusal(actor, plan.act, plan.cluster, force=plan.forced)
+        or second_person_refusal(action, actor),
         "again": _again(request, action, shown, subjects),
         "by_force": _by_force(request, plan, shown, subjects),
         "confirmed_ms": action_audit.confirmed_ms(action),
@@ -158,16 +145,9 @@ def _of_batch(request: HttpRequest, cluster: str, name: str) -> Sequence[Offer]:
     return () if query is None else offers.of_batch(query, int(batch), now_ms=now_ms(request))
 
 
-def _why_not(request: HttpRequest, plan: Plan) -> str:
-    """Return why the user may not confirm it, "" if they may."""
-    actor = action_buttons.request_actor(request)
-    why_not = access.permission_refusal(actor, access.OF_ACT[plan.act], plan.cluster)
-    return why_not or (access.permission_refusal(actor, access.FORCE, plan.cluster) if plan.forced else "")
-
-
 def _again(
     request: HttpRequest, action: Action, shown: action_audit.ActionStatus, subjects: Sequence[PlanSubject]
-) -> Again | None:
+) -> Button | None:
     """Return the form that plans again: everything if nothing was sent, else the remaining subjects."""
     if shown.state in ("expired", "refused"):
         names = [action_audit.subject_name(subject.of) for subject in subjects]
@@ -180,26 +160,18 @@ def _again(
     else:
         return None
     words = "Plan again" if len(names) == len(subjects) else f"Plan the other {len(names)} again"
-    return _form(request, action, words, names, force=action.forced) if names else None
+    if not names:
+        return None
+    act, cluster = shown.plan.act, shown.plan.cluster
+    return action_buttons.plan_button(request, act, cluster, names, words, force=action.forced)
 
 
 def _by_force(
     request: HttpRequest, plan: Plan, shown: action_audit.ActionStatus, subjects: Sequence[PlanSubject]
-) -> Again | None:
+) -> Button | None:
     """Return the form that plans forceable subjects by force, None without any."""
     names = [action_audit.subject_name(subject.of) for subject in subjects if subject.forceable]
     if plan.forced or not names or shown.state not in ("planned", "refused", "expired"):
         return None
-    why_not = _why_not(request, plan) or access.permission_refusal(
-        action_buttons.request_actor(request), access.FORCE, plan.cluster
-    )
     words = "Plan by force…" if len(names) == 1 else f"Plan {len(names)} by force…"
-    return Again(words, plan.cluster, plan.act.value, names, True, why_not)
-
-
-def _form(request: HttpRequest, action: Action, words: str, names: Sequence[str], *, force: bool) -> Again:
-    actor = action_buttons.request_actor(request)
-    why_not = access.permission_refusal(actor, access.OF_ACT[Act(action.act)], action.cluster.name)
-    if force and not why_not:
-        why_not = access.permission_refusal(actor, access.FORCE, action.cluster.name)
-    return Again(words, action.cluster.name, action.act, names, force, why_not)
+    return action_buttons.plan_button(request, plan.act, plan.cluster, names, words, force=True)

@@ -23,7 +23,6 @@ from dashboard.streaming.operator_state import operator_states
 from dashboard.streaming.registry import driver_of, state_now
 from dashboard.system import owners
 from dashboard.web import action_buttons, page_context
-from dashboard.web.action_buttons import Button
 from dashboard.web.charts import query_figures
 from dashboard.web.checkpoint_context import checkpoint_details, operator_views
 from dashboard.web.forms.tabs import chosen_tab, detail_tabs
@@ -33,7 +32,6 @@ from dashboard.web.headlines.query import query_headline
 from dashboard.web.onboarding import attach_lines
 from dashboard.web.per_request import now_ms
 from dashboard.web.subject_history import subject_history
-from fenceline.facts import Severity
 from fenceline.history.time_range import TimeRange
 from fenceline.spark.batch_chain import first_broken_link, with_markers
 
@@ -56,7 +54,8 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
     parts, behind = [part for source in sources for part in source.parts], lag.query_lag(sources)
     recent = streaming_batches.recent_batches(row, _CHARTED)
     page = _QueryPage(request, row, newest, recent, sources)
-    tab = chosen_tab(request.GET, _TABS)
+    tabs = {name: words for name, (words, _) in _TABS.items()}
+    tab = chosen_tab(request.GET, tabs)
     return {
         "row": row,
         "cluster": cluster,
@@ -66,16 +65,15 @@ def query_context(request: HttpRequest, cluster: str, ident: str) -> Mapping[str
         "safe_reasons": safe.reasons if safe.safe else safe.reasons[1:],
         "state": query_labels.state_label(state_now(row, at_ms), driver_of(row, at_ms)),
         "findings": findings,
-        "tone": next((finding.severity for finding in findings if finding.severity != Severity.INFO), ""),
         "owner": owners.of_query(row),
         **chain,
         "figures": _figures(recent),
         "lag": behind,
         "lost": sum(part.lost_offsets or 0 for part in parts),
         "tab": tab,
-        "tabs": detail_tabs(request.GET, _TABS),
+        "tabs": detail_tabs(request.GET, tabs),
         "tab_template": f"queries/_{tab}.html",
-        **_TAB_CONTEXTS[tab](page),
+        **_TABS[tab][1](page),
     }
 
 
@@ -123,7 +121,9 @@ def _chain(request: HttpRequest, row: Query, newest: Batch | None, at_ms: int) -
         "entry": entry,
         "links": links,
         "broken": first_broken_link(links),
-        "batch_offers": _batch_offers(request, row, entry) if first_broken_link(links) else (),
+        "batch_offers": action_buttons.of_batch(request, row, entry.batch.batch_id)
+        if entry and first_broken_link(links)
+        else (),
         "sent": streaming_batches.sent_transactions(row, decision),
         "expires_ms": _expires_ms(entry, at_ms),
     }
@@ -132,10 +132,6 @@ def _chain(request: HttpRequest, row: Query, newest: Batch | None, at_ms: int) -
 def _markers(row: Query, entry: BatchEntry | None) -> Mapping[str, int]:
     url = settings.FENCELINE.audit_url
     return audited_markers(url, row.cluster.name, row.query_id, entry.batch.batch_id) if url and entry else {}
-
-
-def _batch_offers(request: HttpRequest, row: Query, entry: BatchEntry | None) -> Sequence[Button]:
-    return () if entry is None else action_buttons.of_batch(request, row, entry.batch.batch_id)
 
 
 def _entry(row: Query, number: int | None, newest: Batch | None) -> BatchEntry | None:
@@ -281,19 +277,12 @@ def _facts(page: _QueryPage) -> Mapping[str, Any]:
     }
 
 
+#: The words of each tab, and what reads its context.
 _TABS = {
-    "batches": "Batches",
-    "sources": "Sources",
-    "state": "State",
-    "charts": "Charts",
-    "events": "Event history",
-    "facts": "Raw facts",
-}
-_TAB_CONTEXTS = {
-    "batches": _batches,
-    "sources": _sources,
-    "state": _state,
-    "charts": _charts,
-    "events": _events,
-    "facts": _facts,
+    "batches": ("Batches", _batches),
+    "sources": ("Sources", _sources),
+    "state": ("State", _state),
+    "charts": ("Charts", _charts),
+    "events": ("Event history", _events),
+    "facts": ("Raw facts", _facts),
 }

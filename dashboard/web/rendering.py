@@ -20,6 +20,8 @@ from dashboard.web.per_request import now_ms
 
 P = ParamSpec("P")
 View = Callable[Concatenate[HttpRequest, P], HttpResponse]
+#: Reads the context of a page's template.
+Read = Callable[Concatenate[HttpRequest, P], Mapping[str, Any]]
 
 
 def signed_in(view: View[P]) -> View[P]:
@@ -48,6 +50,23 @@ def action_view(view: View[P]) -> View[P]:
         return view(request, *args, **kwargs) if refused is None else refused
 
     return require_POST(guarded)
+
+
+def page_view(
+    template: str, depends_on: Callable[[HttpRequest], object] = lambda _: ()
+) -> Callable[[Read[P]], View[P]]:
+    """Return a decorator that makes a page's view from the function that reads its template's context."""
+
+    def decorate(read: Read[P]) -> View[P]:
+        @wraps(read)
+        def view(request: HttpRequest, /, *args: P.args, **kwargs: P.kwargs) -> HttpResponse:
+            return render_page(
+                request, template, lambda: read(request, *args, **kwargs), depends_on=depends_on(request)
+            )
+
+        return signed_in(view)
+
+    return decorate
 
 
 def refusal_of(request: HttpRequest, back: str) -> HttpResponse | None:

@@ -84,9 +84,10 @@ def lifecycle_steps(
     coordinator = TransactionStep(
         "done", "Coordinator found by the id", _place(row, log_partitions) + _led(row, broker)
     )
+    epoch = "" if row.producer_epoch == NOT_REPORTED else f", epoch {row.producer_epoch}"
     producer = TransactionStep(
         "done",
-        f"Producer id {row.producer_id}{_epoch(row)}",
+        f"Producer id {row.producer_id}{epoch}",
         f"{_initialised(newest)}; {_session(row)}",
         at_ms=newest.initialised_ms,
     )
@@ -139,10 +140,6 @@ def _initialised(newest: NewestTransaction) -> str:
     before = newest.initialised.previous_epoch
     was = "" if before is None else f", after epoch {before}"
     return f"InitProducerId: {TRANSITION_STYLES[newest.initialised.kind].words}{was}"
-
-
-def _epoch(row: Transaction) -> str:
-    return "" if row.producer_epoch == NOT_REPORTED else f", epoch {row.producer_epoch}"
 
 
 def _session(row: Transaction) -> str:

@@ -35,7 +35,7 @@ from dashboard.models import (
 from dashboard.runtime import collector_store, leases, loop
 from dashboard.tasks import tail_loop, tails
 from dashboard.transactions.recents import recent_ring
-from dashboard.web.addresses import transaction_of
+from dashboard.web.addresses import transaction_url
 from fenceline.decode import text
 from fenceline.facts import Confidence, TransactionRecord, TransactionState, Transition, TransitionKind
 from fenceline.kafka.coordinator import partition_for
@@ -322,7 +322,7 @@ def shown_everywhere(client: Client, cluster: str, raw: bytes) -> None:
     name = text.escape_bytes(raw)
     row = Transaction.objects.get(key=key_of(raw))
     assert text.unescape_text(row.transactional_id) == raw
-    address = transaction_of(row)
+    address = transaction_url(row.cluster.name, row.transactional_id)
     for path in f"/api/v1{address}", f"/api/v1/transitions?transactional_id={quote(name)}":
         answer = client.get(path)
         assert answer.status_code == 200, answer.content

@@ -34,7 +34,7 @@ PLANTED = (
     ("writes", "dashboard/web/pages/actions.py", "def view(request): Action.objects.all().delete()"),
     ("writes", "dashboard/web/pages/groups.py", "def view(request, row): row.save()"),
     ("writes", "dashboard/api/routers/actions.py", "def view(request): Action.objects.update(state='done')"),
-    ("imports of tags", "dashboard/web/templatetags/action_labels.py", "from dashboard.models import Action"),
+    ("imports of tags", "dashboard/web/templatetags/alert_labels.py", "from dashboard.models import Action"),
     (
         "imports of tags",
         "dashboard/web/templatetags/status_labels.py",
@@ -94,7 +94,7 @@ UPWARD = (
     ),
     ("dashboard/web/pages/groups.py", "from transaction_admin import api", "transaction_admin.api"),
     (
-        "dashboard/web/templatetags/action_labels.py",
+        "dashboard/web/templatetags/alert_labels.py",
         "from dashboard.system import access",
         "dashboard.system.access",
     ),

@@ -140,7 +140,7 @@ def test_a_user_that_cannot_be_is_refused_beside_its_field(
     answer = admin.post("/access/add", {"username": username, "role": role})
     assert answer.status_code == 422
     shown = answer.content.decode()
-    assert ('id="name-wrong"' in shown) == (field == "name")
+    assert ('id="username-wrong"' in shown) == (field == "name")
     assert 'role="alert"' in shown
     assert User.objects.count() == 2
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import html
 import re
 
 import pytest
-from django.template import Context, Template
 from django.test import Client
 
 from dashboard.models import Transaction
+from dashboard.web import addresses
 from fenceline.facts import NOT_FROM_LOG, NOT_REPORTED, TransactionState
 from tests.web import factories
 
@@ -17,8 +16,7 @@ pytestmark = pytest.mark.django_db
 
 
 def url_of(row: Transaction) -> str:
-    template = Template("{% load fenceline %}{% transaction_url row %}")
-    return html.unescape(template.render(Context({"row": row})))
+    return addresses.transaction_url(row.cluster.name, row.transactional_id)
 
 
 def read(page: Client, row: Transaction) -> str:

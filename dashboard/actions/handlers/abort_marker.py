@@ -8,12 +8,12 @@ request.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dashboard.actions import inspect
 from dashboard.actions.connections import ClusterConnections
 from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed_result, stale_result
+from dashboard.actions.store import plan_facts
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import PartitionVerdict, ProducerState
 from fenceline.plans.markers import Marked
@@ -54,15 +54,9 @@ class MarkerPlanStale(Exception):
     """The transaction changed since the plan; the text is the difference."""
 
 
-def plan_facts(subject: SubjectPlan) -> MarkerPlanFacts:
-    """Return the facts of a plan; raises KeyError for a plan of another act."""
-    values: Mapping[str, Any] = subject.seen
-    return MarkerPlanFacts(*(values[name] for name in MarkerPlanFacts._fields))
-
-
 def write_marker(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Write the marker if nothing has changed since the plan. Raises `AdminUnavailable`."""
-    facts = plan_facts(subject)
+    facts = plan_facts(MarkerPlanFacts, subject)
     until = time.monotonic() + _PATIENCE_S
     asked: tuple[RequestResult, ...] = ()
     while True:
@@ -91,7 +85,7 @@ def write_marker(subject: SubjectPlan, connections: ClusterConnections) -> Resul
 
 def read_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Return the outcome of a marker whose worker died, by reads only. Raises `AdminUnavailable`."""
-    facts = plan_facts(subject)
+    facts = plan_facts(MarkerPlanFacts, subject)
     if _find(facts, connections) is None:
         return Result(
             SubjectOutcome.DONE,

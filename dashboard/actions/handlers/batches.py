@@ -7,7 +7,7 @@ prepared decision. Rolling back first decides against the batch, and a faster dr
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -23,6 +23,7 @@ from dashboard.actions.handlers.sink_transactions import (
     not_ended,
 )
 from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed_result, stale_result
+from dashboard.actions.store import plan_facts
 from dashboard.runtime import loop
 from fenceline.decode.ledger import Round
 from fenceline.formatting import count_noun, list_names
@@ -65,15 +66,9 @@ class BatchPlanStale(Exception):
     """The batch changed since the plan; the text is the difference."""
 
 
-def plan_facts(subject: SubjectPlan) -> BatchPlanFacts:
-    """Return the facts of a plan; raises KeyError for a plan of another act."""
-    values: Mapping[str, Any] = subject.seen
-    return BatchPlanFacts(*(values[name] for name in BatchPlanFacts._fields))
-
-
 def finish_batch(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Commit the open transactions of a prepared batch. Raises `AdminUnavailable`, `SinkError`, `OSError`."""
-    facts = plan_facts(subject)
+    facts = plan_facts(BatchPlanFacts, subject)
     ledger = connections.open_ledger(facts.root, facts.checkpoint)
     try:
         decision = _still_prepared(facts, ledger)
@@ -87,7 +82,7 @@ def finish_batch(subject: SubjectPlan, connections: ClusterConnections) -> Resul
 
 def roll_back(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Decide against a batch, then abort its transactions. Raises as `finish_batch` does."""
-    facts = plan_facts(subject)
+    facts = plan_facts(BatchPlanFacts, subject)
     ledger = connections.open_ledger(facts.root, facts.checkpoint)
     try:
         identity = _still_undecided(facts, ledger)
@@ -117,7 +112,7 @@ def roll_back(subject: SubjectPlan, connections: ClusterConnections) -> Result:
 
 def read_finish_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Return the outcome of finishing a batch whose worker died, by reads only."""
-    facts = plan_facts(subject)
+    facts = plan_facts(BatchPlanFacts, subject)
     ledger = connections.open_ledger(facts.root, facts.checkpoint)
     done = ledger.read_outcome(facts.decision_round)
     if done is not None:
@@ -130,7 +125,7 @@ def read_finish_outcome(subject: SubjectPlan, connections: ClusterConnections) -
 
 def read_roll_back_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Return the outcome of rolling a batch back whose worker died, by reads only."""
-    facts = plan_facts(subject)
+    facts = plan_facts(BatchPlanFacts, subject)
     ledger = connections.open_ledger(facts.root, facts.checkpoint)
     if facts.decision_round not in ledger.read_names().decisions:
         return failed_result("nothing was decided about it, and so nothing was ended")
@@ -224,7 +219,7 @@ def _committed(
     parts: tuple[RequestResult, ...],
 ) -> Result:
     """Record the commit in the ledger; if a transaction is open or unknown, return that outcome instead."""
-    facts = plan_facts(subject)
+    facts = plan_facts(BatchPlanFacts, subject)
     states = current_states([_opened(transaction) for transaction in decision.transactions], connections)
     done = ledger.read_outcome(facts.decision_round)
     if done is not None:
@@ -257,7 +252,8 @@ def _committed(
 def _is_accepted(subject: SubjectPlan, lost: Sequence[SinkTransaction]) -> bool:
     """Whether the preview showed exactly this loss, so that the typed confirmation accepted it."""
     shown = next((effect.amount for effect in subject.effects if effect.name == "records_lost"), None)
-    was_open = any(_opened(transaction) in plan_facts(subject).open_transactions for transaction in lost)
+    planned = plan_facts(BatchPlanFacts, subject).open_transactions
+    was_open = any(_opened(transaction) in planned for transaction in lost)
     return shown == sum(transaction.records for transaction in lost) and not was_open
 
 

@@ -6,8 +6,7 @@ open one. As in every commit that Fenceline requests, EndTxn version 4 keeps the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dashboard.actions.connections import ClusterConnections
 from dashboard.actions.handlers.sink_transactions import (
@@ -20,6 +19,7 @@ from dashboard.actions.handlers.sink_transactions import (
     not_ended,
 )
 from dashboard.actions.results import Result, SubjectOutcome, failed_result, stale_result
+from dashboard.actions.store import plan_facts
 from dashboard.engines.flink_jobs import holds_of
 from dashboard.runtime import loop
 from fenceline.plans.plan import SubjectPlan
@@ -44,15 +44,9 @@ class FlinkCommitFacts(NamedTuple):
         return Opened(*self[:4])
 
 
-def plan_facts(subject: SubjectPlan) -> FlinkCommitFacts:
-    """Return the facts of a plan; raises KeyError for a plan of another act."""
-    values: Mapping[str, Any] = subject.seen
-    return FlinkCommitFacts(*(values[name] for name in FlinkCommitFacts._fields))
-
-
 def commit_transaction(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Commit the transaction if it is still decided and open as in the plan. Raises `AdminUnavailable`."""
-    facts = plan_facts(subject)
+    facts = plan_facts(FlinkCommitFacts, subject)
     if why := _undecided(facts, connections):
         return stale_result(why)
     wanted = [facts.opened]
@@ -77,7 +71,7 @@ def commit_transaction(subject: SubjectPlan, connections: ClusterConnections) ->
 
 def read_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Return the outcome of a commit whose worker died, by reads only. Raises `AdminUnavailable`."""
-    facts = plan_facts(subject)
+    facts = plan_facts(FlinkCommitFacts, subject)
     now = current_states([facts.opened], connections)[facts.opened]
     if now.standing is SinkTransactionState.COMMITTED:
         return Result(SubjectOutcome.DONE, f"it is committed: {now.words}; by whom is unknown")

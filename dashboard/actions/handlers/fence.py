@@ -8,11 +8,11 @@ described right before it, so the coordinator refuses if another producer came i
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from dashboard.actions.connections import ClusterConnections
 from dashboard.actions.results import RequestResult, Result, SubjectOutcome, failed_result, stale_result
+from dashboard.actions.store import plan_facts
 from dashboard.runtime import loop
 from dashboard.transactions.attributions import WrittenRecord
 from fenceline.facts import TransactionState
@@ -66,15 +66,9 @@ class _Asked:
         return part
 
 
-def plan_facts(subject: SubjectPlan) -> FencePlanFacts:
-    """Return the facts of a plan; raises KeyError for a plan of another act."""
-    values: Mapping[str, Any] = subject.seen
-    return FencePlanFacts(*(values[name] for name in FencePlanFacts._fields))
-
-
 def fence_producer(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Fence an id that is unchanged since the plan. Raises `AdminUnavailable`."""
-    facts = plan_facts(subject)
+    facts = plan_facts(FencePlanFacts, subject)
     described = connections.describe_id(facts.transactional_id)
     if isinstance(described, NotDescribed):
         return _not_described(described)
@@ -85,7 +79,7 @@ def fence_producer(subject: SubjectPlan, connections: ClusterConnections) -> Res
 
 def read_outcome(subject: SubjectPlan, connections: ClusterConnections) -> Result:
     """Return the outcome of a fencing whose worker died, by reads only. Raises `AdminUnavailable`."""
-    facts = plan_facts(subject)
+    facts = plan_facts(FencePlanFacts, subject)
     described = connections.describe_id(facts.transactional_id)
     if isinstance(described, NotDescribed):
         return Result(SubjectOutcome.UNKNOWN, described.text)

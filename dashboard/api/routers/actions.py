@@ -160,9 +160,7 @@ class OneActionOut(ActionOut):
 
     recoveries: list[RecoveryRef]
 
-    @staticmethod
-    def resolve_recoveries(row: Action) -> object:
-        return action_audit.action_recoveries(row)
+    resolve_recoveries = staticmethod(action_audit.action_recoveries)
 
 
 class ActionList(schemas.Listing):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from ninja import Query, Router, Schema
 
 from dashboard.api import schemas
@@ -165,9 +165,7 @@ def get_cluster(request: HttpRequest, cluster: schemas.Name) -> ClusterOut:
 def _find(cluster: str) -> Cluster:
     """Return a configured cluster; raises 404 for an unknown name."""
     row = next((row for row in visibility.configured_clusters() if row.name == cluster), None)
-    if row is None:
-        raise Http404(f"No cluster '{cluster}' is configured.")
-    return row
+    return schemas.known(row, f"No cluster '{cluster}' is configured.")
 
 
 def _out(name: str, rev: int) -> ClusterOut:

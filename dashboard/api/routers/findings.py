@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
@@ -69,9 +69,7 @@ def list_findings(request: HttpRequest, wanted: Query[FindingFilters]) -> dict[s
 def get_finding(request: HttpRequest, number: int) -> FindingRecord:
     """Return a finding by its id, open or closed."""
     row = finding_queries.finding_by_number(number) if number < 2**63 else None
-    if row is None:
-        raise Http404(f"No finding {number} is known.")
-    return _with_offers([row])[0]
+    return _with_offers([schemas.known(row, f"No finding {number} is known.")])[0]
 
 
 def _with_offers(rows: Sequence[FindingRecord]) -> Sequence[FindingRecord]:

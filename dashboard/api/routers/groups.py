@@ -13,7 +13,7 @@ from dashboard.api.common_schemas import BlockerOut, OwnerOut
 from dashboard.api.series_schemas import GroupSeries, SeriesFilters, series_answer
 from dashboard.groups import queries as group_queries
 from dashboard.groups.streams import group_stores
-from dashboard.models import Group, GroupOffset
+from dashboard.models import Group
 from dashboard.runtime.collector_names import GROUPS
 from dashboard.system import owners
 from fenceline.decode import text
@@ -81,9 +81,7 @@ class OffsetOut(Schema):
     waiting_since: schemas.Instant | None = Field(validation_alias="waiting_ms")
     blockers: list[BlockerOut]
 
-    @staticmethod
-    def resolve_blockers(row: GroupOffset) -> object:
-        return group_queries.blocking_transactions(row)
+    resolve_blockers = staticmethod(group_queries.blocking_transactions)
 
 
 class LagAt(Schema):
@@ -115,9 +113,7 @@ class GroupDetail(GroupOut):
     trend: list[LagAt]
     stores: list[StoreOut]
 
-    @staticmethod
-    def resolve_stores(row: Group) -> object:
-        return group_stores(row)
+    resolve_stores = staticmethod(group_stores)
 
     @staticmethod
     def resolve_owner(row: Group) -> object:
@@ -127,9 +123,7 @@ class GroupDetail(GroupOut):
     def resolve_offsets(row: Group) -> object:
         return group_queries.offset_page(row, page=1, size=_MOST_OFFSETS).items
 
-    @staticmethod
-    def resolve_trend(row: Group) -> object:
-        return group_queries.lag_trend(row)
+    resolve_trend = staticmethod(group_queries.lag_trend)
 
 
 class GroupList(schemas.Listing):

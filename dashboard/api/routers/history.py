@@ -17,7 +17,8 @@ from dashboard.api.common_schemas import Durations
 from dashboard.history import parquet
 from dashboard.history.report_types import BusyTransaction, Day, ReportTrouble
 from dashboard.runtime import visibility
-from fenceline.history.reports import Manifest, ReportFigures, sum_figures
+from fenceline.grouping import grouped
+from fenceline.history.reports import Manifest, sum_figures
 
 router = Router(tags=["history"])
 
@@ -114,9 +115,8 @@ class IdFilters(HistoryFilters):
 def list_applications(request: HttpRequest, wanted: Query[HistoryFilters]) -> dict[str, object]:
     """Applications with an ended transaction or a changed id in these days, by name."""
     manifest, first, last = _span(wanted)
-    by_name: dict[str, list[ReportFigures]] = {}
-    for row in _days(manifest, first, last, wanted.application):
-        by_name.setdefault(row.application, []).append(row.figures)
+    days = _days(manifest, first, last, wanted.application)
+    by_name = grouped((row.application, row.figures) for row in days)
     items = [Day("", name, sum_figures(parts)) for name, parts in sorted(by_name.items())]
     return {"items": items, **_seen(manifest, first, last)}
 
@@ -143,9 +143,8 @@ def list_ids(request: HttpRequest, wanted: Query[IdFilters]) -> dict[str, object
 def list_days(request: HttpRequest, wanted: Query[HistoryFilters]) -> dict[str, object]:
     """Days with activity, oldest first."""
     manifest, first, last = _span(wanted)
-    by_day: dict[str, list[ReportFigures]] = {}
-    for row in _days(manifest, first, last, wanted.application):
-        by_day.setdefault(row.day, []).append(row.figures)
+    days = _days(manifest, first, last, wanted.application)
+    by_day = grouped((row.day, row.figures) for row in days)
     items = [Day(day, "", sum_figures(parts)) for day, parts in sorted(by_day.items())]
     return {"items": items, **_seen(manifest, first, last)}
 

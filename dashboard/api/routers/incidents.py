@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from ninja import Query, Router, Schema
 from ninja.errors import HttpError
 from pydantic import AfterValidator, Field
@@ -190,9 +190,7 @@ def add_incident_note(request: HttpRequest, number: int, asked: IncidentNoteIn) 
 
 def _known(number: int) -> Incident:
     row = incident_queries.incident_by_number(number) if number < 2**63 else None
-    if row is None:
-        raise Http404(f"No incident {number} is known.")
-    return row
+    return schemas.known(row, f"No incident {number} is known.")
 
 
 def _detail(row: Incident) -> Incident:

@@ -16,11 +16,11 @@ from dashboard.api.series_schemas import PartitionSeries, SeriesFilters, series_
 from dashboard.groups import queries as group_queries
 from dashboard.history import record_lens
 from dashboard.history.record_lens import RecordLens
-from dashboard.models import PartitionRecord, ReplicaLook
+from dashboard.models import PartitionRecord
 from dashboard.partitions import queries as partition_queries
 from dashboard.runtime.collector_names import PARTITIONS
 from dashboard.system import owners
-from fenceline.decode.record_batches import BatchWriters, SequenceStep
+from fenceline.decode.record_batches import SequenceStep
 from fenceline.facts import TopicPartition
 from fenceline.kafka.end_offset_history import unpack_ends
 from fenceline.kafka.groups import Waiting
@@ -92,9 +92,7 @@ class PartitionOut(Schema):
     error: str
     rev: int
 
-    @staticmethod
-    def resolve_held(row: PartitionRecord) -> int | None:
-        return partition_queries.unstable_offsets(row)
+    resolve_held = staticmethod(partition_queries.unstable_offsets)
 
 
 class Reader(Schema):
@@ -168,9 +166,7 @@ class ReplicaOut(Schema):
     writers: WritersOut | None
     error: str
 
-    @staticmethod
-    def resolve_writers(look: ReplicaLook) -> BatchWriters | None:
-        return partition_queries.batch_writers(look)
+    resolve_writers = staticmethod(partition_queries.batch_writers)
 
 
 class PartitionDetail(PartitionOut):
@@ -193,9 +189,7 @@ class PartitionDetail(PartitionOut):
     def resolve_ends(row: PartitionRecord) -> object:
         return unpack_ends(row.ends)
 
-    @staticmethod
-    def resolve_looks(row: PartitionRecord) -> object:
-        return partition_queries.replica_answers(row)
+    resolve_looks = staticmethod(partition_queries.replica_answers)
 
 
 class PartitionList(schemas.Listing):

@@ -90,13 +90,9 @@ class RecoveryOut(Schema):
     owner: OwnerOut | None
     rev: int
 
-    @staticmethod
-    def resolve_waited(row: Recovery) -> object:
-        return recovery_queries.recovery_waits(row)
+    resolve_waited = staticmethod(recovery_queries.recovery_waits)
 
-    @staticmethod
-    def resolve_lost(row: Recovery) -> object:
-        return written_records(row)
+    resolve_lost = staticmethod(written_records)
 
     @staticmethod
     def resolve_owner(row: Recovery) -> object:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import plotly.graph_objects as go
 
@@ -21,6 +21,7 @@ from dashboard.web.charts.figures import (
 )
 from dashboard.web.charts.series_figures import Curve, curve_trace, peak_line
 from fenceline.facts import TransitionKind
+from fenceline.grouping import grouped
 from fenceline.series.points import APPLICATION, GROUP
 from fenceline.series.reading import SeriesReading
 
@@ -40,8 +41,6 @@ MARKS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "action": (ACTIONS, "square"),
     }
 )
-Item = TypeVar("Item")
-Key = TypeVar("Key")
 #: The share of the height below the lanes: room for the instants and titles, then the strip.
 _STRIP, _TITLES = 0.26, 0.2
 #: The gap between two panels of the strip, as a share of the width.
@@ -191,7 +190,7 @@ def _spans(spans: Sequence[LaneSpan], narrowest_ms: int) -> Sequence[go.Bar]:
             hovertemplate="%{customdata[0]}<extra></extra>",
             meta={"tone": tone, "times": ["base"]},
         )
-        for tone, shown in _grouped(spans, key=lambda span: span.tone).items()
+        for tone, shown in grouped((span.tone, span) for span in spans).items()
     ]
 
 
@@ -210,19 +209,11 @@ def _marks(marks: Sequence[LaneMark], middle_ms: int) -> Sequence[go.Scatter]:
             hovertemplate="%{x}<br>%{customdata[0]}<extra></extra>",
             meta={"tone": tone, "times": ["x"]},
         )
-        for (kind, tone), shown in _grouped(marks, key=lambda mark: (mark.kind, mark.tone)).items()
+        for (kind, tone), shown in grouped(((mark.kind, mark.tone), mark) for mark in marks).items()
     ]
 
 
 def _last_of_rare(marks: Sequence[LaneMark]) -> Sequence[LaneMark]:
     """Return the last mark of each rare lane."""
-    lanes = _grouped(marks, key=lambda mark: mark.lane).values()
+    lanes = grouped((mark.lane, mark) for mark in marks).values()
     return [max(shown, key=lambda mark: mark.at_ms) for shown in lanes if len(shown) <= _RARE]
-
-
-def _grouped(items: Iterable[Item], *, key: Callable[[Item], Key]) -> Mapping[Key, Sequence[Item]]:
-    """Return items by key, in their order."""
-    groups: dict[Key, list[Item]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return groups

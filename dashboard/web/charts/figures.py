@@ -93,7 +93,8 @@ def timeline_figure(
     span_ms = shown.length_ms if shown else last - first + 2 * margin_ms
     ends = list(dict.fromkeys(bar.end for bar in bars))
     lanes = [_lane([bar for bar in bars if bar.end is end], end, span_ms) for end in ends]
-    events = [_events([mark for mark in marks if mark.kind is kind], kind) for kind in _kinds_of(marks)]
+    kinds = dict.fromkeys(mark.kind for mark in marks)
+    events = [_events([mark for mark in marks if mark.kind is kind], kind) for kind in kinds]
     layout = go.Layout(
         barmode="overlay",
         bargap=0.5,
@@ -179,10 +180,6 @@ def _events(marks: Sequence[Mark], kind: TransitionKind) -> go.Scatter:
         hovertemplate="%{customdata}<extra></extra>",
         meta={"tone": style.tone, "times": ["x"]},
     )
-
-
-def _kinds_of(marks: Sequence[Mark]) -> Sequence[TransitionKind]:
-    return list(dict.fromkeys(mark.kind for mark in marks))
 
 
 def _layout(buckets: Sequence[Bucket]) -> go.Layout:

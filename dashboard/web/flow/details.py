@@ -15,6 +15,7 @@ from dashboard.runtime.paging import Number, Page, page_of
 from dashboard.web import addresses
 from dashboard.web.flow.picture import family_url, focus_url, latency_words, node_url
 from dashboard.web.flow.rows import ListedPipeline, audit_name
+from dashboard.web.templatetags.fenceline import rate as rate_words
 from fenceline.audit.manifest import DUPLICATE_KEYS, LOSS_KEYS, AuditedBatch, AuditedRange, AuditManifest
 from fenceline.flow.graph import (
     Flow,
@@ -112,7 +113,7 @@ class LinkRow:
         rate, unit = self.edge.rate, _UNITS[self.edge.rate_unit]
         p50, p95 = latency_words(self.edge.latency)
         known = "" if self.edge.latency.p95_ms is None else f"p50 {p50} · p95 {p95}"
-        return " · ".join(filter(None, ("" if rate is None else f"{_rate(rate)} {unit}", known)))
+        return " · ".join(filter(None, ("" if rate is None else f"{rate_words(rate)} {unit}", known)))
 
     @property
     def how(self) -> str:
@@ -238,7 +239,3 @@ def _range_links(cluster: str, ranges: Iterable[AuditedRange]) -> Iterator[Range
     for topic, partition, first, end in list(ranges)[:_MOST_RANGES]:
         offsets = f"{first:,}" if end - 1 <= first else f"{first:,}–{end - 1:,}"
         yield RangeLink(f"{topic}-{partition}: {offsets}", addresses.partition_url(cluster, topic, partition))
-
-
-def _rate(rate: float) -> str:
-    return f"{rate:,.0f}" if rate >= 10 or rate == 0 else f"{rate:.1f}"

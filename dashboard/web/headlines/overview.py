@@ -61,7 +61,8 @@ def overview_headline(
         sentence = _blind(freshness.blind, figures.clusters)
         return Headline("warning", (sentence,), [*shown, "nothing was stuck in the last complete data"])
     if freshness.unseen:
-        sentence = f"{_listed(freshness.unseen)} {_have(freshness.unseen)} not been read yet."
+        have = "has" if len(freshness.unseen) == 1 else "have"
+        sentence = f"{_listed(freshness.unseen)} {have} not been read yet."
         return Headline("unknown", (sentence,), _progress(freshness))
     return Headline("ok", ("No transaction is stuck.",), shown)
 
@@ -145,7 +146,3 @@ def _progress(freshness: Freshness) -> Sequence[str]:
 
 def _listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def _have(names: Sequence[str]) -> str:
-    return "has" if len(names) == 1 else "have"

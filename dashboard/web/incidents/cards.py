@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 
@@ -20,6 +19,7 @@ from dashboard.web import action_buttons, addresses
 from dashboard.web.action_buttons import Button
 from dashboard.web.per_request import now_ms
 from fenceline.facts import Severity
+from fenceline.grouping import grouped
 from fenceline.incidents.facts import facts_of_finding
 from fenceline.incidents.outcomes import action_candidates
 from fenceline.incidents.sentences import (
@@ -159,10 +159,9 @@ def primary_action(request: HttpRequest, findings: Sequence[FindingRecord]) -> P
 
 def shared_effects(problems: Iterable[OpenProblem]) -> Mapping[int, Sequence[int]]:
     """Return the numbers of the incidents of each finding that belongs to several."""
-    numbers_by_finding: dict[int, list[int]] = defaultdict(list)
-    for problem in problems:
-        for row in problem.findings if problem.incident else ():
-            numbers_by_finding[row.pk].append(problem.incident.pk if problem.incident else 0)
+    numbers_by_finding = grouped(
+        (row.pk, problem.incident.pk) for problem in problems if problem.incident for row in problem.findings
+    )
     return {finding: sorted(numbers) for finding, numbers in numbers_by_finding.items() if len(numbers) > 1}
 
 
@@ -220,7 +219,7 @@ def _card(
         action=primary_action(request, problem.findings),
         effects=lines[:_EFFECTS],
         effect_number=len(lines),
-        others=_other_numbers(lines),
+        others=sorted({number for line in lines for number in line.others}),
         figures=impact_words(row) if row else (),
         deadline_ms=facts.deadline_ms,
         deadline_kind=facts.deadline_kind,
@@ -228,7 +227,3 @@ def _card(
         recurrence=recurrence,
         scene=board.played_about(facts.name, facts.since_ms) if board else None,
     )
-
-
-def _other_numbers(lines: Collection[EffectLine]) -> Sequence[int]:
-    return sorted({number for line in lines for number in line.others})

@@ -228,7 +228,8 @@ def _actions(request: HttpRequest, story: IncidentStory, at_ms: int) -> Mapping[
         return {"action": None, "outcomes": ()}
     action = cards.primary_action(request, story.findings)
     plans = [
-        preview_plan(button.act, button.cluster, button.subject, now_ms=at_ms) for button in action.buttons
+        preview_plan(button.act, button.cluster, button.subjects[0], now_ms=at_ms)
+        for button in action.buttons
     ]
     plan = next(iter(plans), None)
     outcomes: Sequence[OutcomeRow] = outcome_rows(facts, plan, now_ms=at_ms)

@@ -35,7 +35,11 @@ def report_html(row: Incident, *, now_ms: int) -> str:
         {
             "report": report,
             "made": utc_text(now_ms),
-            "sections": [(title, _with_times(lines)) for title, lines in report.sections if lines],
+            "sections": [
+                (title, [(utc_text(line.at_ms), line.text) for line in lines])
+                for title, lines in report.sections
+                if lines
+            ],
             # Our own files, and JSON in which Plotly has escaped every bracket.
             "style": _inline("report.css"),
             "plotly": _inline("plotly.js"),
@@ -106,10 +110,6 @@ def _facts(story: IncidentStory, now_ms: int, *, whole: bool) -> Sequence[tuple[
     }
     impact = [(words, f"{number:,}") for words, number in cards.impact_words(row)]
     return [*((name, text) for name, text in facts.items() if text), *impact]
-
-
-def _with_times(lines: Sequence[ReportLine]) -> Sequence[tuple[str, str]]:
-    return [(utc_text(line.at_ms), line.text) for line in lines]
 
 
 def _inline(bundle: str) -> str:

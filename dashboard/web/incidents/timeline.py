@@ -22,6 +22,7 @@ from dashboard.web.charts.incident_figure import IncidentLane, LaneBar, LanePoin
 from fenceline.facts import Severity
 from fenceline.findings.severity import worst_severity
 from fenceline.formatting import count_noun
+from fenceline.grouping import grouped
 from fenceline.incidents.findings import IncidentEventKind
 from fenceline.spark.drivers import Driver
 
@@ -134,9 +135,7 @@ def _batch_bar(row: Batch) -> LaneBar:
 def _finding_lanes(history: IncidentHistory, end_ms: int) -> Iterator[IncidentLane]:
     members = sorted(history.members, key=lambda member: _kind_order(member.subject))
     for kind, group in groupby(members, key=lambda member: member.subject.partition(":")[0]):
-        by_subject: dict[str, list[IncidentFinding]] = {}
-        for member in group:
-            by_subject.setdefault(member.subject, []).append(member)
+        by_subject = grouped((member.subject, member) for member in group)
         if len(by_subject) <= _LANES_EACH:
             for subject, lane_members in by_subject.items():
                 yield IncidentLane(

@@ -21,12 +21,13 @@ from dashboard.models import Action
 from dashboard.runtime.collector_names import ACTIONS
 from dashboard.system import access
 from dashboard.web import action_buttons, addresses, page_context
+from dashboard.web.action_buttons import Button
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
 from dashboard.web.forms.chips import Filters, plain_labels
 from dashboard.web.list_pages import list_view
 from dashboard.web.per_request import now_ms
-from dashboard.web.plan_context import Again, plan_page
+from dashboard.web.plan_context import plan_page
 from dashboard.web.rendering import action_view as posting
 from dashboard.web.rendering import refusal_of, render_page, signed_in
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute, asked_number
@@ -124,11 +125,11 @@ def _known(request: HttpRequest, number: int) -> Action:
     return action
 
 
-def _again(asked: QueryDict, act: Act) -> Again:
+def _again(asked: QueryDict, act: Act) -> Button:
     """Return the form that requests the same plan again."""
     subjects = asked.getlist("subject")[:MOST_SUBJECTS]
     force = asked.get("force") == "1"
-    return Again("Plan again", asked.get("cluster", ""), act, subjects, force, why_not="")
+    return Button(act, asked.get("cluster", ""), subjects, "Plan again", force=force)
 
 
 def _no_plan(request: HttpRequest, status: int, words: str, act: Act | None = None) -> HttpResponse:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from dashboard.groups import queries as group_queries
 from dashboard.incidents import queries as incident_queries
@@ -18,7 +18,7 @@ from dashboard.web import page_context
 from dashboard.web.freshness import Blind
 from dashboard.web.pages.overview import collector_states
 from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.rendering import page_view
 from dashboard.web.routes import PageRoute
 from fenceline.facts import Severity
 from fenceline.formatting import count_noun
@@ -59,13 +59,9 @@ class FleetRow:
         return sum(self.incidents.values())
 
 
-@signed_in
-def cluster_list(request: HttpRequest) -> HttpResponse:
+@page_view("clusters/page", collector_states)
+def cluster_list(request: HttpRequest) -> Mapping[str, Any]:
     """Show all clusters; those that need attention come first."""
-    return render_page(request, "clusters/page", lambda: _read(request), depends_on=collector_states(request))
-
-
-def _read(request: HttpRequest) -> Mapping[str, Any]:
     rows = sorted(_rows(request), key=_urgency)
     return {"rows": rows, "headline": _headline(rows)}
 

@@ -5,25 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import COORDINATORS
 from dashboard.transactions.coordinators import Coordinators, read_coordinators
 from dashboard.web import page_context
 from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.rendering import page_view
 from dashboard.web.routes import PageRoute
 from fenceline.formatting import count_noun
 
 
-@signed_in
-def coordinators_page(request: HttpRequest) -> HttpResponse:
+@page_view("coordinators/page")
+def coordinators_page(request: HttpRequest) -> Mapping[str, Any]:
     """Show the coordinators of the chosen cluster, or of all clusters."""
-    return render_page(request, "coordinators/page", lambda: _read(request))
-
-
-def _read(request: HttpRequest) -> Mapping[str, Any]:
     clusters = visibility.clusters_named(page_context.chrome_of(request).cluster)
     shown = [read_coordinators(row, now_ms=now_ms(request)) for row in clusters]
     return {"clusters": shown, "headline": _headline(shown)}

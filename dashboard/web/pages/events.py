@@ -36,6 +36,7 @@ from dashboard.web.routes import PageRoute
 from dashboard.web.series.timeline import step_seconds, timeline_context
 from fenceline.facts import ABORTS, Confidence, TransitionKind
 from fenceline.formatting import count_noun, list_names
+from fenceline.grouping import grouped
 from fenceline.history.time_range import TimeRange
 from fenceline.history.timeline import EventPlace, EventSource, TimelineEvent
 from fenceline.series.histograms import merge_histograms, quantile
@@ -190,12 +191,8 @@ def _filters(request: HttpRequest, wanted: EventListQuery, kinds: Mapping[str, i
 
 def _cut(shown: TimeRange, at_ms: int) -> Sequence[tuple[int, Sequence[str]]]:
     """Return the start of stored events if the range begins earlier, with the sources concerned."""
-    sources_by_start: dict[int, list[str]] = {}
-    for source, since_ms in event_queries.sources_cut(
-        shown, settings.FENCELINE.retention, now_ms=at_ms
-    ).items():
-        sources_by_start.setdefault(since_ms, []).append(source.value)
-    return list(sources_by_start.items())
+    cut = event_queries.sources_cut(shown, settings.FENCELINE.retention, now_ms=at_ms)
+    return list(grouped((since_ms, source.value) for source, since_ms in cut.items()).items())
 
 
 def _groups(lines: Sequence[EventLine]) -> Sequence[EventGroup]:
@@ -203,11 +200,9 @@ def _groups(lines: Sequence[EventLine]) -> Sequence[EventGroup]:
     numbers = incidents_of([line.event for line in lines])
     keys = [numbers.get(line.event.place) or line.event.place for line in lines]
     rows = {line.row.pk: line for line in incident_lines(incidents_by_number(numbers.values()))}
-    groups: dict[int | EventPlace, list[EventLine]] = {}
-    for key, line in zip(keys, lines, strict=True):
-        groups.setdefault(key, []).append(line)
     return [
-        EventGroup(group, rows.get(key) if isinstance(key, int) else None) for key, group in groups.items()
+        EventGroup(group, rows.get(key) if isinstance(key, int) else None)
+        for key, group in grouped(zip(keys, lines, strict=True)).items()
     ]
 
 

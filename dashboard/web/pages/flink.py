@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from django.conf import settings
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from dashboard.actions import offers
 from dashboard.engines import flink_jobs as flink_queries
@@ -17,14 +17,14 @@ from dashboard.engines.flink_jobs import LingeringTransaction
 from dashboard.evaluation import finding_queries
 from dashboard.models import FlinkJob
 from dashboard.runtime.collector_names import FLINK
-from dashboard.system import access, owners
+from dashboard.system import owners
 from dashboard.web import addresses
-from dashboard.web.action_buttons import request_actor
+from dashboard.web.action_buttons import Button, plan_button
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.columns import Heading
 from dashboard.web.list_pages import CLUSTER, clock_steps, list_view, of_known_cluster, unknown_row
 from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.rendering import page_view
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute
 from fenceline.engines.flink.producer_pool import pool_sentences, producer_pools
 from fenceline.engines.flink.restore import CommitFate, restore_sentence
@@ -58,14 +58,6 @@ class FlinkJobListQuery(list_forms.NumberedList, flink_queries.SortedFlinkJobs):
     """The query string of the list."""
 
 
-@signed_in
-@of_known_cluster
-def job_detail(request: HttpRequest, cluster: str, ident: str) -> HttpResponse:
-    """Show the checkpoints of one job and the transactions in them, or a 404 page."""
-    passing = _passing(request)
-    return render_page(request, "flink/detail", lambda: _detail(request, cluster, ident), depends_on=passing)
-
-
 @list_view("flink/list", FlinkJobListQuery, _HEADINGS, _passing)
 def job_list(request: HttpRequest, wanted: FlinkJobListQuery) -> Mapping[str, Any]:
     """Show one page of the jobs that match the query string."""
@@ -79,7 +71,10 @@ def job_list(request: HttpRequest, wanted: FlinkJobListQuery) -> Mapping[str, An
     }
 
 
-def _detail(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]:
+@page_view("flink/detail", _passing)
+@of_known_cluster
+def job_detail(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]:
+    """Show the checkpoints of one job and the transactions in them, or a 404 page."""
     job = flink_queries.find_job(cluster, ident)
     if job is None:
         return unknown_row(cluster, ident)
@@ -119,29 +114,19 @@ def _detail(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]
     }
 
 
-@dataclass(frozen=True, slots=True)
-class PlanButton:
-    """A button that plans an action on some of a job's transactions; disabled with a `why_not`."""
-
-    act: Act
-    subjects: Sequence[str]
-    words: str
-    why_not: str
-
-
-def _commit_button(request: HttpRequest, job: FlinkJob, open_ids: Sequence[str]) -> PlanButton | None:
+def _commit_button(request: HttpRequest, job: FlinkJob, open_ids: Sequence[str]) -> Button | None:
     """Return a button that commits the newest checkpoint's open transactions, None without any."""
     if not open_ids:
         return None
     chosen = open_ids[:MOST_SUBJECTS]
     which = "the first " if len(chosen) < len(open_ids) else ""
     words = f"Commit {which}{count_noun(len(chosen), 'pending transaction')}…"
-    return _plan_button(request, job, Act.COMMIT_FLINK, chosen, words, job.error)
+    return plan_button(request, Act.COMMIT_FLINK, job.cluster.name, chosen, words, why_not=job.error)
 
 
 def _fence_button(
     request: HttpRequest, job: FlinkJob, others: Sequence[LingeringTransaction]
-) -> PlanButton | None:
+) -> Button | None:
     """Return a button that fences transactions that no checkpoint will commit, None if all are refused."""
     rows = [other.row for other in others[:_MOST_LISTED]]
     offered = offers.of_transactions(rows, now_ms=now_ms(request))
@@ -152,14 +137,7 @@ def _fence_button(
         if offer.act is Act.FENCE and not offer.may_lose
     ][:MOST_SUBJECTS]
     words = f"Fence {count_noun(len(fences), 'transaction')} that no checkpoint will commit…"
-    return _plan_button(request, job, Act.FENCE, fences, words) if fences else None
-
-
-def _plan_button(
-    request: HttpRequest, job: FlinkJob, act: Act, subjects: Sequence[str], words: str, why_not: str = ""
-) -> PlanButton:
-    refused = access.permission_refusal(request_actor(request), access.OF_ACT[act], job.cluster.name)
-    return PlanButton(act, subjects, words, refused or why_not)
+    return plan_button(request, Act.FENCE, job.cluster.name, fences, words) if fences else None
 
 
 def _counted(fates: Sequence[CommitFate]) -> Sequence[tuple[CommitFate, int]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from dashboard.evaluation import finding_queries
 from dashboard.groups import queries as group_queries
@@ -21,11 +21,10 @@ from dashboard.web.forms.chips import Filters
 from dashboard.web.forms.columns import Heading
 from dashboard.web.headlines.group import group_headline
 from dashboard.web.list_pages import CLUSTER, OWNER, list_view, of_known_cluster, unknown_row
-from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.rendering import page_view
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute
 from dashboard.web.series.context import series_context
 from dashboard.web.subject_history import subject_history
-from fenceline.facts import Severity
 from fenceline.kafka.families import family_of
 from fenceline.kafka.group_observation import GroupBlocker
 from fenceline.kafka.groups import Waiting
@@ -92,13 +91,6 @@ class GroupListQuery(list_forms.NumberedList, group_queries.SortedGroups):
     """The query string of the list."""
 
 
-@signed_in
-@of_known_cluster
-def group_detail(request: HttpRequest, cluster: str, group_id: str) -> HttpResponse:
-    """Show one group with its partitions, or a 404 page."""
-    return render_page(request, "groups/detail", lambda: _detail(request, cluster, group_id))
-
-
 @list_view("groups/list", GroupListQuery, _HEADINGS)
 def group_list(request: HttpRequest, wanted: GroupListQuery) -> Mapping[str, Any]:
     """Show one page of the groups that match the query string."""
@@ -125,7 +117,10 @@ def _row(family: group_queries.GroupFamily, findings: Mapping[tuple[int, str], F
     )
 
 
-def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, Any]:
+@page_view("groups/detail")
+@of_known_cluster
+def group_detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, Any]:
+    """Show one group with its partitions, or a 404 page."""
     row = group_queries.find_group(cluster, group_id)
     if row is None:
         return unknown_row(cluster, group_id)
@@ -141,7 +136,6 @@ def _detail(request: HttpRequest, cluster: str, group_id: str) -> Mapping[str, A
         "page": page,
         "parts": [_part(offset) for offset in page.items],
         "findings": findings,
-        "tone": next((finding.severity for finding in findings if finding.severity != Severity.INFO), ""),
         "owner": owners.find_owner(row.group_id, row.family),
         "trend": _trend(row.trend, 2),
         "unread": _trend(row.trend, 1),

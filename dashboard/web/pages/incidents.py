@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
 from django.db.models import Q
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from pydantic import Field
 
@@ -19,7 +19,7 @@ from dashboard.runtime.criteria import parameter_choices
 from dashboard.system import access
 from dashboard.system.access import actor_of
 from dashboard.web import addresses
-from dashboard.web.errors import error_note, flash_refusal, forbidden_page
+from dashboard.web.errors import error_note, flash_refusal, forbidden_page, found
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.chips import Filters, marked_labels
 from dashboard.web.incidents import detail, lines, report
@@ -102,10 +102,8 @@ def add_note(request: HttpRequest, number: int) -> HttpResponse:
 
 
 def _found(number: int) -> Incident:
-    incident = incident_queries.incident_by_number(number) if number < 2**63 else None
-    if incident is None:
-        raise Http404("Unknown incident.")
-    return incident
+    row = incident_queries.incident_by_number(number) if number < 2**63 else None
+    return found(row, "Unknown incident.")
 
 
 def _file(text: str, content_type: str, name: str) -> HttpResponse:

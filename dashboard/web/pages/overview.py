@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from dashboard.alerts import queries as alert_queries
 from dashboard.groups import queries as group_queries
@@ -21,7 +21,7 @@ from dashboard.web.incidents import cards, lines
 from dashboard.web.onboarding import first_query
 from dashboard.web.pages.queries import query_rows as query_rows
 from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.rendering import page_view
 from dashboard.web.routes import PageRoute
 from fenceline.kafka.groups import GroupStatus
 
@@ -35,19 +35,15 @@ _LISTED, _ALL_CARDS, _CARDS = 6, 3, 1
 _PAST = 15
 
 
-@signed_in
-def overview_page(request: HttpRequest) -> HttpResponse:
-    """Show the verdict, the open incidents and their context."""
-    return render_page(request, "overview/page", lambda: _read(request), depends_on=collector_states(request))
-
-
 def collector_states(request: HttpRequest) -> object:
     """Return the collectors' own states, which change without a new revision."""
     rows = page_context.chrome_of(request).freshness.collectors
     return [(row.pk, row.token, row.seen_through_ms, row.behind, row.alive) for row in rows]
 
 
-def _read(request: HttpRequest) -> Mapping[str, Any]:
+@page_view("overview/page", collector_states)
+def overview_page(request: HttpRequest) -> Mapping[str, Any]:
+    """Show the verdict, the open incidents and their context."""
     frame = page_context.chrome_of(request)
     shown = _past(frame) if frame.time_range.is_past else _now(request, frame)
     return {**shown, **_queries(request, frame.cluster)}

@@ -32,13 +32,12 @@ from dashboard.web.headlines.detail import BlockedConsumer
 from dashboard.web.headlines.partition import partition_headline
 from dashboard.web.list_pages import CLUSTER, OWNER, list_view, of_known_cluster
 from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import action_view, render_page, signed_in
+from dashboard.web.rendering import action_view, page_view
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute
 from dashboard.web.series.context import series_context
 from dashboard.web.subject_history import subject_history
 from fenceline.decode.record_batches import BatchWriters
 from fenceline.decode.typed import read_json
-from fenceline.facts import Severity
 from fenceline.kafka.applications import application_of
 from fenceline.kafka.groups import Waiting
 from fenceline.kafka.partitions import WORST_VERDICTS, PartitionVerdict, ProducerState, VerdictReason
@@ -123,17 +122,6 @@ class ReplicaAnswer:
 
 class PartitionListQuery(list_forms.NumberedList, partition_queries.SortedPartitions):
     """The query string of the list."""
-
-
-@signed_in
-@of_known_cluster
-def partition_detail(request: HttpRequest, cluster: str, topic: str, partition: int) -> HttpResponse:
-    """Show what blocks one partition, its consumers and its producers."""
-    # A late answer, and the replicas' answers, change the page without a new revision.
-    moving = now_ms(request) // 1_000 if "asked" in request.GET else 0
-    return render_page(
-        request, "partitions/detail", lambda: _detail(request, cluster, topic, partition), depends_on=moving
-    )
 
 
 @action_view
@@ -228,14 +216,22 @@ def _shown_verdict(row: PartitionRecord, at_ms: int) -> str:
     return partition_queries.BLOCKED if is_open else row.verdict
 
 
-def _detail(request: HttpRequest, cluster: str, topic: str, number: int) -> Mapping[str, Any]:
-    row = partition_queries.find_partition(cluster, topic, number) if number < _LARGEST else None
+def _moving(request: HttpRequest) -> int:
+    # A late answer, and the replicas' answers, change the page without a new revision.
+    return now_ms(request) // 1_000 if "asked" in request.GET else 0
+
+
+@page_view("partitions/detail", _moving)
+@of_known_cluster
+def partition_detail(request: HttpRequest, cluster: str, topic: str, partition: int) -> Mapping[str, Any]:
+    """Show what blocks one partition, its consumers and its producers."""
+    row = partition_queries.find_partition(cluster, topic, partition) if partition < _LARGEST else None
     clipped = topic if len(topic) <= 249 else f"{topic[:249]}…"
     if row is None:
-        return {"row": None, "cluster": cluster, "name": f"{clipped}-{number}", "status": 404}
+        return {"row": None, "cluster": cluster, "name": f"{clipped}-{partition}", "status": 404}
     name = (row.cluster_id, row.topic, row.partition)
     findings = finding_queries.open_findings(cluster, f"partition:{row}")
-    readers = group_queries.partition_readers(row.cluster_id, topic, number, most=_MOST_READERS + 1)
+    readers = group_queries.partition_readers(row.cluster_id, topic, partition, most=_MOST_READERS + 1)
     queries = lag.partition_readers(row, most=_MOST_READERS)
     pins = partition_queries.partition_pins([name]).get(name, ())
     return {
@@ -247,7 +243,6 @@ def _detail(request: HttpRequest, cluster: str, topic: str, number: int) -> Mapp
         "hidden": access.payload_refusal(access.actor_of(request, "page"), cluster),
         "happened": subject_history(request, cluster, f"partition:{row}"),
         "findings": findings,
-        "tone": next((finding.severity for finding in findings if finding.severity != Severity.INFO), ""),
         "open": [_open(request, cluster, pin) for pin in pins],
         "owner": owners.find_owner(str(row), row.topic),
         "readers": readers[:_MOST_READERS],

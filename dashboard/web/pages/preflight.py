@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from dashboard.flow.preflight import Preflight, examine_setup
 from dashboard.models import Query
 from dashboard.runtime import visibility
 from dashboard.web import addresses, page_context
 from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.rendering import page_view
 from dashboard.web.routes import PageRoute
 from fenceline.facts import Severity
 from fenceline.formatting import count_noun
@@ -47,13 +47,9 @@ class Examined(NamedTuple):
     examined: Sequence[str]
 
 
-@signed_in
-def preflight_page(request: HttpRequest) -> HttpResponse:
+@page_view("preflight/page", now_ms)
+def preflight_page(request: HttpRequest) -> Mapping[str, Any]:
     """Examine the chosen cluster, or every one; it asks their brokers for their settings."""
-    return render_page(request, "preflight/page", lambda: _read(request), depends_on=now_ms(request))
-
-
-def _read(request: HttpRequest) -> Mapping[str, Any]:
     clusters = visibility.clusters_named(page_context.chrome_of(request).cluster)
     found = [examine_setup(row, now_ms=now_ms(request)) for row in clusters]
     return {"examined": [_examined(report) for report in found], "headline": _headline(found)}

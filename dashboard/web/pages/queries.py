@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from dashboard.labels.query import STATE_LABELS, sink_words, state_label
 from dashboard.labels.status import StatusLabel
@@ -27,7 +27,7 @@ from dashboard.web.headlines.queries import queries_headline, stuck_queries
 from dashboard.web.list_pages import CLUSTER, OWNER, clock_steps, list_view, of_known_cluster
 from dashboard.web.onboarding import attach_lines, first_query
 from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.rendering import page_view
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute
 from fenceline.owners import Owner
 from fenceline.spark.batch_chain import ChainLink
@@ -82,16 +82,11 @@ class QueryListQuery(list_forms.NumberedList, streaming_queries.SortedQueries):
     """The query string of the list."""
 
 
-@signed_in
+@page_view("queries/detail", _passing)
 @of_known_cluster
-def query_detail(request: HttpRequest, cluster: str, ident: str) -> HttpResponse:
+def query_detail(request: HttpRequest, cluster: str, ident: str) -> Mapping[str, Any]:
     """Show one query from its offset log to the brokers, or a 404 page."""
-    return render_page(
-        request,
-        "queries/detail",
-        lambda: one_query.query_context(request, cluster, ident),
-        depends_on=_passing(request),
-    )
+    return one_query.query_context(request, cluster, ident)
 
 
 def query_rows(

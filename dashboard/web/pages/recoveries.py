@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 
 from dashboard.actions import audit as action_audit
 from dashboard.labels.status import OUTCOME_LABELS
@@ -19,6 +19,7 @@ from dashboard.runtime.criteria import parameter_choices
 from dashboard.runtime.csv_text import csv_text
 from dashboard.system import owners
 from dashboard.web import page_context
+from dashboard.web.errors import found
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
 from dashboard.web.forms.chips import Filters
@@ -72,9 +73,8 @@ class RecoveryListQuery(list_forms.ListByInstant, recovery_queries.RecoveryCrite
 @of_known_cluster
 def recovery_detail(request: HttpRequest, cluster: str, number: int) -> HttpResponse:
     """Show one recovery, or its lost records as CSV (`?format=csv`)."""
-    recovery = recovery_queries.find_recovery(cluster, number) if number < 2**63 else None
-    if recovery is None:
-        raise Http404("Unknown recovery.")
+    row = recovery_queries.find_recovery(cluster, number) if number < 2**63 else None
+    recovery = found(row, "Unknown recovery.")
     if request.GET.get("format") == "csv":
         return _csv(recovery)
     return render_page(request, "recoveries/detail", lambda: _detail(recovery))
@@ -152,7 +152,6 @@ def _detail(recovery: Recovery) -> Mapping[str, Any]:
         "text": _text(lost),
         "owner": owners.of_transaction(recovery.transactional_id),
         "action": action_audit.cause_of(recovery),
-        "closed_after_ms": None if recovery.closed_ms is None else recovery.closed_ms - recovery.opened_ms,
     }
 
 

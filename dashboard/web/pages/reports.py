@@ -26,6 +26,7 @@ from dashboard.web.rendering import render_page, signed_in
 from dashboard.web.routes import PageRoute
 from fenceline.facts import ABORTS, TransitionKind
 from fenceline.formatting import count_noun
+from fenceline.grouping import grouped
 from fenceline.history.reports import Manifest, ReportFigures, sum_figures
 from fenceline.series import histograms
 
@@ -178,12 +179,9 @@ def _find(manifest: Manifest, first: str, last: str, wanted: ReportQuery) -> Ran
 
 def _rows(days: Sequence[Day], first: str, last: str) -> Sequence[ReportRow]:
     """Return applications with their sums; those with most ended transactions come first."""
-    by_name: dict[str, list[Day]] = {}
-    for day in days:
-        by_name.setdefault(day.application, []).append(day)
     rows = [
         ReportRow(name, name, sum_figures(day.figures for day in mine), _steps(mine, first, last))
-        for name, mine in by_name.items()
+        for name, mine in grouped((day.application, day) for day in days).items()
     ]
     return sorted(rows, key=lambda row: (-row.figures.commits - row.figures.aborts, row.name))
 
@@ -202,10 +200,8 @@ def _chart(days: Sequence[Day], first: str, last: str) -> Mapping[str, Any]:
     """Return commits and aborts by day as a figure, as a text and as a table."""
     if not days:
         return {"chart": None}
-    by_day: dict[str, list[ReportFigures]] = {}
-    for day in days:
-        by_day.setdefault(day.day, []).append(day.figures)
-    sums = [(day, sum_figures(by_day.get(day, ()))) for day in _between(first, last)]
+    by_day = grouped((day.day, day.figures) for day in days)
+    sums = [(day, sum_figures(by_day[day])) for day in _between(first, last)]
     figure = charts.activity_strip([Bucket(_start_ms(day), _DAY_MS, figures.counts) for day, figures in sums])
     figure["layout"]["xaxis"]["hoverformat"] = "%b %d"
     whole = sum_figures(figures for _, figures in sums)
@@ -271,7 +267,6 @@ def _how(cluster: str) -> Mapping[str, Any]:
         "command": " \\\n".join(lines),
         "secured": secured != "PLAINTEXT",
         "config_file": config.path.name if config.path else "fenceline.toml",
-        "history_url": config.history_url,
         "suggested_url": url,
     }
 

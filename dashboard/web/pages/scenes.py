@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from dashboard.system import access, scenes, tour
 from dashboard.system.access import actor_of
 from dashboard.system.scenes import SceneBoard
-from dashboard.web.errors import error_note, flash_refusal, forbidden_page
+from dashboard.web.errors import error_note, flash_refusal, forbidden_page, found
 from dashboard.web.rendering import action_view, render_page, signed_in
 from dashboard.web.routes import PageRoute
 
@@ -39,10 +39,7 @@ def play_scene(request: HttpRequest) -> HttpResponse:
 
 
 def _board() -> SceneBoard:
-    board = scenes.read_board()
-    if board is None:
-        raise Http404("Scenes are played in a running sandbox of make up only.")
-    return board
+    return found(scenes.read_board(), "Scenes are played in a running sandbox of make up only.")
 
 
 def _list(request: HttpRequest, board: SceneBoard, problem: str) -> Mapping[str, Any]:

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.db import connection
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from dashboard.labels.setting import setting_labels
-from dashboard.models import Collector, GapRecord, Position
+from dashboard.models import Collector, Position
 from dashboard.runtime import visibility
 from dashboard.runtime.collector_names import CHECKPOINTS, RECONCILE
 from dashboard.system import access, capabilities
@@ -25,7 +25,7 @@ from dashboard.system.metrics import own_version
 from dashboard.web import action_buttons, page_context
 from dashboard.web.pages.overview import collector_states
 from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.rendering import page_view
 from dashboard.web.routes import PageRoute
 from fenceline.formatting import count_noun
 from fenceline.kafka.reconcile import format_agreement
@@ -80,16 +80,13 @@ class CheckpointRootView(NamedTuple):
     skipped: str
 
 
-@signed_in
-def system_page(request: HttpRequest) -> HttpResponse:
+@page_view("system/page", collector_states)
+def system_page(request: HttpRequest) -> Mapping[str, Any]:
     """Show the watched clusters, their collectors, and their gaps."""
-    return render_page(request, "system/page", lambda: _read(request), depends_on=collector_states(request))
-
-
-def _read(request: HttpRequest) -> Mapping[str, Any]:
     frame = page_context.chrome_of(request)
     names = [frame.cluster] if frame.cluster else [row.name for row in frame.clusters]
     shown = settings.FENCELINE.clusters
+    closed = [gap for gap in visibility.gaps_closed() if frame.cluster in {"", gap.cluster.name}]
     return {
         "configured": [
             (name, shown[name].redacted_properties() if name in shown else None) for name in names
@@ -101,7 +98,7 @@ def _read(request: HttpRequest) -> Mapping[str, Any]:
         "checks": list(_checks(names, frame.freshness.collectors, now_ms(request))),
         "roots": list(_roots(names, frame.freshness.collectors)),
         "topics": _topics(visibility.topic_positions(frame.cluster)),
-        "gaps": [*visibility.noun_visibility(frame.cluster).gaps, *_closed(frame.cluster)],
+        "gaps": [*visibility.noun_visibility(frame.cluster).gaps, *closed],
         "versions": component_versions(),
         "is_staff": bool(getattr(request.user, "is_staff", False)),
         "may_manage": not access.missing_role(action_buttons.request_actor(request), access.USERS),
@@ -175,10 +172,6 @@ def _cost(rows: Sequence[Collector], minute: int) -> tuple[int, int]:
     """Return the requests of all collectors in one minute, and the milliseconds of waiting for them."""
     costs = [cost for row in rows for cost in row.costs if cost[0] == minute]
     return sum(cost[1] for cost in costs), sum(cost[2] for cost in costs)
-
-
-def _closed(cluster: str) -> Sequence[GapRecord]:
-    return [gap for gap in visibility.gaps_closed() if not cluster or gap.cluster.name == cluster]
 
 
 def _topics(rows: Sequence[Position]) -> Sequence[TopicProgress]:

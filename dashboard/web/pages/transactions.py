@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest
 
 from dashboard.engines.flink_jobs import decision_of
 from dashboard.engines.queries import producer_connector
@@ -40,10 +40,10 @@ from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.chips import Filters, marked_labels
 from dashboard.web.headlines.detail import DetailHeadline
 from dashboard.web.headlines.transaction import expired_headline, transaction_headline
-from dashboard.web.list_pages import CLUSTER, OWNER, list_view, of_known_cluster, unknown_row
+from dashboard.web.list_pages import CLUSTER, OWNER, clock_steps, list_view, of_known_cluster, unknown_row
 from dashboard.web.pages.recoveries import row_of
 from dashboard.web.per_request import now_ms
-from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.rendering import page_view
 from dashboard.web.routes import MOST_HITS, Hit, PageRoute
 from dashboard.web.subject_history import events_url
 from fenceline.decode import text
@@ -125,20 +125,6 @@ def _ageing(request: HttpRequest, wanted: TransactionListQuery) -> int:
     return now_ms(request) if wanted.min_age_s is not None else 0
 
 
-@signed_in
-@of_known_cluster
-def transaction_detail(request: HttpRequest, cluster: str, transactional_id: str) -> HttpResponse:
-    """Show one transactional id, or a 404 page."""
-    # A timeout passes without a new revision.
-    passing = now_ms(request) // _PASSING_MS
-    return render_page(
-        request,
-        "transactions/detail",
-        lambda: _detail(request, cluster, transactional_id),
-        depends_on=passing,
-    )
-
-
 @list_view("transactions/list", TransactionListQuery, _COLUMNS, _ageing)
 def transaction_list(request: HttpRequest, wanted: TransactionListQuery) -> Mapping[str, Any]:
     """Show one page of the transactional ids that match the query string."""
@@ -175,7 +161,11 @@ def _line(
     )
 
 
-def _detail(request: HttpRequest, cluster: str, transactional_id: str) -> Mapping[str, Any]:
+# A timeout passes without a new revision.
+@page_view("transactions/detail", clock_steps(_PASSING_MS))
+@of_known_cluster
+def transaction_detail(request: HttpRequest, cluster: str, transactional_id: str) -> Mapping[str, Any]:
+    """Show one transactional id, or a 404 page."""
     row = transaction_queries.find_transaction(cluster, transactional_id)
     if row is not None:
         life = history_queries.recent_transitions(row.cluster_id, bytes(row.key), row.log_partition)

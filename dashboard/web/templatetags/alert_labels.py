@@ -1,14 +1,16 @@
-"""Filters and tags for alerts, channels, deliveries and silences: badges, addresses and labels."""
+"""Filters and tags for actions, alerts, channels, deliveries and silences: addresses and labels."""
 
 from __future__ import annotations
 
 from django import template
 
+from dashboard.labels import action as action_labels
 from dashboard.labels import alert as alert_labels
 from dashboard.web import addresses
 from fenceline.alerts import matchers, redact
 
 register = template.Library()
+register.filter("bound_sign", action_labels.bound_sign)
 register.filter("channel_label", alert_labels.channel_label)
 register.filter("delivery_what", alert_labels.delivery_what)
 register.filter("alert_summary", alert_labels.alert_summary)
@@ -25,12 +27,6 @@ register.simple_tag(addresses.action_url, name="action_url")
 def kind_means(kind: str) -> str:
     """Return the description of a kind of channel."""
     return alert_labels.CHANNEL_KINDS.get(kind, "")
-
-
-@register.filter
-def voice_words(voice: str) -> str:
-    """Return the label of a filter by whether alerts are notified."""
-    return alert_labels.VOICES[voice]
 
 
 @register.filter

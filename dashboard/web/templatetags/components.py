@@ -1,13 +1,18 @@
-"""Components with a body: `{% tile "State" %}…{% endtile %}`; their HTML is in templates/components."""
+"""Components of pages, most with a body: `{% tile "State" %}…{% endtile %}`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from django import template
+from django.forms.utils import flatatt
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.utils.safestring import SafeString
+from django.utils.html import format_html, format_html_join
+from django.utils.safestring import SafeString, mark_safe
+
+from dashboard.web import addresses
 
 register = template.Library()
 #: Pages that link to each other, by the name of their routes.
@@ -43,9 +48,102 @@ def tile(content: SafeString, name: str, classes: str = "") -> SafeString:
 
 
 @register.simple_block_tag
+def section(
+    content: SafeString, name: str, title: str, note: str = "", *, hidden: bool = False
+) -> SafeString:
+    """Return a section of a page: its title with a note beside it, `hidden` from all but screen readers."""
+    shown = {"name": name, "title": title, "note": note, "hidden": hidden, "content": content}
+    return render_to_string("components/section.html", shown)
+
+
+@register.simple_block_tag
 def table_fold(content: SafeString, name: str, title: str, summary: str = "As a table") -> SafeString:
     """Return the fold with the figures of a chart; the body is the head and the rows of the table."""
     return render_to_string(
         "components/table_fold.html",
         {"name": name, "title": title, "summary": summary, "content": content},
     )
+
+
+@register.simple_block_tag
+def badge(content: SafeString, tone: str, title: str | None = None) -> SafeString:
+    """Return the body as a badge in a tone, with the tone's mark."""
+    about = "" if title is None else format_html(' title="{}"', title)
+    mark = format_html('<i class="mark mark-{}" aria-hidden="true"></i>', tone)
+    return format_html('<span class="badge tone-{}"{}>{}{}</span>', tone, about, mark, content)
+
+
+@register.simple_block_tag
+def notice(
+    content: SafeString, tone: str, css: str = "", number: int | None = None, **attributes: object
+) -> SafeString:
+    """Return the body as a paragraph with a tone's mark, plain unless it warns; `number` completes its id."""
+    css = css or ("notice" if tone in {"warning", "critical"} else "notice notice-plain")
+    if number is not None:
+        attributes["id"] = f"{attributes['id']}-{number}"
+    given = flatatt({name.replace("_", "-"): value for name, value in attributes.items()})
+    mark = format_html('<i class="mark mark-{}" aria-hidden="true"></i>', tone)
+    return format_html('<p class="{}"{}>{}<span>{}</span></p>', css, given, mark, SafeString(content.strip()))
+
+
+@register.inclusion_tag("components/post_button.html")
+def post_button(words: str, route: str, *args: object) -> Mapping[str, object]:
+    """Show a button that posts an empty form to a route."""
+    return {"words": words, "url": reverse(route, args=args)}
+
+
+@register.simple_tag
+def hidden(pairs: Iterable[tuple[str, object]] = (), **values: object) -> SafeString:
+    """Return the hidden fields of a form, one for each value that is not empty; a list has several."""
+    lists = ((name, value if isinstance(value, list | tuple) else [value]) for name, value in values.items())
+    fields = [*pairs, *((name, each) for name, several in lists for each in several if each)]
+    return format_html_join("", '<input type="hidden" name="{}" value="{}">', fields)
+
+
+@register.simple_block_tag
+def field(
+    content: SafeString, name: str, label: str, value: str, problem: str, *, code: bool = False, **given: Any
+) -> SafeString:
+    """Return a text of a form: the body is its hint, `code` is not prose; with `rows` it has lines."""
+    hint = content.strip()
+    described = " ".join(f"{name}-{part}" for part, words in (("hint", hint), ("wrong", problem)) if words)
+    given |= {"id": name, "name": name, "autocomplete": "off", "aria-describedby": described or None}
+    given |= {"spellcheck": "false", "autocapitalize": "none"} if code else {}
+    shown = {"name": name, "label": label, "hint": hint, "problem": problem, "attributes": flatatt(given)}
+    return render_to_string("components/field.html", {**shown, "rows": given.get("rows"), "value": value})
+
+
+def _choice(
+    name: str, label: str, options: Iterable[tuple[str, str]], chosen: str, problem: str = ""
+) -> Mapping[str, object]:
+    """Show the choice of one of a few values, each with words."""
+    return {"name": name, "label": label, "options": options, "chosen": chosen, "problem": problem}
+
+
+register.inclusion_tag("components/select.html", name="select")(_choice)
+register.inclusion_tag("components/radios.html", name="radios")(_choice)
+
+
+@register.simple_block_tag
+def columns(content: SafeString) -> SafeString:
+    """Return a table's head from `Producer; Epoch|number; At UTC`: headings, with classes after a bar.
+
+    A final UTC becomes the name of the reader's zone.
+    """
+    headings = (heading.strip().partition("|") for heading in content.split(";"))
+    cells = "".join(_heading(words, css) for words, _, css in headings if words)
+    return mark_safe(f"<thead><tr>{cells}</tr></thead>")  # noqa: S308 - a template's text, values are escaped
+
+
+def _heading(words: str, css: str) -> str:
+    if words.endswith(" UTC"):
+        words = f'{words.removesuffix("UTC")}<span class="muted" data-zone-name>UTC</span>'
+    classes = f' class="{css}"' if css else ""
+    return f'<th scope="col"{classes}>{words}</th>'
+
+
+@register.simple_block_tag(takes_context=True)
+def keepsrange(context: Mapping[str, Any], content: SafeString) -> SafeString:
+    """Return the body with the range of the page in its links to pages."""
+    kept = context["chrome"].time_range.query
+    return mark_safe(addresses.keep_in_links(content, kept))  # noqa: S308 - a query string, escaped

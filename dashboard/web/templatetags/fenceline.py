@@ -25,7 +25,7 @@ register = template.Library()
 T = TypeVar("T")
 register.filter("row_id", addresses.transaction_row)
 register.filter("finding_label", addresses.finding_label)
-register.simple_tag(addresses.transaction_of, name="transaction_url")
+register.filter("rule_words", rule_label)
 register.simple_tag(addresses.finding_url, name="finding_url")
 register.simple_tag(bundles.bundle_url)
 _LONGEST_IN_CELL, _LONGEST_IN_SENTENCE = 120, 300
@@ -36,9 +36,13 @@ _JSON_IN_HTML = {ord("<"): "\\u003C", ord(">"): "\\u003E", ord("&"): "\\u0026"}
 
 
 @register.filter
-def group_digits(number: float | None) -> str:
-    """Return `1,234,567`, and a dash for an unknown number."""
-    return "—" if number is None else f"{number:,.0f}"
+def group_digits(number: float | None, unknown: str = "") -> str:
+    """Return `1,234,567`, and a dash for an unknown number, which may say why it is `unknown`."""
+    return _dash(unknown) if number is None else f"{number:,.0f}"
+
+
+def _dash(why: str) -> str:
+    return format_html('<abbr title="{}">—</abbr>', why) if why else "—"
 
 
 @register.filter
@@ -48,17 +52,17 @@ def epoch(number: int) -> str:
 
 
 @register.filter
-def duration(ms: int | None) -> str:
+def duration(ms: int | None, unknown: str = "") -> str:
     """Return milliseconds in words, a dash if unknown, "never" for a 2PC timeout."""
     if ms is None or ms == NOT_REPORTED:
-        return "—"
+        return _dash(unknown)
     return "never" if ms == TWO_PHASE_COMMIT_TIMEOUT_MS else in_words(ms)
 
 
 @register.filter
-def measured_duration(ms: float) -> str:
+def measured_duration(ms: float | None) -> str:
     """Return a measured duration as text; durations from a histogram are not whole numbers."""
-    return in_words(round(ms))
+    return "—" if ms is None else in_words(round(ms))
 
 
 @register.filter
@@ -121,13 +125,8 @@ def instant(context: dict[str, Any], ms: int | None, *, fine: bool = False) -> S
     moment = datetime.fromtimestamp(ms / 1000, UTC)
     clock = f"{moment:%H:%M:%S}" + (f".{ms % 1000:03d}" if fine else "")
     today = context["now_ms"] // _DAY_MS == ms // _DAY_MS
-    return format_html(
-        '<time datetime="{}" data-instant="{}" title="{}">{}</time>',
-        _iso(moment),
-        "fine" if fine else "",
-        f"{moment:%Y-%m-%d %H:%M:%S}.{ms % 1000:03d} UTC",
-        clock if today else f"{moment:%Y-%m-%d} {clock}",
-    )
+    words = clock if today else f"{moment:%Y-%m-%d} {clock}"
+    return time_tag(ms, "instant", "fine" if fine else "", words)
 
 
 @register.simple_tag(takes_context=True)
@@ -139,14 +138,20 @@ def age(context: dict[str, Any], ms: int | None, ago: str = "", step: str = "") 
     """
     if ms is None or not 0 <= ms < _END_OF_TIME_MS:
         return _no_instant(ms)
+    # Ages tick once a second; their fractions would only flicker.
+    passed_ms = max(0, context["now_ms"] - ms)
+    whole_ms = 60_000 if step == "minute" and passed_ms >= 60_000 else 1_000
+    shown = time_tag(ms, "age", step, in_words(passed_ms // whole_ms * whole_ms))
+    return format_html("{} {}", shown, ago) if ago else shown
+
+
+def time_tag(ms: int, kind: str, value: str, words: str) -> SafeString:
+    """Return a `<time>` of an instant; the browser writes its words anew by their kind."""
     moment = datetime.fromtimestamp(ms / 1000, UTC)
+    iso = moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    title = f"{moment:%Y-%m-%d %H:%M:%S}.{ms % 1000:03d} UTC"
     return format_html(
-        '<time datetime="{}" data-age="{}" title="{}">{}</time>{}',
-        _iso(moment),
-        step,
-        f"{moment:%Y-%m-%d %H:%M:%S}.{ms % 1000:03d} UTC",
-        in_words(_whole_steps(context["now_ms"] - ms, step == "minute")),
-        f" {ago}" if ago else "",
+        '<time datetime="{}" data-{}="{}" title="{}">{}</time>', iso, kind, value, title, words
     )
 
 
@@ -211,25 +216,5 @@ def spark_bars(counts: Sequence[int]) -> SafeString:
     )
 
 
-@register.filter
-def rule_words(name: str) -> str:
-    """Return the name of a rule, or any other name in snake case, as words."""
-    return rule_label(name)
-
-
 def _no_instant(ms: int | None) -> SafeString | str:
     return "—" if ms is None else format_html('<abbr title="{} ms is no instant">—</abbr>', ms)
-
-
-def _iso(moment: datetime) -> str:
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _whole_steps(ms: int, minutes: bool) -> int:
-    seconds = _whole_seconds(ms)
-    return seconds // 60_000 * 60_000 if minutes and seconds >= 60_000 else seconds
-
-
-def _whole_seconds(ms: int) -> int:
-    # Ages tick once a second; their fractions would only flicker.
-    return max(0, ms) // 1000 * 1000 if ms >= 1000 else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from django import template
 from django.utils.html import format_html
@@ -19,11 +19,9 @@ from fenceline.kafka.producer_identity import Engine, ProducerIdentity
 from fenceline.owners import Owner
 
 register = template.Library()
-register.simple_tag(addresses.partition_url, name="partition_url")
 register.simple_tag(addresses.record_url, name="record_url")
 register.simple_tag(addresses.group_url, name="group_url")
 register.simple_tag(addresses.query_url, name="stream_url")
-register.simple_tag(addresses.transaction_url, name="id_url")
 register.simple_tag(addresses.recovery_url, name="recovery_url")
 register.simple_tag(addresses.rule_url, name="rule_url")
 _HEIGHT = 24
@@ -74,15 +72,44 @@ def owner_label(who: Owner) -> SafeString:
 
 
 @register.simple_tag
+def id_link(cluster: str, name: str, *, row: bool = False, mono: bool = True) -> SafeString:
+    """Return the link to the page of a transactional id; `row`: it opens its row of a table."""
+    return _link(addresses.transaction_url(cluster, name), clip(name), row=row, mono=mono)
+
+
+@register.simple_tag
+def partition_link(
+    cluster: str, topic: str, number: int, *, row: bool = False, mono: bool = True
+) -> SafeString:
+    """Return the link to the page of a partition."""
+    return _link(addresses.partition_url(cluster, topic, number), f"{topic}-{number}", row=row, mono=mono)
+
+
+@register.simple_tag
+def group_link(cluster: str, group_id: str, *, row: bool = False, mono: bool = False) -> SafeString:
+    """Return the link to the page of a consumer group."""
+    return _link(addresses.group_url(cluster, group_id), clip(group_id) or "(empty id)", row=row, mono=mono)
+
+
+@register.simple_tag
+def query_link(query: Any, *, row: bool = False, mono: bool = False) -> SafeString:
+    """Return the link to the page of a streaming query."""
+    return _link(addresses.query_of(query), clip(str(query)), row=row, mono=mono)
+
+
+def _link(url: str, words: str, *, row: bool, mono: bool) -> SafeString:
+    classes, opens = (SafeString(' class="mono"') if mono else ""), (" data-row" if row else "")
+    return format_html('<a{} href="{}"{}><bdi>{}</bdi></a>', classes, url, opens, words)
+
+
+@register.simple_tag
 def blocker_link(blocker: LinkedTransaction, cluster: str) -> SafeString:
     """Return the blocking transaction: its id, else its producer, else an explained dash."""
-    perhaps = (
-        "" if getattr(blocker, "certain", True) else SafeString(' <span class="muted">(possibly)</span>')
-    )
+    certain = getattr(blocker, "certain", True)
+    perhaps = SafeString("" if certain else ' <span class="muted">(possibly)</span>')
     name = blocker.transactional_id
     if name:
-        where = addresses.transaction_url(cluster, name)
-        return format_html('<a class="mono" href="{}"><bdi>{}</bdi></a>{}', where, clip(name), perhaps)
+        return id_link(cluster, name) + perhaps
     if blocker.producer_id is None:
         return SafeString('<abbr title="which transaction is not known">—</abbr>')
     why = "no transactional id with this producer id is known"

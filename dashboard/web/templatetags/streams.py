@@ -1,28 +1,30 @@
-"""Filters and tags for streaming queries: badges, addresses, countdowns and the links of a chain."""
+"""Filters and tags for streaming queries and jobs of Flink: badges, addresses, countdowns, chains."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Any
 
 from django import template
-from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from dashboard.labels import engines as engine_labels
+from dashboard.labels import flink as flink_labels
 from dashboard.labels import query as query_labels
 from dashboard.labels.status import StatusLabel
 from dashboard.web import addresses
+from dashboard.web.templatetags.fenceline import time_tag
 from fenceline.formatting import format_duration
 from fenceline.spark.batch_chain import ChainLink
 from fenceline.spark.safe_to_restart import RestartSafety
 
 register = template.Library()
-register.filter("sink_words", query_labels.sink_words)
 register.filter("chain_label", query_labels.chain_label)
 register.filter("guarantee_label", query_labels.guarantee_label)
+register.filter("engine_state", engine_labels.engine_state)
 register.simple_tag(query_labels.restart_label)
-register.simple_tag(addresses.query_of, name="query_url")
 register.simple_tag(addresses.batch_of, name="batch_url")
+register.simple_tag(addresses.flink_job_of, name="flink_job_url")
+register.simple_tag(addresses.flink_job_url, name="flink_job_address")
 
 
 @register.filter
@@ -54,11 +56,10 @@ def countdown(context: dict[str, Any], ms: int | None, passed: str = "passed") -
     if ms is None:
         return "—"
     left = ms - context["now_ms"]
-    moment = datetime.fromtimestamp(ms / 1000, UTC)
-    return format_html(
-        '<time datetime="{}" data-until="{}" title="{}">{}</time>',
-        moment.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-        passed,
-        f"{moment:%Y-%m-%d %H:%M:%S}.{ms % 1000:03d} UTC",
-        format_duration(left // 1000 * 1000) if left >= 1000 else passed,
-    )
+    return time_tag(ms, "until", passed, format_duration(left // 1000 * 1000) if left >= 1000 else passed)
+
+
+@register.filter
+def checkpoint_word(is_savepoint: bool | None) -> str:
+    """Return the word for a checkpoint or a savepoint."""
+    return flink_labels.CHECKPOINT_WORDS[is_savepoint]

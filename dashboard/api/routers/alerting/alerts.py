@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
@@ -134,9 +134,7 @@ def list_alerts(request: HttpRequest, wanted: Query[AlertFilters]) -> dict[str, 
 @router.get("/{int:number}", response=AlertDetail, summary="One alert")
 def get_alert(request: HttpRequest, number: int) -> Alert:
     """Return an alert by its id, with its changes and the outcome of each for the channels."""
-    row = alert_queries.find_alert(number)
-    if row is None:
-        raise Http404(f"No alert {number} is known.")
+    row = schemas.known(alert_queries.find_alert(number), f"No alert {number} is known.")
     return _with_notified([row])[0]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from ninja import Query, Router, Schema, Status
 from ninja.errors import HttpError
 from pydantic import Field
@@ -192,10 +192,7 @@ def send_test(request: HttpRequest, number: int) -> Delivery:
 
 
 def _known(number: int) -> Channel:
-    row = alert_queries.find_channel(number)
-    if row is None:
-        raise Http404(f"No channel {number} is known.")
-    return row
+    return schemas.known(alert_queries.find_channel(number), f"No channel {number} is known.")
 
 
 def _draft(asked: ChannelPatch, *, kind: str, row: Channel | None = None) -> channels.ChannelDraft:

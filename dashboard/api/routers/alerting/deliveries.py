@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any, Literal
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from ninja import Query, Router, Schema, Status
 from ninja.errors import HttpError
 from pydantic import Field
@@ -148,7 +148,4 @@ def _try(attempt: dict[str, Any]) -> TryOut:
 
 
 def _known(number: int) -> Delivery:
-    row = alert_queries.find_delivery(number)
-    if row is None:
-        raise Http404(f"No delivery {number} is known.")
-    return row
+    return schemas.known(alert_queries.find_delivery(number), f"No delivery {number} is known.")

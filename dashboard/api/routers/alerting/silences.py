@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import partial
 from typing import Literal
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from ninja import Query, Router, Schema, Status
 from pydantic import Field
 
@@ -122,7 +122,4 @@ def _ms(moment: datetime | None) -> int | None:
 
 
 def _known(number: int) -> Silence:
-    row = alert_queries.find_silence(number)
-    if row is None:
-        raise Http404(f"No silence {number} is known.")
-    return row
+    return schemas.known(alert_queries.find_silence(number), f"No silence {number} is known.")

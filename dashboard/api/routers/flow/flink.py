@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from django.http import Http404, HttpRequest
+from django.http import HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field
 
@@ -161,9 +161,8 @@ def list_flink_jobs(request: HttpRequest, wanted: Query[FlinkJobFilters]) -> dic
 @router.get("/{cluster}/{text:job}", response=FlinkJobDetail, summary="One Flink job")
 def get_flink_job(request: HttpRequest, cluster: schemas.Name, job: schemas.Name) -> FlinkJob:
     """Return a job by its `id`."""
-    row = flink_queries.find_job(cluster, job)
-    if row is None:
-        raise Http404(f"No Flink job '{job}' is known on cluster '{cluster}'.")
+    unknown = f"No Flink job '{job}' is known on cluster '{cluster}'."
+    row = schemas.known(flink_queries.find_job(cluster, job), unknown)
     checkpoints = flink_queries.checkpoints_of(row)
     newest = flink_queries.newest_checkpoint(checkpoints)
     run, troubles = engines.job_report(row)

@@ -11,7 +11,7 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.contrib.auth.tokens import default_token_generator
 from django.db.models import QuerySet
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils import timezone
@@ -24,7 +24,7 @@ from dashboard.system import access, tokens, users
 from dashboard.system.access import AccessRefused
 from dashboard.system.cluster_limits import split_names
 from dashboard.web.action_buttons import request_actor
-from dashboard.web.errors import error_note, flash_refusal, forbidden_page
+from dashboard.web.errors import error_note, flash_refusal, forbidden_page, found
 from dashboard.web.forms.columns import Heading
 from dashboard.web.forms.lists import NumberedList
 from dashboard.web.list_pages import list_view
@@ -238,10 +238,7 @@ def _self(request: HttpRequest) -> User:
 
 
 def _found(number: int) -> User:
-    user = users.find_user(number)
-    if user is None:
-        raise Http404("Unknown user.")
-    return user
+    return found(users.find_user(number), "Unknown user.")
 
 
 def _link(request: HttpRequest, user: User) -> HttpResponse:
@@ -260,12 +257,15 @@ def _form(request: HttpRequest, form: AccessForm, error: AccessRefused | None = 
     if refused := _refusal(request):
         return forbidden_page(request, refused)
     values = {"role": Token.Role.VIEWER, "expires": next(iter(_LIFETIMES)), **request.POST.dict()}
+    wrong = {error.field: str(error)} if error else {}
     shown = {
         "form": form,
+        "label": form.field.capitalize(),
         "value": values.get(form.field, ""),
+        "problem": wrong.get(form.field, ""),
         "values": values,
         "roles": [(role, ROLE_MEANS[role]) for role in form.roles],
-        "wrong": {error.field: str(error)} if error else {},
+        "wrong": wrong,
     }
     return render(request, "access/form.html", shown, status=422 if error else 200)
 

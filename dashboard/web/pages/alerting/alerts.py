@@ -8,7 +8,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any, Literal
 
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse
 
 from dashboard.alerts import queries as alert_queries
 from dashboard.labels.alert import ALERT_STATES, VOICES
@@ -20,6 +20,7 @@ from dashboard.runtime.criteria import parameter_choices
 from dashboard.system import access, cluster_limits
 from dashboard.system.access import actor_of
 from dashboard.web import addresses, notification_reasons, page_context
+from dashboard.web.errors import found
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
 from dashboard.web.forms.chips import ChipRow, Filters, marked_labels, plain_labels
@@ -59,9 +60,7 @@ class AlertListQuery(list_forms.NumberedList, alert_queries.AlertCriteria):
 @signed_in
 def alert_detail(request: HttpRequest, number: int) -> HttpResponse:
     """Show one alert: its labels, its changes, and the notifications of each change by channel."""
-    alert = alert_queries.find_alert(number)
-    if alert is None:
-        raise Http404("Unknown alert.")
+    alert = found(alert_queries.find_alert(number), "Unknown alert.")
     return render_page(request, "alerts/detail", lambda: _detail(request, alert), depends_on=_moves(request))
 
 

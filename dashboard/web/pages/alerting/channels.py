@@ -7,16 +7,17 @@ from functools import partial
 from typing import Any
 
 from django.conf import settings
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import render
 from django.urls import reverse
 
 from dashboard.alerts import channels, deliver, demo_receiver, validation
 from dashboard.alerts import queries as alert_queries
+from dashboard.labels.alert import CHANNEL_KINDS
 from dashboard.models import Channel, Delivery
 from dashboard.system import access
 from dashboard.system.access import Actor, actor_of
-from dashboard.web.errors import error_note, flash_refusal, forbidden_page
+from dashboard.web.errors import error_note, flash_refusal, forbidden_page, found
 from dashboard.web.rendering import action_view, render_page, signed_in
 from dashboard.web.routes import PageRoute
 from fenceline.alerts import matchers, redact
@@ -166,10 +167,7 @@ test = _act(access.SEND, _test)
 
 
 def _found(number: int) -> Channel:
-    channel = alert_queries.find_channel(number)
-    if channel is None:
-        raise Http404("Unknown channel.")
-    return channel
+    return found(alert_queries.find_channel(number), "Unknown channel.")
 
 
 def _refusal(request: HttpRequest) -> str:
@@ -235,12 +233,13 @@ def _form(
         "values": values,
         "wrong": wrong,
         "known_url": redact.redact_url(row.url) if row else "",
-        "kinds": channels.KINDS,
-        "severities": channels.SEVERITIES,
+        "is_new": row is None,
+        "kinds": CHANNEL_KINDS.items(),
+        "severities": [(severity, severity) for severity in channels.SEVERITIES],
         "labels": validation.LABELS,
         "usual_group_by": ", ".join(limits.group_by),
         "waits": [
-            (name, words, values.get(name, ""), getattr(limits, name), wrong.get(name, ""))
+            (name, f"{words} (seconds)", values.get(name, ""), getattr(limits, name), wrong.get(name, ""))
             for name, words, *_ in channels.WAITS
         ],
     }

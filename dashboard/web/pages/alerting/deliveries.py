@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 
 from dashboard.alerts import deliver
@@ -18,7 +18,7 @@ from dashboard.models import Alert, Delivery
 from dashboard.runtime.criteria import parameter_choices
 from dashboard.system import access
 from dashboard.system.access import actor_of
-from dashboard.web.errors import error_note, flash_refusal, forbidden_page
+from dashboard.web.errors import error_note, flash_refusal, forbidden_page, found
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.chips import Filters, plain_labels
 from dashboard.web.list_pages import list_view
@@ -109,10 +109,8 @@ def send_again(request: HttpRequest, number: int) -> HttpResponse:
 
 
 def _found(number: int) -> Delivery:
-    delivery = alert_queries.find_delivery(number)
-    if delivery is None:
-        raise Http404("No such delivery is known: the list of deliveries has all that are kept.")
-    return delivery
+    unknown = "No such delivery is known: the list of deliveries has all that are kept."
+    return found(alert_queries.find_delivery(number), unknown)
 
 
 def _detail(request: HttpRequest, delivery: Delivery, problem: str) -> Mapping[str, Any]:

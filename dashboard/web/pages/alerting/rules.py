@@ -11,7 +11,7 @@ from django.http import Http404, HttpRequest, HttpResponse, HttpResponsePermanen
 
 from dashboard.labels.rule import rule_label
 from dashboard.web import action_buttons, addresses, markdown, page_context
-from dashboard.web.rendering import render_page, signed_in
+from dashboard.web.rendering import page_view, render_page, signed_in
 from dashboard.web.routes import Hit, PageRoute
 from fenceline.findings.rule_names import current_name, removed_rule
 from fenceline.rules import RULES
@@ -20,15 +20,11 @@ from fenceline.rules import RULES
 _FINDINGS = 20
 
 
-@signed_in
-def rule_list(request: HttpRequest) -> HttpResponse:
+@page_view("rules/list")
+def rule_list(request: HttpRequest) -> Mapping[str, Any]:
     """Show every rule with the number of its findings."""
-
-    def read() -> Mapping[str, Any]:
-        active = Counter(row.rule for row in page_context.chrome_of(request).all_findings)
-        return {"rules": [(entry, active[entry.name]) for entry in markdown.rule_index()]}
-
-    return render_page(request, "rules/list", read)
+    active = Counter(row.rule for row in page_context.chrome_of(request).all_findings)
+    return {"rules": [(entry, active[entry.name]) for entry in markdown.rule_index()]}
 
 
 @signed_in

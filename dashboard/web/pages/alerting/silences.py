@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, QueryDict
 from django.shortcuts import render
 from django.urls import reverse
 
@@ -16,7 +16,7 @@ from dashboard.alerts import silences, validation
 from dashboard.models import Alert, Silence
 from dashboard.system import access
 from dashboard.system.access import actor_of
-from dashboard.web.errors import forbidden_page
+from dashboard.web.errors import forbidden_page, found
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import action_view, render_page, signed_in
 from dashboard.web.routes import PageRoute
@@ -99,10 +99,7 @@ def end_silence(request: HttpRequest, number: int) -> HttpResponse:
 
 
 def _found(number: int) -> Silence:
-    silence = alert_queries.find_silence(number)
-    if silence is None:
-        raise Http404("Unknown silence.")
-    return silence
+    return found(alert_queries.find_silence(number), "Unknown silence.")
 
 
 def _refusal(request: HttpRequest) -> str:
