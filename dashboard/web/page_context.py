@@ -186,6 +186,11 @@ class Chrome:
         return [(form.upper(), f"{files}.{form}{query}") for form in ("csv", "json")]
 
     @property
+    def sees_system(self) -> bool:
+        """Return whether the user may open System, which is about all clusters."""
+        return cluster_limits.may_open("system")
+
+    @property
     def read_only(self) -> bool:
         """Return whether this deployment allows no actions."""
         return bool(settings.READ_ONLY)

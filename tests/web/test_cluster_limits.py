@@ -193,8 +193,12 @@ def test_a_token_is_limited_as_a_user_is(limited: Client) -> None:
         assert bearer.get("/metrics", REMOTE_ADDR=address).status_code == 403
 
 
-def test_the_sidebar_leaves_out_what_is_refused(limited: Client) -> None:
+def test_a_page_of_late_data_links_to_nothing_that_is_refused(
+    limited: Client, clusters: tuple[Cluster, Cluster]
+) -> None:
+    clusters[0].collector_set.update(seen_through_ms=1)
     page = limited.get("/").content.decode()
+    assert 'id="blind"' in page
     for route in sidebar_routes():
         is_shown = f'href="/{route.path}"' in page
         assert is_shown <= (limited.get(f"/{route.path}").status_code == 200), route.name

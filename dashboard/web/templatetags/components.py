@@ -41,6 +41,17 @@ def tabs(here: str) -> Mapping[str, object]:
     }
 
 
+@register.simple_block_tag(takes_context=True)
+def system_link(
+    context: Mapping[str, Any], content: SafeString, part: str = "", cluster: str = ""
+) -> SafeString:
+    """Return the body as a link to a part of System; only the body if the reader may not open it."""
+    if not context["chrome"].sees_system:
+        return content
+    url = reverse("system", query={"cluster": cluster} if cluster else None, fragment=part)
+    return format_html('<a href="{}">{}</a>', url, content)
+
+
 @register.simple_block_tag
 def tile(content: SafeString, name: str, classes: str = "") -> SafeString:
     """Return one figure of a `<dl class="tiles">`: a name, and the body as its value."""
