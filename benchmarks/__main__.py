@@ -1,7 +1,5 @@
 """`make bench`: run the benchmarks, print a table, and keep the figures in benchmarks/results/latest.json."""
 
-from __future__ import annotations
-
 import json
 import os
 import platform

@@ -4,8 +4,6 @@ A query with the exactly-once sink copies records of 100 bytes from one topic to
 audits begin anew in each turn; the plain read takes each record of both topics and drops it. Turns alternate.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 from collections.abc import Callable

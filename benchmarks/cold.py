@@ -4,8 +4,6 @@ Ours runs from the first poll of a running worker until the database is complete
 The formatter runs from its start and prints into /dev/null. Pairs run in turn; the medians are compared.
 """
 
-from __future__ import annotations
-
 import subprocess
 import tempfile
 import time

@@ -4,8 +4,6 @@ Each batch has one record, as coordinators write them; then the records have the
 next release.
 """
 
-from __future__ import annotations
-
 import gc
 import time
 from collections import defaultdict

@@ -5,8 +5,6 @@ database reader record the instants at which this save began, was committed and 
 script records the notification, the request, the answer and the change.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from bisect import bisect_right

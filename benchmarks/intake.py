@@ -5,8 +5,6 @@ tail worker; then the highest rate that it holds; then the same with SHARDS=2. "
 positions were never more than 2 s of records behind the ends of the log.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import subprocess
 import sys

@@ -5,8 +5,6 @@ list of transactions with all of them on it. A probe counts when its row shows a
 probe's own beginning. `benchmarks/hops.py` has the instants of each hop.
 """
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

@@ -7,8 +7,6 @@ Spark's environment: three sessions of one Spark, without a listener, with an em
 same small batches in turns; it prints their durations, and our callback's, as JSON.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -3,8 +3,6 @@
 Prints `producing` once every id is initialised, and at the end its actual rate.
 """
 
-from __future__ import annotations
-
 import sys
 import threading
 import time

@@ -4,8 +4,6 @@ Whole stacks on SQLite; pages are fetched one after the other by a signed-in ses
 (8,000,000 records) records keep coming at 40,000 a second meanwhile.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import tempfile

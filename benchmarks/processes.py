@@ -1,10 +1,9 @@
 """A process's usage from /proc: resident memory, processor time, bytes written to the disk."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -18,7 +17,7 @@ class Usage:
     rss_mb: float
     written_mb: float
 
-    def since(self, before: Usage, seconds: float) -> str:
+    def since(self, before: Self, seconds: float) -> str:
         """Return the usage per second since an earlier one, as text."""
         cpu = (self.cpu_s - before.cpu_s) / seconds
         written = (self.written_mb - before.written_mb) / seconds

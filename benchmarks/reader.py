@@ -6,8 +6,6 @@ Prints `ready` once Django is loaded, waits for a line, reads all records that e
 prints one line of JSON: seconds of reading, records, resident memory.
 """
 
-from __future__ import annotations
-
 import importlib
 import json
 import os

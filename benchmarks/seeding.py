@@ -6,8 +6,6 @@ The coordinator does not know these ids until its next start. As a process: `pyt
 BOOTSTRAP IDS RATE SECONDS` seeds at a steady rate and prints the actual rate.
 """
 
-from __future__ import annotations
-
 import random
 import sys
 import time

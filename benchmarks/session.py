@@ -1,7 +1,5 @@
 """A small Spark session for benchmarks: local[2], quiet, its files in one folder."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -7,8 +7,6 @@ that variations of the machine affect all of them. The commit phase is the time 
 message and the ledger's done file.
 """
 
-from __future__ import annotations
-
 import os
 import tempfile
 import time

@@ -3,8 +3,6 @@
 The virtual environment and the jars exist already; other machines add the time of their downloads.
 """
 
-from __future__ import annotations
-
 import tempfile
 import time
 from pathlib import Path

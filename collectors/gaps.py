@@ -1,7 +1,5 @@
 """Remember since when each part of a cluster cannot be read."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 

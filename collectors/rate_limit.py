@@ -1,7 +1,5 @@
 """Limit requests to a cluster or a store to a small share of its response time."""
 
-from __future__ import annotations
-
 import time
 
 #: The share of time that brokers or a store may spend on us: one part in twenty.

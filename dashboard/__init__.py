@@ -1,7 +1,5 @@
 """The Django project."""
 
-from __future__ import annotations
-
 import gc
 
 # All objects imported at the start of a process stay, so garbage collections during it waste a sixth of the

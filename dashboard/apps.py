@@ -1,7 +1,5 @@
 """The Django application."""
 
-from __future__ import annotations
-
 import gc
 
 from django.apps import AppConfig

@@ -1,7 +1,5 @@
 """ASGI entry: pages and the API over HTTP, doorbells over a WebSocket."""
 
-from __future__ import annotations
-
 import os
 
 from channels.auth import AuthMiddlewareStack

@@ -4,8 +4,6 @@ Messages are acknowledged early. With `acks_late`, a restart of Redis during a s
 a message might run several times at once. The lease row recovers lost messages.
 """
 
-from __future__ import annotations
-
 import os
 import warnings
 

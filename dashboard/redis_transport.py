@@ -3,8 +3,6 @@
 A worker ends at each exception in its loop that is no connection error.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator
 from queue import Empty

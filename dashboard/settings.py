@@ -1,7 +1,5 @@
 """Django's settings: machine-specific values come from the environment; bad values stop the start."""
 
-from __future__ import annotations
-
 import os
 import re
 import sys

@@ -1,7 +1,5 @@
 """All addresses of the dashboard."""
 
-from __future__ import annotations
-
 from django.contrib import admin
 from django.urls import path, re_path
 

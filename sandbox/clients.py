@@ -1,7 +1,5 @@
 """Settings that every Kafka client of the sandbox shares."""
 
-from __future__ import annotations
-
 import logging
 from typing import Any
 

@@ -10,8 +10,6 @@ Topics have three replicas, of which two must be in sync. The same folder and po
 with its data again. `prepare()` serves the supervisor, which runs each node as a part of its own.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Mapping, Sequence

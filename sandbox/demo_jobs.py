@@ -4,8 +4,6 @@ They repeat the jobs of `audit.py` and `history.py` of `spark_pipeline`, one aft
 `[history]` of fenceline.toml name their output folder.
 """
 
-from __future__ import annotations
-
 import itertools
 import threading
 from collections.abc import Callable

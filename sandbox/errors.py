@@ -1,7 +1,5 @@
 """The exception whose text is for users of the sandbox."""
 
-from __future__ import annotations
-
 
 class SandboxError(Exception):
     """An error for the user in one line: what, where, what to do.

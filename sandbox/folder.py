@@ -4,8 +4,6 @@ No other user of the machine may read it: the folder is 0700, modes from older v
 `make up` runs with a umask of 077.
 """
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import hashlib

@@ -1,7 +1,5 @@
 """The jars of the sandbox, the scenes and the tests, as sets of Maven coordinates."""
 
-from __future__ import annotations
-
 #: Kafka versions of `make up` and `make test`, the sandbox's own first.
 EVERYDAY_KAFKA = ("4.2.0", "3.9.1")
 #: Further versions of `make test-matrix`, which alone fetches their jars. 4.0.0 and no later patch of 4.0:

@@ -15,8 +15,6 @@ after `kill()`. Everything listens on 127.0.0.1. `prepare()` and `command()` ser
 For a cluster of several brokers see sandbox/cluster.py.
 """
 
-from __future__ import annotations
-
 import fcntl
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Write the output of a part to a file of bounded size; the terminal shows only the lines of `make up`."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

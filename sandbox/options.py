@@ -1,7 +1,5 @@
 """The checked options of `make up`: all of its variables."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Ports on the loopback address: free ones, taken ones, and ones that answer."""
 
-from __future__ import annotations
-
 import random
 import socket
 

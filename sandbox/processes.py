@@ -5,8 +5,6 @@ own session; the environment misses a server that overwrote it (redis does, to s
 find all. psutil reads both, on Linux and on macOS.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import signal

@@ -7,8 +7,6 @@ It stores nothing on disk. Clients may not run commands that affect the machine 
 SAVE, MODULE, DEBUG, SHUTDOWN, REPLICAOF …): Redis's categories `admin` and `dangerous` are denied.
 """
 
-from __future__ import annotations
-
 import json
 import secrets
 import socket

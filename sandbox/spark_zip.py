@@ -4,8 +4,6 @@ It holds Fenceline's modules for users' Spark, without Spark's own dependencies.
 content, so that an unchanged archive has an unchanged checksum.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 from zipfile import ZIP_DEFLATED, ZipFile, ZipInfo

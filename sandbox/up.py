@@ -8,8 +8,6 @@ kafka, web, workers     before spark, scenes
 With BROKERS=3 the parts kafka-1 to kafka-3 replace kafka.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import sys

@@ -1,7 +1,5 @@
 """Wait for a condition; at the deadline, name the missing event."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import TypeVar

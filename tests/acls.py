@@ -1,7 +1,5 @@
 """Who may do what on a broker that asks."""
 
-from __future__ import annotations
-
 from confluent_kafka.admin import (
     AclBinding,
     AclOperation,

@@ -3,8 +3,6 @@
 As a program: `python -m tests.alert_processes hang | race`.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

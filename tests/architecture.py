@@ -1,8 +1,6 @@
 """What the code base holds to that no linter checks: each check takes a checkout's root, returns what breaks
 it."""
 
-from __future__ import annotations
-
 import ast
 import functools
 import sys

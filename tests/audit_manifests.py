@@ -1,7 +1,5 @@
 """Manifests as the audit job writes them, and the files of one below a folder."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -5,8 +5,6 @@ They are shared: every test makes topics and transactional ids of its own. What 
 with the file: an idle broker takes a hundredth of a core, and there were twenty of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import pytest

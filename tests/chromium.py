@@ -1,7 +1,5 @@
 """The browser of the tests: Debian's Chromium, kept from calling anybody."""
 
-from __future__ import annotations
-
 import shutil
 
 from playwright.sync_api import expect

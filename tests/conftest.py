@@ -1,8 +1,6 @@
 """What holds for every test: a database that was made for them is dropped, whoever is still connected; and in
 this process files are read and passwords hashed at little cost."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """No text advises to remove files of a checkpoint without naming the copy to make first."""
 
-from __future__ import annotations
-
 import re
 
 #: As an order: "removed", "removes" and "is removed" report something.

@@ -1,7 +1,5 @@
 """Databases of stacks that tests start: a file in a stack's folder, or one on the server of DATABASE_URL."""
 
-from __future__ import annotations
-
 import atexit
 import os
 import secrets

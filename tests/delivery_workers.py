@@ -4,15 +4,13 @@ As a program, `python -m tests.delivery_workers`, it makes the tables and then, 
 a child that sends until it is killed: children are there at once, a new Python takes seconds.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import dj_database_url
 import django
@@ -66,7 +64,7 @@ class Worker:
         assert self._parent.stdout is not None
         return self._parent.stdout.readline().strip()
 
-    def __enter__(self) -> Worker:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -1,7 +1,5 @@
 """A whole stack for tests and benchmarks: `make up`'s own program, in a folder and on ports of its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

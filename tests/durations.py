@@ -6,8 +6,6 @@ A run of the whole gate removes what the gate no longer has, and so does `make d
 which runs nothing. `make test-fast` leaves out what took long.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Set

@@ -1,7 +1,5 @@
 """What every test stands on: settings that never touch `.data`. A pytest plugin, named in pyproject.toml."""
 
-from __future__ import annotations
-
 import gc
 import os
 import sys

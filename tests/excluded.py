@@ -1,8 +1,6 @@
 """Notes which files have tests that a run leaves out, and by which marker. A pytest plugin, named in
 pyproject.toml: `tests/unit/test_tests_readme.py` compares what it finds with tests/README.md."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import pytest

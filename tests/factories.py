@@ -1,7 +1,5 @@
 """Batches of a tail, made of facts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from fenceline.decode.record_table import RecordTable, Row

@@ -1,7 +1,5 @@
 """An identity provider on the loopback: tokens for a client's id and secret, and the keys that prove them."""
 
-from __future__ import annotations
-
 import base64
 import json
 import math

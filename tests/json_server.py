@@ -1,7 +1,5 @@
 """A server on the loopback that answers JSON, for what stands in for a provider of identities."""
 
-from __future__ import annotations
-
 import json
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

@@ -1,7 +1,5 @@
 """A realm of Kerberos with its KDC on the loopback, and a broker that asks for its tickets."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

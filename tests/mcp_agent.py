@@ -1,7 +1,5 @@
 """An agent that asks a stack over MCP with a viewer's token, and counts its calls."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The tables of SQLite in memory, which one worker of a run migrates and the others copy."""
 
-from __future__ import annotations
-
 import fcntl
 import sqlite3
 from contextlib import closing

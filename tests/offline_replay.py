@@ -3,8 +3,6 @@
 Knows `fenceline` alone and nothing of how collectors cut the stream into saves, nor of how rows are written.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """An OpenID Connect provider on the loopback, that answers rightly or wrongly as a test wants it to."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import time

@@ -3,8 +3,6 @@
 Only what the files of `deploy` use: a name with matchers, no subquery, no name in a matcher.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Record batches as brokers store them (message format v2), with a codec or without."""
 
-from __future__ import annotations
-
 import gzip
 from collections.abc import Sequence
 from struct import Struct

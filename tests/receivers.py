@@ -1,7 +1,5 @@
 """Real HTTP receivers of webhooks, with the manners that receivers have: slow, rude, broken, hostile."""
 
-from __future__ import annotations
-
 import ssl
 import subprocess
 import threading
@@ -9,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from standardwebhooks import Webhook
 
@@ -61,7 +59,7 @@ class Receiver:
     def url(self) -> str:
         return f"{'https' if self.tls else 'http'}://{self.host}:{self.port}/hook"
 
-    def __enter__(self) -> Receiver:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

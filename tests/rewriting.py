@@ -4,8 +4,6 @@ pytest keeps what it has rewritten, but workers begin at the same moment: in a f
 rewrite all, which takes 4 CPU seconds of each.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 from collections.abc import Iterable

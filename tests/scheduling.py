@@ -8,8 +8,6 @@ what is left of Spark as the others for the rest.
 xdist's own groups do not work with pytest 9.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

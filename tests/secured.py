@@ -3,8 +3,6 @@
 Properties are a cluster's, as a user writes them, for the one who is `USER` to the broker.
 """
 
-from __future__ import annotations
-
 import subprocess
 import tempfile
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 `make soak` sets FENCELINE_SEED to a number of its own, once for all its processes; each test prints it.
 """
 
-from __future__ import annotations
-
 import os
 
 #: Set in the gate only to look for a run that fails.

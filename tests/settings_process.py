@@ -1,7 +1,5 @@
 """A value of the settings under other variables of the environment, in a process of their own."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -11,8 +11,6 @@ whole run is on that server, and nothing is repeated. Connections of other threa
 stay where they are: a test closes its own.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

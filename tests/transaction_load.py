@@ -1,10 +1,9 @@
 """Transactional clients whose fate is known, for tests that break things while they run."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time
+from typing import Self
 
 from confluent_kafka import Producer
 
@@ -25,7 +24,7 @@ class Load:
         self.longest: dict[str, float] = {}
         self._threads = [threading.Thread(target=self._run, args=(n,)) for n in range(4)]
 
-    def __enter__(self) -> Load:
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self

@@ -3,8 +3,6 @@
 The inverse of `fenceline.decode.transaction_state`.
 """
 
-from __future__ import annotations
-
 from struct import Struct, pack
 
 from fenceline.decode.text import unescape_text

@@ -1,7 +1,5 @@
 """Lets a collector take its turns in a test's own thread, for a while."""
 
-from __future__ import annotations
-
 import time
 
 from dashboard.runtime import loop

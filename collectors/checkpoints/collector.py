@@ -5,8 +5,6 @@ calls `mark_saved`. It searches roots for new and deleted checkpoints now and th
 checkpoints at every poll.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 New parts are kept until `mark_saved`: a failed save loses nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import NamedTuple

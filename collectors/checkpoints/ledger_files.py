@@ -1,7 +1,5 @@
 """Read new files of the exactly-once sink's ledger, beside a checkpoint's logs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 

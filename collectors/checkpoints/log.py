@@ -1,7 +1,5 @@
 """`offsets/` or `commits/` of one checkpoint: its listings, and the contents of its newest files."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 

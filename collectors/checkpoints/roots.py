@@ -3,8 +3,6 @@
 An unreadable part is a gap with its path and a remedy; all other parts are still searched.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol

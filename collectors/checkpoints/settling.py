@@ -6,8 +6,6 @@ which proves that both folders had this content at one instant. If the reported 
 next poll must also show the new verdict. Until then the former checkpoint counts.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable
 from typing import NamedTuple

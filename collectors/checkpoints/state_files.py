@@ -4,8 +4,6 @@ A round begins at most every half minute: Spark's own maintenance of state runs 
 misses a file is repeated at once, and must show the same.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple

@@ -4,8 +4,6 @@ Listings are never cached, because new files matter. The duration of answers is 
 less often.
 """
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence

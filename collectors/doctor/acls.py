@@ -3,8 +3,6 @@
 Rights that only an action would show are not tried: brokers report the allowed operations.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Iterator, Sequence
 

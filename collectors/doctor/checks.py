@@ -1,7 +1,5 @@
 """A check of the doctor: its status, its result, and its remedy."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

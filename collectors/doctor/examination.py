@@ -5,8 +5,6 @@ writes and creates nothing, and each request has a timeout. It knows neither Dja
 `manage.py doctor` prints the checks.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing

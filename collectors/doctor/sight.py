@@ -1,7 +1,5 @@
 """Examine a cluster: requests that its brokers offer, rights tried one by one, internal topics."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 

@@ -3,8 +3,6 @@
 An unreachable, slow or unknown API is its own gap and does not affect the others.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait

@@ -3,8 +3,6 @@
 It follows no redirects and uses no proxy, so that no other host gets a request.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import ssl

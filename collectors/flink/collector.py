@@ -6,8 +6,6 @@ searches it completely; an unreadable part is a gap with its path and a remedy, 
 others.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple

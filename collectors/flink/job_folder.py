@@ -4,8 +4,6 @@ A completed checkpoint never changes, so each is read once. An undecodable one m
 when the next poll finds the same size and time.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 

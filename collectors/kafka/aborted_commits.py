@@ -3,8 +3,6 @@
 It uses neither the database nor Celery. Its driver passes the places to search, and stores the result.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from fenceline.decode.record_batches import RecordBatch

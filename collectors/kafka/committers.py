@@ -5,8 +5,6 @@ transaction wrote it, and its producer. Each group is examined once per topic an
 depends on the application's code.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Decompress the records of a batch. Coordinators do not compress; mirrors, restores and settings may."""
 
-from __future__ import annotations
-
 import pyarrow as pa
 
 #: The codecs of a batch's attributes (`CompressionType`), by Arrow's names.

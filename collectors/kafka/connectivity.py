@@ -1,7 +1,5 @@
 """Check whether hosts are reachable: resolve names and open ports, many at once, each with its time."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import time

@@ -6,8 +6,6 @@ It uses neither the database nor Celery. Its driver asks for `wait_s`, calls `po
 loaded a partition once it describes an id in it.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass

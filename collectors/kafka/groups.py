@@ -5,8 +5,6 @@ tail of `__consumer_offsets` (`PreviousGroupState`), and saves the result. Coord
 without the right to ask them, the commits in the log replace their answers.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections import Counter

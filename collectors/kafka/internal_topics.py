@@ -4,8 +4,6 @@ It uses neither the database nor Celery. Its driver loads positions with `seek`,
 `poll`, saves it, and confirms with `mark_saved`. An unsaved batch is read again after the next `seek`.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager

@@ -4,8 +4,6 @@ Offsets also count markers and the records of aborted transactions. librdkafka c
 last delivered record, so a group that has read everything stays one marker behind the end.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 

@@ -4,8 +4,6 @@ It reads only headers of batches (READ on the topic suffices), within a budget o
 partition it skips a stretch, and reports that. It uses neither the database nor Celery.
 """
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Collection, Mapping

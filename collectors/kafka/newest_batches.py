@@ -1,7 +1,5 @@
 """Read the newest batches of a partition, oldest first, within the cost of a request."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from fenceline.decode.record_batches import BatchWriters, RecordBatch, count_writers

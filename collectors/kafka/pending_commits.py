@@ -5,8 +5,6 @@ group, topic and offset; the headers of their batches name the producer. Togethe
 transaction. If a transaction was read while open, reading continues up to its marker.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Find the owners of producer ids by asking coordinators rarely: each search covers all of their ids."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Mapping
 

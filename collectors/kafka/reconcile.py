@@ -5,8 +5,6 @@ It uses neither the database nor Celery. Its driver asks for `wait_s`, calls `po
 are the only source, and are accepted as they come.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace

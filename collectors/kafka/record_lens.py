@@ -1,7 +1,5 @@
 """Read one offset of a partition from its leader on demand, without storing it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 It uses neither the database nor Celery. Its driver passes the places to search, and stores the result.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence, Set
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Share groups of one cluster (KIP-932): their progress and their isolation level."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Collection, Mapping

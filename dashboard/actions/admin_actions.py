@@ -1,7 +1,5 @@
 """Django admin's actions on selected rows: one plan, of at most 50 subjects of one cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeVar
 

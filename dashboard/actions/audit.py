@@ -1,7 +1,5 @@
 """Operators' actions for pages: their status, and the action that ended a transaction."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Find readers at the LSO of partitions, and groups with commits in transactions, in collectors' rows."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from typing import NamedTuple

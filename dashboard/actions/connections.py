@@ -1,7 +1,5 @@
 """Resources of an action: connections to one cluster, its queries' ledgers, and a check before each write."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field

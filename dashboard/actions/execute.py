@@ -6,8 +6,6 @@ So neither a repeated message nor a second worker executes a plan again. `recove
 settles a row whose worker died.
 """
 
-from __future__ import annotations
-
 import logging
 import secrets
 from collections.abc import Callable, Mapping

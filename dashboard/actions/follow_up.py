@@ -3,8 +3,6 @@
 Offsets are read from the cluster; everything else comes from collectors' rows. Each effect is reported once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 

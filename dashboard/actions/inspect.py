@@ -4,8 +4,6 @@ The poll is the collectors' join (`fenceline.kafka.partitions`): a partition's l
 then the leader again. It is repeated if an open transaction has no owner.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ A row is begun once, and its worker writes results into the row with the token. 
 its lease can no longer write, neither to the row nor to Kafka, once another worker has settled the row.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 The planners of `fenceline.plans` decide from our rows, by their refusals, without asking the cluster.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 

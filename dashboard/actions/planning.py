@@ -1,7 +1,5 @@
 """The entry point of planning: make a `Plan` from an action and its subjects, by reads only."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace

@@ -3,8 +3,6 @@
 Only planning asks the cluster (`dashboard.actions.planning`); a page that lists effects must not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Describe transactional ids for a plan, from their coordinators' answers and our rows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from dashboard.actions import blocked_readers, inspect

@@ -4,8 +4,6 @@ An executing row without a valid lease is never executed again: its outcome is r
 done or unknown.
 """
 
-from __future__ import annotations
-
 import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Results of an action for each subject, and the state of the whole action."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum

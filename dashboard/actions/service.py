@@ -1,7 +1,5 @@
 """Make a plan after checks of permission, cluster and number of subjects; for pages, admin and API."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from dashboard.actions import planning

@@ -1,7 +1,5 @@
 """Inspect batches of our sink for a plan: the ledger in the checkpoint, and the batch's transactions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

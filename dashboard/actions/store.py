@@ -1,7 +1,5 @@
 """Save, read and list plans as audit rows; every change notifies the pages of its cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeVar, cast
 

@@ -1,7 +1,5 @@
 """The alerts of one cluster during a tick: read once, advanced, written once."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 

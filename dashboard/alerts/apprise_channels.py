@@ -6,8 +6,6 @@ redirects, verified certificates regardless of the URL, and only the hosts liste
 options may be appended to an address: `template=` and others read files or other addresses.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 import importlib

@@ -1,7 +1,5 @@
 """Check, save, disable and delete channels. Pages and API write through this module."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial

@@ -4,8 +4,6 @@ A receiver can occupy one thread at most, for at most `[alerts] timeout_s`, beca
 message at a time. Waiting messages are rows, not in memory.
 """
 
-from __future__ import annotations
-
 import logging
 import secrets
 import time

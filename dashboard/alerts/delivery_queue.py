@@ -9,8 +9,6 @@ Among the messages of one group, in one channel, the oldest is sent first: *reso
 *firing*.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -3,8 +3,6 @@ added once per database, according to the audit log: a channel that a user has d
 restored. It is disabled while its receiver is not running.
 """
 
-from __future__ import annotations
-
 from urllib.parse import urljoin, urlsplit
 
 from dashboard.alerts import channels

@@ -1,7 +1,5 @@
 """The receiver of the sandbox's demo: its address, and its secret."""
 
-from __future__ import annotations
-
 from urllib.parse import urljoin
 
 from django.conf import settings

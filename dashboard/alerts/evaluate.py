@@ -6,8 +6,6 @@ their messages, so only one of two concurrent ticks writes. A killed tick has wr
 one does its work. The number of SQL queries does not depend on the number of unchanged alerts.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 

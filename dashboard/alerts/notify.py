@@ -1,7 +1,5 @@
 """Notify open pages of changes without a cluster's revision: channels, deliveries, silences."""
 
-from __future__ import annotations
-
 from dashboard.models import Cluster
 from dashboard.runtime import notify
 

@@ -2,8 +2,6 @@
 backtracks: `(a+)+b` on forty letters takes years, and would delay every alert.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 

@@ -1,7 +1,5 @@
 """Queries for alerts, channels, deliveries and silences, for pages and API."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime

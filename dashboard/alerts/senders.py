@@ -3,8 +3,6 @@
 This module does not use the database: it turns a message into a `SendOutcome`. Stored texts are redacted.
 """
 
-from __future__ import annotations
-
 import email.utils
 import json
 import logging

@@ -4,8 +4,6 @@ secrets.
 https://github.com/standard-webhooks/standard-webhooks/blob/main/spec/standard-webhooks.md
 """
 
-from __future__ import annotations
-
 import base64
 import binascii
 import hashlib

@@ -1,7 +1,5 @@
 """Check, save, preview and end silences. Pages and API write through this module."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -5,8 +5,6 @@ A name is resolved first, and its addresses are checked; the connection goes to 
 and 0x7f.1 resolve to 127.0.0.1 like any other.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 import socket

@@ -1,7 +1,5 @@
 """Check users' input for silences and channels: return the usable value or raise ValueError."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar

@@ -1,7 +1,5 @@
 """The HTTP API, version 1. Lists carry `items`, `next`, `as_of` and `gaps`; errors are RFC 9457 problems."""
 
-from __future__ import annotations
-
 from dashboard.api import (
     problems,
     url_converters,  # noqa: F401 - registers the converter that the routes use

@@ -1,7 +1,5 @@
 """Authentication of the API: a signed-in session, or `Authorization: Bearer TOKEN`."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.http import HttpRequest

@@ -1,7 +1,5 @@
 """Schemas that several routers share: owners, durations, and blocking transactions."""
 
-from __future__ import annotations
-
 from ninja import Schema
 
 from fenceline.series import histograms

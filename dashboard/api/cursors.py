@@ -1,7 +1,5 @@
 """Cursors: the place where a list continues, as opaque text."""
 
-from __future__ import annotations
-
 import base64
 import binascii
 import json

@@ -1,7 +1,5 @@
 """The OpenAPI description: django-ninja's schema with the errors of each operation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from functools import cached_property
 from http import HTTPStatus

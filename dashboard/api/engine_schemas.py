@@ -1,7 +1,5 @@
 """Schemas of reports from engines' REST APIs, shared by several routers."""
 
-from __future__ import annotations
-
 from ninja import Schema
 from pydantic import Field
 

@@ -4,8 +4,6 @@ A rejected post is answered with a problem that names the remedy: the listener p
 retries. Events that were saved before are recognised.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import threading

@@ -1,7 +1,5 @@
 """Check the names in a request: reject an unknown parameter or field, and suggest the nearest known name."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import wraps

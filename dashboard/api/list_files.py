@@ -1,7 +1,5 @@
 """Export a whole list as one CSV or JSON file, page by page."""
 
-from __future__ import annotations
-
 import json
 import zlib
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence

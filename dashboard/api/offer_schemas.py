@@ -1,7 +1,5 @@
 """The schema of offers: actions that are possible now."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Self
 

@@ -1,7 +1,5 @@
 """Shared by the endpoints that write: permissions, matchers, and errors about invalid fields."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from django.http import HttpRequest

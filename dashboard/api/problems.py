@@ -1,7 +1,5 @@
 """Answer every error as an RFC 9457 problem, `application/problem+json`."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from typing import Any

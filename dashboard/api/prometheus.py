@@ -4,8 +4,6 @@ A token sent on loopback is checked too. The connection decides whether a client
 header. Behind a proxy every client needs a token: the proxy may forward remote requests over loopback.
 """
 
-from __future__ import annotations
-
 from http import HTTPStatus
 from ipaddress import ip_address
 

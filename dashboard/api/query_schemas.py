@@ -1,7 +1,5 @@
 """Schemas of the parts of a streaming query: links, batches, sources, runs, restart safety."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal
 

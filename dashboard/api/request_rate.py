@@ -1,7 +1,5 @@
 """The rate limit of the API: beyond it a caller gets a 429 that says when to retry."""
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Basic schemas of the API: times are ISO 8601 UTC with milliseconds, durations end in `_ms` or `_s`."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, TypeAlias, TypeVar
 

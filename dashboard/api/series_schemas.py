@@ -1,7 +1,5 @@
 """Schemas of time series: steps with extents, and the gaps between steps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """A path converter for ids: any text, also the line breaks that Django's own `path` does not match."""
 
-from __future__ import annotations
-
 from django.urls import register_converter
 
 

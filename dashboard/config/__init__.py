@@ -3,8 +3,6 @@
 Every mistake of a user ends in one `ConfigError` that names the file, the key and the remedy.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections.abc import Mapping, Sequence

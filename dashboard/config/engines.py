@@ -1,7 +1,5 @@
 """The REST APIs of engines in `fenceline.toml`: `rest` of `[[checkpoints]]`, and `[[connect]]`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

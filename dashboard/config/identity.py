@@ -1,7 +1,5 @@
 """The identity providers in `fenceline.toml`: `[[identity_providers]]`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

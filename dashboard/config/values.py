@@ -1,7 +1,5 @@
 """Parse values of `fenceline.toml`: tables, lists, secrets. A mistake is a ConfigError."""
 
-from __future__ import annotations
-
 import difflib
 import tomllib
 from collections.abc import Mapping, Sequence

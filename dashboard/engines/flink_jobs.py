@@ -1,7 +1,5 @@
 """Flink's jobs for pages, API and plans: their checkpoints, and the fates of the decided transactions."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice

@@ -4,8 +4,6 @@ A checkpoint's decision is unpacked once. A job whose newest checkpoint has no o
 not read again before its next checkpoint, because a committed transaction stays committed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 
 from dashboard.engines.flink_jobs import CheckpointedCommit, newer_jobs, newest_checkpoints, pending_commits

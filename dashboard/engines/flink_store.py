@@ -3,8 +3,6 @@ transaction. A checkpoint is inserted once and never changed. A job whose folder
 of its rows: nothing can be restored from it.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Reports of engines' REST APIs for pages and API: runs of Flink's jobs, and connectors."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple

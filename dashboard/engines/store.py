@@ -3,8 +3,6 @@ transaction. An earlier report stays, with its time, while an API does not answe
 reports are deleted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 

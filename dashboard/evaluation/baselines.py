@@ -3,8 +3,6 @@ transactions. Rates cover minutes and hours, so they are read again each half mi
 derived from rows alone and can be lost at any time.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

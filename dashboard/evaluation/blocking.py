@@ -1,7 +1,5 @@
 """Find the readers that wait for open transactions, the transactions' partitions and coordinators."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice

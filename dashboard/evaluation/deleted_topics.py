@@ -1,7 +1,5 @@
 """Find deleted partitions that groups had not read to the end, for the rules."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from dashboard.models import DeletedPartition, DroppedOffset, GroupOffset, PartitionRecord

@@ -6,8 +6,6 @@ here, where each tick is seen; alerts read them less often. No finding is opened
 from one poll of its sources (`dashboard.evaluation.second_polls`).
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence

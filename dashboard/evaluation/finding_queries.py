@@ -1,7 +1,5 @@
 """Queries for findings, open and closed, for pages and API."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Literal
 

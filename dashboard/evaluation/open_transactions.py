@@ -3,8 +3,6 @@ evaluation knows the blocked offsets each second, and saves a point every few se
 transactions are counted, however young.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 

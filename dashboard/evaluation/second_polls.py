@@ -4,8 +4,6 @@ saved then does not count, so the `seen_through_ms` of its collector must have a
 finding is not opened, nor raised to critical.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@ so it reads only open, pinned or blocked rows, along a partial index. Figures of
 own interval (`dashboard.evaluation.baselines`). Instants are converted to our clock here.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial

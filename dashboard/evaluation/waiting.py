@@ -1,7 +1,5 @@
 """Find groups and queries blocked by open transactions, from the facts about groups and partitions."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 

@@ -1,7 +1,5 @@
 """The limits of one transactional id: its timeout, the figures that need it, and when Kafka forgets it."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

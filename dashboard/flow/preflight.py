@@ -1,7 +1,5 @@
 """The setup of one cluster for the pre-flight: our rows, and its brokers' present settings."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ by span (`dashboard.transactions.topic_tallies`), everything else is read in its
 flow of 1,000 groups takes 50 ms: a process does it once per revision of the cluster, for all callers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime

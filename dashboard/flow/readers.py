@@ -1,7 +1,5 @@
 """The rows for a cluster's flow: each reader makes a bounded number of SQL queries."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

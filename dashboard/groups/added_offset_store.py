@@ -4,8 +4,6 @@ The collector of groups writes one row for each producer id and partition of `__
 than the retention of transitions are deleted (`dashboard.runtime.retention`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ A save writes the lease, the positions, then the rows in key order, in one datab
 last. Pages are not notified, because the collector of groups reads these rows.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any

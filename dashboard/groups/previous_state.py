@@ -1,7 +1,5 @@
 """Read the rows that a poll of groups starts from: commits, ends, transactions, groups' previous states."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Queries for consumer groups, the transactions that block them, and a transaction's blocked consumers."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence

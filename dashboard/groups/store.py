@@ -5,8 +5,6 @@ some thousand rows. Rows of unreadable groups are kept, with an error and a gap;
 deleted.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Read the state stores of a Kafka Streams application, and the sizes of their changelogs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

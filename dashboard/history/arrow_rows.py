@@ -4,8 +4,6 @@ A separate module that is imported only when reports are read: Arrow imports pan
 quarter of the start of each process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any

@@ -4,8 +4,6 @@ The collector's lease alone guards these rows. A pipeline that exists and is unr
 gap. One that is no longer violated, or is deleted, has no row.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Mapping
 from dataclasses import replace

@@ -4,8 +4,6 @@ No function raises for content at the URL: every problem is a `ReportTrouble` in
 some seconds. Each store is read in its own thread: no page waits long for a hanging one.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Mapping, Sequence

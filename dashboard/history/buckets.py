@@ -1,7 +1,5 @@
 """Spans of time with their counts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 

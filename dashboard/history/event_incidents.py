@@ -1,7 +1,5 @@
 """The incident of an event of the timeline."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from dashboard.models import Alert, Delivery, FindingRecord, IncidentFinding

@@ -1,7 +1,5 @@
 """Lasting facts in a time range, for the timeline's lanes: open transactions, backlog, lag, batches."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Streams of events: each reads rows of one kind, newest first, by one of their instants."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Recent interruptions of producers by other clients, for the first page."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ No function raises for content at the URL: every problem is a `ReportTrouble` in
 remedy. Manifests are read again after some seconds; figures are cached until there is a newer manifest.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence

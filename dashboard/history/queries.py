@@ -4,8 +4,6 @@ Histories grow without limit while pages must not: every list continues after a 
 search is limited to a number of candidates and reports how far it came; every figure is a sum of tallies.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 Nothing is stored. The record's key and value are returned if a cluster's `payloads` allows it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Results of the history job's reports, or the reason for none."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Routine transitions, counted by minute in the database, because an application may have thousands."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from django.db.models import Count, F, QuerySet

@@ -1,7 +1,5 @@
 """Stores of jobs' output: reads in their own threads, and the reasons and remedies of failures."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future

@@ -1,7 +1,5 @@
 """List the offsets that an incident affects, by partition: for consumers, and to reprocess records."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The outcomes of incidents at their closing, from the stores' facts about their causes."""
 
-from __future__ import annotations
-
 from dashboard.models import (
     AbortedCommit,
     Action,

@@ -1,7 +1,5 @@
 """Incidents of a finding, and its causes: alerts are grouped by them."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Operators' changes of an incident: acknowledgements and notes, each with an audit row."""
 
-from __future__ import annotations
-
 from dashboard.models import Incident, IncidentEvent
 from dashboard.runtime.collector_names import JUDGE
 from dashboard.runtime.write_transactions import WriteTransaction, guarded_transaction, lock_row, retry_write

@@ -1,7 +1,5 @@
 """Queries for incidents, open and closed, for pages and API."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple

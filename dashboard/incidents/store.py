@@ -3,8 +3,6 @@
 Earlier rows are read in that transaction. A tick without changes writes nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from operator import attrgetter

@@ -1,7 +1,5 @@
 """Read the stored facts of incidents, and incidents in their state at an instant."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The words and tones of states, transitions, queries and actions."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The words of users, tokens and roles."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from dashboard.labels.status import StatusLabel

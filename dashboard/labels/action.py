@@ -1,7 +1,5 @@
 """Labels of actions, their states and outcomes, and their limits. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

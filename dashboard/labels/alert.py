@@ -1,7 +1,5 @@
 """Labels of alerts, channels, deliveries and silences: word, tone and meaning."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from dashboard.labels.rule import rule_label

@@ -1,7 +1,5 @@
 """Labels of engines' own reports: states of jobs, operators, connectors and tasks. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from dashboard.labels.status import StatusLabel

@@ -1,7 +1,5 @@
 """Labels of the timeline's events: words, tone and meaning."""
 
-from __future__ import annotations
-
 from dashboard.labels.action import ACTS, STATES
 from dashboard.labels.status import OUTCOME_LABELS, StatusLabel
 from dashboard.labels.transition import TRANSITION_STYLES

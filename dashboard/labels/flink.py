@@ -1,7 +1,5 @@
 """Labels of Flink's pending commits and of other open transactions of its sinks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from dashboard.labels.status import StatusLabel

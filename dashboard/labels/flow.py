@@ -1,7 +1,5 @@
 """Labels of the flow: health of nodes and edges, guarantees of links, and proofs of audits."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from dashboard.labels.status import StatusLabel

@@ -1,7 +1,5 @@
 """Labels of queries, their chains and their sinks' decisions: word, tone and meaning."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from dashboard.labels.status import StatusLabel

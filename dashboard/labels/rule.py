@@ -1,7 +1,5 @@
 """The names of rules on pages. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 #: Rules whose words differ from their name.

@@ -1,7 +1,5 @@
 """Numbers of the configuration as texts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

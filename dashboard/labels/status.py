@@ -4,8 +4,6 @@ The tone is one of the four state colours or "unknown"; its mark has its own sha
 alone. The order is from worst to harmless, as in lists and chips.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ The tone is one of the four state colours or "muted". Since colours never stand 
 its own mark in tables (`.mark-KIND`), and a pattern if kinds share a tone in a chart.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """A request to the API in this process on behalf of a caller: with its token, its Host, its address."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping

@@ -1,7 +1,5 @@
 """Prompts for the usual questions, which a client offers to people."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """`/mcp`: streamable HTTP (only POST, no session), for API users with a token."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from mcp.server.lowlevel.server import Server

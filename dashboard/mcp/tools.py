@@ -4,8 +4,6 @@ No tool executes a plan. Answers are bounded JSON in ASCII: names from a cluster
 contain.
 """
 
-from __future__ import annotations
-
 import json
 from bisect import bisect_right
 from collections.abc import Mapping

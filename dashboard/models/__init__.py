@@ -7,8 +7,6 @@ with the database's clock.
 A table's `cluster` column has no index of its own if a unique key begins with it.
 """
 
-from __future__ import annotations
-
 from dashboard.models.access import ClusterLimit, ExternalIdentity, Token
 from dashboard.models.acting import Action, ActionRecord
 from dashboard.models.alerting import Alert, AlertChange, Channel, Delivery, Silence

@@ -1,7 +1,5 @@
 """Users' identities and cluster limits, and API tokens."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from django.contrib.auth.models import User

@@ -1,7 +1,5 @@
 """Operators' actions: plans and their outcomes, kept for ever."""
 
-from __future__ import annotations
-
 from django.db import models
 from django.db.models import Q
 

@@ -1,7 +1,5 @@
 """Alerts and notifications: alerts, their changes (the outbox), channels, deliveries, silences."""
 
-from __future__ import annotations
-
 from django.db import models
 from django.db.models import Q
 

@@ -1,7 +1,5 @@
 """The audit log: changes in Fenceline itself, and sign-ins; changes on a cluster are an `Action`."""
 
-from __future__ import annotations
-
 from django.core.serializers.json import DjangoJSONEncoder
 from django.db import models
 

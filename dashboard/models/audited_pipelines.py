@@ -1,7 +1,5 @@
 """Pipelines in which the audit job found missing or duplicated records."""
 
-from __future__ import annotations
-
 from django.db import models
 
 from dashboard.models.collecting import OfCluster

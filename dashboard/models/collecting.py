@@ -1,7 +1,5 @@
 """Clusters, their collectors and log positions, and gaps in the observation."""
 
-from __future__ import annotations
-
 from django.db import models
 from django.db.models import Q
 

@@ -1,7 +1,5 @@
 """Reports of engines' REST APIs: runs of Flink jobs, and connectors of Kafka Connect."""
 
-from __future__ import annotations
-
 from django.db import models
 
 from dashboard.models.collecting import OfCluster

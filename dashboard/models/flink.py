@@ -1,7 +1,5 @@
 """Flink jobs by their checkpoint folders, and the Kafka sinks' state in the checkpoints."""
 
-from __future__ import annotations
-
 from django.db import models
 
 from dashboard.models.collecting import Observed

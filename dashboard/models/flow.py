@@ -1,7 +1,5 @@
 """The topics that applications write to, the basis of the data flow."""
 
-from __future__ import annotations
-
 from django.db import models
 
 from dashboard.models.collecting import OfCluster

@@ -1,7 +1,5 @@
 """Consumer groups: their committed offsets, their lag, and the transactions that block them."""
 
-from __future__ import annotations
-
 from django.db import models
 
 from dashboard.models.collecting import Observed, OfCluster

@@ -3,8 +3,6 @@
 The lease of findings also protects these tables.
 """
 
-from __future__ import annotations
-
 from django.db import models
 from django.db.models import Q
 

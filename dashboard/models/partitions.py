@@ -1,7 +1,5 @@
 """Partitions of users' topics, and the transactions that hold their LSO."""
 
-from __future__ import annotations
-
 from django.db import models
 from django.db.models import Q
 

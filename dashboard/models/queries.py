@@ -4,8 +4,6 @@ The rows combine checkpoint, ledger and listener, and each may be missing. Spark
 these rows are the history beyond them.
 """
 
-from __future__ import annotations
-
 from django.conf import settings
 from django.db import models
 from django.db.models import BigIntegerField, Case, F, Q, Value, When

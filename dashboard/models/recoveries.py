@@ -1,7 +1,5 @@
 """Episodes: from a transaction's end that its producer did not request until work resumes."""
 
-from __future__ import annotations
-
 from django.db import models
 from django.db.models import Q
 

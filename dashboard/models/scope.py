@@ -1,7 +1,5 @@
 """Limit every table's rows to the clusters that the caller of a request may see."""
 
-from __future__ import annotations
-
 from contextvars import ContextVar
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Figures over time: each series' open points, its closed chunks, and the collectors' observed spans."""
 
-from __future__ import annotations
-
 from django.db import models
 from django.db.models import Q
 

@@ -1,7 +1,5 @@
 """Queries for partitions and their open transactions, for pages and API."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Save the replicas' reports about a partition's producers, requested by an operator."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from dashboard.models import Cluster, PartitionRecord, ReplicaLook

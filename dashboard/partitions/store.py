@@ -5,8 +5,6 @@ takes the revision, then writes changed rows in key order, in short database tra
 after the last one.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any

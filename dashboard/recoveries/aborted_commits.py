@@ -1,7 +1,5 @@
 """Committed transactions that lost records before their commit, stored once the log has proved it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from dashboard.models import AbortedCommit

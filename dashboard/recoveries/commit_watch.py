@@ -3,8 +3,6 @@ in a live transaction shows while it is open: a partition of the transaction no 
 of its producer, or has one that begins later. Only the log proves it.
 """
 
-from __future__ import annotations
-
 import json
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Observations since an abort: offsets of its partitions, consumers and producers that resumed."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Recoveries after the end of a transaction, for pages and API."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal

@@ -3,8 +3,6 @@ Readers are already released when we read the end of their blocker. So the waiti
 recorded while they wait, in the collector's own row, and copied into the recovery when one opens.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 Partitions, groups and recoveries have their own collectors with the same names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import TypeVar
 

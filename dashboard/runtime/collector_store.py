@@ -3,8 +3,6 @@
 Call these functions in a write transaction after the lease's renewal; some open their own transaction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Parameters of lists: one description of a query string for both the page and the API."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import Enum

@@ -1,7 +1,5 @@
 """Write rows as CSV without text that spreadsheets would run as formulas."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -3,8 +3,6 @@
 SQLSTATEs are from PostgreSQL's "Error Codes" appendix, result codes from SQLite's "Result Codes".
 """
 
-from __future__ import annotations
-
 import sqlite3
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Find the places of subjects: an unreadable broker or internal partition hides only its own subjects."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from dashboard.models import Collector, FlinkJob, Group, PartitionRecord, Position, Query

@@ -5,8 +5,6 @@ more than 30 s ago. A ping is not enough: a worker that answers may have stopped
 the settings and a connection, no model, so it starts in a fraction of Django's time.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import warnings

@@ -4,8 +4,6 @@ A lease is a row of `Collector`, timed by the database's clock. Every new holder
 every save checks the holder's token. So a holder that was paused past its expiry cannot write.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import threading

@@ -5,8 +5,6 @@ writes a whole stack every two seconds while Redis is unreachable. An outage is 
 because it is not a fault of the program; other exceptions keep theirs.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re

@@ -7,8 +7,6 @@ slice for leases without a holder. While Redis rejects the message, or other wri
 slice goes on.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

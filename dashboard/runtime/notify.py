@@ -4,8 +4,6 @@ A bell has no content, so it needs no permissions: the browser requests its page
 sign-in, rendering and escaping. Bells may be lost; pages also poll slowly.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import logging

@@ -1,7 +1,5 @@
 """Pages of a list with a known length."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -38,7 +36,7 @@ class Page(Generic[Row]):
         """Return the position of this page's last row."""
         return self.first + len(self.items) - 1
 
-    def with_items(self, items: Sequence[Other]) -> Page[Other]:
+    def with_items(self, items: Sequence[Other]) -> "Page[Other]":
         """Return the same page with other items."""
         return Page(items, self.total, self.number, self.size, self.pages, self.whole)
 

@@ -1,7 +1,5 @@
 """Answer errors as RFC 9457 problems, `application/problem+json`."""
 
-from __future__ import annotations
-
 import json
 from http import HTTPStatus
 from typing import Any

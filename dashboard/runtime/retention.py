@@ -1,7 +1,5 @@
 """Delete rows older than `[retention]`, in portions small enough not to delay collectors."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any

@@ -3,8 +3,6 @@
 The processes of a stack get these settings in their environment; a user's shell does not have them.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Read secrets from files, as Docker and Kubernetes mount them: `NAME_FILE` is the path of NAME's value."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

@@ -15,8 +15,6 @@ Audit rows are inserted last: they refer to no other row, so inserting one waits
 A machine that pauses or dies amid a write keeps its locks until PostgreSQL ends its session.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Reasons for the holes of a range, from collectors' records of that time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Figures over time for pages and API: a range of one subject, and the worst subjects in it."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ written. For a changed one, its small row of open points is written; full points
 and hours (`fenceline.series.rollup`).
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple

@@ -4,8 +4,6 @@ A query's ledger is compared with the coordinators' states of its ids: by id, pr
 This module opens no database transaction.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass

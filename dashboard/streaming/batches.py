@@ -1,7 +1,5 @@
 """Queries for the micro-batches of streaming queries, and for the transactions that wrote them."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 They wait if they use read_committed, which their rows do not show.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple

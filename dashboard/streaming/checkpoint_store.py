@@ -5,8 +5,6 @@ changes, in database transactions of a few checkpoints each. Columns reported by
 (`dashboard.streaming.progress_store`). Rows outlive their folder, as the history that Spark does not keep.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ Spark does not commit to its consumer groups. So positions come from the offset 
 batch, or from its listener's progress event.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any

@@ -17,8 +17,6 @@
     gone        true if the folder was deleted
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Look up the names of streaming queries for findings, whose subjects have only the id."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 
 from dashboard.models import Query

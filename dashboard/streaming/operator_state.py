@@ -1,7 +1,5 @@
 """Save and read the state files of a query's stateful operators, from the last listing."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from dashboard.models import OperatorStateRecord, Query

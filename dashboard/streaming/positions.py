@@ -1,7 +1,5 @@
 """Read queries' positions in Kafka partitions, and find partitions that no longer exist."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import reduce
 from operator import or_

@@ -6,8 +6,6 @@ two runs the one first reported later, by our clock, is newer: an event's time i
 the post contains the difference to ours.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple

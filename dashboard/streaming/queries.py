@@ -1,7 +1,5 @@
 """Queries for streaming queries and their states, for pages and API."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from itertools import islice

@@ -5,8 +5,6 @@ no id (lost metadata). So a folder's row is found by its path. A new folder take
 created for its id, else it gets a row with its own `ident`.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple

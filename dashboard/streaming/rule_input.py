@@ -4,8 +4,6 @@ A tick reads every second, and reads only the revisions of unchanged queries. Th
 is derived from rows and may be lost at any time; deletion rates of logs then start anew.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

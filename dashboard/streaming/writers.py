@@ -1,7 +1,5 @@
 """Find evidence that two drivers write to one query: in its batches, in its sink, or in two folders."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 

@@ -1,7 +1,5 @@
 """Permissions: three roles as Django groups, the same roles for tokens and on clusters, and their checks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 

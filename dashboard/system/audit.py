@@ -4,8 +4,6 @@ A row is written in the transaction of its change: a rolled back change leaves n
 other row and has no unique key, so inserting one waits for no other writer's locks.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any

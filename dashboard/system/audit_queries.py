@@ -1,7 +1,5 @@
 """Queries for audit rows of changes and sign-ins, for page and API."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Literal

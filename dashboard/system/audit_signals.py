@@ -3,8 +3,6 @@
 Not recorded: `QuerySet.update`, which sends no signal; code that changes a token that way records it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Each cluster's visible parts and possible actions, from the last examination."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@
 sent it. This module reads no header.
 """
 
-from __future__ import annotations
-
 from ipaddress import IPv6Address, ip_address, ip_network
 
 from django.http import HttpRequest

@@ -2,8 +2,6 @@
 refused.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 

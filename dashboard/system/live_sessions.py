@@ -4,8 +4,6 @@ A change that may end a socket makes all affected sockets check at once; other e
 session, are found by the sockets themselves once a minute.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib.auth import get_user

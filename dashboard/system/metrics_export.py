@@ -1,7 +1,5 @@
 """Push the families of `/metrics` by OTLP over HTTP, if no Prometheus scrapes them."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable, Sequence
 from functools import cache

@@ -5,8 +5,6 @@ for any number of clusters, topics, groups or ids. Labels are bounded: Kafka's n
 names only the cluster's and the channel's, which the configuration bounds.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,6 @@
 They are context variables, which asgiref copies into the threads of views.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

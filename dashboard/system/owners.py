@@ -1,7 +1,5 @@
 """Find owners, the teams to call, in the configuration's `[[owners]]`."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 
 from django.conf import settings

@@ -1,7 +1,5 @@
 """Check the readiness of a process: the problem of each part that pages need."""
 
-from __future__ import annotations
-
 import redis
 from django.conf import settings
 from django.db import DatabaseError, connection

@@ -5,8 +5,6 @@ and reads a request from another. So this module does not know the sandbox; with
 file. A request is created exclusively and stays until its scene is over, which allows one at a time.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Why this version cannot use a database's schema: a newer version made it, or one before 0.1.0."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 
 from django.db.migrations.loader import MigrationLoader

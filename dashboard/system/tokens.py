@@ -1,7 +1,5 @@
 """Tokens of the API: created and revoked by page or command, stored as digests."""
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import re

@@ -1,7 +1,5 @@
 """The tour of a sandbox: from a failure to its record, each step done once its trace exists."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from datetime import UTC, datetime
 

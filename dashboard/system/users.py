@@ -4,8 +4,6 @@ The signals of `dashboard.system.audit_signals` record each change; those of `da
 close affected live sockets.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from django.contrib.auth.hashers import UNUSABLE_PASSWORD_PREFIX, make_password

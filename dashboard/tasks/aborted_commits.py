@@ -4,8 +4,6 @@ This is a part of the recoveries collector. Without a suspected transaction it s
 ones in quiet clusters.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from collectors.kafka.aborted_commits import MOST_REQUESTS, CommitSearch, find_lost_before_commit

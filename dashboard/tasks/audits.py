@@ -1,7 +1,5 @@
 """Poll the audit job's results, as a Celery task."""
 
-from __future__ import annotations
-
 import time
 
 from django.conf import settings

@@ -1,7 +1,5 @@
 """Check periodically the supported requests, rights and internal topics of each cluster."""
 
-from __future__ import annotations
-
 from django.conf import settings
 
 from collectors.doctor.checks import Patient

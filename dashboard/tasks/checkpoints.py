@@ -1,7 +1,5 @@
 """Poll checkpoints of streaming queries, as a Celery task."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from django.conf import settings

@@ -3,8 +3,6 @@
 Beat sends `start_missing`, which sends a first slice for every collector without a valid lease.
 """
 
-from __future__ import annotations
-
 from celery import shared_task
 
 from dashboard.runtime import loop

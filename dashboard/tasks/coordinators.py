@@ -1,7 +1,5 @@
 """Poll the coordinators of transactional ids and their moves, as a Celery task."""
 
-from __future__ import annotations
-
 from collectors.kafka.coordinators import CoordinatorCollector
 from dashboard.config import ClusterConfig
 from dashboard.runtime import leases, loop

@@ -1,7 +1,5 @@
 """Poll the REST APIs of engines, as a Celery task."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from django.conf import settings

@@ -1,7 +1,5 @@
 """Poll consumer groups, as a Celery task."""
 
-from __future__ import annotations
-
 from django.conf import settings
 
 from collectors.kafka.groups import GroupsCollector

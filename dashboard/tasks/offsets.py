@@ -1,7 +1,5 @@
 """Tail `__consumer_offsets` for the groups' commits, as Celery tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

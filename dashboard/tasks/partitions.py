@@ -1,7 +1,5 @@
 """Poll partitions and the transactions that hold their LSO, as Celery tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 

@@ -1,7 +1,5 @@
 """Compare the coordinators' own lists with the stored rows, as a Celery task."""
 
-from __future__ import annotations
-
 from django.conf import settings
 
 from collectors.kafka.marker_tail import MarkerTail

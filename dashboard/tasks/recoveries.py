@@ -1,7 +1,5 @@
 """Follow episodes, from an abort to the next commit, as a Celery task."""
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping

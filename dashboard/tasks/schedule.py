@@ -1,7 +1,5 @@
 """Celery tasks of the dashboard itself: evaluation, alerts, deliveries, actions and retention."""
 
-from __future__ import annotations
-
 import time
 
 from celery import shared_task

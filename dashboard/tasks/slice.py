@@ -1,7 +1,5 @@
 """Helpers for a collector's slice of work: its deadline, its pauses, its error reports."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence

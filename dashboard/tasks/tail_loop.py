@@ -4,8 +4,6 @@ A consumer stays open in its worker's process from slice to slice. It seeks to t
 they differ from its own.
 """
 
-from __future__ import annotations
-
 import gc
 import logging
 import time

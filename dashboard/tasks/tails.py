@@ -1,7 +1,5 @@
 """Tail `__transaction_state`, as Celery tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from django.conf import settings

@@ -8,8 +8,6 @@ threads for questions, all slow clusters together have a third of the threads, a
 the database's turns. Without these bounds one dead cluster stops all others.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

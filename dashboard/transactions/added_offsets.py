@@ -1,7 +1,5 @@
 """Read the offsets that a transaction added to groups, as saved by `dashboard.groups.added_offset_store`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from dashboard.models import AddedOffsetsRecord, Collector, Transaction

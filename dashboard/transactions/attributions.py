@@ -6,8 +6,6 @@ The tail may read a record before its action's result is stored, or after it. In
 again if a record was stored since its fold (`dashboard.transactions.store`).
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

@@ -3,8 +3,6 @@
 Leaders, sizes and settings are in the detail of its collector; every move of ids is a row.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The coordinators of a cluster's transactional ids, their load, and their moves."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Walk through all transactional ids for programs, in steps that omit no id."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

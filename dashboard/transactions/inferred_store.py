@@ -1,7 +1,5 @@
 """Save the history of ids inferred from lists and markers, if `__transaction_state` cannot be read."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 

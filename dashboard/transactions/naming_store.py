@@ -4,8 +4,6 @@ Collectors assign only new records; other ids and their history would keep the f
 application stay as they were counted.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Identify the producer behind a transactional id, by its shape and by related observations."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from dashboard.models import GroupRecord, Transaction

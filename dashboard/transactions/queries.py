@@ -6,8 +6,6 @@ Indexes on columns that change with every record would slow the intake down, so 
 one.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import merge

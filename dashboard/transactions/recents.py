@@ -1,7 +1,5 @@
 """Read the last transitions of ids: of known ids from their rows, of removed ids from `Recent`."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import NamedTuple
 

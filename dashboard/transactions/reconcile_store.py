@@ -5,8 +5,6 @@ topic may not be read or does not exist, the lists are the only source. Then eve
 until the first position of a tail is saved.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import itemgetter

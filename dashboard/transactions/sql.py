@@ -4,8 +4,6 @@ The SQL is raw, for SQLite and PostgreSQL alike (`dashboard.runtime.sql`). Every
 order, so that writers cannot deadlock.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Save the topics that applications write to. Call it in the database transaction of a tail's save."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from operator import itemgetter

@@ -1,7 +1,5 @@
 """Buttons that make a plan: the offers of `dashboard.actions.offers`, and why the user may not take one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Addresses of pages: transactions, partitions, groups, queries, recoveries, rules, alerts."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 from html import escape

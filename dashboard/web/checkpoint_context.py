@@ -1,7 +1,5 @@
 """A query's checkpoint and ledger for its page. Pure except for two database queries."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence

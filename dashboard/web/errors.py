@@ -1,7 +1,5 @@
 """Error pages: forbidden requests have their own page, invalid ones are explained on the requesting page."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 from django.http import Http404, HttpRequest, HttpResponse

@@ -4,8 +4,6 @@ A bounded query reads each kind: ids by their beginning from an index, other kin
 cluster at most, by any part.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The common parts of lists: read the query string, answer a refetch, name the columns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any, Concatenate, TypeVar

@@ -4,8 +4,6 @@ By markdown-it-py, which follows CommonMark, escapes HTML and refuses addresses 
 has it anyway.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass

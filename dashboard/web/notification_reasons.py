@@ -1,7 +1,5 @@
 """Why an alert was notified or not: the engine's reasons, and the outcome of its last change."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """How a streaming query becomes known: the exact lines for a configuration and for a driver."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from django.conf import settings

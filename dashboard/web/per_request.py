@@ -1,7 +1,5 @@
 """Values derived once per request, shared by view and templates, including its clock."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import TypeVar

@@ -1,7 +1,5 @@
 """The page of one action: the plan while it waits, the audit entry after its confirmation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest

@@ -1,7 +1,5 @@
 """One streaming query for its page: its chain, batches, sources, checkpoint, ledger and runs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

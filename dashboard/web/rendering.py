@@ -1,7 +1,5 @@
 """One view for two clients: the whole page for a browser, its live part for a refetch."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Mapping
 from functools import wraps

@@ -1,7 +1,5 @@
 """The table of pages: address, view and place. The module of a noun declares its pages."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import NamedTuple

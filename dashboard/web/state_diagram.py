@@ -1,7 +1,5 @@
 """The state machine of a transactional id as a drawing: boxes and lines, with the current ones lit."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

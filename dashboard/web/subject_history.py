@@ -1,7 +1,5 @@
 """The findings about one subject: the event history of its page."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlencode

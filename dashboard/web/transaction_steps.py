@@ -1,7 +1,5 @@
 """The steps of a transaction from its id to its end (KIP-98), with the evidence for each step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType

@@ -3,8 +3,6 @@
 Pure. Transitions are newest first, at most the 20 stored ones of an id.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

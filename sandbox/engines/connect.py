@@ -1,7 +1,5 @@
 """A worker of Kafka Connect in a JVM of its own, driven over its REST API."""
 
-from __future__ import annotations
-
 import json
 import urllib.error
 import urllib.request

@@ -3,8 +3,6 @@
 No cluster, nothing to install or to compile: Flink's MiniCluster and its Kafka connector run from their jars.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Mapping

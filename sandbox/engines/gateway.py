@@ -1,7 +1,5 @@
 """A JVM with Kafka's own clients, driven from Python by py4j: no JDK, nothing to compile."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A steady stream of records."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """An instance of a Kafka Streams application in a JVM of its own, driven by py4j: it can be paused."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -5,8 +5,6 @@ its log and loads the jars as usual. An incomplete archive would abort the JVM (
 checksum file.
 """
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import tempfile

@@ -4,8 +4,6 @@
 streaming query.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

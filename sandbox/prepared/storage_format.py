@@ -4,8 +4,6 @@
 `meta.properties` holds the ids of both and of the folder.
 """
 
-from __future__ import annotations
-
 import os
 import uuid
 from base64 import urlsafe_b64encode

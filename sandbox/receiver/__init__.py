@@ -1,7 +1,5 @@
 """A webhook receiver: the demo of deliveries, signatures and retries."""
 
-from __future__ import annotations
-
 #: The path that takes messages.
 HOOK = "/hook"
 #: Files of the stack's secrets: the signing secret, and the token of the list of messages.

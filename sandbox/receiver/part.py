@@ -1,7 +1,5 @@
 """The receiver as a part of a stack: its port, its secrets, its page and its process."""
 
-from __future__ import annotations
-
 import base64
 import secrets
 import sys

@@ -5,8 +5,6 @@
 token are files in DATA/secrets, made by `make up`. Messages are only in memory: a restart forgets them.
 """
 
-from __future__ import annotations
-
 import html
 import json
 import sys

@@ -1,7 +1,5 @@
 """The list of scenes with their descriptions. It imports no Kafka client, to save memory."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -5,8 +5,6 @@ The task's transaction stays open while no worker runs. The new leader initialis
 before it starts new ones (KIP-618), which ends the transaction.
 """
 
-from __future__ import annotations
-
 import shutil
 import time
 

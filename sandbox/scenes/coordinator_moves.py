@@ -4,8 +4,6 @@ A rolling restart does the same: the new leader reads the log of each partition 
 is paused and no record is lost: producers look their coordinator up again.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import closing

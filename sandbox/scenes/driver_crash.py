@@ -5,8 +5,6 @@ kills itself and all its children, as kill -9 would. The next start waits for a 
 look at the broken link.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

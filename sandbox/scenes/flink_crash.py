@@ -5,8 +5,6 @@ transactions of that checkpoint are open: their commit is decided, and no proces
 Played again, it first restores the job from its newest checkpoint, which commits the open transactions.
 """
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Sequence

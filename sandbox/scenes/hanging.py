@@ -5,8 +5,6 @@ off (docs/design/kafka.md §0): a request that arrives after its transaction's e
 that no client will ever end. The scene turns the setting off for one request.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -6,8 +6,6 @@ partition's last stable offset does not move. The broker's process is paused, no
 restart it.
 """
 
-from __future__ import annotations
-
 import time
 from functools import partial
 

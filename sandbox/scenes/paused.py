@@ -7,8 +7,6 @@ Run as a program it pauses the process, prints that, and resumes the process whe
 its parent has closed it, or has died, even by SIGKILL. So no process stays paused.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -9,8 +9,6 @@ the requested scene: created exclusively by the dashboard, and removed by the pl
 there is never a second one
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Scenes of records sent twice and stored once: by sequence numbers, or by offsets in transactions."""
 
-from __future__ import annotations
-
 from contextlib import closing
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition

@@ -5,8 +5,6 @@ producers continue undisturbed. Playing a scene again uses the same ids, which f
 transactions.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

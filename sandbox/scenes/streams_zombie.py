@@ -5,8 +5,6 @@ transaction blocks the application's output until the timeout. Then the instance
 producer is refused.
 """
 
-from __future__ import annotations
-
 import shutil
 from contextlib import ExitStack
 

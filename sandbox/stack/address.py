@@ -1,7 +1,5 @@
 """`make url`: print the address and the sign-in of the stack of `make up`."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

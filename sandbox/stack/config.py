@@ -1,7 +1,5 @@
 """The default fenceline.toml of `make up`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

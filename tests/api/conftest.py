@@ -1,7 +1,5 @@
 """A client that reads what a module's `prod` has."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The API's description: its operations, and answers compared with it, on which generated clients rely."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

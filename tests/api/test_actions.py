@@ -1,7 +1,5 @@
 """Proves the API of acting: plan, execute with its digest, the list, and whom the CSRF check is for."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

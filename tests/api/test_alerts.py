@@ -1,7 +1,5 @@
 """Proves the API of alerts, silences, channels and deliveries: who may what, and that it tells no secret."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Proves the API's contract: who may ask, what the answers look like, and that every error is a problem."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

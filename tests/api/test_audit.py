@@ -1,7 +1,5 @@
 """Proves `/api/v1/audit`: the newest first, page by page, filtered, for admins alone, without secrets."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Proves that the API answers what nobody should send, and ids that nobody should choose."""
 
-from __future__ import annotations
-
 import random
 from typing import get_args
 from urllib.parse import quote

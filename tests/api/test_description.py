@@ -1,8 +1,6 @@
 """Proves that the API's description knows each name once, that every address answers errors as problems for
 every method, and that documents name no path that does not exist. Answers: see `tests.api.description`."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from pathlib import Path

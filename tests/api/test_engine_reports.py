@@ -1,8 +1,6 @@
 """Proves the API of Flink's jobs, with what a checkpoint decided, and of connectors; and for an engine's API
 that cannot be read its URL, since when, and what to do, beside what it reported last."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

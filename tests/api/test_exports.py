@@ -1,8 +1,6 @@
 """Proves that a list's file holds every item of the list, whatever its length, with its filters; that CSV is
 read again by the csv module and starts no formula; and that a wrong request gets a clear text, not a file."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

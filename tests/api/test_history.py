@@ -1,7 +1,5 @@
 """Proves the API of what happened: transitions with evidence, revisions in order, applications."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any

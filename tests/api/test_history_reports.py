@@ -1,7 +1,5 @@
 """Proves `/api/v1/history/…`: the same sums by application, id and day, and problems in words."""
 
-from __future__ import annotations
-
 import shutil
 from datetime import date
 from pathlib import Path

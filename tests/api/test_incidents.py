@@ -1,7 +1,5 @@
 """Proves the API of incidents: filters, ranges, cursors, one incident with its history, who may write."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,8 +1,6 @@
 """Proves what all lists of the API have in common: how far their noun was seen, what was not seen, and which
 cursors are refused. test_refusals.py has their parameters, test_exports.py their files."""
 
-from __future__ import annotations
-
 import base64
 import json
 from datetime import UTC, datetime

@@ -1,8 +1,6 @@
 """Proves the MCP server with the official client: an agent finds cause and next step in three calls, makes a
 plan that it cannot execute, gets names as data, and no more than its token may."""
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Awaitable, Callable

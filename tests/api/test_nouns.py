@@ -1,7 +1,5 @@
 """Proves the API of partitions, groups, recoveries, findings and clusters, and who waits for an id."""
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import quote
 

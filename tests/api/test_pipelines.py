@@ -1,7 +1,5 @@
 """Proves `/api/v1/pipelines`: pipelines and edges with figures, envelope, filters, cursors, bad input."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Proves the API of streaming queries: lists, one query by each of its names, batches, and safe to stop."""
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import quote
 

@@ -2,8 +2,6 @@
 the API's description one unknown name, one misspelt name, one value that is far too long, and some of other
 types."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -1,8 +1,6 @@
 """Proves the API of figures over time: what a range of a partition, a group or a cluster holds, its gaps with
 their reasons, unknown subjects, and wrong ranges."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote

@@ -1,8 +1,6 @@
 """Proves the life of a bearer token: made with an end, listed, used, revoked, deleted; and that one that
 may not be used any more is refused with a 401 that names the reason: by the API, ingest and /metrics."""
 
-from __future__ import annotations
-
 import io
 from datetime import UTC, datetime, timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """A real server for a real browser: uvicorn, Redis and a SQLite file, in a temporary folder."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -3,8 +3,6 @@
 `make test` examines a page wide and light by axe, and its width on a phone; `make test-matrix` all others.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal

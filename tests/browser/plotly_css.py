@@ -7,8 +7,6 @@ after a change of the bundle, and put the file's SHA-256 into the manifest:
     python -m tests.browser.plotly_css
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 from pathlib import Path

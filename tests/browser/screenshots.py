@@ -1,7 +1,5 @@
 """Takes the pictures of the README (`make screenshots`) of the browser tests' own server and data."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import tempfile

@@ -1,7 +1,5 @@
 """Proves in Chromium how one acts: typed confirmation, live results, expiry; by axe, at every width."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Proves the pages of alerting in Chromium: by axe, at every width, live; by hand, from silence to test."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,8 +1,6 @@
 """Proves in Chromium that Fenceline works under a path of its host: alone, and behind nginx with TLS, which
 passes the path on or strips it. No address of any page, answer or cookie leaves the path."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import ssl

@@ -1,8 +1,6 @@
 """Proves in Chromium that axes of counts have whole numbers at their ticks, whatever the counts are: no
 "500m" takeovers, no tick twice, no batch 41.5; and that what may be a fraction is written as one."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from typing import Any

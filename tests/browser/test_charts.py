@@ -1,7 +1,5 @@
 """Proves the charts in Chromium: drawn under the strict policy, themed, live, and kept while pages change."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

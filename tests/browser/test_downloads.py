@@ -1,7 +1,5 @@
 """Proves that Chromium gets whole lists as files: CSV with a line, and JSON with an item, for each row."""
 
-from __future__ import annotations
-
 import csv
 import json
 

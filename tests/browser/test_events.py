@@ -1,8 +1,6 @@
 """Proves the page of events in Chromium: by axe, at every width; a click on a mark opens its evidence, in the
 same range of time."""
 
-from __future__ import annotations
-
 from urllib.parse import urlsplit
 
 import pytest

@@ -1,8 +1,6 @@
 """Proves Ctrl K in Chromium: it opens from anywhere, keys alone lead to a page, axe finds nothing, and the
 results have a page of their own."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Proves in Chromium that a page has its size from the first paint on: nothing moves once data is there."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import Page, expect
 

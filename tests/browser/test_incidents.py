@@ -1,7 +1,5 @@
 """Proves the pages of incidents in Chromium: by axe, at every width; what an operator writes is shown."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Proves in Chromium that open pages follow changes by themselves, and leave alone what the reader holds."""
 
-from __future__ import annotations
-
 import re
 import time
 

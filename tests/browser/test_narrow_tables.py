@@ -1,8 +1,6 @@
 """Proves in Chromium that on a phone every table shows the same value for a column as on a wide screen, and
 that each figure whose header is not shown has words beside it that say what it is."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Proves in Chromium what pages cost to load: bytes as sent, and requests, with an empty and a full cache."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

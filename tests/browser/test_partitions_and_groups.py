@@ -1,7 +1,5 @@
 """Proves the pages of partitions, groups, recoveries and rules in Chromium: by axe, at every width, live."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,8 +1,6 @@
 """Proves the page of pipelines in Chromium: axe and every width, small and of 500 nodes; nodes and rows open
 by the keyboard; it fits a screen; a wide drawing shrinks, or scrolls in its own frame, never the page."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

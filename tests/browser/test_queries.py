@@ -1,7 +1,5 @@
 """Proves the pages of streaming queries in Chromium: by axe, at every width, live, and counting down."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Proves what readers do: sign in, keys, theme, times, copying, filters; at every width, and by axe."""
 
-from __future__ import annotations
-
 import pytest
 from playwright.sync_api import Browser, expect
 

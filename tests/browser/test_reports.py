@@ -1,7 +1,5 @@
 """Proves the page of reports in Chromium: by axe, at every width, empty and full."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.browser.conftest import Examiner, Opener, Server

@@ -1,8 +1,6 @@
 """Proves in Chromium that rows are selected by mouse and keyboard, stay so while the page is live, and are
 sent as one plan; and that `/` filters the list in view, or opens the palette where there is none."""
 
-from __future__ import annotations
-
 from urllib.parse import parse_qs
 
 from playwright.sync_api import Page, expect

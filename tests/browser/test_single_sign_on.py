@@ -1,8 +1,6 @@
 """Proves single sign-on in Chromium at a certified provider (oidc-provider of npm): in, with the role of the
 group, whichever token tells it; out at both; and in again only with another sign-in there."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """Proves in Chromium that a range of time is chosen by keyboard, by fields in either zone and by a drag over
 any chart, goes along to other pages until Live, and is copied as an absolute link."""
 
-from __future__ import annotations
-
 import re
 from itertools import product
 from urllib.parse import parse_qs, urlsplit

@@ -3,8 +3,6 @@
 A process of its own: the tests' own Django looks at another database.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

@@ -1,7 +1,5 @@
 """A live dashboard on the loopback, tokens for it, and the command line with an empty home."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path

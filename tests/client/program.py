@@ -1,7 +1,5 @@
 """The program `fenceline` as a process of its own: at a terminal, or with its output in a file."""
 
-from __future__ import annotations
-
 import os
 import pty
 import select

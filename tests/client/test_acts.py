@@ -1,7 +1,5 @@
 """Proves `plan` and `execute`: a preview, the typed confirmation of a person, and what came of it."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from typing import Any

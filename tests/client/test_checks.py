@@ -1,7 +1,5 @@
 """Proves the commands for scripts, by their exit status: safe-to-stop, doctor and check."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Proves that each failure is one clear line and exit status 2, whatever answers at a URL."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Proves the lists: tables for people and pipes, the API's JSON, hostile names, gaps and limits."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Proves how a token is asked for, checked, kept and never shown."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Proves the program itself: what it needs, completion, and that no error of its own is a traceback."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

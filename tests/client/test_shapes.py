@@ -1,7 +1,5 @@
 """Proves that what the client reads of each answer is described by the API, of the same type."""
 
-from __future__ import annotations
-
 import json
 import types
 from collections.abc import Mapping

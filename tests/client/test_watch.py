@@ -1,7 +1,5 @@
 """Proves `watch`: it prints incidents as they open, change and close, until Ctrl-C ends it quietly."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

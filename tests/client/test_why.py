@@ -1,7 +1,5 @@
 """Proves `why`: each noun by its name, with what it blocks, its incident and the next step."""
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Callable

@@ -8,8 +8,6 @@ and of Spark's own progress events id, batch, offsets of sources and names of op
 in the text; the folder in which it was made is not.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

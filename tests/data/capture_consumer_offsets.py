@@ -7,8 +7,6 @@ what Kafka's own OffsetsMessageFormatter or GroupMetadataMessageFormatter (the c
 the same record; null for the types that they pass over.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

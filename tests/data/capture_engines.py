@@ -5,8 +5,6 @@
 Each file holds the answers by path. The job and the connector are those of the tests, on loopback.
 """
 
-from __future__ import annotations
-
 import json
 import tempfile
 import urllib.request

@@ -16,8 +16,6 @@ Those whose name begins with `producer` are of the older sink, `FlinkKafkaProduc
 Absolute paths in them begin with the folder in which they were made, `made-flink` in the temporary one.
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 import tempfile

@@ -6,8 +6,6 @@ Writes `progress/spark-VERSION.jsonl`: one object per line, {"query": a word for
 own JSON}, two batches with data of each.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

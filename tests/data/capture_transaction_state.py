@@ -10,8 +10,6 @@ what Kafka's own TransactionLogMessageFormatter (the console consumer) printed f
 Of an id that was initialised until its epochs were used up only the end is kept, as compaction would do.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

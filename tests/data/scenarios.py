@@ -6,8 +6,6 @@ every id at the end. `reinit` is any initialisation of an id that had nothing op
 has it: KIP-360's recovery, as both libraries do it, first aborts and then initialises.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 from collections.abc import Callable, Iterator

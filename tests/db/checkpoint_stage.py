@@ -1,7 +1,5 @@
 """Checkpoints on disk, polled by the real collector, saved and evaluated: from files to findings."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """A cluster, and leases on it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

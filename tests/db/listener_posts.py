@@ -1,7 +1,5 @@
 """Posts of a listener, as its emitter writes them, made of progress that a real Spark reported."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

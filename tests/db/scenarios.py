@@ -1,7 +1,5 @@
 """A cluster whose findings and alerts are evaluated by a clock of its own, and the results."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

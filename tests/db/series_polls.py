@@ -1,7 +1,5 @@
 """Polls of partitions that are kept as figures over time, and ranges that are read of them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Proves that a plan is kept as it was previewed and listed, that it is executed only with permission,
 confirmation and before it expires, that its row has one worker, and what is reported of it afterwards."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

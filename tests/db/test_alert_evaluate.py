@@ -2,8 +2,6 @@
 many queries. With the evaluation's own counting.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import replace
 from typing import Any

@@ -1,8 +1,6 @@
 """Proves that alerts are notified per incident: one message for a cause with its effects, one for what is
 left when the cause is over. An effect of two causes waits for both; a cause found later takes over."""
 
-from __future__ import annotations
-
 from dashboard.models import Delivery, Incident
 from fenceline.facts import Severity
 from tests.db.scenarios import (

@@ -1,7 +1,5 @@
 """Proves that alerts, their changes and messages are deleted once they have ended long enough ago."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

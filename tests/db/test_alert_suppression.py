@@ -2,8 +2,6 @@
 suppression.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from dashboard.alerts import evaluate as evaluate_alerts

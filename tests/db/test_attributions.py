@@ -2,8 +2,6 @@
 no difference whether a record is read before the action's result is stored, after it, or between: the same
 transitions, last transitions and counters; and that transitions of others are never attributed."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,8 +1,6 @@
 """Proves that an audit row shares the transaction of its change, in both directions: what is rolled back
 leaves no row, and what cannot be recorded is not done; and that sign-ins are pruned, changes never."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from datetime import timedelta

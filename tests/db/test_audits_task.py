@@ -1,8 +1,6 @@
 """Proves that the task polls real manifests in a folder and saves what is violated, that what cannot be read
 is a gap and no absence, and the way from a manifest to a finding."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Iterator

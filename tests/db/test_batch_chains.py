@@ -1,7 +1,5 @@
 """Proves the chain as it is read, ledger beside coordinators; and whether queries may be stopped."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Proves that streaming queries are named where they are blocked at the LSO by a transaction."""
 
-from __future__ import annotations
-
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext

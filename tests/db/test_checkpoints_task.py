@@ -1,7 +1,5 @@
 """Proves that the task polls and saves, reports what is unavailable, and loses nothing when a save fails."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path

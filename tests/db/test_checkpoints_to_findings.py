@@ -2,8 +2,6 @@
 evaluated.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path

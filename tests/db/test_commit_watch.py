@@ -1,7 +1,5 @@
 """Proves which committed transactions are searched for lost records, and what their incidents offer."""
 
-from __future__ import annotations
-
 import pytest
 
 from dashboard.incidents.affected_offsets import affected_offsets

@@ -1,7 +1,5 @@
 """Proves that a configuration is either used whole or refused in one line with file, key and remedy."""
 
-from __future__ import annotations
-
 import traceback
 from pathlib import Path
 

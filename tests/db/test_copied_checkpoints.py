@@ -1,7 +1,5 @@
 """Proves that a copy of a checkpoint is no second driver: a query moves where polls find newer batches."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Proves how a database error is explained, and which writes are repeated: deadlocks, from their start."""
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing

@@ -1,7 +1,5 @@
 """Proves what is found of queries whose topics do not exist, and that none of them is safe to restart."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

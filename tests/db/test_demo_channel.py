@@ -1,7 +1,5 @@
 """Proves that the demo's channel is added once and audited, sends to its receiver, and is left to users."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

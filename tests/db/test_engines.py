@@ -1,8 +1,6 @@
 """Proves what is kept of engines' REST APIs: what they report, what is gone, and that one which is away,
 slow, something else or wants credentials is a gap with its URL and a remedy, while the others go on."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time
@@ -10,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -66,7 +64,7 @@ class Server:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
         return self
 

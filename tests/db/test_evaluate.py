@@ -2,8 +2,6 @@
 reopens.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """Proves that a writer whose lease was taken over writes nothing: no row, no point, no revision."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Proves on rows what becomes of a Flink checkpoint's decision: a finding while it is open, an incident with
 everything that its job left open, a loss when it is aborted, and nothing once it is committed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -4,8 +4,6 @@ Transactions are counted once however their records are cut into saves; a sample
 goes through the stores, on SQLite and on PostgreSQL, and comes out as its true edges.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Proves that a closed incident says how it ended, from the rows that stores keep of its cause."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

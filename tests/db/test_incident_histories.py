@@ -1,8 +1,6 @@
 """Holds generated histories of transactions against a plain account of them: which episodes there were, how
 bad and how large each was, how it ended, and that each instant of the past shows what was shown live then."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

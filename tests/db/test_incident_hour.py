@@ -1,8 +1,6 @@
 """Proves that an hour with 10,000 findings makes the incidents that its script made, none twice and none
 lost, in memory that does not grow: tick by tick through the evaluation's own save, on a real database."""
 
-from __future__ import annotations
-
 import gc
 import random
 import tracemalloc

@@ -1,8 +1,6 @@
 """Proves that the evaluation tick writes incidents with its findings: same transaction, same lease, no
 needless write; and what operators write to them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any

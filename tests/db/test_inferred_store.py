@@ -1,7 +1,5 @@
 """Proves what is saved of history from lists and markers, and that the log counts none of it again."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

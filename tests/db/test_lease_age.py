@@ -1,7 +1,5 @@
 """Proves that a worker is healthy while its own leases are renewed, whoever renews them, and no longer."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Proves that a lease has one holder, and that its token fences off a former one."""
 
-from __future__ import annotations
-
 import os
 import socket
 from collections.abc import Callable

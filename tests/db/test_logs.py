@@ -1,8 +1,6 @@
 """Proves how the log reads: text or JSON with an instant and its zone, one line for an outage, a traceback
 for a fault of the program, and a repeated failure once a minute with a count."""
 
-from __future__ import annotations
-
 import io
 import json
 import logging

@@ -1,7 +1,5 @@
 """Proves what happens once per start: migrate, note the clusters, set the admin; and what is refused."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

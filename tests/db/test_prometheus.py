@@ -3,8 +3,6 @@
 `make soak` alone runs this: both programs must be on PATH (Debian: prometheus-alertmanager, prometheus).
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

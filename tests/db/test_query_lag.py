@@ -1,7 +1,5 @@
 """Proves what is counted as the lag of a query: each partition once, and nothing that was deleted."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Proves that old batches, runs and decisions are deleted; the newest and open ones of a query never."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

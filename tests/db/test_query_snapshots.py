@@ -1,7 +1,5 @@
 """Proves that the evaluation reads streaming queries as the tables have them, and what the rules find."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

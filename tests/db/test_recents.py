@@ -1,7 +1,5 @@
 """Proves that the last transitions of an id are in its row, and by themselves once it is forgotten."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import pytest

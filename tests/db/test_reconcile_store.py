@@ -1,8 +1,6 @@
 """Proves that what the coordinators' lists show goes into a row only while it is the row that was compared,
 that a record always takes precedence, and that the number of ids in each state is correct in any order."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 

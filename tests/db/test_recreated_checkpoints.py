@@ -1,7 +1,5 @@
 """Proves that a checkpoint which is made anew at its path has its batches as a query of its own."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Mapping

@@ -1,8 +1,6 @@
 """Proves that a round of work that waited in vain for another writer of SQLite is done again in its slice,
 and that it is not where the lease is lost meanwhile, or the database refuses for another reason."""
 
-from __future__ import annotations
-
 import logging
 import sqlite3
 from collections.abc import Iterator

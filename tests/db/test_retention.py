@@ -1,7 +1,5 @@
 """Proves that old rows are deleted in small portions, and no others."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import UTC, datetime
 

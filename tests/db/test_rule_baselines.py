@@ -1,7 +1,5 @@
 """Proves what the evaluation reads of minutes and hours: shares, usual times and series."""
 
-from __future__ import annotations
-
 import pytest
 
 from dashboard.evaluation.baselines import PACE_MS, ClusterBaselines, RecentActivity

@@ -1,7 +1,5 @@
 """Proves that a management command in a user's own shell finds the stack that `make up` started."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

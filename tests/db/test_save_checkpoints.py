@@ -1,7 +1,5 @@
 """Proves what is saved of checkpoints: the query of a folder, batches, decisions, missing folders."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any

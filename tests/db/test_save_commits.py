@@ -1,7 +1,5 @@
 """Proves that commits, positions and lease move together, once, and that what is gone leaves no row."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from struct import pack

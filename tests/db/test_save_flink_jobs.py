@@ -2,8 +2,6 @@
 decided, what cannot be read, that nothing is written where nothing is new, that what is gone is removed, and
 which of several jobs holds a transactional id."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import struct

@@ -1,8 +1,6 @@
 """Proves what of a poll of partitions is written and what is not: changed rows alone, whole or nothing, with
 the lease; gaps that open and close by scope; a restart that begins with the very same facts."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from dataclasses import replace

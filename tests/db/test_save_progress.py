@@ -1,7 +1,5 @@
 """Proves what is kept of a listener's posts: late ones, repeated ones, of two runs, of two clusters."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Proves that a recovery keeps the groups that it blocked, and is followed through the tables."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

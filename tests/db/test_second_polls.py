@@ -1,7 +1,5 @@
 """Proves that no finding becomes critical from one poll of its sources, and that none waits for ever."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Proves that each secret may come from a file, and that every mistake with one is one clear line."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

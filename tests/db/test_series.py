@@ -1,8 +1,6 @@
 """Proves what of polls becomes figures over time: changes alone, each once, whole or nothing with the save
 they came with."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Proves minutes and hours of what is full, that the worst subjects of a range are found, and that each
 resolution is kept for its own time."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,7 +1,5 @@
 """Proves that the evaluation reads what the tables have: what is open or blocked, by the local clock."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 
 import pytest

@@ -1,8 +1,6 @@
 """Proves that what tails leave behind is freed, however often one is opened in vain, and that a tail is one
 slice's at a time."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import time

@@ -4,8 +4,6 @@ Of any stream of records, however damaged and wherever it is cut into saves, the
 offline fold of all of it gives (tests/offline_replay.py).
 """
 
-from __future__ import annotations
-
 import random
 import tracemalloc
 from collections import defaultdict

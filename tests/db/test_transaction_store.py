@@ -1,7 +1,5 @@
 """Proves that a save is whole or nothing: rows, positions, revision and lease move together, once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -1,8 +1,6 @@
 """Proves that pollers share few threads and get fair turns: a cluster that hangs delays no other, a stop
 gives leases back, a lost lease ends its slice alone, and leases are kept while their slices wait."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator

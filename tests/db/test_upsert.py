@@ -1,7 +1,5 @@
 """Proves that rows are written alike where many go at once: values, order, repeats."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

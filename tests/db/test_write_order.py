@@ -5,8 +5,6 @@ or waits for the first, which then continues. With two orders of locks one of th
 SQLite has one writer at a time.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping

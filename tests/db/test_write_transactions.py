@@ -4,8 +4,6 @@ No other module opens a transaction around rows of a cluster, takes a revision, 
 commit hook; each function that writes through the helper can be run again.
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterator, Sequence
 from functools import cache

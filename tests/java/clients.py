@@ -1,7 +1,5 @@
 """Java's transactional producer and Admin, as thin Python classes over a py4j gateway."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType

@@ -1,7 +1,5 @@
 """Java's consumers, of the classic and the new protocol and of share groups, over a py4j gateway."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Self

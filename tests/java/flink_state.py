@@ -1,8 +1,6 @@
 """What Flink itself reads of a checkpoint or savepoint, over py4j: its State Processor API gives the lists of
 Kafka's sink, and the serializers of Flink and of the connector decode their entries."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Kafka's own command-line tools, for tests that compare with what those print."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Plans that are executed as a worker does it: stored, confirmed, run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any

@@ -4,8 +4,6 @@ Its transactions run at the real broker. What must be unknown follows from what 
 (`Blindness`), never from what the product reports.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping

@@ -1,7 +1,5 @@
 """The collectors that recoveries are made of, run by hand on one real cluster."""
 
-from __future__ import annotations
-
 import time
 
 from dashboard.models import Collector, Recovery

@@ -1,7 +1,5 @@
 """Groups as the collectors store them, and the output of Kafka's own tool."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The partitions of a real cluster as the collector stores them, and the output of Kafka's tools."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Mapping

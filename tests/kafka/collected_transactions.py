@@ -1,7 +1,5 @@
 """`__transaction_state` as the collector stores it: the tail, the store and the database behind them."""
 
-from __future__ import annotations
-
 import time
 
 from django.test import override_settings

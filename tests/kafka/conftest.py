@@ -3,8 +3,6 @@
 On Kafka 3.9 `make test` runs what is marked `versioned`; `make test-matrix` the rest of these tests.
 """
 
-from __future__ import annotations
-
 import pytest
 from py4j.java_gateway import JavaGateway
 

@@ -1,7 +1,5 @@
 """Busy processes, for tests on a loaded machine."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """The checks of the doctor, and a broker with ACLs for it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 import pytest

@@ -1,7 +1,5 @@
 """Compares what is read of checkpoints with what Flink itself reads of them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

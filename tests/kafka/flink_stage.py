@@ -1,7 +1,5 @@
 """A real Flink job beside a broker, killed between the completion of a checkpoint and its commits."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Groups that commit: clients without membership, members, and what they leave in `__consumer_offsets`."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition

@@ -3,8 +3,6 @@
 It opens a transaction, prints a line, and waits to be killed.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Partitions by number, and offsets that a group commits."""
 
-from __future__ import annotations
-
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as Position
 

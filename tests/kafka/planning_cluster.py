@@ -1,7 +1,5 @@
 """A real broker for which plans are made: its configuration, the collectors' rows, and the plan."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path

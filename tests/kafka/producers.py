@@ -1,7 +1,5 @@
 """One way to drive a transactional producer, whichever library it is: Java's (tests/java) or librdkafka."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Protocol
 

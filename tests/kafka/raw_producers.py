@@ -1,7 +1,5 @@
 """A producer that uses the old transaction protocol request by request, to do what no library does."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Where a consumer finds records, by their value."""
 
-from __future__ import annotations
-
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Assigned
 

@@ -4,8 +4,6 @@ Brokers take them while `transaction.partition.verification.enable` is off (docs
 3.6 all did.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 

@@ -4,8 +4,6 @@ The markers are Java's `Admin.abortTransaction`. The oracle is a plain read_comm
 records that are reported as lost, and no others.
 """
 
-from __future__ import annotations
-
 import random
 import uuid
 from collections.abc import Callable, Iterator, Sequence

@@ -1,7 +1,5 @@
 """Proves on real brokers which offsets a transaction adds to groups, while it is open and after its end."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

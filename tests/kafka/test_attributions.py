@@ -2,8 +2,6 @@
 epoch of its answer, whether the tail reads its records before the action's result is stored, after it or
 between; and that a takeover by another client, or a fence by Kafka's own tool, is not."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 

@@ -2,8 +2,6 @@
 rights, requests, leaders and coordinators that are taken away, as time goes on.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Proves what the collector of capabilities finds on real brokers, and keeps while none answers."""
 
-from __future__ import annotations
-
 import pytest
 from django.test import override_settings
 

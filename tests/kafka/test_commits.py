@@ -3,8 +3,6 @@
 And where other tools' tails never become ready (kminion #107) or report what was never committed (Burrow).
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Proves that Kafka's health check in docker-compose.yml succeeds on a broker, and only there."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import threading

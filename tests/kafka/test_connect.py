@@ -1,8 +1,6 @@
 """Proves with a real worker of Kafka Connect that writes exactly once: its leader, connectors and tasks are
 named from their ids, also after the connector was started with another number of tasks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 connector and task are named from the id, its topics told apart by its settings and by its heartbeat, also of
 a transaction that a killed worker left open; and that rows are there once after the restart."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from itertools import count

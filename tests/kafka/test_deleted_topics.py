@@ -3,8 +3,6 @@
 A topic that may not be described any more is a gap instead.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 

@@ -1,8 +1,6 @@
 """Proves that the doctor tries every right on a real broker and names exactly the kafka-acls line that grants
 a missing one, and that it writes nothing."""
 
-from __future__ import annotations
-
 import shlex
 
 import pytest

@@ -1,7 +1,5 @@
 """Proves that no mistake of a user ends in a traceback: the doctor names it in one line, in bounded time."""
 
-from __future__ import annotations
-
 import json
 import re
 import socket

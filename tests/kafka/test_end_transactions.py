@@ -1,8 +1,6 @@
 """Proves that transactions which another process has opened are ended as asked, that to repeat it is answered
 alike, and that every refusal comes back as Kafka's own code, on each version of the broker."""
 
-from __future__ import annotations
-
 import threading
 import uuid
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """Proves with a real Flink mini cluster and a real worker of Connect that their REST APIs are read: a job
 with operators and checkpoints, a connector with its tasks; and what is left of both when they are gone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

@@ -2,8 +2,6 @@
 happens between preview and execution makes the plan stale or fails clearly with nothing written, and that an
 action whose worker stopped is not executed again but reported as Kafka's own admin client describes it."""
 
-from __future__ import annotations
-
 import re
 import time
 import uuid

@@ -3,8 +3,6 @@ operators at once, by a double click, by a message that comes twice; that the ro
 has done; and that a plan stays planned while no worker can be reached. Kafka's own admin
 client shows what was done."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Proves that a tail far behind keeps what a replay of the log keeps, wherever slices end and saves fail."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time

@@ -3,8 +3,6 @@ whatever happens between preview and execution makes it stale with nothing sent,
 settled by what is there, and what a fence of such an id loses. The checkpoint names a real open transaction;
 its bytes are written here by Flink's rules (real jobs are in `test_flink_commits.py`)."""
 
-from __future__ import annotations
-
 import os
 import uuid
 from collections.abc import Callable, Iterator

@@ -3,8 +3,6 @@ the pending commits are found, that committing what the checkpoint decided loses
 the job is restored afterwards or not, and that a fence of such an id is refused and names what it loses. Each
 checkpoint of a job that is killed 20 times is what Flink's own State Processor reads of it."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path

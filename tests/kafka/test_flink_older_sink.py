@@ -2,8 +2,6 @@
 killed job had decided is what its coordinators have open and what Flink reads; that a restore with fewer
 subtasks commits it; and that a start without a checkpoint leaves ids of too many subtasks open."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from pathlib import Path
 

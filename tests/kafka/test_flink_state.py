@@ -2,8 +2,6 @@
 it by its State Processor API and the connector's own serializers: committables and the state of writers, of
 jobs that were killed after the pre-commit, restored with more and fewer subtasks, with compressed state."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any

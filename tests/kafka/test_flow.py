@@ -4,8 +4,6 @@ A transactional producer, an application that reads, processes and writes in tra
 commits outside of them; our own tails and looks save what they did.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """Proves that a group's lag counts only what it can read, and that a topic it has left is not assigned."""
 
-from __future__ import annotations
-
 import pytest
 from confluent_kafka import TopicPartition
 from py4j.java_gateway import JavaGateway

@@ -5,8 +5,6 @@ read. Each test has an empty database and groups of its own; groups of other tes
 as well.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Collection, Iterator
 

@@ -3,8 +3,6 @@
 And that a group without either keeps its rows, with an error and a gap.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -8,8 +8,6 @@ states as fact what verdicts call ambiguous. `make soak` plays 10,000 with a see
 them under a machine load of 30.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

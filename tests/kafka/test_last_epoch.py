@@ -1,7 +1,5 @@
 """Proves on Kafka 4.2 that an abort at the last epoch shows its origin: client or coordinator."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import pytest

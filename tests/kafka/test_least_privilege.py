@@ -1,7 +1,5 @@
 """Proves that an authorizer denies nothing of ours where the rights are granted that the doctor lists."""
 
-from __future__ import annotations
-
 import os
 import time
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 The oracle is an ordinary read_uncommitted consumer: it gets the very records that were sent.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterator
 

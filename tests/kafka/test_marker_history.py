@@ -3,8 +3,6 @@
 The truth is what clients of both protocol versions did; the topic is refused to the tail alone.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """Proves that markers in topics and the coordinators' log agree on every end, as two witnesses do."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections import Counter

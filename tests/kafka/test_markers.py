@@ -2,8 +2,6 @@
 has ended, is another one's or is owned by now, and that the cluster's refusal names the missing grant.
 Kafka's own tools show what is open, abort on request, and grant what was printed."""
 
-from __future__ import annotations
-
 import shlex
 import uuid
 from collections.abc import Iterator

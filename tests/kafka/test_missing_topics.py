@@ -1,7 +1,5 @@
 """Proves what a topic that brokers do not have, or do not let us read, proves: nothing."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from unittest import mock

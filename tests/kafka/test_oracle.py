@@ -1,7 +1,5 @@
 """Proves that the saved facts of every transactional id equal those of Kafka's own Java tools."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 

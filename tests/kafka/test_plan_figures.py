@@ -1,8 +1,6 @@
 """Proves on a real broker that the figures of a plan are the lower bounds they are called: other producers go
 on writing between plan and execution, and the LSO and what is readable are at least as far as promised."""
 
-from __future__ import annotations
-
 import uuid
 
 import pytest

@@ -1,7 +1,5 @@
 """Proves on a real broker that page, API and Django admin each make a plan of what was asked, alike."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Iterator

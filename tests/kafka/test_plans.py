@@ -2,8 +2,6 @@
 docs/acting.md. What is hanging is hanging by a direct check, whatever the stored rows are. (Prepare* lasts
 where a leader is away: `tests/unit/test_plans_*.py` has it.)"""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator, Sequence
 

@@ -1,8 +1,6 @@
 """Proves on a real broker and a real ledger which batches of the sink may be finished and which rolled back,
 wherever its driver stopped; and that its ids are never fenced."""
 
-from __future__ import annotations
-
 import os
 import uuid
 from collections.abc import Callable, Iterator

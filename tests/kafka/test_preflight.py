@@ -1,8 +1,6 @@
 """Proves on a real broker that page, API and command of the pre-flight report the settings that are there,
 and that what cannot be asked is named."""
 
-from __future__ import annotations
-
 import json
 import random
 from io import StringIO

@@ -1,7 +1,5 @@
 """Proves that both client libraries work through the proxy of the tests, and see what it leaves."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 

@@ -4,8 +4,6 @@ where the broker creates topics that are requested.
 All of them read one broker, to which nobody writes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,8 +1,6 @@
 """Proves that the reads of a cluster equal those of librdkafka and Kafka's own tools, in a bounded number of
 requests; that missing facts are reported in their place, with the grant where a right is missing."""
 
-from __future__ import annotations
-
 import random
 import threading
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """Proves the reads of a cluster where a broker refuses: quotas are waited out, and a missing right is named
 with its grant."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

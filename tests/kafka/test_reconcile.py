@@ -1,8 +1,6 @@
 """Proves that tail and coordinators agree about every id while ids change, that what the tail missed is found
 and corrected and nothing else is, and that the lists alone are enough where the topic may not be read."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """Proves that the record lens tells the fate of an offset as Kafka's own consumers see it: of records that
 are committed, aborted, open, hanging, outside transactions, compacted or deleted, and of markers."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,8 +1,6 @@
 """Proves on a real broker that the page and the API of a record name its fate and its transaction; that keys
 and values are shown to those alone who may see them; that bad addresses are refused in plain words."""
 
-from __future__ import annotations
-
 import random
 from contextlib import closing
 from typing import Any

@@ -4,8 +4,6 @@ On the page and in the API; each of 20 scripts keeps a list of its own. `FENCELI
 Both are asked for the script's ids alone: what other tests have left open on the broker may end meanwhile.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter

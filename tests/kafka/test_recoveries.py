@@ -4,8 +4,6 @@ The tail, the partitions' collector and the one of recoveries run by hand; the o
 `__transaction_state`.
 """
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterator
 

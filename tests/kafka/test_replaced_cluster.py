@@ -2,8 +2,6 @@
 offsets, and that the page can show it.
 """
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Proves that the schema beside the tests is the one in the jars of both brokers, as far as they have it."""
 
-from __future__ import annotations
-
 import json
 import re
 import zipfile

@@ -2,8 +2,6 @@
 watermark of a partition that a transaction blocks are list_offsets', a waiting group's lag is
 ConsumerGroupCommand's; and that a collector that starts anew in between writes nothing twice."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, NamedTuple

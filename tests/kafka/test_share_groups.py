@@ -1,8 +1,6 @@
 """Proves on a real broker that share groups are listed with their start offsets, as Kafka's own tool prints
 them, and that an open transaction blocks the one that reads committed records and not the other."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack
 

@@ -4,8 +4,6 @@ Across offsets that compaction removed nothing is derived, and a gap counts them
 keeps what an offline replay gives (tests/offline_replay.py).
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Iterator, Sequence

@@ -2,8 +2,6 @@
 to its instance, thread and machine, that its own topics are told apart, and that an instance that is paused
 past its timeout is the one whose transaction is reported as timed out."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path

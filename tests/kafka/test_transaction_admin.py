@@ -1,8 +1,6 @@
 """Proves that the adapter returns of transactions what Java's Admin returns, that unavailable facts are part
 of its answer, and that librdkafka's properties connect it as well."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path

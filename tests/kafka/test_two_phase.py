@@ -4,8 +4,6 @@ Such ids have a timeout that never ends, which a broker refuses to any other cli
 broker accepts any timeout, and fenced once it accepts only the usual ones.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -6,8 +6,6 @@ so it is run with 0 here (every open one is a candidate), or the records are bac
 describes.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from typing import Any

@@ -1,8 +1,6 @@
 """Proves that changes between polls are found correctly, or are a gap: topics that are deleted and recreated
 or grow, leaders that go away and come back, rights that are missing, a collector that resumes."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ killed in between. Beside each stand Java's describeProducers and `find-hanging`
 that every open transaction whose newest record is not dated ahead is its candidate.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

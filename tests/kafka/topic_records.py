@@ -1,7 +1,5 @@
 """`__transaction_state`, or another topic, as a plain consumer reads it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Transactional ids by the thousand: initialised by raw requests, since a producer for each is slow."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from kafka.protocol.metadata import CoordinatorType, FindCoordinatorRequest

@@ -1,7 +1,5 @@
 """The known outcomes of random transactions, compared with the transitions derived from the log."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import takewhile

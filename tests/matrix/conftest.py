@@ -3,8 +3,6 @@
 The first run fetches the jars that `make test` does not need.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

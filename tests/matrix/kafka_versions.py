@@ -5,8 +5,6 @@ the other, tests/matrix/conftest.py) and `expected` (what this one shows), and i
 `pytest.mark.matrix`. A difference that it asserts is one more field here.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 

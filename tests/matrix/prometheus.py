@@ -1,7 +1,5 @@
 """A real Prometheus on loopback, and promtool: `make test-matrix` installs both."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """What schemathesis loads by SCHEMATHESIS_HOOKS: a server reads no address of more than 64 KiB."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import schemathesis  # type: ignore[import-not-found]

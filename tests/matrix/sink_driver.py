@@ -3,8 +3,6 @@
 Runs a query twice, each time until two more batches are there. Needs PySpark and the sink, no more.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Sparks and Pythons that users have, each in an environment of its own. Needs a package index."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

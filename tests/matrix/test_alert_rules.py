@@ -1,8 +1,6 @@
 """Proves by promtool that Prometheus takes deploy/prometheus/rules.yml, that each alert fires after its time,
 not before, and with the right words, and that none fires while all is well."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path

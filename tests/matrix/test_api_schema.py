@@ -1,8 +1,6 @@
 """Proves by schemathesis, on a whole stack, that the API answers as its description says, whatever is asked,
 to a caller of each role; `make test-matrix` fetches it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

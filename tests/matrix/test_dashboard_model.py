@@ -1,8 +1,6 @@
 """Proves that Grafana knows every key of the dashboards in `deploy`: its own model of a dashboard, panel or
 variable keeps only keys that exist."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,8 +1,6 @@
 """Proves of the Helm chart, rendered by Helm, that its manifests fit the Kubernetes schemas, that they run
 Compose's commands with Compose's variables, and that few rights, probes and paths are right."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

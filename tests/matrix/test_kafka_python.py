@@ -5,8 +5,6 @@ transaction_admin uses parts of kafka-python that are not its public interface: 
 would break before the pin in pyproject.toml moves.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -3,8 +3,6 @@ tickets and sessions expire; and that what librdkafka's wheel was built without 
 
 `make test-matrix` installs the KDC and the package gssapi."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Iterator, Mapping

@@ -1,8 +1,6 @@
 """Proves on a whole stack with its demo and a real Prometheus that each expression of Grafana's dashboards
 returns series, that each variable has values, and that Prometheus evaluates each rule."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from pathlib import Path

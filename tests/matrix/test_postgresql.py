@@ -3,8 +3,6 @@
 `make test` runs those of them there that are marked `sql`.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

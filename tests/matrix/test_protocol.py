@@ -1,7 +1,5 @@
 """On every version: the requests that it takes, what filters do, and the way out of a hanging transaction."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

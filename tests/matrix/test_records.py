@@ -4,8 +4,6 @@ and interpreted correctly.
 The scenarios are those of tests/data, whose captures of 3.9 and 4.2 prove the rest without a broker.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 

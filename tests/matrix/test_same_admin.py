@@ -1,7 +1,5 @@
 """The contract of the adapter with Java's Admin, from tests/kafka, on every version."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.kafka.test_transaction_admin import (

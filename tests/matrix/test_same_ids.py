@@ -2,8 +2,6 @@
 tools.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.kafka.test_oracle import admin, test_every_id_equals_what_java_reports

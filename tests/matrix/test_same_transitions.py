@@ -4,8 +4,6 @@ between.
 What the log distinguishes depends on the version (4.0.0 has more): a certain verdict is correct on each.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from tests.kafka.test_known_transitions import test_a_hundred_known_outcomes_are_derived_on_each_broker

@@ -3,8 +3,6 @@
 Needs a package index: PySpark is installed anew for each version.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

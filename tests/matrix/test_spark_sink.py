@@ -5,8 +5,6 @@ foreachBatch from 3.5 on, the data source from 4.0 on. Kafka's connector is not 
 own rate source.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -4,8 +4,6 @@ moto's server, Azure's blobs through adlfs on Azurite, Google's storage through 
 The servers are emulators: they show that our client calls create exclusively, not what a vendor promises.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,8 +1,6 @@
 """Proves that pip brings the wheel to the oldest Python and to the newest, with all that the sink needs;
 there the command line explains what it lacks itself."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

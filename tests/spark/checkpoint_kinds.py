@@ -4,8 +4,6 @@ A kind makes a checkpoint in a folder and returns the query's progress events as
 continuous processing, which has none, are empty but for the query's id.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path

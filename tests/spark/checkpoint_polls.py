@@ -5,8 +5,6 @@
 STAT_S is how long the store takes to answer about one file. Each thread has a collector of its own.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import time

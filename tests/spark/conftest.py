@@ -4,8 +4,6 @@ Spark allows one session's JVM per process: a test that kills a driver starts it
 Queries of tests have names, topics and checkpoints of their own, and are stopped by those who started them.
 """
 
-from __future__ import annotations
-
 import logging
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A checkpoint that is damaged, and what Spark does when it starts on it again."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A real HDFS of one NameNode and one DataNode, for tests of what Hadoop promises there."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -6,8 +6,6 @@ one that fails, and ends like any program does, without saying goodbye to the li
 pyspark: it runs in every version of it.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 import warnings

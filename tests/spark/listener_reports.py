@@ -1,7 +1,5 @@
 """Runs the queries of `listener_driver` and compares them with the dashboard's database."""
 
-from __future__ import annotations
-
 import json
 import os
 import sqlite3

@@ -4,8 +4,6 @@ Uses `fenceline.kafka.transitions` and the decoder alone: neither the aggregatio
 nor how its entries are packed, nor how the stream is cut.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any

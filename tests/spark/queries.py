@@ -1,7 +1,5 @@
 """Small streaming queries of real Spark, and their checkpoints as a collector reads them."""
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

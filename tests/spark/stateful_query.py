@@ -1,7 +1,5 @@
 """Counts rows by key with transformWithState: its operator's metadata is of another version than others'."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -3,8 +3,6 @@
 Batches are written by the sink's own coordinator and tasks (`FakeQuery`), one by a real query of Spark.
 """
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Callable, Mapping

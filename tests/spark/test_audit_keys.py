@@ -3,8 +3,6 @@
 Pipelines are those of a consumer group, and of a query whose sink is not ours.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import uuid

@@ -4,8 +4,6 @@ A query with state writes batches into a sink. It loses some records and repeats
 names; batches are written twice, as after a restart, and what an attempt left is there: neither counts.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import re

@@ -4,8 +4,6 @@ Each is made by real Spark here; every figure is compared with its own progress 
 state with its own state-metadata source.
 """
 
-from __future__ import annotations
-
 import json
 from datetime import datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Proves that drivers take Spark's classes from the archive, and do without where it cannot be made."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 Another user of the machine reaches none of it.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -3,8 +3,6 @@
 And the archive of `make spark-zip`: real spark-submit runs the job with it, far from the checkout.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -5,8 +5,6 @@ that is killed with SIGKILL between its steps, again and again; and everything t
 silence.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -4,8 +4,6 @@ Random histories of ids, with tombstones, holes, undecodable records and epochs 
 micro-batches and Arrow batches; the transitions that its rows resolve to, the sums, and what it must refuse.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 from collections import Counter

@@ -4,8 +4,6 @@ Started, finished batches, idle, stopped and failed: each as it is in the dashbo
 versions of Spark: tests/matrix/test_spark_listener.py.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from pathlib import Path

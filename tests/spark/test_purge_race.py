@@ -4,8 +4,6 @@ A run of `make soak` polls 60,000 times for each number of batches kept and each
 changes that.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -2,8 +2,6 @@
 the job runs and wherever it was killed; the output then equals that of a run without losses.
 """
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from pathlib import Path

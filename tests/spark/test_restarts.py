@@ -4,8 +4,6 @@ it.
 Spark does what was predicted: the first batch that it runs and its range, or the words with which it
 fails."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Proves the chains of state files on checkpoints of real Spark: a broken one fails its restart."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 

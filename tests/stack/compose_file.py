@@ -3,8 +3,6 @@
 Only what Fenceline's files use: `${NAME}`, `${NAME:-default}`, `${NAME:+value}`, no nesting, `!reset`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

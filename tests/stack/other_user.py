@@ -7,8 +7,6 @@ which paths it can `read`, `write` or `connect` to, whose `environ` it can read,
 protocol (`redis`) and to an HTTP request without a sign-in (`http`, its status line).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

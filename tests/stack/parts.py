@@ -1,7 +1,5 @@
 """A stack of small real processes, for the supervisor's tests: `python parts.py FOLDER PORT SCENARIO`."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

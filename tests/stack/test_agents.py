@@ -1,8 +1,6 @@
 """Proves that an agent over MCP, and a person at the command line, name cause, subject and next step of what
 the scenes of one broker leave, within three calls; neither can execute anything."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -2,8 +2,6 @@
 once.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator

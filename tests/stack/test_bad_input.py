@@ -3,8 +3,6 @@
 Bad clusters of a configuration stop nothing: tests/stack/room/test_one_bad_cluster.py.
 """
 
-from __future__ import annotations
-
 import socket
 import subprocess
 import sys

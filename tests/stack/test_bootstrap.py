@@ -4,8 +4,6 @@ The real script runs in a small checkout in a path with blanks. Its lock file na
 that only notes its environment stands for uv, so that nothing is fetched.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

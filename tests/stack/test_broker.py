@@ -2,8 +2,6 @@
 that nobody can read, after each of which its state is Kafka's own list of transactions; and that a lost
 connection takes no message from the next one."""
 
-from __future__ import annotations
-
 import base64
 import json
 import os

@@ -1,8 +1,6 @@
 """Proves that the Helm chart starts what docker-compose.yml starts, with its limits, and that its values are
 checked before a release. Nothing is rendered here: tests/matrix/test_helm.py does that."""
 
-from __future__ import annotations
-
 import json
 import re
 import tomllib

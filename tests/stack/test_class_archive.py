@@ -1,8 +1,6 @@
 """Proves that a class archive is made once and used, and that a JVM runs as ever where it is not there, not
 whole or not its own."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Three brokers are one cluster: it outlives any one of them, and its folder gives it again with its data."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,8 +1,6 @@
 """Proves that docker-compose.yml starts what `make up` starts, within limits, and gives nothing away; that
 secrets may be files, stores may be elsewhere, images have one build each. No engine runs here."""
 
-from __future__ import annotations
-
 import configparser
 import re
 import shutil

@@ -3,8 +3,6 @@
 tests/stack/day has a PostgreSQL that dies.
 """
 
-from __future__ import annotations
-
 import sqlite3
 import time
 from collections.abc import Iterator

@@ -3,8 +3,6 @@ kill costs at most one that comes twice, with the id by which its receiver knows
 which answers nothing delays no other, and that memory does not grow with what was sent.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 from collections import Counter

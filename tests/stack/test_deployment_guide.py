@@ -1,8 +1,6 @@
 """Proves that docs/deploying.md fits docker-compose.yml: the services, files, profiles and options of each
 command, each variable, each override. No engine runs here; tests/stack/postgres/test_upgrade.py goes back."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import subprocess

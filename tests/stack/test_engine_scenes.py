@@ -2,14 +2,12 @@
 each is one incident with the right cause and action, that the page of its id names who is behind it, and
 that an agent over MCP is told the same within three calls."""
 
-from __future__ import annotations
-
 import re
 import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -44,7 +42,7 @@ class Poll:
         self.agent = Agent(stack)
         self._thread = threading.Thread(target=self._run, daemon=True)
 
-    def __enter__(self) -> Poll:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

@@ -1,7 +1,5 @@
 """The data folder: every way in which it cannot be used is one line, and its secrets stay private."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

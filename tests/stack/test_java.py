@@ -3,8 +3,6 @@
 The jars come from the usual local repository where an earlier test or `make up` has fetched them.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

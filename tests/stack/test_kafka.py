@@ -1,7 +1,5 @@
 """The sandbox's broker keeps its data, guards its second listener and reports why it cannot start."""
 
-from __future__ import annotations
-
 import socket
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What `make up` takes: every bad value is refused with its name and the remedy."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

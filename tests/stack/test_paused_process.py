@@ -1,7 +1,5 @@
 """A process that is paused does nothing, and resumes whatever becomes of the process that paused it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -2,8 +2,6 @@
 message, refuses the first one on purpose, and shows what came to whoever has the address of its page.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import threading

@@ -3,8 +3,6 @@
 Celery and Channels work through its address, wherever the folder is; each platform has a server or one line.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import stat

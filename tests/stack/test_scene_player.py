@@ -1,8 +1,6 @@
 """Proves how scenes are played that somebody asks for: one after the other, each to its end, with its steps
 and what came of it on the board; and that no scene is played twice when its player is killed."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Scenes have their described effects on a real broker, and refuse every Kafka but the sandbox's own."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

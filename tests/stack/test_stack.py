@@ -1,8 +1,6 @@
 """`make up` with three brokers and two shards: each part runs, a killed broker comes back, a scene is
 shown, and a client that guesses passwords cannot forge its address."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Proves which parts `make up` has with and without the demo, and what it writes into fenceline.toml."""
 
-from __future__ import annotations
-
 import time
 import tomllib
 from pathlib import Path

@@ -3,8 +3,6 @@
 Every process here is real: parts.py runs servers, parents of daemons and a part that ignores SIGTERM.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -4,8 +4,6 @@ unavailable is reported, and soon after all of it is back every figure is Kafka'
 The oracle is Kafka's ConsumerGroupCommand, and the offsets that confluent-kafka reads.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -14,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
@@ -94,7 +92,7 @@ class Watch:
         self._stack, self._stopped = stack, threading.Event()
         self._thread = threading.Thread(target=self._watch)
 
-    def __enter__(self) -> Watch:
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 

@@ -1,7 +1,5 @@
 """`python -m tests.unit.excluded_tests`: tests that `make test` leaves out, as JSON {file: [marker]}."""
 
-from __future__ import annotations
-
 import json
 import sys
 

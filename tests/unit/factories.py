@@ -1,7 +1,5 @@
 """Facts that plans are made of, each with every field."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fenceline.decode.record_batches import RecordBatch

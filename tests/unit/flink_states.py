@@ -1,7 +1,5 @@
 """Bytes of Flink's checkpoints for unit tests: of real jobs, and some written here by its rules."""
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path

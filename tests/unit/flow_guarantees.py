@@ -1,7 +1,5 @@
 """Generated pipelines: each link is given a guarantee first, then what is observed of such a link."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field, replace
 

@@ -1,7 +1,5 @@
 """Generated topologies: what applications, groups and queries do, as it is observed, and the true edges."""
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field
 

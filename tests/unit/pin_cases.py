@@ -1,7 +1,5 @@
 """Open transactions by numbered cases: what coordinators answer about each, and its verdict."""
 
-from __future__ import annotations
-
 from fenceline.facts import TWO_PHASE_COMMIT_TIMEOUT_MS, TopicPartitions, TransactionState
 from fenceline.kafka.partitions import PartitionVerdict, Pin, ProducerOwners, VerdictReason, grace_ms
 from fenceline.kafka.reconcile import Described, NotDescribed, Obstacle

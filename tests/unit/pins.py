@@ -1,7 +1,5 @@
 """A producer's open transaction at the start of a partition, and what is known of it."""
 
-from __future__ import annotations
-
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import PartitionPlace, PartitionVerdict, Pin, ProducerState, VerdictReason
 

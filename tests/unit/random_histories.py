@@ -4,8 +4,6 @@ Written from docs/design/kafka.md §1.5, Kafka's own rules for states and epochs
 `fenceline.kafka.transitions` reads them.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field

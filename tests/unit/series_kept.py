@@ -1,7 +1,5 @@
 """One series as its store keeps it, and polls at random to fill it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 from hypothesis import strategies as st

@@ -5,11 +5,9 @@ is independent of `fenceline.kafka.transitions`. Different histories may leave t
 their purpose.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from fenceline.facts import TopicPartitions, TransactionRecord, TransactionState, TransitionKind
 
@@ -205,7 +203,7 @@ class History:
     #: many records there were. Whoever comes after another record finds an idle id like everybody else.
     waiting: tuple[str, int] = ("", 0)
 
-    def after(self, step: Step) -> History | None:
+    def after(self, step: Step) -> Self | None:
         """Return the story with one step more, None where that changes nothing."""
         it = self.coordinator
         longer = replace(self, coordinator=replace(it, records=it.records.copy(), true=it.true.copy()))

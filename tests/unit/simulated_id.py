@@ -4,8 +4,6 @@ It follows Kafka's rules for states and epochs (protocol versions 0 and 2), inde
 `fenceline.kafka.fold.marker_history`.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """A batch of the sink: what it wrote, what was decided, and how its transactions ended."""
 
-from __future__ import annotations
-
 from fenceline.facts import TopicPartition
 from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done, SinkTransaction
 from fenceline.spark.sink_fates import TransactionFate

@@ -1,7 +1,5 @@
 """Proves by cases what a commit has lost to abort markers before it, and whose a marker is."""
 
-from __future__ import annotations
-
 import pytest
 
 from fenceline.decode.record_batches import RecordBatch

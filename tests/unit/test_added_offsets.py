@@ -1,7 +1,5 @@
 """Proves which offsets count as a transaction's own, and that what is not known is named."""
 
-from __future__ import annotations
-
 import pytest
 
 from fenceline.facts import TopicPartitions, TransactionRecord, TransactionState

@@ -1,8 +1,6 @@
 """Proves that a connection that is refused leaves no socket open, also where no garbage is collected, and
 that a closed one leaves nothing in the selector."""
 
-from __future__ import annotations
-
 import gc
 import os
 import selectors

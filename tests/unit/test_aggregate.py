@@ -4,8 +4,6 @@ Any sequence of records, cut anywhere into saves, leaves the same states, the sa
 notable ones and the same counters as one fold of all of it.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from itertools import pairwise

@@ -3,8 +3,6 @@
 A tick is a letter: `x` found, `.` missed, `?` unavailable. A small evaluator counts as the real one does.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Proves how matchers are read, and what they match."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Proves what is sent: Alertmanager's shapes field by field, texts, labels, and their pages."""
 
-from __future__ import annotations
-
 import json
 from datetime import datetime
 from typing import Any

@@ -1,8 +1,6 @@
 """Proves by numbered cases which application an id has where `[[owners]]` name applications: that of a client
 by the first pattern that fits its ids or their shape, that of an engine by the engine."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -3,8 +3,6 @@
 The shapes are those that Flink's, Kafka Streams' and Connect's own classes build (named in the module).
 """
 
-from __future__ import annotations
-
 import random
 import uuid
 

@@ -1,7 +1,5 @@
 """Proves that the code follows its architecture, and that each check fails on a violation."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

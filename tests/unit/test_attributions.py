@@ -2,8 +2,6 @@
 records as they are folded and attributing what was folded before come to the same, wherever the stream was
 cut."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

@@ -1,7 +1,5 @@
 """Proves what an audit concludes from headers, input ranges and a ledger."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

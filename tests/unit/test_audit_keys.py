@@ -1,7 +1,5 @@
 """Proves what is concluded of a comparison by keys, and which ranges a replay takes."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

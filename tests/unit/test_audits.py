@@ -1,7 +1,5 @@
 """Proves that an audit's manifest is read as it was written, and that what is none is named as such."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 

@@ -1,8 +1,6 @@
 """Proves that each mechanism's spellings (Java's, Spark's, librdkafka's) become the same properties, and that
 what cannot be taken is refused by its key."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

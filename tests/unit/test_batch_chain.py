@@ -1,7 +1,5 @@
 """Proves the chain of a batch by numbered cases: the state of each link, and which recovery completes it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

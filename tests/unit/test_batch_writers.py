@@ -1,7 +1,5 @@
 """Proves who wrote some batches, and whether their sequences follow one another."""
 
-from __future__ import annotations
-
 import pytest
 
 from fenceline.decode.record_batches import BatchWriters, RecordBatch, SequenceStep, count_writers

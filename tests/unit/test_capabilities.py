@@ -1,7 +1,5 @@
 """Proves what is said of a cluster by the requests, rights and internal topics that it has."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

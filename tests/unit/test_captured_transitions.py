@@ -4,8 +4,6 @@ tests/data/capture_transaction_state.py played the scenarios with librdkafka, Ja
 both brokers and wrote the truth beside the bytes. Only what the log does not show of them is listed here.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from pathlib import Path

@@ -3,8 +3,6 @@
 The golden ones are real Spark's (tests/data/capture_checkpoints.py); what it does not write is made here.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import partial

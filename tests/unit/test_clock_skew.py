@@ -1,7 +1,5 @@
 """Proves that ages are measured by the local clock, whatever clock stamped a record: a delay is no skew."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

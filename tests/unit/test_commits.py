@@ -1,7 +1,5 @@
 """Proves what is kept of records of `__consumer_offsets`, wherever a stream of them is cut."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from struct import pack
 

@@ -1,7 +1,5 @@
 """Proves that ids are placed where Kafka's coordinators place them."""
 
-from __future__ import annotations
-
 import pytest
 
 from fenceline.kafka.coordinator import java_hash, partition_for

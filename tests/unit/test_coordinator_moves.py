@@ -1,7 +1,5 @@
 """Proves which moves of coordinators follow from two polls, and what follows if a broker dies."""
 
-from __future__ import annotations
-
 import pytest
 
 from fenceline.kafka.coordinator import (

@@ -1,7 +1,5 @@
 """Proves that texts ask for a copy before a removal: remedies, the sink's errors, the docs."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """Proves by numbered cases which topics of Debezium's connectors are told apart, by their settings or by
 their heartbeat alone, and that ids of their tasks are read as Connect's."""
 
-from __future__ import annotations
-
 import pytest
 
 from fenceline.engines.connect.debezium import (

@@ -1,7 +1,5 @@
 """Proves that what code and docs cite is there: each Markdown file, and each section of it that is named."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Proves that documents are complete where they list: every document, every room, every task, every layer."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

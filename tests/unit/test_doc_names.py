@@ -1,7 +1,5 @@
 """Proves that what documents name exists: paths, modules and what they define, and the targets of links."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Proves that the pictures of the documents show today's pages, or those of this release."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

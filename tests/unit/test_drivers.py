@@ -1,7 +1,5 @@
 """Proves what follows from a heartbeat: on time, overdue, ended, never there; no false alarm between two."""
 
-from __future__ import annotations
-
 import pytest
 
 from fenceline.spark.drivers import Driver, DriverStatus, driver_by_heartbeat, silent_after_ms

@@ -1,8 +1,6 @@
 """Proves what recorded durations hold after a run: what ran is replaced, and what the gate no longer has is
 removed; and which tests `make test-fast` leaves out by them."""
 
-from __future__ import annotations
-
 from tests.durations import long_tests, merged, only_of
 
 KNOWN = {

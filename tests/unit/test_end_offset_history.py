@@ -1,8 +1,6 @@
 """Proves that the history of ends stays thin and in order, and that the time an end passed an offset lies
 between its bounds, whatever was thinned out."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 

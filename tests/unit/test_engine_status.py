@@ -1,8 +1,6 @@
 """Proves what is read of the REST APIs of engines, from answers of real ones (tests/data/capture_engines.py),
 and that no other answer does any harm."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -3,8 +3,6 @@ commits of Kafka's sink and the state of its writers, inside `_metadata` and in 
 not; that a file that is cut anywhere, damaged or of an unknown version is named and never half read; that
 another sink's state is told apart; and that 10,000 subtasks take neither long nor much."""
 
-from __future__ import annotations
-
 import struct
 import tracemalloc
 

@@ -1,8 +1,6 @@
 """Proves which ids a restore of pooled sinks aborts and which it leaves open: the pools of the older sink,
 and ids of a pool whose pre-committed transaction a newer one has superseded (FLINK-40626)."""
 
-from __future__ import annotations
-
 import pytest
 
 from fenceline.engines.flink.producer_pool import pool_sentences, producer_pools, safe_parallelism

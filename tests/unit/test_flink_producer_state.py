@@ -2,8 +2,6 @@
 their checkpoints and savepoints is decoded: decided transactions, the open one, the pool of ids and the next
 free one; that another version of a serializer is named, and state that is cut anywhere is never half read."""
 
-from __future__ import annotations
-
 import struct
 import tracemalloc
 

@@ -4,8 +4,6 @@
 pipelines; cycles of 300 nodes.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -3,8 +3,6 @@
 Generated flows of up to 500 nodes, with and without cycles.
 """
 
-from __future__ import annotations
-
 import random
 import subprocess
 import sys

@@ -5,8 +5,6 @@ Kafka 4.3's tags, holes, ids in two partitions; packed in batches of one or many
 several polls anywhere. `pytest -m matrix` compares ten million records.
 """
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """Proves how figures are worded."""
 
-from __future__ import annotations
-
 import pytest
 
 from dashboard.labels.setting import setting_labels

@@ -1,8 +1,6 @@
 """Proves what follows from a poll of a group, partition by partition: lag in time, blocking, changes;
 and which groups are one family."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -4,8 +4,6 @@ The table is the proof of the rules (Burrow's, without what Burrow gets wrong): 
 happens to the group, and why the status is right.
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import NamedTuple
 

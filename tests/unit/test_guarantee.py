@@ -1,8 +1,6 @@
 """Proves what each link of a pipeline guarantees, and which one is the weakest: 100 generated pipelines whose
 truth is known, and cases with the reasons as they are shown."""
 
-from __future__ import annotations
-
 import pytest
 
 from fenceline.facts import Isolation

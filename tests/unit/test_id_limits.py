@@ -1,7 +1,5 @@
 """Proves what is held against the timeout of an id, and when Kafka forgets it."""
 
-from __future__ import annotations
-
 import pytest
 
 from fenceline.facts import NOT_REPORTED, TWO_PHASE_COMMIT_TIMEOUT_MS

@@ -1,8 +1,6 @@
 """Proves whole cases tick by tick, from findings to numbers: causes that overlap, that share a partition,
 that are found after their effects, that come and go; which things and which deadline an incident has."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Proves how an incident says in one sentence how it ended: by whom, and never surer than the verdict."""
 
-from __future__ import annotations
-
 import pytest
 
 from fenceline.facts import Confidence, Transition, TransitionKind, TransitionReason

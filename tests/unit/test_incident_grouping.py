@@ -1,7 +1,5 @@
 """Proves which findings are one incident: case tables of causes and effects, circles, and 10,000 findings."""
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 

@@ -1,7 +1,5 @@
 """Proves that the Markdown of an incident contains all of it, and that no name in it becomes markup."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

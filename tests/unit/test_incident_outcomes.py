@@ -1,7 +1,5 @@
 """Proves what becomes of what an incident blocks, acted upon or not, and the order of its evidence."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,8 +1,6 @@
 """Proves what an incident is called and what it means: a fact, its deadline and who is blocked, never a
 limit; and which action is never its first."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

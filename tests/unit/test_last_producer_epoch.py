@@ -1,7 +1,5 @@
 """Proves what the last producer epoch of a record (KAFKA-20357) decides, and that none changes nothing."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pytest

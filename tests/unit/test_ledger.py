@@ -1,8 +1,6 @@
 """Proves that the sink's ledger reads back what was written, that its names sort as numbers, that no content
 of a file makes a reader raise, and that a file of a newer version or of another batch is reported as such."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

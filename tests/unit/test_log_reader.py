@@ -2,8 +2,6 @@
 answers a test writes.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace

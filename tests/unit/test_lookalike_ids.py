@@ -1,8 +1,6 @@
 """Proves with 60 ids of plain clients that look like an engine's that none is named as one by its shape
 alone, and that none is refused a fence."""
 
-from __future__ import annotations
-
 import pytest
 
 from fenceline.kafka.producer_identity import identify_producer

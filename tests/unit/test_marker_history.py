@@ -1,7 +1,5 @@
 """Proves what two reports of an id and the markers between them show, and that no more is claimed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -3,8 +3,6 @@
 Reports and markers arrive as `collectors.kafka.reconcile` has them; tests/unit/simulated_id.py has the lives.
 """
 
-from __future__ import annotations
-
 import random
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Proves what the tail of markers reads, skips and says it has missed, on answers that are given to it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, cast
 

@@ -3,8 +3,6 @@
 `make test-matrix` runs them on real ones.
 """
 
-from __future__ import annotations
-
 import ast
 import builtins
 import subprocess

@@ -1,8 +1,6 @@
 """Proves the verdict on every kind of open transaction, by a numbered table of cases, and that nothing is
 accused on a single poll or without visibility."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

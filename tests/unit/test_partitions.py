@@ -1,8 +1,6 @@
 """Proves which open transactions of a partition are examined, and how its LSO is followed from poll to
 poll."""
 
-from __future__ import annotations
-
 import pytest
 
 from fenceline.kafka.partitions import (

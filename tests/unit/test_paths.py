@@ -1,7 +1,5 @@
 """Proves that a path as Spark spells it becomes the URL that fsspec opens, mapped prefixes included."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,8 +1,6 @@
 """Proves which batches of the sink may be finished and which rolled back, by a numbered table; that a
 prepared one is never rolled back; that lost records are reported with their range."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Proves that what a plan calls a bound is one: whatever producers write between the plan and its execution,
 the LSO moves at least as far, and at least as many records become readable or are aborted, as promised."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 

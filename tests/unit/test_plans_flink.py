@@ -1,8 +1,6 @@
 """Proves when the commit of what a Flink checkpoint decided is allowed, and when a fence of such an id is
 refused, by numbered tables; what both name as lost; and what is foretold of a restore."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Proves what the end of a transaction unblocks, in numbers: which offsets readers get, how many records of
 other producers become readable, what it had written itself, which groups continue; and that sums hold."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -1,8 +1,6 @@
 """Proves that an abort marker is offered for what hangs and for nothing else, by a numbered table; what is
 verified again; that of several in one partition each releases what is behind it."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,8 +1,6 @@
 """Proves which ids are offered a fence, and why the others are refused, by a numbered table; what only force
 takes away; that effects, steps and checks are given for an id of any text."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

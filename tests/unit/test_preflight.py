@@ -1,7 +1,5 @@
 """Proves that the pre-flight finds each planted mistake once and no other, and nothing in sound setups."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,8 +1,6 @@
 """Proves that ids are attributed to Kafka Streams and Connect by a second sign beside their shape, that plain
 ids that look like theirs are not, and what topics of Streams are for."""
 
-from __future__ import annotations
-
 import pytest
 
 from fenceline.kafka.producer_identity import (

@@ -1,7 +1,5 @@
 """Proves that events are read as Spark 4.2 writes them, and that nothing in one makes reading raise."""
 
-from __future__ import annotations
-
 import copy
 import json
 import math

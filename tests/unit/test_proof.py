@@ -1,8 +1,6 @@
 """Proves what is said of a whole pipeline: "exactly once" only where an audit's manifest proves it, and what
 is known and not known in every other case."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

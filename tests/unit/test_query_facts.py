@@ -2,8 +2,6 @@
 two writers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

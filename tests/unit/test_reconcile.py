@@ -1,8 +1,6 @@
 """Proves which differences between stored rows and the coordinators' lists count: those that no record still
 to come can explain, and only as their coordinators describe them; and at which pace brokers are polled."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Proves what is said of an offset: its fate where answers are partial, its readers, its sequence."""
 
-from __future__ import annotations
-
 import pytest
 
 from fenceline.decode.record_batches import RecordBatch

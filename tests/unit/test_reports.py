@@ -1,7 +1,5 @@
 """Proves the history job's manifest: what is written is read back, and everything else is refused."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -4,8 +4,6 @@ That Spark does so is proved on it in tests/spark/test_restarts.py; versions bef
 docs/design/spark.md.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any

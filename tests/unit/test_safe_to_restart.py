@@ -1,7 +1,5 @@
 """Proves the truth table of "safe to restart", and that nothing within a batch changes an answer."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Proves what is inside a scope, and which rights it takes."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

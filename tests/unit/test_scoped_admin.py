@@ -1,7 +1,5 @@
 """Proves that nothing is asked about ids outside of the scope, and that each is refused by name."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 from typing import Any, cast
 

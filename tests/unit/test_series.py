@@ -1,8 +1,6 @@
 """Proves which polls become points of a series, that minutes and hours have the least, greatest and last
 figure, and that an age that grows is shown growing at each resolution."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import pytest

@@ -1,8 +1,6 @@
 """Proves that figures over time keep what was seen: bytes give back what was packed or say that they are
 damaged."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,8 +1,6 @@
 """Proves that a range shows what held in it, carried over where nothing changed, and nothing where nothing
 was seen; and that it is read as finely as it is kept."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

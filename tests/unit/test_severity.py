@@ -2,8 +2,6 @@
 left.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pytest

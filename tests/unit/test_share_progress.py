@@ -1,7 +1,5 @@
 """Proves which offset a share group's start offset and lag come to, by how the group reads."""
 
-from __future__ import annotations
-
 import pytest
 
 from fenceline.facts import Isolation

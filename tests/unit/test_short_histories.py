@@ -5,8 +5,6 @@ at the last epoch, and 1,800 longer ones. The table lists every reason with its 
 kinds that its records may be.
 """
 
-from __future__ import annotations
-
 import random
 from collections import defaultdict
 from collections.abc import Iterator, Sequence

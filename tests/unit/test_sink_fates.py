@@ -1,8 +1,6 @@
 """Proves what became of a transaction of the sink, by its coordinator and by later transitions of its id,
 and how many rows a batch wrote."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

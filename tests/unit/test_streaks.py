@@ -1,7 +1,5 @@
 """Proves what counts as a series, and as timeouts in a row."""
 
-from __future__ import annotations
-
 from fenceline.facts import Confidence, Transition, TransitionKind, TransitionReason
 from fenceline.history.streaks import in_a_row, latest_streak
 

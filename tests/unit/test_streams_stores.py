@@ -1,7 +1,5 @@
 """Proves which state stores of Kafka Streams follow from a description, and from names of topics."""
 
-from __future__ import annotations
-
 from fenceline.engines.streams import (
     StreamsStore,
     StreamsTasks,

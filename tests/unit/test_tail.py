@@ -2,8 +2,6 @@
 answers a test writes.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Mapping
 

@@ -1,7 +1,5 @@
 """Proves that tests/README.md names every file with tests that `make test` leaves out, and their command."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Proves which ranges of time an address gives, and which error is given for unreadable ones."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from datetime import UTC, datetime
 

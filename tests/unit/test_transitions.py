@@ -5,8 +5,6 @@ it must be found at the record that shows it, unless the verdict there, or the o
 and nothing else may be found.
 """
 
-from __future__ import annotations
-
 import random
 from collections import Counter, defaultdict
 

@@ -1,7 +1,5 @@
 """Fixtures for the pages of actions: an operator, and what would be sent to a worker."""
 
-from __future__ import annotations
-
 import html
 import re
 from typing import Any

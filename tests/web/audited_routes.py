@@ -4,8 +4,6 @@ Compared with tests/web/route_permissions.py, which names every method of every 
 Django's admin, by `tests.web.test_audited_routes`. `{NAME}` in a path is the number of a row that it makes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -1,7 +1,5 @@
 """Pages without the white space that their templates are laid out with, as a browser shows them."""
 
-from __future__ import annotations
-
 import re
 from typing import Any, NoReturn
 from unittest.mock import patch

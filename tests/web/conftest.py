@@ -1,7 +1,5 @@
 """A signed-in client, a cluster that is watched, and a configuration with two."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

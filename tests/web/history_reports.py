@@ -1,7 +1,5 @@
 """A history job's output, written as the job writes it, for pages and API: real tasks, and no Spark."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Fixtures for the pages of streaming queries."""
 
-from __future__ import annotations
-
 import html
 import re
 

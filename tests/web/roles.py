@@ -1,7 +1,5 @@
 """Signed-in clients by role."""
 
-from __future__ import annotations
-
 import re
 
 from django.conf import settings

@@ -3,8 +3,6 @@
 `{NAME}` in a path is the number of a row of that kind that `tests.web.test_permissions` makes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any

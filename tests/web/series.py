@@ -1,7 +1,5 @@
 """Figures over time for pages to show: series of partitions, groups and applications, saved as polls do."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from django.db import transaction

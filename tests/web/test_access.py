@@ -1,8 +1,6 @@
 """Proves users and access: a colleague is invited, signs in by a link that works once, gets another role, is
 disabled; tokens are made and revoked; wrong input, the last admin and users with more rights are refused."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,5 @@
 """Proves that cards, pages, the admin and the API offer what the planner would not refuse, nothing else."""
 
-from __future__ import annotations
-
 import html
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Proves the pages of a plan: what is shown, what is refused, the confirmation, and what came of it."""
 
-from __future__ import annotations
-
 import html
 import re
 from typing import Any

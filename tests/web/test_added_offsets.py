@@ -1,7 +1,5 @@
 """Proves that a transaction's page shows the offsets that it added to groups, and what is not known."""
 
-from __future__ import annotations
-
 import re
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Proves what Django admin's actions say where the selected rows make no plan; tests/kafka has the plans."""
 
-from __future__ import annotations
-
 import html
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Proves that Django's admin names every model in plain words, with a plural that is English."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

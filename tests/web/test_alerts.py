@@ -1,7 +1,5 @@
 """Proves that alerts come worst first, by every filter, and are told with why they are loud or quiet."""
 
-from __future__ import annotations
-
 import html
 import re
 from typing import Any

@@ -1,8 +1,6 @@
 """Proves that an application which `[[owners]]` name is called so wherever ids are counted by applications:
 lists, events, figures, search, API, flow, alerts' labels; also what was stored before it was configured."""
 
-from __future__ import annotations
-
 from typing import Any
 from urllib.parse import quote
 

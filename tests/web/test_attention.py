@@ -1,8 +1,6 @@
 """Proves that lists show what needs attention first, with finding, application and owner of each; and that
 rows are selected for one action where it may be planned, by who may plan it."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Proves the way from a manifest of the audit job to the first page: the incident has its figures in the
 headline, and leads to the audit on the page of pipelines, to its query and to its partitions."""
 
-from __future__ import annotations
-
 import html
 import re
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Proves the audit log, and that events tell each act, abort and fence, and whose it was."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

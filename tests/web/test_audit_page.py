@@ -1,7 +1,5 @@
 """Proves the page of changes and sign-ins: newest first, filters, paging, hostile names, who may see it."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,8 +1,6 @@
 """Proves that every door that changes a setting leaves exactly one audit row, with who, via what and from
 where: pages, API, Django's admin and commands; that no door is forgotten; and that no row has a secret."""
 
-from __future__ import annotations
-
 import io
 import json
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Proves that an open transaction tells who waits for it and where, its coordinator, and whose it is."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

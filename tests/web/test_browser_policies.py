@@ -1,7 +1,5 @@
 """Proves what every answer tells browsers: denied features, https alone behind TLS, and an icon."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

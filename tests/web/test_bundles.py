@@ -1,7 +1,5 @@
 """Proves how scripts and styles are sent: whole, in order, compressed if that is accepted, kept for ever."""
 
-from __future__ import annotations
-
 import gzip
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Proves that System and the API tell what works on a cluster, what does not, and what would bring it."""
 
-from __future__ import annotations
-
 import pytest
 from django.test import Client
 

@@ -1,7 +1,5 @@
 """Proves that channels are kept, changed, tested and deleted by who may, and that no page tells a secret."""
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Iterator

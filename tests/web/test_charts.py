@@ -1,8 +1,6 @@
 """Proves the charts: Plotly knows every figure, in the version of the bundle that draws it, and a figure
 carries no template."""
 
-from __future__ import annotations
-
 import json
 from itertools import pairwise
 from pathlib import Path

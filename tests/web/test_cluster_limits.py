@@ -1,8 +1,6 @@
 """Proves that who is limited to clusters learns nothing of another one: on no page, in no list, count, search
 or export, by no address, by no number; and that what is of all clusters is refused."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator

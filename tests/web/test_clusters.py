@@ -1,7 +1,5 @@
 """Proves that one page shows all clusters: what is wrong with each, and what cannot be seen."""
 
-from __future__ import annotations
-
 import pytest
 from django.db import connection
 from django.test import Client

@@ -3,8 +3,6 @@
 And that System tells how rows hold against coordinators, and what looking costs a cluster.
 """
 
-from __future__ import annotations
-
 import pytest
 from django.test import Client
 

@@ -1,7 +1,5 @@
 """Shows coordinators, their moves and what follows if a broker dies, from what polls have saved."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import pytest

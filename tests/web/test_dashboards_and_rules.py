@@ -1,8 +1,6 @@
 """Proves of the dashboards and rules in `deploy` that each selector finds series of `/metrics`, that each
 alert says what happened and what to do, and that dashboards are small. No server runs here."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Proves that a page without its database says so in plain words, with one line in the log."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -2,8 +2,6 @@
 up or refused for ever by what a real receiver answers, and said in words that help and hold no secret.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace

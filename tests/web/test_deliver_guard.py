@@ -2,8 +2,6 @@
 the spelling, whatever DNS answers a moment later. Resolvers are given, receivers and connections are real.
 """
 
-from __future__ import annotations
-
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import replace

@@ -4,8 +4,6 @@ that nothing an address may say opens a file, another host or an unverified conn
 The receivers are real and speak TLS under the vendors' names, signed by an authority of the tests' own.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Proves that every message is found with what was sent and answered, and is sent again with the same id."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

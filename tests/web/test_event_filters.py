@@ -1,8 +1,6 @@
 """Proves the filters and sums of the page of events: transitions by kind, confidence and application, folded
 or one by one, with counts that are those of the list; and that the former pages lead there."""
 
-from __future__ import annotations
-
 import html
 import re
 from collections import Counter

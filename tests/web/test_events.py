@@ -1,8 +1,6 @@
 """Proves that the list of events for a range is what happened in it and nothing else, on the page and in the
 API, page by page; that routine ones are folded by the minute; and that a wrong range gets a clear text."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections import Counter

@@ -1,8 +1,6 @@
 """Proves that a fence by one of our actions is named as such, with who executed it, on every page that has
 it and in the API; and that a takeover is not."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 import pytest

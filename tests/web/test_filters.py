@@ -1,7 +1,5 @@
 """Proves that each list's filters take every word there is, and that a page takes only what it shows."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 import pytest

@@ -1,8 +1,6 @@
 """Proves that anything is found by a part of its name or by its number, the best first, with a bounded number
 of queries; and that whatever is typed gets an answer."""
 
-from __future__ import annotations
-
 import re
 from html import unescape
 from typing import Any

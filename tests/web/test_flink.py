@@ -2,8 +2,6 @@
 it, what else is open under a job's prefixes, and what cannot be read; and that the commit of what is pending
 is offered to who may act."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Proves that groups are listed, folded and told truly: lag to LSO and end apart, and what they wait for."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,7 +1,5 @@
 """Proves the sentence that each detail page starts with: one fact of its subject, what is worst first."""
 
-from __future__ import annotations
-
 import pytest
 
 from dashboard.evaluation.blocking import NamedPartition, Waits

@@ -1,8 +1,6 @@
 """Proves that no answer but a static file may be kept by a browser or a proxy; that a Host header which
 ALLOWED_HOSTS does not name is refused everywhere, with one log line; and which settings mean a proxy."""
 
-from __future__ import annotations
-
 import logging
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Proves that a list of ids holds what a plain reading of the table holds, whichever index answers it."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from itertools import product

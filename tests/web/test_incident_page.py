@@ -2,8 +2,6 @@
 Markdown, HTML or CSV, and that operators acknowledge it and add notes, with a clear text for what cannot be
 done."""
 
-from __future__ import annotations
-
 import csv
 import html
 import io

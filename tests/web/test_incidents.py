@@ -1,8 +1,6 @@
 """Proves that the first page has one card for each incident, the one that is lost first first, and that the
 list of incidents shows what its address asks for."""
 
-from __future__ import annotations
-
 import html
 import re
 from datetime import UTC, datetime

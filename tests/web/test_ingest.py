@@ -1,7 +1,5 @@
 """Proves who may post events of queries, and that no body does harm or refuses its neighbours."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import tracemalloc

@@ -1,7 +1,5 @@
 """Proves that the list's address says all there is to the view of it, and that no address breaks it."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,8 +1,6 @@
 """Proves what all lists of pages have in common: values of their address that cannot be used, and names
 that break pages."""
 
-from __future__ import annotations
-
 import html
 import re
 from urllib.parse import urlencode

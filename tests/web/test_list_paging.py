@@ -1,8 +1,6 @@
 """Proves what all lists of pages have in common: pages of many rows, by number or on from a row, in a bounded
 number of queries; and that a name that nothing has is said, escaped."""
 
-from __future__ import annotations
-
 import html
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Proves that a page refuses a parameter that is too long, with a clear text that does not repeat it."""
 
-from __future__ import annotations
-
 import html
 import re
 from urllib.parse import urlencode

@@ -1,7 +1,5 @@
 """Proves what Prometheus is told: by its own parsers, for every noun, bounded, and to whom it is told."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import Any

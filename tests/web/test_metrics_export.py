@@ -1,7 +1,5 @@
 """Proves that OTLP carries what /metrics shows: to a receiver that reads it by OpenTelemetry's own schema."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator
 from itertools import accumulate

@@ -1,8 +1,6 @@
 """Proves the sidebar: its entries in their order, each with its own key, one of them current on each page;
 and that pages without an entry are reached from the page that their entry leads to."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Proves that a stateful query's page shows its state files, and names a chain that a restart cannot load."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

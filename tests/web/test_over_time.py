@@ -1,8 +1,6 @@
 """Proves that pages show figures over the range of their address: a chart with a table twin, since when there
 is history, what is not known and why; and that the lanes of events have what lasted in a range."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

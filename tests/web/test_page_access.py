@@ -1,7 +1,5 @@
 """Proves who gets in: sign-in on every page, the policy on every route, health for all, no traces."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Proves that whoever shortens an address lands on a page: every parent path of every page is one."""
 
-from __future__ import annotations
-
 import pytest
 from django.test import Client
 

@@ -1,7 +1,5 @@
 """Proves that no page asks the database once for each of many rows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,8 +1,6 @@
 """Proves that each page has a range of time in its header: it is kept in every link to another page, ended by
 Live, refused with a clear text, and what a page knows as of now alone is never shown as of the past."""
 
-from __future__ import annotations
-
 import html
 import re
 from typing import Any

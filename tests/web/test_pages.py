@@ -1,7 +1,5 @@
 """Proves that every page tells the truth with none, one and many rows, with gaps, errors and stale sight."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

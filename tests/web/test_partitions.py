@@ -1,7 +1,5 @@
 """Proves that partitions are listed and told truly: what holds them, who waits, and what replicas say."""
 
-from __future__ import annotations
-
 import html
 import re
 from typing import Any

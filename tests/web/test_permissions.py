@@ -3,8 +3,6 @@
 The table is tests/web/route_permissions.py. It is compared with the routes: one without a line fails here.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime

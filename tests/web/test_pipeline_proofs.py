@@ -1,8 +1,6 @@
 """Proves what an unfolded pipeline shows: the guarantee of each link, below it the proof of each batch by
 real manifests in a folder, why there is none, and the proof as a file."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

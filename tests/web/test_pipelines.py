@@ -1,8 +1,6 @@
 """Proves the page of pipelines: sentence, drawing, list and unfolded row, search, focus, zoom, 1,000 nodes,
 ranges, and what it says of what was not observed; and the part of the flow around some subjects."""
 
-from __future__ import annotations
-
 import re
 from datetime import UTC, datetime
 

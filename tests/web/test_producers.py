@@ -1,8 +1,6 @@
 """Proves that a transaction's page and the API name the engine, instance and machine behind an id, with what
 shows it, and what Kafka Streams uses its topics for."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace

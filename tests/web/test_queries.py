@@ -1,7 +1,5 @@
 """Proves that the list of streaming queries tells truly which needs somebody, and what is known of each."""
 
-from __future__ import annotations
-
 import html
 import re
 from dataclasses import replace

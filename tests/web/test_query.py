@@ -1,7 +1,5 @@
 """Proves that a streaming query's page tells truly: its chain, how far it is, what a restart would do."""
 
-from __future__ import annotations
-
 import html
 import json
 import re

@@ -1,8 +1,6 @@
 """Proves that each list of what has an instant takes `from` and `to`, in the API and on its page: it has
 what was within the range, or lasted in it, and nothing else. A wrong range gets a clear text."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -1,8 +1,6 @@
 """Proves that reading waits for no writer: pages and API answer at once while another process holds the lock
 of writers, by a token and by a session, on SQLite and on PostgreSQL."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

@@ -1,7 +1,5 @@
 """Proves that episodes are told truly: cause, who waited, when work went on, what was lost, also as CSV."""
 
-from __future__ import annotations
-
 import csv
 import io
 import re

@@ -1,7 +1,5 @@
 """Proves the refetch behind a doorbell: the live part alone, 304 while nothing changed, and no stranger."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Proves the page of reports: the job's figures as they are, or why there are none and how to make them."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import replace

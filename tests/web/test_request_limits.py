@@ -1,7 +1,5 @@
 """Proves that no request takes more memory or time than its path may have, by a server and plain sockets."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import socket

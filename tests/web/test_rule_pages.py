@@ -1,8 +1,6 @@
 """Proves that the rules' pages show their documentation safely and whole, with the limits in effect and what
 each rule finds now; and that an index leads to all of them."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from html import escape

@@ -3,8 +3,6 @@
 The sandbox's own part makes and reads the files that the page goes by; nothing is played here.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -2,8 +2,6 @@
 names, each with a text that says how long and what to do, for nobody else, and until somebody unlocks it; and
 that no weak password is set by a command."""
 
-from __future__ import annotations
-
 import io
 import logging
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Proves the sign-in by the headers of a proxy: at a named address alone, and never as a local user."""
 
-from __future__ import annotations
-
 from ipaddress import ip_network
 from typing import Any
 

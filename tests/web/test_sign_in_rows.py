@@ -1,8 +1,6 @@
 """Proves that sign-ins through the real page leave rows: who, from where, whether it succeeded; that no name
 is kept that nobody has; that guessing fills no table; and that a sign-in does not fail for want of a row."""
 
-from __future__ import annotations
-
 import re
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Proves that silences are made with a preview and a reason, ended and kept; what cannot be one is told."""
 
-from __future__ import annotations
-
 import html
 import re
 from datetime import UTC, datetime, timedelta

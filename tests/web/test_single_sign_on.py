@@ -1,8 +1,6 @@
 """Proves the sign-in at OpenID Connect providers: who gets in with which role, until when; and that a wrong
 answer signs nobody in, says why in one line, and leaves an audit row."""
 
-from __future__ import annotations
-
 import html
 import json
 import time

@@ -1,8 +1,6 @@
 """Proves the live socket: only users with a role get one, from pages of this server; bells come through; it
 ends with the session that opened it; and an outage of Redis stops nobody."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -1,7 +1,5 @@
 """Proves what the browser is given: no foreign host, nothing inline, sound CSS, vendored files untouched."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

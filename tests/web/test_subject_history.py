@@ -1,7 +1,5 @@
 """Proves the event history of a partition, a group and a query: findings about that one subject, by range."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 from urllib.parse import quote
 

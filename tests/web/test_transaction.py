@@ -1,7 +1,5 @@
 """Proves that a transaction's own page says what is true now, for every state and for any id."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Proves how a transaction's page reads its history: steps with evidence, its timeline, what is usual."""
 
-from __future__ import annotations
-
 import random
 import re
 

@@ -5,8 +5,6 @@ its coordinator may still commit (docs/design/kafka.md §0, §1.1). So everythin
 request.
 """
 
-from __future__ import annotations
-
 import time
 from typing import NamedTuple
 

@@ -5,8 +5,6 @@ decision about it, created exclusively (docs/design/spark.md §3.5, docs/sink.md
 prepared decision. Rolling back first decides against the batch, and a faster driver wins.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple

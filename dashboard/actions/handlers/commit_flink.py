@@ -4,8 +4,6 @@ Right before the request the newest checkpoint must still contain the transactio
 open one. As in every commit that Fenceline requests, EndTxn version 4 keeps the epoch.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from dashboard.actions.connections import ClusterConnections

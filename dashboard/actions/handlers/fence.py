@@ -5,8 +5,6 @@ raises the epoch above every producer's (docs/design/kafka.md §0, §1.1). Each 
 described right before it, so the coordinator refuses if another producer came in between.
 """
 
-from __future__ import annotations
-
 import time
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Transactions of our sink in a decision: read their current state, and end them."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple

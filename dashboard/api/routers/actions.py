@@ -3,8 +3,6 @@
 Make a plan, read it, then execute it with its digest and `confirm`, which prove that the caller has read it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict
 from itertools import zip_longest

@@ -1,7 +1,5 @@
 """`/api/v1/applications`: the applications of the transactional ids, and their figures."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """`/api/v1/audit`: changes of channels, silences, tokens, users and roles, and sign-ins."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.http import HttpRequest

@@ -1,7 +1,5 @@
 """`/api/v1/clusters`: the configured clusters, how far each was observed, and its counts."""
 
-from __future__ import annotations
-
 from django.http import HttpRequest
 from ninja import Query, Router, Schema
 

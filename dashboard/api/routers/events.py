@@ -1,7 +1,5 @@
 """`/api/v1/events`: the events of every source in a range of time."""
 
-from __future__ import annotations
-
 import time
 from typing import Literal
 

@@ -1,7 +1,5 @@
 """`/api/v1/exports`: export a whole list as one file, with the list's filters."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from django.http import Http404, HttpRequest, HttpResponseBase

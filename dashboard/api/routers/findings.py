@@ -1,7 +1,5 @@
 """`/api/v1/findings`: the rules' open and closed findings."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from django.http import HttpRequest

@@ -1,7 +1,5 @@
 """`/api/v1/groups`: consumer groups, their lag, and the transactions that block them."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from django.http import Http404, HttpRequest

@@ -1,7 +1,5 @@
 """`/api/v1/history/…`: reports of the Spark history job by application, by id and by day."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Literal

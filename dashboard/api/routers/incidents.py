@@ -1,7 +1,5 @@
 """`/api/v1/incidents`: causes with their effects, now and in the past; acknowledgements and notes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Annotated, Literal
 

@@ -1,7 +1,5 @@
 """`/api/v1/partitions`: each log's start, LSO and end, and the transactions that hold the LSO."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 

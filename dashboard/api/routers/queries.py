@@ -1,7 +1,5 @@
 """`/api/v1/queries`: streaming queries, their batches, and whether a restart is safe."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any

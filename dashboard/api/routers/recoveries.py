@@ -1,7 +1,5 @@
 """`/api/v1/recoveries`: episodes from the end of a transaction until consumers and producers resumed."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from django.http import Http404, HttpRequest

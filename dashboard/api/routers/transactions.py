@@ -1,7 +1,5 @@
 """`/api/v1/transactions`: the newest state of every transactional id."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """`/api/v1/transitions`: state changes of transactional ids, with their evidence."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """`manage.py check_exactly_once [CLUSTER]`: the pre-flight of each cluster, for people and for CI."""
 
-from __future__ import annotations
-
 import json
 import sys
 from argparse import ArgumentParser

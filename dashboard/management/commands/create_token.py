@@ -1,7 +1,5 @@
 """`manage.py create_token NAME --role ROLE --expires 90d`: make a bearer token for the API."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Django's `manage.py createsuperuser`; without prompts it also checks the password."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

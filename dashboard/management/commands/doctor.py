@@ -1,7 +1,5 @@
 """`manage.py doctor [CLUSTER]`: try everything that Fenceline needs, with a remedy for each failure."""
 
-from __future__ import annotations
-
 import json
 import sys
 from argparse import ArgumentParser, ArgumentTypeError

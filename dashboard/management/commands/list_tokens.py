@@ -1,7 +1,5 @@
 """`manage.py list_tokens`: the bearer tokens, and their last uses."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from django.core.management.base import BaseCommand

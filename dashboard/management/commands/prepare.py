@@ -5,8 +5,6 @@ changed on a page stays. FENCELINE_INGEST_TOKEN is the token of Spark's listener
 the page of the demo's receiver, set only by `make up`.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 

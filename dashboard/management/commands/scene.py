@@ -1,7 +1,5 @@
 """`manage.py scene NAME`: play a scene into the running sandbox; without a name, list them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.conf import settings

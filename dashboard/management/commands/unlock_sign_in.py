@@ -1,7 +1,5 @@
 """`manage.py unlock_sign_in NAME --address ADDRESS`: allow sign-ins again."""
 
-from __future__ import annotations
-
 from argparse import ArgumentParser
 
 from django.core.management.base import BaseCommand, CommandError

@@ -1,7 +1,5 @@
 """Django's users with passwords."""
 
-from __future__ import annotations
-
 from django.conf import settings
 from django.contrib.auth.backends import ModelBackend
 from django.contrib.auth.models import User

@@ -1,7 +1,5 @@
 """Users of an identity provider: found by the provider's identifier, with the role of their groups."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

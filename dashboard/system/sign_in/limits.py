@@ -5,8 +5,6 @@ an address is locked for all names. Passwords are checked one at a time: hashing
 second, and twenty at once would take both cores from all other requests.
 """
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -5,8 +5,6 @@ if its row cannot be written. Attempts during a lock of a name or an address lea
 failures are bounded: guesses from many addresses cannot fill the disk.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from datetime import timedelta

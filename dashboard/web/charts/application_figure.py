@@ -1,7 +1,5 @@
 """An application as Plotly figures: the ends of its transactions, and their durations."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import plotly.graph_objects as go

@@ -1,7 +1,5 @@
 """The lanes of a range of time: bars for durations, marks for events, and a strip of figures below. Pure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple

@@ -7,8 +7,6 @@ as text after `plain_label`. The template is `charts.js`'s: `go.Figure` would ad
 colours, to each figure, so `plotly_figure` joins traces and layout.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -4,8 +4,6 @@ Tones are the same as in every chart (`dashboard.web.charts.figures`). The page 
 colours; a file has its own light colours.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType

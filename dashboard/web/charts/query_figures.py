@@ -1,7 +1,5 @@
 """A query's last batches as Plotly figures: duration of phases, rows, rows per second."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Offsets of a partition and lag of a group over time as Plotly figures, with their holes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 

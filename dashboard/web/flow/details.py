@@ -1,7 +1,5 @@
 """An unfolded pipeline: its links in order with audited batches, and its proof, for `_details.html`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

@@ -5,8 +5,6 @@ is right of all its predecessors. Nodes of a layer are ordered by their neighbou
 passes a layer gets its own place there, so that it runs beside nodes, not behind them.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The picture of a flow: the context of `templates/pipelines/_flow.html`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The list of pipelines: a row for each, and the unfolded one. The context of `_list.html`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

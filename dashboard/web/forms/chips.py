@@ -1,7 +1,5 @@
 """The filters above a list: a chip for each choice of a parameter, with its address."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType

@@ -1,7 +1,5 @@
 """The columns of a table and the order that a click on each requests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 

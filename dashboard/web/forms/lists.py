@@ -1,7 +1,5 @@
 """The query string of a list. Invalid values fall back to their defaults, and the page names them."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal, TypeVar, get_args

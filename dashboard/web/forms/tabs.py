@@ -1,7 +1,5 @@
 """Tabs of a detail page, selected by the parameter `tab` of the address, and tabs between pages."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

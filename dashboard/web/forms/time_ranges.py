@@ -3,8 +3,6 @@
 Each page shows its range in the header and keeps it in its links. Lists with instants are read with it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime

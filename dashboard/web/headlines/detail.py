@@ -1,7 +1,5 @@
 """The start of a detail page: a sentence of fact about its subject, and its explanation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The page of a consumer group in a sentence: the place where it is blocked, else its status."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from dashboard.labels.status import STATUS_LABELS

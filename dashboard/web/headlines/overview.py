@@ -1,7 +1,5 @@
 """The verdict of the first page: the number of open incidents, and the worst fact with its deadline."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple

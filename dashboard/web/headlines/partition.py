@@ -1,7 +1,5 @@
 """The page of a partition in a sentence: the block, its start, and the consumers that are behind."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from dashboard.models import PartitionRecord, PinRecord

@@ -1,7 +1,5 @@
 """All streaming queries in one sentence, the worst first. Pure except for one database query."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 

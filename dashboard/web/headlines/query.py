@@ -1,7 +1,5 @@
 """The page of a streaming query in a sentence: a loss, a failure or a block, else its batch."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from dashboard.labels.query import SINK_MEANS, chain_label

@@ -1,7 +1,5 @@
 """The page of a transaction in a sentence: its block and the start of it, else its state."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 

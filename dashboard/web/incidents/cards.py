@@ -1,7 +1,5 @@
 """Cards of open incidents: the cause in words, impact, effects, and the one action to take."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf

@@ -1,7 +1,5 @@
 """One incident: its cause, its impact, its outcome, and the actions taken."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby

@@ -1,7 +1,5 @@
 """Incidents as lines of a list, open or closed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """An incident as a file: Markdown, one HTML file that needs no network, and the offsets that it affects."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from django.template.loader import render_to_string

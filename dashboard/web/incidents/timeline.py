@@ -1,7 +1,5 @@
 """The lanes of one incident: batches of its queries, findings by subject, deliveries, operators' acts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby

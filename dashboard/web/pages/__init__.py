@@ -1,7 +1,5 @@
 """The pages, one module per noun: its list, its detail page, its forms, and its `ROUTES`."""
 
-from __future__ import annotations
-
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect

@@ -1,7 +1,5 @@
 """Actions in the browser: show a plan, confirm it by typing, and show it as an audit entry."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any

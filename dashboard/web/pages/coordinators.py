@@ -1,7 +1,5 @@
 """The coordinators: the broker for each part of the ids, each broker's load, and recent moves."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

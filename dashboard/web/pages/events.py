@@ -1,8 +1,6 @@
 """Events of a time range: lanes on one axis, sums by kind and application, and a list with links to
 evidence."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any

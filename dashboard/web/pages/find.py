@@ -1,7 +1,5 @@
 """Find anything: only the results for the palette of Ctrl K, a separate page without JavaScript."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode

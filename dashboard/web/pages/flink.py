@@ -1,7 +1,5 @@
 """Flink jobs with readable checkpoints: the list, and each job's own page."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

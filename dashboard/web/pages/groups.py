@@ -1,7 +1,5 @@
 """Consumer groups: the list with folded families, and each group's own page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

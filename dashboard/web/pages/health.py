@@ -1,7 +1,5 @@
 """Liveness and readiness of this process, for supervisors and load balancers."""
 
-from __future__ import annotations
-
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe

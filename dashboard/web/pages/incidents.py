@@ -1,7 +1,5 @@
 """Incidents over time, each with its cause, effects and history; acknowledging one, and notes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 

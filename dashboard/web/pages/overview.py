@@ -1,7 +1,5 @@
 """The overview: the open incidents, or those of a range, and the queries that need attention."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Watched partitions: the list, each partition's own page, and requests to all of its replicas."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -1,7 +1,5 @@
 """Data flow: from applications through topics to groups and queries, and the pipelines in it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal

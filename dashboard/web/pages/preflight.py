@@ -1,7 +1,5 @@
 """The pre-flight: settings that threaten exactly-once on each cluster before a failure."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Streaming queries: the list, and each query's own page."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType

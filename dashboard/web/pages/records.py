@@ -1,7 +1,5 @@
 """The record lens: the fate of the record at one offset of a partition."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any

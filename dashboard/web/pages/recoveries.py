@@ -1,7 +1,5 @@
 """Recoveries: aborted transactions with the waiting readers, the lost records, and the return to work."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

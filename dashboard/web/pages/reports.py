@@ -1,7 +1,5 @@
 """The Spark job's reports: each application by day, and its busiest ids."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Play a failure: every scene of the sandbox, and the result of the last one. Only a sandbox has the page."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Fenceline's own state: clusters, collectors, leases, positions, gaps and versions."""
 
-from __future__ import annotations
-
 import platform
 import sqlite3
 from collections import Counter

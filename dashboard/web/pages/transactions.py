@@ -1,7 +1,5 @@
 """Transactional ids: the list, and each id's own page."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Figures over time of one subject, for its page: the chart, its table, and the holes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """The lanes of a range of time: events, durations, and figures below, with a table of the figures."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

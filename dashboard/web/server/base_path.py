@@ -1,7 +1,5 @@
 """Fenceline under a path of its host, behind a proxy that keeps the path or strips it."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 

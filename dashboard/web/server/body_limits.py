@@ -4,8 +4,6 @@ Django reads the whole body of any sender before a view runs. Limits depend on t
 may be large, with a token that may post; all other bodies are small. Refusals are problems (RFC 9457).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping

@@ -4,8 +4,6 @@ A bundle concatenates files of `dashboard/static` at the first request, so no bu
 address contains a digest of its content, so the content of an address never changes.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Former paths, which redirect: those of former pages, and the root of the API."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from urllib.parse import urlencode
 

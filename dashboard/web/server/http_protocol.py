@@ -5,8 +5,6 @@ with an incomplete header or an unread answer would stay open and count in `--li
 their own limits (`dashboard.web.server.body_limits`).
 """
 
-from __future__ import annotations
-
 import asyncio
 from http import HTTPStatus
 

@@ -1,7 +1,5 @@
 """The live socket: forwards notifications of changes to signed-in pages."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from contextlib import suppress

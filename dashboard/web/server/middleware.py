@@ -1,7 +1,5 @@
 """Middleware of every answer: known hosts, limits, headers, problems of the API, database outages."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 

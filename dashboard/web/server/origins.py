@@ -1,7 +1,5 @@
 """The origins that may open a socket, by Django's rule for forms."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from io import BytesIO
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Work of a server before its first request."""
 
-from __future__ import annotations
-
 import gc
 
 from django.conf import settings

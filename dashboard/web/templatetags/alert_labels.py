@@ -1,7 +1,5 @@
 """Filters and tags for actions, alerts, channels, deliveries and silences: addresses and labels."""
 
-from __future__ import annotations
-
 from django import template
 
 from dashboard.labels import action as action_labels

@@ -1,7 +1,5 @@
 """Components of pages, most with a body: `{% tile "State" %}…{% endtile %}`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any
 

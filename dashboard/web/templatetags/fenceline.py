@@ -1,7 +1,5 @@
 """Filters and tags for all pages: instants, ages, figures, badges and addresses."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime

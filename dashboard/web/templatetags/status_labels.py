@@ -1,7 +1,5 @@
 """Filters and tags for partitions, groups and recoveries: badges, addresses, sparklines and owners."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Protocol
 

@@ -1,7 +1,5 @@
 """Filters and tags for streaming queries and jobs of Flink: badges, addresses, countdowns, chains."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django import template

@@ -1,7 +1,5 @@
 """Rows and values for tests of stores and evaluation: `from tests.db import factories`."""
 
-from __future__ import annotations
-
 from tests.db.factories.clusters import (
     ALL_COLLECTORS,
     HOUR_MS,

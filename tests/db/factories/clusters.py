@@ -1,7 +1,5 @@
 """A cluster with its collectors, and rows of what they observed, for tests of evaluation."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Checkpoints, ledgers and rows of streaming queries."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

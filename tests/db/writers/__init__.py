@@ -4,8 +4,6 @@ For tests that let them run against each other: they write for one cluster, and 
 queries, ids and channels. Their rows are counted at the end, so that a row that was lost is found.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

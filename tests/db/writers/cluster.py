@@ -1,7 +1,5 @@
 """Writers of groups, partitions and what a whole cluster has: collectors, engines, retention, starts."""
 
-from __future__ import annotations
-
 from dashboard.engines import store as engines_store
 from dashboard.groups import commit_store
 from dashboard.groups import store as group_store

@@ -1,7 +1,5 @@
 """Writers of findings, alerts and messages, and of what operators do."""
 
-from __future__ import annotations
-
 import secrets
 
 from django.conf import settings

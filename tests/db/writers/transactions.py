@@ -1,7 +1,5 @@
 """Writers of transactions and batches: tails, corrections, checkpoints, listeners, actions, recoveries."""
 
-from __future__ import annotations
-
 from django.db.models import Q
 
 from dashboard.actions import lease as action_lease

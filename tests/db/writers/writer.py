@@ -1,7 +1,5 @@
 """What writes one thing more at each call."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 

@@ -1,7 +1,5 @@
 """Functions that a configuration names for its tokens, good ones and bad ones."""
 
-from __future__ import annotations
-
 import time
 
 from tests.identity_provider import IdentityProvider

@@ -1,7 +1,5 @@
 """A broker that asks who is there in every way at once, and the identity provider that it trusts."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

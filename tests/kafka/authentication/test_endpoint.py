@@ -1,8 +1,6 @@
 """Proves how a token is asked for by an endpoint where kafka-python has no way of its own: over TLS, by an
 authority that is named, once for all clients of a process, and in a sentence where the answer is none."""
 
-from __future__ import annotations
-
 import ssl
 from collections.abc import Iterator, Mapping
 from pathlib import Path

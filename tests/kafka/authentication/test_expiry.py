@@ -1,8 +1,6 @@
 """Proves that sessions and tokens that expire in mid run are renewed without a gap: under the tail, under an
 admin connection, and under a task of the sink between two of its records."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping

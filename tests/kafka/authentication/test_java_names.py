@@ -1,8 +1,6 @@
 """Proves that no option of Java's producer is refused as having no like that librdkafka has by the same name,
 and that librdkafka knows every name that ours are translated to."""
 
-from __future__ import annotations
-
 import pytest
 from confluent_kafka import KafkaException, Producer
 from py4j.java_gateway import JavaGateway

@@ -1,8 +1,6 @@
 """Proves that a sign-in that cannot work is reported in one sentence, with the key and no secret: by the
 doctor, by the admin side, and by the sink before its first batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path

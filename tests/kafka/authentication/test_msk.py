@@ -1,8 +1,6 @@
 """Proves how Amazon's IAM is spoken, short of Amazon's own brokers: librdkafka sends the token that AWS's
 signer makes of the environment's credentials, kafka-python asks for AWS_MSK_IAM and signs with the same."""
 
-from __future__ import annotations
-
 import base64
 import json
 from collections.abc import Iterator, Mapping

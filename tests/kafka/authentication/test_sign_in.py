@@ -1,8 +1,6 @@
 """Proves that each way to sign in serves all that Fenceline does on a cluster: the tail, lists, groups, a
 fence, an abort marker, ends, the doctor, and a batch of the sink, its tasks and its driver."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing

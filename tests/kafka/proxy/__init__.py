@@ -1,3 +1,1 @@
 """A proxy of the Kafka protocol between a client and a real broker, which takes things away."""
-
-from __future__ import annotations

@@ -1,7 +1,5 @@
 """What a proxy takes away, and what it does to a broker's answers."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

@@ -7,8 +7,6 @@ Clients stay behind it: every answer that names a broker names the proxy's liste
 answer comes so much later.
 """
 
-from __future__ import annotations
-
 import asyncio
 import struct
 import threading

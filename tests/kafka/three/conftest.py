@@ -3,8 +3,6 @@
 Who stops one starts it again and waits for all; who configures one takes that back.
 """
 
-from __future__ import annotations
-
 from tests.brokers import kafka_three
 
 __all__ = ["kafka_three"]

@@ -1,7 +1,5 @@
 """Three brokers are one cluster: topics have a replica on each, any of them answers, and one may stop."""
 
-from __future__ import annotations
-
 import pytest
 from confluent_kafka.admin import AdminClient, PartitionMetadata
 

@@ -1,7 +1,5 @@
 """Coordinators that move are followed on three real brokers: from whom to whom, whose ids, and how long."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Collection, Iterator, Mapping
 

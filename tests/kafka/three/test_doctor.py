@@ -1,7 +1,5 @@
 """Proves that the doctor asks each of three brokers, and names the one that is configured otherwise."""
 
-from __future__ import annotations
-
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource
 

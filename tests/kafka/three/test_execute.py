@@ -2,8 +2,6 @@
 few replicas may take is not written at all, and that a fence whose coordinator stops after the first request
 is continued at the next one, or reported as it is."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Iterator
 from contextlib import closing

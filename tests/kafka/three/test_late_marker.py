@@ -1,7 +1,5 @@
 """The scene of a late marker delays a decided commit on three brokers, which are whole again afterwards."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,8 +1,6 @@
 """Proves on three brokers that a transaction whose end is decided is offered neither fence nor marker, while
 its marker may not be written; and that a partition without its leader is refused as unavailable."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 

@@ -2,8 +2,6 @@
 meanwhile is a gap, that a transaction stuck in Prepare* is late and gets no action, and that each replica
 can be polled."""
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Spark's own Kafka sink as a driver to kill: `copy_query.py BOOTSTRAP SOURCE TARGET CHECKPOINT`."""
 
-from __future__ import annotations
-
 import sys
 
 from pyspark.sql import SparkSession

@@ -4,8 +4,6 @@ It starts its session at once and waits for the path of its run on stdin, so tha
 another one is killed. Everything that happens goes to the run's events.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Iterator

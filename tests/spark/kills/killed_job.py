@@ -1,7 +1,5 @@
 """A job under spark-submit that is killed with SIGKILL, its Python workers with it."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

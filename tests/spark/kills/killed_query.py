@@ -1,7 +1,5 @@
 """A query whose drivers are killed: its rows, its processes, and the output that must be there in the end."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

@@ -1,7 +1,5 @@
 """A query that runs on and on while brokers come and go: numbers in, and each once out."""
 
-from __future__ import annotations
-
 import random
 import threading
 import time

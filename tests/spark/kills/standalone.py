@@ -3,8 +3,6 @@
 Spark runs a copy of a task only on another host, and `local-cluster` has but one.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

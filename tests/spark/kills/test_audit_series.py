@@ -5,8 +5,6 @@ kill -9; 1,000 batches of our sink with faults behind its ledger and 10,000 with
 is killed 20 times.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import time

@@ -6,8 +6,6 @@ are killed, paused drivers, and two of them on one checkpoint. Always reported: 
 committed is named with its range and its transactional ids.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -6,8 +6,6 @@ the input. The gate has one point, amid the commits; `make soak` does each of se
 and stateful, through both adapters.
 """
 
-from __future__ import annotations
-
 import os
 import random
 from pathlib import Path

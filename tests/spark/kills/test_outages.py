@@ -3,8 +3,6 @@ just then, and that each row is in its output once: in the gate a broker that is
 starts again, in `make soak` brokers that are away for 20 s and for 50 s, and rolling restarts of three, each
 twenty times at a random moment."""
 
-from __future__ import annotations
-
 import os
 import random
 import threading

@@ -3,8 +3,6 @@
 python -m tests.spark.listener.driver URL SPOOL FIRST COUNT [LARGEST FILE]
 """
 
-from __future__ import annotations
-
 import resource
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Events as Spark hands them to a listener, made of what a real Spark has reported; and a pace for tests."""
 
-from __future__ import annotations
-
 import json
 from functools import cache
 from types import SimpleNamespace

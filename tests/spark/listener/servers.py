@@ -1,7 +1,5 @@
 """What a listener posts to: Fenceline's own web process, and a server with scripted answers."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """Proves that no fault of server or disk loses an event, or else that what is lost is counted."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading

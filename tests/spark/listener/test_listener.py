@@ -1,7 +1,5 @@
 """Proves the listener's one line: what it takes, what it refuses at once, and where it keeps things."""
 
-from __future__ import annotations
-
 import pickle
 import tomllib
 from pathlib import Path

@@ -2,8 +2,6 @@
 driver.
 """
 
-from __future__ import annotations
-
 import os
 import sqlite3
 from collections import defaultdict

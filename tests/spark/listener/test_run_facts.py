@@ -1,7 +1,5 @@
 """Proves what the listener finds out of a run beside its events: in plans of queries that read Kafka."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """A query without Spark on the broker that all tests share."""
 
-from __future__ import annotations
-
 import uuid
 from pathlib import Path
 

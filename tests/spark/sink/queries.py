@@ -1,7 +1,5 @@
 """A query without Spark: a checkpoint as Spark writes it, tasks that are function calls, a reader."""
 
-from __future__ import annotations
-
 import json
 import uuid
 from collections.abc import Iterable, Iterator, Mapping

@@ -5,8 +5,6 @@
 A line `stopping TOPIC` on stderr comes before each stop.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """Proves that orphaned transactions are fenced: a late or dying attempt writes no more, and what
 another ledger has open is left alone."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator

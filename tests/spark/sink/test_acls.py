@@ -1,8 +1,6 @@
 """Proves that the sink writes to a broker with authentication, with the rights that docs/sink.md lists and
 no other, and that a missing right is reported with the command that grants it."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """Proves on a real broker that rows of every shape that Arrow can give become the records that they are, in
 their order, also where the queue is full, and that what can be no record is refused by its row."""
 
-from __future__ import annotations
-
 import itertools
 import uuid
 from collections import Counter

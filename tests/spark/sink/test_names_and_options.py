@@ -1,8 +1,6 @@
 """Proves that Java's options become librdkafka's and none is dropped in silence, and that columns that cannot
 be written are refused by name."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

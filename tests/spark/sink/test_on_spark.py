@@ -2,8 +2,6 @@
 timestamps too, that the ledger's counts and digests are of what was written, that a checkpoint may be on
 HDFS, that a stop amid a batch leaves nothing open, and that the adapters refuse what they must."""
 
-from __future__ import annotations
-
 import time
 import uuid
 from collections.abc import Callable, Iterator

@@ -2,8 +2,6 @@
 prepared is finished, what it had not is rolled back, never the other way round; and readers of committed
 records see each batch exactly once, whether the driver comes back or stays stopped."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path

@@ -1,8 +1,6 @@
 """Proves that the ledger has what each transaction wrote to each partition, as readers find it there, also
 where tasks write the same partitions by turns, and that what a leader does not report stays unknown."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 

@@ -2,8 +2,6 @@
 come back, take over from each other and are late; readers of committed records get each batch exactly once,
 or the sink reports which batch, range and ids are lost."""
 
-from __future__ import annotations
-
 import dataclasses
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Proves what the sink refuses, on a real broker: each refusal names the folder and what to do."""
 
-from __future__ import annotations
-
 import uuid
 
 import pytest

@@ -1,8 +1,6 @@
 """Proves on real Spark that driver and tasks of the sink sign in by tokens of an identity provider, from
 options in Spark's spelling, and commit what they write."""
 
-from __future__ import annotations
-
 import uuid
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Proves that an ordinary stop of a query, while its tasks write, logs no fatal error and no advice."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -2,8 +2,6 @@
 that no attempt can take an id from another: ids of attempts and of generations that follow each other are
 disjoint, a driver that was taken over starts no task any more, and ids of former versions are ended."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

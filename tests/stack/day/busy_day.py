@@ -1,7 +1,5 @@
 """A day's load: rates that follow the hour, and ids that stay, come and go, are fenced, or time out."""
 
-from __future__ import annotations
-
 import random
 import threading
 from collections import Counter
@@ -9,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Self
 
 from confluent_kafka import KafkaException
 
@@ -66,7 +65,7 @@ class BusyDay:
         self._threads = [threading.Thread(target=self._run, args=(worker,)) for worker in self._workers]
         self._wrong: list[AssertionError] = []
 
-    def __enter__(self) -> BusyDay:
+    def __enter__(self) -> Self:
         for thread in self._threads:
             thread.start()
         return self

@@ -3,8 +3,6 @@
 Brokers advertise it on a listener of their own, so that only who uses that listener passes it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import threading

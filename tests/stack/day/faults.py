@@ -1,7 +1,5 @@
 """What goes wrong on a busy day: each fault begins when it is entered, and is mended when it is left."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal
@@ -13,6 +11,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
+from typing import Self
 from urllib.parse import urlsplit
 
 import psycopg
@@ -46,7 +45,7 @@ class SecondWorker:
     def __init__(self, stack: Stack, log: Path) -> None:
         self._stack, self._log = stack, log
 
-    def __enter__(self) -> SecondWorker:
+    def __enter__(self) -> Self:
         self.start()
         return self
 

@@ -1,10 +1,9 @@
 """A witness of `__transaction_state`: a plain consumer that keeps every record before compaction takes it."""
 
-from __future__ import annotations
-
 import threading
 from collections import defaultdict
 from collections.abc import Mapping
+from typing import Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -29,7 +28,7 @@ class Recorder:
         self._thread = threading.Thread(target=self._read)
         self._wrong = ""
 
-    def __enter__(self) -> Recorder:
+    def __enter__(self) -> Self:
         where = {"bootstrap.servers": self._bootstrap, "log_level": 0}
         self._consumer = Consumer({**_SETTINGS, **where})
         numbers = self._consumer.list_topics(TOPIC, timeout=30).topics[TOPIC].partitions

@@ -5,8 +5,6 @@ The day has its rates, ids that come, go and expire, fences and timeouts; the lo
 behind the collectors. FENCELINE_FAULTS is the number of faults, FENCELINE_SEED what they are drawn with.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import sqlite3

@@ -1,7 +1,5 @@
 """One PostgreSQL for all of these tests; none where the whole run is on one already."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

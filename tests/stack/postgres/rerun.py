@@ -1,7 +1,5 @@
 """Runs a part of the suite once more, as a process of its own, on another database or with other packages."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -7,8 +7,6 @@ It sorts as American English does, so that whatever leans on another order fails
 anything that should last, since it never waits for the disk. As root it runs as a user who is not.
 """
 
-from __future__ import annotations
-
 import os
 import pwd
 import secrets

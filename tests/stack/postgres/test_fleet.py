@@ -5,8 +5,6 @@ Two clusters are real brokers, six are stand-ins before these (`tests/kafka/prox
 late; the dead one takes connections and never answers. The fact is a transaction that is open for a second.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import socket

@@ -1,8 +1,6 @@
 """Proves that a test marked `sql` runs on each database that it names, its threads as well, and others on
 none of them by mistake."""
 
-from __future__ import annotations
-
 import os
 from concurrent.futures import ThreadPoolExecutor
 

@@ -5,8 +5,6 @@ file brings the former back.
 The commands are those of the text, run by PostgreSQL's programs here instead of in a container.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -3,8 +3,6 @@
 Its tests only use it: none kills a part, and each makes topics, groups and ids of its own.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

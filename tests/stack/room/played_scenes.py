@@ -1,7 +1,5 @@
 """The sandbox's scenes of one broker, played into a stack in random order, and the end of what they leave."""
 
-from __future__ import annotations
-
 import random
 from contextlib import closing
 

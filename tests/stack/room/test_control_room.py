@@ -5,8 +5,6 @@ A real broker, a real stack, a real browser, and a real receiver that checks eac
 library of Standard Webhooks. What Kafka's own reader of committed records reads decides what was unblocked.
 """
 
-from __future__ import annotations
-
 import random
 import uuid
 from collections.abc import Iterator

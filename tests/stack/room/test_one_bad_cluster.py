@@ -1,7 +1,5 @@
 """Proves that one bad cluster harms no other: each reports its error, and recovers without a restart."""
 
-from __future__ import annotations
-
 import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AclOperation, ResourceType

@@ -1,15 +1,13 @@
 """Reads pages and API of a stack each second while something happens there, and compares what they show: with
 each other, and later with the same pages of that past."""
 
-from __future__ import annotations
-
 import html
 import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 from urllib.parse import urlencode
 
 from fenceline.history.time_range import format_instant
@@ -73,7 +71,7 @@ class WatchedPages:
         self._error: Exception | None = None
         self.readings: list[Reading] = []
 
-    def __enter__(self) -> WatchedPages:
+    def __enter__(self) -> Self:
         self._stack.page("/")
         self._stack.api("incidents")
         self._thread.start()

@@ -1,7 +1,5 @@
 """Stores that each test finds empty."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import fsspec

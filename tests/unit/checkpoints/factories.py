@@ -1,7 +1,5 @@
 """Checkpoints as Spark writes them, made by hand on any store, and a collector that polls them."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A store in memory that fails where a test sets a fault: `faulty://…`, as fsspec opens it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

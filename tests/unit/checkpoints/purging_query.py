@@ -6,8 +6,6 @@ It writes each file beside its place and renames it, as Spark's CheckpointFileMa
 commits/N; then it deletes what is older than KEEP batches, until its standard input is closed.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -2,8 +2,6 @@
 other.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from collectors.checkpoints import collector as checkpoint_collector

@@ -2,8 +2,6 @@
 ever.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

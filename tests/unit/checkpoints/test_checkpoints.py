@@ -3,8 +3,6 @@
 Unreadable checkpoints are in test_broken_checkpoints.py.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

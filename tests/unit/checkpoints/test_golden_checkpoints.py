@@ -4,8 +4,6 @@ The folders are Spark's, fetched by checksum; what real Spark 4.2 does on the do
 tests/spark/test_restarts.py. Nothing here starts Spark.
 """
 
-from __future__ import annotations
-
 import zipfile
 from fnmatch import fnmatchcase
 from pathlib import Path, PurePosixPath

@@ -1,7 +1,5 @@
 """Proves that a checkpoint whose files are purged while they are listed is never reported as damaged."""
 
-from __future__ import annotations
-
 import itertools
 import os
 from collections.abc import Iterator

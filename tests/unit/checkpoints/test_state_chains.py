@@ -1,7 +1,5 @@
 """Proves which state files a restart needs, and that the reader of `state/` finds those that are missing."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

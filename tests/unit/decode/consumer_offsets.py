@@ -1,7 +1,5 @@
 """Records of `__consumer_offsets` as Kafka's schema writes them, with their decoded form."""
 
-from __future__ import annotations
-
 import base64
 import uuid
 from struct import pack

@@ -1,7 +1,5 @@
 """Kafka's own schema of `__transaction_state` in kafka-python's codec: an independent check of every byte."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kafka.protocol.api_data import ApiData

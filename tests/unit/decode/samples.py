@@ -1,7 +1,5 @@
 """Strategies that make records as a coordinator could have written them, and beyond."""
 
-from __future__ import annotations
-
 from hypothesis import strategies as st
 
 from fenceline.decode.text import escape_bytes

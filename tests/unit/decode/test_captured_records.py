@@ -3,8 +3,6 @@
 `tests/data/capture_transaction_state.py` made the files.
 """
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from pathlib import Path

@@ -5,8 +5,6 @@ Against the known vectors, Kafka's own schema in another codec, and what real 3.
 and their own tools printed. Invalid bytes, and what other tools' decoders get wrong, are tested elsewhere.
 """
 
-from __future__ import annotations
-
 import json
 import uuid
 from pathlib import Path

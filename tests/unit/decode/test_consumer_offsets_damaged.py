@@ -1,8 +1,6 @@
 """Proves that no bytes make the decoder of `__consumer_offsets` raise or allocate what they claim, and that
 each truncated record is reported."""
 
-from __future__ import annotations
-
 import tracemalloc
 from struct import pack
 from typing import Any

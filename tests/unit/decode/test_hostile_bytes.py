@@ -1,7 +1,5 @@
 """Proves that no bytes at all make the decoder raise, allocate a claimed size, or confuse two ids."""
 
-from __future__ import annotations
-
 import tracemalloc
 from datetime import UTC, datetime
 from struct import pack

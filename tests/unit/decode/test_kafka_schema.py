@@ -1,7 +1,5 @@
 """Proves that this codec and kafka-python's, driven by Kafka's own schema, agree on every byte and field."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from hypothesis import given

@@ -1,7 +1,5 @@
 """Proves that records are read from raw batches as they were written, and that a bad one harms no other."""
 
-from __future__ import annotations
-
 import gc
 import random
 import weakref

@@ -1,7 +1,5 @@
 """Proves that any bytes have a text form that can be stored, shown and turned back into the same bytes."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st

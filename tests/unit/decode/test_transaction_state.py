@@ -5,8 +5,6 @@ The vectors are those of the layout's description; real brokers' bytes are in te
 codec of kafka-python in test_kafka_schema.py, hostile bytes in test_hostile_bytes.py.
 """
 
-from __future__ import annotations
-
 from itertools import combinations
 
 import pytest

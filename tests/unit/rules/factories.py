@@ -1,7 +1,5 @@
 """Snapshots for the rules' cases: facts of one cluster in which everything is visible."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from fenceline.audit.manifest import AuditMode

@@ -1,7 +1,5 @@
 """Proves the rules about applications by numbered cases: shares and ids."""
 
-from __future__ import annotations
-
 import pytest
 
 from fenceline.facts import TransitionKind

@@ -1,8 +1,6 @@
 """Proves the rule about audited pipelines by numbered cases: what it states, whom it affects, what to do, and
 when it is silent."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

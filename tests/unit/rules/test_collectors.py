@@ -1,7 +1,5 @@
 """Proves the rules about visibility by numbered cases: brokers that do not answer, parts that are hidden."""
 
-from __future__ import annotations
-
 import pytest
 
 from fenceline.findings.visibility import Sense

@@ -1,7 +1,5 @@
 """Proves the rule about commits that lost records: what it says of whom, and when it is silent."""
 
-from __future__ import annotations
-
 import pytest
 
 from fenceline.facts import Severity

@@ -1,7 +1,5 @@
 """Proves that every rule is explained: meaning, causes, remedy, limits, and when it is suppressed."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from dataclasses import asdict

@@ -1,8 +1,6 @@
 """Proves the rules about Flink jobs by numbered cases: when a decided commit is late, how bad that is, what
 is lost, and when they are silent."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

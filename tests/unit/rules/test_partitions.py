@@ -2,8 +2,6 @@
 is one.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

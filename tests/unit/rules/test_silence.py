@@ -3,8 +3,6 @@
 test_visibility.py proves that a late collector hides what a gap hides, and which things a scope hides.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

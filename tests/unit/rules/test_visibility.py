@@ -1,7 +1,5 @@
 """Proves the mechanism that suppresses rules: what a gap hides, and what stays available."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest

@@ -1,7 +1,5 @@
 """Rows and values for tests of pages and API: `from tests.web import factories`."""
 
-from __future__ import annotations
-
 from tests.web.factories.actions import (
     ADA,
     HEALTHY,

@@ -1,7 +1,5 @@
 """Plans and actions for pages and API to show, in every state."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime

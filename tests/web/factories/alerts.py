@@ -1,7 +1,5 @@
 """Alerts, channels, deliveries and silences for pages and API to show."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Rows of the audit log of changes and sign-ins."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from dashboard.models import AuditEntry

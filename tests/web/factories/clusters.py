@@ -1,7 +1,5 @@
 """Clusters, collectors and gaps for pages to show, and the values that all factories share."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta

@@ -1,7 +1,5 @@
 """Findings and incidents for pages to show."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime

@@ -1,7 +1,5 @@
 """Flink jobs, their checkpoints and what those decided to commit, for pages to show."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from dashboard.models import Cluster, ConnectorRecord, FlinkCheckpointRecord, FlinkJob, FlinkRunRecord

@@ -1,7 +1,5 @@
 """What applications write to, for the flow of data."""
 
-from __future__ import annotations
-
 from dashboard.models import Cluster, TopicTally
 from dashboard.transactions.topic_tallies import LONG_S, SHORT_S
 from fenceline.series.histograms import bucket_of, pack_histogram

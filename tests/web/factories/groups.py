@@ -1,7 +1,5 @@
 """Groups and their offsets for pages to show."""
 
-from __future__ import annotations
-
 import json
 
 from dashboard.models import AddedOffsetsRecord, Cluster, Group, GroupOffset, PinRecord, Transaction

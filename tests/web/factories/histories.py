@@ -1,7 +1,5 @@
 """Random histories of transactional ids, saved as a tail saves them."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 

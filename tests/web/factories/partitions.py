@@ -1,7 +1,5 @@
 """Partitions, their replicas and the transactions that block them, for pages to show."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Streaming queries, their batches, runs and decisions for pages to show."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Recoveries for pages to show."""
 
-from __future__ import annotations
-
 from dashboard.models import Cluster, Recovery
 from fenceline.decode import text
 from fenceline.kafka.applications import application_of

@@ -1,7 +1,5 @@
 """Rows of transactional ids for pages to show."""
 
-from __future__ import annotations
-
 import json
 
 from django.db.models import F

@@ -1,7 +1,5 @@
 """Whole situations for tests of pages and API: `from tests.web import scenarios`."""
 
-from __future__ import annotations
-
 from tests.web.scenarios.actions import busy_actions, busy_audit_log
 from tests.web.scenarios.alerts import busy_alerts
 from tests.web.scenarios.flink import busy_flink_jobs, flink_job_of_every_fate, job_of_older_sink

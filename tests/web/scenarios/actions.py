@@ -1,7 +1,5 @@
 """Actions of every kind and state, and an audit log with every event."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from dashboard.models import Cluster

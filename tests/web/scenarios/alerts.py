@@ -1,7 +1,5 @@
 """Alerts, channels, deliveries and silences of every kind."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 from dashboard.models import Alert, Cluster

@@ -1,7 +1,5 @@
 """Flink jobs with commits of every fate."""
 
-from __future__ import annotations
-
 from dashboard.models import Cluster, FlinkJob
 from fenceline.facts import TransactionState
 from tests.web import factories

@@ -1,7 +1,5 @@
 """Flows of data for pages to show: a small one in which something is blocked, and one of 500 nodes."""
 
-from __future__ import annotations
-
 import json
 
 from dashboard.models import Cluster

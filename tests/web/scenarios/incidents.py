@@ -1,7 +1,5 @@
 """Incidents as an engineer on call finds them: a driver that died amid a batch, and a producer that hangs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from dashboard.evaluation.snapshot import SnapshotReader

@@ -1,7 +1,5 @@
 """Clusters with partitions, groups and recoveries of every kind, or with thousands of partitions."""
 
-from __future__ import annotations
-
 import json
 
 from dashboard.models import Cluster, PartitionRecord, PinRecord

@@ -1,7 +1,5 @@
 """Clusters with streaming queries of every kind: healthy, prepared and abandoned, foreign, unreadable."""
 
-from __future__ import annotations
-
 import json
 
 from dashboard.models import Cluster, Query

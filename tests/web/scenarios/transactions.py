@@ -1,7 +1,5 @@
 """Clusters with transactional ids in every state, and with a day of history."""
 
-from __future__ import annotations
-
 from dashboard.models import Cluster
 from fenceline.facts import TransactionState
 from tests.web import factories

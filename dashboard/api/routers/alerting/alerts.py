@@ -1,9 +1,7 @@
 """`/api/v1/alerts`: alerts, and the reason why each was notified or not."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, Self
 
 from django.http import HttpRequest
 from ninja import Query, Router, Schema
@@ -38,7 +36,7 @@ class FateOut(Schema):
     why: str
 
     @classmethod
-    def from_fate(cls, fate: alert_queries.NotificationOutcome) -> FateOut:
+    def from_fate(cls, fate: alert_queries.NotificationOutcome) -> Self:
         """Return the outcome for a channel as its schema."""
         channel, delivery = fate.channel, fate.delivery
         return cls(

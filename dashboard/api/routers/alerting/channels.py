@@ -1,7 +1,5 @@
 """`/api/v1/channels`: receivers of notifications. A secret is returned only when it is made."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`/api/v1/deliveries`: messages, and each try with its response; send a message again."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """`/api/v1/silences`: list, make and end silences, which suppress the notification of alerts."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from functools import partial
 from typing import Literal

@@ -1,7 +1,5 @@
 """`/api/v1/connectors`: Kafka Connect's connectors and tasks, from the workers' REST APIs."""
 
-from __future__ import annotations
-
 from django.http import HttpRequest
 from ninja import Query, Router
 

@@ -1,7 +1,5 @@
 """`/api/v1/flink-jobs`: Flink jobs, the commits that their checkpoints decided, and the commits' fate."""
 
-from __future__ import annotations
-
 from django.http import HttpRequest
 from ninja import Query, Router, Schema
 from pydantic import Field

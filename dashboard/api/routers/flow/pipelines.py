@@ -1,7 +1,5 @@
 """`/api/v1/pipelines`: the data flow, its end-to-end latency, and its proofs of exactly-once."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Changes of channels, silences, tokens, users and roles, and sign-ins, each with its user."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta

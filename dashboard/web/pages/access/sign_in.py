@@ -3,8 +3,6 @@
 A link made in "Users and access" leads to the page that sets a password.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import timedelta
 from functools import partial
@@ -82,7 +80,7 @@ class SetPassword(PasswordResetConfirmView):
         user = super().get_user(uidb64)
         return user if user is not None and user.is_active else None
 
-    def form_valid(self, form: SetPasswordForm[User]) -> HttpResponse:
+    def form_valid(self, form: "SetPasswordForm[User]") -> HttpResponse:
         """Set the password; of two simultaneous uses of one link, one is refused."""
         token, password = (
             self.request.session.pop(INTERNAL_RESET_SESSION_TOKEN),

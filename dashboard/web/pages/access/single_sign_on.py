@@ -3,8 +3,6 @@
 Authlib makes the request (code flow, PKCE, state, nonce) and checks the answer and its ID token.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from datetime import timedelta

@@ -1,7 +1,5 @@
 """Users and access: users with their roles, and the API's tokens; changes of both."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial, wraps

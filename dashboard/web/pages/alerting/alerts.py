@@ -1,7 +1,5 @@
 """Alerts: firing, pending and resolved; each with the reason why it was notified or not."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby

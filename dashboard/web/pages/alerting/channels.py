@@ -1,7 +1,5 @@
 """Channels: receivers and their messages; adding, changing, testing, disabling and deleting them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any

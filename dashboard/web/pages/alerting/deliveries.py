@@ -1,7 +1,5 @@
 """Deliveries: all messages, their tries with the answers, and sending one again."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The documentation's pages of rules: the meaning of each rule, its causes, and what to do."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Silences: their alerts, authors and ends; making a silence with a preview, and ending it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import partial
