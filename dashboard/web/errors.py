@@ -18,7 +18,7 @@ def forbidden_page(request: HttpRequest, reason: str) -> HttpResponse:
     return render(request, "403.html", {"reason": reason}, status=403)
 
 
-def found(row: Row | None, words: str) -> Row:
+def or_404(row: Row | None, words: str) -> Row:
     """Return a row; raises Http404 with these words for None."""
     if row is None:
         raise Http404(words)

@@ -17,7 +17,7 @@ from dashboard.runtime.criteria import parameter_choices
 from dashboard.system import access
 from dashboard.system.access import actor_of
 from dashboard.web import addresses
-from dashboard.web.errors import error_note, flash_refusal, forbidden_page, found
+from dashboard.web.errors import error_note, flash_refusal, forbidden_page, or_404
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.chips import Filters, marked_labels
 from dashboard.web.incidents import detail, lines, report
@@ -101,7 +101,7 @@ def add_note(request: HttpRequest, number: int) -> HttpResponse:
 
 def _found(number: int) -> Incident:
     row = incident_queries.incident_by_number(number) if number < 2**63 else None
-    return found(row, "Unknown incident.")
+    return or_404(row, "Unknown incident.")
 
 
 def _file(text: str, content_type: str, name: str) -> HttpResponse:

@@ -17,7 +17,7 @@ from dashboard.runtime.criteria import parameter_choices
 from dashboard.runtime.csv_text import csv_text
 from dashboard.system import owners
 from dashboard.web import page_context
-from dashboard.web.errors import found
+from dashboard.web.errors import or_404
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
 from dashboard.web.forms.chips import Filters
@@ -72,7 +72,7 @@ class RecoveryListQuery(list_forms.ListByInstant, recovery_queries.RecoveryCrite
 def recovery_detail(request: HttpRequest, cluster: str, number: int) -> HttpResponse:
     """Show one recovery, or its lost records as CSV (`?format=csv`)."""
     row = recovery_queries.find_recovery(cluster, number) if number < 2**63 else None
-    recovery = found(row, "Unknown recovery.")
+    recovery = or_404(row, "Unknown recovery.")
     if request.GET.get("format") == "csv":
         return _csv(recovery)
     return render_page(request, "recoveries/detail", lambda: _detail(recovery))

@@ -9,7 +9,7 @@ from django.urls import reverse
 from dashboard.system import access, scenes, tour
 from dashboard.system.access import actor_of
 from dashboard.system.scenes import SceneBoard
-from dashboard.web.errors import error_note, flash_refusal, forbidden_page, found
+from dashboard.web.errors import error_note, flash_refusal, forbidden_page, or_404
 from dashboard.web.rendering import action_view, render_page, signed_in
 from dashboard.web.routes import PageRoute
 
@@ -37,7 +37,7 @@ def play_scene(request: HttpRequest) -> HttpResponse:
 
 
 def _board() -> SceneBoard:
-    return found(scenes.read_board(), "Scenes are played in a running sandbox of make up only.")
+    return or_404(scenes.read_board(), "Scenes are played in a running sandbox of make up only.")
 
 
 def _list(request: HttpRequest, board: SceneBoard, problem: str) -> Mapping[str, Any]:

@@ -22,7 +22,7 @@ from dashboard.system import access, tokens, users
 from dashboard.system.access import AccessRefused
 from dashboard.system.cluster_limits import split_names
 from dashboard.web.action_buttons import request_actor
-from dashboard.web.errors import error_note, flash_refusal, forbidden_page, found
+from dashboard.web.errors import error_note, flash_refusal, forbidden_page, or_404
 from dashboard.web.forms.columns import Heading
 from dashboard.web.forms.lists import NumberedList
 from dashboard.web.list_pages import list_view
@@ -236,7 +236,7 @@ def _self(request: HttpRequest) -> User:
 
 
 def _found(number: int) -> User:
-    return found(users.find_user(number), "Unknown user.")
+    return or_404(users.find_user(number), "Unknown user.")
 
 
 def _link(request: HttpRequest, user: User) -> HttpResponse:

@@ -18,7 +18,7 @@ from dashboard.runtime.criteria import parameter_choices
 from dashboard.system import access, cluster_limits
 from dashboard.system.access import actor_of
 from dashboard.web import addresses, notification_reasons, page_context
-from dashboard.web.errors import found
+from dashboard.web.errors import or_404
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms import time_ranges
 from dashboard.web.forms.chips import ChipRow, Filters, marked_labels, plain_labels
@@ -58,7 +58,7 @@ class AlertListQuery(list_forms.NumberedList, alert_queries.AlertCriteria):
 @signed_in
 def alert_detail(request: HttpRequest, number: int) -> HttpResponse:
     """Show one alert: its labels, its changes, and the notifications of each change by channel."""
-    alert = found(alert_queries.find_alert(number), "Unknown alert.")
+    alert = or_404(alert_queries.find_alert(number), "Unknown alert.")
     return render_page(request, "alerts/detail", lambda: _detail(request, alert), depends_on=_moves(request))
 
 

@@ -15,7 +15,7 @@ from dashboard.labels.alert import CHANNEL_KINDS
 from dashboard.models import Channel, Delivery
 from dashboard.system import access
 from dashboard.system.access import Actor, actor_of
-from dashboard.web.errors import error_note, flash_refusal, forbidden_page, found
+from dashboard.web.errors import error_note, flash_refusal, forbidden_page, or_404
 from dashboard.web.rendering import action_view, render_page, signed_in
 from dashboard.web.routes import PageRoute
 from fenceline.alerts import matchers, redact
@@ -165,7 +165,7 @@ test = _act(access.SEND, _test)
 
 
 def _found(number: int) -> Channel:
-    return found(alert_queries.find_channel(number), "Unknown channel.")
+    return or_404(alert_queries.find_channel(number), "Unknown channel.")
 
 
 def _refusal(request: HttpRequest) -> str:

@@ -16,7 +16,7 @@ from dashboard.models import Alert, Delivery
 from dashboard.runtime.criteria import parameter_choices
 from dashboard.system import access
 from dashboard.system.access import actor_of
-from dashboard.web.errors import error_note, flash_refusal, forbidden_page, found
+from dashboard.web.errors import error_note, flash_refusal, forbidden_page, or_404
 from dashboard.web.forms import lists as list_forms
 from dashboard.web.forms.chips import Filters, plain_labels
 from dashboard.web.list_pages import list_view
@@ -108,7 +108,7 @@ def send_again(request: HttpRequest, number: int) -> HttpResponse:
 
 def _found(number: int) -> Delivery:
     unknown = "No such delivery is known: the list of deliveries has all that are kept."
-    return found(alert_queries.find_delivery(number), unknown)
+    return or_404(alert_queries.find_delivery(number), unknown)
 
 
 def _detail(request: HttpRequest, delivery: Delivery, problem: str) -> Mapping[str, Any]:

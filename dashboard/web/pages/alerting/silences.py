@@ -14,7 +14,7 @@ from dashboard.alerts import silences, validation
 from dashboard.models import Alert, Silence
 from dashboard.system import access
 from dashboard.system.access import actor_of
-from dashboard.web.errors import forbidden_page, found
+from dashboard.web.errors import forbidden_page, or_404
 from dashboard.web.per_request import now_ms
 from dashboard.web.rendering import action_view, render_page, signed_in
 from dashboard.web.routes import PageRoute
@@ -97,7 +97,7 @@ def end_silence(request: HttpRequest, number: int) -> HttpResponse:
 
 
 def _found(number: int) -> Silence:
-    return found(alert_queries.find_silence(number), "Unknown silence.")
+    return or_404(alert_queries.find_silence(number), "Unknown silence.")
 
 
 def _refusal(request: HttpRequest) -> str:
