@@ -45,7 +45,8 @@ class IncidentReport(NamedTuple):
 def incident_markdown(report: IncidentReport) -> str:
     """Return a report as Markdown; users' texts cannot begin markup."""
     lines = [f"# Incident {report.number}: {_escaped(report.headline)}", ""]
-    lines += [f"- {_BLOCK.sub(_BEHIND, _escaped(name))}: {_escaped(text)}" for name, text in report.facts]
+    # Together: "[1]" before a colon defines a link.
+    lines += ["- " + _BLOCK.sub(_BEHIND, _escaped(f"{name}: {text}")) for name, text in report.facts]
     for title, rows in report.sections:
         if rows:
             lines += ["", f"## {title}", *(f"- {utc_text(row.at_ms)} {_escaped(row.text)}" for row in rows)]

@@ -1,7 +1,7 @@
 """Proves that the Markdown of an incident contains all of it, and that no name in it becomes markup."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
@@ -57,6 +57,7 @@ def test_any_name_is_read_back_as_it_is(name: str) -> None:
 
 
 @given(st.text(st.sampled_from("\\`*_{}[]<>()#+!|~&;=-.:/a1 "), min_size=1))
+@example("[1]")
 def test_no_markup_changes_a_text_wherever_it_stands(text: str) -> None:
     plain = " ".join(text.split()) or "x"
     report = IncidentReport(7, plain, [(plain, plain)], [("History", [ReportLine(AT_MS, plain)])])
