@@ -1,7 +1,7 @@
 """How long tests take: `make durations` measures, tests.scheduling orders the gate by it. A pytest plugin.
 
 `durations.json` holds seconds, the longest first: `files` the sum of each unit of work, `tests` the parts of
-each test that take a tenth of a second and more. What a fixture costs is in the set-up of its first test.
+each test that take a fifth of a second and more. What a fixture costs is in the set-up of its first test.
 A run of the whole gate removes what the gate no longer has, and so does `make durations ARGS=--collect-only`,
 which runs nothing. `make test-fast` leaves out what took long.
 """
@@ -13,14 +13,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 FILE = Path(__file__).with_suffix(".json")
 #: Folders whose files share what their conftest starts.
 _SHARING = ("tests/browser", "tests/kafka/three", "tests/stack/room")
 #: Parts of tests that take less are not worth a line.
-SHORTEST_S = 0.1
+SHORTEST_S = 0.2
 #: `make test-fast` leaves out what took as long by itself, but for what checks the code and the documents.
 LONG_S = 0.2
+#: Random examples of a test then.
+_FEW_EXAMPLES = 20
 _CHECKS = ("tests/unit/test_architecture.py", "tests/unit/test_doc_")
 
 
@@ -31,7 +34,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Record where one process gets the reports of all tests."""
+    """Record where one process gets the reports of all tests; try few examples where tests are short."""
+    if config.getoption("--only-short"):
+        settings.register_profile("short", settings.get_profile("fenceline"), max_examples=_FEW_EXAMPLES)
+        settings.load_profile("short")
     if config.getoption("--record-durations") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Recorder())
 

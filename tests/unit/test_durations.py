@@ -34,7 +34,7 @@ def test_a_file_that_ran_replaces_what_was_known_of_it() -> None:
 def test_long_tests_are_left_out_but_for_the_checks_of_the_code() -> None:
     known = {
         "tests/web/test_a.py::test_long": {"call": 2.0},
-        "tests/web/test_a.py::test_first": {"setup": 3.0, "call": 0.1},
+        "tests/web/test_a.py::test_first": {"setup": 3.0, "call": 0.05},
         "tests/unit/test_doc_names.py::test_names": {"call": 5.0},
         "tests/unit/test_architecture.py::test_code[class names]": {"call": 5.0},
     }
