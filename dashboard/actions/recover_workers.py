@@ -8,7 +8,6 @@ import logging
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from itertools import zip_longest
@@ -65,14 +64,15 @@ def follow_actions(lease: Lease, *, now_ms: int) -> None:
     for row in of_cluster.filter(state=Action.State.EXECUTING, lease_until__lte=Now()):
         with suppress(action_lease.ActionLeaseLost):
             settle_action(row, now_ms=now_ms)
-    watcher = _watchers.setdefault(lease.cluster, _Watcher(lease.cluster))
     followed = list(of_cluster.exclude(followed_until_ms=None))
+    if not followed:
+        close_connections(lease.cluster)
+        return
+    watcher = _watchers.setdefault(lease.cluster, _Watcher(lease.cluster))
     for row in followed:
         if _is_due(watcher, row, now_ms):
             watcher.looked_ms[row.pk] = now_ms
             _follow(watcher, row, now_ms)
-    if not followed:
-        close_connections(lease.cluster)
 
 
 def close_connections(cluster: str) -> None:
@@ -102,8 +102,7 @@ def settle_action(row: Action, *, now_ms: int) -> bool:
                 action_store.update_action(row, Q(lease_token=row.lease_token), lease_until=Now() + _AGAIN)
                 log.info("action %d: what its dead worker did cannot be seen yet: %s", row.pk, why)
                 return False
-            unseen = Result(SubjectOutcome.UNKNOWN, f", and then: {why}")
-            results = _results(row, plan, lambda subject: unseen, now_ms)
+            results = _results(row, plan, partial(_unseen, why), now_ms)
     state = action_state(results)
     worked = state in (Action.State.DONE, Action.State.PARTLY)
     until_ms = now_ms + execute.FOLLOWED_MS if worked else None
@@ -113,16 +112,18 @@ def settle_action(row: Action, *, now_ms: int) -> bool:
 
 
 def _results(
-    row: Action, plan: Plan, seen: Callable[[SubjectPlan], Result], now_ms: int
+    row: Action, plan: Plan, outcome_of: Callable[[SubjectPlan, str], Result], now_ms: int
 ) -> list[dict[str, Any]]:
-    """Return the results that the worker wrote, and of the others; `seen` tells of one in flight."""
+    """Return the results of all subjects: those that the worker wrote, and those of the others.
+
+    `outcome_of` gets a subject in flight, and words about the death of its worker.
+    """
     results = []
     for subject, known in zip_longest(plan.subjects, row.results):
         if known is None:
             results.append(_unasked(subject, _NOT_REACHED))
         elif _is_in_flight(known):
-            result = seen(subject)
-            result = replace(result, words=f"its worker died while {known['words']}{result.words}")
+            result = outcome_of(subject, f"its worker died while {known['words']}")
             results.append(result.as_json(subject.subject, known["started_ms"], now_ms))
         else:
             results.append(known)
@@ -134,9 +135,13 @@ def _unasked(subject: SubjectPlan, why: str) -> dict[str, Any]:
     return result.as_json(subject.subject, None, None)
 
 
-def _observed(act: Act, connections: ClusterConnections, subject: SubjectPlan) -> Result:
+def _observed(act: Act, connections: ClusterConnections, subject: SubjectPlan, death: str) -> Result:
     outcome = execute.ACTS[act][1](subject, connections)
-    return Result(outcome.fate, f"; seen afterwards: {outcome.words}", outcome.parts)
+    return Result(outcome.fate, f"{death}; seen afterwards: {outcome.words}", outcome.parts)
+
+
+def _unseen(why: str, _: SubjectPlan, death: str) -> Result:
+    return Result(SubjectOutcome.UNKNOWN, f"{death}, and then: {why}")
 
 
 def _is_in_flight(result: Mapping[str, Any]) -> bool:

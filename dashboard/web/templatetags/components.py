@@ -46,7 +46,7 @@ def system_link(
     """Return the body as a link to a part of System; only the body if the reader may not open it."""
     if not context["chrome"].sees_system:
         return content
-    url = reverse("system", query={"cluster": cluster} if cluster else None, fragment=part)
+    url = reverse("system", query={"cluster": cluster} if cluster else None, fragment=part or None)
     return format_html('<a href="{}">{}</a>', url, content)
 
 
