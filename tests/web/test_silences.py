@@ -61,6 +61,11 @@ def test_a_silence_is_made_listed_and_ended(operator: Client, prod: Cluster) -> 
     assert f'href="/silences/{row.pk}"' in text
 
 
+@pytest.mark.parametrize("path", ["/silences/new", "/channels/new"])
+def test_a_hint_of_a_field_has_its_markup(path: str) -> None:
+    assert '<code>label="value"</code>' in page_html(roles.client_with_role("admin"), path)
+
+
 def test_ending_one_that_is_over_changes_nothing(operator: Client) -> None:
     row = factories.silence(starts_s=-7_200, ends_s=-3_600)
     operator.post(f"/silences/{row.pk}/end")

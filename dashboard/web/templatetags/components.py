@@ -114,7 +114,7 @@ def field(
     content: SafeString, name: str, label: str, value: str, problem: str, *, code: bool = False, **given: Any
 ) -> SafeString:
     """Return a text of a form: the body is its hint, `code` is not prose; with `rows` it has lines."""
-    hint = content.strip()
+    hint = SafeString(content.strip())
     described = " ".join(f"{name}-{part}" for part, words in (("hint", hint), ("wrong", problem)) if words)
     given |= {"id": name, "name": name, "autocomplete": "off", "aria-describedby": described or None}
     given |= {"spellcheck": "false", "autocapitalize": "none"} if code else {}
