@@ -61,10 +61,13 @@ def follow_actions(lease: Lease, *, now_ms: int) -> None:
     """Settle and follow the actions of a cluster, once. Raises `LeaseLost`."""
     renew(lease, seen_through_ms=now_ms, behind=0)
     of_cluster = Action.objects.filter(cluster_id=lease.cluster_id).select_related("cluster")
-    for row in of_cluster.filter(state=Action.State.EXECUTING, lease_until__lte=Now()):
-        with suppress(action_lease.ActionLeaseLost):
-            settle_action(row, now_ms=now_ms)
-    followed = list(of_cluster.exclude(followed_until_ms=None))
+    dead = Q(state=Action.State.EXECUTING, lease_until__lte=Now())
+    rows = list(of_cluster.filter(dead | Q(followed_until_ms__isnull=False)))
+    for row in rows:
+        if row.state == Action.State.EXECUTING:
+            with suppress(action_lease.ActionLeaseLost):
+                settle_action(row, now_ms=now_ms)
+    followed = [row for row in rows if row.followed_until_ms is not None]
     if not followed:
         close_connections(lease.cluster)
         return

@@ -189,7 +189,7 @@ class Sender:
     def start_due(self) -> int:
         """Start due deliveries while threads are free; return the number of running ones."""
         self._busy = {future: channel for future, channel in self._busy.items() if not future.done()}
-        if len(self._busy) < self._threads:
+        if len(self._busy) < self._threads and delivery_queue.is_any_due():
             rows = list(
                 delivery_queue.due_deliveries(self._busy.values()).values_list("pk", "channel_id")[
                     :_LOOKED_AT

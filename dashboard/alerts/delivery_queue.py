@@ -57,6 +57,11 @@ def due_deliveries(busy: Iterable[int] = ()) -> QuerySet[Delivery]:
     return rows.filter(~Q(origin=_ALERT) | ~Exists(older)).order_by("next_at", "pk")
 
 
+def is_any_due() -> bool:
+    """Whether any delivery is due: a cheap question for a queue that is mostly empty."""
+    return Delivery.objects.filter(ended_at=None, next_at__lte=Now()).exists()
+
+
 def _claimable() -> QuerySet[Delivery]:
     unclaimed = Q(claimed_until=None) | Q(claimed_until__lte=Now())
     return Delivery.objects.filter(unclaimed, ended_at=None, next_at__lte=Now())

@@ -15,11 +15,10 @@ from django.db.models.functions import Now
 
 from dashboard.alerts.alert_set import Book, state_of
 from dashboard.alerts.patterns import compile_pattern
-from dashboard.models import Alert, AlertChange, Channel, Delivery, FindingRecord, Silence
-from dashboard.runtime import leases
+from dashboard.models import Alert, AlertChange, Channel, Collector, Delivery, FindingRecord, Silence
 from dashboard.runtime.collector_names import ALERTS
 from dashboard.runtime.leases import Lease
-from dashboard.runtime.write_transactions import WriteTransaction, retry_write, write_transaction
+from dashboard.runtime.write_transactions import CollectorTransaction, retry_write, write_transaction
 from fenceline.alerts import engine, grouping, notification_decision, payload
 from fenceline.alerts.engine import FIRING, StateChange
 from fenceline.alerts.grouping import Item, LastNotification, Route, Sending
@@ -43,7 +42,7 @@ _UPTO = "finding"
 
 @retry_write
 def evaluate_alerts(lease: Lease, *, now_ms: int) -> int:
-    """Evaluate one cluster once; return the number of new messages. Raises `leases.LeaseLost`."""
+    """Evaluate one cluster once; return the number of new messages. Raises `LeaseLost`."""
     with write_transaction(lease, {"seen_through_ms": now_ms}, lock_cluster=False) as write:
         return _Tick(lease, settings.FENCELINE.alerts, now_ms).run(write)
 
@@ -53,8 +52,8 @@ class _Tick:
         self._lease, self._limits, self._now_ms = lease, limits, now_ms
         self._book = Book(lease, limits)
 
-    def run(self, write: WriteTransaction) -> int:
-        after = self._upto()
+    def run(self, write: CollectorTransaction) -> int:
+        after = self._upto(write.collector)
         happened, upto = self._book.follow_findings(after, self._now_ms)
         changes = [*self._unsettled(), *self._note(happened)]
         routes = [_route(row, self._limits) for row in Channel.objects.order_by("pk")]
@@ -66,22 +65,21 @@ class _Tick:
         views = [self._notify(route, items, standing[route.number], muting) for route in routes]
         settled = self._settle(changes, items, views)
         self._save_reasons(items, muting, views)
-        if upto != after:
-            leases.collector_row(self._lease).update(detail={_UPTO: upto})
+        if write.collector.detail != {_UPTO: upto}:
+            write.collector.detail = {_UPTO: upto}
+            write.collector.save(update_fields=["detail"])
         if self._book.is_changed or settled:
             self._book.save(write.next_rev())
             write.notify_after_commit("alerts")
         return sum(len(view.outlook.sendings) for view in views)
 
-    def _upto(self) -> int:
+    def _upto(self, collector: Collector) -> int:
         """Return the last processed finding; findings that closed before the first tick are not notified."""
-        last_finding = leases.collector_row(self._lease).values_list("detail", flat=True).get().get(_UPTO)
+        last_finding = collector.detail.get(_UPTO)
         if last_finding is not None:
             return int(last_finding)
         rows = FindingRecord.objects.filter(cluster_id=self._lease.cluster_id)
-        newest: int = rows.aggregate(newest=Max("pk"))["newest"] or 0
-        leases.collector_row(self._lease).update(detail={_UPTO: newest})
-        return newest
+        return rows.aggregate(newest=Max("pk"))["newest"] or 0
 
     def _unsettled(self) -> list[AlertChange]:
         rows = AlertChange.objects.filter(processed_at=None, alert__cluster_id=self._lease.cluster_id)

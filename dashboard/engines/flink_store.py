@@ -51,7 +51,7 @@ def save_jobs(
         changed_rows = sum(_blame(row, gaps, write.next_rev) for row in blamed)
         FlinkJob.objects.filter(cluster_id=lease.cluster_id, path__in=there).update(seen_ms=now_ms)
         collector_store.save_gaps(lease, gaps, now_ms)
-        collector_store.clear_error(lease, now_ms)
+        collector_store.clear_error(write.collector, now_ms)
         number = len(changed) + len(gone) + changed_rows
         if number:
             write.notify_after_commit("flink")

@@ -49,7 +49,7 @@ def save_engines(
             for table in _tables(answer, groups.get(answer.url, "")):
                 changed += _save(lease.cluster_id, answer.url, table, now_ms)
         collector_store.save_gaps(lease, gaps, now_ms)
-        collector_store.clear_error(lease, now_ms)
+        collector_store.clear_error(write.collector, now_ms)
         if changed:
             write.next_rev()
             write.notify_after_commit("flink")

@@ -14,7 +14,7 @@ from django.db import connection
 from dashboard.models import Collector, CommitRecord, GapRecord, GroupOffset, GroupRecord, Position
 from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import GROUPS, OFFSETS
-from dashboard.runtime.leases import Lease, collector_row
+from dashboard.runtime.leases import Lease
 from dashboard.runtime.sql import in_portions, portions, write_rows
 from dashboard.runtime.stale_collectors import absence_doubt
 from dashboard.runtime.write_transactions import retry_write, write_transaction
@@ -79,17 +79,18 @@ def save_commits(
     written = (kept for _, kept in newest.values() if isinstance(kept, KeptCommits))
     stamps = ((kept.log_partition, kept.commit_ms) for kept in written)
     clocks = collector_store.clocks_ahead(lease, stamps, now_ms) if newest else {}
-    with write_transaction(lease, collector_store.progress_columns(batch, rate), lock_cluster=False) as write:
+    columns = collector_store.progress_columns(batch, rate)
+    with write_transaction(lease, columns, read=batch.count, lock_cluster=False) as write:
         collector_store.move_positions(
             lease, topic_id, batch.moves, now_ms=now_ms, topic=TOPIC, clocks=clocks
         )
         _write(lease.cluster_id, newest, joined)
-        collector_store.count_undecoded(lease, read.undecoded)
-        _count_newer(lease, read.newer)
+        collector_store.count_undecoded(write.collector, read.undecoded)
+        _count_newer(write.collector, read.newer)
         collector_store.save_gaps(
             lease, {f"{TOPIC}-{n}": (since_ms, _HELD) for n, since_ms in held.items()}, now_ms
         )
-        collector_store.record_tail(lease, batch, now_ms)
+        collector_store.record_tail(write.collector, batch, now_ms)
         if batch.seen_through_ms is not None:
             write.notify_after_commit("collectors")
 
@@ -181,13 +182,11 @@ def _group_row(cluster_id: int, group: str, joined: Joined) -> Mapping[str, Any]
     return {**named, **joined._asdict(), "members": commits.pack_members(joined.members)}
 
 
-def _count_newer(lease: Lease, newer: Mapping[int, int]) -> None:
-    """Add to the counts of records of newer types, which no page shows."""
+def _count_newer(row: Collector, newer: Mapping[int, int]) -> None:
+    """Add to the counts of records of newer types in a row's `detail`, which no page shows."""
     if not newer:
         return
-    row = collector_row(lease).get()
     counts = dict(row.detail.get("newer_types", {}))
     for kind, number in newer.items():
         counts[str(kind)] = counts.get(str(kind), 0) + number
     row.detail |= {"newer_types": counts}
-    row.save(update_fields=["detail"])

@@ -19,7 +19,7 @@ from dashboard.groups.previous_state import GroupRows, PreviousGroups, packed_po
 from dashboard.models import DroppedOffset, Group, GroupOffset
 from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import GROUPS as NAME
-from dashboard.runtime.leases import Lease, collector_row
+from dashboard.runtime.leases import Lease
 from dashboard.runtime.sql import in_portions, weighted_portions, write_rows
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.series.store import SeriesSample, extend_span, save_samples
@@ -94,7 +94,7 @@ def _save_rest(lease: Lease, observed: ObservedGroups, missing: Mapping[str, int
         save_added_offsets(lease.cluster_id, observed.added)
         save_samples(lease.cluster_id, GROUP, unseen, at_ms=observed.at_ms)
         extend_span(lease.cluster_id, NAME, at_ms=observed.at_ms)
-        collector_store.record_poll(collector_row(lease).get(), observed, now_ms)
+        collector_store.record_poll(write.collector, observed, now_ms)
         collector_store.save_gaps(
             lease, {scope: (now_ms, why) for scope, why in observed.gaps.items()}, now_ms
         )

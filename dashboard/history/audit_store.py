@@ -35,10 +35,10 @@ def save_audits(lease: Lease, polled: AuditStatus, *, now_ms: int) -> None:
         for name, pipeline in sorted(polled.pipelines.items())
         if isinstance(pipeline, AuditManifest) and (violation := find_violation(name, pipeline)) is not None
     }
-    with write_transaction(lease, {"seen_through_ms": polled.at_ms}, lock_cluster=False):
+    with write_transaction(lease, {"seen_through_ms": polled.at_ms}, lock_cluster=False) as write:
         _save_violations(lease, violated, polled.unreadable, now_ms)
         collector_store.save_gaps(lease, _gaps(polled.unreadable, now_ms), now_ms)
-        collector_store.clear_error(lease, now_ms)
+        collector_store.clear_error(write.collector, now_ms)
 
 
 def read_violations(cluster_id: int) -> tuple[AuditViolation, ...]:

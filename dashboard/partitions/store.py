@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from django.db import connection
-from django.db.models import F
 
 from dashboard.models import (
     IS_OPEN,
@@ -27,7 +26,7 @@ from dashboard.partitions.queries import pin_of
 from dashboard.runtime import collector_store, notify
 from dashboard.runtime.collector_names import PARTITIONS
 from dashboard.runtime.collector_store import TRANSACTION_STATE
-from dashboard.runtime.leases import Lease, collector_row
+from dashboard.runtime.leases import Lease
 from dashboard.runtime.sql import in_portions, write_rows
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from dashboard.series.store import SeriesSample, extend_span, save_samples
@@ -160,14 +159,13 @@ def _save_rest(
     rows: Sequence[tuple[TopicPartition, KnownPartition]],
     now_ms: int,
 ) -> None:
-    columns = {"seen_through_ms": observation.at_ms, "records": F("records") + len(observation.rows)}
-    with write_transaction(lease, columns) as write:
+    columns = {"seen_through_ms": observation.at_ms}
+    with write_transaction(lease, columns, read=len(observation.rows)) as write:
         _write(lease.cluster_id, write.next_rev(), observation, pins, rows)
         _delete(lease.cluster_id, observation)
         extend_span(lease.cluster_id, NAME, at_ms=observation.at_ms)
-        row = collector_row(lease).get()
-        row.detail |= _figures(observation)
-        news = collector_store.record_poll(row, observation, now_ms)
+        write.collector.detail |= _figures(observation)
+        news = collector_store.record_poll(write.collector, observation, now_ms)
         if observation.gaps is not None:
             gaps = {scope: (now_ms, reason) for scope, reason in observation.gaps.items()}
             news = collector_store.save_gaps(lease, gaps, now_ms) or news

@@ -12,6 +12,7 @@ from django.db.models import F, Q
 from dashboard.models import (
     IS_OPEN,
     Cluster,
+    Collector,
     GroupOffset,
     PartitionRecord,
     PinRecord,
@@ -21,7 +22,7 @@ from dashboard.models import (
 )
 from dashboard.recoveries import evidence as recovery_evidence
 from dashboard.runtime import collector_store
-from dashboard.runtime.leases import Lease, collector_row, renew
+from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.decode.typed import record_of
 from fenceline.facts import ABORTS, TransitionKind
@@ -63,19 +64,23 @@ Memory = dict[str, dict[str, Any]]
 
 
 @retry_write
-def update_recoveries(lease: Lease, *, limit_ms: float, now_ms: int) -> None:
+def update_recoveries(lease: Lease, *, limit_ms: float, now_ms: int) -> Collector:
     """Open recoveries for ends since the last tick, record the waiting groups, and follow open recoveries. A
-    client may block readers for `limit_ms` before its own abort counts. Raises `LeaseLost`.
+    client may block readers for `limit_ms` before its own abort counts. Returns the lease's row; raises
+    `LeaseLost`.
     """
-    detail = dict(collector_row(lease).values_list("detail", flat=True).get())
-    memory: Memory = detail.get("held", {})
-    with write_transaction(lease, lock_cluster=False) as write:
-        opened, place = _open(lease, detail.get("place"), memory, limit_ms, now_ms)
+    with write_transaction(lease, {"seen_through_ms": now_ms, "behind": 0}, lock_cluster=False) as write:
+        before = write.collector.detail
+        memory: Memory = before.get("held", {})
+        opened, place = _open(lease, before.get("place"), memory, limit_ms, now_ms)
         known = {"place": place, "held": _remember(lease.cluster_id, memory, now_ms)}
-        renew(lease, seen_through_ms=now_ms, behind=0, **({"detail": known} if known != detail else {}))
+        if known != before:
+            write.collector.detail = known
+            write.collector.save(update_fields=["detail"])
         moved = _follow(lease.cluster_id, now_ms)
         if opened or moved:
             write.notify_after_commit("recoveries")
+    return write.collector
 
 
 def waiting_for_a_search(lease: Lease) -> Sequence[Recovery]:

@@ -182,32 +182,26 @@ def record_poll(row: Collector, observed: Costly, now_ms: int, *, sees: bool = T
 
     `row` must be read after the renewal of its lease. `sees`: whether the poll could observe its cluster.
     """
-    ends_error = sees and bool(row.error)
-    if ends_error:
-        row.error, row.since_ms = "", now_ms
-        _blindness(row).update(until_ms=now_ms)
+    ends_error = sees and clear_error(row, now_ms)
     minute, broker_ms = now_ms // 60_000, round(observed.broker_ms)
     costs = {at: (n, ms) for at, n, ms in row.costs if at > minute - _COST_MINUTES}
     n, ms = costs.get(minute, (0, 0))
     costs[minute] = n + observed.requests, ms + broker_ms
     row.costs = [[at, *cost] for at, cost in sorted(costs.items())]
     row.requests, row.broker_ms = row.requests + observed.requests, row.broker_ms + broker_ms
-    row.save(update_fields=["error", "since_ms", "costs", "requests", "broker_ms", "detail"])
+    row.save(update_fields=["costs", "requests", "broker_ms", "detail"])
     return ends_error
 
 
-def record_tail(lease: Lease, batch: TailBatch, now_ms: int) -> None:
+def record_tail(row: Collector, batch: TailBatch, now_ms: int) -> None:
     """Save the cost of a tail's batch; the tail's error ends if it advanced, or is at the end."""
     sees = bool(batch.moves) or batch.seen_through_ms is not None
-    record_poll(collector_row(lease).get(), batch, now_ms, sees=sees)
+    record_poll(row, batch, now_ms, sees=sees)
 
 
 def progress_columns(batch: TailBatch, rate: float) -> dict[str, object]:
     """Return the progress columns of a collector from a batch of its tail."""
-    fields: dict[str, object] = {
-        "records": F("records") + batch.count,
-        "rate": rate,
-    }
+    fields: dict[str, object] = {"rate": rate}
     if batch.behind is not None:
         fields["behind"] = batch.behind
     if batch.seen_through_ms is not None:
@@ -272,11 +266,10 @@ def _offsets(cluster_id: int, topic: str, clocks: Mapping[int, int], now_ms: int
     return {partition: follow_offset(known.get(partition), ms, now_ms) for partition, ms in clocks.items()}
 
 
-def count_undecoded(lease: Lease, undecoded: Mapping[str, int]) -> None:
+def count_undecoded(row: Collector, undecoded: Mapping[str, int]) -> None:
     """Add to a collector's counts of undecodable records, by reason."""
     if not undecoded:
         return
-    row = collector_row(lease).get()
     for reason, count in undecoded.items():
         row.undecoded[reason] = row.undecoded.get(reason, 0) + count
     row.save(update_fields=["undecoded"])
@@ -297,7 +290,11 @@ def _open_gap(lease: Lease, reason: str, now_ms: int) -> None:
         )
 
 
-def clear_error(lease: Lease, now_ms: int) -> None:
-    """Clear a collector's error and close its gap."""
-    if collector_row(lease).exclude(error="").update(error="", since_ms=now_ms):
-        _blindness(lease).update(until_ms=now_ms)
+def clear_error(row: Collector, now_ms: int) -> bool:
+    """Clear a collector's error and close its gap; return whether there was one."""
+    if not row.error:
+        return False
+    row.error, row.since_ms = "", now_ms
+    row.save(update_fields=["error", "since_ms"])
+    _blindness(row).update(until_ms=now_ms)
+    return True

@@ -97,26 +97,36 @@ class WriteTransaction:
         transaction.set_rollback(True)
 
 
+class CollectorTransaction(WriteTransaction):
+    """A write transaction of a lease's holder."""
+
+    def __init__(self, lease: Lease, collector: Collector) -> None:
+        super().__init__(lease.cluster, lease.cluster_id)
+        #: The lease's row after its renewal.
+        self.collector = collector
+
+
 @contextmanager
 def write_transaction(
     lease: Lease,
     columns: Mapping[str, object] = MappingProxyType({}),
     *,
+    read: int = 0,
     lock_cluster: bool = True,
     guards: Collection[str] = (),
-) -> Iterator[WriteTransaction]:
-    """Write as the holder of a lease: renew it, and set `columns` of its row. Raises `LeaseLost`.
+) -> Iterator[CollectorTransaction]:
+    """Write as the holder of a lease: renew it (`leases.renew`), and set `columns` of its row.
 
-    `guards` are the cluster's leases that guard the rows to write. Without `lock_cluster` the caller writes
-    only rows that leases guard, and takes a revision last.
+    Raises `LeaseLost`. `guards` are the cluster's leases that guard the rows to write. Without `lock_cluster`
+    the caller writes only rows that leases guard, and takes a revision last.
     """
     with transaction.atomic():
         if guards:
             _lock_collectors(lease.cluster_id, {lease.name, *guards})
-        renew(lease, **columns)
+        collector = renew(lease, read=read, **columns)
         if lock_cluster:
             lock_cluster_row(lease.cluster_id)
-        yield WriteTransaction(lease.cluster, lease.cluster_id)
+        yield CollectorTransaction(lease, collector)
 
 
 @contextmanager

@@ -113,7 +113,7 @@ def _save_rest(
         names = [row.ident for row in _blame(rows, wrong, set(gone))]
         idents = {row.checkpoint: row.ident for row in rows}
         collector_store.save_gaps(lease, {_scope(scope, idents): why for scope, why in gaps.items()}, now_ms)
-        collector_store.clear_error(lease, now_ms)
+        collector_store.clear_error(write.collector, now_ms)
         if names:
             rows_named = Query.objects.filter(cluster_id=lease.cluster_id, ident__in=names)
             rows_named.update(rev=write.next_rev())

@@ -6,7 +6,7 @@ from typing import Any
 
 from dashboard.models import Collector
 from dashboard.runtime.collector_names import CAPABILITIES
-from dashboard.runtime.leases import Lease, collector_row
+from dashboard.runtime.leases import Lease
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.decode.typed import fields_of, read_json
 from fenceline.kafka.capabilities import CapabilityCheck, CapabilityState
@@ -70,7 +70,7 @@ def save_capabilities(
 ) -> None:
     """Save an examination of a cluster; without `checks` the former ones stay, with the `trouble`."""
     with write_transaction(lease, {"seen_through_ms": now_ms}, lock_cluster=False) as write:
-        row = collector_row(lease).get()
+        row = write.collector
         before = _news_in(row.detail)
         row.detail |= {"asked_ms": now_ms, "trouble": trouble}
         if checks is not None:

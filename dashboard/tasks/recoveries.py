@@ -35,7 +35,7 @@ def follow_in_turns(lease: leases.Lease) -> loop.Turns:
         nonlocal topics_at
         began = time.monotonic()
         limit_ms = settings.FENCELINE.limits.open_too_long_s * 1_000
-        recovery_store.update_recoveries(lease, limit_ms=limit_ms, now_ms=loop.now_ms())
+        collector = recovery_store.update_recoveries(lease, limit_ms=limit_ms, now_ms=loop.now_ms())
         for row in recovery_store.waiting_for_a_search(lease):
             # Every search is its own turn, because there may be many.
             yield 0.0
@@ -46,7 +46,7 @@ def follow_in_turns(lease: leases.Lease) -> loop.Turns:
         if began >= topics_at:
             check_topics(lease)
             topics_at = began + _TOPICS_S
-        collector_store.clear_error(lease, loop.now_ms())
+        collector_store.clear_error(collector, loop.now_ms())
         yield max(0.0, _TICK_S - (time.monotonic() - began))
 
     return poll_repeatedly(lease, poll, _reads.discard)

@@ -11,7 +11,7 @@ from django.db.models import Count, Max, Min, QuerySet
 from dashboard.models import Collector, CoordinatorMoveRecord, Transaction
 from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import COORDINATORS
-from dashboard.runtime.leases import Lease, collector_row
+from dashboard.runtime.leases import Lease
 from dashboard.runtime.sql import write_rows
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.decode.typed import fields_of, record_of
@@ -60,7 +60,7 @@ def save_coordinators(lease: Lease, observed: ObservedCoordinators, *, now_ms: i
     # Before the transaction, because it may count a million ids.
     ids = None if observed.sizes is None else _ids_by_partition(lease.cluster_id)
     with write_transaction(lease, {"seen_through_ms": observed.at_ms}, lock_cluster=False) as write:
-        row = collector_row(lease).get()
+        row = write.collector
         now = {"leaders": _by_number(observed.leaders), "in_sync": _by_number(observed.in_sync)}
         news = bool(row.error) or any(row.detail.get(name) != value for name, value in now.items())
         row.detail |= {"at_ms": observed.at_ms, **now}

@@ -150,7 +150,7 @@ def _save_rest(lease: Lease, observed: Reconciliation, written: int, now_ms: int
     progress = {} if seen_ms is None else {"seen_through_ms": seen_ms}
     with write_transaction(lease, progress, lock_cluster=False) as write:
         collector_store.save_gaps(lease, _gaps_of(observed.lost, now_ms), now_ms)
-        row = collector_row(lease).get()
+        row = write.collector
         news = _take_figures(row, observed, written) or bool(written)
         if collector_store.record_poll(row, observed, now_ms) or news:
             write.notify_after_commit("collectors")

@@ -71,7 +71,7 @@ def _save_progress(lease: Lease, batch: TailBatch, rate: float, now_ms: int) -> 
     """Save the progress of an empty batch."""
     columns = collector_store.progress_columns(batch, rate)
     with write_transaction(lease, columns, lock_cluster=False) as write:
-        collector_store.record_tail(lease, batch, now_ms)
+        collector_store.record_tail(write.collector, batch, now_ms)
         write.notify_after_commit("collectors")
         return write.next_rev()
 
@@ -90,7 +90,7 @@ def _save(
     """Save in one transaction; return None without saving if another writer changed the read rows."""
     stamps = ((new.partition, new.record.updated_ms) for new in folded.newest.values() if new.record)
     clocks = collector_store.clocks_ahead(lease, stamps, now_ms)
-    with write_transaction(lease, collector_store.progress_columns(batch, rate)) as write:
+    with write_transaction(lease, collector_store.progress_columns(batch, rate), read=batch.count) as write:
         # The cluster's row is locked now, so corrections and attributions are either done or waiting.
         if _other_writers(lease.cluster_id) != writers:
             write.cancel()
@@ -105,10 +105,10 @@ def _save(
         transaction_sql.add_states(lease.cluster_id, lease.shard, folded.states)
         if batch.cold and batch.seen_through_ms is not None:
             transaction_sql.count_again(lease.cluster_id, lease.shard)
-        collector_store.count_undecoded(lease, folded.undecoded)
+        collector_store.count_undecoded(write.collector, folded.undecoded)
         if batch.compacted:
             _count_compacted(lease, batch.compacted, now_ms)
-        collector_store.record_tail(lease, batch, now_ms)
+        collector_store.record_tail(write.collector, batch, now_ms)
         _ring(write, batch, folded)
     return rev
 
