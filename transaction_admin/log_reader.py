@@ -127,8 +127,8 @@ class LogReader:
             self._moved, self._refresh_at = False, time.monotonic() + _PAUSE_S
             topic_id = self._refresh().topic_ids.get(self._topic, self._topic_id)
             self.replaced = self.replaced or topic_id != self._topic_id
-        if not self.replaced:
-            self._connection.run(self._ask)
+        if not self.replaced and (due := self._due_requests()):
+            self._connection.run(self._ask, due)
 
     def receive(self, wait_s: float) -> Mapping[int, Answer]:
         """Return the arrived answers by partition; without any, wait up to `wait_s` for the first.
@@ -152,7 +152,8 @@ class LogReader:
         except Empty:
             return None
 
-    async def _ask(self) -> None:
+    def _due_requests(self) -> Sequence[_Asked]:
+        """Return the next request to each leader that may be asked."""
         by_leader: dict[int, dict[int, int]] = {}
         for number, start in self._starts.items():
             leader = self._leaders.leader_of(TopicPartition(self._topic, number))
@@ -160,10 +161,12 @@ class LogReader:
                 self._moved = True
             else:
                 by_leader.setdefault(leader, {})[number] = start
-        for leader, partitions in by_leader.items():
-            if self._may_ask(leader):
-                asked = self._asked[leader] = _Asked(leader, partitions)
-                await self._send(asked, self._answers)
+        return [_Asked(leader, starts) for leader, starts in by_leader.items() if self._may_ask(leader)]
+
+    async def _ask(self, due: Sequence[_Asked]) -> None:
+        for asked in due:
+            self._asked[asked.leader] = asked
+            await self._send(asked, self._answers)
 
     def _may_ask(self, leader: int) -> bool:
         # A leader delayed by a quota must not delay the other leaders' records.

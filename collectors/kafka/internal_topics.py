@@ -24,7 +24,7 @@ _FOLD_BYTES, _FAR_BEHIND = 4 * 1024 * 1024, 100_000
 #: Maximum bytes of half-read partitions that wait for their remaining records.
 _HELD_BYTES = 4 * _FOLD_BYTES
 #: Seconds that a poll waits for a first record.
-_IDLE_S = 0.2
+_IDLE_S = 0.5
 #: Seconds between two requests for the end of the topic, which prove how far the tail has seen.
 _ASK_ENDS_EVERY_S = 1.0
 _ASK_ENDS_SELDOM_S, _ASK_ENDS_HELD_BACK_S = 5.0, 10.0
