@@ -28,7 +28,7 @@ url: venv-up ## print the URL and the sign-in of the running stack again
 test: venv chromium postgresql ## every test: real Kafka, Spark, Redis, PostgreSQL and browser
 	@exec $(PYTHON_BIN) -m pytest -n 4 $(ARGS)
 
-test-fast: venv ## in a minute or two: the short tests that need no broker and no PostgreSQL
+test-fast: venv ## in a minute: the short tests that need no broker and no PostgreSQL
 	@exec $(PYTHON_BIN) -m pytest -n 3 --only-short -m 'not soak and not matrix and not postgresql' \
 		tests/unit tests/web tests/db $(ARGS)
 

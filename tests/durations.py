@@ -1,7 +1,7 @@
 """How long tests take: `make durations` measures, tests.scheduling orders the gate by it. A pytest plugin.
 
 `durations.json` holds seconds, the longest first: `files` the sum of each unit of work, `tests` the parts of
-each test that take a fifth of a second and more. What a fixture costs is in the set-up of its first test.
+each test that take a tenth of a second and more. What a fixture costs is in the set-up of its first test.
 A run of the whole gate removes what the gate no longer has, and so does `make durations ARGS=--collect-only`,
 which runs nothing. `make test-fast` leaves out what took long.
 """
@@ -18,10 +18,9 @@ from hypothesis import settings
 FILE = Path(__file__).with_suffix(".json")
 #: Folders whose files share what their conftest starts.
 _SHARING = ("tests/browser", "tests/kafka/three", "tests/stack/room")
-#: Parts of tests that take less are not worth a line.
-SHORTEST_S = 0.2
-#: `make test-fast` leaves out what took as long by itself, but for what checks the code and the documents.
-LONG_S = 0.2
+#: Parts of tests that take less are not worth a line. `make test-fast` leaves out what took as long by itself,
+#: but for what checks the code and the documents.
+LONG_S = 0.1
 #: Random examples of a test then.
 _FEW_EXAMPLES = 20
 _CHECKS = ("tests/unit/test_architecture.py", "tests/unit/test_doc_")
@@ -122,7 +121,7 @@ def merged(
 
 def long_parts(parts: Mapping[str, float]) -> dict[str, float]:
     """Return those of setup, call and teardown that are worth a line, rounded."""
-    return {when: round(took, 1) for when, took in parts.items() if took >= SHORTEST_S}
+    return {when: round(took, 1) for when, took in parts.items() if took >= LONG_S}
 
 
 def unit_of(nodeid: str) -> str:
