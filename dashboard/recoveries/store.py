@@ -210,9 +210,9 @@ def _remember(cluster_id: int, memory: Memory, now_ms: int) -> Memory:
     """Return the producers' present holdings, and those of the last minute."""
     now: Memory = {}
     pins = PinRecord.objects.filter(cluster_id=cluster_id).order_by("first_seen_ms")[:_MOST_HELD]
-    ids = _topic_ids(cluster_id, {pin.topic for pin in pins})
     if not (pins or memory):
         return now
+    ids = _topic_ids(cluster_id, {pin.topic for pin in pins})
     for pin in pins:
         held = now.setdefault(str(pin.producer_id), {"seen": 0, "pins": [], "waits": []})
         held["pins"].append([pin.topic, pin.partition, pin.start_offset, ids.get(pin.topic, "")])

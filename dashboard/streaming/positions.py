@@ -110,9 +110,9 @@ def missing_by_query(rows: Sequence[Query]) -> Mapping[int, MissingPlaces]:
 
 def missing_outputs(cluster_id: int, rows: Iterable[Query]) -> Mapping[int, Sequence[str]]:
     """Return deleted topics to which exactly-once sinks wrote last, by the query's key."""
-    gone = _deleted_topics(cluster_id)
     with_ledger = [row.pk for row in rows if row.ledger_id]
-    if not gone or not with_ledger:
+    gone = _deleted_topics(cluster_id) if with_ledger else set()
+    if not gone:
         return {}
     decisions = SinkDecision.objects.filter(query=OuterRef("pk")).exclude(transactions=[])
     last = decisions.order_by("-batch_id", "-round").values("transactions")[:1]

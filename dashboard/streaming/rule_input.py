@@ -90,6 +90,8 @@ class Queries:
     def read_statuses(self, *, now_ms: int) -> tuple[QueryStatus, ...]:
         """Return the current status of every query."""
         self._follow()
+        if not self._known:
+            return ()
         for known in self._known.values():
             if known.lately.rev != known.row.rev and now_ms - known.lately.at_ms >= _PAST_MS:
                 known.lately = _lately(known.row, now_ms)
