@@ -18,8 +18,8 @@ from hypothesis import settings
 FILE = Path(__file__).with_suffix(".json")
 #: Folders whose files share what their conftest starts.
 _SHARING = ("tests/browser", "tests/kafka/three", "tests/stack/room")
-#: Parts of tests that take less are not worth a line. `make test-fast` leaves out what took as long by itself,
-#: but for what checks the code and the documents.
+#: Parts of tests that take less are not worth a line. `make test-fast` leaves out what took as long by
+#: itself, but for what checks the code and the documents.
 LONG_S = 0.1
 #: Random examples of a test then.
 _FEW_EXAMPLES = 20

@@ -12,7 +12,7 @@ from dashboard.models import Cluster
 from sandbox.scenes.player import ScenePlayer
 from tests.web import factories
 from tests.web.compact_html import CompactClient
-from tests.web.roles import give_role, open_session
+from tests.web.roles import client_with_role, give_role, open_session
 
 
 @pytest.fixture
@@ -33,6 +33,12 @@ def page(client: Client, user: User) -> Client:
     """A client that is signed in."""
     open_session(client, user)
     return client
+
+
+@pytest.fixture
+def admin(db: None) -> Client:
+    """A client of its own, signed in as an admin."""
+    return client_with_role("admin")
 
 
 @pytest.fixture

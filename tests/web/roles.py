@@ -1,6 +1,8 @@
-"""Signed-in clients by role."""
+"""Signed-in clients by role, and what their pages hold."""
 
+import html
 import re
+from typing import Any
 
 from django.conf import settings
 from django.contrib import auth
@@ -51,3 +53,9 @@ def row_ids(markup: str) -> list[str]:
     """Return the ids of the rows of a list's page: those of its first table, or of its alerts."""
     table = markup.partition("<tbody>")[2].partition("</tbody>")[0]
     return re.findall(r'<tr id="([^"]+)"', table) or re.findall(r'<li class="alert" id="([^"]+)"', markup)
+
+
+def secret_of(answer: Any) -> str:
+    """Return what a page shows once."""
+    (shown,) = re.findall(r'id="the-secret"[^>]*>([^<]+)<', answer.content.decode())
+    return html.unescape(shown)

@@ -1,5 +1,5 @@
 """Proves users and access: a colleague is invited, signs in by a link that works once, gets another role, is
-disabled; tokens are made and revoked; wrong input, the last admin and users with more rights are refused."""
+disabled; wrong input, the last admin and users with more rights are refused."""
 
 import html
 import json
@@ -12,22 +12,15 @@ from django.contrib.auth.models import Group, Permission, User
 from django.test import Client
 from django.urls import reverse
 
-from dashboard.models import AuditEntry, Token
+from dashboard.models import AuditEntry
 from dashboard.system import live_sessions, users
 from dashboard.system.access import AccessRefused
-from dashboard.system.tokens import token_digest
-from tests.web import factories, roles
-from tests.web.roles import page_html
+from tests.web import roles
+from tests.web.roles import page_html, secret_of
 
 pytestmark = pytest.mark.django_db
 PASSWORD = "correct horse battery"
 Event = AuditEntry.Event
-
-
-@pytest.fixture
-def admin(client: Client) -> Client:
-    factories.cluster()
-    return roles.client_with_role("admin")
 
 
 @pytest.fixture
@@ -36,12 +29,6 @@ def grace(db: None) -> User:
     user = User.objects.create_user("grace", password=PASSWORD)
     roles.give_role(user, "viewer")
     return user
-
-
-def secret_of(answer: Any) -> str:
-    """Return what a page shows once."""
-    (shown,) = re.findall(r'id="the-secret"[^>]*>([^<]+)<', answer.content.decode())
-    return html.unescape(shown)
 
 
 def note(page: Client, user: User) -> str:
@@ -337,53 +324,6 @@ def test_an_unknown_role_changes_nobody(admin: Client, grace: User) -> None:
     admin.post(f"/access/{grace.pk}/role", {"role": "root"})
     assert note(admin, grace)
     assert users.role_of(grace) == "viewer"
-
-
-@pytest.mark.parametrize("role", ["viewer", "operator", "admin", "ingest"])
-def test_a_token_is_shown_once_and_works_until_it_is_revoked(admin: Client, role: str) -> None:
-    secret = secret_of(admin.post("/access/tokens/add", {"name": "ci", "role": role, "expires": "90d"}))
-    token = Token.objects.get()
-    assert (token.digest, token.role) == (token_digest(secret), role)
-    assert token.expires_at is not None
-    assert secret not in page_html(admin, "/access/tokens")
-    door = ("/ingest/v1/progress", "post") if role == "ingest" else ("/api/v1/clusters", "get")
-    ask = getattr(Client(headers={"Authorization": f"Bearer {secret}"}), door[1])
-    assert ask(door[0]).status_code != 401
-    for _ in range(2):
-        assert admin.post("/access/tokens/revoke", {"name": "ci"})["Location"] == "/access/tokens"
-    assert ask(door[0]).status_code == 401
-    shown = page_html(admin, "/access/tokens")
-    assert 'data-token="ci" data-state="revoked"' in shown
-    assert 'action="/access/tokens/revoke"' not in shown
-    events = AuditEntry.objects.filter(subject_name="ci").order_by("pk").values_list("event", flat=True)
-    assert list(events) == [Event.TOKEN_CREATED, Event.TOKEN_REVOKED]
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"name": "", "role": "viewer"},
-        {"name": "x" * 65, "role": "viewer"},
-        {"name": "a\nb", "role": "viewer"},
-        {"name": "taken", "role": "viewer"},
-        {"name": "ci", "role": "root"},
-        {"name": "ci"},
-        {"name": "ci", "role": "viewer", "expires": "yesterday"},
-        {"name": "ci", "role": "viewer", "expires": "2020-01-31"},
-    ],
-)
-def test_a_token_that_cannot_be_is_refused(admin: Client, body: dict[str, str]) -> None:
-    Token.objects.create(name="taken", role="viewer", digest="d")
-    answer = admin.post("/access/tokens/add", body)
-    assert answer.status_code == 422
-    assert answer.content.decode().count('class="wrong"') == 2
-    assert Token.objects.count() == 1
-
-
-@pytest.mark.sql
-def test_an_unknown_token_is_not_found(admin: Client) -> None:
-    for name in ("never", "x\0y", ""):
-        assert admin.post("/access/tokens/revoke", {"name": name}).status_code == 404
 
 
 def test_no_audit_row_or_session_keeps_what_is_shown_once(admin: Client, grace: User) -> None:

@@ -34,11 +34,6 @@ def receiver() -> Iterator[Receiver]:
         yield receiver
 
 
-@pytest.fixture
-def admin(db: None) -> Client:
-    return roles.client_with_role("admin")
-
-
 def add(admin: Client, receiver: Receiver, **more: str) -> Channel:
     answer = admin.post("/channels/add", NEW | {"url": receiver.url} | more)
     assert answer.status_code == 303, answer.content.decode()

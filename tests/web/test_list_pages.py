@@ -24,7 +24,7 @@ from dashboard.web.pages.queries import QueryListQuery
 from dashboard.web.pages.recoveries import RecoveryListQuery
 from dashboard.web.pages.transactions import TransactionListQuery
 from fenceline.decode import text
-from tests.web import factories, roles
+from tests.web import factories
 from tests.web.roles import page_html, row_ids
 
 pytestmark = pytest.mark.django_db
@@ -55,11 +55,6 @@ EXPECTED = {
 }
 WRONG = "zzyzx"
 NAMES = [text.escape_bytes(raw) for raw in factories.HOSTILE_IDS]
-
-
-@pytest.fixture
-def admin(client: Client) -> Client:
-    return roles.client_with_role("admin")
 
 
 @pytest.fixture(scope="module")

@@ -12,15 +12,10 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from dashboard.models import AuditEntry, Cluster
-from tests.web import factories, roles
+from tests.web import factories
 from tests.web.roles import page_html, row_ids
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def admin(client: Client) -> Client:
-    return roles.client_with_role("admin")
 
 
 @pytest.mark.parametrize(

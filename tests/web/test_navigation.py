@@ -23,11 +23,6 @@ def prod(rows_of_module: None) -> Cluster:
     return of
 
 
-@pytest.fixture
-def admin(client: Client) -> Client:
-    return roles.client_with_role("admin")
-
-
 def read(client: Client, url: str) -> str:
     answer = client.get(url)
     assert answer.status_code == 200, url
