@@ -29,7 +29,7 @@ test: venv chromium postgresql ## every test: real Kafka, Spark, Redis, PostgreS
 	@exec $(PYTHON_BIN) -m pytest -n 4 $(ARGS)
 
 test-fast: venv ## in a minute: the short tests that need no broker and no PostgreSQL
-	@exec $(PYTHON_BIN) -m pytest -n 3 --only-short -m 'not soak and not matrix and not postgresql' \
+	@exec $(PYTHON_BIN) -m pytest -n 2 --only-short -m 'not soak and not matrix and not postgresql' \
 		tests/unit tests/web tests/db $(ARGS)
 
 # Measuring takes as long again, so that the gate does not: Python measures cheaply from 3.14 on.

@@ -49,7 +49,7 @@ class Receiver:
         self._server.receiver = self
         if self.tls:
             self._server.socket = self.tls.wrap_socket(self._server.socket, server_side=True)
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.005,), daemon=True)
 
     @property
     def port(self) -> int:

@@ -8,6 +8,8 @@ what is left of Spark as the others for the rest.
 xdist's own groups do not work with pytest 9.
 """
 
+from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import pytest
@@ -20,6 +22,12 @@ _SPARK = "tests/spark/"
 _HEAVY = (_SPARK, "tests/stack/")
 #: So many workers have a Spark.
 _SPARKS = 2
+
+
+@cache
+def _seconds() -> Mapping[str, float]:
+    """Return how long each unit of work took when it was measured."""
+    return durations.read()["files"]
 
 
 def _lightness(unit: str) -> int:
@@ -48,7 +56,7 @@ class SharedScheduling(LoadScopeScheduling):
 
     def _is_spark_behind(self) -> bool:
         """Whether what is left of Spark takes its workers as long as all else takes the others."""
-        seconds = durations.read()["files"]
+        seconds = _seconds()
         left = {True: 0.0, False: 0.0}
         for unit in self.workqueue:
             left[unit.startswith(_SPARK)] += seconds.get(unit, 0)
@@ -66,6 +74,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SharedSchedu
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put what nobody has measured first, then the longest; one process needs no order."""
     if hasattr(config, "workerinput"):
-        seconds = durations.read()["files"]
+        seconds = _seconds()
         units = {item: durations.unit_of(item.nodeid) for item in items}
         items.sort(key=lambda item: (-seconds.get(units[item], float("inf")), units[item]))

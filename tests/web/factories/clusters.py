@@ -46,6 +46,12 @@ def raise_revision(of: Cluster) -> int:
 
 def collector(of: Cluster, name: str = "transaction_state", **fields: object) -> Collector:
     """Return a collector that is alive and up to date, but for `fields`."""
+    row = _unsaved_collector(of, name, **fields)
+    row.save()
+    return row
+
+
+def _unsaved_collector(of: Cluster, name: str, **fields: object) -> Collector:
     now = datetime.now(UTC)
     defaults: dict[str, object] = {
         "token": 7,
@@ -57,7 +63,7 @@ def collector(of: Cluster, name: str = "transaction_state", **fields: object) ->
         "rate": 512.4,
         "since_ms": now_ms() - 3_600_000,
     }
-    return Collector.objects.create(cluster=of, name=name, **(defaults | fields))
+    return Collector(cluster=of, name=name, **(defaults | fields))
 
 
 #: Collectors of nouns, each called like what it reads or does.
@@ -70,9 +76,13 @@ POLLERS = (
 def collectors(of: Cluster, *names: str) -> None:
     """Make some collectors, or all of POLLERS, up to date, unless they exist."""
     known = set(of.collector_set.values_list("name", flat=True))
-    for name in names or POLLERS:
-        if name not in known:
-            collector(of, name, behind=None, records=0, rate=0)
+    _make_pollers(of, *(name for name in names or POLLERS if name not in known))
+
+
+def _make_pollers(of: Cluster, *names: str) -> None:
+    Collector.objects.bulk_create(
+        _unsaved_collector(of, name, behind=None, records=0, rate=0) for name in names
+    )
 
 
 def partition_collectors(of: Cluster) -> None:
@@ -83,7 +93,7 @@ def partition_collectors(of: Cluster) -> None:
 def tail_collectors(of: Cluster) -> None:
     """Make the tail's collector and the evaluator's, both up to date."""
     collector(of)
-    collector(of, "judge", behind=None, records=0, rate=0)
+    _make_pollers(of, "judge")
     Position.objects.bulk_create(
         Position(
             cluster=of,
