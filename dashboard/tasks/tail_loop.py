@@ -6,8 +6,9 @@ they differ from its own.
 
 import gc
 import logging
+import sys
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -32,8 +33,12 @@ log = logging.getLogger(__name__)
 #: Seconds between two saves, for other writers: SQLite allows one at a time.
 _YIELD_S = 0.01
 
-#: On the first read to the end, batches of at least this size are written while the next one is read.
-_MANY_RECORDS = 10_000
+#: On the first read to the end, batches of at least this size are written while the next ones are read, and
+#: at most this number of them waits.
+_MANY_RECORDS, _MOST_WAITING = 10_000, 3
+#: Seconds after which a thread that computes lets another one go on: a writer needs Python only between its
+#: statements, and would wait ten times as long by default.
+_SWITCH_S = 0.0005
 
 _GONE = "{} was read before, and brokers say that it does not exist now: it was deleted, or is hidden from us"
 
@@ -106,14 +111,15 @@ class Tailed:
 
 
 class _WriterThread:
-    """Writes batches in a thread while the next ones are read and folded.
+    """Writes batches in a thread, one after the other, while the next ones are read and folded.
 
-    The next call, or the end of the block, raises the error of a write.
+    A later call, or the end of the block, raises the error of a write. Writes behind it still begin: their
+    partitions are others.
     """
 
     def __init__(self) -> None:
         self._thread: ThreadPoolExecutor | None = None
-        self._pending: Future[object] | None = None
+        self._pending: deque[Future[object]] = deque()
 
     def __enter__(self) -> Self:
         return self
@@ -126,18 +132,23 @@ class _WriterThread:
                 self._thread.submit(connection.close)
                 self._thread.shutdown()
                 self._thread = None
+            # Of several errors the first was raised.
+            self._pending.clear()
 
     def begin(self, write: Callable[[], object]) -> None:
-        """Begin a write after the previous one is done."""
-        self.finish()
+        """Queue a write behind the pending ones; wait while too many are pending."""
+        self._wait_for(_MOST_WAITING - 1)
         self._thread = self._thread or ThreadPoolExecutor(1)
-        self._pending = self._thread.submit(write)
+        self._pending.append(self._thread.submit(write))
 
     def finish(self) -> None:
-        """Wait for the pending write."""
-        pending, self._pending = self._pending, None
-        if pending is not None:
-            pending.result()
+        """Wait for the pending writes."""
+        self._wait_for(0)
+
+    def _wait_for(self, most: int) -> None:
+        """Wait until at most this number of writes is pending."""
+        while len(self._pending) > most:
+            self._pending.popleft().result()
 
 
 class _TailSlice:
@@ -235,7 +246,7 @@ def _open(topic: TailedTopic, lease: leases.Lease) -> Tail:
     """Return the open consumer, at the saved positions."""
     which = lease.cluster, topic.name, lease.shard
     if which not in _tails:
-        _tune_garbage_collector()
+        _tune_interpreter()
         _tails[which] = topic.open_tail(lease.cluster, lease.shard)
     topic_id, positions = collector_store.saved_positions(
         lease.cluster, topic.name, shard=lease.shard, shards=settings.SHARDS
@@ -249,11 +260,13 @@ def _open(topic: TailedTopic, lease: leases.Lease) -> Tail:
 
 
 @cache
-def _tune_garbage_collector() -> None:
-    """Make Python's search for cycles rare: it counts the millions of tuples of a fold, which have no cycles.
+def _tune_interpreter() -> None:
+    """Make Python's search for cycles rare, and changes of threads frequent.
 
-    This runs once, because frozen objects in a cycle, such as parts of a closed connection, are never freed.
+    The search counts the millions of tuples of a fold, which have no cycles. This runs once, because frozen
+    objects in a cycle, such as parts of a closed connection, are never freed.
     """
+    sys.setswitchinterval(_SWITCH_S)
     gc.freeze()
     gc.set_threshold(2_000_000, 5, 5)
 
