@@ -6,7 +6,6 @@ they differ from its own.
 
 import gc
 import logging
-import sys
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -36,9 +35,6 @@ _YIELD_S = 0.01
 #: On the first read to the end, batches of at least this size are written while the next ones are read, and
 #: at most this number of them waits.
 _MANY_RECORDS, _MOST_WAITING = 10_000, 3
-#: Seconds after which a thread that computes lets another one go on: a writer needs Python only between its
-#: statements, and would wait ten times as long by default.
-_SWITCH_S = 0.0005
 
 _GONE = "{} was read before, and brokers say that it does not exist now: it was deleted, or is hidden from us"
 
@@ -246,7 +242,7 @@ def _open(topic: TailedTopic, lease: leases.Lease) -> Tail:
     """Return the open consumer, at the saved positions."""
     which = lease.cluster, topic.name, lease.shard
     if which not in _tails:
-        _tune_interpreter()
+        _tune_garbage_collector()
         _tails[which] = topic.open_tail(lease.cluster, lease.shard)
     topic_id, positions = collector_store.saved_positions(
         lease.cluster, topic.name, shard=lease.shard, shards=settings.SHARDS
@@ -260,13 +256,11 @@ def _open(topic: TailedTopic, lease: leases.Lease) -> Tail:
 
 
 @cache
-def _tune_interpreter() -> None:
-    """Make Python's search for cycles rare, and changes of threads frequent.
+def _tune_garbage_collector() -> None:
+    """Make Python's search for cycles rare: it counts the millions of tuples of a fold, which have no cycles.
 
-    The search counts the millions of tuples of a fold, which have no cycles. This runs once, because frozen
-    objects in a cycle, such as parts of a closed connection, are never freed.
+    This runs once, because frozen objects in a cycle, such as parts of a closed connection, are never freed.
     """
-    sys.setswitchinterval(_SWITCH_S)
     gc.freeze()
     gc.set_threshold(2_000_000, 5, 5)
 
