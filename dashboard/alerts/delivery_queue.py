@@ -59,7 +59,7 @@ def due_deliveries(busy: Iterable[int] = ()) -> QuerySet[Delivery]:
 
 def is_any_due() -> bool:
     """Whether any delivery is due: a cheap question for a queue that is mostly empty."""
-    return Delivery.objects.filter(ended_at=None, next_at__lte=Now()).exists()
+    return _claimable().exists()
 
 
 def _claimable() -> QuerySet[Delivery]:
