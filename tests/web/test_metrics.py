@@ -134,11 +134,12 @@ def test_what_is_there_is_counted(value: Value) -> None:
 
 def test_collectors_and_what_they_cost_are_told(value: Value) -> None:
     of = factories.cluster("prod")
-    factories.collector(of, behind=12, requests=40, broker_ms=2_500, undecoded={"value_version": 3, "key": 1})
+    seen = {"behind": 12, "seen_through_ms": factories.now_ms() - 5_000}
+    factories.collector(of, **seen, requests=40, broker_ms=2_500, undecoded={"value_version": 3, "key": 1})
     factories.collector(of, "partitions", behind=None, seen_through_ms=None, error="no route")
     tail = {"cluster": "prod", "collector": "transaction_state"}
     blind = {"cluster": "prod", "collector": "partitions"}
-    assert 0 <= (value("collector_seen_seconds_ago", **tail) or -1) < 60
+    assert 5 <= (value("collector_seen_seconds_ago", **tail) or 0) < 60
     assert value("collector_seen_seconds_ago", **blind) == float("inf")
     assert [value("collector_behind_records", **each) for each in (tail, blind)] == [12, None]
     assert [value("collector_failing", **each) for each in (tail, blind)] == [0, 1]
