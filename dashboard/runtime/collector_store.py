@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 from typing import Protocol
 
-from django.db import connection, transaction
+from django.db import transaction
 from django.db.models import F, QuerySet
 
 from dashboard.models import Cluster, Collector, GapRecord, Position
@@ -24,6 +24,7 @@ from dashboard.runtime.collector_names import (
     tail_name,
 )
 from dashboard.runtime.leases import Lease, LeaseLost, collector_row
+from dashboard.runtime.sql import read_rows, write_rows
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.decode.tail_batch import TailBatch
 from fenceline.facts import PositionMove
@@ -36,21 +37,7 @@ TRANSACTION_STATE = "__transaction_state"
 #: The cost of each minute is kept for this many minutes.
 _COST_MINUTES = 5
 _LONGEST_SCOPE = 300
-
-_MOVE_COLUMNS = (
-    "cluster_id, topic, partition, next_offset, end_offset, epoch, topic_id, hole_offset, since_ms, "
-    "clock_ms, clock_window_ms, clock_since_ms"
-)
-
-_MOVE = (
-    f"INSERT INTO dashboard_position ({_MOVE_COLUMNS}) VALUES ({', '.join(['%s'] * 12)}) "  # noqa: S608
-    "ON CONFLICT (cluster_id, topic, partition) DO UPDATE SET next_offset = excluded.next_offset, "
-    "end_offset = excluded.end_offset, epoch = excluded.epoch, topic_id = excluded.topic_id, "
-    "hole_offset = COALESCE(excluded.hole_offset, dashboard_position.hole_offset), "
-    "clock_ms = COALESCE(excluded.clock_ms, dashboard_position.clock_ms), "
-    "clock_window_ms = COALESCE(excluded.clock_window_ms, dashboard_position.clock_window_ms), "
-    "clock_since_ms = COALESCE(excluded.clock_since_ms, dashboard_position.clock_since_ms)"
-)
+_CLOCK = ("clock_ms", "clock_window_ms", "clock_since_ms")
 
 
 def sync_clusters(names: Iterable[str]) -> None:
@@ -215,7 +202,7 @@ def clocks_ahead(lease: Lease, stamps: Iterable[tuple[int, int]], now_ms: int) -
     Empty if the tail has not reached the end so recently that it reads such records. The difference is too
     large by the time until the read, never too small (`fenceline.kafka.clock_skew`).
     """
-    seen_ms = collector_row(lease).values_list("seen_through_ms", flat=True).get()
+    ((seen_ms,),) = read_rows(Collector, ["seen_through_ms"], cluster_id=lease.cluster_id, name=lease.name)
     if seen_ms is None or abs(now_ms - seen_ms) > LEAST_MS:
         return {}
     clocks: dict[int, int] = {}
@@ -239,31 +226,32 @@ def move_positions(
     lease's renewal in one transaction: the locked row of the lease excludes other writers.
     """
     moves = tuple(moves)
-    if not moves:
-        return
-    _, current = saved_positions(lease.cluster, topic)
-    offsets = _offsets(lease.cluster_id, topic, clocks, now_ms)
+    of_topic = {"cluster_id": lease.cluster_id, "topic": topic}
+    columns = ("partition", "next_offset", "hole_offset", *_CLOCK)
+    rows = read_rows(Position, columns, **of_topic, partition=[move.partition for move in moves])
+    known = {partition: saved for partition, *saved in rows}
     moved = []
     for partition, previous, following, end, holes, epoch in moves:
-        if current.get(partition) != previous:
+        current, hole, *saved = known.get(partition, (None, None, None, None, None))
+        if current != previous:
             raise LeaseLost(f"{lease.cluster}: partition {partition} is not at {previous} any more")
-        hole = holes[-1] if holes else None
-        where = lease.cluster_id, topic, partition
-        offset = offsets.get(partition, (None, None, None))
-        moved.append((*where, following, end, epoch, topic_id, hole, now_ms, *offset))
-    with connection.cursor() as cursor:
-        cursor.executemany(_MOVE, moved)
-
-
-def _offsets(cluster_id: int, topic: str, clocks: Mapping[int, int], now_ms: int) -> dict[int, Offset]:
-    """Return the clock offsets by partition, updated with the new measurements."""
-    rows = Position.objects.filter(cluster_id=cluster_id, topic=topic, partition__in=clocks)
-    known = {
-        row.partition: Offset(row.clock_ms, row.clock_window_ms, row.clock_since_ms)
-        for row in rows.exclude(clock_since_ms=None)
-        if row.clock_ms is not None and row.clock_window_ms is not None and row.clock_since_ms is not None
-    }
-    return {partition: follow_offset(known.get(partition), ms, now_ms) for partition, ms in clocks.items()}
+        clock = None if None in saved else Offset(*saved)
+        if partition in clocks:
+            clock = follow_offset(clock, clocks[partition], now_ms)
+        moved.append(
+            {
+                **of_topic,
+                "partition": partition,
+                "next_offset": following,
+                "end_offset": end,
+                "epoch": epoch,
+                "topic_id": topic_id,
+                "hole_offset": holes[-1] if holes else hole,
+                "since_ms": now_ms,
+                **dict(zip(_CLOCK, clock or saved, strict=True)),
+            }
+        )
+    write_rows(Position, moved, ("cluster_id", "topic", "partition"), keep=("since_ms",))
 
 
 def count_undecoded(row: Collector, undecoded: Mapping[str, int]) -> None:

@@ -58,6 +58,26 @@ def in_portions(rows: QuerySet[M], column: str, keys: Iterable[object]) -> Itera
         yield rows.filter(**{f"{column}__in": portion})
 
 
+def read_rows(model: type[Model], columns: Sequence[str], **wanted: object) -> Sequence[tuple[Any, ...]]:
+    """Return columns of the rows with the wanted values; a list stands for any of its values.
+
+    Collectors ask the same questions many times a second, and Django takes ten times as long to build one as
+    a database to answer it.
+    """
+    lists = {name: value if isinstance(value, list) else [value] for name, value in wanted.items()}
+    if not all(lists.values()):
+        return []
+    conditions = [f"{_quoted(name)} IN ({', '.join(['%s'] * len(some))})" for name, some in lists.items()]
+    statement = (
+        f"SELECT {', '.join(map(_quoted, columns))} FROM {model._meta.db_table} "  # noqa: S608
+        f"WHERE {' AND '.join(conditions)}"
+    )
+    values: list[Any] = list(chain.from_iterable(lists.values()))
+    with connection.cursor() as cursor:
+        cursor.execute(statement, values)
+        return list(cursor.fetchall())
+
+
 def write_rows(
     model: type[Model],
     rows: Iterable[Mapping[str, Any]],

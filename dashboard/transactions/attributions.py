@@ -35,12 +35,6 @@ _MINUTE_MS = 60_000
 _MOST_TRANSITIONS = 100
 
 
-def newest_record(cluster_id: int) -> int:
-    """Return the key of the newest action record, 0 before the first."""
-    numbers = ActionRecord.objects.filter(cluster_id=cluster_id).order_by("-pk").values_list("pk", flat=True)
-    return numbers.first() or 0
-
-
 def action_causes(cluster_id: int) -> Mapping[bytes, CausesByRecord]:
     """Return the records of a cluster's actions, by the keys of transactional ids."""
     return _by_key(ActionRecord.objects.filter(cluster_id=cluster_id))

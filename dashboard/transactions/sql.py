@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import chain
 from operator import itemgetter
 from typing import Any
 
@@ -16,7 +17,7 @@ from django.db import connection
 from django.db.models import Count, Sum
 
 from dashboard.models import Recent, StateCount, Tally, Transaction, TransitionRecord
-from dashboard.runtime.sql import Row, Upsert, in_portions, overwrite_changes, portions, write_rows
+from dashboard.runtime.sql import Row, Upsert, overwrite_changes, portions, read_rows, write_rows
 from fenceline.decode.typed import fields_of, record_of
 from fenceline.facts import (
     NOT_FROM_LOG,
@@ -84,23 +85,24 @@ _SOURCES = {
 _STATES = {state.value: state for state in TransactionState}
 
 
-def read_priors(cluster_id: int, partition: int, log_keys: Iterable[bytes]) -> dict[bytes, Prior]:
-    """Return the known state of ids by their keys in `__transaction_state`, without unknown ids.
+def read_priors(cluster_id: int, log_keys: Mapping[int, Iterable[bytes]]) -> dict[int, dict[bytes, Prior]]:
+    """Return the known state of ids by partition and key of `__transaction_state`, without unknown ids.
 
     If an id's newest record is in another partition, only its state is returned: the topic got more
     partitions, and records of two partitions have no order. Only records of ending transactions have their
     partitions, because no transition is derived from the partitions of earlier records.
     """
-    wanted = {key_of(key[4:]): key for key in log_keys}
-    priors: dict[bytes, Prior] = {}
-    for row in _asked(_PRIORS, cluster_id, list(wanted)):
-        priors[wanted[bytes(row[0])]] = _prior(row, partition)
+    wanted = {partition: {key_of(key[4:]): key for key in keys} for partition, keys in log_keys.items()}
+    asked = list(dict.fromkeys(chain.from_iterable(wanted.values())))
+    rows = {bytes(row[0]): row for row in _asked(_PRIORS, cluster_id, asked)}
     # An id that its coordinator has removed still has its last transitions.
-    missing = [key for key, log_key in wanted.items() if not priors.get(log_key, Prior()).packed]
-    for key, packed in _asked(_GONE, cluster_id, missing):
-        log_key, offset = wanted[bytes(key)], transition_ring.expiry_offset(bytes(packed))
-        prior = priors.get(log_key, Prior(offset=offset))
-        priors[log_key] = prior._replace(packed=bytes(packed))
+    missing = [key for key in asked if key not in rows or not rows[key][-1]]
+    gone = {bytes(key): bytes(packed) for key, packed in _asked(_GONE, cluster_id, missing)}
+    priors: dict[int, dict[bytes, Prior]] = {partition: {} for partition in wanted}
+    for partition, keys in wanted.items():
+        for key in keys.keys() & (rows.keys() | gone.keys()):
+            prior = _prior(rows[key], partition) if key in rows else _forgotten(gone[key])
+            priors[partition][keys[key]] = prior._replace(packed=gone.get(key, prior.packed))
     return priors
 
 
@@ -129,6 +131,10 @@ def _prior(row: Sequence[Any], partition: int) -> Prior:
         "", state, producer_id, epoch, timeout_ms, partitions, updated_ms, started_ms, version
     )  # fmt: skip
     return Prior(state, record, offset, bytes(packed))
+
+
+def _forgotten(packed: bytes) -> Prior:
+    return Prior(offset=transition_ring.expiry_offset(packed))
 
 
 def write_newest(cluster_id: int, rev: int, newest: Mapping[bytes, Newest]) -> None:
@@ -271,18 +277,13 @@ def _grown(tally: Folded) -> Folded:
     return replace(tally, counts={kind: n for kind, n in tally.counts.items() if n > 0})
 
 
-def _stored(
-    cluster_id: int, shard: int, wanted: Iterable[tuple[int, int, str]]
-) -> Iterator[tuple[int, int, str, str, str, str]]:
-    """Yield the rows of the wanted spans, and possibly other rows with the same start."""
-    starts: dict[int, set[int]] = {}
-    for span, start, _ in wanted:
-        starts.setdefault(span, set()).add(start)
+def _stored(cluster_id: int, shard: int, wanted: Iterable[tuple[int, int, str]]) -> Iterator[tuple[Any, ...]]:
+    """Yield the rows of the wanted spans, and possibly other rows with the same starts."""
+    spans, starts = {span for span, _, _ in wanted}, {start for _, start, _ in wanted}
     columns = ("span_s", "start_ms", "application", "counts", "open_times", "marker_times")
-    for span, instants in starts.items():
-        of_span = Tally.objects.filter(cluster_id=cluster_id, shard=shard, span_s=span)
-        for rows in in_portions(of_span, "start_ms", sorted(instants)):
-            yield from rows.values_list(*columns)
+    of_spans = {"cluster_id": cluster_id, "shard": shard, "span_s": list(spans)}
+    for portion in portions(sorted(starts)):
+        yield from read_rows(Tally, columns, **of_spans, start_ms=portion)
 
 
 def _unpacked(counts: str, open_times: str, marker_times: str) -> Folded:

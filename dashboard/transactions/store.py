@@ -9,16 +9,18 @@ Pages are notified after the commit.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from django.db.models import F, QuerySet
+from django.db import connection
+from django.db.models import F
 
-from dashboard.models import Collector, GapRecord, Position, Recent, StateCount, Transaction
+from dashboard.models import ActionRecord, Collector, GapRecord, Position, Recent, StateCount, Transaction
 from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import RECONCILE
 from dashboard.runtime.leases import Lease
+from dashboard.runtime.sql import read_rows
 from dashboard.runtime.write_transactions import WriteTransaction, retry_write, write_transaction
 from dashboard.transactions import attributions, inferred_store, topic_tallies
 from dashboard.transactions import sql as transaction_sql
@@ -28,6 +30,12 @@ from fenceline.kafka.fold.columnar import fold_table
 from fenceline.kafka.fold.folded import Folded
 
 log = logging.getLogger(__name__)
+
+#: Raw SQL, because each save asks twice.
+_OTHER_WRITERS = f"""
+SELECT COALESCE((SELECT records FROM {Collector._meta.db_table} WHERE cluster_id = %s AND name = %s), 0),
+    COALESCE((SELECT max(id) FROM {ActionRecord._meta.db_table} WHERE cluster_id = %s), 0)
+"""  # noqa: S608
 
 
 def save_batch(lease: Lease, batch: TailBatch, *, topic_id: str, rate: float, now_ms: int) -> int:
@@ -90,13 +98,14 @@ def _save(
     """Save in one transaction; return None without saving if another writer changed the read rows."""
     stamps = ((new.partition, new.record.updated_ms) for new in folded.newest.values() if new.record)
     clocks = collector_store.clocks_ahead(lease, stamps, now_ms)
-    with write_transaction(lease, collector_store.progress_columns(batch, rate), read=batch.count) as write:
-        # The cluster's row is locked now, so corrections and attributions are either done or waiting.
+    columns = collector_store.progress_columns(batch, rate)
+    with write_transaction(lease, columns, read=batch.count, lock_cluster=False) as write:
+        # This locks the cluster's row, so corrections and attributions are either done or waiting.
+        rev = write.next_rev()
         if _other_writers(lease.cluster_id) != writers:
             write.cancel()
             return None
         collector_store.move_positions(lease, topic_id, batch.moves, now_ms=now_ms, clocks=clocks)
-        rev = write.next_rev()
         transaction_sql.write_newest(lease.cluster_id, rev, folded.newest)
         transaction_sql.mark_lost(lease.cluster_id, folded.lost)
         transaction_sql.write_transitions(lease.cluster_id, rev, topic_id, folded.notable.values(), now_ms)
@@ -124,9 +133,9 @@ class _OtherWriters(NamedTuple):
 
 
 def _other_writers(cluster_id: int) -> _OtherWriters:
-    collectors = Collector.objects.filter(cluster_id=cluster_id, name=RECONCILE)
-    corrected = collectors.values_list("records", flat=True).first() or 0
-    return _OtherWriters(corrected, attributions.newest_record(cluster_id))
+    with connection.cursor() as cursor:
+        cursor.execute(_OTHER_WRITERS, [cluster_id, RECONCILE, cluster_id])
+        return _OtherWriters(*cursor.fetchone())
 
 
 def _fold(cluster_id: int, batch: TailBatch, writers: _OtherWriters) -> Folded:
@@ -136,29 +145,21 @@ def _fold(cluster_id: int, batch: TailBatch, writers: _OtherWriters) -> Folded:
     id is in two partitions that is wrong, and `transaction_sql.count_again` corrects the counts.
     """
     folded, records = Folded(), batch.records
+    of_topic = {"cluster_id": cluster_id, "topic": collector_store.TRANSACTION_STATE}
+    moved = [move.partition for move in batch.moves]
     holes = {move.partition: move.holes for move in batch.moves if move.holes}
-    for partition, edge in _holes(cluster_id, [move.partition for move in batch.moves]):
-        holes[partition] = (edge or 0, *holes.get(partition, ()))
+    for partition, edge in read_rows(Position, ("partition", "hole_offset"), **of_topic, partition=moved):
+        if edge is not None:
+            holes[partition] = (edge, *holes.get(partition, ()))
     fresh = set() if writers.corrected else {move.partition for move in batch.moves if move.is_first}
-    priors = {
-        partition: transaction_sql.read_priors(cluster_id, partition, keys)
-        for partition, keys in records.items()
-        if not (batch.cold and partition in fresh)
-    }
+    known = {p: keys for p, keys in records.items() if not (batch.cold and p in fresh)}
+    priors = transaction_sql.read_priors(cluster_id, known)
     causes = attributions.action_causes(cluster_id) if writers.attributed else {}
     hashed = {key: transactional_ids.key_of(key[4:]) for key in records.keys_in_order} if causes else {}
     own_causes = {key: causes[short] for key, short in hashed.items() if short in causes}
     fold_table(folded, records, priors, holes, own_causes)
     inferred = inferred_store.inferred_span(cluster_id) if batch.cold else None
     return folded if inferred is None else folded.outside(inferred)
-
-
-def _holes(cluster_id: int, partitions: Sequence[int]) -> QuerySet[Position, tuple[int, int | None]]:
-    """Return the partitions of `__transaction_state` with a hole, and their last hole."""
-    holed = Position.objects.filter(
-        cluster_id=cluster_id, topic=collector_store.TRANSACTION_STATE, partition__in=partitions
-    )
-    return holed.exclude(hole_offset=None).values_list("partition", "hole_offset")
 
 
 def _log_strange(folded: Folded) -> None:

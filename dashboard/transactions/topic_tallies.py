@@ -1,12 +1,13 @@
 """Save the topics that applications write to. Call it in the database transaction of a tail's save."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import product
 from operator import itemgetter
 from typing import Any
 
 from dashboard.models import TopicTally
-from dashboard.runtime.sql import in_portions, write_rows
+from dashboard.runtime.sql import portions, read_rows, write_rows
 from fenceline.decode.typed import fields_of
 from fenceline.kafka.fold.counting import (
     LINK_SPAN_MS,
@@ -22,7 +23,10 @@ from fenceline.series import histograms
 
 #: The stored spans in seconds: quarter hours for ranges of hours, six hours for ranges of days.
 SHORT_S, LONG_S = LINK_SPAN_MS // 1_000, 21_600
-_READ = ("application", "topic", "partition", "commits", "aborts", "unreadable_times", "last_ms")
+_READ = (
+    "span_s", "application", "start_ms", "topic", "partition", "commits", "aborts", "unreadable_times",
+    "last_ms",
+)  # fmt: skip
 _KEY = ("cluster_id", "span_s", "application", "start_ms", "topic", "partition", "shard")
 
 #: Span, application, start, topic, partition: the order of the key.
@@ -57,17 +61,18 @@ def _stored(
     cluster_id: int, shard: int, wanted: Mapping[_Place, LinkTally]
 ) -> Iterator[tuple[_Place, LinkTally]]:
     """Yield the stored rows of the wanted applications and spans."""
-    names: dict[tuple[int, int], set[str]] = defaultdict(set)
-    for span_s, application, start_ms, *_ in wanted:
-        names[span_s, start_ms].add(application)
-    for (span_s, start_ms), applications in names.items():
-        of_span = TopicTally.objects.filter(
-            cluster_id=cluster_id, span_s=span_s, start_ms=start_ms, shard=shard
-        )
-        for rows in in_portions(of_span, "application", sorted(applications)):
-            for application, topic, partition, commits, aborts, times, last_ms in rows.values_list(*_READ):
-                tally = LinkTally(commits, aborts, histograms.unpack_histogram(times), last_ms)
-                yield (span_s, application, start_ms, topic, partition), tally
+    places = {place[:3] for place in wanted}
+    spans, names, starts = map(set, zip(*places, strict=True))
+    of_spans = {"cluster_id": cluster_id, "shard": shard, "span_s": list(spans)}
+    for some_starts, some_names in product(portions(sorted(starts)), portions(sorted(names))):
+        asked = {**of_spans, "start_ms": some_starts, "application": some_names}
+        for span_s, application, start_ms, topic, partition, *counts in read_rows(TopicTally, _READ, **asked):
+            if (span_s, application, start_ms) in places:
+                yield (span_s, application, start_ms, topic, partition), _tally(*counts)
+
+
+def _tally(commits: int, aborts: int, unreadable_times: str, last_ms: int) -> LinkTally:
+    return LinkTally(commits, aborts, histograms.unpack_histogram(unreadable_times), last_ms)
 
 
 def _within_bounds(

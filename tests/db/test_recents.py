@@ -74,7 +74,7 @@ def test_an_id_that_only_a_list_names_again_has_the_transitions_from_before(
     row.pk, row.recent, row.log_offset = None, b"", NOT_FROM_LOG
     row.save()
     assert kinds() == before
-    prior = read_priors(row.cluster_id, PARTITION, [encode_key("a")])[encode_key("a")]
+    prior = read_priors(row.cluster_id, {PARTITION: [encode_key("a")]})[PARTITION][encode_key("a")]
     assert prior.state is TransactionState.EMPTY
     assert prior.record is None
     assert len(prior.packed) == len(before) * transition_ring.SIZE

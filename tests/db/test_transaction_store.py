@@ -215,7 +215,7 @@ def test_postgresql_looks_known_ids_up_by_key_before_it_has_statistics(take: Tak
     save(take(), batch_of(*(record(name) for name in names), end=len(names)))
     keys, cluster_id = [encode_key(name) for name in names[:3]], Cluster.objects.get().pk
     with CaptureQueriesContext(connection) as asked:
-        assert read_priors(cluster_id, 3, [*keys, encode_key("unknown")]).keys() == set(keys)
+        assert read_priors(cluster_id, {3: [*keys, encode_key("unknown")]})[3].keys() == set(keys)
     with connection.cursor() as cursor:
         # The server may have counted the rows of the tests before.
         cursor.execute(

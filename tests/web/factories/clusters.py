@@ -45,7 +45,7 @@ def raise_revision(of: Cluster) -> int:
 
 
 def collector(of: Cluster, name: str = "transaction_state", **fields: object) -> Collector:
-    """Return a collector that is alive and up to date, however slow the host of a test is, but for `fields`."""
+    """Return a collector that is alive and, during a slow test too, up to date, but for `fields`."""
     row = _unsaved_collector(of, name, **fields)
     row.save()
     return row
