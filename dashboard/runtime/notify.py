@@ -5,20 +5,22 @@ sign-in, rendering and escaping. Bells may be lost; pages also poll slowly.
 """
 
 import asyncio
+import atexit
 import hashlib
 import logging
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Future, wait
 from functools import cache
 from typing import Literal, NotRequired, TypedDict
 
-from channels.layers import get_channel_layer
+from channels.layers import BaseChannelLayer, get_channel_layer
 
 #: The group of all signed-in pages.
 GROUP = "live"
 #: Maximum ids in a notification.
 MOST_IDS = 50
-#: Seconds that Redis may take for a notification: saves wait for it, and their leases are valid for six.
+#: Seconds that Redis may take for a notification.
 _ANSWER_S = 1.0
 
 Kind = Literal[
@@ -64,18 +66,19 @@ class _Outage:
 
 
 _outage = _Outage()
+_unsent: set[Future[None]] = set()
 
 
 def notify_change(cluster: str, kind: str, rev: int, ids: Sequence[str] = ()) -> None:
     """Tell open pages that rows of `kind` changed in `cluster`, up to `rev`; call it after the commit.
 
-    `ids` are transactional ids as escaped text; more than 50 are not sent. It never raises, because the save
-    must succeed while Redis is unreachable.
+    `ids` are transactional ids as escaped text; more than 50 are not sent. It neither waits nor raises: the
+    next save begins at once, and succeeds while Redis is unreachable.
     """
     bell: Bell = {"type": "bell", "cluster": cluster, "kind": kind, "rev": rev}
     if 0 < len(ids) <= MOST_IDS:
         bell["ids"] = list(ids)
-    _send(bell)
+    _begin_to_send(bell)
 
 
 def session_name(key: str) -> str:
@@ -88,7 +91,13 @@ def check_sessions(*, session: str = "", user: int | None = None) -> None:
 
     It never raises: while Redis is unreachable every socket checks by itself within a minute.
     """
-    _send({"type": "session.check", "session": session, "user": user})
+    _begin_to_send({"type": "session.check", "session": session, "user": user}).result()
+
+
+@atexit.register
+def wait_until_sent() -> None:
+    """Wait until the messages of this process are sent, or have failed."""
+    wait(set(_unsent), 2 * _ANSWER_S)
 
 
 @cache
@@ -99,10 +108,16 @@ def _loop() -> asyncio.AbstractEventLoop:
     return loop
 
 
-def _send(message: Bell | SessionCheck) -> None:
+def _begin_to_send(message: Bell | SessionCheck) -> Future[None]:
+    sending = asyncio.run_coroutine_threadsafe(_send(get_channel_layer(), message), _loop())
+    _unsent.add(sending)
+    sending.add_done_callback(_unsent.discard)
+    return sending
+
+
+async def _send(layer: BaseChannelLayer, message: Bell | SessionCheck) -> None:
     try:
-        sending = asyncio.wait_for(get_channel_layer().group_send(GROUP, message), _ANSWER_S)
-        asyncio.run_coroutine_threadsafe(sending, _loop()).result()
+        await asyncio.wait_for(layer.group_send(GROUP, message), _ANSWER_S)
     except Exception as error:  # redis-py, the layer and asyncio raise different types for an outage
         _outage.record_start(error)
     else:
