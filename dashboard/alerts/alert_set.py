@@ -3,10 +3,13 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 
+from django.db.models import QuerySet
+
+from dashboard.evaluation import finding_queries
 from dashboard.incidents.membership import IncidentMembership, memberships_of
 from dashboard.models import Alert, FindingRecord
 from dashboard.runtime.leases import Lease
-from dashboard.runtime.sql import in_portions
+from dashboard.runtime.sql import in_portions, prepared
 from dashboard.streaming import names as query_names
 from dashboard.system import owners
 from fenceline.alerts.engine import (
@@ -28,6 +31,11 @@ AT_ONCE = 2_000
 _ALONE = IncidentMembership(0)
 _STATE = tuple(state_field.name for state_field in fields(AlertState))
 _SAVED = [*_STATE, "quiet", "told", "rev"]
+
+
+@prepared
+def _unresolved(cluster_id: int) -> QuerySet[Alert]:
+    return Alert.objects.filter(cluster_id=cluster_id).exclude(state=RESOLVED)
 
 
 class Book:
@@ -52,7 +60,7 @@ class Book:
         writes the others.
         """
         upto = self._find(after)
-        self._keep(Alert.objects.filter(cluster_id=self._lease.cluster_id).exclude(state=RESOLVED))
+        self._keep(_unresolved(self._lease.cluster_id))
         self.load_alerts(self._findings)
         self._find_pending()
         findings = [row for rows in self._findings.values() for row in rows.values()]
@@ -114,9 +122,11 @@ class Book:
 
     def _find(self, after: int) -> int:
         """Read the open, unsettled and new findings; return the last new one."""
-        rows = FindingRecord.objects.filter(cluster_id=self._lease.cluster_id)
-        since = list(rows.filter(pk__gt=after).order_by("pk")[:AT_ONCE])
-        self._file([*rows.filter(closed_at=None), *rows.filter(to_miss__gt=0), *since])
+        of_cluster = self._lease.cluster_id
+        rows = FindingRecord.objects.filter(cluster_id=of_cluster, pk__gt=after)
+        since = list(rows.order_by("pk")[:AT_ONCE])
+        open_rows = finding_queries.open_in_cluster(of_cluster)
+        self._file([*open_rows, *finding_queries.lately_closed(of_cluster), *since])
         return max((row.pk for row in since), default=after)
 
     def _find_pending(self) -> None:

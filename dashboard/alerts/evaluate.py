@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 
 from django.conf import settings
-from django.db.models import Max
+from django.db.models import Max, QuerySet
 from django.db.models.functions import Now
 
 from dashboard.alerts.alert_set import Book, state_of
@@ -18,6 +18,7 @@ from dashboard.alerts.patterns import compile_pattern
 from dashboard.models import Alert, AlertChange, Channel, Collector, Delivery, FindingRecord, Silence
 from dashboard.runtime.collector_names import ALERTS
 from dashboard.runtime.leases import Lease
+from dashboard.runtime.sql import prepared
 from dashboard.runtime.write_transactions import CollectorTransaction, retry_write, write_transaction
 from fenceline.alerts import engine, grouping, notification_decision, payload
 from fenceline.alerts.engine import FIRING, StateChange
@@ -56,7 +57,7 @@ class _Tick:
         after = self._upto(write.collector)
         happened, upto = self._book.follow_findings(after, self._now_ms)
         changes = [*self._unsettled(), *self._note(happened)]
-        routes = [_route(row, self._limits) for row in Channel.objects.order_by("pk")]
+        routes = [_route(row, self._limits) for row in _channels()]
         standing = self._standing()
         items = self._items(changes, standing)
         silences = Silence.objects.filter(starts_ms__lte=self._now_ms, ends_ms__gt=self._now_ms)
@@ -96,8 +97,7 @@ class _Tick:
 
     def _standing(self) -> Mapping[int, Sequence[LastNotification]]:
         """Return the newest messages of all groups by channel."""
-        rows = Delivery.objects.filter(cluster_id=self._lease.cluster_id, standing=True).order_by("pk")
-        rows = rows.only("channel_id", "group_key", "made_ms", "held", "state")
+        rows = _standing_rows(self._lease.cluster_id)
         return grouped((row.channel_id, _last_notification(row)) for row in rows)
 
     def _items(
@@ -211,6 +211,17 @@ class _Tick:
         return notification_decision.suppression_reasons(
             item, muting.matching_silences(item), views, inhibited, anyhow
         )
+
+
+@prepared
+def _channels() -> QuerySet[Channel]:
+    return Channel.objects.order_by("pk")
+
+
+@prepared
+def _standing_rows(cluster_id: int) -> QuerySet[Delivery]:
+    rows = Delivery.objects.filter(cluster_id=cluster_id, standing=True).order_by("pk")
+    return rows.only("channel_id", "group_key", "made_ms", "held", "state")
 
 
 def _route(row: Channel, limits: Alerting) -> Route:

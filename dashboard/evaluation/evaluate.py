@@ -11,9 +11,10 @@ import json
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 
 from django.conf import settings
-from django.db.models import Case, F, QuerySet, Value, When
+from django.db.models import Case, F, Value, When
 from django.db.models.functions import Now
 
+from dashboard.evaluation import finding_queries
 from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.incidents import store as incident_store
 from dashboard.incidents.store import GroupingFacts
@@ -65,10 +66,9 @@ def _unconfirmed(
     }
     read_through: Mapping[str, int | None] = {}
     if critical:
-        for key in (
-            _open(lease).filter(severity=Severity.CRITICAL.value).values_list("fingerprint", flat=True)
-        ):
-            critical.pop(bytes(key), None)
+        for row in finding_queries.open_in_cluster(lease.cluster_id):
+            if row.severity == Severity.CRITICAL:
+                critical.pop(bytes(row.fingerprint), None)
         # Read after the snapshot, so that a poll saved in between does not count as a second one.
         read_through = dict(
             Collector.objects.filter(cluster_id=lease.cluster_id).values_list("name", "seen_through_ms")
@@ -99,7 +99,7 @@ def save_findings(
     """
     wanted = {_fingerprint(finding): finding for finding in findings}
     with write_transaction(lease, {"seen_through_ms": now_ms}, lock_cluster=False) as write:
-        rows = {bytes(row.fingerprint): row for row in _open(lease)}
+        rows = {bytes(row.fingerprint): row for row in finding_queries.open_in_cluster(lease.cluster_id)}
         shown = {key: finding for key, finding in wanted.items() if key not in waiting}
         replaced = [rows.pop(key) for key in list(rows) if _is_other(rows[key], shown.get(key))]
         news = [_row(lease, key, finding, now_ms) for key, finding in shown.items() if key not in rows]
@@ -113,7 +113,8 @@ def save_findings(
         _close(ended, max(0, settings.FENCELINE.alerts.resolve_ticks - 1))
         dimmed = _mark(rows.values(), {row.pk for row in missing} - {row.pk for row in ended})
         if rows or news:
-            _open(lease).update(seen_at=Now(), ticks=F("ticks") + _IS_FOUND)
+            still_open = FindingRecord.objects.filter(cluster_id=lease.cluster_id, closed_at=None)
+            still_open.update(seen_at=Now(), ticks=F("ticks") + _IS_FOUND)
         if news or changed or ended or dimmed:
             write.notify_after_commit("findings")
         left = {row.pk for row in ended}
@@ -129,7 +130,7 @@ def _is_other(row: FindingRecord, finding: Finding | None) -> bool:
 
 def _settle(lease: leases.Lease, wanted: Container[bytes], sees: Sees) -> None:
     """Count another tick without, or with, recently closed findings."""
-    rows = list(FindingRecord.objects.filter(cluster_id=lease.cluster_id, to_miss__gt=0))
+    rows = finding_queries.lately_closed(lease.cluster_id)
     again = [row.pk for row in rows if bytes(row.fingerprint) in wanted]
     missed = [row.pk for row in rows if bytes(row.fingerprint) not in wanted and sees(row)]
     if again:
@@ -152,10 +153,6 @@ def _mark(rows: Iterable[FindingRecord], unseen: set[int]) -> bool:
         row.complete = row.pk not in unseen
     FindingRecord.objects.bulk_update(changed, ["complete"], batch_size=100)
     return bool(changed)
-
-
-def _open(lease: leases.Lease) -> QuerySet[FindingRecord]:
-    return FindingRecord.objects.filter(cluster_id=lease.cluster_id, closed_at=None)
 
 
 def _fingerprint(finding: Finding) -> bytes:

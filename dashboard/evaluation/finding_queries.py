@@ -3,13 +3,27 @@
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
+from django.db.models import QuerySet
 from pydantic import AfterValidator
 
 from dashboard.models import FindingRecord
 from dashboard.runtime import visibility
 from dashboard.runtime.criteria import Name, Ranged, given_conditions, overlaps_range
+from dashboard.runtime.sql import prepared
 from fenceline.facts import Severity
 from fenceline.findings.rule_names import known_name
+
+
+@prepared
+def open_in_cluster(cluster_id: int) -> QuerySet[FindingRecord]:
+    """Return the open findings of a cluster."""
+    return FindingRecord.objects.filter(cluster_id=cluster_id, closed_at=None)
+
+
+@prepared
+def lately_closed(cluster_id: int) -> QuerySet[FindingRecord]:
+    """Return the closed findings whose ticks are still counted (`FindingRecord.to_miss`)."""
+    return FindingRecord.objects.filter(cluster_id=cluster_id, to_miss__gt=0)
 
 
 def open_findings(cluster: str = "", subject: str = "") -> Sequence[FindingRecord]:

@@ -9,9 +9,10 @@ from functools import partial
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from django.db.models import BooleanField, F, Func, Q
+from django.db.models import BooleanField, F, Func, Q, QuerySet
 
 from dashboard.engines.flink_rule_input import FlinkCommits
+from dashboard.evaluation import finding_queries
 from dashboard.evaluation.baselines import Clocks, ClusterBaselines
 from dashboard.evaluation.blocking import with_missing_markers
 from dashboard.evaluation.deleted_topics import deleted_reads
@@ -23,7 +24,6 @@ from dashboard.models import (
     IS_OPEN,
     Cluster,
     Collector,
-    FindingRecord,
     GapRecord,
     Group,
     GroupOffset,
@@ -51,6 +51,7 @@ from dashboard.runtime.collector_names import (
 )
 from dashboard.runtime.collector_store import TRANSACTION_STATE
 from dashboard.runtime.gap_scopes import OFFSETS_TOPIC, Places
+from dashboard.runtime.sql import prepared, read_rows
 from dashboard.streaming.rule_input import Queries
 from dashboard.transactions.sql import unpacked_partitions
 from fenceline.decode.typed import record_of
@@ -118,7 +119,7 @@ class SnapshotReader:
 
     def read(self, *, now_ms: int, limits: Limits) -> Snapshot:
         """Return the current input of the rules."""
-        rows = list(Collector.objects.filter(cluster=self._cluster).exclude(name__in=_NO_LOOKERS))
+        rows = _lookers(self._cluster.pk)
         gaps = tuple(self._gaps())
         clocks = self._clocks()
         ahead: Clocks = {number: clock.ahead_ms for number, clock in clocks.items()}
@@ -153,17 +154,13 @@ class SnapshotReader:
         )
 
     def _gaps(self) -> Iterator[VisibilityGap]:
-        rows = GapRecord.objects.filter(cluster=self._cluster, until_ms=None)
-        # Sorted like the index of open gaps, because otherwise SQLite reads all gaps of the cluster.
-        for row in rows.order_by("source", "scope"):
+        for row in _open_gaps(self._cluster.pk):
             yield record_of(VisibilityGap, row, cluster=self._cluster.name)
 
     def _clocks(self) -> Mapping[int, _Clock]:
-        rows = Position.objects.filter(cluster=self._cluster, topic=TRANSACTION_STATE)
-        return {
-            number: _Clock(ahead_ms, since_ms or None)
-            for number, ahead_ms, since_ms in rows.values_list("partition", "clock_ms", "since_ms")
-        }
+        columns = ("partition", "clock_ms", "since_ms")
+        rows = read_rows(Position, columns, cluster_id=self._cluster.pk, topic=TRANSACTION_STATE)
+        return {number: _Clock(ahead_ms, since_ms or None) for number, ahead_ms, since_ms in rows}
 
     def _transactions(
         self,
@@ -207,29 +204,24 @@ class SnapshotReader:
 
     def _partitions(self) -> Iterator[PinnedPartition]:
         pins = self._pins()
-        rows = PartitionRecord.objects.filter(_IS_PINNED, cluster=self._cluster, pinned_ms__isnull=False)
-        columns = rows.values_list("topic", "partition", "pinned_ms", "lso", "high_watermark", "verdict")
-        for topic, number, pinned_ms, lso, high_watermark, verdict in columns.iterator():
+        for row in _pinned_partitions(self._cluster.pk):
             yield PinnedPartition(
-                topic,
-                number,
-                pinned_ms or 0,
-                lso or 0,
-                high_watermark or lso or 0,
-                PartitionVerdict(verdict),
-                tuple(sorted(pins.get((topic, number), ()), key=attrgetter("start_offset"))),
+                row.topic,
+                row.partition,
+                row.pinned_ms or 0,
+                row.lso or 0,
+                row.high_watermark or row.lso or 0,
+                PartitionVerdict(row.verdict),
+                tuple(sorted(pins.get((row.topic, row.partition), ()), key=attrgetter("start_offset"))),
             )
 
     def _pins(self) -> Mapping[tuple[str, int], Sequence[Pin]]:
         return grouped(
-            ((row.topic, row.partition), record_of(Pin, row))
-            for row in PinRecord.objects.filter(cluster=self._cluster).iterator()
+            ((row.topic, row.partition), record_of(Pin, row)) for row in _pin_rows(self._cluster.pk)
         )
 
     def _groups(self) -> Iterator[BlockedGroup]:
-        blocked = Q(blocked__gt=0) | Q(unstable__gt=0)
-        rows = Group.objects.filter(blocked, cluster=self._cluster)
-        names = {pk: (name, log) for pk, name, log in rows.values_list("pk", "group_id", "log_partition")}
+        names = {row.pk: (row.group_id, row.log_partition) for row in _blocked_groups(self._cluster.pk)}
         if not names:
             return
         pinned = self._pinned_offsets()
@@ -266,11 +258,39 @@ class SnapshotReader:
         things |= {f"group:{group.group_id}" for group in groups}
         things |= {query.subject for query in queries} | {job.subject for job in flink_jobs}
         things |= {f"partition:{where}" for query in queries for where in query.positions}
-        findings = FindingRecord.objects.filter(cluster=self._cluster)
-        for rows_of_findings in (findings.filter(closed_at=None), findings.filter(to_miss__gt=0)):
-            for subject, affected in rows_of_findings.values_list("subject", "affected"):
-                things |= {subject, *affected}
+        of_cluster = self._cluster.pk
+        for row in (*finding_queries.open_in_cluster(of_cluster), *finding_queries.lately_closed(of_cluster)):
+            things |= {row.subject, *row.affected}
         return Places(self._cluster.pk, rows).places_of(things)
+
+
+@prepared
+def _lookers(cluster_id: int) -> QuerySet[Collector]:
+    return Collector.objects.filter(cluster_id=cluster_id).exclude(name__in=_NO_LOOKERS)
+
+
+@prepared
+def _open_gaps(cluster_id: int) -> QuerySet[GapRecord]:
+    # Sorted like the index of open gaps, because otherwise SQLite reads all gaps of the cluster.
+    return GapRecord.objects.filter(cluster_id=cluster_id, until_ms=None).order_by("source", "scope")
+
+
+@prepared
+def _pinned_partitions(cluster_id: int) -> QuerySet[PartitionRecord]:
+    return PartitionRecord.objects.filter(_IS_PINNED, cluster_id=cluster_id, pinned_ms__isnull=False).only(
+        "topic", "partition", "pinned_ms", "lso", "high_watermark", "verdict"
+    )
+
+
+@prepared
+def _pin_rows(cluster_id: int) -> QuerySet[PinRecord]:
+    return PinRecord.objects.filter(cluster_id=cluster_id)
+
+
+@prepared
+def _blocked_groups(cluster_id: int) -> QuerySet[Group]:
+    rows = Group.objects.filter(Q(blocked__gt=0) | Q(unstable__gt=0), cluster_id=cluster_id)
+    return rows.only("group_id", "log_partition")
 
 
 def _statuses(cluster: str, rows: Sequence[Collector]) -> Iterator[CollectorStatus]:

@@ -9,13 +9,15 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
+from django.db.models import QuerySet
+
 from dashboard.history.audits import AuditStatus
 from dashboard.history.report_types import ReportTrouble
 from dashboard.models import AuditViolationRecord, Query
 from dashboard.runtime import collector_store
 from dashboard.runtime.collector_names import AUDITS
 from dashboard.runtime.leases import Lease
-from dashboard.runtime.sql import write_rows
+from dashboard.runtime.sql import prepared, write_rows
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.audit.manifest import AuditManifest
 from fenceline.audit.violations import AuditViolation, find_violation
@@ -43,16 +45,20 @@ def save_audits(lease: Lease, polled: AuditStatus, *, now_ms: int) -> None:
 
 def read_violations(cluster_id: int) -> tuple[AuditViolation, ...]:
     """Return the violated pipelines of a cluster, by name, with their streaming queries."""
-    rows = AuditViolationRecord.objects.filter(cluster_id=cluster_id)
-    violations = [_violation_of(row) for row in rows.order_by("pipeline")]
+    violations = [_violation_of(row) for row in _violation_rows(cluster_id)]
     queries = _queries(cluster_id, {violation.query_id for violation in violations if violation.query_id})
     return tuple(replace(violation, queries=queries.get(violation.query_id, ())) for violation in violations)
+
+
+@prepared
+def _violation_rows(cluster_id: int) -> QuerySet[AuditViolationRecord]:
+    return AuditViolationRecord.objects.filter(cluster_id=cluster_id).order_by("pipeline")
 
 
 def _save_violations(
     lease: Lease, violated: Mapping[str, AuditViolation], unreadable: Collection[str], now_ms: int
 ) -> None:
-    known = {row.pipeline: row for row in AuditViolationRecord.objects.filter(cluster_id=lease.cluster_id)}
+    known = {row.pipeline: row for row in _violation_rows(lease.cluster_id)}
     gone = [row.pk for name, row in known.items() if name not in violated and name not in unreadable]
     AuditViolationRecord.objects.filter(pk__in=gone).delete()
     rows = [_row(lease, violation, known.get(name), now_ms) for name, violation in violated.items()]

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from django.db.models import F, Q
+from django.db.models import F, Q, QuerySet
 
 from dashboard.models import (
     IS_OPEN,
@@ -23,6 +23,7 @@ from dashboard.models import (
 from dashboard.recoveries import evidence as recovery_evidence
 from dashboard.runtime import collector_store
 from dashboard.runtime.leases import Lease
+from dashboard.runtime.sql import prepared, read_rows
 from dashboard.runtime.write_transactions import retry_write, write_transaction
 from fenceline.decode.typed import record_of
 from fenceline.facts import ABORTS, TransitionKind
@@ -136,7 +137,7 @@ def _open(
     """Open recoveries for aborts from `place` on: a revision, and its last read row. Return whether there was
     any abort, and the next place.
     """
-    rev = Cluster.objects.values_list("rev", flat=True).get(pk=lease.cluster_id)
+    ((rev,),) = read_rows(Cluster, ["rev"], id=lease.cluster_id)
     if place is None:
         return False, [rev + 1, 0]
     rows = _news(lease.cluster_id, *place)
@@ -209,7 +210,7 @@ def _episode(row: TransitionRecord, shift_ms: int, memory: Memory) -> Recovery:
 def _remember(cluster_id: int, memory: Memory, now_ms: int) -> Memory:
     """Return the producers' present holdings, and those of the last minute."""
     now: Memory = {}
-    pins = PinRecord.objects.filter(cluster_id=cluster_id).order_by("first_seen_ms")[:_MOST_HELD]
+    pins = _oldest_pins(cluster_id)
     if not (pins or memory):
         return now
     ids = _topic_ids(cluster_id, {pin.topic for pin in pins})
@@ -234,6 +235,11 @@ def _remember(cluster_id: int, memory: Memory, now_ms: int) -> Memory:
         for key, held in {**memory, **now}.items()
         if now_ms - held["seen"] <= _REMEMBER_MS or _goes_on(held, begun.get(key))
     }
+
+
+@prepared
+def _oldest_pins(cluster_id: int) -> QuerySet[PinRecord]:
+    return PinRecord.objects.filter(cluster_id=cluster_id).order_by("first_seen_ms")[:_MOST_HELD]
 
 
 def _topic_ids(cluster_id: int, names: Iterable[str]) -> dict[str, str]:
@@ -271,9 +277,14 @@ def _waits(cluster_id: int) -> Iterable[tuple[Wait, set[str]]]:
         yield wait, {str(blocker.get("producer_id")) for blocker in row.blockers}
 
 
+@prepared
+def _open_rows(cluster_id: int) -> QuerySet[Recovery]:
+    return Recovery.objects.filter(cluster_id=cluster_id, closed_ms=None).order_by("pk")
+
+
 def _follow(cluster_id: int, now_ms: int) -> bool:
     """Update open recoveries by new observations; return whether any changed."""
-    rows = list(Recovery.objects.filter(cluster_id=cluster_id, closed_ms=None).order_by("pk"))
+    rows = _open_rows(cluster_id)
     if not rows:
         return False
     since = recovery_evidence.evidence_since(cluster_id, rows)

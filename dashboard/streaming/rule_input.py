@@ -12,6 +12,7 @@ from typing import Any
 from django.db.models import BooleanField, F, Func
 
 from dashboard.models import Batch, PartitionRecord, Query, SinkDecision
+from dashboard.runtime.sql import read_rows
 from dashboard.streaming.batch_state import decision_of, open_for_ms, transaction_outcomes
 from dashboard.streaming.positions import (
     ReadUpTo,
@@ -113,15 +114,15 @@ class Queries:
 
     def _follow(self) -> None:
         """Read changed rows again; columns that change without a revision are read each time."""
-        rows = Query.objects.filter(cluster=self._cluster_id)
-        columns_by_pk = {pk: columns for pk, *columns in rows.values_list("pk", "rev", *_MOVING)}
+        rows = read_rows(Query, ("id", "rev", *_MOVING), cluster_id=self._cluster_id)
+        columns_by_pk = {pk: columns for pk, *columns in rows}
         self._known = {pk: known for pk, known in self._known.items() if pk in columns_by_pk}
         changed = [
             pk
             for pk, (rev, *_) in columns_by_pk.items()
             if pk not in self._known or self._known[pk].row.rev != rev
         ]
-        read = rows.in_bulk(changed)
+        read = Query.objects.in_bulk(changed)
         stood = self._stand(list(read.values()))
         for pk, row in read.items():
             lately = self._known[pk].lately if pk in self._known else _Lately()
