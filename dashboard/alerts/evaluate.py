@@ -83,10 +83,13 @@ class _Tick:
         return rows.aggregate(newest=Max("pk"))["newest"] or 0
 
     def _unsettled(self) -> list[AlertChange]:
-        rows = AlertChange.objects.filter(processed_at=None, alert__cluster_id=self._lease.cluster_id)
-        changes = list(rows.select_related("alert").order_by("pk"))
+        unsettled = _unsettled_changes()
+        numbers = {change.alert_id for change in unsettled}
+        of_cluster = Alert.objects.filter(cluster_id=self._lease.cluster_id)
+        alerts = of_cluster.in_bulk(numbers) if numbers else {}
+        changes = [change for change in unsettled if change.alert_id in alerts]
         for change in changes:
-            change.alert = self._book.adopt_row(change.alert)
+            change.alert = self._book.adopt_row(alerts[change.alert_id])
         return changes
 
     def _note(self, happened: Iterable[tuple[Alert, StateChange]]) -> list[AlertChange]:
@@ -211,6 +214,12 @@ class _Tick:
         return notification_decision.suppression_reasons(
             item, muting.matching_silences(item), views, inhibited, anyhow
         )
+
+
+@prepared
+def _unsettled_changes() -> QuerySet[AlertChange]:
+    # Of all clusters: for those of one SQLite would go through all its alerts.
+    return AlertChange.objects.filter(processed_at=None).order_by("pk")
 
 
 @prepared

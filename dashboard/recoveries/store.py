@@ -84,10 +84,11 @@ def update_recoveries(lease: Lease, *, limit_ms: float, now_ms: int) -> Collecto
     return write.collector
 
 
-def waiting_for_a_search(lease: Lease) -> Sequence[Recovery]:
+@prepared
+def waiting_for_a_search(cluster_id: int) -> QuerySet[Recovery]:
     """Return recoveries with written markers whose losses were not searched yet."""
-    rows = Recovery.objects.filter(cluster_id=lease.cluster_id, closed_ms=None, lost_complete=False)
-    return list(rows.exclude(completed_ms=None).order_by("opened_ms")[:_AT_ONCE])
+    rows = Recovery.objects.filter(cluster_id=cluster_id, closed_ms=None, lost_complete=False)
+    return rows.exclude(completed_ms=None).order_by("opened_ms")[:_AT_ONCE]
 
 
 def save_lost(lease: Lease, row: Recovery, lost: Iterable[LostRecords]) -> None:
@@ -108,9 +109,10 @@ def _save_lost(lease: Lease, row: Recovery, lost: dict[tuple[str, int], LostReco
 
 def waiting_for_topics(lease: Lease) -> Mapping[int, tuple[Recovery, set[str]]]:
     """Return by key the recoveries whose readers may wait for deleted topics, with those topics."""
-    rows = Recovery.objects.filter(cluster_id=lease.cluster_id, closed_ms=None, released_ms=None)
     candidates = {
-        row.pk: (row, recovery_evidence.may_be_deleted(row)) for row in rows.filter(lost_complete=True)
+        row.pk: (row, recovery_evidence.may_be_deleted(row))
+        for row in _open_rows(lease.cluster_id)
+        if row.lost_complete and row.released_ms is None
     }
     return {pk: (row, names) for pk, (row, names) in candidates.items() if names}
 

@@ -36,7 +36,7 @@ def follow_in_turns(lease: leases.Lease) -> loop.Turns:
         began = time.monotonic()
         limit_ms = settings.FENCELINE.limits.open_too_long_s * 1_000
         collector = recovery_store.update_recoveries(lease, limit_ms=limit_ms, now_ms=loop.now_ms())
-        for row in recovery_store.waiting_for_a_search(lease):
+        for row in recovery_store.waiting_for_a_search(lease.cluster_id):
             # Every search is its own turn, because there may be many.
             yield 0.0
             if (lost := _search(row, lease.cluster)) is not None:

@@ -151,7 +151,7 @@ def test_a_recovery_keeps_its_blocked_groups_after_they_continue(scenario: Takeo
 def test_the_search_begins_at_the_blocked_lso(scenario: TakeoverScenario) -> None:
     scenario.read(*TAKEOVER)
     scenario.tick()
-    (row,) = recovery_store.waiting_for_a_search(scenario.lease)
+    (row,) = recovery_store.waiting_for_a_search(scenario.lease.cluster_id)
     assert recovery_evidence.search_starts(row) == {PAYMENTS: 100}
 
 
