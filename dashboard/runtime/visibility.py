@@ -26,6 +26,7 @@ from dashboard.models import (
 )
 from dashboard.runtime import stale_collectors
 from dashboard.runtime.collector_names import TRANSACTIONS, collectors_of
+from dashboard.runtime.sql import prepared
 from fenceline.findings.visibility import EVERYWHERE
 
 if TYPE_CHECKING:
@@ -44,9 +45,10 @@ class AnswerVisibility:
     gaps: Sequence[GapRecord]
 
 
-def configured_clusters() -> Sequence[Cluster]:
-    """Return the configured clusters, by name."""
-    return list(Cluster.objects.filter(configured=True).order_by("name"))
+@prepared
+def configured_clusters() -> QuerySet[Cluster]:
+    """Return the configured clusters, by name; a page asks several times."""
+    return Cluster.objects.filter(configured=True).order_by("name")
 
 
 def current_revision(cluster: str = "") -> int:
