@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from operator import itemgetter
 
 from django.db import connection
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, QuerySet
 
 from dashboard.models import IS_OPEN, Collector, PartitionRecord, Position, Recent, Transaction
 from dashboard.runtime import collector_store, sql
@@ -70,9 +70,9 @@ class ReconciledRows:
 
     def without_tail(self) -> bool:
         """Whether the tails cannot read the topic, and have never read it."""
-        denied = Q(error__contains=f"READ on {collector_store.TRANSACTION_STATE}")
-        blind = self._collectors().filter(denied | Q(error__contains=NOT_KEPT))
-        return blind.exists() and not _was_read(self._cluster_id)
+        reasons = (f"READ on {collector_store.TRANSACTION_STATE}", NOT_KEPT)
+        is_blind = any(reason in error for _, error in self._progress() for reason in reasons)
+        return is_blind and not _was_read(self._cluster_id)
 
     def read_through_ms(self) -> int | None:
         """Return the instant up to which all records are in the rows, None while a tail has no such instant.
@@ -81,7 +81,7 @@ class ReconciledRows:
         """
         if not _was_read(self._cluster_id):
             return None
-        seen = list(self._collectors().values_list("seen_through_ms", flat=True))
+        seen = [seen_through_ms for seen_through_ms, _ in self._progress()]
         if len(seen) < len(self._tails) or None in seen:
             return None
         return min(instant_ms for instant_ms in seen if instant_ms is not None)
@@ -105,8 +105,10 @@ class ReconciledRows:
     def _rows(self) -> QuerySet[Transaction]:
         return Transaction.objects.filter(cluster_id=self._cluster_id)
 
-    def _collectors(self) -> QuerySet[Collector]:
-        return Collector.objects.filter(cluster_id=self._cluster_id, name__in=self._tails)
+    def _progress(self) -> Sequence[tuple[int | None, str]]:
+        """Return how far each tail has read, and its error."""
+        of_tails = {"cluster_id": self._cluster_id, "name": list(self._tails)}
+        return sql.read_rows(Collector, ("seen_through_ms", "error"), **of_tails)
 
 
 def absence_reason(cluster_id: int, now_ms: int) -> str | None:
@@ -286,7 +288,8 @@ def _lasting(detail: Mapping[str, object]) -> dict[str, object]:
 
 
 def _was_read(cluster_id: int) -> bool:
-    return Position.objects.filter(cluster_id=cluster_id, topic=collector_store.TRANSACTION_STATE).exists()
+    topic = collector_store.TRANSACTION_STATE
+    return bool(sql.read_rows(Position, ["id"], cluster_id=cluster_id, topic=topic))
 
 
 def _known(rows: QuerySet[Transaction]) -> Iterator[tuple[str, KnownTransaction]]:
