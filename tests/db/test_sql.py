@@ -1,13 +1,15 @@
-"""Proves that rows are written alike where many go at once: values, order, repeats."""
+"""Proves that many rows are written alike (values, order, repeats), and how rows are read without the ORM."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 
 from dashboard.models import Cluster, GroupRecord, PartitionRecord
-from dashboard.runtime.sql import COPIED_ROWS, Upsert, overwrite_changes, write_rows
+from dashboard.models.scope import visible_clusters
+from dashboard.runtime.sql import COPIED_ROWS, Upsert, overwrite_changes, prepared, read_rows, write_rows
 
 pytestmark = pytest.mark.sql
 
@@ -80,3 +82,32 @@ def test_a_row_that_the_table_refuses_is_djangos_error(number: int) -> None:
 def test_no_rows_are_no_statement() -> None:
     UPSERT.write([])
     assert not GroupRecord.objects.exists()
+
+
+def test_rows_are_read_by_values_and_lists_of_values() -> None:
+    UPSERT.write(groups(4))
+    keys = [bytes([at, 0, 92, 255]) for at in (1, 3, 9)]
+    read = read_rows(GroupRecord, ("group_id", "log_offset"), key=keys, log_partition=1)
+    assert sorted(read) == [("group-1", 1), ("group-3", 3)]
+    assert read_rows(GroupRecord, ["group_id"], key=keys, log_partition=2) == []
+    assert read_rows(GroupRecord, ["group_id"], key=[], log_partition=1) == []
+
+
+def test_a_prepared_query_reads_the_present_rows_of_its_keys_within_the_callers_limit() -> None:
+    write_rows(PartitionRecord, partitions(3, "100% 'new'"), KEY)
+    built = []
+
+    @prepared
+    def rows_after(partition: int) -> QuerySet[PartitionRecord]:
+        built.append(partition)
+        return PartitionRecord.objects.filter(partition__gt=partition).order_by("partition")
+
+    assert [row.partition for row in rows_after(0)] == [1, 2]
+    PartitionRecord.objects.filter(partition=1).delete()
+    assert [(row.partition, row.replicas, row.error) for row in rows_after(0)] == [(2, [1, 2], "100% 'new'")]
+    assert [row.partition for row in rows_after(2)] == []
+    assert built == [0, 2], "its SQL is built once for the same keys"
+    token = visible_clusters.set(frozenset())
+    assert rows_after(0) == []
+    visible_clusters.reset(token)
+    assert [row.partition for row in rows_after(0)] == [2]
