@@ -111,7 +111,7 @@ def test_batches_after_a_lost_identity_are_of_the_same_query(stage: CheckpointSt
     run(folder, range(7, 8), NOW_MS)
     stage.poll(2)
     row = Query.objects.get()
-    assert (row.query_id, row.finished) == (NEW, 7)
+    assert (row.ident, row.query_id, row.finished) == (OLD, NEW, 7)
     assert planned(NEW) == {n: NOW_MS + n for n in range(8)}
 
 
