@@ -12,8 +12,6 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from dashboard.config import ClusterConfig, Config
-from dashboard.evaluation import evaluate as evaluate_rules
-from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.history import audit_store, audits
 from dashboard.models import AuditViolationRecord, Collector, FindingRecord, GapRecord, Query
 from dashboard.runtime import loop
@@ -217,14 +215,6 @@ def test_nothing_runs_without_a_url(take: Take, settings: Settings, monkeypatch:
     assert sent == ["prod"]
 
 
-def tick(judge: Lease) -> None:
-    """Evaluate three polls of the same facts: what is critical opens with the second one."""
-    reader = SnapshotReader("prod")
-    for _ in range(3):
-        evaluate_rules.evaluate_cluster(judge, reader, now_ms=loop.now_ms())
-        factories.complete_next_polls()
-
-
 def findings() -> list[FindingRecord]:
     return list(FindingRecord.objects.filter(rule="audit_violated", closed_at=None))
 
@@ -237,7 +227,7 @@ def test_a_manifest_becomes_a_finding_and_a_proof_closes_it(folder: Path, take: 
         )
     leave_audit(folder, violated())
     poll(lease)
-    tick(judge)
+    factories.evaluate_polls(judge, loop.now_ms())
     (row,) = findings()
     assert (row.subject, row.severity, row.since_ms) == ("pipeline:orders_enrich", "critical", AT_MS)
     assert row.summary == "3 records are missing in orders_enriched, compared with orders"
@@ -245,7 +235,7 @@ def test_a_manifest_becomes_a_finding_and_a_proof_closes_it(folder: Path, take: 
     assert row.affected == [f"query:{QUERY_ID}", f"query:{QUERY_ID}@copy", "partition:orders-3"]
     leave_audit(folder, audit_manifest(run=13))
     poll(lease)
-    tick(judge)
+    factories.evaluate_polls(judge, loop.now_ms())
     assert findings() == []
 
 
@@ -253,10 +243,10 @@ def test_a_finding_stays_while_its_audit_cannot_be_read(folder: Path, take: Take
     lease, judge = take(audit_store.NAME), take("judge")
     leave_audit(folder, violated())
     poll(lease)
-    tick(judge)
+    factories.evaluate_polls(judge, loop.now_ms())
     assert [row.affected for row in findings()] == [["partition:orders-3"]], "no such query is known"
     configure(settings, "nowhere://bucket/x")
     poll(lease)
-    tick(judge)
+    factories.evaluate_polls(judge, loop.now_ms())
     (row,) = findings()
     assert not row.complete, "it cannot be seen now"

@@ -10,7 +10,6 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from dashboard.evaluation import evaluate as evaluate_rules
-from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.incidents import operators, store
 from dashboard.incidents import queries as incident_queries
 from dashboard.incidents.store import GroupingFacts
@@ -298,10 +297,7 @@ def test_a_tick_takes_partitions_of_transactions_from_its_snapshot(evaluation: E
     factories.partition("orders", 0, verdict="hanging")
     factories.lso_blocker("orders", 0, verdict="hanging", ground="no_such_producer")
     factories.blocked_group(blockers=[{"producer_id": 7, "transactional_id": ""}])
-    reader = SnapshotReader("prod")
-    for _ in range(3):
-        evaluate_rules.evaluate_cluster(evaluation.lease, reader, now_ms=NOW_MS)
-        factories.complete_next_polls()
+    factories.evaluate_polls(evaluation.lease)
     row = Incident.objects.get(closed_ms=None)
     assert (row.rule, row.subject) == ("hanging", "partition:orders-0")
     assert members(row) == {"hanging": "cause", "lso_pinned": "effect", "group_stalled": "effect"}

@@ -312,16 +312,6 @@ def test_a_blocked_query_is_named_with_the_transaction_that_blocks_it() -> None:
     assert named == {"payments-7": (BlockedQueryFacts(row.ident, "orders"),), "other": ()}
 
 
-def evaluate_repeatedly(lease: Any) -> None:
-    """Evaluate three polls of the same facts: what is critical is reported by the second one at the
-    latest.
-    """
-    reader = SnapshotReader("prod")
-    for _ in range(3):
-        evaluate_rules.evaluate_cluster(lease, reader, now_ms=NOW_MS)
-        factories.complete_next_polls()
-
-
 def snapshot_rules() -> list[tuple[str, str]]:
     rows = FindingRecord.objects.filter(closed_at=None).order_by("rule")
     return [(row.rule, row.severity) for row in rows]
@@ -332,7 +322,7 @@ def test_a_tick_finds_a_decided_batch_until_it_is_done(take: Any) -> None:
     row = query(finished=2)
     kept = decision_row(row, decision(3, at_ms=NOW_MS - 11_000))
     reader, lease = SnapshotReader("prod"), take(evaluate_rules.NAME)
-    evaluate_repeatedly(lease)
+    factories.evaluate_polls(lease)
     assert snapshot_rules() == [("batch_prepared", "critical")]
     gap = factories.gap("checkpoints", f"query:{row.ident}")
     kept.outcome = "committed"
@@ -352,7 +342,7 @@ def test_a_gap_suppresses_the_queries_of_its_scope(take: Any) -> None:
     found = SnapshotReader("prod").read(now_ms=NOW_MS, limits=Limits())
     assert found.places == {f"query:{row.ident}": {f"checkpoint:{row.checkpoint}"}}
     assert {each.name: each.senses for each in found.collectors}["checkpoints"] == {Sense.QUERIES}
-    evaluate_repeatedly(take(evaluate_rules.NAME))
+    factories.evaluate_polls(take(evaluate_rules.NAME))
     assert snapshot_rules() == [("batch_prepared", "critical")]
 
 

@@ -17,18 +17,9 @@ from fenceline.kafka.group_observation import (
     has_changed,
     observe_partition,
 )
-from fenceline.kafka.groups import Commit, Committed, GroupStatus, Waiting
+from fenceline.kafka.groups import Committed, Waiting
 from fenceline.kafka.partitions import Offsets
-
-NOW = 1_795_000_000_000
-OK, STOP, BLOCKED, UNKNOWN = GroupStatus.OK, GroupStatus.STOP, GroupStatus.BLOCKED, GroupStatus.UNKNOWN
-
-
-def commits_every(seconds: float, *offsets: int, last_s: float = 0) -> tuple[Commit, ...]:
-    """Commits of these offsets so many seconds apart, the last of them `last_s` ago."""
-    first = NOW - int(1000 * (last_s + seconds * (len(offsets) - 1)))
-    return tuple(Commit(first + int(1000 * seconds * n), offset) for n, offset in enumerate(offsets))
-
+from tests.unit.test_groups import BLOCKED, NOW, OK, STOP, UNKNOWN, commits_every
 
 LOG = Logged(Committed(100), NOW - 5_000, commits_every(5, *range(5, 105, 5)), 3, 0)
 HISTORY = tuple(EndOffset(NOW - 100_000 + n * 10_000, 40 + 10 * n, 40 + 10 * n) for n in range(10))

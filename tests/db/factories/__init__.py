@@ -8,6 +8,7 @@ from tests.db.factories.clusters import (
     collectors,
     complete_next_polls,
     counters,
+    evaluate_polls,
     gap,
     lso_blocker,
     partition,
