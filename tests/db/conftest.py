@@ -8,6 +8,8 @@ from dashboard.runtime import collector_store, leases
 from dashboard.runtime.leases import Lease
 
 NOW_MS = 1_795_000_000_000
+#: What the fixture `take` is.
+Take = Callable[..., Lease]
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +20,7 @@ def cluster(db: None) -> str:
 
 
 @pytest.fixture
-def take(cluster: str) -> Callable[..., Lease]:
+def take(cluster: str) -> Take:
     """Take a lease that must be free."""
 
     def take(name: str = "transaction_state", **options: object) -> Lease:

@@ -8,7 +8,8 @@ from dashboard.alerts import evaluate as evaluate_alerts
 from dashboard.models import Alert, AlertChange, Delivery
 from dashboard.runtime import retention
 from fenceline.limits import Retention
-from tests.db.scenarios import AlertScenario, Take, channel, finding
+from tests.db.conftest import Take
+from tests.db.scenarios import AlertScenario, channel, finding
 
 pytestmark = pytest.mark.sql
 

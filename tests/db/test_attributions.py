@@ -3,7 +3,7 @@ no difference whether a record is read before the action's result is stored, aft
 transitions, last transitions and counters; and that transitions of others are never attributed."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -25,13 +25,12 @@ from fenceline.facts import (
 )
 from fenceline.kafka.fold import transition_ring
 from fenceline.limits import Limits
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 from tests.db.factories import prod
 from tests.factories import tail_batch
 
 pytestmark = pytest.mark.sql
 
-Take = Callable[..., Lease]
 NAME, PRODUCER, EPOCH, TIMEOUT_MS = "payments-7", 4_000, 3, 777_000
 PARTITIONS = (TopicPartitions("orders", (0,)),)
 #: Gap between the abort's completion and the initialisation, transaction version, timeout: each way to read a

@@ -14,9 +14,8 @@ from django.utils import timezone
 from dashboard.alerts import channels, silences, validation
 from dashboard.models import SIGN_INS, AuditEntry, Channel, Silence, Token
 from dashboard.runtime import retention
-from dashboard.runtime.leases import Lease
 from fenceline.limits import Retention
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 
 pytestmark = pytest.mark.django_db(transaction=True)
 Event = AuditEntry.Event
@@ -158,7 +157,7 @@ def test_a_row_of_a_rolled_back_transaction_is_not_extended() -> None:
     assert [row.changes for row in AuditEntry.objects.all()] == [{"groups": [[], ["night shift"]]}]
 
 
-def test_sign_ins_are_pruned_and_changes_never(take: Callable[..., Lease]) -> None:
+def test_sign_ins_are_pruned_and_changes_never(take: Take) -> None:
     now = timezone.now()
     for event in Event:
         for days in (399, 401, 4_000):

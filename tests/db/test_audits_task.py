@@ -21,14 +21,13 @@ from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditManifest, 
 from fenceline.spark.records import QueryState
 from tests.audit_manifests import audit_manifest, leave_audit, proved_batch
 from tests.db import factories
+from tests.db.conftest import Take
 from tests.turns import take_turns
 
 QUERY_ID = "9e0e48fd-8628-4fc5-ba71-6cd718564ea4"
 AT_MS = 1_700_000_000_000
 LOSS = AuditedRange("orders", 3, 5, 8)
 LOST = AuditedBatch(1_200, AuditVerdict.VIOLATED, AT_MS, 10, 0, 10, 10, 7, 0, 3, (LOSS,))
-
-Take = Callable[..., Lease]
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,7 @@ from dashboard.streaming import checkpoint_store
 from dashboard.tasks import checkpoints as task
 from fenceline.limits import Limits
 from fenceline.spark.restart_prediction import RestartVerdict
+from tests.db.conftest import Take
 from tests.turns import take_turns
 from tests.unit.checkpoints.factories import ID, make_checkpoint
 from tests.waiting import wait_for
@@ -56,7 +57,7 @@ def saved() -> Query | None:
     return Query.objects.filter(cluster__name="prod").exclude(checkpoint="").first()
 
 
-def test_a_checkpoint_is_saved_with_its_verdict(root: Path, take: Callable[..., Lease]) -> None:
+def test_a_checkpoint_is_saved_with_its_verdict(root: Path, take: Take) -> None:
     make_checkpoint(str(root / "orders"))
     lease = take(checkpoint_store.NAME)
     query = poll_until(lease, saved, "the query is saved")
@@ -73,9 +74,7 @@ def test_a_checkpoint_is_saved_with_its_verdict(root: Path, take: Callable[..., 
     assert row.seen_through_ms is not None
 
 
-def test_a_save_that_fails_loses_nothing(
-    root: Path, take: Callable[..., Lease], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_save_that_fails_loses_nothing(root: Path, take: Take, monkeypatch: pytest.MonkeyPatch) -> None:
     make_checkpoint(str(root / "orders"))
     lease = take(checkpoint_store.NAME)
 
@@ -89,7 +88,7 @@ def test_a_save_that_fails_loses_nothing(
     poll_until(lease, lambda: Batch.objects.count() == 3, "every batch is saved after all")
 
 
-def test_folders_that_are_not_searched_are_noted(root: Path, take: Callable[..., Lease]) -> None:
+def test_folders_that_are_not_searched_are_noted(root: Path, take: Take) -> None:
     make_checkpoint(str(root / "orders"), last=0)
     (root / "orders_table" / "_delta_log").mkdir(parents=True)
     lease = take(checkpoint_store.NAME)
@@ -106,7 +105,7 @@ def test_folders_that_are_not_searched_are_noted(root: Path, take: Callable[...,
     poll_until(lease, lambda: skipped() == {}, "it is forgotten")
 
 
-def test_an_unreadable_root_is_a_gap_until_it_is_readable(root: Path, take: Callable[..., Lease]) -> None:
+def test_an_unreadable_root_is_a_gap_until_it_is_readable(root: Path, take: Take) -> None:
     root.rmdir()
     lease = take(checkpoint_store.NAME)
     gaps = GapRecord.objects.filter(source=checkpoint_store.NAME, until_ms=None)
@@ -118,7 +117,7 @@ def test_an_unreadable_root_is_a_gap_until_it_is_readable(root: Path, take: Call
     assert not gaps.exists()
 
 
-def test_a_checkpoint_removed_between_two_workers_is_gone(root: Path, take: Callable[..., Lease]) -> None:
+def test_a_checkpoint_removed_between_two_workers_is_gone(root: Path, take: Take) -> None:
     make_checkpoint(str(root / "orders"), last=0)
     make_checkpoint(str(root / "payments"), last=0)
     lease = take(checkpoint_store.NAME)

@@ -2,13 +2,11 @@
 evaluated.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from dashboard.models import FindingRecord, Query
-from dashboard.runtime.leases import Lease
 from dashboard.streaming.batch_state import chain_of, newest_batch, safe_to_restart
 from fenceline.decode import ledger as ledgers
 from fenceline.decode.ledger import Generation, Round
@@ -16,7 +14,7 @@ from fenceline.spark.batch_chain import RECOVER_AND_COMMIT, BatchStep, first_bro
 from fenceline.spark.records import Ledger
 from tests.db import factories
 from tests.db.checkpoint_stage import CheckpointStage
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 from tests.db.factories import LEDGER_ID, QUERY_ID, decision, decision_end, sink_transaction
 from tests.unit.checkpoints.factories import (
     finish_batches,
@@ -45,7 +43,7 @@ def folder(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def stage(folder: str, tmp_path: Path, take: Callable[..., Lease]) -> CheckpointStage:
+def stage(folder: str, tmp_path: Path, take: Take) -> CheckpointStage:
     return CheckpointStage(tmp_path, take)
 
 

@@ -2,7 +2,6 @@
 reopens.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -23,13 +22,11 @@ from dashboard.runtime.leases import Lease
 from dashboard.transactions import store
 from fenceline.facts import Finding, Severity, Tombstone
 from tests.db import factories
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 from tests.db.factories import evaluate_polls
 from tests.db.test_transaction_store import batch_of, record, save
 
 pytestmark = pytest.mark.sql
-
-Take = Callable[..., Lease]
 
 
 def finding(

@@ -6,12 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from dashboard.models import FindingRecord, FlinkCheckpointRecord, FlinkJob, Incident, Transaction
-from dashboard.runtime.leases import Lease
 from fenceline.engines.flink.records import Committable
 from tests.db import factories
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 
-Take = Callable[..., Lease]
 PENDING, LOST = "flink_commit_pending", "flink_commit_lost"
 PATH = "s3://flink/job"
 

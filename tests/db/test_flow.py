@@ -5,7 +5,6 @@ goes through the stores, on SQLite and on PostgreSQL, and comes out as its true 
 """
 
 import random
-from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -24,13 +23,12 @@ from fenceline.kafka.group_observation import ObservedGroups, SeenGroup
 from fenceline.kafka.groups import Committed
 from fenceline.limits import Retention
 from fenceline.series.histograms import bucket_of, unpack_histogram
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 from tests.factories import tail_batch
 from tests.unit.flow_topologies import Topology, topology
 
 pytestmark = pytest.mark.sql
 
-Take = Callable[..., Lease]
 _STATES = TransactionState
 #: Begin, decision, last marker: after so many ms.
 _STEPS = ((_STATES.ONGOING, 0), (_STATES.PREPARE_COMMIT, 30), (_STATES.COMPLETE_COMMIT, 50))

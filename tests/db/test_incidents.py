@@ -1,7 +1,6 @@
 """Proves that the evaluation tick writes incidents with its findings: same transaction, same lease, no
 needless write; and what operators write to them."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -28,11 +27,10 @@ from fenceline.snapshot import Snapshot
 from fenceline.spark.drivers import Driver, DriverStatus
 from fenceline.spark.queries import QueryStatus, SinkBatch
 from tests.db import factories
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 
 pytestmark = pytest.mark.sql
 
-Take = Callable[..., Lease]
 T, P, G = "transaction:payments-7", "partition:payments-0", "group:billing"
 DAY_MS = 86_400_000
 

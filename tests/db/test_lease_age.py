@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -15,8 +14,7 @@ from dashboard.runtime import collector_names, leases
 from dashboard.runtime.lease_age import LATE_AFTER_S, is_of, main
 from dashboard.runtime.leases import Lease
 from sandbox.options import ROOT
-
-Take = Callable[..., Lease]
+from tests.db.conftest import Take
 
 
 @pytest.fixture(autouse=True)

@@ -2,7 +2,6 @@
 that a record always takes precedence, and that the number of ids in each state is correct in any order."""
 
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
 
@@ -32,12 +31,11 @@ from fenceline.facts import (
 from fenceline.kafka.capabilities import CapabilityCheck, CapabilityState
 from fenceline.kafka.reconcile import Correction, KnownTransaction, Reconciliation
 from fenceline.limits import Limits
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 from tests.factories import record_table, tail_batch
 
 pytestmark = pytest.mark.sql
 
-Take = Callable[..., Lease]
 NO_READ = "no READ on __transaction_state at kafka:9092; grant it: …"
 
 

@@ -1,6 +1,5 @@
 """Proves that old rows are deleted in small portions, and no others."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -22,7 +21,7 @@ from dashboard.models import (
 from dashboard.runtime import retention
 from dashboard.runtime.leases import Lease, LeaseLost
 from fenceline.limits import Retention
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 
 pytestmark = pytest.mark.sql
 
@@ -90,7 +89,7 @@ def prune_all(lease: Lease) -> int:
     return portions
 
 
-def test_each_table_has_its_own_retention(take: Callable[..., Lease]) -> None:
+def test_each_table_has_its_own_retention(take: Take) -> None:
     for days in (0.5, 1.5, 2.5, 3.5, 9, 11):
         add(days)
     prune_all(take(retention.NAME))
@@ -100,7 +99,7 @@ def test_each_table_has_its_own_retention(take: Callable[..., Lease]) -> None:
     }  # fmt: skip
 
 
-def test_sessions_that_are_over_are_deleted(take: Callable[..., Lease]) -> None:
+def test_sessions_that_are_over_are_deleted(take: Take) -> None:
     for name, ends_ms in (("over", NOW_MS - 1_000), ("open", NOW_MS + 1_000)):
         ends = datetime.fromtimestamp(ends_ms / 1_000, UTC)
         Session.objects.create(session_key=name, session_data="", expire_date=ends)
@@ -108,7 +107,7 @@ def test_sessions_that_are_over_are_deleted(take: Callable[..., Lease]) -> None:
     assert [row.session_key for row in Session.objects.all()] == ["open"]
 
 
-def test_open_rows_are_never_deleted(take: Callable[..., Lease]) -> None:
+def test_open_rows_are_never_deleted(take: Take) -> None:
     cluster = Cluster.objects.get()
     Recent.objects.create(cluster=cluster, key=b"alive", packed=b"")
     GapRecord.objects.create(cluster=cluster, source="s", scope="s", since_ms=0, reason="open")
@@ -116,7 +115,7 @@ def test_open_rows_are_never_deleted(take: Callable[..., Lease]) -> None:
     assert remaining_rows() | {"recents": 1, "gaps": 1} == remaining_rows()
 
 
-def test_rows_are_deleted_in_portions(take: Callable[..., Lease], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_deleted_in_portions(take: Take, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "AT_ONCE", 2)
     for number in range(5):
         add(400, number)
@@ -124,7 +123,7 @@ def test_rows_are_deleted_in_portions(take: Callable[..., Lease], monkeypatch: p
     assert set(remaining_rows().values()) == {0}
 
 
-def test_a_pruner_that_lost_its_lease_deletes_nothing(take: Callable[..., Lease]) -> None:
+def test_a_pruner_that_lost_its_lease_deletes_nothing(take: Take) -> None:
     lost = take(retention.NAME)
     take(retention.NAME, previous=lost.token)
     add(500)

@@ -17,13 +17,12 @@ from dashboard.models import (
     Query,
     SinkDecision,
 )
-from dashboard.runtime.leases import Lease
 from dashboard.streaming import checkpoint_store
 from dashboard.streaming.operator_state import operator_states
 from dashboard.streaming.registry import find_or_add
 from fenceline.spark.records import Broken, CheckpointObservation, CommitsEntry, Damage, Decided, LedgerState
 from fenceline.spark.state_chains import OperatorState, StateChain
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 from tests.db.factories import (
     PATH,
     QUERY_ID,
@@ -39,7 +38,7 @@ pytestmark = pytest.mark.sql
 
 
 @pytest.fixture
-def save(take: Callable[..., Lease]) -> Callable[..., int]:
+def save(take: Take) -> Callable[..., int]:
     lease = take(checkpoint_store.NAME)
 
     def save(
@@ -193,7 +192,7 @@ def test_a_folder_outside_every_root_is_marked_as_outdated(
     assert save() == 0
 
 
-def test_known_folders_are_read_back(save: Save, take: Callable[..., Lease]) -> None:
+def test_known_folders_are_read_back(save: Save, take: Take) -> None:
     save(checkpoint_look(3, 2), checkpoint_look(3, 2, path="file:///copies/orders"))
     save(gone=("file:///copies/orders",))
     lease = take(checkpoint_store.NAME, previous=Collector.objects.get(name=checkpoint_store.NAME).token)

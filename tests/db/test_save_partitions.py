@@ -2,7 +2,6 @@
 the lease; gaps that open and close by scope; a restart that begins with the very same facts."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -23,7 +22,6 @@ from dashboard.models import (
 from dashboard.partitions.replica_store import replica_brokers, save_replicas
 from dashboard.partitions.store import NAME, PartitionRows, save_partitions
 from dashboard.runtime import collector_store, notify
-from dashboard.runtime.leases import Lease
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import (
     KnownPartition,
@@ -34,11 +32,10 @@ from fenceline.kafka.partitions import (
     ProducerState,
     VerdictReason,
 )
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 
 pytestmark = pytest.mark.sql
 
-Take = Callable[..., Lease]
 Rung = list[tuple[str, str]]
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)

@@ -22,9 +22,9 @@ from fenceline.kafka.groups import Committed
 from fenceline.kafka.partitions import Offsets
 from fenceline.series.points import APPLICATION, GROUP, PARTITION
 from fenceline.series.reading import HoleReason
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 from tests.db.factories import clusters
-from tests.db.series_polls import PLACE, A, B, Take, known, look, points, reading
+from tests.db.series_polls import PLACE, A, B, known, look, points, reading
 
 pytestmark = pytest.mark.sql
 

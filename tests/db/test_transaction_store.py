@@ -1,6 +1,5 @@
 """Proves that a save is whole or nothing: rows, positions, revision and lease move together, once."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -23,13 +22,11 @@ from fenceline.facts import (
     TransactionRecord,
     TransactionState,
 )
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 from tests.factories import record_table, tail_batch
 from tests.transaction_state_records import encode_key, encode_value
 
 pytestmark = pytest.mark.sql
-
-Take = Callable[..., Lease]
 
 
 def record(
