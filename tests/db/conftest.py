@@ -6,6 +6,7 @@ import pytest
 
 from dashboard.runtime import collector_store, leases
 from dashboard.runtime.leases import Lease
+from dashboard.transactions import reconcile_store
 
 NOW_MS = 1_795_000_000_000
 #: What the fixture `take` is.
@@ -29,3 +30,14 @@ def take(cluster: str) -> Take:
         return lease
 
     return take
+
+
+@pytest.fixture
+def tail(take: Take) -> Lease:
+    """The lease of what reads `__transaction_state`."""
+    return take()
+
+
+@pytest.fixture
+def reconciler(take: Take) -> Lease:
+    return take(reconcile_store.NAME)

@@ -33,13 +33,11 @@ from fenceline.kafka.partitions import (
     VerdictReason,
 )
 from tests.db.conftest import NOW_MS, Take
+from tests.db.series_polls import PLACE, A, B
 
 pytestmark = pytest.mark.sql
 
 Rung = list[tuple[str, str]]
-
-A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
-PLACE = PartitionPlace("topic-1", 1, 5, (1, 2))
 
 
 def known_partition(
