@@ -91,8 +91,7 @@ def subjects() -> set[str]:
     return {row.subject for row in finding_queries.open_findings()}
 
 
-def test_a_tick_evaluates_what_the_tail_saved(lease: Lease, take: Take) -> None:
-    tail = take()
+def test_a_tick_evaluates_what_the_tail_saved(lease: Lease, tail: Lease) -> None:
     read_for_an_hour(tail)
     save(
         tail,
@@ -105,8 +104,7 @@ def test_a_tick_evaluates_what_the_tail_saved(lease: Lease, take: Take) -> None:
     assert subjects() == set()
 
 
-def test_findings_stay_while_the_tail_is_stopped(lease: Lease, take: Take) -> None:
-    tail = take()
+def test_findings_stay_while_the_tail_is_stopped(lease: Lease, tail: Lease) -> None:
     read_for_an_hour(tail)
     save(tail, batch_of(record("quick"), record("slow")._replace(started_ms=NOW_MS - 120_000), previous=10))
     evaluate_polls(lease, NOW_MS + 1_000)
@@ -247,10 +245,9 @@ def test_a_finding_without_a_beginning_counts_from_the_first_tick(lease: Lease) 
 
 @pytest.mark.parametrize("off_ms", [0, 3_600_000, -3_600_000])
 def test_a_transaction_is_found_in_time_although_its_brokers_clock_is_an_hour_off(
-    off_ms: int, lease: Lease, take: Take
+    off_ms: int, lease: Lease, tail: Lease
 ) -> None:
     """By its timestamps it is an hour old, or not begun; by the local clock it has its true age."""
-    tail = take()
     read_for_an_hour(tail)
     stamped = NOW_MS - off_ms
     save(tail, batch_of(previous=10, end=11))

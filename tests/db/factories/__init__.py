@@ -14,6 +14,7 @@ from tests.db.factories.clusters import (
     partition,
     position,
     prod,
+    prune_all,
     recent_end,
     recent_transitions,
     transaction,

@@ -22,10 +22,12 @@ from dashboard.models import (
     Transaction,
     TransitionRecord,
 )
+from dashboard.runtime import retention
 from dashboard.runtime.leases import Lease
 from fenceline.facts import Confidence, Transition, TransitionKind, TransitionReason
 from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.transactional_ids import key_of
+from fenceline.limits import Retention
 from fenceline.series import histograms
 from tests.db.conftest import NOW_MS
 
@@ -50,6 +52,14 @@ def collectors(*names: str, seen_ms: int = NOW_MS) -> None:
 def complete_next_polls() -> None:
     """Advance every collector to a further complete poll."""
     Collector.objects.update(seen_through_ms=F("seen_through_ms") + 1)
+
+
+def prune_all(lease: Lease, keep: Retention, now_ms: int = NOW_MS) -> int:
+    """Delete all that is old, portion by portion; return how many they were."""
+    portions = 0
+    while retention.prune(lease, keep, now_ms=now_ms):
+        portions += 1
+    return portions
 
 
 def evaluate_polls(lease: Lease, now_ms: int = NOW_MS) -> None:

@@ -30,6 +30,7 @@ from fenceline.facts import PositionMove, RawRecord, TopicPartition
 from fenceline.kafka.coordinator import CoordinatorMove, ObservedCoordinators
 from fenceline.kafka.partitions import ProducerState
 from fenceline.limits import Retention
+from tests.db import factories
 from tests.db.conftest import NOW_MS
 from tests.db.test_save_commits import key, value
 from tests.db.test_save_groups import groups_poll, observed_group
@@ -147,8 +148,7 @@ class Prune(Writer):
             confidence="certain", producer_id=1, producer_epoch=1, topic_id="t", log_partition=99,
             log_offset=number, opened_ms=old_ms, closed_ms=old_ms, outcome="resumed", rev=1,
         )  # fmt: skip
-        while retention.prune(self.lease, KEEP, now_ms=NOW_MS):
-            pass
+        factories.prune_all(self.lease, KEEP, NOW_MS)
 
     def lost(self) -> object:
         old = FindingRecord.objects.filter(subject="old").count()
