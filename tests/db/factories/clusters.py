@@ -30,6 +30,7 @@ from fenceline.kafka.transactional_ids import key_of
 from fenceline.limits import Retention
 from fenceline.series import histograms
 from tests.db.conftest import NOW_MS
+from tests.unit.factories import transition_of
 
 ALL_COLLECTORS = ("transaction_state", "partitions", "groups", "reconcile")
 HOUR_MS, MINUTE_MS = 3_600_000, 60_000
@@ -226,29 +227,9 @@ def transition(
 
 def recent_transitions(name: str, *steps: tuple[TransitionKind, int]) -> None:
     """Store the last transitions of an id, oldest first, each a kind and the offset of its record."""
-    entries = [
-        transition_ring.pack_entry(
-            Transition(
-                kind,
-                Confidence.CERTAIN,
-                TransitionReason.BROKER_LATE,
-                NOW_MS,
-                7,
-                1,
-                1,
-                60_000,
-                1,
-                None,
-                None,
-                3,
-                at,
-            )
-        )
-        for kind, at in steps
-    ]
-    Recent.objects.create(
-        cluster=prod(), key=key_of(name.encode()), packed=transition_ring.pack_ring(entries[::-1])
-    )
+    of_id = {"at_ms": NOW_MS, "producer_id": 7, "producer_epoch": 1, "previous_epoch": 1, "open_ms": 1}
+    reason = TransitionReason.BROKER_LATE
+    _keep_recent(name, *(transition_of(kind, reason=reason, offset=at, **of_id) for kind, at in steps))
 
 
 def recent_end(
@@ -256,23 +237,10 @@ def recent_end(
 ) -> None:
     """Store one end as the history of an id: of the transaction that began at that instant."""
     at_ms = started_ms + 50
-    end = Transition(
-        kind,
-        Confidence.CERTAIN,
-        TransitionReason.SAME_EPOCH,
-        at_ms,
-        producer_id,
-        3,
-        3,
-        60_000,
-        50,
-        at_ms,
-        None,
-        3,
-        offset,
-    )
-    Recent.objects.create(
-        cluster=prod(),
-        key=key_of(name.encode()),
-        packed=transition_ring.pack_ring([transition_ring.pack_entry(end)]),
-    )
+    end = {"at_ms": at_ms, "completed_ms": at_ms, "producer_id": producer_id, "offset": offset}
+    _keep_recent(name, transition_of(kind, **end))
+
+
+def _keep_recent(name: str, *oldest_first: Transition) -> None:
+    packed = transition_ring.pack_ring([transition_ring.pack_entry(each) for each in oldest_first[::-1]])
+    Recent.objects.create(cluster=prod(), key=key_of(name.encode()), packed=packed)
