@@ -17,14 +17,13 @@ from fenceline.series.points import GROUP, PARTITION, Resolution, SeriesKind
 from fenceline.series.reading import HoleReason
 from fenceline.series.rollup import FEWEST_POINTS, MORE_POINTS
 from tests.db import factories
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 from tests.db.series_polls import (
     DAY_MS,
     HOUR_MS,
     MINUTE_MS,
     A,
     B,
-    Take,
     held_at,
     known,
     look,
