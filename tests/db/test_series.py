@@ -11,7 +11,6 @@ from django.test.utils import CaptureQueriesContext
 from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.evaluation.open_transactions import APART_MS
 from dashboard.evaluation.snapshot import SnapshotReader
-from dashboard.groups import store as group_store
 from dashboard.models import Collector, ObservedSpan, PartitionRecord, Series
 from dashboard.partitions.store import save_partitions
 from dashboard.runtime import collector_store
@@ -25,6 +24,7 @@ from fenceline.series.reading import HoleReason
 from tests.db.conftest import NOW_MS, Take
 from tests.db.factories import clusters
 from tests.db.series_polls import PLACE, A, B, known, look, points, reading
+from tests.db.test_save_groups import save as save_groups
 
 pytestmark = pytest.mark.sql
 
@@ -138,11 +138,6 @@ def groups_look(at_ms: int, groups: Mapping[str, SeenGroup], end: int = 30, **mo
 
 def seen(offset: int = 10, **more: Any) -> SeenGroup:
     return SeenGroup("Stable", "Classic", 1, 3, {A: Committed(offset)}, **more)
-
-
-def save_groups(lease: Lease, found: ObservedGroups) -> None:
-    rows = group_store.GroupRows(lease, found.at_ms)
-    group_store.save_groups(lease, found, rows, now_ms=found.at_ms)
 
 
 def test_a_poll_of_groups_is_kept_and_what_is_unseen_is_a_hole(take: Take) -> None:
