@@ -289,15 +289,6 @@ def test_a_stopped_driver_with_a_prepared_batch_is_named_with_its_deadline(
     assert found.sentence.startswith("Restart orders ")
 
 
-def test_a_driver_between_two_heartbeats_is_not_reported_as_gone() -> None:
-    factories.collectors("checkpoints")
-    row = query(prepared=1, heartbeat_every_ms=5_000, heard_ms=NOW_MS)
-    decision_row(row, decision(3))
-    at_coordinator()
-    assert "gone" not in safe_to_stop(row, after_ms=12_000).headline
-    assert "gone (no heartbeat since" in safe_to_stop(row, after_ms=12_001).headline
-
-
 def test_a_restart_is_safe_while_a_batch_is_written_with_its_open_ids() -> None:
     factories.collectors("checkpoints")
     row = query()
