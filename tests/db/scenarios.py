@@ -64,8 +64,8 @@ class AlertScenario:
         self.evaluate(*findings, blind=blind)
         return self.tick()
 
-    def run_seconds(self, count: int, *findings: Finding, blind: bool = False) -> int:
-        return sum(self.run_second(*findings, blind=blind) for _ in range(count))
+    def run_seconds(self, count: int, *findings: Finding) -> int:
+        return sum(self.run_second(*findings) for _ in range(count))
 
     def run_later(self, seconds: float, *findings: Finding) -> int:
         """Wait so long, then run three seconds."""

@@ -55,7 +55,7 @@ def reading(
     return read_series(Cluster.objects.get().pk, kind, name, shown, now_ms=now, most=most)
 
 
-def held_at(subject: SubjectReading, at_ms: int, column: int = 0) -> int | None:
-    """The last figure of the step that holds at an instant."""
+def held_at(subject: SubjectReading, at_ms: int) -> int | None:
+    """The last of the first figures of the step that holds at an instant."""
     steps = [step for step in subject.reading.steps if step.at_ms - NOW_MS <= at_ms]
-    return steps[-1].extents[column].last
+    return steps[-1].extents[0].last

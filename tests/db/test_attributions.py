@@ -88,15 +88,11 @@ FENCE = (
 )
 
 
-def action(act: str = "fence") -> Action:
-    return Action.objects.create(
-        cluster=prod(), act=act, state="executing", plan={}, digest="d", subjects=f"transaction:{NAME}",
+def store_result(written: Sequence[WrittenRecord] = FENCE) -> Action:
+    row = Action.objects.create(
+        cluster=prod(), act="fence", state="executing", plan={}, digest="d", subjects=f"transaction:{NAME}",
         planned_by="olga", executed_by="olga", expires_ms=NOW_MS,
     )  # fmt: skip
-
-
-def store_result(written: Sequence[WrittenRecord] = FENCE, act: str = "fence") -> Action:
-    row = action(act)
     with cluster_transaction("prod", row.cluster_id) as write:
         attributions.save_attributions(row, written, rev=write.next_rev(), now_ms=NOW_MS + 1_000)
     return row

@@ -132,8 +132,8 @@ def test_a_clock_that_is_set_back_leaves_no_point_out_of_order(take: Take) -> No
     ]
 
 
-def groups_look(at_ms: int, groups: Mapping[str, SeenGroup], end: int = 30, **more: Any) -> ObservedGroups:
-    return ObservedGroups(at_ms, groups, {A: Offsets(0, 20, end, 1)}, **more)
+def groups_look(at_ms: int, groups: Mapping[str, SeenGroup], **more: Any) -> ObservedGroups:
+    return ObservedGroups(at_ms, groups, {A: Offsets(0, 20, 30, 1)}, **more)
 
 
 def seen(offset: int = 10, **more: Any) -> SeenGroup:

@@ -23,9 +23,9 @@ MINUTE_MS = 60_000
 TOPIC, MINE, OTHER = "payments", 4_000, 5_000
 
 
-def open_producer(start: int, producer_id: int = MINE, epoch: int = 3) -> ProducerState:
+def open_producer(start: int, producer_id: int = MINE) -> ProducerState:
     """Return a producer with an open transaction."""
-    return ProducerState(producer_id, epoch, 7, NOW_MS, None, start)
+    return ProducerState(producer_id, 3, 7, NOW_MS, None, start)
 
 
 def data_batch(

@@ -232,13 +232,10 @@ def recent_transitions(name: str, *steps: tuple[TransitionKind, int]) -> None:
     _keep_recent(name, *(transition_of(kind, reason=reason, offset=at, **of_id) for kind, at in steps))
 
 
-def recent_end(
-    name: str, kind: TransitionKind, *, producer_id: int, started_ms: int, offset: int = 9
-) -> None:
+def recent_end(name: str, kind: TransitionKind, *, producer_id: int, started_ms: int) -> None:
     """Store one end as the history of an id: of the transaction that began at that instant."""
     at_ms = started_ms + 50
-    end = {"at_ms": at_ms, "completed_ms": at_ms, "producer_id": producer_id, "offset": offset}
-    _keep_recent(name, transition_of(kind, **end))
+    _keep_recent(name, transition_of(kind, at_ms=at_ms, completed_ms=at_ms, producer_id=producer_id))
 
 
 def _keep_recent(name: str, *oldest_first: Transition) -> None:
