@@ -48,6 +48,11 @@ def configure(settings: Settings, url: str) -> None:
     settings.FENCELINE = Config(clusters=clusters, audit_url=url)
 
 
+@pytest.fixture
+def lease(take: Take) -> Lease:
+    return take(audit_store.NAME)
+
+
 def violated(pipeline: str = "orders_enrich", **fields: object) -> AuditManifest:
     batches = (proved_batch(1_203), LOST)
     return audit_manifest(pipeline, **{"missing": 3, "batches": batches, "query_id": QUERY_ID, **fields})
@@ -68,8 +73,7 @@ def gaps() -> list[tuple[str, str]]:
     return list(GapRecord.objects.filter(source="audits", until_ms=None).values_list("scope", "reason"))
 
 
-def test_what_is_violated_has_a_row_until_it_is_not(folder: Path, take: Take) -> None:
-    lease = take(audit_store.NAME)
+def test_what_is_violated_has_a_row_until_it_is_not(folder: Path, lease: Lease) -> None:
     leave_audit(folder, violated())
     leave_audit(folder, audit_manifest("billing"))
     poll(lease)
@@ -85,8 +89,7 @@ def test_what_is_violated_has_a_row_until_it_is_not(folder: Path, take: Take) ->
     assert Collector.objects.get(name="audits").seen_through_ms is not None
 
 
-def test_a_row_keeps_its_first_instant_and_is_not_written_without_news(folder: Path, take: Take) -> None:
-    lease = take(audit_store.NAME)
+def test_a_row_keeps_its_first_instant_and_is_not_written_without_news(folder: Path, lease: Lease) -> None:
     leave_audit(folder, violated())
     poll(lease)
     before = AuditViolationRecord.objects.get()
@@ -101,16 +104,14 @@ def test_a_row_keeps_its_first_instant_and_is_not_written_without_news(folder: P
     assert (after.pk, after.since_ms, after.detail["batches"]) == (before.pk, AT_MS, [])
 
 
-def test_a_driver_whose_clock_is_ahead_found_nothing_in_the_future(folder: Path, take: Take) -> None:
-    lease = take(audit_store.NAME)
+def test_a_driver_whose_clock_is_ahead_found_nothing_in_the_future(folder: Path, lease: Lease) -> None:
     leave_audit(folder, violated(batches=(), at_ms=loop.now_ms() * 1_000))
     poll(lease)
     assert AuditViolationRecord.objects.get().since_ms <= loop.now_ms()
 
 
 @pytest.mark.parametrize("gone", ["pipeline=orders_enrich", "pipeline=orders_enrich/log", "."])
-def test_a_folder_that_is_gone_has_no_row(folder: Path, take: Take, gone: str) -> None:
-    lease = take(audit_store.NAME)
+def test_a_folder_that_is_gone_has_no_row(folder: Path, lease: Lease, gone: str) -> None:
     leave_audit(folder, violated())
     poll(lease)
     shutil.rmtree(folder / audits_folder("prod") / gone)
@@ -136,9 +137,8 @@ def _deny(file: Path) -> None:
     [(_tear, "it is torn or no manifest"), (_outdate, "its format is 2"), (_deny, "000000000012.json:")],
 )
 def test_a_manifest_that_cannot_be_read_is_a_gap_of_its_pipeline(
-    folder: Path, take: Take, spoil: Callable[[Path], None], reason: str
+    folder: Path, lease: Lease, spoil: Callable[[Path], None], reason: str
 ) -> None:
-    lease = take(audit_store.NAME)
     file = leave_audit(folder, violated())
     poll(lease)
     spoil(file)
@@ -153,8 +153,7 @@ def test_a_manifest_that_cannot_be_read_is_a_gap_of_its_pipeline(
     assert (rows(), gaps()) == ([("billing", 3, 0)], [])
 
 
-def test_the_manifest_before_a_torn_one_counts(folder: Path, take: Take) -> None:
-    lease = take(audit_store.NAME)
+def test_the_manifest_before_a_torn_one_counts(folder: Path, lease: Lease) -> None:
     leave_audit(folder, violated())
     _tear(leave_audit(folder, violated(run=13)))
     poll(lease)
@@ -162,9 +161,8 @@ def test_the_manifest_before_a_torn_one_counts(folder: Path, take: Take) -> None
 
 
 def test_pipelines_beyond_those_that_are_read_keep_their_rows(
-    folder: Path, take: Take, monkeypatch: pytest.MonkeyPatch
+    folder: Path, lease: Lease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lease = take(audit_store.NAME)
     for name in ("a", "b", "c"):
         leave_audit(folder, violated(name))
     poll(lease)
@@ -178,9 +176,8 @@ def test_pipelines_beyond_those_that_are_read_keep_their_rows(
 
 
 def test_a_store_that_cannot_be_read_is_a_gap_and_rows_stay(
-    folder: Path, take: Take, settings: Settings
+    folder: Path, lease: Lease, settings: Settings
 ) -> None:
-    lease = take(audit_store.NAME)
     leave_audit(folder, violated())
     poll(lease)
     seen_ms = Collector.objects.get(name="audits").seen_through_ms
@@ -201,7 +198,7 @@ def test_a_store_that_cannot_be_read_is_a_gap_and_rows_stay(
     assert Collector.objects.get(name="audits").error == ""
 
 
-def test_nothing_runs_without_a_url(take: Take, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_runs_without_a_url(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[str] = []
     monkeypatch.setattr(task.polled.task, "apply_async", lambda args, **_: sent.append(args[0]))
     configure(settings, "")
