@@ -1,6 +1,6 @@
 """Checkpoints on disk, polled by the real collector, saved and evaluated: from files to findings."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from collectors.checkpoints.collector import CheckpointsCollector, ObservedCheckpoints
@@ -8,16 +8,15 @@ from dashboard.config import CheckpointRoot
 from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.models import FindingRecord
-from dashboard.runtime.leases import Lease
 from dashboard.streaming import checkpoint_store
 from tests.db import factories
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 
 
 class CheckpointStage:
     """A root whose checkpoints are polled; each poll is a second after the one before."""
 
-    def __init__(self, root: Path, take: Callable[..., Lease]) -> None:
+    def __init__(self, root: Path, take: Take) -> None:
         factories.collectors("transaction_state", "partitions", "groups")
         self.root, self.now_ms = root, NOW_MS
         self._saving, self._evaluating = take(checkpoint_store.NAME), take(evaluate_rules.NAME)

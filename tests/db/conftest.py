@@ -6,8 +6,11 @@ import pytest
 
 from dashboard.runtime import collector_store, leases
 from dashboard.runtime.leases import Lease
+from dashboard.transactions import reconcile_store
 
 NOW_MS = 1_795_000_000_000
+#: What the fixture `take` is.
+Take = Callable[..., Lease]
 
 
 @pytest.fixture(autouse=True)
@@ -18,7 +21,7 @@ def cluster(db: None) -> str:
 
 
 @pytest.fixture
-def take(cluster: str) -> Callable[..., Lease]:
+def take(cluster: str) -> Take:
     """Take a lease that must be free."""
 
     def take(name: str = "transaction_state", **options: object) -> Lease:
@@ -27,3 +30,14 @@ def take(cluster: str) -> Callable[..., Lease]:
         return lease
 
     return take
+
+
+@pytest.fixture
+def tail(take: Take) -> Lease:
+    """The lease of what reads `__transaction_state`."""
+    return take()
+
+
+@pytest.fixture
+def reconciler(take: Take) -> Lease:
+    return take(reconcile_store.NAME)

@@ -1,6 +1,5 @@
 """A cluster whose findings and alerts are evaluated by a clock of its own, and the results."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,11 +7,8 @@ import pytest
 from dashboard.alerts import evaluate as evaluate_alerts
 from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.models import Alert, AlertChange, Channel, Delivery, Silence
-from dashboard.runtime.leases import Lease
 from fenceline.facts import Finding, Severity
-from tests.db.conftest import NOW_MS
-
-Take = Callable[..., Lease]
+from tests.db.conftest import NOW_MS, Take
 
 #: Why a message was made, in Alertmanager's words.
 FIRST, NEW, RESOLVED, ALL_RESOLVED = (
@@ -68,8 +64,8 @@ class AlertScenario:
         self.evaluate(*findings, blind=blind)
         return self.tick()
 
-    def run_seconds(self, count: int, *findings: Finding, blind: bool = False) -> int:
-        return sum(self.run_second(*findings, blind=blind) for _ in range(count))
+    def run_seconds(self, count: int, *findings: Finding) -> int:
+        return sum(self.run_second(*findings) for _ in range(count))
 
     def run_later(self, seconds: float, *findings: Finding) -> int:
         """Wait so long, then run three seconds."""

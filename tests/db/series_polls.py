@@ -1,12 +1,10 @@
 """Polls of partitions that are kept as figures over time, and ranges that are read of them."""
 
-from collections.abc import Callable
 from typing import Any
 
 from django.db import transaction
 
 from dashboard.models import Cluster, Series
-from dashboard.runtime.leases import Lease
 from dashboard.series.queries import SubjectReading, read_series
 from dashboard.series.store import SOURCES, SeriesSample, extend_span, save_samples
 from fenceline.facts import TopicPartition
@@ -16,7 +14,6 @@ from fenceline.series import packing
 from fenceline.series.points import SeriesKind, Values
 from tests.db.conftest import NOW_MS
 
-Take = Callable[..., Lease]
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 PLACE = PartitionPlace("topic-1", 1, 5, (1, 2))
@@ -58,7 +55,7 @@ def reading(
     return read_series(Cluster.objects.get().pk, kind, name, shown, now_ms=now, most=most)
 
 
-def held_at(subject: SubjectReading, at_ms: int, column: int = 0) -> int | None:
-    """The last figure of the step that holds at an instant."""
+def held_at(subject: SubjectReading, at_ms: int) -> int | None:
+    """The last of the first figures of the step that holds at an instant."""
     steps = [step for step in subject.reading.steps if step.at_ms - NOW_MS <= at_ms]
-    return steps[-1].extents[column].last
+    return steps[-1].extents[0].last

@@ -248,9 +248,9 @@ def finished_action(plan: Plan, *, lso_told: bool = True) -> Action:
     return row
 
 
-def new_entries(row: Action, now_ms: int = NOW_MS + 2_000) -> tuple[list[str], bool]:
+def new_entries(row: Action) -> tuple[list[str], bool]:
     """Return the texts that are reported now, and whether those were the last."""
-    following = Following(row, now_ms)
+    following = Following(row, NOW_MS + 2_000)
     with ClusterConnections("prod") as connections:
         found = following.new_entries(connections)
     return [each["words"] for each in found], following.is_over(found)

@@ -17,13 +17,12 @@ from fenceline.alerts.limits import Alerting
 from fenceline.facts import Finding, Severity
 from fenceline.owners import Owner
 from tests.db import factories
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 from tests.db.factories import QUERY_ID
 from tests.db.scenarios import (
     ALL_RESOLVED,
     FIRST,
     AlertScenario,
-    Take,
     alert,
     channel,
     decisions,

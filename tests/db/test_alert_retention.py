@@ -8,7 +8,9 @@ from dashboard.alerts import evaluate as evaluate_alerts
 from dashboard.models import Alert, AlertChange, Delivery
 from dashboard.runtime import retention
 from fenceline.limits import Retention
-from tests.db.scenarios import AlertScenario, Take, channel, finding
+from tests.db import factories
+from tests.db.conftest import Take
+from tests.db.scenarios import AlertScenario, channel, finding
 
 pytestmark = pytest.mark.sql
 
@@ -29,8 +31,7 @@ def test_ended_alerts_are_deleted_and_firing_ones_stay(take: Take) -> None:
 
     def prune(days: float) -> tuple[set[str], int, int]:
         at_ms = scenario.now_ms + int(days * DAY_S * 1_000)
-        while retention.prune(pruner, Retention(closed_d=3), now_ms=at_ms):
-            pass
+        factories.prune_all(pruner, Retention(closed_d=3), at_ms)
         return (
             set(Alert.objects.values_list("subject", flat=True)),
             AlertChange.objects.count(),
@@ -56,7 +57,6 @@ def test_unsettled_alerts_and_unsent_messages_stay(take: Take) -> None:
         scenario.evaluate()
         evaluate_alerts.evaluate_alerts(scenario.alerts, now_ms=scenario.now_ms)
     pruner = take(retention.NAME)
-    while retention.prune(pruner, Retention(closed_d=3), now_ms=scenario.now_ms + 9 * DAY_S * 1_000):
-        pass
+    factories.prune_all(pruner, Retention(closed_d=3), scenario.now_ms + 9 * DAY_S * 1_000)
     assert (Alert.objects.count(), Delivery.objects.count()) == (1, 1)
     assert AlertChange.objects.filter(processed_at=None).count() == 1

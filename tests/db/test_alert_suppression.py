@@ -89,13 +89,6 @@ def test_a_group_still_blocked_is_notified_after_its_cause_ends(scenario: AlertS
     ]  # fmt: skip
 
 
-def test_a_channel_without_the_cause_is_notified_of_its_effect(scenario: AlertScenario) -> None:
-    team = channel("team", matchers=[["group", "=", "billing"]])
-    cause = finding(BLOCKER, "coordinator_overdue", Severity.WARNING, "group:billing")
-    scenario.run_seconds(5, cause, finding("group:billing", "group_stalled"))
-    assert message_reasons(team) == [FIRST]
-
-
 def test_a_channel_is_notified_when_the_severity_reaches_its_minimum(scenario: AlertScenario) -> None:
     critical, all_ = channel("critical", min_severity="critical"), channel("all", min_severity="info")
     scenario.run_seconds(5, finding())

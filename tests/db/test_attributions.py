@@ -3,7 +3,7 @@ no difference whether a record is read before the action's result is stored, aft
 transitions, last transitions and counters; and that transitions of others are never attributed."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -31,7 +31,6 @@ from tests.factories import tail_batch
 
 pytestmark = pytest.mark.sql
 
-Take = Callable[..., Lease]
 NAME, PRODUCER, EPOCH, TIMEOUT_MS = "payments-7", 4_000, 3, 777_000
 PARTITIONS = (TopicPartitions("orders", (0,)),)
 #: Gap between the abort's completion and the initialisation, transaction version, timeout: each way to read a
@@ -89,15 +88,11 @@ FENCE = (
 )
 
 
-def action(act: str = "fence") -> Action:
-    return Action.objects.create(
-        cluster=prod(), act=act, state="executing", plan={}, digest="d", subjects=f"transaction:{NAME}",
+def store_result(written: Sequence[WrittenRecord] = FENCE) -> Action:
+    row = Action.objects.create(
+        cluster=prod(), act="fence", state="executing", plan={}, digest="d", subjects=f"transaction:{NAME}",
         planned_by="olga", executed_by="olga", expires_ms=NOW_MS,
     )  # fmt: skip
-
-
-def store_result(written: Sequence[WrittenRecord] = FENCE, act: str = "fence") -> Action:
-    row = action(act)
     with cluster_transaction("prod", row.cluster_id) as write:
         attributions.save_attributions(row, written, rev=write.next_rev(), now_ms=NOW_MS + 1_000)
     return row
@@ -149,9 +144,9 @@ def kept_history() -> dict[str, Any]:
 @pytest.mark.parametrize(("gap_ms", "version", "timeout_ms"), FENCES)
 @pytest.mark.parametrize("at", BETWEEN)
 def test_a_fence_is_attributed_whenever_its_result_is_stored(
-    take: Take, gap_ms: int, version: int, timeout_ms: int, at: int
+    tail: Lease, gap_ms: int, version: int, timeout_ms: int, at: int
 ) -> None:
-    row = store_result_between(take(), fenced(gap_ms, version, timeout_ms), at, FENCE)
+    row = store_result_between(tail, fenced(gap_ms, version, timeout_ms), at, FENCE)
     (fence,) = TransitionRecord.objects.exclude(kind="init")
     assert (fence.kind, fence.confidence, fence.action) == ("admin_fence", "certain", row)
     assert fence.log_offset == 2
@@ -170,9 +165,8 @@ def test_a_fence_is_attributed_whenever_its_result_is_stored(
     assert list(lately.takeovers) == []
 
 
-def test_a_verdict_that_is_attributed_later_is_a_revision(take: Take) -> None:
-    lease = take()
-    read(lease, fenced(100), 0)
+def test_a_verdict_that_is_attributed_later_is_a_revision(tail: Lease) -> None:
+    read(tail, fenced(100), 0)
     (before,) = TransitionRecord.objects.all()
     assert (before.kind, before.action) == ("takeover", None)
     store_result()
@@ -188,9 +182,8 @@ def test_a_verdict_that_is_attributed_later_is_a_revision(take: Take) -> None:
     ] == [after.pk]
 
 
-def test_a_failure_after_the_result_leaves_no_change(take: Take) -> None:
-    lease = take()
-    read(lease, fenced(100), 0)
+def test_a_failure_after_the_result_leaves_no_change(tail: Lease) -> None:
+    read(tail, fenced(100), 0)
     before = kept_history()
 
     class Failed(Exception):
@@ -207,10 +200,9 @@ def test_a_failure_after_the_result_leaves_no_change(take: Take) -> None:
 
 
 def test_a_tail_that_aggregated_before_the_result_is_stored_aggregates_again(
-    take: Take, monkeypatch: pytest.MonkeyPatch
+    tail: Lease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lease = take()
-    read(lease, fenced(100)[:2], 0)
+    read(tail, fenced(100)[:2], 0)
     save, stored = store._save, []
 
     def between(*given: Any, **named: Any) -> int | None:
@@ -219,7 +211,7 @@ def test_a_tail_that_aggregated_before_the_result_is_stored_aggregates_again(
         return save(*given, **named)
 
     monkeypatch.setattr(store, "_save", between)
-    read(lease, fenced(100)[2:], 2)
+    read(tail, fenced(100)[2:], 2)
     (fence,) = TransitionRecord.objects.all()
     assert (fence.kind, fence.action) == ("admin_fence", stored[0])
     assert kept_history()["counts"] == {"begin": 1, "admin_fence": 1}
@@ -242,11 +234,10 @@ def test_a_tail_that_aggregated_before_the_result_is_stored_aggregates_again(
     ],
 )
 def test_transitions_of_others_are_not_attributed(
-    take: Take, number: int, written: list[WrittenRecord], at: int
+    tail: Lease, number: int, written: list[WrittenRecord], at: int
 ) -> None:
-    lease = take()
-    expected = unattributed(lease, fenced(100))
-    store_result_between(lease, fenced(100), at, written)
+    expected = unattributed(tail, fenced(100))
+    store_result_between(tail, fenced(100), at, written)
     assert kept_history() == expected, number
     assert not TransitionRecord.objects.exclude(action=None).exists(), number
     assert [row.kind for row in TransitionRecord.objects.all()] == ["takeover"], number
@@ -254,16 +245,16 @@ def test_transitions_of_others_are_not_attributed(
 
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("at", BETWEEN)
-def test_a_takeover_after_a_fence_is_not_attributed(take: Take, at: int, version: int) -> None:
+def test_a_takeover_after_a_fence_is_not_attributed(tail: Lease, at: int, version: int) -> None:
     back = record(TransactionState.EMPTY, NOW_MS + 60_000, EPOCH + 3, version=version)
-    row = store_result_between(take(), [*fenced(5, version), back], at, FENCE)
+    row = store_result_between(tail, [*fenced(5, version), back], at, FENCE)
     found = TransitionRecord.objects.order_by("log_offset")
     assert [(each.kind, each.action) for each in found] == [("admin_fence", row), ("reinit", None)]
 
 
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("at", BETWEEN)
-def test_a_clients_abort_before_a_fence_is_not_attributed(take: Take, at: int, version: int) -> None:
+def test_a_clients_abort_before_a_fence_is_not_attributed(tail: Lease, at: int, version: int) -> None:
     """The transaction ended between the last description and the request: only the initialisation is ours."""
     raised = 1 if version == 2 else 0
     records = [
@@ -273,7 +264,7 @@ def test_a_clients_abort_before_a_fence_is_not_attributed(take: Take, at: int, v
         record(TransactionState.EMPTY, NOW_MS + 310, EPOCH + raised + 1, version=version),
     ]
     ours = WrittenRecord(NAME, PRODUCER, EPOCH + raised + 1, TransactionState.EMPTY.value, fence=True)
-    row = store_result_between(take(), records, at, [ours])
+    row = store_result_between(tail, records, at, [ours])
     *aborts, fence = TransitionRecord.objects.order_by("log_offset")
     # Under version 2 the records do not show where the abort ends and the fence begins: one, probable.
     assert [(abort.kind, abort.action) for abort in aborts] == ([] if version else [("client_abort", None)])
@@ -284,7 +275,7 @@ def test_a_clients_abort_before_a_fence_is_not_attributed(take: Take, at: int, v
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("at", BETWEEN)
 def test_a_fence_at_the_last_epoch_continues_with_a_new_producer_id(
-    take: Take, at: int, version: int
+    tail: Lease, at: int, version: int
 ) -> None:
     records = [
         record(TransactionState.EMPTY, NOW_MS - 61_000, 32_765, version=version),
@@ -297,7 +288,7 @@ def test_a_fence_at_the_last_epoch_continues_with_a_new_producer_id(
         FENCE[0]._replace(producer_epoch=32_766),
         FENCE[1]._replace(producer_id=PRODUCER + 1, producer_epoch=0),
     ]
-    row = store_result_between(take(), records, at, written)
+    row = store_result_between(tail, records, at, written)
     fence, rotation = TransitionRecord.objects.order_by("log_offset")
     assert (fence.kind, fence.confidence, fence.action, fence.gap_ms) == ("admin_fence", "certain", row, None)
     assert (rotation.kind, rotation.reason) == ("rotation", TransitionReason.EPOCH_USED_UP.value)
@@ -305,7 +296,7 @@ def test_a_fence_at_the_last_epoch_continues_with_a_new_producer_id(
 
 @pytest.mark.parametrize("version", [0, 2])
 @pytest.mark.parametrize("at", BETWEEN)
-def test_an_abort_by_an_end_transaction_action_is_attributed(take: Take, at: int, version: int) -> None:
+def test_an_abort_by_an_end_transaction_action_is_attributed(tail: Lease, at: int, version: int) -> None:
     """EndTxn of version 4 keeps the epoch, whatever version the producer uses."""
     records = [
         *opened(version),
@@ -313,7 +304,7 @@ def test_an_abort_by_an_end_transaction_action_is_attributed(take: Take, at: int
         record(TransactionState.COMPLETE_ABORT, NOW_MS + 10, EPOCH, version=0),
     ]
     written = WrittenRecord(NAME, PRODUCER, EPOCH, TransactionState.PREPARE_ABORT.value, fence=False)
-    row = store_result_between(take(), records, at, [written])
+    row = store_result_between(tail, records, at, [written])
     (abort,) = TransitionRecord.objects.all()
     # The producer's own EndTxn just before would leave the same record.
     assert (abort.kind, abort.confidence, abort.action) == ("admin_abort", "probable", row)
@@ -322,14 +313,14 @@ def test_an_abort_by_an_end_transaction_action_is_attributed(take: Take, at: int
 
 
 @pytest.mark.parametrize("at", BETWEEN)
-def test_a_commit_by_an_end_transaction_action_is_attributed(take: Take, at: int) -> None:
+def test_a_commit_by_an_end_transaction_action_is_attributed(tail: Lease, at: int) -> None:
     records = [
         *opened(),
         record(TransactionState.PREPARE_COMMIT, NOW_MS, EPOCH),
         record(TransactionState.COMPLETE_COMMIT, NOW_MS + 10, EPOCH),
     ]
     written = WrittenRecord(NAME, PRODUCER, EPOCH, TransactionState.PREPARE_COMMIT.value, fence=False)
-    row = store_result_between(take(), records, at, [written])
+    row = store_result_between(tail, records, at, [written])
     commit = kept_history()["recent"][0]
     assert (commit.kind, commit.reason, commit.completed_ms) == (
         TransitionKind.COMMIT, TransitionReason.COMMITTED_BY_ACTION, NOW_MS + 10,

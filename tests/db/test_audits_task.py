@@ -12,8 +12,6 @@ from django.test.utils import CaptureQueriesContext
 from pytest_django import Settings
 
 from dashboard.config import ClusterConfig, Config
-from dashboard.evaluation import evaluate as evaluate_rules
-from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.history import audit_store, audits
 from dashboard.models import AuditViolationRecord, Collector, FindingRecord, GapRecord, Query
 from dashboard.runtime import loop
@@ -23,14 +21,13 @@ from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditManifest, 
 from fenceline.spark.records import QueryState
 from tests.audit_manifests import audit_manifest, leave_audit, proved_batch
 from tests.db import factories
+from tests.db.conftest import Take
 from tests.turns import take_turns
 
 QUERY_ID = "9e0e48fd-8628-4fc5-ba71-6cd718564ea4"
 AT_MS = 1_700_000_000_000
 LOSS = AuditedRange("orders", 3, 5, 8)
 LOST = AuditedBatch(1_200, AuditVerdict.VIOLATED, AT_MS, 10, 0, 10, 10, 7, 0, 3, (LOSS,))
-
-Take = Callable[..., Lease]
 
 
 @pytest.fixture(autouse=True)
@@ -49,6 +46,11 @@ def folder(tmp_path: Path, settings: Settings) -> Path:
 def configure(settings: Settings, url: str) -> None:
     clusters = {"prod": ClusterConfig("prod", {"bootstrap.servers": "x:1"})}
     settings.FENCELINE = Config(clusters=clusters, audit_url=url)
+
+
+@pytest.fixture
+def lease(take: Take) -> Lease:
+    return take(audit_store.NAME)
 
 
 def violated(pipeline: str = "orders_enrich", **fields: object) -> AuditManifest:
@@ -71,8 +73,7 @@ def gaps() -> list[tuple[str, str]]:
     return list(GapRecord.objects.filter(source="audits", until_ms=None).values_list("scope", "reason"))
 
 
-def test_what_is_violated_has_a_row_until_it_is_not(folder: Path, take: Take) -> None:
-    lease = take(audit_store.NAME)
+def test_what_is_violated_has_a_row_until_it_is_not(folder: Path, lease: Lease) -> None:
     leave_audit(folder, violated())
     leave_audit(folder, audit_manifest("billing"))
     poll(lease)
@@ -88,8 +89,7 @@ def test_what_is_violated_has_a_row_until_it_is_not(folder: Path, take: Take) ->
     assert Collector.objects.get(name="audits").seen_through_ms is not None
 
 
-def test_a_row_keeps_its_first_instant_and_is_not_written_without_news(folder: Path, take: Take) -> None:
-    lease = take(audit_store.NAME)
+def test_a_row_keeps_its_first_instant_and_is_not_written_without_news(folder: Path, lease: Lease) -> None:
     leave_audit(folder, violated())
     poll(lease)
     before = AuditViolationRecord.objects.get()
@@ -104,16 +104,14 @@ def test_a_row_keeps_its_first_instant_and_is_not_written_without_news(folder: P
     assert (after.pk, after.since_ms, after.detail["batches"]) == (before.pk, AT_MS, [])
 
 
-def test_a_driver_whose_clock_is_ahead_found_nothing_in_the_future(folder: Path, take: Take) -> None:
-    lease = take(audit_store.NAME)
+def test_a_driver_whose_clock_is_ahead_found_nothing_in_the_future(folder: Path, lease: Lease) -> None:
     leave_audit(folder, violated(batches=(), at_ms=loop.now_ms() * 1_000))
     poll(lease)
     assert AuditViolationRecord.objects.get().since_ms <= loop.now_ms()
 
 
 @pytest.mark.parametrize("gone", ["pipeline=orders_enrich", "pipeline=orders_enrich/log", "."])
-def test_a_folder_that_is_gone_has_no_row(folder: Path, take: Take, gone: str) -> None:
-    lease = take(audit_store.NAME)
+def test_a_folder_that_is_gone_has_no_row(folder: Path, lease: Lease, gone: str) -> None:
     leave_audit(folder, violated())
     poll(lease)
     shutil.rmtree(folder / audits_folder("prod") / gone)
@@ -139,9 +137,8 @@ def _deny(file: Path) -> None:
     [(_tear, "it is torn or no manifest"), (_outdate, "its format is 2"), (_deny, "000000000012.json:")],
 )
 def test_a_manifest_that_cannot_be_read_is_a_gap_of_its_pipeline(
-    folder: Path, take: Take, spoil: Callable[[Path], None], reason: str
+    folder: Path, lease: Lease, spoil: Callable[[Path], None], reason: str
 ) -> None:
-    lease = take(audit_store.NAME)
     file = leave_audit(folder, violated())
     poll(lease)
     spoil(file)
@@ -156,8 +153,7 @@ def test_a_manifest_that_cannot_be_read_is_a_gap_of_its_pipeline(
     assert (rows(), gaps()) == ([("billing", 3, 0)], [])
 
 
-def test_the_manifest_before_a_torn_one_counts(folder: Path, take: Take) -> None:
-    lease = take(audit_store.NAME)
+def test_the_manifest_before_a_torn_one_counts(folder: Path, lease: Lease) -> None:
     leave_audit(folder, violated())
     _tear(leave_audit(folder, violated(run=13)))
     poll(lease)
@@ -165,9 +161,8 @@ def test_the_manifest_before_a_torn_one_counts(folder: Path, take: Take) -> None
 
 
 def test_pipelines_beyond_those_that_are_read_keep_their_rows(
-    folder: Path, take: Take, monkeypatch: pytest.MonkeyPatch
+    folder: Path, lease: Lease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lease = take(audit_store.NAME)
     for name in ("a", "b", "c"):
         leave_audit(folder, violated(name))
     poll(lease)
@@ -181,9 +176,8 @@ def test_pipelines_beyond_those_that_are_read_keep_their_rows(
 
 
 def test_a_store_that_cannot_be_read_is_a_gap_and_rows_stay(
-    folder: Path, take: Take, settings: Settings
+    folder: Path, lease: Lease, settings: Settings
 ) -> None:
-    lease = take(audit_store.NAME)
     leave_audit(folder, violated())
     poll(lease)
     seen_ms = Collector.objects.get(name="audits").seen_through_ms
@@ -204,7 +198,7 @@ def test_a_store_that_cannot_be_read_is_a_gap_and_rows_stay(
     assert Collector.objects.get(name="audits").error == ""
 
 
-def test_nothing_runs_without_a_url(take: Take, settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_runs_without_a_url(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     sent: list[str] = []
     monkeypatch.setattr(task.polled.task, "apply_async", lambda args, **_: sent.append(args[0]))
     configure(settings, "")
@@ -215,14 +209,6 @@ def test_nothing_runs_without_a_url(take: Take, settings: Settings, monkeypatch:
     configure(settings, "file:///audits")
     task.polled.start({audit_store.NAME: ["prod"]})
     assert sent == ["prod"]
-
-
-def tick(judge: Lease) -> None:
-    """Evaluate three polls of the same facts: what is critical opens with the second one."""
-    reader = SnapshotReader("prod")
-    for _ in range(3):
-        evaluate_rules.evaluate_cluster(judge, reader, now_ms=loop.now_ms())
-        factories.complete_next_polls()
 
 
 def findings() -> list[FindingRecord]:
@@ -237,7 +223,7 @@ def test_a_manifest_becomes_a_finding_and_a_proof_closes_it(folder: Path, take: 
         )
     leave_audit(folder, violated())
     poll(lease)
-    tick(judge)
+    factories.evaluate_polls(judge, loop.now_ms())
     (row,) = findings()
     assert (row.subject, row.severity, row.since_ms) == ("pipeline:orders_enrich", "critical", AT_MS)
     assert row.summary == "3 records are missing in orders_enriched, compared with orders"
@@ -245,7 +231,7 @@ def test_a_manifest_becomes_a_finding_and_a_proof_closes_it(folder: Path, take: 
     assert row.affected == [f"query:{QUERY_ID}", f"query:{QUERY_ID}@copy", "partition:orders-3"]
     leave_audit(folder, audit_manifest(run=13))
     poll(lease)
-    tick(judge)
+    factories.evaluate_polls(judge, loop.now_ms())
     assert findings() == []
 
 
@@ -253,10 +239,10 @@ def test_a_finding_stays_while_its_audit_cannot_be_read(folder: Path, take: Take
     lease, judge = take(audit_store.NAME), take("judge")
     leave_audit(folder, violated())
     poll(lease)
-    tick(judge)
+    factories.evaluate_polls(judge, loop.now_ms())
     assert [row.affected for row in findings()] == [["partition:orders-3"]], "no such query is known"
     configure(settings, "nowhere://bucket/x")
     poll(lease)
-    tick(judge)
+    factories.evaluate_polls(judge, loop.now_ms())
     (row,) = findings()
     assert not row.complete, "it cannot be seen now"

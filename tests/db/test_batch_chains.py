@@ -64,6 +64,7 @@ def test_a_decided_batch_in_progress_has_its_commits_pending() -> None:
     at_coordinator(1)
     assert chain_letters() == "DDDwww"
     links = chain_of(row, newest_batch(row), now_ms=NOW_MS + 1_000)
+    assert links[0] == ChainLink(BatchStep.PLANNED, LinkState.DONE, NOW_MS - 2_000, "offsets/3 is there")
     assert (
         links[3].evidence
         == f"1 of 2 transactions committed, {sink_transaction(1).transactional_id} still open"
@@ -219,23 +220,19 @@ def test_the_owner_of_an_id() -> None:
     assert owner_query(cluster + 1, NAME) is None
 
 
-def add_collector() -> None:
-    factories.collectors("checkpoints")
-
-
 def safe_to_stop(row: Query, *, after_ms: int = 0) -> RestartSafety:
     return safe_to_restart(row, NOW_MS + after_ms)
 
 
 def test_safe_between_batches() -> None:
-    add_collector()
+    factories.collectors("checkpoints")
     row = query(finished=3)
     assert safe_to_stop(row) == RestartSafety(True, "orders is safe to restart.", kill=True)
 
 
 def test_only_a_batch_that_stays_uncommitted_changes_the_answer() -> None:
     """It used to be "no" for the moments in which a driver that is well commits: once in each batch."""
-    add_collector()
+    factories.collectors("checkpoints")
     row = query(prepared=1, expires_ms=NOW_MS + 60_000, heard_ms=NOW_MS + 10_000)
     decision_row(row, decision(3))
     at_coordinator()
@@ -282,7 +279,7 @@ def test_a_decision_is_overdue_by_the_instants_of_polls(
 def test_a_stopped_driver_with_a_prepared_batch_is_named_with_its_deadline(
     number: int, columns: dict[str, Any], committed: int, headline: str
 ) -> None:
-    add_collector()
+    factories.collectors("checkpoints")
     row = query(prepared=1, heartbeat_every_ms=5_000, **columns)
     decision_row(row, decision(3, number=2))
     for each in range(2):
@@ -292,17 +289,8 @@ def test_a_stopped_driver_with_a_prepared_batch_is_named_with_its_deadline(
     assert found.sentence.startswith("Restart orders ")
 
 
-def test_a_driver_between_two_heartbeats_is_not_reported_as_gone() -> None:
-    add_collector()
-    row = query(prepared=1, heartbeat_every_ms=5_000, heard_ms=NOW_MS)
-    decision_row(row, decision(3))
-    at_coordinator()
-    assert "gone" not in safe_to_stop(row, after_ms=12_000).headline
-    assert "gone (no heartbeat since" in safe_to_stop(row, after_ms=12_001).headline
-
-
 def test_a_restart_is_safe_while_a_batch_is_written_with_its_open_ids() -> None:
-    add_collector()
+    factories.collectors("checkpoints")
     row = query()
     at_coordinator()
     factories.transaction("orders-ffffffff-p0-g1-b1-s0")
@@ -318,7 +306,7 @@ def test_a_restart_is_safe_while_a_batch_is_written_with_its_open_ids() -> None:
     ],
 )
 def test_an_unread_query_has_no_answer(number: int, columns: dict[str, Any], word: str) -> None:
-    add_collector()
+    factories.collectors("checkpoints")
     found = safe_to_stop(query(finished=3, **columns))
     assert found.safe is None, f"case {number}"
     assert word in found.sentence
@@ -327,7 +315,7 @@ def test_an_unread_query_has_no_answer(number: int, columns: dict[str, Any], wor
 def test_an_absent_or_late_collector_gives_no_answer() -> None:
     row = query(finished=3)
     assert safe_to_stop(row).reasons == ("no collector reads checkpoints",)
-    add_collector()
+    factories.collectors("checkpoints")
     assert safe_to_stop(row).safe is True
     assert safe_to_stop(row, after_ms=30_001).reasons == ("the collector of checkpoints is behind",)
     gap = factories.gap("checkpoints", f"query:{row.ident}")
@@ -336,7 +324,7 @@ def test_an_absent_or_late_collector_gives_no_answer() -> None:
 
 def test_a_single_failed_poll_changes_no_answer() -> None:
     """Spark removes files while they are read: a gap of a moment made three polls of 25 unknown."""
-    add_collector()
+    factories.collectors("checkpoints")
     row = query(finished=3, seen_ms=NOW_MS, error="offsets/3 vanished")
     factories.gap("checkpoints", f"query:{row.ident}")
     assert safe_to_stop(row, after_ms=30_000).safe is True
@@ -344,13 +332,13 @@ def test_a_single_failed_poll_changes_no_answer() -> None:
 
 
 def test_a_restart_that_would_fail_is_not_safe() -> None:
-    add_collector()
+    factories.collectors("checkpoints")
     row = query(finished=3, restart_words="fails: x", detail={"restart": {"severity": "critical"}})
     assert safe_to_stop(row).sentence == "Do not restart orders now: a restart fails: x."
 
 
 def test_a_cluster_leaves_out_queries_that_are_gone() -> None:
-    add_collector()
+    factories.collectors("checkpoints")
     query("a", finished=3, checkpoint="file:///a", name="first")
     query("gone", checkpoint="file:///b", error="the folder is gone", detail={"gone": True})
     assert safe_cluster(prod(), NOW_MS).sentence == "The one query of prod is safe to restart."
@@ -359,11 +347,3 @@ def test_a_cluster_leaves_out_queries_that_are_gone() -> None:
     found = safe_cluster(prod(), NOW_MS)
     assert (found.safe, found.prepared, found.retry_after_s) == (False, 1, 5)
     assert found.sentence == "Do not restart the queries of prod now: see second."
-
-
-def test_links_are_kafkas_and_sparks_own_steps() -> None:
-    row = query()
-    batch(row)
-    links = chain_of(row, newest_batch(row), now_ms=NOW_MS)
-    assert [each.link for each in links] == list(BatchStep)
-    assert links[0] == ChainLink(BatchStep.PLANNED, LinkState.DONE, NOW_MS - 2_000, "offsets/3 is there")

@@ -1,6 +1,5 @@
 """Proves that the task polls and saves, reports what is unavailable, and loses nothing when a save fails."""
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,10 +15,11 @@ from dashboard.streaming import checkpoint_store
 from dashboard.tasks import checkpoints as task
 from fenceline.limits import Limits
 from fenceline.spark.restart_prediction import RestartVerdict
+from tests.db.conftest import Take
 from tests.turns import take_turns
+from tests.unit.checkpoints.factories import ID, make_checkpoint
 from tests.waiting import wait_for
 
-ID = "9e0e48fd-8628-4fc5-ba71-6cd718564ea4"
 LIMITS = Limits(checkpoints_every_s=0.01)
 
 
@@ -43,16 +43,6 @@ def configure(settings: Settings, *roots: Path, limits: Limits = LIMITS) -> None
     settings.FENCELINE = Config(clusters=clusters, checkpoints=checkpoints, limits=limits)
 
 
-def make(folder: Path, batches: range) -> None:
-    for log in ("offsets", "commits"):
-        (folder / log).mkdir(parents=True, exist_ok=True)
-    (folder / "metadata").write_text(json.dumps({"id": ID}))
-    for batch in batches:
-        meta = json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 1_795_000_000_000 + batch})
-        (folder / "offsets" / str(batch)).write_text(f"v1\n{meta}\n{batch}")
-        (folder / "commits" / str(batch)).write_text('v1\n{"nextBatchWatermarkMs":0}')
-
-
 def poll_until(lease: Lease, until: Callable[[], Any], what: str) -> Any:
     """Let the task poll, in short slices, until a condition holds."""
 
@@ -67,27 +57,25 @@ def saved() -> Query | None:
     return Query.objects.filter(cluster__name="prod").exclude(checkpoint="").first()
 
 
-def test_a_checkpoint_is_saved_with_its_verdict(root: Path, take: Callable[..., Lease]) -> None:
-    make(root / "orders", range(3))
+def test_a_checkpoint_is_saved_with_its_verdict(root: Path, take: Take) -> None:
+    make_checkpoint(str(root / "orders"))
     lease = take(checkpoint_store.NAME)
     query = poll_until(lease, saved, "the query is saved")
     assert (query.query_id, query.checkpoint) == (ID, str(root / "orders"))
     assert (query.planned, query.finished, query.restart) == (2, 2, RestartVerdict.CLEAN)
-    make(root / "orders", range(3, 5))
+    make_checkpoint(str(root / "orders"), last=4)
     batches = Batch.objects.filter(query=query)
     poll_until(lease, lambda: batches.count() == 5, "the new batches are saved")
     assert list(batches.order_by("batch_id").values_list("offsets", flat=True)) == [
-        [["0", str(batch)]] for batch in range(5)
+        [["0", f'{{"t":{{"0":{batch * 10}}}}}']] for batch in range(5)
     ]
     assert not batches.filter(committed_ms=None).exists()
     row = Collector.objects.get(name=checkpoint_store.NAME)
     assert row.seen_through_ms is not None
 
 
-def test_a_save_that_fails_loses_nothing(
-    root: Path, take: Callable[..., Lease], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make(root / "orders", range(3))
+def test_a_save_that_fails_loses_nothing(root: Path, take: Take, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_checkpoint(str(root / "orders"))
     lease = take(checkpoint_store.NAME)
 
     def raise_lease_lost(*_: object, **__: object) -> int:
@@ -100,8 +88,8 @@ def test_a_save_that_fails_loses_nothing(
     poll_until(lease, lambda: Batch.objects.count() == 3, "every batch is saved after all")
 
 
-def test_folders_that_are_not_searched_are_noted(root: Path, take: Callable[..., Lease]) -> None:
-    make(root / "orders", range(1))
+def test_folders_that_are_not_searched_are_noted(root: Path, take: Take) -> None:
+    make_checkpoint(str(root / "orders"), last=0)
     (root / "orders_table" / "_delta_log").mkdir(parents=True)
     lease = take(checkpoint_store.NAME)
     collector = Collector.objects.filter(name=checkpoint_store.NAME)
@@ -117,21 +105,21 @@ def test_folders_that_are_not_searched_are_noted(root: Path, take: Callable[...,
     poll_until(lease, lambda: skipped() == {}, "it is forgotten")
 
 
-def test_an_unreadable_root_is_a_gap_until_it_is_readable(root: Path, take: Callable[..., Lease]) -> None:
+def test_an_unreadable_root_is_a_gap_until_it_is_readable(root: Path, take: Take) -> None:
     root.rmdir()
     lease = take(checkpoint_store.NAME)
     gaps = GapRecord.objects.filter(source=checkpoint_store.NAME, until_ms=None)
     gap = poll_until(lease, gaps.first, "a gap tells it")
     assert gap.scope == "cluster"
     assert f"{root} does not exist: check the path" in gap.reason
-    make(root / "orders", range(1))
+    make_checkpoint(str(root / "orders"), last=0)
     poll_until(lease, saved, "it is seen again")
     assert not gaps.exists()
 
 
-def test_a_checkpoint_removed_between_two_workers_is_gone(root: Path, take: Callable[..., Lease]) -> None:
-    make(root / "orders", range(1))
-    make(root / "payments", range(1))
+def test_a_checkpoint_removed_between_two_workers_is_gone(root: Path, take: Take) -> None:
+    make_checkpoint(str(root / "orders"), last=0)
+    make_checkpoint(str(root / "payments"), last=0)
     lease = take(checkpoint_store.NAME)
     poll_until(lease, lambda: Query.objects.count() == 2, "both are saved")
     task._collectors.clear()

@@ -2,83 +2,49 @@
 evaluated.
 """
 
-import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
-from collectors.checkpoints.collector import CheckpointsCollector
-from dashboard.evaluation import evaluate as evaluate_rules
-from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.models import FindingRecord, Query
-from dashboard.runtime.leases import Lease
-from dashboard.streaming import checkpoint_store
 from dashboard.streaming.batch_state import chain_of, newest_batch, safe_to_restart
 from fenceline.decode import ledger as ledgers
 from fenceline.decode.ledger import Generation, Round
 from fenceline.spark.batch_chain import RECOVER_AND_COMMIT, BatchStep, first_broken_link
 from fenceline.spark.records import Ledger
 from tests.db import factories
-from tests.db.conftest import NOW_MS
+from tests.db.checkpoint_stage import CheckpointStage
+from tests.db.conftest import NOW_MS, Take
 from tests.db.factories import LEDGER_ID, QUERY_ID, decision, decision_end, sink_transaction
+from tests.unit.checkpoints.factories import (
+    finish_batches,
+    make_checkpoint,
+    plan_batches,
+    remove,
+    write_file,
+)
 
-LATER_MS = NOW_MS + 11_000
-
-
-class Root(NamedTuple):
-    """A `[[checkpoints]]`."""
-
-    root: str
-    map: Mapping[str, str] = {}
-    options: Mapping[str, str] = {}
+LATER_MS = NOW_MS + 20_000
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def folder(tmp_path: Path) -> str:
     """A checkpoint whose batch 3 is decided and not committed."""
-    at = tmp_path / "checkpoints" / "orders"
-    for name in ("offsets", "commits", ledgers.FOLDER):
-        (at / name).mkdir(parents=True)
-    (at / "metadata").write_text(json.dumps({"id": QUERY_ID}))
-    for number in range(4):
-        plan(at, number)
-    for number in range(3):
-        (at / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
-    head, ledger = Ledger(LEDGER_ID, QUERY_ID, "orders", NOW_MS), at / ledgers.FOLDER
-    (ledger / ledgers.LEDGER).write_bytes(ledgers.encode_ledger(head))
-    (ledger / ledgers.generation_name(1)).write_bytes(ledgers.encode_generation(Generation(1, "r-1", NOW_MS)))
-    (ledger / ledgers.decision_name(Round(3, 0))).write_bytes(ledgers.encode_decision(decision(3)))
+    at = make_checkpoint(str(tmp_path / "orders"), query_id=QUERY_ID)
+    plan_batches(at, 3)
+    ledger = {
+        ledgers.LEDGER: ledgers.encode_ledger(Ledger(LEDGER_ID, QUERY_ID, "orders", NOW_MS)),
+        ledgers.generation_name(1): ledgers.encode_generation(Generation(1, "r-1", NOW_MS)),
+        ledgers.decision_name(Round(3, 0)): ledgers.encode_decision(decision(3)),
+    }
+    for name, written in ledger.items():
+        write_file(at, f"{ledgers.FOLDER}/{name}", written.decode())
     return at
 
 
-def plan(at: Path, number: int) -> None:
-    planned = {"batchWatermarkMs": 0, "batchTimestampMs": NOW_MS + number * 10, "conf": {"a": "b"}}
-    position = {"orders": {"0": number * 10}}
-    (at / "offsets" / str(number)).write_text(f"v1\n{json.dumps(planned)}\n{json.dumps(position)}")
-
-
 @pytest.fixture
-def tick(folder: Path, take: Callable[..., Lease]) -> Callable[..., list[str]]:
-    """Poll, save and evaluate, until a second poll agrees; return the rules that find something."""
-    factories.collectors("transaction_state", "partitions", "groups", seen_ms=LATER_MS)
-    checkpoints, judging = take(checkpoint_store.NAME), take(evaluate_rules.NAME)
-    collector, reader = CheckpointsCollector([Root(str(folder.parent))]), SnapshotReader("prod")
-
-    def tick(now_ms: int = LATER_MS) -> list[str]:
-        for look in range(4):
-            found = collector.poll(now_ms, every_s=0)
-            assert not found.blind
-            checkpoint_store.save_checkpoints(
-                checkpoints, found.observations, found.gone, gaps=found.gaps, now_ms=now_ms + look
-            )
-            collector.mark_saved()
-            factories.complete_next_polls()
-            evaluate_rules.evaluate_cluster(judging, reader, now_ms=now_ms)
-        return sorted(FindingRecord.objects.filter(closed_at=None).values_list("rule", flat=True))
-
-    return tick
+def stage(folder: str, tmp_path: Path, take: Take) -> CheckpointStage:
+    return CheckpointStage(tmp_path, take)
 
 
 def links(link: BatchStep) -> tuple[str, str]:
@@ -87,41 +53,45 @@ def links(link: BatchStep) -> tuple[str, str]:
     return found.state.value, found.recovery
 
 
-def test_a_decided_batch_is_found_until_it_ends(folder: Path, tick: Callable[..., list[str]]) -> None:
+def test_a_decided_batch_is_found_until_it_ends(folder: str, stage: CheckpointStage) -> None:
     said = sink_transaction()
     columns = {"producer_id": said.producer_id, "producer_epoch": said.producer_epoch}
     row = factories.transaction(said.transactional_id, started_ms=said.started_ms, **columns)
-    assert tick(NOW_MS) == [], "a first look cannot tell for how long it has been open"
-    assert tick() == ["batch_prepared"]
+    stage.poll(4)
+    assert stage.findings() == {}, "a first look cannot tell for how long it has been open"
+    stage.poll(10)
+    assert list(stage.findings()) == ["batch_prepared"]
     assert links(BatchStep.COMMITTED) == ("broken", RECOVER_AND_COMMIT)
     assert safe_to_restart(Query.objects.get(), LATER_MS).safe is None, "no listener: it may be committing"
     row.state = "CompleteCommit"
     row.save()
-    (folder / ledgers.FOLDER / ledgers.completion_name(Round(3, 0))).write_bytes(
-        ledgers.encode_completion(decision_end(3))
-    )
-    (folder / "commits" / "3").write_text('v1\n{"nextBatchWatermarkMs":0}')
-    assert tick() == []
+    done = ledgers.encode_completion(decision_end(3)).decode()
+    write_file(folder, f"{ledgers.FOLDER}/{ledgers.completion_name(Round(3, 0))}", done)
+    finish_batches(folder, 3)
+    stage.poll(4)
+    assert stage.findings() == {}
     assert links(BatchStep.CHECKPOINTED) == ("done", "")
     kept = Query.objects.get()
     assert first_broken_link(chain_of(kept, newest_batch(kept), now_ms=LATER_MS)) is None
     assert safe_to_restart(kept, LATER_MS).safe is True
 
 
-def test_an_aborted_batch_is_a_loss(tick: Callable[[], list[str]]) -> None:
+def test_an_aborted_batch_is_a_loss(stage: CheckpointStage) -> None:
     said = sink_transaction()
     columns = {"producer_id": said.producer_id, "producer_epoch": said.producer_epoch + 1}
     factories.transaction(said.transactional_id, state="CompleteAbort", started_ms=said.started_ms, **columns)
-    assert tick() == ["batch_lost"]
+    stage.poll(4)
+    assert list(stage.findings()) == ["batch_lost"]
     assert links(BatchStep.COMMITTED) == ("broken", "lost")
 
 
 def test_a_failing_restart_is_found_until_the_checkpoint_is_repaired(
-    folder: Path, tick: Callable[[], list[str]]
+    folder: str, stage: CheckpointStage
 ) -> None:
-    (folder / "offsets" / "2").unlink()
-    assert "restart_fails" in tick()
-    row = FindingRecord.objects.get(rule="restart_fails")
+    remove(folder, "offsets/2")
+    stage.poll(4)
+    row = FindingRecord.objects.get(rule="restart_fails", closed_at=None)
     assert row.evidence.startswith("A restart fails: batch 2 doesn't exist")
-    plan(folder, 2)
-    assert "restart_fails" not in tick()
+    plan_batches(folder, 2)
+    stage.poll(4)
+    assert "restart_fails" not in stage.findings()

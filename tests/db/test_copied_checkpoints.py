@@ -1,7 +1,6 @@
 """Proves that a copy of a checkpoint is no second driver: a query moves where polls find newer batches."""
 
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,18 +8,17 @@ import pytest
 from collectors import rate_limit
 from collectors.checkpoints import collector as checkpoint_collector
 from dashboard.models import Query
-from dashboard.runtime.leases import Lease
 from dashboard.streaming.rule_input import Queries
 from tests.db import factories
 from tests.db.checkpoint_stage import CheckpointStage
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 from tests.unit.checkpoints.factories import finish_batches, make_checkpoint, plan_batches
 
 DAY_MS = 86_400_000
 
 
 @pytest.fixture
-def stage(tmp_path: Path, take: Callable[..., Lease], monkeypatch: pytest.MonkeyPatch) -> CheckpointStage:
+def stage(tmp_path: Path, take: Take, monkeypatch: pytest.MonkeyPatch) -> CheckpointStage:
     """A query that has finished batches 0 to 4, polled once."""
     # Every poll searches.
     monkeypatch.setattr(checkpoint_collector, "SEARCH_EVERY_S", 0.0)
@@ -87,7 +85,7 @@ def test_a_driver_on_the_copy_of_a_stopped_query_is_the_only_one(stage: Checkpoi
 
 
 def test_a_copy_of_an_old_checkpoint_is_abandoned_though_its_files_are_new(
-    tmp_path: Path, take: Callable[..., Lease]
+    tmp_path: Path, take: Take
 ) -> None:
     folder = tmp_path / "old"
     make_checkpoint(str(folder), 4)

@@ -22,11 +22,10 @@ from dashboard.runtime.leases import Lease
 from dashboard.tasks import engines as task
 from fenceline.engines.answers import EngineKind
 from fenceline.limits import Limits
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 from tests.turns import take_turns
 
 ANSWERS = Path(__file__).parents[1] / "data" / "engines"
-Take = Callable[..., Lease]
 #: Answers a request by its path: status, headers and body.
 Answer = Callable[[str], tuple[int, Mapping[str, str], bytes]]
 

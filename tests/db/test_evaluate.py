@@ -2,14 +2,12 @@
 reopens.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.evaluation import finding_queries
-from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.models import (
     Cluster,
     Collector,
@@ -24,12 +22,11 @@ from dashboard.runtime.leases import Lease
 from dashboard.transactions import store
 from fenceline.facts import Finding, Severity, Tombstone
 from tests.db import factories
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
+from tests.db.factories import evaluate_polls
 from tests.db.test_transaction_store import batch_of, record, save
 
 pytestmark = pytest.mark.sql
-
-Take = Callable[..., Lease]
 
 
 def finding(
@@ -90,38 +87,28 @@ def read_for_an_hour(tail: Lease) -> None:
     store.save_batch(tail, batch_of(), topic_id="topic-1", rate=1.0, now_ms=NOW_MS - 3_600_000)
 
 
-def tick(lease: Lease, now_ms: int) -> None:
-    """Evaluate three polls of the same facts: what is critical opens with the third at the latest."""
-    reader = SnapshotReader("prod")
-    for _ in range(3):
-        evaluate_rules.evaluate_cluster(lease, reader, now_ms=now_ms)
-        factories.complete_next_polls()
-
-
 def subjects() -> set[str]:
     return {row.subject for row in finding_queries.open_findings()}
 
 
-def test_a_tick_evaluates_what_the_tail_saved(lease: Lease, take: Take) -> None:
-    tail = take()
+def test_a_tick_evaluates_what_the_tail_saved(lease: Lease, tail: Lease) -> None:
     read_for_an_hour(tail)
     save(
         tail,
         batch_of(record("quick"), record("slow")._replace(started_ms=NOW_MS - 120_000), previous=10, end=12),
     )
-    tick(lease, NOW_MS + 1_000)
+    evaluate_polls(lease, NOW_MS + 1_000)
     assert subjects() == {"transaction:slow"}
     save(tail, batch_of(Tombstone("slow"), previous=12, end=13))
-    tick(lease, NOW_MS + 2_000)
+    evaluate_polls(lease, NOW_MS + 2_000)
     assert subjects() == set()
 
 
-def test_findings_stay_while_the_tail_is_stopped(lease: Lease, take: Take) -> None:
-    tail = take()
+def test_findings_stay_while_the_tail_is_stopped(lease: Lease, tail: Lease) -> None:
     read_for_an_hour(tail)
     save(tail, batch_of(record("quick"), record("slow")._replace(started_ms=NOW_MS - 120_000), previous=10))
-    tick(lease, NOW_MS + 1_000)
-    tick(lease, NOW_MS + 120_000)
+    evaluate_polls(lease, NOW_MS + 1_000)
+    evaluate_polls(lease, NOW_MS + 120_000)
     assert subjects() == {"transaction:slow"}
     complete = {row.rule: row.complete for row in finding_queries.open_findings()}
     assert complete == {"open_too_long": False, "coordinator_overdue": False}
@@ -156,10 +143,10 @@ STALLED = ("group_stalled", "group:billing")
 
 def test_real_tables_open_and_close(lease: Lease) -> None:
     stuck()
-    tick(lease, NOW_MS)
+    evaluate_polls(lease, NOW_MS)
     assert rules() == {*HANGING, *PINNED, STALLED}
     end_all()
-    tick(lease, NOW_MS + 1_000)
+    evaluate_polls(lease, NOW_MS + 1_000)
     assert rules() == set()
     closed = FindingRecord.objects.exclude(closed_at=None)
     assert closed.count() == 5
@@ -169,7 +156,7 @@ def test_real_tables_open_and_close(lease: Lease) -> None:
 def test_a_gap_in_one_partition_suppresses_that_partition_only(lease: Lease) -> None:
     stuck()
     factories.gap("partitions", "partition:orders-0")
-    tick(lease, NOW_MS)
+    evaluate_polls(lease, NOW_MS)
     assert rules() == {("hanging", "partition:orders-1"), ("lso_pinned", "partition:orders-1")}
 
 
@@ -177,7 +164,7 @@ def test_an_unavailable_broker_suppresses_the_partitions_it_leads(lease: Lease) 
     stuck()
     PartitionRecord.objects.filter(partition=1).update(leader=9)
     factories.gap("partitions", "broker:9")
-    tick(lease, NOW_MS)
+    evaluate_polls(lease, NOW_MS)
     assert ("hanging", "partition:orders-0") in rules()
     assert ("hanging", "partition:orders-1") not in rules()
     assert STALLED in rules(), "it waits at orders-0, which is seen"
@@ -204,26 +191,26 @@ def test_a_tick_with_a_gap_neither_opens_nor_closes_what_it_hides(
     number: int, source: str, scope: str, left: set[tuple[str, str]], why: str, lease: Lease
 ) -> None:
     stuck()
-    tick(lease, NOW_MS)
+    evaluate_polls(lease, NOW_MS)
     end_all()
     gap = factories.gap(source, scope)
-    tick(lease, NOW_MS + 1_000)
+    evaluate_polls(lease, NOW_MS + 1_000)
     assert rules() == left, f"case {number}: {why}"
     assert not any(row.complete for row in finding_queries.open_findings())
     gap.until_ms = NOW_MS + 1_500
     gap.save()
-    tick(lease, NOW_MS + 2_000)
+    evaluate_polls(lease, NOW_MS + 2_000)
     assert rules() == set()
 
 
 def test_a_hidden_finding_keeps_its_text_and_changes_once(lease: Lease) -> None:
     stuck()
-    tick(lease, NOW_MS)
+    evaluate_polls(lease, NOW_MS)
     factories.gap("partitions")
     PartitionRecord.objects.update(high_watermark=10**9)
-    tick(lease, NOW_MS + 1_000)
+    evaluate_polls(lease, NOW_MS + 1_000)
     before = Cluster.objects.get().rev
-    tick(lease, NOW_MS + 2_000)
+    evaluate_polls(lease, NOW_MS + 2_000)
     assert Cluster.objects.get().rev == before
     assert all(
         "up to 5,000" in row.evidence for row in finding_queries.open_findings() if row.rule == "hanging"
@@ -234,7 +221,7 @@ def test_nothing_is_found_without_a_collector(lease: Lease) -> None:
     """Rows that a removed collector left behind do not count."""
     stuck()
     Collector.objects.filter(name__in=["partitions", "groups"]).delete()
-    tick(lease, NOW_MS)
+    evaluate_polls(lease, NOW_MS)
     assert rules() == set()
 
 
@@ -258,10 +245,9 @@ def test_a_finding_without_a_beginning_counts_from_the_first_tick(lease: Lease) 
 
 @pytest.mark.parametrize("off_ms", [0, 3_600_000, -3_600_000])
 def test_a_transaction_is_found_in_time_although_its_brokers_clock_is_an_hour_off(
-    off_ms: int, lease: Lease, take: Take
+    off_ms: int, lease: Lease, tail: Lease
 ) -> None:
     """By its timestamps it is an hour old, or not begun; by the local clock it has its true age."""
-    tail = take()
     read_for_an_hour(tail)
     stamped = NOW_MS - off_ms
     save(tail, batch_of(previous=10, end=11))
@@ -269,7 +255,7 @@ def test_a_transaction_is_found_in_time_although_its_brokers_clock_is_an_hour_of
     save(tail, batch_of(begun, previous=11, end=12))
     for seconds, found in ((2, set()), (62, {("open_too_long", "transaction:fresh")})):
         factories.collectors(seen_ms=NOW_MS + seconds * 1_000)
-        tick(lease, NOW_MS + seconds * 1_000)
+        evaluate_polls(lease, NOW_MS + seconds * 1_000)
         assert rules() == found, f"{seconds} s after it began"
 
 

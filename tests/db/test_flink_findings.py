@@ -5,15 +5,11 @@ from collections.abc import Callable
 
 import pytest
 
-from dashboard.evaluation import evaluate as evaluate_rules
-from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.models import FindingRecord, FlinkCheckpointRecord, FlinkJob, Incident, Transaction
-from dashboard.runtime.leases import Lease
 from fenceline.engines.flink.records import Committable
 from tests.db import factories
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 
-Take = Callable[..., Lease]
 PENDING, LOST = "flink_commit_pending", "flink_commit_lost"
 PATH = "s3://flink/job"
 
@@ -23,12 +19,10 @@ def tick(take: Take) -> Callable[..., dict[str, str]]:
     """Evaluate until a second poll agrees; return what the rules about Flink find, with severities."""
     factories.collectors(*factories.ALL_COLLECTORS, "flink")
     factories.position()
-    lease, reader = take("judge"), SnapshotReader("prod")
+    lease = take("judge")
 
     def tick() -> dict[str, str]:
-        for _ in range(3):
-            evaluate_rules.evaluate_cluster(lease, reader, now_ms=NOW_MS)
-            factories.complete_next_polls()
+        factories.evaluate_polls(lease)
         found = FindingRecord.objects.filter(closed_at=None, subject__startswith="flink_job:")
         return dict(found.values_list("rule", "severity"))
 

@@ -5,7 +5,6 @@ goes through the stores, on SQLite and on PostgreSQL, and comes out as its true 
 """
 
 import random
-from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
@@ -24,13 +23,13 @@ from fenceline.kafka.group_observation import ObservedGroups, SeenGroup
 from fenceline.kafka.groups import Committed
 from fenceline.limits import Retention
 from fenceline.series.histograms import bucket_of, unpack_histogram
-from tests.db.conftest import NOW_MS
+from tests.db import factories
+from tests.db.conftest import NOW_MS, Take
 from tests.factories import tail_batch
 from tests.unit.flow_topologies import Topology, topology
 
 pytestmark = pytest.mark.sql
 
-Take = Callable[..., Lease]
 _STATES = TransactionState
 #: Begin, decision, last marker: after so many ms.
 _STEPS = ((_STATES.ONGOING, 0), (_STATES.PREPARE_COMMIT, 30), (_STATES.COMPLETE_COMMIT, 50))
@@ -72,10 +71,10 @@ def counted(span_s: int = SHORT_S) -> dict[tuple[str, str, int], tuple[int, int,
 
 @pytest.mark.parametrize("cuts", [(), (1,), (2,), (3,), (4,), (5,), (1, 2, 3, 4, 5)])
 def test_transactions_are_counted_once_however_their_records_are_cut_into_saves(
-    take: Take, cuts: tuple[int, ...]
+    tail: Lease, cuts: tuple[int, ...]
 ) -> None:
     records = [*life("app-1", "orders", "audit"), *life("app-1", "orders", begun_ms=NOW_MS + 100)]
-    save(take(), records, *cuts)
+    save(tail, records, *cuts)
     for span_s in (SHORT_S, LONG_S):
         assert counted(span_s) == {("app", "orders", -1): (2, 0, 2), ("app", "audit", -1): (1, 0, 1)}
     row = TopicTally.objects.get(topic="orders", span_s=SHORT_S)
@@ -85,18 +84,18 @@ def test_transactions_are_counted_once_however_their_records_are_cut_into_saves(
 
 
 @pytest.mark.parametrize("cuts", [(), (1,), (2,)])
-def test_aborts_are_counted_without_a_time(take: Take, cuts: tuple[int, ...]) -> None:
-    save(take(), life("app-1", "orders", steps=_ABORT), *cuts)
+def test_aborts_are_counted_without_a_time(tail: Lease, cuts: tuple[int, ...]) -> None:
+    save(tail, life("app-1", "orders", steps=_ABORT), *cuts)
     assert counted() == {("app", "orders", -1): (0, 1, 0)}
 
 
-def test_an_open_transaction_names_its_topics_before_it_ends(take: Take) -> None:
-    save(take(), life("app-1", "orders")[:1])
+def test_an_open_transaction_names_its_topics_before_it_ends(tail: Lease) -> None:
+    save(tail, life("app-1", "orders")[:1])
     assert counted() == {("app", "orders", -1): (0, 0, 0)}
 
 
-def test_offsets_are_kept_by_the_partition_that_says_whose_they_are(take: Take) -> None:
-    save(take(), life("app-1", "orders", OFFSETS_TOPIC))
+def test_offsets_are_kept_by_the_partition_that_says_whose_they_are(tail: Lease) -> None:
+    save(tail, life("app-1", "orders", OFFSETS_TOPIC))
     assert counted() == {
         ("app", "orders", -1): (1, 0, 1),
         ("app", OFFSETS_TOPIC, 0): (1, 0, 1),
@@ -104,16 +103,15 @@ def test_offsets_are_kept_by_the_partition_that_says_whose_they_are(take: Take) 
     }
 
 
-def test_of_an_application_with_thousands_of_topics_the_rest_is_one_row(take: Take) -> None:
-    lease = take()
+def test_of_an_application_with_thousands_of_topics_the_rest_is_one_row(tail: Lease) -> None:
     topics = [f"topic-{number:04}" for number in range(MOST_TOPICS - 10)]
     more = [f"more-{number:02}" for number in range(30)]
     records = [*life("app-1", *topics), *life("app-1", *more, begun_ms=NOW_MS + 100)]
-    save(lease, records, 3)
+    save(tail, records, 3)
     rows = counted()
     assert len(rows) == MOST_TOPICS + 1
     assert rows["app", "", -1][0] == 20
-    (gap,) = read(lease).gaps
+    (gap,) = read(tail).gaps
     assert gap.subject == "application:app"
 
 
@@ -124,8 +122,7 @@ def test_old_spans_are_deleted_by_their_own_retention(take: Take) -> None:
     records += life("app-1", "orders", begun_ms=NOW_MS - 10 * day_ms)
     save(lease, [*records, *life("app-1", "orders")])
     pruner = take(retention.NAME)
-    while retention.prune(pruner, Retention(), now_ms=NOW_MS):
-        pass
+    factories.prune_all(pruner, Retention(), NOW_MS)
     assert TopicTally.objects.filter(span_s=SHORT_S).count() == 1
     assert TopicTally.objects.filter(span_s=LONG_S).count() == 2
 

@@ -5,7 +5,7 @@ import gc
 import random
 import tracemalloc
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import pytest
@@ -13,10 +13,9 @@ import pytest
 from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.incidents.store import GroupingFacts
 from dashboard.models import FindingRecord, Incident, IncidentFinding
-from dashboard.runtime.leases import Lease
 from fenceline.facts import Finding, Severity
 from fenceline.incidents.causality import ThingLinks
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 from tests.seeds import SEED
 
 pytestmark = pytest.mark.soak
@@ -102,7 +101,7 @@ def links_by_second(script: list[Story]) -> Mapping[int, Mapping[str, list[str]]
     return found
 
 
-def test_an_hour_of_10_000_findings_is_grouped_as_it_was_made(take: Callable[..., Lease]) -> None:
+def test_an_hour_of_10_000_findings_is_grouped_as_it_was_made(take: Take) -> None:
     print(f"seed {SEED}")
     script = list(stories(random.Random(SEED)))
     seconds, links, lease = by_second(script), links_by_second(script), take("judge")

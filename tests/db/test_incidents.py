@@ -1,7 +1,6 @@
 """Proves that the evaluation tick writes incidents with its findings: same transaction, same lease, no
 needless write; and what operators write to them."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +9,6 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from dashboard.evaluation import evaluate as evaluate_rules
-from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.incidents import operators, store
 from dashboard.incidents import queries as incident_queries
 from dashboard.incidents.store import GroupingFacts
@@ -29,11 +27,10 @@ from fenceline.snapshot import Snapshot
 from fenceline.spark.drivers import Driver, DriverStatus
 from fenceline.spark.queries import QueryStatus, SinkBatch
 from tests.db import factories
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 
 pytestmark = pytest.mark.sql
 
-Take = Callable[..., Lease]
 T, P, G = "transaction:payments-7", "partition:payments-0", "group:billing"
 DAY_MS = 86_400_000
 
@@ -298,10 +295,7 @@ def test_a_tick_takes_partitions_of_transactions_from_its_snapshot(evaluation: E
     factories.partition("orders", 0, verdict="hanging")
     factories.lso_blocker("orders", 0, verdict="hanging", ground="no_such_producer")
     factories.blocked_group(blockers=[{"producer_id": 7, "transactional_id": ""}])
-    reader = SnapshotReader("prod")
-    for _ in range(3):
-        evaluate_rules.evaluate_cluster(evaluation.lease, reader, now_ms=NOW_MS)
-        factories.complete_next_polls()
+    factories.evaluate_polls(evaluation.lease)
     row = Incident.objects.get(closed_ms=None)
     assert (row.rule, row.subject) == ("hanging", "partition:orders-0")
     assert members(row) == {"hanging": "cause", "lso_pinned": "effect", "group_stalled": "effect"}
@@ -362,11 +356,9 @@ def test_closed_incidents_are_kept_longer_than_their_findings(evaluation: Evalua
     evaluation.tick(finding("abort_ratio", "application:x"), after_ms=REOPEN_MS)
     lease, keep = take(retention.NAME), Retention(closed_d=3, incidents_d=10)
     FindingRecord.objects.exclude(closed_at=None).update(closed_at="2020-01-01T00:00Z")
-    while retention.prune(lease, keep, now_ms=evaluation.now_ms + 9 * DAY_MS):
-        pass
+    factories.prune_all(lease, keep, evaluation.now_ms + 9 * DAY_MS)
     assert FindingRecord.objects.count() == 1
     assert closed.findings.count() == 2
-    while retention.prune(lease, keep, now_ms=evaluation.now_ms + 11 * DAY_MS):
-        pass
+    factories.prune_all(lease, keep, evaluation.now_ms + 11 * DAY_MS)
     assert [row.rule for row in Incident.objects.all()] == ["abort_ratio"]
     assert IncidentFinding.objects.count() == IncidentEvent.objects.count() == 1

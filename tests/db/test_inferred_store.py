@@ -16,29 +16,18 @@ from fenceline.kafka.reconcile import Correction, NotDescribed, Obstacle, mirror
 from fenceline.kafka.transactional_ids import key_of
 from tests.db.conftest import NOW_MS
 from tests.db.test_reconcile_store import (
-    Take,
-    batch_of,
     known_row,
-    read,
     reconciliation_of,
     record,
     save,
     states,
 )
+from tests.db.test_transaction_store import batch_of
+from tests.db.test_transaction_store import save as read
 
 pytestmark = pytest.mark.sql
 
 WHERE = TopicPartition("orders", 0)
-
-
-@pytest.fixture
-def tail(take: Take) -> Lease:
-    return take()
-
-
-@pytest.fixture
-def reconciler(take: Take) -> Lease:
-    return take(reconcile_store.NAME)
 
 
 def observe(

@@ -1,9 +1,5 @@
 """Proves that a worker is healthy while its own leases are renewed, whoever renews them, and no longer."""
 
-import os
-import subprocess
-import sys
-from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -15,8 +11,8 @@ from dashboard.runtime import collector_names, leases
 from dashboard.runtime.lease_age import LATE_AFTER_S, is_of, main
 from dashboard.runtime.leases import Lease
 from sandbox.options import ROOT
-
-Take = Callable[..., Lease]
+from tests.db.conftest import Take
+from tests.db.processes import run_python
 
 
 @pytest.fixture(autouse=True)
@@ -78,15 +74,7 @@ def test_it_loads_no_app_and_names_an_unreachable_database() -> None:
         "import sys; from dashboard.runtime.lease_age import main; status = main(['tail-0']); "
         "sys.exit(status if 'dashboard.models' not in sys.modules else 'apps are loaded')"
     )
-    config = {"FENCELINE_CONFIG": str(ROOT / "compose" / "fenceline.toml")}
-    environment = {**os.environ, **config, "DATABASE_URL": "postgres://127.0.0.1:1/none"}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        env=environment | {"DJANGO_SETTINGS_MODULE": "dashboard.settings"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    config = str(ROOT / "compose" / "fenceline.toml")
+    done = run_python(program, FENCELINE_CONFIG=config, DATABASE_URL="postgres://127.0.0.1:1/none")
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.startswith("the database cannot be used: ")

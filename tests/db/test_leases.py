@@ -2,7 +2,6 @@
 
 import os
 import socket
-from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -11,10 +10,9 @@ from django.db.models.functions import Now
 from dashboard.models import Collector
 from dashboard.runtime import leases
 from dashboard.runtime.leases import Lease, LeaseLost
+from tests.db.conftest import Take
 
 pytestmark = pytest.mark.sql
-
-Take = Callable[..., Lease]
 
 
 def expire(lease: Lease) -> None:

@@ -4,19 +4,14 @@ for a fault of the program, and a repeated failure once a minute with a count.""
 import io
 import json
 import logging
-import os
-import subprocess
-import sys
-from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from dashboard.runtime.logs import MOST_FAILURES, JsonFormatter, OncePerMinute, Repeats, TextFormatter
-from sandbox.options import ROOT
 from sandbox.ports import free_port
+from tests.db.processes import run_python
 
 
 class Log:
@@ -157,27 +152,13 @@ def test_failures_that_never_repeat_take_no_room() -> None:
     assert len(minutes.repeats._failures) <= MOST_FAILURES + 1
 
 
-def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    plain = {name: value for name, value in os.environ.items() if name != "DJANGO_SETTINGS_MODULE"}
-    variables: Mapping[str, Any] = {"DJANGO_SETTINGS_MODULE": "dashboard.settings", **environment}
-    return subprocess.run(
-        [sys.executable, *command],
-        cwd=ROOT,
-        env={**plain, **variables},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
 def test_an_unknown_format_is_refused_in_one_line() -> None:
-    refused = run("-c", "import dashboard.settings", LOG_FORMAT="xml")
+    refused = run_python("import dashboard.settings", LOG_FORMAT="xml")
     assert refused.stderr == "fenceline: LOG_FORMAT=xml: give text or json.\n"
 
 
 def test_uvicorn_writes_the_same_format() -> None:
     command = "import django, logging; django.setup(); logging.getLogger('uvicorn.error').error('full')"
     uvicorn = f"from uvicorn.config import Config; Config('dashboard.asgi:application', port={free_port()})"
-    found = json.loads(run("-c", f"{uvicorn}; {command}", LOG_FORMAT="json").stderr)
+    found = json.loads(run_python(f"{uvicorn}; {command}", LOG_FORMAT="json").stderr)
     assert (found["logger"], found["message"]) == ("uvicorn.error", "full")

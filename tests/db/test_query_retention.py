@@ -1,30 +1,20 @@
 """Proves that old batches, runs and decisions are deleted; the newest and open ones of a query never."""
 
-from collections.abc import Callable
-
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from dashboard.models import Batch, Query, Run, SinkDecision
 from dashboard.runtime import retention
-from dashboard.runtime.leases import Lease
 from fenceline.limits import Retention
-from tests.db.conftest import NOW_MS
-from tests.db.factories import batch, decision, decision_end, decision_row, query
+from tests.db.conftest import NOW_MS, Take
+from tests.db.factories import batch, decision, decision_end, decision_row, prune_all, query
 from tests.db.test_snapshots import plans
 
 pytestmark = pytest.mark.sql
 
 DAY_MS = 86_400_000
 KEEP = Retention(batches_d=10)
-
-
-def prune_all(lease: Lease) -> int:
-    portions = 0
-    while retention.prune(lease, KEEP, now_ms=NOW_MS):
-        portions += 1
-    return portions
 
 
 def add_old_batches(of: Query, number: int, *, days: float) -> None:
@@ -40,53 +30,53 @@ def remaining_batches(table: type[Batch] | type[SinkDecision], of: Query) -> lis
     return sorted(table.objects.filter(query=of).values_list("batch_id", flat=True))
 
 
-def test_old_batches_are_deleted_and_the_newest_stay(take: Callable[..., Lease]) -> None:
+def test_old_batches_are_deleted_and_the_newest_stay(take: Take) -> None:
     old, young, short = (query(each, checkpoint=each) for each in ("old", "young", "short"))
     add_old_batches(old, 120, days=11)
     add_old_batches(young, 120, days=9)
     add_old_batches(short, 100, days=400)
-    prune_all(take(retention.NAME))
+    prune_all(take(retention.NAME), KEEP)
     for table in (Batch, SinkDecision):
         assert remaining_batches(table, old) == list(range(20, 120))
         assert (len(remaining_batches(table, young)), len(remaining_batches(table, short))) == (120, 100)
 
 
-def test_open_decisions_stay(take: Callable[..., Lease]) -> None:
+def test_open_decisions_stay(take: Take) -> None:
     row = query()
     add_old_batches(row, 120, days=11)
     SinkDecision.objects.filter(batch_id=3).update(outcome="")
-    prune_all(take(retention.NAME))
+    prune_all(take(retention.NAME), KEEP)
     assert remaining_batches(SinkDecision, row) == [3, *range(20, 120)]
 
 
-def test_batches_known_only_from_a_listener_are_deleted_too(take: Callable[..., Lease]) -> None:
+def test_batches_known_only_from_a_listener_are_deleted_too(take: Take) -> None:
     row = query()
     for batch_id in range(105):
         batch(row, batch_id, planned_ms=None, offsets=[], started_ms=NOW_MS - 11 * DAY_MS)
-    prune_all(take(retention.NAME))
+    prune_all(take(retention.NAME), KEEP)
     assert len(remaining_batches(Batch, row)) == 100
 
 
-def test_rows_are_deleted_in_portions(take: Callable[..., Lease], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_deleted_in_portions(take: Take, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "AT_ONCE", 7)
     row = query()
     add_old_batches(row, 120, days=11)
-    assert prune_all(take(retention.NAME)) == 6
+    assert prune_all(take(retention.NAME), KEEP) == 6
     assert len(remaining_batches(Batch, row)) == 100
 
 
-def test_runs_are_deleted_except_the_newest(take: Callable[..., Lease]) -> None:
+def test_runs_are_deleted_except_the_newest(take: Take) -> None:
     row = query(run_id="newest")
     for run_id, days in (("newest", 20), ("old", 20), ("young", 9)):
         at_ms = NOW_MS - days * DAY_MS
         Run.objects.create(query=row, run_id=run_id, first_heard_ms=at_ms, heard_ms=at_ms)
-    prune_all(take(retention.NAME))
+    prune_all(take(retention.NAME), KEEP)
     assert sorted(Run.objects.values_list("run_id", flat=True)) == ["newest", "young"]
 
 
 # It asks SQLite for its plans.
 @pytest.mark.sql("sqlite")
-def test_finding_old_rows_scans_no_table(take: Callable[..., Lease]) -> None:
+def test_finding_old_rows_scans_no_table(take: Take) -> None:
     add_old_batches(query(), 101, days=1)
     lease = take(retention.NAME)
     with CaptureQueriesContext(connection) as captured:

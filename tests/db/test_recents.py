@@ -5,14 +5,13 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from dashboard.models import Cluster, Recent, Transaction
-from dashboard.runtime.leases import Lease
 from dashboard.transactions import store
 from dashboard.transactions.recents import recent_ring, recent_rings
 from dashboard.transactions.sql import read_priors
 from fenceline.facts import NOT_FROM_LOG, Tombstone, TransactionRecord, TransactionState
 from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.transactional_ids import key_of
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 from tests.factories import tail_batch
 from tests.transaction_state_records import encode_key
 
@@ -22,7 +21,7 @@ KEY, PARTITION = key_of(b"a"), 3
 
 
 @pytest.fixture
-def save(take: Callable[..., Lease]) -> Callable[..., None]:
+def save(take: Take) -> Callable[..., None]:
     """Save records of one partition, the next ones behind those of before."""
     lease, ends = take(), [0]
 

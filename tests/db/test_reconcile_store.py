@@ -2,7 +2,6 @@
 that a record always takes precedence, and that the number of ids in each state is correct in any order."""
 
 from collections import Counter
-from collections.abc import Callable
 
 import pytest
 
@@ -32,12 +31,13 @@ from fenceline.facts import (
 from fenceline.kafka.capabilities import CapabilityCheck, CapabilityState
 from fenceline.kafka.reconcile import Correction, KnownTransaction, Reconciliation
 from fenceline.limits import Limits
-from tests.db.conftest import NOW_MS
-from tests.factories import record_table, tail_batch
+from tests.db.conftest import NOW_MS, Take
+from tests.db.test_transaction_store import batch_of
+from tests.db.test_transaction_store import save as read
+from tests.factories import record_table
 
 pytestmark = pytest.mark.sql
 
-Take = Callable[..., Lease]
 NO_READ = "no READ on __transaction_state at kafka:9092; grant it: …"
 
 
@@ -46,14 +46,6 @@ def record(
 ) -> TransactionRecord:
     partitions = (TopicPartitions("orders", (0, 2)),)
     return TransactionRecord(name, state, 7, epoch, 60_000, partitions, NOW_MS, NOW_MS - 500)
-
-
-def batch_of(*facts: TransactionRecord | Tombstone, previous: int | None = None, end: int = 10) -> TailBatch:
-    return tail_batch(3, *facts, previous=previous, end=end, seen_through_ms=NOW_MS)
-
-
-def read(tail: Lease, seen: TailBatch) -> None:
-    store.save_batch(tail, seen, topic_id="topic-1", rate=1.0, now_ms=NOW_MS)
 
 
 def reconciliation_of(*corrected: Correction, alone: bool = False, **others: object) -> Reconciliation:
@@ -76,16 +68,6 @@ def states() -> dict[str, int]:
     counted = Counter(Transaction.objects.values_list("state", flat=True))
     assert +kept == counted
     return dict(counted)
-
-
-@pytest.fixture
-def tail(take: Take) -> Lease:
-    return take()
-
-
-@pytest.fixture
-def reconciler(take: Take) -> Lease:
-    return take(reconcile_store.NAME)
 
 
 def test_a_row_is_corrected_to_its_coordinators_state(tail: Lease, reconciler: Lease) -> None:

@@ -2,7 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -10,10 +10,9 @@ import pytest
 from collectors import rate_limit
 from collectors.checkpoints import collector as checkpoint_collector
 from dashboard.models import Batch, Query
-from dashboard.runtime.leases import Lease
 from dashboard.streaming.lag import query_sources
 from tests.db.checkpoint_stage import CheckpointStage
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 from tests.unit.checkpoints.factories import finish_batches, plan_batches, write_file
 
 OLD, NEW = "9e0e48fd-8628-4fc5-ba71-6cd718564ea4", "0b6e0c33-6f3f-4f5c-b5a1-2f7d3a3f6c11"
@@ -21,7 +20,7 @@ ANEW_MS = NOW_MS + 100_000
 
 
 @pytest.fixture
-def stage(tmp_path: Path, take: Callable[..., Lease], monkeypatch: pytest.MonkeyPatch) -> CheckpointStage:
+def stage(tmp_path: Path, take: Take, monkeypatch: pytest.MonkeyPatch) -> CheckpointStage:
     """A query with batches 0 to 6; after the first search only a missing folder causes another."""
     monkeypatch.setattr(checkpoint_collector, "SEARCH_EVERY_S", 3_600.0)
     monkeypatch.setattr(rate_limit, "SHARE", 0)
@@ -111,7 +110,7 @@ def test_batches_after_a_lost_identity_are_of_the_same_query(stage: CheckpointSt
     run(folder, range(7, 8), NOW_MS)
     stage.poll(2)
     row = Query.objects.get()
-    assert (row.query_id, row.finished) == (NEW, 7)
+    assert (row.ident, row.query_id, row.finished) == (OLD, NEW, 7)
     assert planned(NEW) == {n: NOW_MS + n for n in range(8)}
 
 

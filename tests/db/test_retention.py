@@ -1,6 +1,5 @@
 """Proves that old rows are deleted in small portions, and no others."""
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 
 import pytest
@@ -20,9 +19,10 @@ from dashboard.models import (
     TransitionRecord,
 )
 from dashboard.runtime import retention
-from dashboard.runtime.leases import Lease, LeaseLost
+from dashboard.runtime.leases import LeaseLost
 from fenceline.limits import Retention
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
+from tests.db.factories import prune_all
 
 pytestmark = pytest.mark.sql
 
@@ -83,48 +83,41 @@ def remaining_rows() -> dict[str, int]:
     }
 
 
-def prune_all(lease: Lease) -> int:
-    portions = 0
-    while retention.prune(lease, KEEP, now_ms=NOW_MS):
-        portions += 1
-    return portions
-
-
-def test_each_table_has_its_own_retention(take: Callable[..., Lease]) -> None:
+def test_each_table_has_its_own_retention(take: Take) -> None:
     for days in (0.5, 1.5, 2.5, 3.5, 9, 11):
         add(days)
-    prune_all(take(retention.NAME))
+    prune_all(take(retention.NAME), KEEP)
     assert remaining_rows() == {
         "transitions": 2, "minutes": 1, "hours": 5, "recents": 2, "offsets": 2, "gaps": 3, "findings": 3,
         "recoveries": 2, "deleted": 2, "dropped": 2, "commits": 2,
     }  # fmt: skip
 
 
-def test_sessions_that_are_over_are_deleted(take: Callable[..., Lease]) -> None:
+def test_sessions_that_are_over_are_deleted(take: Take) -> None:
     for name, ends_ms in (("over", NOW_MS - 1_000), ("open", NOW_MS + 1_000)):
         ends = datetime.fromtimestamp(ends_ms / 1_000, UTC)
         Session.objects.create(session_key=name, session_data="", expire_date=ends)
-    prune_all(take(retention.NAME))
+    prune_all(take(retention.NAME), KEEP)
     assert [row.session_key for row in Session.objects.all()] == ["open"]
 
 
-def test_open_rows_are_never_deleted(take: Callable[..., Lease]) -> None:
+def test_open_rows_are_never_deleted(take: Take) -> None:
     cluster = Cluster.objects.get()
     Recent.objects.create(cluster=cluster, key=b"alive", packed=b"")
     GapRecord.objects.create(cluster=cluster, source="s", scope="s", since_ms=0, reason="open")
-    prune_all(take(retention.NAME))
+    prune_all(take(retention.NAME), KEEP)
     assert remaining_rows() | {"recents": 1, "gaps": 1} == remaining_rows()
 
 
-def test_rows_are_deleted_in_portions(take: Callable[..., Lease], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_deleted_in_portions(take: Take, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "AT_ONCE", 2)
     for number in range(5):
         add(400, number)
-    assert prune_all(take(retention.NAME)) == 11 * 3
+    assert prune_all(take(retention.NAME), KEEP) == 11 * 3
     assert set(remaining_rows().values()) == {0}
 
 
-def test_a_pruner_that_lost_its_lease_deletes_nothing(take: Callable[..., Lease]) -> None:
+def test_a_pruner_that_lost_its_lease_deletes_nothing(take: Take) -> None:
     lost = take(retention.NAME)
     take(retention.NAME, previous=lost.token)
     add(500)

@@ -17,13 +17,12 @@ from dashboard.models import (
     Query,
     SinkDecision,
 )
-from dashboard.runtime.leases import Lease
 from dashboard.streaming import checkpoint_store
 from dashboard.streaming.operator_state import operator_states
 from dashboard.streaming.registry import find_or_add
 from fenceline.spark.records import Broken, CheckpointObservation, CommitsEntry, Damage, Decided, LedgerState
 from fenceline.spark.state_chains import OperatorState, StateChain
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 from tests.db.factories import (
     PATH,
     QUERY_ID,
@@ -39,7 +38,7 @@ pytestmark = pytest.mark.sql
 
 
 @pytest.fixture
-def save(take: Callable[..., Lease]) -> Callable[..., int]:
+def save(take: Take) -> Callable[..., int]:
     lease = take(checkpoint_store.NAME)
 
     def save(
@@ -81,21 +80,14 @@ def test_an_unchanged_checkpoint_writes_no_row(save: Save) -> None:
     assert (Query.objects.get().rev, Query.objects.get().seen_ms) == (row.rev, NOW_MS + 5_000)
 
 
-def test_a_batch_is_finished_later(save: Save) -> None:
-    save(checkpoint_look(3, 2))
-    finished = replace(checkpoint_look(3, 3), planned=())
-    save(finished)
-    assert Batch.objects.get(batch_id=3).planned_ms == NOW_MS + 30
-    assert Batch.objects.get(batch_id=3).committed_ms == NOW_MS + 35
-    assert Query.objects.get().restart == "clean"
-
-
-def test_figures_from_a_listener_are_kept(save: Save) -> None:
+def test_a_batch_that_is_finished_later_keeps_the_figures_of_a_listener(save: Save) -> None:
     save(checkpoint_look(3, 2))
     Batch.objects.filter(batch_id=3).update(run_id="r-1", input_rows=10, durations={"addBatch": 5})
     save(replace(checkpoint_look(3, 3), planned=()))
     row = Batch.objects.get(batch_id=3)
+    assert (row.planned_ms, row.committed_ms) == (NOW_MS + 30, NOW_MS + 35)
     assert (row.run_id, row.input_rows, row.durations) == ("r-1", 10, {"addBatch": 5})
+    assert Query.objects.get().restart == "clean"
 
 
 def test_a_restored_checkpoint_restarts_its_batches(save: Save) -> None:
@@ -123,12 +115,6 @@ def test_a_listener_that_came_first_has_made_the_row(save: Save) -> None:
     assert Query.objects.get().pk == heard.pk
     assert (Query.objects.get().name, Query.objects.get().checkpoint) == ("orders", PATH)
     assert find_or_add(cluster.pk, QUERY_ID, "other").pk == heard.pk
-
-
-def test_a_listener_that_comes_later_finds_the_row(save: Save) -> None:
-    save(checkpoint_look(3, 2))
-    assert find_or_add(Cluster.objects.get().pk, QUERY_ID, "orders").checkpoint == PATH
-    assert Query.objects.count() == 1
 
 
 def test_a_copy_of_a_folder_is_a_query_of_its_own(save: Save) -> None:
@@ -164,15 +150,6 @@ def test_a_folder_that_starts_over_under_another_id_is_another_query(save: Save)
     assert (rows[QUERY_ID].checkpoint, rows[QUERY_ID].detail["gone"]) == ("", True)
     assert "holds another query now" in rows[QUERY_ID].error
     assert Batch.objects.filter(query=rows[QUERY_ID]).exists(), "its history stays"
-
-
-def test_a_folder_that_continues_under_another_id_is_the_same_query(save: Save) -> None:
-    """Spark up to 4.1 makes a new id where metadata is lost, and continues."""
-    save(checkpoint_look(30, 30))
-    other = "0f0f0f0f-0000-4000-8000-000000000000"
-    save(checkpoint_look(31, 30, query_id=other))
-    row = Query.objects.get()
-    assert (row.ident, row.query_id, row.planned) == (QUERY_ID, other, 31)
 
 
 def test_a_folder_that_is_gone_keeps_everything(save: Save) -> None:
@@ -215,7 +192,7 @@ def test_a_folder_outside_every_root_is_marked_as_outdated(
     assert save() == 0
 
 
-def test_known_folders_are_read_back(save: Save, take: Callable[..., Lease]) -> None:
+def test_known_folders_are_read_back(save: Save, take: Take) -> None:
     save(checkpoint_look(3, 2), checkpoint_look(3, 2, path="file:///copies/orders"))
     save(gone=("file:///copies/orders",))
     lease = take(checkpoint_store.NAME, previous=Collector.objects.get(name=checkpoint_store.NAME).token)

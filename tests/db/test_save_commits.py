@@ -1,7 +1,6 @@
 """Proves that commits, positions and lease move together, once, and that what is gone leaves no row."""
 
 import json
-from collections.abc import Callable
 from struct import pack
 
 import pytest
@@ -15,12 +14,11 @@ from fenceline.decode.tail_batch import TailBatch
 from fenceline.facts import PositionMove, RawRecord
 from fenceline.kafka import commits
 from fenceline.kafka.groups import Commit
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 from tests.factories import record_table
 
 pytestmark = pytest.mark.sql
 
-Take = Callable[..., Lease]
 TOPIC = commits.TOPIC
 
 

@@ -17,10 +17,9 @@ from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.engines import flink_jobs as queries
 from dashboard.engines import flink_store as store
 from dashboard.models import Cluster, Collector, FlinkCheckpointRecord, FlinkJob, GapRecord
-from dashboard.runtime.leases import Lease
 from dashboard.tasks import flink as task
 from fenceline.limits import Limits
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 from tests.turns import take_turns
 from tests.unit import flink_states as states
 
@@ -36,7 +35,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def poll(take: Callable[..., Lease], root: Path) -> Callable[[], int]:
+def poll(take: Take, root: Path) -> Callable[[], int]:
     """Poll the root and save what is there; return how many jobs have changed."""
     lease = take(store.NAME)
     collector = FlinkCollector([CheckpointRoot(str(root), "prod")])
@@ -214,9 +213,7 @@ def test_state_in_a_file_that_is_gone_is_named_by_its_path(root: Path, poll: Pol
     )
 
 
-def test_state_outside_of_the_root_is_not_read_unless_it_is_mapped(
-    root: Path, take: Callable[..., Lease]
-) -> None:
+def test_state_outside_of_the_root_is_not_read_unless_it_is_mapped(root: Path, take: Take) -> None:
     shutil.copytree(states.GOLDEN / "2.1" / "merged", root / JOB)
     raw = (root / JOB / "chk-4" / "_metadata").read_bytes()
     at = raw.index(b"file:/")
@@ -273,9 +270,7 @@ def _without_collectors() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_without_collectors")
-def test_the_task_polls_saves_and_reports_a_root_that_is_away(
-    root: Path, take: Callable[..., Lease], settings: Any
-) -> None:
+def test_the_task_polls_saves_and_reports_a_root_that_is_away(root: Path, take: Take, settings: Any) -> None:
     complete(root / JOB, 4, "copy-0-4")
     roots = [CheckpointRoot(str(root), "prod")]
     clusters = {"prod": ClusterConfig("prod", {"bootstrap.servers": "x:1"})}

@@ -3,7 +3,7 @@ written.
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -29,11 +29,10 @@ from fenceline.kafka.group_observation import ObservedGroups, PendingCommit, See
 from fenceline.kafka.groups import Committed
 from fenceline.kafka.partitions import Offsets
 from fenceline.kafka.transactional_ids import key_of
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 
 pytestmark = pytest.mark.sql
 
-Take = Callable[..., Lease]
 HERE, THERE = TopicPartition("t", 0), TopicPartition("t", 1)
 ENDS = {HERE: Offsets(0, 20, 30, 1), THERE: Offsets(0, 5, 5, 1)}
 

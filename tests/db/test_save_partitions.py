@@ -2,7 +2,6 @@
 the lease; gaps that open and close by scope; a restart that begins with the very same facts."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -34,15 +33,12 @@ from fenceline.kafka.partitions import (
     ProducerState,
     VerdictReason,
 )
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
+from tests.db.series_polls import PLACE, A, B
 
 pytestmark = pytest.mark.sql
 
-Take = Callable[..., Lease]
 Rung = list[tuple[str, str]]
-
-A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
-PLACE = PartitionPlace("topic-1", 1, 5, (1, 2))
 
 
 def known_partition(
@@ -73,6 +69,11 @@ def observed(*rows: KnownPartition, at_ms: int = NOW_MS, **more: Any) -> Observe
 
 
 @pytest.fixture
+def lease(take: Take) -> Lease:
+    return take(NAME)
+
+
+@pytest.fixture
 def change_notifications(monkeypatch: pytest.MonkeyPatch, django_capture_on_commit_callbacks: Any) -> Rung:
     heard: Rung = []
     monkeypatch.setattr(
@@ -82,8 +83,7 @@ def change_notifications(monkeypatch: pytest.MonkeyPatch, django_capture_on_comm
     return heard
 
 
-def test_a_poll_becomes_rows_and_notifies_pages(take: Take, change_notifications: Rung) -> None:
-    lease = take(NAME)
+def test_a_poll_becomes_rows_and_notifies_pages(lease: Lease, change_notifications: Rung) -> None:
     ends = {A: f"[[{NOW_MS},5,9]]"}
     save_partitions(
         lease,
@@ -109,8 +109,7 @@ def test_a_poll_becomes_rows_and_notifies_pages(take: Take, change_notifications
     assert change_notifications == [("prod", "partitions")]
 
 
-def test_a_history_without_a_new_point_is_not_written(take: Take) -> None:
-    lease = take(NAME)
+def test_a_history_without_a_new_point_is_not_written(lease: Lease) -> None:
     save_partitions(lease, observed(known_partition(A), ends={A: "[[1,2,3]]"}), now_ms=NOW_MS)
     save_partitions(lease, observed(known_partition(A, 12)), now_ms=NOW_MS)
     row = PartitionRecord.objects.get()
@@ -119,16 +118,14 @@ def test_a_history_without_a_new_point_is_not_written(take: Take) -> None:
     assert PartitionRecord.objects.get().ends == ""
 
 
-def test_an_unchanged_poll_sends_no_change_notification(take: Take, change_notifications: Rung) -> None:
-    lease = take(NAME)
+def test_an_unchanged_poll_sends_no_change_notification(lease: Lease, change_notifications: Rung) -> None:
     save_partitions(lease, observed(), now_ms=NOW_MS)
     assert change_notifications == []
     save_partitions(lease, observed(ended=(lso_blocker().key,)), now_ms=NOW_MS)
     assert change_notifications == [("prod", "partitions")]
 
 
-def test_only_ended_and_missing_rows_are_deleted(take: Take) -> None:
-    lease = take(NAME)
+def test_only_ended_and_missing_rows_are_deleted(lease: Lease) -> None:
     save_partitions(
         lease,
         observed(
@@ -147,8 +144,7 @@ def test_only_ended_and_missing_rows_are_deleted(take: Take) -> None:
     assert not ReplicaLook.objects.exists()
 
 
-def test_many_rows_are_saved_a_thousand_at_a_time_in_key_order(take: Take) -> None:
-    lease = take(NAME)
+def test_many_rows_are_saved_a_thousand_at_a_time_in_key_order(lease: Lease) -> None:
     many = [known_partition(TopicPartition("orders", number)) for number in reversed(range(2_500))]
     with CaptureQueriesContext(connection) as queries:
         save_partitions(lease, observed(*many), now_ms=NOW_MS)
@@ -159,8 +155,7 @@ def test_many_rows_are_saved_a_thousand_at_a_time_in_key_order(take: Take) -> No
     assert list(numbers) == list(range(2_500))
 
 
-def test_gaps_open_and_close_by_scope(take: Take, change_notifications: Rung) -> None:
-    lease = take(NAME)
+def test_gaps_open_and_close_by_scope(lease: Lease, change_notifications: Rung) -> None:
     save_partitions(
         lease, observed(gaps={"broker:2": "no answer", "partition:orders-0": "no READ"}), now_ms=NOW_MS
     )
@@ -184,8 +179,7 @@ def test_gaps_open_and_close_by_scope(take: Take, change_notifications: Rung) ->
     assert Collector.objects.get(name=NAME).error == ""
 
 
-def test_a_restart_begins_with_the_same_facts(take: Take) -> None:
-    lease = take(NAME)
+def test_a_restart_begins_with_the_same_facts(lease: Lease) -> None:
     blind = known_partition(B, verdict=PartitionVerdict.UNKNOWN)._replace(
         place=PartitionPlace("topic-1", None, None, (1, 2)), error="it has no leader", pinned_ms=None
     )

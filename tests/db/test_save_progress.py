@@ -68,7 +68,12 @@ def test_a_batch_is_saved_with_all_reported_figures() -> None:
 def test_the_interval_of_heartbeats_is_the_one_that_the_driver_reports() -> None:
     save(listener_event("started", NOW_MS - 5, name="orders"), alive=[[QUERY, RUN]], heartbeat_every_ms=5_000)
     assert query().heartbeat_every_ms == 5_000
-    save(batch_event(0, NOW_MS), query_events(OTHER_QUERY), now_ms=NOW_MS + 2_000, heartbeat_every_ms=60_000)
+    save(
+        batch_event(0, NOW_MS),
+        listener_event("idle", NOW_MS, query=OTHER_QUERY),
+        now_ms=NOW_MS + 2_000,
+        heartbeat_every_ms=60_000,
+    )
     assert query().heartbeat_every_ms == 5_000, (
         "what another driver posts of an old spool is not its interval"
     )
@@ -80,10 +85,6 @@ def test_the_interval_of_heartbeats_is_the_one_that_the_driver_reports() -> None
 def test_an_invalid_heartbeat_interval_is_none(told: object) -> None:
     save(listener_event("started", NOW_MS - 5), alive=[[QUERY, RUN]], heartbeat_every_ms=told)
     assert query().heartbeat_every_ms is None
-
-
-def query_events(query_id: str) -> dict[str, Any]:
-    return listener_event("idle", NOW_MS, query=query_id)
 
 
 def test_the_same_post_again_changes_nothing() -> None:

@@ -1,7 +1,6 @@
 """Proves that a recovery keeps the groups that it blocked, and is followed through the tables."""
 
 import json
-from collections.abc import Callable
 
 import pytest
 
@@ -19,16 +18,14 @@ from dashboard.models import (
 from dashboard.recoveries import evidence as recovery_evidence
 from dashboard.recoveries import queries as recovery_queries
 from dashboard.recoveries import store as recovery_store
-from dashboard.runtime.leases import Lease
 from dashboard.transactions import store
 from fenceline.facts import TopicPartition, TopicPartitions, TransactionRecord, TransactionState
 from fenceline.losses.recoveries import DELETED, RECREATED, LostRecords, WrittenTopic
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 from tests.factories import tail_batch
 
 pytestmark = pytest.mark.sql
 
-Take = Callable[..., Lease]
 PAYMENTS = TopicPartition("payments", 0)
 LIMIT_MS = 60_000
 BEGUN_MS = NOW_MS - 9_000

@@ -1,6 +1,5 @@
 """Proves that no finding becomes critical from one poll of its sources, and that none waits for ever."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,10 +12,8 @@ from dashboard.runtime.leases import Lease
 from fenceline.limits import Limits
 from fenceline.rules import RULES, source_collectors
 from tests.db import factories
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 from tests.db.factories import query
-
-Take = Callable[..., Lease]
 
 
 @pytest.fixture

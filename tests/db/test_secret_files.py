@@ -1,16 +1,15 @@
 """Proves that each secret may come from a file, and that every mistake with one is one clear line."""
 
 import json
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from dashboard.runtime.secret_files import SECRETS, SecretError, read_secret, with_secrets
 from sandbox.options import ROOT
+from tests.db.processes import run_python
 
 
 def test_a_file_is_the_value(tmp_path: Path) -> None:
@@ -49,16 +48,8 @@ def test_mistakes_are_named(tmp_path: Path, text: bytes | None, value: str, mess
 
 def settings(expression: str, **variables: str) -> subprocess.CompletedProcess[str]:
     """Evaluate an expression over the settings in a process with these variables."""
-    environment = {name: value for name, value in os.environ.items() if name not in SECRETS}
     program = f"import json; from dashboard import settings as s; print(json.dumps({expression}))"
-    return subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=ROOT,
-        env=environment | variables,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return run_python(program, without=SECRETS, **variables)
 
 
 def test_the_database_password_may_come_from_a_file_instead_of_its_url(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ from django.test.utils import CaptureQueriesContext
 from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.evaluation.open_transactions import APART_MS
 from dashboard.evaluation.snapshot import SnapshotReader
-from dashboard.groups import store as group_store
 from dashboard.models import Collector, ObservedSpan, PartitionRecord, Series
 from dashboard.partitions.store import save_partitions
 from dashboard.runtime import collector_store
@@ -22,15 +21,20 @@ from fenceline.kafka.groups import Committed
 from fenceline.kafka.partitions import Offsets
 from fenceline.series.points import APPLICATION, GROUP, PARTITION
 from fenceline.series.reading import HoleReason
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 from tests.db.factories import clusters
-from tests.db.series_polls import PLACE, A, B, Take, known, look, points, reading
+from tests.db.series_polls import PLACE, A, B, known, look, points, reading
+from tests.db.test_save_groups import save as save_groups
 
 pytestmark = pytest.mark.sql
 
 
-def test_a_poll_of_partitions_is_kept_where_it_changed_something(take: Take) -> None:
-    lease = take("partitions")
+@pytest.fixture
+def lease(take: Take) -> Lease:
+    return take("partitions")
+
+
+def test_a_poll_of_partitions_is_kept_where_it_changed_something(lease: Lease) -> None:
     save_partitions(lease, look(NOW_MS, known(A, 5, 9, NOW_MS), known(B, 3, 3, NOW_MS)), now_ms=NOW_MS)
     save_partitions(lease, look(NOW_MS + 1_000, known(A, 5, 12, NOW_MS + 1_000)), now_ms=NOW_MS)
     # Its leader changed, and nothing of its offsets.
@@ -41,8 +45,7 @@ def test_a_poll_of_partitions_is_kept_where_it_changed_something(take: Take) -> 
     assert [(row.from_ms, row.to_ms) for row in ObservedSpan.objects.all()] == [(NOW_MS, NOW_MS + 2_000)]
 
 
-def test_an_idle_cluster_writes_no_series(take: Take) -> None:
-    lease = take("partitions")
+def test_an_idle_cluster_writes_no_series(lease: Lease) -> None:
     save_partitions(lease, look(NOW_MS, known(A, 5, 9, NOW_MS)), now_ms=NOW_MS)
     with CaptureQueriesContext(connection) as queries:
         save_partitions(lease, look(NOW_MS + 1_000), now_ms=NOW_MS)
@@ -50,8 +53,7 @@ def test_an_idle_cluster_writes_no_series(take: Take) -> None:
     assert not touched
 
 
-def test_what_could_not_be_seen_is_a_hole_and_no_old_figure(take: Take) -> None:
-    lease = take("partitions")
+def test_what_could_not_be_seen_is_a_hole_and_no_old_figure(lease: Lease) -> None:
     save_partitions(lease, look(NOW_MS, known(A, 5, 9, NOW_MS)), now_ms=NOW_MS)
     blind = known(A, 5, 9, NOW_MS + 5_000, error="leader not available")
     save_partitions(lease, look(NOW_MS + 5_000, blind), now_ms=NOW_MS)
@@ -63,8 +65,7 @@ def test_what_could_not_be_seen_is_a_hole_and_no_old_figure(take: Take) -> None:
     assert points(PARTITION, "orders-0")[-1] == (11_000, (6, 3))
 
 
-def test_a_partition_that_is_gone_ends_and_comes_again(take: Take) -> None:
-    lease = take("partitions")
+def test_a_partition_that_is_gone_ends_and_comes_again(lease: Lease) -> None:
     save_partitions(lease, look(NOW_MS, known(A, 5, 9, NOW_MS)), now_ms=NOW_MS)
     save_partitions(lease, look(NOW_MS + 2_000, gone=frozenset({A})), now_ms=NOW_MS)
     assert not PartitionRecord.objects.exists()
@@ -74,8 +75,7 @@ def test_a_partition_that_is_gone_ends_and_comes_again(take: Take) -> None:
     assert points(PARTITION, "orders-0") == [(0, (5, 4)), (2_000, (None, None)), (4_000, (0, 0))]
 
 
-def test_a_subject_that_could_not_be_seen_ends_all_the_same(take: Take) -> None:
-    lease = take("partitions")
+def test_a_subject_that_could_not_be_seen_ends_all_the_same(lease: Lease) -> None:
     save_partitions(lease, look(NOW_MS, known(A, 5, 9, NOW_MS)), now_ms=NOW_MS)
     save_partitions(lease, look(NOW_MS + 1, known(A, 5, 9, NOW_MS, error="no leader")), now_ms=NOW_MS)
     save_partitions(lease, look(NOW_MS + 2_000, gone=frozenset({A})), now_ms=NOW_MS)
@@ -107,8 +107,7 @@ def test_a_collector_that_is_killed_or_fenced_writes_nothing_twice(
     assert ObservedSpan.objects.count() == 1
 
 
-def test_a_pause_of_the_collector_is_a_hole(take: Take) -> None:
-    lease = take("partitions")
+def test_a_pause_of_the_collector_is_a_hole(lease: Lease) -> None:
     for at_ms in (0, 20_000, 90_000, 100_000):
         now = NOW_MS + at_ms
         save_partitions(lease, look(now, known(A, 5, 9 + at_ms, now)), now_ms=now)
@@ -121,8 +120,7 @@ def test_a_pause_of_the_collector_is_a_hole(take: Take) -> None:
     assert [run.steps[0].at_ms - NOW_MS for run in found.reading.runs] == [0, 90_000]
 
 
-def test_a_clock_that_is_set_back_leaves_no_point_out_of_order(take: Take) -> None:
-    lease = take("partitions")
+def test_a_clock_that_is_set_back_leaves_no_point_out_of_order(lease: Lease) -> None:
     for at_ms, end in ((10_000, 9), (4_000, 12), (11_000, 15)):
         now = NOW_MS + at_ms
         save_partitions(lease, look(now, known(A, 5, end, now)), now_ms=now)
@@ -132,17 +130,12 @@ def test_a_clock_that_is_set_back_leaves_no_point_out_of_order(take: Take) -> No
     ]
 
 
-def groups_look(at_ms: int, groups: Mapping[str, SeenGroup], end: int = 30, **more: Any) -> ObservedGroups:
-    return ObservedGroups(at_ms, groups, {A: Offsets(0, 20, end, 1)}, **more)
+def groups_look(at_ms: int, groups: Mapping[str, SeenGroup], **more: Any) -> ObservedGroups:
+    return ObservedGroups(at_ms, groups, {A: Offsets(0, 20, 30, 1)}, **more)
 
 
 def seen(offset: int = 10, **more: Any) -> SeenGroup:
     return SeenGroup("Stable", "Classic", 1, 3, {A: Committed(offset)}, **more)
-
-
-def save_groups(lease: Lease, found: ObservedGroups) -> None:
-    rows = group_store.GroupRows(lease, found.at_ms)
-    group_store.save_groups(lease, found, rows, now_ms=found.at_ms)
 
 
 def test_a_poll_of_groups_is_kept_and_what_is_unseen_is_a_hole(take: Take) -> None:

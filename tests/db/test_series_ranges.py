@@ -9,7 +9,6 @@ from django.db import transaction
 from dashboard.models import Cluster, ObservedSpan, Series, SeriesChunk
 from dashboard.partitions.store import save_partitions
 from dashboard.runtime import retention
-from dashboard.runtime.leases import Lease
 from dashboard.series.queries import worst_series
 from dashboard.series.store import SOURCES, SeriesSample, extend_span, save_samples
 from fenceline.history.time_range import TimeRange
@@ -17,14 +16,14 @@ from fenceline.limits import Retention
 from fenceline.series.points import GROUP, PARTITION, Resolution, SeriesKind
 from fenceline.series.reading import HoleReason
 from fenceline.series.rollup import FEWEST_POINTS, MORE_POINTS
-from tests.db.conftest import NOW_MS
+from tests.db import factories
+from tests.db.conftest import NOW_MS, Take
 from tests.db.series_polls import (
     DAY_MS,
     HOUR_MS,
     MINUTE_MS,
     A,
     B,
-    Take,
     held_at,
     known,
     look,
@@ -122,22 +121,17 @@ def test_damaged_rows_are_holes_and_no_error() -> None:
     assert held_at(reading(PARTITION, "s", 6_000_000, 8_800_000, most=5_000), 8_799_999) == 399
 
 
-def prune(lease: Lease, now_ms: int) -> None:
-    while retention.prune(lease, KEEP, now_ms=now_ms):
-        pass
-
-
 def test_each_resolution_is_kept_for_its_own_time(take: Take) -> None:
     polls = range(0, 12 * HOUR_MS, 30_000)
     polled(PARTITION, "s", *((at_ms, (at_ms, 0)) for at_ms in polls), span=True)
     lease = take(retention.NAME)
-    prune(lease, NOW_MS + DAY_MS)
+    factories.prune_all(lease, KEEP, NOW_MS + DAY_MS)
     whole = SeriesChunk.objects.filter(resolution=Resolution.DETAIL.value).count()
-    prune(lease, NOW_MS + DAY_MS + 6 * HOUR_MS)
+    factories.prune_all(lease, KEEP, NOW_MS + DAY_MS + 6 * HOUR_MS)
     details = SeriesChunk.objects.filter(resolution=Resolution.DETAIL.value)
     assert 0 < details.count() < whole
     assert min(details.values_list("until_ms", flat=True)) >= NOW_MS + 6 * HOUR_MS
-    prune(lease, NOW_MS + 3 * DAY_MS)
+    factories.prune_all(lease, KEEP, NOW_MS + 3 * DAY_MS)
     assert not details.exists()
     minutes = SeriesChunk.objects.filter(resolution=Resolution.MINUTE.value)
     assert minutes.exists()
@@ -146,7 +140,7 @@ def test_each_resolution_is_kept_for_its_own_time(take: Take) -> None:
         assert found.reading.plan.resolution is resolution
         assert not found.reading.holes
         assert (held_at(found, 2 * HOUR_MS + 30 * MINUTE_MS) or 0) >= 2 * HOUR_MS
-        prune(lease, NOW_MS + days * DAY_MS)
+        factories.prune_all(lease, KEEP, NOW_MS + days * DAY_MS)
     assert not minutes.exists()
     assert Series.objects.count() == 1
 
@@ -166,8 +160,8 @@ def test_what_has_been_gone_for_as_long_as_anything_is_kept_is_forgotten(take: T
     save_partitions(lease, look(NOW_MS, known(A, 5, 9, NOW_MS), known(B, 1, 1, NOW_MS)), now_ms=NOW_MS)
     save_partitions(lease, look(NOW_MS + 2_000, gone=frozenset({A})), now_ms=NOW_MS)
     pruner = take(retention.NAME)
-    prune(pruner, NOW_MS + 399 * DAY_MS)
+    factories.prune_all(pruner, KEEP, NOW_MS + 399 * DAY_MS)
     assert Series.objects.count() == 2
-    prune(pruner, NOW_MS + 401 * DAY_MS)
+    factories.prune_all(pruner, KEEP, NOW_MS + 401 * DAY_MS)
     assert [row.name for row in Series.objects.all()] == ["orders-1"]
     assert not ObservedSpan.objects.exists()

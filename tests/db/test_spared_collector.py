@@ -38,11 +38,13 @@ def test_the_rest_of_a_closed_tail_is_freed(monkeypatch: pytest.MonkeyPatch) -> 
     topic: Any = SimpleNamespace(name="topic")
     lease: Any = SimpleNamespace(cluster="one", shard=0)
     monkeypatch.setattr(tail_loop, "_tails", {})
-    for _ in range(20):
-        tail_loop._tune_garbage_collector()
+    tail_loop._tune_garbage_collector()
+    for _ in range(3):
         rest = _Rest()
         tail_loop._tails["one", "topic", 0] = SimpleNamespace(close=lambda: None, rest=rest)  # type: ignore[assignment]
         del rest
+        # Another tail is opened meanwhile.
+        tail_loop._tune_garbage_collector()
         tail_loop._cool(topic, lease)
     assert _Rest.left == 0
 

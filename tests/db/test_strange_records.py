@@ -33,7 +33,7 @@ from fenceline.facts import (
 from fenceline.kafka.fold import transition_ring
 from fenceline.series import histograms
 from tests import offline_replay
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 from tests.factories import record_table
 from tests.kafka import topic_records
 from tests.transaction_state_records import encode_key, encode_value
@@ -41,7 +41,6 @@ from tests.unit.random_histories import RandomHistory
 
 pytestmark = pytest.mark.sql
 
-Take = Callable[..., Lease]
 PARTITION = 3
 HOUR_MS = 3_600_000
 #: Seeds of damaged streams: `make test` has the first ten on each database, `make test-matrix` all.

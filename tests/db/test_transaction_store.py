@@ -1,6 +1,5 @@
 """Proves that a save is whole or nothing: rows, positions, revision and lease move together, once."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -23,13 +22,11 @@ from fenceline.facts import (
     TransactionRecord,
     TransactionState,
 )
-from tests.db.conftest import NOW_MS
+from tests.db.conftest import NOW_MS, Take
 from tests.factories import record_table, tail_batch
 from tests.transaction_state_records import encode_key, encode_value
 
 pytestmark = pytest.mark.sql
-
-Take = Callable[..., Lease]
 
 
 def record(
@@ -47,8 +44,8 @@ def save(lease: Lease, seen: TailBatch, topic_id: str = "topic-1") -> int:
     return store.save_batch(lease, seen, topic_id=topic_id, rate=1.0, now_ms=NOW_MS)
 
 
-def test_a_batch_becomes_rows_and_positions_of_one_revision(take: Take) -> None:
-    rev = save(take(), batch_of(record("a"), record("b", TransactionState.EMPTY)))
+def test_a_batch_becomes_rows_and_positions_of_one_revision(tail: Lease) -> None:
+    rev = save(tail, batch_of(record("a"), record("b", TransactionState.EMPTY)))
     assert rev == Cluster.objects.get().rev == visibility.current_revision("prod")
     assert set(Transaction.objects.values_list("transactional_id", "state", "rev")) == {
         ("a", "Ongoing", rev),
@@ -66,11 +63,10 @@ def test_a_position_keeps_the_epoch_of_the_batch_before_it(take: Take) -> None:
     assert collector_store.saved_epochs("prod", topic) == {3: -1}
 
 
-def test_every_column_follows_the_newest_record(take: Take) -> None:
-    lease = take()
-    save(lease, batch_of(record("a")))
+def test_every_column_follows_the_newest_record(tail: Lease) -> None:
+    save(tail, batch_of(record("a")))
     save(
-        lease,
+        tail,
         batch_of(
             record("a", TransactionState.COMPLETE_COMMIT, epoch=4)._replace(partitions=(), started_ms=None),
             previous=10,
@@ -88,26 +84,24 @@ def test_every_column_follows_the_newest_record(take: Take) -> None:
     assert transaction_queries.partitions_of(row) == ()
 
 
-def test_partitions_are_read_back_as_they_were(take: Take) -> None:
-    save(take(), batch_of(record("a")))
+def test_partitions_are_read_back_as_they_were(tail: Lease) -> None:
+    save(tail, batch_of(record("a")))
     row = Transaction.objects.get()
     assert transaction_queries.partitions_of(row) == record("a").partitions
     assert row.partition_count == 3
 
 
-def test_a_tombstone_removes_the_row(take: Take) -> None:
-    lease = take()
-    save(lease, batch_of(record("a"), record("b")))
-    save(lease, batch_of(Tombstone("a"), previous=10, end=11))
+def test_a_tombstone_removes_the_row(tail: Lease) -> None:
+    save(tail, batch_of(record("a"), record("b")))
+    save(tail, batch_of(Tombstone("a"), previous=10, end=11))
     assert [row.transactional_id for row in Transaction.objects.all()] == ["b"]
 
 
 @pytest.mark.parametrize("previous", [None, 9, 11])
-def test_a_batch_from_another_position_saves_nothing(take: Take, previous: int | None) -> None:
-    lease = take()
-    save(lease, batch_of(record("a")))
+def test_a_batch_from_another_position_saves_nothing(tail: Lease, previous: int | None) -> None:
+    save(tail, batch_of(record("a")))
     with pytest.raises(LeaseLost):
-        save(lease, batch_of(record("a", TransactionState.COMPLETE_ABORT), previous=previous, end=20))
+        save(tail, batch_of(record("a", TransactionState.COMPLETE_ABORT), previous=previous, end=20))
     assert Transaction.objects.get().state == "Ongoing"
     assert Collector.objects.get().records == 1
 
@@ -115,36 +109,34 @@ def test_a_batch_from_another_position_saves_nothing(take: Take, previous: int |
 @pytest.mark.parametrize(
     "raw", [b"a\x00b", b"\xff\xfe", b"<script>", b"..", b"x" * 32_000, "עברית".encode(), b"\\x00", b"a/b%2F"]
 )
-def test_any_bytes_are_an_id_that_is_found_again(take: Take, raw: bytes) -> None:
+def test_any_bytes_are_an_id_that_is_found_again(tail: Lease, raw: bytes) -> None:
     name = text.escape_bytes(raw)
-    save(take(), batch_of(record(name)))
+    save(tail, batch_of(record(name)))
     row = transaction_queries.find_transaction("prod", name)
     assert row is not None
     assert text.unescape_text(row.transactional_id) == raw
     assert transaction_queries.find_transaction("prod", "~" + bytes(row.key).hex()) == row
 
 
-def test_two_spellings_of_an_id_are_one_row(take: Take) -> None:
-    save(take(), batch_of(record("a.b")))
+def test_two_spellings_of_an_id_are_one_row(tail: Lease) -> None:
+    save(tail, batch_of(record("a.b")))
     assert transaction_queries.find_transaction("prod", "a\\x2eb") is not None
 
 
-def test_trouble_is_a_gap_until_the_next_poll(take: Take) -> None:
-    lease = take()
-    assert collector_store.save_trouble(lease, "cannot reach it", now_ms=NOW_MS)
-    assert not collector_store.save_trouble(lease, "cannot reach it", now_ms=NOW_MS + 1)
+def test_trouble_is_a_gap_until_the_next_poll(tail: Lease) -> None:
+    assert collector_store.save_trouble(tail, "cannot reach it", now_ms=NOW_MS)
+    assert not collector_store.save_trouble(tail, "cannot reach it", now_ms=NOW_MS + 1)
     assert [gap.reason for gap in visibility.noun_visibility("prod", now_ms=NOW_MS).gaps] == [
         "cannot reach it"
     ]
     assert Collector.objects.get().error == "cannot reach it"
-    save(lease, batch_of(record("a")))
+    save(tail, batch_of(record("a")))
     assert visibility.noun_visibility("prod", now_ms=NOW_MS).gaps == []
     gap = GapRecord.objects.get()
     assert (gap.since_ms, gap.until_ms, gap.count) == (NOW_MS, NOW_MS, 2)
 
 
-def test_undecoded_records_are_counted_by_reason(take: Take) -> None:
-    lease = take()
+def test_undecoded_records_are_counted_by_reason(tail: Lease) -> None:
     encoded = encode_value(record("a"))
     for previous, end in ((None, 1), (1, 2)):
         moves = (PositionMove(0, previous, end, end),)
@@ -152,30 +144,28 @@ def test_undecoded_records_are_counted_by_reason(take: Take) -> None:
             RawRecord(bad, end - 1)
             for bad in (b"\x00\x63", b"\x00\x63", encoded[:16] + b"\x2a" + encoded[17:])
         ]
-        save(lease, TailBatch(record_table({0: {encode_key("a"): strange}}), moves))
+        save(tail, TailBatch(record_table({0: {encode_key("a"): strange}}), moves))
     assert Collector.objects.get().undecoded == {"value_version": 4, "status": 2}
 
 
-def test_compacted_offsets_are_counted_in_one_gap(take: Take) -> None:
-    lease = take()
+def test_compacted_offsets_are_counted_in_one_gap(tail: Lease) -> None:
     for previous, end in ((None, 100), (100, 200)):
-        save(lease, TailBatch(record_table({}), (PositionMove(0, previous, end, end),), compacted=40))
+        save(tail, TailBatch(record_table({}), (PositionMove(0, previous, end, end),), compacted=40))
     gap = GapRecord.objects.get(scope="compaction")
     assert (gap.count, gap.until_ms) == (80, NOW_MS)
 
 
-def test_a_replaced_topic_leaves_no_row_and_a_gap_with_the_reason(take: Take) -> None:
-    lease = take()
-    save(lease, batch_of(record("a")))
-    store.forget_topic(lease, "it was made again", topic_id="topic-1", now_ms=NOW_MS)
+def test_a_replaced_topic_leaves_no_row_and_a_gap_with_the_reason(tail: Lease) -> None:
+    save(tail, batch_of(record("a")))
+    store.forget_topic(tail, "it was made again", topic_id="topic-1", now_ms=NOW_MS)
     assert Transaction.objects.count() == Position.objects.count() == 0
     assert GapRecord.objects.get().reason == "it was made again"
-    save(lease, batch_of(record("a")), topic_id="topic-2")
+    save(tail, batch_of(record("a")), topic_id="topic-2")
     assert collector_store.saved_positions("prod") == ("topic-2", {3: 10})
 
 
-def test_a_cluster_that_is_no_longer_configured_disappears_and_comes_back(take: Take) -> None:
-    save(take(), batch_of(record("a")))
+def test_a_cluster_that_is_no_longer_configured_disappears_and_comes_back(tail: Lease) -> None:
+    save(tail, batch_of(record("a")))
     collector_store.sync_clusters(["other"])
     assert [row.name for row in visibility.configured_clusters()] == ["other"]
     assert (
@@ -190,29 +180,27 @@ def test_a_cluster_that_is_no_longer_configured_disappears_and_comes_back(take: 
     )
 
 
-def test_a_record_observed_live_measures_the_clock_skew(take: Take) -> None:
-    lease = take()
+def test_a_record_observed_live_measures_the_clock_skew(tail: Lease) -> None:
     old = batch_of(record("a"))
-    save(lease, old)
+    save(tail, old)
     assert Position.objects.values_list("since_ms", "clock_ms").get() == (NOW_MS, None)
     an_hour_ago = record("a", TransactionState.PREPARE_COMMIT)._replace(updated_ms=NOW_MS - 3_600_000)
     later = batch_of(an_hour_ago, previous=10, end=11)
-    store.save_batch(lease, later, topic_id="topic-1", rate=1.0, now_ms=NOW_MS + 400)
+    store.save_batch(tail, later, topic_id="topic-1", rate=1.0, now_ms=NOW_MS + 400)
     assert Position.objects.values_list("since_ms", "clock_ms").get() == (NOW_MS, 3_600_400)
 
 
-def test_a_record_read_while_catching_up_does_not_measure_the_clock_skew(take: Take) -> None:
-    lease = take()
-    save(lease, batch_of(record("a")))
+def test_a_record_read_while_catching_up_does_not_measure_the_clock_skew(tail: Lease) -> None:
+    save(tail, batch_of(record("a")))
     late = batch_of(record("a", TransactionState.PREPARE_COMMIT), previous=10, end=11)
-    store.save_batch(lease, late, topic_id="topic-1", rate=1.0, now_ms=NOW_MS + 60_000)
+    store.save_batch(tail, late, topic_id="topic-1", rate=1.0, now_ms=NOW_MS + 60_000)
     assert Position.objects.get().clock_ms is None
 
 
 @pytest.mark.sql("postgresql")
-def test_postgresql_looks_known_ids_up_by_key_before_it_has_statistics(take: Take) -> None:
+def test_postgresql_looks_known_ids_up_by_key_before_it_has_statistics(tail: Lease) -> None:
     names = [f"id-{number}" for number in range(2_000)]
-    save(take(), batch_of(*(record(name) for name in names), end=len(names)))
+    save(tail, batch_of(*(record(name) for name in names), end=len(names)))
     keys, cluster_id = [encode_key(name) for name in names[:3]], Cluster.objects.get().pk
     with CaptureQueriesContext(connection) as asked:
         assert read_priors(cluster_id, {3: [*keys, encode_key("unknown")]})[3].keys() == set(keys)

@@ -1,9 +1,17 @@
-"""Facts that plans are made of, each with every field."""
+"""Facts that plans and histories are made of, each with every field."""
 
 from typing import Any
 
 from fenceline.decode.record_batches import RecordBatch
-from fenceline.facts import TopicPartition, TopicPartitions, TransactionState
+from fenceline.facts import (
+    Confidence,
+    TopicPartition,
+    TopicPartitions,
+    TransactionState,
+    Transition,
+    TransitionKind,
+    TransitionReason,
+)
 from fenceline.kafka.partitions import PartitionVerdict, Pin, ProducerState, VerdictReason
 from fenceline.kafka.reconcile import Described
 from fenceline.plans.impact import HeldLog
@@ -15,9 +23,9 @@ MINUTE_MS = 60_000
 TOPIC, MINE, OTHER = "payments", 4_000, 5_000
 
 
-def open_producer(start: int, producer_id: int = MINE, epoch: int = 3) -> ProducerState:
+def open_producer(start: int, producer_id: int = MINE) -> ProducerState:
     """Return a producer with an open transaction."""
-    return ProducerState(producer_id, epoch, 7, NOW_MS, None, start)
+    return ProducerState(producer_id, 3, 7, NOW_MS, None, start)
 
 
 def data_batch(
@@ -30,6 +38,26 @@ def data_batch(
 def marker_batch(at: int, producer_id: int, kind: str = "commit") -> RecordBatch:
     """Return the header of an end of a transaction."""
     return RecordBatch(at, at, producer_id, 3, True, kind, 1)
+
+
+def transition_of(kind: TransitionKind, **fields: Any) -> Transition:
+    """Return a certain transition of an id; an end is of a transaction that was open for 50 ms."""
+    values = {
+        "confidence": Confidence.CERTAIN,
+        "reason": TransitionReason.SAME_EPOCH,
+        "at_ms": NOW_MS,
+        "producer_id": MINE,
+        "producer_epoch": 3,
+        "previous_epoch": 3,
+        "timeout_ms": MINUTE_MS,
+        "open_ms": 50,
+        "completed_ms": None,
+        "gap_ms": None,
+        "partition": 3,
+        "offset": 9,
+        **fields,
+    }
+    return Transition(kind, **values)
 
 
 def blocked_log(partition: int = 0, topic: str = TOPIC, **fields: Any) -> HeldLog:

@@ -4,7 +4,12 @@ import struct
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from fenceline.engines.flink.metadata import COMMITTER_STATE, CheckpointMetadata
+from fenceline.engines.flink.metadata import (
+    COMMITTER_STATE,
+    CheckpointMetadata,
+    decode_checkpoint_metadata,
+)
+from fenceline.engines.flink.sink_state import SinkStates, decode_sink_states
 from fenceline.engines.flink.state_handles import FlinkStateFile
 
 GOLDEN = Path(__file__).parents[1] / "data" / "flink"
@@ -17,6 +22,16 @@ _PROPERTIES = b"\xac\xed\x00\x05 org.apache.flink.runtime.checkpoint.CheckpointT
 def golden(version: str, kind: str) -> Path:
     """Return the `_metadata` that a real job left (tests/data/capture_flink.py)."""
     (found,) = (GOLDEN / version / kind).glob("*/_metadata")
+    return found
+
+
+def golden_sink_states(version: str, kind: str) -> SinkStates:
+    """Return what is decoded of a golden `_metadata` and of the files that it names."""
+    path = golden(version, kind)
+    metadata = decode_checkpoint_metadata(path.read_bytes())
+    assert isinstance(metadata, CheckpointMetadata), metadata
+    found = decode_sink_states(metadata, golden_files(metadata, path))
+    assert isinstance(found, SinkStates), found
     return found
 
 

@@ -3,8 +3,9 @@
 import pytest
 
 from fenceline.decode.record_batches import RecordBatch
-from fenceline.facts import Confidence, TopicPartition, Transition, TransitionKind, TransitionReason
+from fenceline.facts import TopicPartition, Transition, TransitionKind
 from fenceline.losses.aborted_commits import CommittedTransaction, end_of, lost_before_commit
+from tests.unit.factories import transition_of
 
 P0 = TopicPartition("payments", 0)
 OURS, OTHERS, EPOCH = 7, 8, 4
@@ -81,11 +82,10 @@ def test_a_marker_may_be_of_an_earlier_transaction_of_the_same_epoch(
 
 
 def transition(kind: TransitionKind, at_s: float, open_s: float | None = None) -> Transition:
-    at_ms = BEGUN_MS + int(at_s * 1_000)
-    return Transition(
-        kind, Confidence.CERTAIN, TransitionReason.NEW_ID, at_ms, OURS, EPOCH, None, 60_000,
-        None if open_s is None else int(open_s * 1_000), at_ms + 5, None, 3, 9,
-    )  # fmt: skip
+    at_ms, open_ms = BEGUN_MS + int(at_s * 1_000), None if open_s is None else int(open_s * 1_000)
+    return transition_of(
+        kind, at_ms=at_ms, producer_id=OURS, producer_epoch=EPOCH, open_ms=open_ms, completed_ms=at_ms + 5
+    )
 
 
 COMMIT = transition(TransitionKind.COMMIT, 60, 60)

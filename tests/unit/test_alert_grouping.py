@@ -65,9 +65,9 @@ def ended_item(name: str, ago_s: float, **changes: Any) -> Item:
 KEY = grouping.group_key("prod", {"alertname": "coordinator_overdue", "cluster": "prod"})
 
 
-def last_sent(ago_s: float, *names: str, severity: str = "warning", through: bool = True) -> LastNotification:
+def last_sent(ago_s: float, *names: str, through: bool = True) -> LastNotification:
     """The group's newest message, made `ago_s` ago, holding these."""
-    return LastNotification(17, KEY, NOW - int(ago_s * S), dict.fromkeys(names, severity), through)
+    return LastNotification(17, KEY, NOW - int(ago_s * S), dict.fromkeys(names, "warning"), through)
 
 
 def decide_groups(
@@ -298,8 +298,8 @@ def channel_view(
     return notification_decision.channel_view(found, of, before, range(100, 100 + len(found.sendings)), NOW)
 
 
-def notification_outcome(new: str, now: Item, known: notification_decision.View, before: str = "") -> Any:
-    happened = notification_decision.Happened(new, now.fingerprint, now.severity, now.labels, now, before)
+def notification_outcome(new: str, now: Item, known: notification_decision.View) -> Any:
+    happened = notification_decision.Happened(new, now.fingerprint, now.severity, now.labels, now, "")
     found = notification_decision.notification_outcome(happened, known)
     return found and found[1:]
 

@@ -19,8 +19,8 @@ URL = "https://fenceline.example"
 OWNER = Owner("payments-*", "Payments", "#payments", "https://wiki.example/payments")
 
 
-def finding_text(subject: str, rule: str = "coordinator_overdue") -> FindingText:
-    return FindingText(rule, "prod", subject, "critical", "s", "e", "n")
+def finding_text(subject: str) -> FindingText:
+    return FindingText("coordinator_overdue", "prod", subject, "critical", "s", "e", "n")
 
 
 def notice(name: str = "payments-7", *, over: bool = False, **more: str) -> Notice:

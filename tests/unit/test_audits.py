@@ -19,7 +19,6 @@ from fenceline.audit.manifest import (
     write_audit,
 )
 from fenceline.decode.typed import NewerFile, TornFile
-from fenceline.history.reports import manifest_name, manifest_number
 
 BATCH = AuditedBatch(
     7, AuditVerdict.VIOLATED, 1_700_000_000_000, 10, 0, 9, 9, 9, 0, 1, (AuditedRange("orders", 3, 5, 6),)
@@ -62,15 +61,6 @@ def test_a_value_of_another_type_is_no_manifest(name: str, value: object) -> Non
 def test_a_later_layout_is_told_apart() -> None:
     with pytest.raises(NewerFile, match="knows formats up to 1"):
         read_audit(json.dumps({"format": 2}))
-
-
-def test_names_sort_as_runs_do() -> None:
-    assert manifest_name(12) == "000000000012.json"
-    assert [manifest_number(name) for name in (manifest_name(12), ".000000000012.json.crc", "12.json")] == [
-        12,
-        None,
-        None,
-    ]
 
 
 @pytest.mark.parametrize(

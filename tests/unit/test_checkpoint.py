@@ -49,23 +49,6 @@ def offsets_of(made: dict[str, Any], batch: int) -> OffsetsEntry:
 
 
 @pytest.mark.parametrize("made", MADE, ids=lambda each: each["kind"])
-def test_every_captured_file_is_read(made: dict[str, Any]) -> None:
-    for path, text in made["files"].items():
-        log, _, name = path.partition("/")
-        raw = text.encode()
-        if log == "metadata":
-            assert decode.decode_metadata(raw) == made["progress"][0]["id"]
-        elif log == "offsets":
-            assert isinstance(decode.decode_offsets(int(name), raw), OffsetsEntry), path
-        elif log == "commits":
-            assert isinstance(decode.decode_commits(int(name), raw), CommitsEntry), path
-        elif log == "sources":
-            assert not isinstance(decode.decode_initial_offsets(path, raw), Broken), path
-        else:
-            assert isinstance(decode.decode_state_operator(path, raw), StateOperator), path
-
-
-@pytest.mark.parametrize("made", MADE, ids=lambda each: each["kind"])
 def test_captured_offsets_are_sparks_own_figures(made: dict[str, Any]) -> None:
     for event in made["progress"]:
         if f"offsets/{event['batchId']}" not in made["files"]:

@@ -23,11 +23,11 @@ NOW_MS = 1_795_000_000_000
 SECOND = 1_000
 
 
-def history_of(points: list[tuple[int, int]], stood: bool = True) -> str:
+def history_of(points: list[tuple[int, int]]) -> str:
     """The history of a partition that was polled at these instants, with these ends."""
     text, before = "", None
     for at_ms, end in points:
-        text = add_end(text, EndOffset(NOW_MS + at_ms, end, end + 5), before if stood else None)
+        text = add_end(text, EndOffset(NOW_MS + at_ms, end, end + 5), before)
         before = NOW_MS + at_ms
     return text
 

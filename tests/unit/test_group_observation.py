@@ -1,5 +1,5 @@
 """Proves what follows from a poll of a group, partition by partition: lag in time, blocking, changes;
-and which groups are one family."""
+which groups are one family, and the position of a share group."""
 
 from dataclasses import replace
 
@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fenceline.facts import Isolation
 from fenceline.kafka.end_offset_history import EndOffset
 from fenceline.kafka.families import LONGEST, family_of
 from fenceline.kafka.group_observation import (
@@ -17,18 +18,9 @@ from fenceline.kafka.group_observation import (
     has_changed,
     observe_partition,
 )
-from fenceline.kafka.groups import Commit, Committed, GroupStatus, Waiting
+from fenceline.kafka.groups import Committed, ShareProgress, Waiting
 from fenceline.kafka.partitions import Offsets
-
-NOW = 1_795_000_000_000
-OK, STOP, BLOCKED, UNKNOWN = GroupStatus.OK, GroupStatus.STOP, GroupStatus.BLOCKED, GroupStatus.UNKNOWN
-
-
-def commits_every(seconds: float, *offsets: int, last_s: float = 0) -> tuple[Commit, ...]:
-    """Commits of these offsets so many seconds apart, the last of them `last_s` ago."""
-    first = NOW - int(1000 * (last_s + seconds * (len(offsets) - 1)))
-    return tuple(Commit(first + int(1000 * seconds * n), offset) for n, offset in enumerate(offsets))
-
+from tests.unit.test_groups import BLOCKED, NOW, OK, STOP, UNKNOWN, commits_every
 
 LOG = Logged(Committed(100), NOW - 5_000, commits_every(5, *range(5, 105, 5)), 3, 0)
 HISTORY = tuple(EndOffset(NOW - 100_000 + n * 10_000, 40 + 10 * n, 40 + 10 * n) for n in range(10))
@@ -215,3 +207,22 @@ def test_family_names_have_a_bounded_length_and_long_groups_stay_distinct(text: 
     assert len(family_of(text).name) <= LONGEST
     longer = "g" * 300
     assert family_of(longer + text).name != family_of(longer + text + "x").name
+
+
+@pytest.mark.parametrize(
+    ("start", "lag", "isolation", "position"),
+    [
+        (0, None, Isolation.READ_COMMITTED, 0),
+        (0, 10, Isolation.READ_UNCOMMITTED, 30),
+        (0, 10, Isolation.READ_COMMITTED, 30),
+        # Records after the lag was reported are no work that was done: it never passes the LSO.
+        (0, 3, Isolation.READ_COMMITTED, 35),
+        (0, 3, Isolation.READ_UNCOMMITTED, 37),
+        (36, 50, Isolation.UNKNOWN, 36),
+    ],
+)
+def test_a_share_group_s_lag_gives_its_position(
+    start: int, lag: int | None, isolation: Isolation, position: int
+) -> None:
+    assert ShareProgress(start, lag).position(Offsets(0, 35, 40, 1), isolation) == position
+    assert ShareProgress(start, lag).position(None, isolation) == start

@@ -17,14 +17,9 @@ from fenceline.incidents.impact import (
     impact_of,
     incident_severity,
 )
-from fenceline.incidents.lifecycle import (
-    REOPEN_MS,
-    SETTLE_MS,
-    KnownIncident,
-    follow_incidents,
-    returning_causes,
-)
+from fenceline.incidents.lifecycle import SETTLE_MS, returning_causes
 from fenceline.limits import Limits
+from tests.unit.test_incident_lifecycle import Deployment
 
 S = 1_000
 #: What is open in a tick, and the incidents after it: number -> (cause, effects), each `rule name`.
@@ -32,7 +27,6 @@ Expected = dict[int, tuple[str, Collection[str]]]
 
 
 class Tick(NamedTuple):
-    after_ms: int
     findings: Sequence[Finding]
     expected: Expected
 
@@ -52,48 +46,25 @@ def name_of(key: tuple[str, str]) -> str:
     return " ".join(key)
 
 
-class Incidents:
-    """Incidents as a store keeps them from tick to tick."""
+class FoundIncidents(Deployment):
+    """Incidents of findings, which each tick groups as the evaluation does."""
 
     def __init__(self, links: ThingLinks = NO_LINKS) -> None:
-        self.links, self.now_ms = links, 0
-        self.rows: dict[int, KnownIncident] = {}
-        self.opened = 0
+        super().__init__()
+        self.links = links
 
-    def tick(self, findings: Sequence[Finding], after_ms: int = S) -> None:
-        self.now_ms += after_ms
-        lately = [
-            row
-            for row in self.rows.values()
-            if row.closed_ms is None or self.now_ms - row.closed_ms <= REOPEN_MS
-        ]
-        groups = group_findings(findings, self.links, returning_causes(lately, now_ms=self.now_ms))
-        instances = {key_of(each): each.instance for each in findings}
-        for update in follow_incidents(
-            lately, groups, instances, lambda group: Severity.WARNING, now_ms=self.now_ms
-        ):
-            if update.is_opened:
-                self.opened += 1
-            number = self.opened if update.before is None else update.before.number
-            cause = update.group.cause if update.group else self.rows[number].cause
-            instance = instances.get(cause, "")
-            if update.before and (update.group is None or update.group.is_cause_over):
-                instance = update.before.instance
-            self.rows[number] = KnownIncident(
-                number,
-                cause,
-                update.severity,
-                frozenset(update.group.effects) if update.group else frozenset(),
-                update.cause_over_ms,
-                self.now_ms if update.is_closed else None,
-                instance,
-            )
+    def find(self, *findings: Finding, after_ms: int = S) -> None:
+        now_ms = self.now_ms + after_ms
+        self.instances = {each.subject: each.instance for each in findings}
+        groups = group_findings(findings, self.links, returning_causes(self.lately(now_ms), now_ms=now_ms))
+        self.follow(groups, Severity.WARNING, after_ms, {key_of(each) for each in findings})
 
     @property
-    def open(self) -> Expected:
+    def named(self) -> Expected:
+        """What is open, by number; the rule before each subject."""
         return {
-            row.number: (name_of(row.cause), {name_of(each) for each in row.effects})
-            for row in self.rows.values()
+            number: (name_of(row.cause), {name_of(each) for each in row.effects})
+            for number, row in self.rows.items()
             if row.closed_ms is None
         }
 
@@ -121,29 +92,16 @@ VIOLATION = "audit_violated pipeline:enrich"
 
 CASES: dict[str, list[Tick]] = {
     "an audit that finds the lost batch is its effect, and one that finds another batch is no effect": [
-        Tick(S, [LOST_BATCH], {1: ("batch_lost query:enrich", set())}),
-        Tick(S, [LOST_BATCH, VIOLATED], {1: ("batch_lost query:enrich", {VIOLATION})}),
+        Tick([LOST_BATCH], {1: ("batch_lost query:enrich", set())}),
+        Tick([LOST_BATCH, VIOLATED], {1: ("batch_lost query:enrich", {VIOLATION})}),
         Tick(
-            S,
             [LOST_BATCH, OTHER_BATCH],
             {1: ("batch_lost query:enrich", set()), 2: (VIOLATION, set())},
         ),
     ],
-    "three causes at once share one blocked group and nothing else": [
-        Tick(
-            S,
-            [PREPARED, SINK_OPEN, OUT_STUCK, ABANDONED, STOCK_STUCK, HANGING, BLOCKED],
-            {
-                1: ("batch_prepared query:enrich", {*CRASH, BILLING_BLOCKED}),
-                2: ("hanging partition:lost-0", {BILLING_BLOCKED}),
-                3: ("open_too_long transaction:stock-sync-3", {STOCK_PINNED, BILLING_BLOCKED}),
-            },
-        ),
-    ],
     "three causes that begin and end one after another keep their numbers": [
-        Tick(S, [ABANDONED], {1: ("open_too_long transaction:stock-sync-3", set())}),
+        Tick([ABANDONED], {1: ("open_too_long transaction:stock-sync-3", set())}),
         Tick(
-            S,
             [ABANDONED, HANGING, BLOCKED],
             {
                 1: ("open_too_long transaction:stock-sync-3", {BILLING_BLOCKED}),
@@ -151,7 +109,6 @@ CASES: dict[str, list[Tick]] = {
             },
         ),
         Tick(
-            S,
             [ABANDONED, HANGING, PREPARED, SINK_OPEN, BLOCKED],
             {
                 1: ("open_too_long transaction:stock-sync-3", {BILLING_BLOCKED}),
@@ -163,7 +120,6 @@ CASES: dict[str, list[Tick]] = {
             },
         ),
         Tick(
-            S,
             [HANGING, PREPARED, SINK_OPEN, BLOCKED],
             {
                 2: ("hanging partition:lost-0", {BILLING_BLOCKED}),
@@ -173,24 +129,21 @@ CASES: dict[str, list[Tick]] = {
                 ),
             },
         ),
-        Tick(S, [HANGING, BLOCKED], {2: ("hanging partition:lost-0", {BILLING_BLOCKED})}),
-        Tick(S, [], {}),
+        Tick([HANGING, BLOCKED], {2: ("hanging partition:lost-0", {BILLING_BLOCKED})}),
+        Tick([], {}),
     ],
     "an effect found first waits under its own name, then each of its causes has an incident": [
-        Tick(S, [BLOCKED], {1: (BILLING_BLOCKED, set())}),
-        Tick(S, [OUT_STUCK, BLOCKED], {1: (OUT_PINNED, {BILLING_BLOCKED})}),
+        Tick([BLOCKED], {1: (BILLING_BLOCKED, set())}),
+        Tick([OUT_STUCK, BLOCKED], {1: (OUT_PINNED, {BILLING_BLOCKED})}),
         Tick(
-            S,
             [OUT_STUCK, BLOCKED, SINK_OPEN],
             {1: ("open_too_long transaction:enrich-1a2b-p0", {OUT_PINNED, BILLING_BLOCKED})},
         ),
         Tick(
-            S,
             [OUT_STUCK, BLOCKED, SINK_OPEN, PREPARED],
             {1: ("batch_prepared query:enrich", {*CRASH, BILLING_BLOCKED})},
         ),
         Tick(
-            S,
             [OUT_STUCK, BLOCKED, SINK_OPEN, PREPARED, ABANDONED],
             {
                 1: ("batch_prepared query:enrich", {*CRASH, BILLING_BLOCKED}),
@@ -198,24 +151,11 @@ CASES: dict[str, list[Tick]] = {
             },
         ),
     ],
-    "a cause that comes and goes within a minute is one incident": [
-        Tick(S, [ABANDONED, STOCK_STUCK], {1: ("open_too_long transaction:stock-sync-3", {STOCK_PINNED})}),
-        Tick(S, [STOCK_STUCK], {1: ("open_too_long transaction:stock-sync-3", {STOCK_PINNED})}),
-        Tick(S, [], {}),
-        Tick(REOPEN_MS, [ABANDONED], {1: ("open_too_long transaction:stock-sync-3", set())}),
-        Tick(S, [], {}),
-        Tick(
-            5 * S, [ABANDONED, STOCK_STUCK], {1: ("open_too_long transaction:stock-sync-3", {STOCK_PINNED})}
-        ),
-        Tick(S, [], {}),
-        Tick(REOPEN_MS + 1, [ABANDONED], {2: ("open_too_long transaction:stock-sync-3", set())}),
-    ],
     "another cause on the same partition is another incident, however soon": [
-        Tick(S, [ABANDONED, STOCK_STUCK], {1: ("open_too_long transaction:stock-sync-3", {STOCK_PINNED})}),
-        Tick(S, [], {}),
-        Tick(S, [STOCK_STUCK], {2: (STOCK_PINNED, set())}),
+        Tick([ABANDONED, STOCK_STUCK], {1: ("open_too_long transaction:stock-sync-3", {STOCK_PINNED})}),
+        Tick([], {}),
+        Tick([STOCK_STUCK], {2: (STOCK_PINNED, set())}),
         Tick(
-            S,
             [STOCK_STUCK, finding("open_too_long", "transaction:other", STOCK)],
             {2: ("open_too_long transaction:other", {STOCK_PINNED})},
         ),
@@ -225,56 +165,42 @@ CASES: dict[str, list[Tick]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_case(name: str) -> None:
-    prod = Incidents()
+    prod = FoundIncidents()
     for number, tick in enumerate(CASES[name], 1):
-        prod.tick(tick.findings, tick.after_ms)
-        assert prod.open == tick.expected, f"after tick {number}"
-
-
-def test_a_driver_that_dies_again_has_an_incident_of_its_own() -> None:
-    """Its next batch has other transactions, which are found before the batch is."""
-    again = "transaction:enrich-1a2b-p0-b1"
-    prod = Incidents(ThingLinks({Q: [again]}, instances={Q: "batch 44"}))
-    prod.tick([replace(PREPARED, instance="batch 43"), SINK_OPEN])
-    prod.tick([])
-    assert prod.open == {}
-    returned = finding("open_too_long", again, OUT)
-    prod.tick([returned])
-    assert prod.open == {2: (f"open_too_long {again}", set())}
-    prod.tick([returned, finding("batch_prepared", Q, again, instance="batch 44")])
-    assert prod.open == {2: ("batch_prepared query:enrich", {f"open_too_long {again}"})}
+        prod.find(*tick.findings)
+        assert prod.named == tick.expected, f"after tick {number}"
 
 
 def test_what_the_next_batch_holds_does_not_follow_from_one_that_is_over() -> None:
     """Batch 43 is over and its group still blocked when transactions of batch 44 are open for too long."""
     blocked, again = finding("group_stalled", BILLING, OUT), finding("open_too_long", SINK, instance="5@2")
-    prod = Incidents(ThingLinks({Q: [SINK]}, instances={Q: "batch 44"}))
-    prod.tick([replace(PREPARED, instance="batch 43"), replace(SINK_OPEN, instance="5@1"), blocked])
-    prod.tick([blocked])
-    prod.tick([blocked, again])
-    assert prod.open == {
+    prod = FoundIncidents(ThingLinks({Q: [SINK]}, instances={Q: "batch 44"}))
+    prod.find(replace(PREPARED, instance="batch 43"), replace(SINK_OPEN, instance="5@1"), blocked)
+    prod.find(blocked)
+    prod.find(blocked, again)
+    assert prod.named == {
         1: ("batch_prepared query:enrich", {"group_stalled group:billing"}),
         2: (f"open_too_long {SINK}", set()),
     }
 
 
 def test_an_effect_whose_cause_is_over_becomes_a_cause_of_its_own() -> None:
-    prod = Incidents(ThingLinks({Q: [SINK]}))
-    prod.tick([PREPARED, SINK_OPEN])
-    prod.tick([SINK_OPEN])
+    prod = FoundIncidents(ThingLinks({Q: [SINK]}))
+    prod.find(PREPARED, SINK_OPEN)
+    prod.find(SINK_OPEN)
     assert prod.rows[1].cause_over_ms == prod.now_ms
-    prod.tick([SINK_OPEN], after_ms=SETTLE_MS)
-    assert prod.open == {1: ("open_too_long transaction:enrich-1a2b-p0", set())}
-    assert prod.opened == 1
+    prod.find(SINK_OPEN, after_ms=SETTLE_MS)
+    assert prod.named == {1: ("open_too_long transaction:enrich-1a2b-p0", set())}
+    assert len(prod.rows) == 1
 
 
 def test_what_an_open_finding_explains_reopens_nothing() -> None:
-    prod = Incidents(ThingLinks({Q: [SINK]}))
-    prod.tick([PREPARED, SINK_OPEN])
-    prod.tick([])
+    prod = FoundIncidents(ThingLinks({Q: [SINK]}))
+    prod.find(PREPARED, SINK_OPEN)
+    prod.find()
     failed = finding("query_failed", Q)
-    prod.tick([failed, SINK_OPEN])
-    assert prod.open == {2: ("query_failed query:enrich", {"open_too_long transaction:enrich-1a2b-p0"})}
+    prod.find(failed, SINK_OPEN)
+    assert prod.named == {2: ("query_failed query:enrich", {"open_too_long transaction:enrich-1a2b-p0"})}
 
 
 def groups(*findings: Finding) -> dict[str, tuple[IncidentGroup, list[Finding]]]:

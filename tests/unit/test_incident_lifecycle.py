@@ -3,7 +3,7 @@ lost.
 """
 
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 import pytest
@@ -41,16 +41,28 @@ class Deployment:
         groups = [IncidentGroup(key(cause), tuple(map(key, effects))) for cause, effects in stories.items()]
         self.follow(groups, severity, after_ms)
 
-    def follow(self, groups: Sequence[IncidentGroup], severity: Severity, after_ms: int) -> None:
-        self.now_ms += after_ms
-        names = {name for group in groups for name in group.members}
-        found = {name: self.instances.get(name.subject, "") for name in names}
-        lately = [
+    def lately(self, now_ms: int) -> Sequence[KnownIncident]:
+        """Return what is open, or was closed so lately that it may reopen."""
+        return [
             each
             for each in self.rows.values()
-            if each.closed_ms is None or self.now_ms - each.closed_ms <= REOPEN_MS
+            if each.closed_ms is None or now_ms - each.closed_ms <= REOPEN_MS
         ]
-        self.updates = follow_incidents(lately, groups, found, lambda group: severity, now_ms=self.now_ms)
+
+    def follow(
+        self,
+        groups: Sequence[IncidentGroup],
+        severity: Severity,
+        after_ms: int,
+        found: Collection[FindingKey] | None = None,
+    ) -> None:
+        """`found`: the findings, if not each member of a group is one."""
+        self.now_ms += after_ms
+        names = {name for group in groups for name in group.members} if found is None else found
+        instances = {name: self.instances.get(name.subject, "") for name in names}
+        self.updates = follow_incidents(
+            self.lately(self.now_ms), groups, instances, lambda group: severity, now_ms=self.now_ms
+        )
         for update in self.updates:
             self._save(update)
 

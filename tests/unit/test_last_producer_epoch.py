@@ -6,17 +6,15 @@ import pytest
 
 from fenceline.facts import (
     Confidence,
-    TopicPartitions,
     TransactionRecord,
     TransactionState,
     Transition,
     TransitionKind,
     TransitionReason,
 )
-from fenceline.kafka.transitions import IdHistory, derive_transition, next_history
 from fenceline.text.explanations import explain_transition
+from tests.unit.test_transitions import derived_transitions, record
 
-START_MS = 1_795_000_000_000
 EMPTY, ONGOING = TransactionState.EMPTY, TransactionState.ONGOING
 PREPARE_ABORT, COMPLETE_ABORT = TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT
 PREPARE_COMMIT, COMPLETE_COMMIT = TransactionState.PREPARE_COMMIT, TransactionState.COMPLETE_COMMIT
@@ -53,22 +51,9 @@ CASES = {
 }
 
 
-def record(state: TransactionState, epoch: int, at_ms: int, **changes: object) -> TransactionRecord:
-    """Return a record of an id whose transaction began at 0 ms."""
-    partitions = None if state is EMPTY else (TopicPartitions("orders", (0,)),)
-    started = None if state is EMPTY else START_MS
-    made = TransactionRecord("a-1", state, 7, epoch, 60_000, partitions, START_MS + at_ms, started)
-    return made._replace(**changes)
-
-
 def derived(*records: TransactionRecord) -> list[Transition]:
     """Return all transitions but the first, as they read in the end."""
-    life, told = IdHistory(), dict[int, Transition]()
-    for offset, written in enumerate(records):
-        step = derive_transition(life, written, 4, offset)
-        told |= {each.offset: each for each in (step.revised, step.made) if each is not None}
-        life = next_history(life, written, step)
-    return [told[offset] for offset in sorted(told)][1:]
+    return derived_transitions(list(records))[1:]
 
 
 def verdicts(*records: TransactionRecord) -> list[Verdict]:

@@ -66,7 +66,9 @@ def in_state(state: TransactionState, **fields: Any) -> Producer:
         (5, plan_producer(usual=USUAL), Limits(open_too_long_s=60), [], ""),
         (6, plan_producer("connect-sink-3", described_transaction("connect-sink-3")), LIMITS, [], ""),
         (7, plan_producer(started_ms=None), LIMITS, [], ""),
-        # The shape of an id refuses nothing: Flink's is also that of any application that numbers twice.
+        # The shape of an id refuses nothing: Flink's is also that of any application that numbers twice, and
+        # that of Streams of one that numbers partitions.
+        (19, plan_producer("sink-0_17", described_transaction("sink-0_17")), LIMITS, [], ""),
         (8, plan_producer("sink-0-17", described_transaction("sink-0-17")), LIMITS, [], ""),
         (9, plan_producer(FLINK_POOLED, described_transaction(FLINK_POOLED)), LIMITS, [], ""),
         # Refused: nothing there that a fence could end.

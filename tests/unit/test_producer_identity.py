@@ -44,6 +44,9 @@ def test_an_older_streams_id_names_its_task(application: str) -> None:
     assert found is not None
     assert (found.application, found.parts, found.host) == (application, (("task", "0_3"),), "")
     assert found.sign
+    alone = identify_producer(f"{application}-0_3", [], ())
+    assert alone is not None
+    assert alone.sign == ""
 
 
 @pytest.mark.parametrize(

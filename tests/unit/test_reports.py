@@ -64,6 +64,7 @@ def test_a_newer_layout_is_refused_as_newer() -> None:
 def test_names_of_manifests_sort_as_their_batches_and_other_files_are_none() -> None:
     batches = [0, 9, 10, 99_999, 10**12, 10**13]
     names = [manifest_name(batch) for batch in batches]
+    assert names[2] == "000000000010.json"
     assert [manifest_number(name) for name in names] == batches
     assert names[:4] == sorted(names[:4])
     for other in "_SUCCESS", ".000000000001.json.crc", "000000000001.json.tmp", "1.json", "notes.txt":

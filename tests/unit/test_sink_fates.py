@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fenceline.facts import Confidence, TransactionState, Transition, TransitionKind, TransitionReason
+from fenceline.facts import TransactionState, Transition, TransitionKind
 from fenceline.spark.records import Decided, Decision, DecisionOutcome, Done
 from fenceline.spark.sink_fates import (
     Coordinated,
@@ -14,6 +14,7 @@ from fenceline.spark.sink_fates import (
     outcome_by_history,
     rows_written,
 )
+from tests.unit.factories import transition_of
 from tests.unit.sink_batches import BAD, DARK, GOING, GOOD, NOW_MS, OPEN, STARTED_MS, decided, done, written
 
 
@@ -125,22 +126,7 @@ def test_an_id_is_used_again_only_by_a_later_record(
 
 def transition(kind: TransitionKind, *, started_ms: int = STARTED_MS, producer_id: int = 4_000) -> Transition:
     at_ms = NOW_MS - 700
-    opened, certain = at_ms - started_ms, Confidence.CERTAIN
-    return Transition(
-        kind,
-        certain,
-        TransitionReason.SAME_EPOCH,
-        at_ms,
-        producer_id,
-        3,
-        3,
-        60_000,
-        opened,
-        NOW_MS,
-        None,
-        5,
-        9,
-    )
+    return transition_of(kind, at_ms=at_ms, producer_id=producer_id, open_ms=at_ms - started_ms)
 
 
 @pytest.mark.parametrize(

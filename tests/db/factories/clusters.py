@@ -6,6 +6,8 @@ from typing import Any
 
 from django.db.models import F
 
+from dashboard.evaluation import evaluate as evaluate_rules
+from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.models import (
     Cluster,
     Collector,
@@ -20,11 +22,15 @@ from dashboard.models import (
     Transaction,
     TransitionRecord,
 )
+from dashboard.runtime import retention
+from dashboard.runtime.leases import Lease
 from fenceline.facts import Confidence, Transition, TransitionKind, TransitionReason
 from fenceline.kafka.fold import transition_ring
 from fenceline.kafka.transactional_ids import key_of
+from fenceline.limits import Retention
 from fenceline.series import histograms
 from tests.db.conftest import NOW_MS
+from tests.unit.factories import transition_of
 
 ALL_COLLECTORS = ("transaction_state", "partitions", "groups", "reconcile")
 HOUR_MS, MINUTE_MS = 3_600_000, 60_000
@@ -47,6 +53,22 @@ def collectors(*names: str, seen_ms: int = NOW_MS) -> None:
 def complete_next_polls() -> None:
     """Advance every collector to a further complete poll."""
     Collector.objects.update(seen_through_ms=F("seen_through_ms") + 1)
+
+
+def prune_all(lease: Lease, keep: Retention, now_ms: int = NOW_MS) -> int:
+    """Delete all that is old, portion by portion; return how many they were."""
+    portions = 0
+    while retention.prune(lease, keep, now_ms=now_ms):
+        portions += 1
+    return portions
+
+
+def evaluate_polls(lease: Lease, now_ms: int = NOW_MS) -> None:
+    """Evaluate three polls of the same facts: what is critical opens with the third at the latest."""
+    reader = SnapshotReader("prod")
+    for _ in range(3):
+        evaluate_rules.evaluate_cluster(lease, reader, now_ms=now_ms)
+        complete_next_polls()
 
 
 def position(partition: int = 3, *, ahead_ms: int | None = 0, since_ms: int = NOW_MS - HOUR_MS) -> None:
@@ -205,53 +227,17 @@ def transition(
 
 def recent_transitions(name: str, *steps: tuple[TransitionKind, int]) -> None:
     """Store the last transitions of an id, oldest first, each a kind and the offset of its record."""
-    entries = [
-        transition_ring.pack_entry(
-            Transition(
-                kind,
-                Confidence.CERTAIN,
-                TransitionReason.BROKER_LATE,
-                NOW_MS,
-                7,
-                1,
-                1,
-                60_000,
-                1,
-                None,
-                None,
-                3,
-                at,
-            )
-        )
-        for kind, at in steps
-    ]
-    Recent.objects.create(
-        cluster=prod(), key=key_of(name.encode()), packed=transition_ring.pack_ring(entries[::-1])
-    )
+    of_id = {"at_ms": NOW_MS, "producer_id": 7, "producer_epoch": 1, "previous_epoch": 1, "open_ms": 1}
+    reason = TransitionReason.BROKER_LATE
+    _keep_recent(name, *(transition_of(kind, reason=reason, offset=at, **of_id) for kind, at in steps))
 
 
-def recent_end(
-    name: str, kind: TransitionKind, *, producer_id: int, started_ms: int, offset: int = 9
-) -> None:
+def recent_end(name: str, kind: TransitionKind, *, producer_id: int, started_ms: int) -> None:
     """Store one end as the history of an id: of the transaction that began at that instant."""
     at_ms = started_ms + 50
-    end = Transition(
-        kind,
-        Confidence.CERTAIN,
-        TransitionReason.SAME_EPOCH,
-        at_ms,
-        producer_id,
-        3,
-        3,
-        60_000,
-        50,
-        at_ms,
-        None,
-        3,
-        offset,
-    )
-    Recent.objects.create(
-        cluster=prod(),
-        key=key_of(name.encode()),
-        packed=transition_ring.pack_ring([transition_ring.pack_entry(end)]),
-    )
+    _keep_recent(name, transition_of(kind, at_ms=at_ms, completed_ms=at_ms, producer_id=producer_id))
+
+
+def _keep_recent(name: str, *oldest_first: Transition) -> None:
+    packed = transition_ring.pack_ring([transition_ring.pack_entry(each) for each in oldest_first[::-1]])
+    Recent.objects.create(cluster=prod(), key=key_of(name.encode()), packed=packed)

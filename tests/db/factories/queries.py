@@ -75,11 +75,11 @@ def checkpoint_look(
     )
 
 
-def sink_transaction(partition: int = 0, *, batch: int = 3, started_ms: int = NOW_MS) -> SinkTransaction:
+def sink_transaction(partition: int = 0, *, batch: int = 3) -> SinkTransaction:
     """Return a transaction of the sink with 500 records and a minute."""
     name = f"orders-0a1b2c3d-p{partition}-g1-b{batch % 2}-s0"
     where = (TopicPartition("enriched", partition),)
-    return SinkTransaction(partition, 0, name, 4_000 + partition, 3, where, 500, started_ms, 60_000)
+    return SinkTransaction(partition, 0, name, 4_000 + partition, 3, where, 500, NOW_MS, 60_000)
 
 
 def decision(
@@ -90,11 +90,9 @@ def decision(
     return Decision(batch, round, decided, "driver", at_ms, LEDGER_ID, QUERY_ID, "r-1", 1, transactions)
 
 
-def decision_end(
-    batch: int, outcome: DecisionOutcome = DecisionOutcome.COMMITTED, *lost: str, round: int = 0
-) -> Done:
+def decision_end(batch: int, outcome: DecisionOutcome = DecisionOutcome.COMMITTED, *lost: str) -> Done:
     """Return the end of a decision."""
-    return Done(batch, round, outcome, NOW_MS + 100, "driver", lost)
+    return Done(batch, 0, outcome, NOW_MS + 100, "driver", lost)
 
 
 def ledger_state(

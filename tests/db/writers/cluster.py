@@ -28,19 +28,13 @@ from fenceline.engines.answers import EngineAnswer
 from fenceline.engines.connect.connectors import ConnectorStatus
 from fenceline.facts import PositionMove, RawRecord, TopicPartition
 from fenceline.kafka.coordinator import CoordinatorMove, ObservedCoordinators
-from fenceline.kafka.partitions import (
-    KnownPartition,
-    ObservedPartitions,
-    PartitionPlace,
-    PartitionVerdict,
-    Pin,
-    ProducerState,
-    VerdictReason,
-)
+from fenceline.kafka.partitions import ProducerState
 from fenceline.limits import Retention
+from tests.db import factories
 from tests.db.conftest import NOW_MS
 from tests.db.test_save_commits import key, value
 from tests.db.test_save_groups import groups_poll, observed_group
+from tests.db.test_save_partitions import known_partition, lso_blocker, observed
 from tests.db.writers.writer import FEW, Writer, lease
 from tests.factories import record_table
 
@@ -100,30 +94,16 @@ class Partitions(Writer):
         self.lease = lease(partition_store.NAME)
 
     def write(self, number: int) -> None:
-        place = PartitionPlace("topic-1", 1, 5, (1, 2))
-        known = {
-            TopicPartition("orders", each): KnownPartition(
-                "orders", each, place, 0, number, number + 5, self.now_ms, None, PartitionVerdict.CLEAR, ""
+        rows = [
+            known_partition(TopicPartition("orders", each), number + 5)._replace(
+                lso=number, seen_ms=self.now_ms, pinned_ms=None
             )
             for each in range(FEW)
-        }
-        pin = Pin(
-            "orders",
-            0,
-            number,
-            4,
-            5,
-            11,
-            NOW_MS,
-            None,
-            NOW_MS,
-            "gateway",
-            PartitionVerdict.OPEN,
-            VerdictReason.OWNED,
-        )
+        ]
         ended = [("orders", 0, number - 1, 4, 5)] if number else []
         gaps = {f"orders-{number % FEW}": "cannot be seen"}
-        look = ObservedPartitions(self.now_ms, full=True, rows=known, pins=(pin,), ended=ended, gaps=gaps)
+        pins = (lso_blocker(producer_id=number),)
+        look = observed(*rows, at_ms=self.now_ms, pins=pins, ended=ended, gaps=gaps)
         partition_store.save_partitions(self.lease, look, now_ms=self.now_ms)
 
     def lost(self) -> object:
@@ -168,8 +148,7 @@ class Prune(Writer):
             confidence="certain", producer_id=1, producer_epoch=1, topic_id="t", log_partition=99,
             log_offset=number, opened_ms=old_ms, closed_ms=old_ms, outcome="resumed", rev=1,
         )  # fmt: skip
-        while retention.prune(self.lease, KEEP, now_ms=NOW_MS):
-            pass
+        factories.prune_all(self.lease, KEEP, NOW_MS)
 
     def lost(self) -> object:
         old = FindingRecord.objects.filter(subject="old").count()

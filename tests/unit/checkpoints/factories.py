@@ -29,12 +29,10 @@ def remove(folder: str, path: str) -> None:
     files.rm(inside, recursive=True)
 
 
-def plan_batches(folder: str, *batches: int, version: int = 1, from_ms: int = NOW_MS) -> None:
+def plan_batches(folder: str, *batches: int, from_ms: int = NOW_MS) -> None:
     for batch in batches:
         meta = {"batchWatermarkMs": 0, "batchTimestampMs": from_ms + batch, "conf": {"a": "b"}}
-        write_file(
-            folder, f"offsets/{batch}", f'v{version}\n{json.dumps(meta)}\n{{"t":{{"0":{batch * 10}}}}}'
-        )
+        write_file(folder, f"offsets/{batch}", f'v1\n{json.dumps(meta)}\n{{"t":{{"0":{batch * 10}}}}}')
 
 
 def finish_batches(folder: str, *batches: int) -> None:

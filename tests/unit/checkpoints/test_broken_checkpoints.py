@@ -18,7 +18,6 @@ from tests.unit.checkpoints.factories import (
     ROOT,
     collector,
     make_checkpoint,
-    plan_batches,
     poll,
     polled_checkpoints,
     remove,
@@ -232,18 +231,6 @@ def test_foreign_files_are_listed_and_change_no_verdict() -> None:
     assert checkpoint.foreign == ("_SUCCESS", "notes.txt", "x", "offsets/7", "offsets/notes.txt")
     assert checkpoint.offsets == (0, 1, 2)
     _is_unharmed(looked, folder)
-
-
-def test_a_newer_format_is_reported_and_affects_no_other_checkpoint() -> None:
-    folder = make_checkpoint(f"{ROOT}/orders")
-    plan_batches(folder, 3, version=9)
-    make_checkpoint(f"{ROOT}/unharmed")
-    looked = poll(collector())
-    said = predict_restart(polled_checkpoints(looked)[folder], alive=None)
-    assert said.verdict is RestartVerdict.NEWER_FORMAT
-    assert "offsets/3" in said.sentence
-    assert said.remedy
-    _is_unharmed(looked)
 
 
 def test_a_large_log_of_a_file_source_is_healthy_and_is_not_read() -> None:

@@ -182,29 +182,6 @@ def test_metadata_of_127_bytes_and_more_on_v4_is_read_whole(length: int) -> None
     assert decode_record(KEY, v4(b"m" * length)) == COMMIT._replace(metadata="m" * length)
 
 
-def test_value_v2_is_read() -> None:
-    """Burrow has no value v2."""
-    value = pack(">hqh", 2, 42, 0) + pack(">q", T)
-    assert decode_record(KEY, value) == COMMIT._replace(leader_epoch=None, value_version=2)
-
-
-def test_group_metadata_v4_is_read() -> None:
-    """Burrow has no GroupMetadata v4."""
-    member = b"\x02m\x00\x02c\x02h" + pack(">ii", 1, 2) + b"\x03ab\x01" + b"\x00"
-    value = (
-        b"\x00\x04\x09consumer"
-        + pack(">i", 7)
-        + b"\x06range\x02m"
-        + pack(">q", T)
-        + b"\x02"
-        + member
-        + b"\x00"
-    )
-    assert decode_record(b"\x00\x02\x00\x01g", value) == GroupMetadata(
-        "g", "consumer", 7, "range", "m", T, (Member("m", "c", "h"),), 4
-    )
-
-
 def test_a_member_of_a_streams_group_is_read() -> None:
     # Written by Kafka 4.2 for an application with group.protocol=streams.
     key = b"\0\x13\0\x07new-app\0\x163X-z_M1QSfGV7WsxetkuWQ"
@@ -223,11 +200,6 @@ def test_a_member_of_a_streams_group_is_read() -> None:
 def test_newer_records_are_counted_by_type_and_raise_no_error(kind: int, value: bytes | None) -> None:
     """Burrow warns about each record of KIP-848, kafbat throws at key types from 3 on, Console refuses."""
     assert decode_record(pack(">hh", kind, 1) + b"g", value) == Newer(kind)
-
-
-def test_offset_tombstones_are_decoded() -> None:
-    """Burrow passes them over, and keeps groups that are gone."""
-    assert decode_record(KEY, None) == OffsetTombstone("g", "t", 3)
 
 
 @pytest.mark.parametrize(

@@ -5,9 +5,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fenceline.decode.text import escape_bytes, unescape_text
+from fenceline.decode.text import unescape_text
 from fenceline.decode.transaction_state import STATES, decode_record
-from fenceline.facts import TopicPartitions, TransactionRecord
+from fenceline.facts import TransactionRecord
 from tests.transaction_state_records import encode_key, encode_value
 from tests.unit.decode import samples
 from tests.unit.decode.kafka_schema import LaterValue, TransactionLogKey, TransactionLogValue
@@ -54,56 +54,14 @@ def other_codec_tags(record: TransactionRecord) -> dict[str, int]:
     return {name: number for name, number in tags.items() if number is not None}
 
 
-def record_of(transactional_id: str, value: Any) -> TransactionRecord:
-    """The other codec's value as a record of this one."""
-    topics = value.transaction_partitions
-    return TransactionRecord(
-        transactional_id,
-        STATES[value.transaction_status],
-        value.producer_id,
-        value.producer_epoch,
-        value.transaction_timeout_ms,
-        None if topics is None else tuple(topic_partitions(topic) for topic in topics),
-        value.transaction_last_update_timestamp_ms,
-        or_none(value.transaction_start_timestamp_ms),
-        value.client_transaction_version,
-        or_none(value.previous_producer_id),
-        or_none(value.next_producer_id),
-        or_none(value.next_producer_epoch),
-        or_none(value.last_producer_epoch),
-        value.version,
-    )
-
-
-def topic_partitions(topic: Any) -> TopicPartitions:
-    """One topic of the other codec as TopicPartitions."""
-    return TopicPartitions(escape_bytes(topic.topic.encode()), tuple(topic.partition_ids))
-
-
-def or_none(number: int) -> int | None:
-    """What the wire writes as -1 is None here."""
-    return None if number == -1 else number
-
-
 @given(samples.records(text_ids))
-def test_it_reads_what_the_other_codec_writes(record: TransactionRecord) -> None:
+def test_it_reads_what_the_other_codec_writes_and_writes_the_same_bytes(record: TransactionRecord) -> None:
     key = TransactionLogKey(transactional_id=unescape_text(record.transactional_id).decode()).encode(
         version=0
     )
     value = other_codec_value(record).encode(version=record.value_version)
     assert decode_record(key, value) == record
-
-
-@given(samples.records(text_ids))
-def test_the_other_codec_reads_what_it_writes(record: TransactionRecord) -> None:
-    key = TransactionLogKey.decode(encode_key(record.transactional_id))
-    assert key.transactional_id.encode() == unescape_text(record.transactional_id)
-    assert record_of(record.transactional_id, TransactionLogValue.decode(encode_value(record))) == record
-
-
-@given(samples.records(text_ids))
-def test_it_writes_the_same_bytes(record: TransactionRecord) -> None:
-    assert encode_value(record) == other_codec_value(record).encode(version=record.value_version)
+    assert (encode_key(record.transactional_id), encode_value(record)) == (key, value)
 
 
 @given(samples.records(text_ids, version=1), st.binary(min_size=1, max_size=300))

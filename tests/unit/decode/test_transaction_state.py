@@ -63,11 +63,6 @@ def test_it_reads_and_writes_the_known_vectors(value: str, record: TransactionRe
     assert encode_value(record) == bytes.fromhex(value)
 
 
-@given(samples.records())
-def test_it_reads_back_what_was_written(record: TransactionRecord) -> None:
-    assert decode_record(encode_key(record.transactional_id), encode_value(record)) == record
-
-
 @given(samples.raw_ids)
 def test_it_reads_a_record_without_a_value_as_tombstone(raw: bytes) -> None:
     key = b"\x00\x00" + len(raw).to_bytes(2, "big") + raw

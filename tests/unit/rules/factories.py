@@ -127,10 +127,8 @@ def lso_blocker(
     )
 
 
-def blocked_partition(
-    *pins: Pin, pinned_s_ago: float = 90, verdict: PartitionVerdict | None = None
-) -> PinnedPartition:
-    worst = verdict or (pins[0].verdict if pins else PartitionVerdict.UNKNOWN)
+def blocked_partition(*pins: Pin, pinned_s_ago: float = 90) -> PinnedPartition:
+    worst = pins[0].verdict if pins else PartitionVerdict.UNKNOWN
     return PinnedPartition("payments", 0, ago(pinned_s_ago), 812, 5_812, worst, pins)
 
 
