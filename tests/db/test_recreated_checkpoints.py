@@ -114,6 +114,26 @@ def test_batches_after_a_lost_identity_are_of_the_same_query(stage: CheckpointSt
     assert planned(NEW) == {n: NOW_MS + n for n in range(8)}
 
 
+def test_one_rewritten_file_after_a_lost_identity_makes_no_other_query(stage: CheckpointStage) -> None:
+    folder = stage.root / "redo"
+    write_file(str(folder), "metadata", json.dumps({"id": NEW}))
+    plan_batches(str(folder), 6, from_ms=ANEW_MS)
+    stage.restart()
+    stage.poll(2)
+    assert [(row.ident, row.query_id) for row in Query.objects.all()] == [(OLD, NEW)]
+
+
+def test_later_batches_under_a_new_identity_are_of_the_same_query(stage: CheckpointStage) -> None:
+    """Spark has deleted all batches that were read before."""
+    folder = stage.root / "redo"
+    shutil.rmtree(folder)
+    write_file(str(folder), "metadata", json.dumps({"id": NEW}))
+    run(folder, range(200, 203), ANEW_MS)
+    stage.restart()
+    stage.poll(2)
+    assert [(row.ident, row.query_id, row.finished) for row in Query.objects.all()] == [(OLD, NEW, 202)]
+
+
 def test_a_copy_from_before_that_is_put_back_is_the_same_query(stage: CheckpointStage) -> None:
     folder = stage.root / "redo"
     shutil.rmtree(folder)
