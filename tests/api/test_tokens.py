@@ -75,16 +75,10 @@ def test_an_end_is_given_as_a_duration(asked: str, lasts: timedelta) -> None:
     assert before + lasts <= ends <= timezone.now() + lasts
 
 
-@pytest.mark.parametrize(
-    ("asked", "ends"),
-    [
-        ("2999-01-31", datetime(2999, 1, 31, tzinfo=UTC)),
-        ("2999-01-31T12:00+02:00", datetime(2999, 1, 31, 10, tzinfo=UTC)),
-    ],
-)
-def test_an_end_is_given_as_a_date(asked: str, ends: datetime) -> None:
+@pytest.mark.parametrize(("asked", "hour"), [("2999-01-31", 0), ("2999-01-31T12:00+02:00", 10)])
+def test_an_end_is_given_as_a_date(asked: str, hour: int) -> None:
     made("ci", "--expires", asked)
-    assert Token.objects.get().expires_at == ends
+    assert Token.objects.get().expires_at == datetime(2999, 1, 31, hour, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
