@@ -14,10 +14,7 @@ from tests.web import factories, roles
 @pytest.fixture
 def prod() -> Cluster:
     """A cluster all of whose collectors are up to date."""
-    of = factories.cluster()
-    factories.tail_collectors(of)
-    factories.collectors(of)
-    return of
+    return factories.watched_cluster()
 
 
 @pytest.fixture

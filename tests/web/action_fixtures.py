@@ -1,15 +1,14 @@
-"""Fixtures for the pages of actions: an operator, and what would be sent to a worker."""
+"""For the pages of actions: their text, a confirmation, and what would be sent to a worker."""
 
 import html
 import re
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 
 from dashboard.actions import execute
-from dashboard.models import Action, Cluster
+from dashboard.models import Action
 from tests.web import roles
 
 
@@ -20,12 +19,6 @@ def page_text(page: Client, url: str, status: int = 200) -> str:
 
 def text_of(markup: str) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", markup).split())
-
-
-@pytest.fixture
-def operator(user: User, prod: Cluster) -> User:
-    roles.give_role(user, "operator")
-    return user
 
 
 @pytest.fixture

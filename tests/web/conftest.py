@@ -42,12 +42,23 @@ def admin(db: None) -> Client:
 
 
 @pytest.fixture
+def root(db: None) -> Client:
+    """A client of its own, signed in as a superuser."""
+    found = CompactClient()
+    found.force_login(User.objects.create_superuser("root"))
+    return found
+
+
+@pytest.fixture
+def operator(db: None) -> Client:
+    """A client of its own, signed in as an operator."""
+    return client_with_role("operator")
+
+
+@pytest.fixture
 def prod(page: Client) -> Cluster:
     """A cluster all of whose collectors are up to date; the client of pages is signed in."""
-    of = factories.cluster()
-    factories.tail_collectors(of)
-    factories.collectors(of)
-    return of
+    return factories.watched_cluster()
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 
 from dashboard.web.server.bundles import BUNDLES, bundle_url
@@ -49,11 +48,9 @@ def test_nothing_is_sent_to_who_would_write(client: Client) -> None:
 
 
 @pytest.mark.django_db
-def test_a_page_is_compressed_and_keeps_its_tag() -> None:
-    client = Client()
-    client.force_login(User.objects.create_superuser("reader"))
-    plain = client.get("/transactions")
-    zipped = client.get("/transactions", headers={"accept-encoding": "gzip"})
+def test_a_page_is_compressed_and_keeps_its_tag(page: Client) -> None:
+    plain = page.get("/transactions")
+    zipped = page.get("/transactions", headers={"accept-encoding": "gzip"})
     assert zipped.headers["Content-Encoding"] == "gzip"
     assert zipped.headers["ETag"] == plain.headers["ETag"]
     shown = gzip.decompress(zipped.content).decode()

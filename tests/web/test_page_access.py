@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from django.apps import apps
+from django.contrib import admin
 from django.contrib.auth.models import User
 from django.db import OperationalError, connection
 from django.db.migrations.recorder import MigrationRecorder
@@ -43,12 +45,6 @@ def test_sign_in_leads_to_no_other_host(client: Client, user: User) -> None:
     assert client.post("/login/", words)["Location"] == "/"
 
 
-def test_a_user_who_was_deactivated_is_a_stranger(page: Client, user: User) -> None:
-    user.is_active = False
-    user.save()
-    assert page.get("/").status_code == 302
-
-
 def test_every_route_carries_the_policy(client: Client, user: User) -> None:
     for signed_in, url in product((False, True), POLICED):
         if signed_in:
@@ -58,29 +54,20 @@ def test_every_route_carries_the_policy(client: Client, user: User) -> None:
         assert "unsafe" not in policy, url
 
 
-def test_admin_shows_rows_and_changes_none(client: Client) -> None:
-    client.force_login(User.objects.create_superuser("root"))
+def test_admin_shows_rows_and_changes_none(root: Client) -> None:
     row = factories.transaction(factories.cluster(), b"<script>alert(1)</script>")
     scenarios.busy_partitions(factories.cluster())
     scenarios.busy_queries(factories.cluster())
     factories.flink_job(factories.cluster())
     series.hour(factories.cluster())
-    for model in (
-        "cluster", "transaction", "collector", "position", "gaprecord", "findingrecord", "token",
-        "partitionrecord", "pinrecord", "replicalook", "group", "groupoffset", "commitrecord", "grouprecord",
-        "recovery", "query", "run", "batch", "sinkdecision", "series", "serieschunk", "observedspan",
-        "auditviolationrecord", "coordinatormoverecord", "flinkjob", "flinkcheckpointrecord",
-        "flinkrunrecord", "connectorrecord",
-    ):  # fmt: skip
-        assert client.get(f"/admin/dashboard/{model}/").status_code == 200
-        assert client.get(f"/admin/dashboard/{model}/add/").status_code == 403
-    shown = client.get(f"/admin/dashboard/transaction/{row.pk}/change/")
+    for model in apps.get_app_config("dashboard").get_models():
+        if admin.site.is_registered(model):
+            assert root.get(f"/admin/dashboard/{model._meta.model_name}/").status_code == 200, model
+    shown = root.get(f"/admin/dashboard/transaction/{row.pk}/change/")
     assert shown.status_code == 200
     assert b"<script>alert" not in shown.content
-    assert (
-        client.post(f"/admin/dashboard/transaction/{row.pk}/change/", {"state": "Empty"}).status_code == 403
-    )
-    assert client.post(f"/admin/dashboard/transaction/{row.pk}/delete/", {"post": "yes"}).status_code == 403
+    assert root.post(f"/admin/dashboard/transaction/{row.pk}/change/", {"state": "Empty"}).status_code == 403
+    assert root.post(f"/admin/dashboard/transaction/{row.pk}/delete/", {"post": "yes"}).status_code == 403
 
 
 def test_healthz_looks_at_nothing(client: Client, django_assert_num_queries: Any) -> None:

@@ -70,10 +70,7 @@ def _shape(route: str) -> str:
 def rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[Mapping[str, object]]:
     """A row of each kind by its name, for all tests of this file: what they change is taken back."""
     with django_db_blocker.unblock(), transaction.atomic():
-        of = factories.cluster()
-        factories.tail_collectors(of)
-        factories.partition_collectors(of)
-        factories.collectors(of, "alerts")
+        of = factories.watched_cluster()
         factories.transaction(of, "payments-7")
         factories.group(of, "")
         factories.blocked_offset(

@@ -1,7 +1,6 @@
 """Rows and values for tests of pages and API: `from tests.web import factories`."""
 
 from tests.web.factories.actions import (
-    ADA,
     HEALTHY,
     NOT_PREPARED,
     PREPARE,
@@ -40,11 +39,11 @@ from tests.web.factories.clusters import (
     partition_collectors,
     raise_revision,
     tail_collectors,
+    watched_cluster,
 )
 from tests.web.factories.findings import facts_of, finding, incident, incident_of
 from tests.web.factories.flink import (
     FLINK_IDENT,
-    FLINK_JOB_ID,
     committable,
     connector,
     flink_checkpoint,
@@ -54,9 +53,6 @@ from tests.web.factories.flink import (
 from tests.web.factories.flow import topic_tally
 from tests.web.factories.groups import added_offsets, blocked_offset, group, group_offset, spark_group_id
 from tests.web.factories.histories import (
-    APPLICATIONS,
-    EVENT_WEIGHTS,
-    HOUR_MS,
     TransactionHistory,
     action_transition,
     save_histories,
@@ -70,9 +66,7 @@ from tests.web.factories.partitions import (
     replica_producer,
 )
 from tests.web.factories.queries import (
-    LEDGER_ID,
     QUERY_ID,
-    RUN_ID,
     batch,
     batches,
     checkpoint_detail,

@@ -95,18 +95,23 @@ def plan(*subjects: SubjectPlan, act: Act = Act.FENCE, **fields: Any) -> Plan:
     return replace(Plan(act, "prod", now_ms(), confirm, each), **fields)
 
 
-def planned_action(of: Plan | None = None, **fields: Any) -> Action:
-    """Return the audit row of a plan, but for `fields`."""
-    made = of or plan()
-    row = action_store.save_plan(made, ADA)
+def planned_action(of: Plan | SubjectPlan | None = None, **fields: Any) -> Action:
+    """Return the audit row of a plan, or of one for a subject, but for `fields`."""
+    row = action_store.save_plan(_plan_of(of), ADA)
     Action.objects.filter(pk=row.pk).update(**fields)
     row.refresh_from_db()
     return row
 
 
-def executed_action(of: Plan | None = None, *outcomes: str, state: str = "done", **fields: Any) -> Action:
+def _plan_of(of: Plan | SubjectPlan | None) -> Plan:
+    return of if isinstance(of, Plan) else plan(*([of] if of else []))
+
+
+def executed_action(
+    of: Plan | SubjectPlan | None = None, *outcomes: str, state: str = "done", **fields: Any
+) -> Action:
     """Return the audit row of a plan that was executed: how each subject ended, and the whole."""
-    made = of or plan()
+    made = _plan_of(of)
     now = now_ms()
     results = [
         action_result(each.subject, outcome, now)
