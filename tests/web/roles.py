@@ -45,9 +45,9 @@ def open_session(client: Client, user: User) -> None:
     client.cookies[settings.SESSION_COOKIE_NAME] = session.session_key
 
 
-def page_html(page: Client, url: str, status: int = 200) -> str:
+def page_html(page: Client, url: str, status: int = 200, /, **asked: str) -> str:
     """Return a page's text in one line."""
-    answer = page.get(url)
+    answer = page.get(url, asked)
     assert answer.status_code == status, (url, answer.status_code, answer.content[:500])
     return " ".join(answer.content.decode().split())
 
