@@ -11,21 +11,10 @@ from django.test.utils import CaptureQueriesContext
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
-from dashboard.models import (
-    Action,
-    Alert,
-    Channel,
-    Cluster,
-    Delivery,
-    Group,
-    PartitionRecord,
-    Query,
-    Token,
-)
+from dashboard.models import Cluster, Token
 from dashboard.system.tokens import token_digest
 from dashboard.transactions import sql as transaction_sql
 from fenceline.facts import TransactionState, TransitionKind
-from fenceline.kafka import transactional_ids
 from fenceline.kafka.fold.counting import MinuteTally
 from sandbox.options import ROOT
 from tests.web import factories, scenarios
@@ -62,20 +51,6 @@ def value(client: Client) -> Value:
     return value
 
 
-def partition(of: Cluster, number: int, **fields: Any) -> None:
-    PartitionRecord.objects.create(cluster=of, topic="payments", partition=number, rev=1, **fields)
-
-
-def group(of: Cluster, name: str, **fields: Any) -> None:
-    values: dict[str, Any] = {
-        "family": name,
-        "status": "OK",
-        "seen_ms": factories.now_ms(),
-        "rev": 1,
-    } | fields
-    Group.objects.create(cluster=of, key=transactional_ids.key_of(name.encode()), group_id=name, **values)
-
-
 def test_both_formats_are_what_their_parsers_take(client: Client) -> None:
     scenarios.busy_transactions(factories.cluster("prod"))
     families = {family.name: family for family in prometheus(told(client))}
@@ -99,14 +74,13 @@ def test_what_is_there_is_counted(value: Value) -> None:
     of = factories.cluster("prod")
     scenarios.busy_transactions(of)
     factories.gap(of)
-    partition(of, 0, verdict="hanging", pinned_ms=factories.now_ms() - 90_000)
-    partition(of, 1, verdict="clear")
-    group(of, "billing", lag_lso=10, lag_hw=40, lag_ms=2_500, blocked=1, status="BLOCKED")
-    group(of, "audit", lag_lso=5, lag_hw=5, lag_ms=100, unstable=2)
-    group(of, "new", status="STOP")
-    fields: dict[str, Any] = {"cluster": of, "rev": 1}
-    Query.objects.create(ident="a", state="running", prepared=1, heard_ms=factories.now_ms(), **fields)
-    Query.objects.create(ident="b", state="running", heard_ms=factories.now_ms() - 600_000, **fields)
+    factories.partition(of, verdict="hanging", pinned_ms=factories.now_ms() - 90_000)
+    factories.partition(of, number=1, verdict="clear")
+    factories.group(of, "billing", "BLOCKED", lag_lso=10, lag_hw=40, lag_ms=2_500, blocked=1)
+    factories.group(of, "audit", lag_lso=5, lag_hw=5, lag_ms=100, unstable=2)
+    factories.group(of, "new", "STOP", lag_lso=None, lag_hw=None, lag_ms=None)
+    factories.query(of, "a", "id-a", prepared=1)
+    factories.query(of, "b", "id-b", heard_ms=factories.now_ms() - 600_000)
     factories.flink_run(factories.flink_job(of))
     factories.connector(of)
     assert value("transactions", cluster="prod", state="Ongoing") == 20
@@ -177,23 +151,12 @@ def test_what_counts_nothing_is_there_as_well(value: Value) -> None:
 def test_alerts_channels_deliveries_and_actions_are_counted(value: Value) -> None:
     of = factories.cluster("prod")
     for number, state in enumerate(("firing", "firing", "pending", "resolved")):
-        Alert.objects.create(
-            cluster=of,
-            fingerprint=bytes([number]) * 32,
-            rule="hanging",
-            subject=f"partition:payments-{number}",
-            severity="critical",
-            state=state,
-            since_ms=1,
-            seen_ms=1,
-        )
-    pager = Channel.objects.create(name="pager", kind="webhook", url="https://pager.example/x", failures=2)
-    Channel.objects.create(name="chat", kind="apprise", url="slack://a/b/c", enabled=False)
+        factories.alert(of, f"partition:payments-{number}", state)
+    pager = factories.channel("pager", failures=2)
+    factories.channel("chat", enabled=False)
     for state in ("delivered", "delivered", "failed"):
-        Delivery.objects.create(channel=pager, message_id=state, payload={}, state=state)
-    Action.objects.create(
-        cluster=of, act="fence", state="done", plan={}, digest="d", subjects="s", expires_ms=1
-    )
+        factories.delivery(pager, state)
+    factories.executed_action()
     assert value("alerts", cluster="prod", severity="critical", state="firing") == 2
     assert value("alerts", cluster="prod", severity="critical", state="pending") == 1
     assert value("alerts", cluster="prod", severity="critical", state="resolved") is None
@@ -232,8 +195,8 @@ def test_a_scrape_asks_as_much_and_says_as_much_however_much_there_is(client: Cl
         lines = len(told(client).splitlines())
     for number, raw in enumerate(factories.HOSTILE_IDS):
         factories.transaction(of, raw, TransactionState.ONGOING)
-        partition(of, number, verdict="open")
-        group(of, f"group-{number}")
+        factories.partition(of, number=number, verdict="open")
+        factories.group(of, f"group-{number}")
     with CaptureQueriesContext(connection) as many:
         text = told(client)
     assert len(text.splitlines()) == lines
@@ -252,11 +215,6 @@ def test_a_cluster_that_is_not_configured_any_more_is_not_told_of(client: Client
     factories.gap(of)
     Cluster.objects.filter(pk=of.pk).update(configured=False)
     assert "gone" not in told(client)
-
-
-def token(role: str) -> dict[str, str]:
-    Token.objects.create(name=role, role=role, digest=token_digest(f"secret-{role}"))
-    return {"HTTP_AUTHORIZATION": f"Bearer secret-{role}"}
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.8.8", "::1"])
@@ -290,5 +248,7 @@ def test_what_a_proxy_on_this_machine_passes_on_comes_from_elsewhere(client: Cli
 
 def test_where_a_proxy_may_be_everybody_needs_a_token(client: Client, settings: Any) -> None:
     settings.IS_BEHIND_PROXY = True
-    assert client.get("/metrics", REMOTE_ADDR="127.0.0.1").status_code == 401
-    assert client.get("/metrics", REMOTE_ADDR="127.0.0.1", **token("viewer")).status_code == 200
+    Token.objects.create(name="ci", role="viewer", digest=token_digest("secret"))
+    for headers, status in (({}, 401), ({"Authorization": "Bearer secret"}, 200)):
+        answer = client.get("/metrics", REMOTE_ADDR="127.0.0.1", headers=headers)
+        assert answer.status_code == status
