@@ -48,9 +48,7 @@ def test_what_cannot_be_seen_is_named_per_cluster(page: Client) -> None:
 def test_more_clusters_take_no_more_queries(page: Client) -> None:
     def asked(name: str) -> int:
         factories.collector(factories.cluster(name), "transaction_state")
-        with CaptureQueriesContext(
-            connection,
-        ) as queries:
+        with CaptureQueriesContext(connection) as queries:
             page.get("/clusters")
         return len(queries)
 

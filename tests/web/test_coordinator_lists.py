@@ -7,14 +7,11 @@ import pytest
 from django.test import Client
 
 from tests.web import factories
+from tests.web.roles import page_html
 
 pytestmark = pytest.mark.django_db
 
 NO_READ = "no READ on __transaction_state at kafka:9092; grant it: kafka-acls --add …"
-
-
-def shown(page: Client, path: str) -> str:
-    return " ".join(page.get(path).content.decode().split())
 
 
 def test_lists_alone_are_live_and_the_page_says_what_is_missing(page: Client) -> None:
@@ -25,12 +22,12 @@ def test_lists_alone_are_live_and_the_page_says_what_is_missing(page: Client) ->
     factories.collector(cluster, "judge")
     factories.transaction(cluster)
     for path in ("/", "/transactions"):
-        text = shown(page, path)
+        text = page_html(page, path)
         assert f'id="listed-{cluster.name}"' in text
         assert 'data-shortest-ms="2000"' in text
         assert "Data is incomplete since" not in text
         assert NO_READ in text
-    assert NO_READ in shown(page, "/system")
+    assert NO_READ in page_html(page, "/system")
 
 
 def test_trouble_of_the_reconciler_does_not_make_pages_old(page: Client) -> None:
@@ -39,7 +36,7 @@ def test_trouble_of_the_reconciler_does_not_make_pages_old(page: Client) -> None
     factories.collector(
         cluster, "reconcile", error="cannot reach it", seen_through_ms=factories.now_ms() - 600_000
     )
-    assert "Data is incomplete since" not in shown(page, "/transactions")
+    assert "Data is incomplete since" not in page_html(page, "/transactions")
 
 
 def test_system_tells_agreement_and_cost(page: Client) -> None:
@@ -50,7 +47,7 @@ def test_system_tells_agreement_and_cost(page: Client) -> None:
     factories.collector(cluster, costs=[[minute, 30, 0], [minute + 1, 30, 0]])
     detail = {"compared": 20_000, "agreed": 19_999, "corrected": 1, "hidden": 3}
     factories.collector(cluster, "reconcile", detail=detail, costs=costs)
-    text = shown(page, "/system")
+    text = page_html(page, "/system")
     assert "agree: 99.99 %" in text
     assert '<td class="number">2.0</td>' in text, "120 requests in the last full minute"
     assert '<td class="number">0.5 ms/s</td>' in text

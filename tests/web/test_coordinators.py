@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 from django.test import Client
 
-from dashboard.models import Cluster, Collector, CoordinatorMoveRecord, PartitionRecord
+from dashboard.models import Cluster, Collector, CoordinatorMoveRecord
 from dashboard.runtime import leases
 from dashboard.transactions import coordinator_store
 from dashboard.transactions.coordinator_store import CoordinatorRows, save_coordinators
@@ -34,10 +34,7 @@ def lease(prod: Cluster) -> leases.Lease:
     for number, name in enumerate(("pay-1", "pay-2", "<b>pay</b>")):
         factories.transaction(prod, name, log_partition=number % 2, producer_id=1_000 * number + 7)
     for number in (0, 1):
-        PartitionRecord.objects.create(
-            cluster=prod, rev=1, topic="__transaction_state", partition=number, leader=1, leader_epoch=4,
-            replicas=[1, 2, 3], log_start=0, high_watermark=900,
-        )  # fmt: skip
+        factories.partition(prod, "__transaction_state", number, leader=1)
     Collector.objects.filter(name=coordinator_store.NAME).delete()
     taken = leases.acquire("prod", coordinator_store.NAME, holder="test", now_ms=factories.now_ms())
     assert taken is not None

@@ -8,20 +8,14 @@ import pytest
 from django.test import Client
 
 from dashboard.models import Cluster
-from tests.web import factories, roles
+from tests.web import factories
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("prod")]
 
 PAGES = (
     "/", "/find", "/transactions", "/partitions", "/groups", "/queries", "/flink-jobs", "/events", "/actions",
     "/alerts", "/recoveries", "/audit", "/pipelines", "/incidents", "/admin/auth/user/", "/login/",
 )  # fmt: skip
-
-
-@pytest.fixture
-def admin() -> Client:
-    factories.tail_collectors(factories.cluster())
-    return roles.client_with_role("admin")
 
 
 @pytest.mark.sql

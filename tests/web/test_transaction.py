@@ -5,20 +5,17 @@ import re
 import pytest
 from django.test import Client
 
-from dashboard.models import Transaction
+from dashboard.models import Cluster, Transaction
 from dashboard.web import addresses
 from fenceline.facts import NOT_FROM_LOG, NOT_REPORTED, TransactionState
 from tests.web import factories
+from tests.web.roles import page_html
 
 pytestmark = pytest.mark.django_db
 
 
-def url_of(row: Transaction) -> str:
-    return addresses.transaction_url(row.cluster.name, row.transactional_id)
-
-
 def read(page: Client, row: Transaction) -> str:
-    return " ".join(page.get(url_of(row)).content.decode().split())
+    return page_html(page, addresses.transaction_url(row.cluster.name, row.transactional_id))
 
 
 @pytest.mark.parametrize(
@@ -39,9 +36,7 @@ def test_each_state_is_said_and_lit(page: Client, state: TransactionState, words
     assert lit == [state.value, state.value]  # Drawn twice: for wide pages and for phones.
 
 
-def test_its_way_names_hash_partition_and_offset(page: Client) -> None:
-    prod = factories.cluster()
-    factories.tail_collectors(prod)
+def test_its_way_names_hash_partition_and_offset(page: Client, prod: Cluster) -> None:
     # "abc".hashCode() is 96354 in Java; 96354 mod 50 is 4.
     row = factories.transaction(prod, "abc", log_partition=4, log_offset=24_049)
     assert "hash 96,354 mod 50 → __transaction_state-4, offset 24,049" in read(page, row)
@@ -58,8 +53,7 @@ def test_offsets_are_told_apart_from_data(page: Client) -> None:
     assert "orders-7" in text
 
 
-def test_its_findings_are_on_its_page_and_no_others(page: Client) -> None:
-    prod = factories.cluster()
+def test_its_findings_are_on_its_page_and_no_others(page: Client, prod: Cluster) -> None:
     row = factories.transaction(prod, "mine")
     factories.finding(prod, "transaction:mine")
     factories.finding(prod, "transaction:other", summary="quite another one")
@@ -69,8 +63,7 @@ def test_its_findings_are_on_its_page_and_no_others(page: Client) -> None:
     assert "quite another one" not in text
 
 
-def test_an_id_that_looks_like_a_key_is_found_by_its_own_name(page: Client) -> None:
-    prod = factories.cluster()
+def test_an_id_that_looks_like_a_key_is_found_by_its_own_name(page: Client, prod: Cluster) -> None:
     named = factories.transaction(prod, b"~" + b"0" * 64)
     assert named.transactional_id in read(page, named)
 
@@ -93,12 +86,8 @@ def test_what_a_coordinators_list_does_not_tell_is_never_a_number(page: Client) 
         assert not re.search(r">-1<|epoch -1|offset -1|· -1", shown)
 
 
-def test_a_decided_transaction_names_late_markers_with_their_leaders(
-    page: Client,
-) -> None:
+def test_a_decided_transaction_names_late_markers_with_their_leaders(page: Client, prod: Cluster) -> None:
     """One is waited for, one has its marker; two are not known: unread, or behind since the last poll."""
-    prod = factories.cluster()
-    factories.partition_collectors(prod)
     row = factories.transaction(
         prod, "payments-7", TransactionState.PREPARE_COMMIT, partitions={"late": [0, 1, 2, 3]}, age_ms=20_000
     )

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dashboard.history import queries as history_queries
-from dashboard.models import Recent, Transaction
+from dashboard.models import Cluster, Recent, Transaction
 from dashboard.web import transaction_steps, transaction_timeline
 from fenceline.facts import Confidence, Tombstone, Transition, TransitionKind, TransitionReason
 from tests.web import factories, scenarios
+from tests.web.roles import page_html
 
 pytestmark = pytest.mark.django_db
 AT_MS = 1_795_000_000_000
@@ -175,18 +176,12 @@ def test_instants_of_the_lifecycle_never_go_back(
     assert all(step.at_ms is None for step in gone)
 
 
-def read(page: Client, name: str) -> str:
-    answer = page.get(f"/transactions/prod/{name}")
-    assert answer.status_code == 200
-    return " ".join(answer.content.decode().split())
-
-
 def test_the_page_tells_each_step_its_instant_and_its_evidence(page: Client) -> None:
     prod = factories.cluster()
     scenarios.busy_history(prod)
     row = Transaction.objects.filter(state="CompleteCommit").first()
     assert row is not None
-    text = read(page, row.transactional_id)
+    text = page_html(page, f"/transactions/prod/{row.transactional_id}")
     assert "InitProducerId" in text
     assert re.search(r"first partition added, offset [\d,]+", text)
     assert re.search(r"from \d+ ms after the decision on", text)
@@ -195,12 +190,10 @@ def test_the_page_tells_each_step_its_instant_and_its_evidence(page: Client) -> 
     assert 'data-chart="timeline-chart-figure"' in text
 
 
-def test_what_happened_to_an_id_is_on_its_page_and_nobody_else_s(page: Client) -> None:
-    prod = factories.cluster()
-    factories.tail_collectors(prod)
+def test_what_happened_to_an_id_is_on_its_page_and_nobody_else_s(page: Client, prod: Cluster) -> None:
     factories.takeover_history(prod, b"mine")
     factories.takeover_history(prod, b"other")
-    text = read(page, "mine")
+    text = page_html(page, "/transactions/prod/mine")
     assert (
         len(re.findall(r'<tr id="transition-', text))
         == history_queries.TransitionRecord.objects.filter(transactional_id="mine").count()
@@ -208,9 +201,7 @@ def test_what_happened_to_an_id_is_on_its_page_and_nobody_else_s(page: Client) -
     assert "other" not in re.sub(r"another|other producer", "", text)
 
 
-def test_an_id_that_expired_keeps_its_page_while_its_history_is_kept(page: Client) -> None:
-    prod = factories.cluster()
-    factories.tail_collectors(prod)
+def test_an_id_that_expired_keeps_its_page_while_its_history_is_kept(page: Client, prod: Cluster) -> None:
     walk = factories.TransactionHistory("gone-1", random.Random(5))
     walk.old = False
     walk.now_ms = factories.now_ms() - 3_000_000
@@ -219,7 +210,7 @@ def test_an_id_that_expired_keeps_its_page_while_its_history_is_kept(page: Clien
     at_ms = walk.now_ms + 1_000
     factories.save_histories(prod, [*walk.written, Tombstone("gone-1", at_ms)])
     assert not Transaction.objects.exists()
-    text = read(page, "gone-1")
+    text = page_html(page, "/transactions/prod/gone-1")
     assert "Its coordinator expired it" in text
     assert "commit" in text
     assert "expiry" in text
@@ -228,17 +219,14 @@ def test_an_id_that_expired_keeps_its_page_while_its_history_is_kept(page: Clien
     assert page.get("/transactions/prod/gone-1").status_code == 404
 
 
-def test_the_first_page_has_the_lanes_of_the_last_hour(page: Client) -> None:
-    prod = factories.cluster()
-    factories.tail_collectors(prod)
+def test_the_first_page_has_the_lanes_of_the_last_hour(page: Client, prod: Cluster) -> None:
     factories.takeover_history(prod, b"payments-1")
     text = " ".join(page.get("/timeline").content.decode().split())
     assert 'data-chart="events-chart-figure"' in text
     assert "Lanes: 1 event." in text
 
 
-def test_the_first_page_without_a_past_has_no_chart(page: Client) -> None:
-    factories.tail_collectors(factories.cluster())
+def test_the_first_page_without_a_past_has_no_chart(page: Client, prod: Cluster) -> None:
     text = " ".join(page.get("/timeline").content.decode().split())
     assert "Nothing was recorded since" in text
     assert "data-chart" not in text
