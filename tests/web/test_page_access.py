@@ -1,4 +1,5 @@
-"""Proves who gets in: sign-in on every page, the policy on every route, health for all, no traces."""
+"""Proves who gets in: sign-in on every page, the policy on every route, health for all, no traces; and that a
+page without its database says so in plain words, with one line in the log."""
 
 import json
 from itertools import product
@@ -16,6 +17,7 @@ from django.test import Client
 from tests.web import factories, scenarios, series
 
 pytestmark = pytest.mark.django_db
+
 POLICED = (
     "/", "/history", "/recoveries/prod/1", "/login/", "/healthz", "/readyz", "/nowhere", "/api/v1/docs",
     "/api/v1/transactions", "/admin/login/", "/static/css/base.css",
@@ -142,3 +144,23 @@ def test_a_form_without_its_token_is_refused_in_words(user: User) -> None:
 def test_templates_exist_for_what_django_answers_by_itself() -> None:
     names = {path.name for path in (Path(__file__).parents[2] / "templates").glob("4*.html")}
     assert {"400.html", "403.html", "403_csrf.html", "404.html"} <= names
+
+
+def refuse(*_: Any) -> Any:
+    raise OperationalError("unable to open database file")
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "/transactions", "/transactions/prod/a", "/events", "/system", "/admin/"]
+)
+def test_every_page_says_that_the_database_is_gone(path: str, caplog: pytest.LogCaptureFixture) -> None:
+    client = Client(raise_request_exception=False)
+    client.force_login(User.objects.create_superuser("admin"))
+    with connection.execute_wrapper(refuse):
+        answer = client.get(path)
+    assert answer.status_code == 503
+    assert "The database cannot be reached" in answer.content.decode()
+    assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")
+    (line,) = [record for record in caplog.records if record.name == "dashboard.web.server.middleware"]
+    assert line.exc_info is None
+    assert path in line.getMessage()
