@@ -1,7 +1,6 @@
 """Proves that an open transaction tells who waits for it and where, its coordinator, and whose it is."""
 
 import json
-from typing import Any
 
 import pytest
 from django.test import Client
@@ -15,8 +14,10 @@ pytestmark = pytest.mark.django_db
 ONE = "/transactions/prod/payments-7"
 
 
-def pending(group: Any, certain: bool = True, name: str = "payments-7") -> None:
+def pending(of: Cluster, *, certain: bool = True, name: str = "payments-7") -> None:
+    """Let a commit of group app wait for a transaction."""
     told = {"transactional_id": name, "producer_id": 4017, "pending": True, "certain": certain}
+    group = factories.group(of, "app", log_partition=17)
     factories.group_offset(group, "input", 3, unstable=True, offset=None, blockers=[told])
 
 
@@ -107,7 +108,7 @@ class TestReadProcessWrite:
         factories.transaction(prod, "payments-7", producer_id=4017, partitions=named)
 
     def test_the_group_whose_commit_is_pending_is_named(self, page: Client, prod: Cluster) -> None:
-        pending(factories.group(prod, "app", log_partition=17))
+        pending(prod)
         factories.group(prod, "other", log_partition=17)
         text = page_html(page, ONE)
         assert 'href="/groups/prod/app"' in text
@@ -116,7 +117,7 @@ class TestReadProcessWrite:
         assert "a read-process-write transaction" in text
 
     def test_how_sure_that_is_is_said(self, page: Client, prod: Cluster) -> None:
-        pending(factories.group(prod, "app", log_partition=17), certain=False)
+        pending(prod, certain=False)
         assert "input-3 (possibly)" in page_html(page, ONE)
 
     def test_else_candidates_are_said_to_be_candidates(self, page: Client, prod: Cluster) -> None:
@@ -128,7 +129,7 @@ class TestReadProcessWrite:
         assert "/groups/prod/elsewhere" not in text
 
     def test_a_pending_commit_of_another_transaction_is_not_its(self, page: Client, prod: Cluster) -> None:
-        pending(factories.group(prod, "app", log_partition=17), name="payments-8")
+        pending(prod, name="payments-8")
         assert "(possibly)" not in page_html(page, ONE)
         assert "1 group blocked" not in page_html(page, ONE)
 

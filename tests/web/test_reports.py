@@ -45,8 +45,8 @@ def place(tmp_path: Path, settings: Any) -> Path:
     return folder
 
 
-def whole(place: Path, manifest: Manifest, first: str = "2026-01-01", last: str = "2026-12-31") -> Any:
-    days = parquet.application_days(place.as_uri(), manifest, first, last)
+def whole(place: Path, manifest: Manifest, last: str = "2026-12-31") -> Any:
+    days = parquet.application_days(place.as_uri(), manifest, "2026-01-01", last)
     assert not isinstance(days, ReportTrouble), days
     return sum_figures(each.figures for each in days)
 

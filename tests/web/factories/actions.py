@@ -26,10 +26,10 @@ NOT_PREPARED = Refusal(
 RELEASED = "At least 1,707 records behind the LSO of payments-0 become readable."
 
 
-def fence_subject(name: str = "payments-7", **fields: Any) -> SubjectPlan:
-    """Return what fencing an abandoned transaction would do, but for `fields`."""
+def fence_subject(name: str = "payments-7") -> SubjectPlan:
+    """Return what fencing an abandoned transaction would do."""
     lost = "At least 63 records it wrote are aborted: payments-0 from offset 48,211 to 48,273."
-    plan = SubjectPlan(
+    return SubjectPlan(
         f"transaction:{name}",
         name,
         {"transactional_id": name, "producer_id": 4017, "producer_epoch": 3, "started_ms": 1_795_000_000_000},
@@ -47,7 +47,6 @@ def fence_subject(name: str = "payments-7", **fields: Any) -> SubjectPlan:
         held=(("payments", 0, 48_211, 49_981, 49_981), ("payments", 1, 7_000, None, None)),
         waiting=("billing", "payments_ledger"),
     )
-    return replace(plan, **fields)
 
 
 def refused_subject(name: str, *refusals: Refusal) -> SubjectPlan:

@@ -12,7 +12,6 @@ def topic_tally(
     topic: str,
     commits: int = 60,
     *,
-    aborts: int = 0,
     partition: int = -1,
     unreadable_ms: int = 80,
     age_ms: int = 2_000,
@@ -30,7 +29,7 @@ def topic_tally(
             start_ms=last_ms - last_ms % (span_s * 1_000),
             shard=0,
             commits=commits,
-            aborts=aborts,
+            aborts=0,
             unreadable_times=times,
             last_ms=last_ms,
         )
