@@ -1,17 +1,15 @@
 """Proves the API of alerts, silences, channels and deliveries: who may what, and that it tells no secret."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from dashboard.config import ClusterConfig, Config
-from dashboard.models import Channel, Cluster, Silence, Token
-from dashboard.system.tokens import token_digest
+from dashboard.models import Channel, Cluster, Silence
 from fenceline.alerts.limits import Alerting
-from tests.api.client import Ask
+from tests.api.client import Ask, Call
 from tests.receivers import Receiver
 from tests.web import factories
 
@@ -32,27 +30,6 @@ def prod(settings: Any, prod: Cluster) -> Cluster:
 def receiver() -> Iterator[Receiver]:
     with Receiver() as receiver:
         yield receiver
-
-
-Call = Callable[..., Any]
-
-
-@pytest.fixture
-def call(prod: Cluster, client: Client) -> Call:
-    """Ask with the token of a role; returns the decoded body, None where there is none."""
-
-    def call(method: str, path: str, body: Any = None, *, role: str = "admin", status: int = 200) -> Any:
-        Token.objects.get_or_create(name=f"ci-{role}", role=role, digest=token_digest(role))
-        data = {} if method == "get" else {"data": "" if body is None else json.dumps(body)}
-        sent = {**data, "content_type": "application/json"} if data else {}
-        headers = {"Authorization": f"Bearer {role}"}
-        answer = getattr(client, method)(f"/api/v1/{path}", headers=headers, **sent)
-        assert answer.status_code == status, answer.content
-        if status >= 400:
-            assert answer["Content-Type"].startswith("application/problem+json")
-        return json.loads(answer.content) if answer.content else None
-
-    return call
 
 
 def test_an_alert_is_told_with_why_it_is_loud_or_quiet(ask: Ask, prod: Cluster) -> None:

@@ -189,8 +189,6 @@ def test_a_field_that_is_far_too_long_is_refused(admin: Client) -> None:
 @pytest.mark.parametrize(
     ("path", "near"),
     [
-        ("transactions?stat=ongoing", "'state'"),
-        ("groups?stat=stable", "'status'"),
         ("transactions?application=a", "'app'"),
         ("exports/transactions.json?stat=ongoing", "'state'"),
     ],

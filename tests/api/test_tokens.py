@@ -33,10 +33,6 @@ def knock(door: str, token: str) -> Any:
     return ask(door, headers=headers, **ELSEWHERE)
 
 
-def role_for(door: str) -> str:
-    return "ingest" if door.startswith("/ingest") else "viewer"
-
-
 def refused(door: str, token: str) -> str:
     answer = knock(door, token)
     assert answer.status_code == 401, answer.content
@@ -48,7 +44,8 @@ def refused(door: str, token: str) -> str:
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("why", ["was revoked on", "expired on"])
 def test_a_token_that_is_over_is_refused_with_its_reason(door: str, why: str) -> None:
-    token = made("ci", "--role", role_for(door), "--expires", "30d")
+    role = "ingest" if door.startswith("/ingest") else "viewer"
+    token = made("ci", "--role", role, "--expires", "30d")
     assert knock(door, token).status_code != 401
     if "revoked" in why:
         call_command("revoke_token", "ci", stdout=io.StringIO())

@@ -43,16 +43,11 @@ def lease(prod: Cluster) -> leases.Lease:
     return taken
 
 
-def move(**given: object) -> CoordinatorMove:
-    seen_ms = factories.now_ms() - 9_000
-    usual = CoordinatorMove(seen_ms - 1_000, seen_ms, 1, 2, (0,), 2, 3_000)
-    return usual._replace(**given)  # type: ignore[arg-type]
-
-
 def test_a_move_is_one_event_that_ends_when_the_new_coordinator_answers(
     page: Client, prod: Cluster, lease: leases.Lease
 ) -> None:
-    begun = move()
+    seen_ms = factories.now_ms() - 9_000
+    begun = CoordinatorMove(seen_ms - 1_000, seen_ms, 1, 2, (0,), 2, 3_000)
     save_coordinators(lease, poll({0: 1, 1: 1}, sizes={0: 3_000, 1: 50}), now_ms=factories.now_ms())
     save_coordinators(lease, poll({0: 2, 1: 1}, begun), now_ms=factories.now_ms())
     assert "2 ids wait for a coordinator" in page.get("/coordinators").content.decode()

@@ -24,10 +24,6 @@ def three(page: Client, prod: Cluster) -> Client:
     return page
 
 
-def ids(page: Client, query: str) -> list[str]:
-    return re.findall(r"data-row><bdi>([^<]+)</bdi>", page_html(page, f"/transactions{query}"))
-
-
 @pytest.mark.sql
 @pytest.mark.parametrize(
     ("query", "shown"),
@@ -42,7 +38,8 @@ def ids(page: Client, query: str) -> list[str]:
 def test_the_address_decides_what_is_shown_and_in_which_order(
     three: Client, query: str, shown: list[str]
 ) -> None:
-    assert ids(three, query) == shown
+    found = re.findall(r"data-row><bdi>([^<]+)</bdi>", page_html(three, f"/transactions{query}"))
+    assert found == shown
 
 
 def test_a_bad_value_is_shown_escaped(three: Client) -> None:

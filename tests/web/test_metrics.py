@@ -287,9 +287,7 @@ def labels_of(point: Any) -> dict[str, str]:
 def pushed(body: bytes) -> Series:
     """Return what was pushed, by the names that Prometheus has for it."""
     (resource,) = ExportMetricsServiceRequest.FromString(body).resource_metrics
-    assert {each.key: each.value.string_value for each in resource.resource.attributes}[
-        "service.name"
-    ] == "fenceline"
+    assert labels_of(resource.resource)["service.name"] == "fenceline"
     found: Series = {}
     for metric in resource.scope_metrics[0].metrics:
         kind = metric.WhichOneof("data")

@@ -208,16 +208,10 @@ def test_each_step_of_the_tour_is_done_once_its_trace_is_there(
         return "".join(re.findall(r'data-done="(y|n)', page_html(operator, "/scenes")))
 
     now, cluster = factories.now_ms(), Cluster.objects.get()
-    run = {"scene": tour.SCENE, "by": "demo", "state": "done", "started_ms": now - 60_000, "ended_ms": now}
-    board = json.loads((data / "scenes.json").read_text())
-
-    def write(**fields: object) -> None:
-        runs = [run | {"lines": [], "error": ""} | fields]
-        (data / "scenes.json").write_text(json.dumps(board | {"runs": runs}))
-
-    write()
+    run = {"scene": tour.SCENE, "state": "done", "started_ms": now - 60_000, "ended_ms": now}
+    board(player, data, **run, by="demo")
     assert steps() == "nnnnn", "nobody asked for it"
-    write(by="ada")
+    board(player, data, **run)
     assert steps() == "ynnnn"
     named = {"subject": "transaction:demo-abandoned", "rule": "open_too_long"}
     factories.incident(cluster, opened_ms=now - 90_000, closed_ms=now - 80_000, **named)
