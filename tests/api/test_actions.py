@@ -11,9 +11,6 @@ from dashboard.models import Action, Cluster
 from fenceline.plans.plan import LIVES_MS
 from tests.api.client import Call
 from tests.web import factories, roles
-from tests.web.action_fixtures import sent
-
-__all__ = ["sent"]
 
 pytestmark = pytest.mark.django_db
 PLAN = {"cluster": "prod", "act": "fence", "subjects": ["payments-7"]}

@@ -13,7 +13,7 @@ from dashboard.system.tokens import token_digest
 from fenceline_client.cli import run
 from tests.client.program import Finished
 from tests.web import factories
-from tests.web.action_fixtures import sent
+from tests.web.conftest import sent
 
 __all__ = ["sent"]
 

@@ -7,6 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from dashboard.celery import app
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.models import Cluster
 from sandbox.scenes.player import ScenePlayer
@@ -70,6 +71,14 @@ def configured(settings: Any) -> None:
         clusters={name: ClusterConfig(name, properties) for name in names},
         checkpoints=[CheckpointRoot("file:///checkpoints", name) for name in names],
     )
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What would have been sent to a worker: no Redis runs here."""
+    found: list[Any] = []
+    monkeypatch.setattr(app, "send_task", lambda *args, **options: found.append((args, options)))
+    return found
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from fenceline.kafka.applications import Shape, application_of
 from fenceline.kafka.transactional_ids import key_of
 from fenceline.plans.producers import plan_fence
 from tests.web import factories, scenarios
-from tests.web.action_fixtures import confirm, page_text
+from tests.web.roles import confirm, page_text
 
 pytestmark = pytest.mark.django_db
 

@@ -14,10 +14,9 @@ from dashboard.config import ClusterConfig, Config
 from dashboard.models import Action, Cluster, SinkDecision
 from fenceline.plans.plan import LIVES_MS, Act
 from tests.web import factories, scenarios
-from tests.web.action_fixtures import confirm, page_text, sent, text_of
+from tests.web.roles import confirm, page_text, text_of
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("prod")]
-__all__ = ["sent"]
 
 
 def test_a_plan_says_what_would_be_done_in_numbers(operator: Client) -> None:

@@ -10,7 +10,7 @@ from dashboard.models import Transaction
 from fenceline.facts import TransactionState
 from fenceline.kafka.added_offsets import AddedOffset, pack_offsets, unpack_offsets
 from tests.web import factories
-from tests.web.action_fixtures import text_of
+from tests.web.roles import text_of
 
 pytestmark = pytest.mark.django_db
 

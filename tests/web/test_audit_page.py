@@ -9,7 +9,7 @@ from django.urls import reverse
 
 from dashboard.models import AuditEntry
 from tests.web import factories, roles
-from tests.web.action_fixtures import page_text, text_of
+from tests.web.roles import page_text, text_of
 
 pytestmark = pytest.mark.django_db
 Event = AuditEntry.Event

@@ -12,7 +12,7 @@ from dashboard.transactions import attributions
 from dashboard.transactions.attributions import WrittenRecord
 from fenceline.facts import TopicPartitions, TransactionRecord, TransactionState
 from tests.web import factories
-from tests.web.action_fixtures import page_text, text_of
+from tests.web.roles import page_text, text_of
 
 pytestmark = pytest.mark.django_db
 

@@ -7,8 +7,7 @@ from django.test import Client
 
 from dashboard.models import Cluster
 from tests.web import factories
-from tests.web.action_fixtures import text_of
-from tests.web.query_fixtures import query_tab
+from tests.web.roles import query_tab, text_of
 
 pytestmark = pytest.mark.django_db
 

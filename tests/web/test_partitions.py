@@ -18,10 +18,7 @@ from fenceline.kafka.partitions import VerdictReason
 from fenceline.limits import Limits
 from fenceline.text.explanations import verdict_reason
 from tests.web import factories
-from tests.web.action_fixtures import sent
 from tests.web.roles import give_role, page_html
-
-__all__ = ["sent"]
 
 pytestmark = pytest.mark.django_db
 ONE = "/partitions/prod/payments/0"

@@ -5,8 +5,10 @@ from tests.web.factories.actions import (
     NOT_PREPARED,
     PREPARE,
     RELEASED,
+    Event,
     action_follow_up,
     action_result,
+    audit_entry,
     batch_subject,
     executed_action,
     fence_subject,
@@ -24,7 +26,6 @@ from tests.web.factories.alerts import (
     delivery,
     silence,
 )
-from tests.web.factories.audit import Event, audit_entry
 from tests.web.factories.clusters import (
     HOSTILE_IDS,
     LONG_ID,
@@ -50,7 +51,6 @@ from tests.web.factories.flink import (
     flink_job,
     flink_run,
 )
-from tests.web.factories.flow import topic_tally
 from tests.web.factories.groups import added_offsets, blocked_offset, group, group_offset, spark_group_id
 from tests.web.factories.histories import (
     TransactionHistory,
@@ -81,5 +81,4 @@ from tests.web.factories.queries import (
     state_chain,
     unfinished_batch,
 )
-from tests.web.factories.recoveries import recovery
-from tests.web.factories.transactions import state_count, transaction
+from tests.web.factories.transactions import recovery, state_count, topic_tally, transaction

@@ -1,4 +1,4 @@
-"""Plans and actions for pages and API to show, in every state."""
+"""Plans, actions in every state and rows of the audit log, for pages and API to show."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dashboard.actions import store as action_store
-from dashboard.models import Action
+from dashboard.models import Action, AuditEntry
 from dashboard.system.access import ROLES, Actor
 from fenceline.plans.plan import Act, Bound, Effect, Plan, PlanStep, Refusal, RefusalReason, SubjectPlan
 from tests.web.factories.clusters import now_ms
@@ -155,3 +155,12 @@ def action_follow_up(now_ms: int) -> Sequence[dict[str, Any]]:
         {"words": "LSO of payments-0 moved 48,211 → 49,981", "at_ms": now_ms - 2_700, "kind": "lso"},
         {"words": "group billing resumed after 1.3 s", "at_ms": now_ms - 1_700, "kind": "group"},
     ]
+
+
+Event = AuditEntry.Event
+
+
+def audit_entry(event: Event = Event.CHANNEL_CHANGED, **fields: Any) -> AuditEntry:
+    """Return an audit row."""
+    usual = {"actor": "ada", "via": "page", "address": "203.0.113.9", "subject_name": "pager"}
+    return AuditEntry.objects.create(event=event, **(usual | fields))
