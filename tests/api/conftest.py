@@ -11,9 +11,9 @@ from dashboard.system.tokens import token_digest
 from tests.api.client import Ask, Call
 from tests.api.description import PREFIX, assert_described
 from tests.web import factories, roles
-from tests.web.conftest import sent
+from tests.web.conftest import receiver, sent
 
-__all__ = ["sent"]
+__all__ = ["receiver", "sent"]
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Proves the API of alerts, silences, channels and deliveries: who may what, and that it tells no secret."""
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,12 +23,6 @@ def prod(settings: Any, prod: Cluster) -> Cluster:
         clusters=clusters, alerts=Alerting(allow_private=("127.0.0.0/8",), timeout_s=5)
     )
     return prod
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with Receiver() as receiver:
-        yield receiver
 
 
 def test_an_alert_is_told_with_why_it_is_loud_or_quiet(ask: Ask, prod: Cluster) -> None:

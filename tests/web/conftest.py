@@ -1,5 +1,6 @@
 """A signed-in client, a cluster that is watched, and a configuration with two."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from dashboard.celery import app
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.models import Cluster
 from sandbox.scenes.player import ScenePlayer
+from tests.receivers import Receiver
 from tests.web import factories
 from tests.web.compact_html import CompactClient
 from tests.web.roles import client_with_role, give_role, open_session
@@ -79,6 +81,13 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     found: list[Any] = []
     monkeypatch.setattr(app, "send_task", lambda *args, **options: found.append((args, options)))
     return found
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """A receiver on this machine that takes every message."""
+    with Receiver() as there:
+        yield there
 
 
 @pytest.fixture

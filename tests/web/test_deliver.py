@@ -36,12 +36,6 @@ def limits(settings: Any) -> None:
 
 
 @pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with Receiver() as receiver:
-        yield receiver
-
-
-@pytest.fixture
 def channel(receiver: Receiver) -> Channel:
     return make_channel(receiver.url)
 
