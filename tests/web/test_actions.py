@@ -32,7 +32,7 @@ def test_a_plan_says_what_would_be_done_in_numbers(operator: Client) -> None:
     assert "Unblocked: billing , payments_ledger" in shown
     assert "Records that are already committed stay." in shown
     assert "Checked again before sending." in shown
-    assert "Confirm as operator" in shown
+    assert "Confirm as the operator" in shown
     assert 'data-types="payments-7"' in markup
     assert f'name="digest" value="{action.digest}"' in markup
 
