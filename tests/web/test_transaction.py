@@ -32,20 +32,9 @@ def read(page: Client, row: Transaction) -> str:
     return page_html(page, addresses.transaction_url(row.cluster.name, row.transactional_id))
 
 
-@pytest.mark.parametrize(
-    ("state", "words"),
-    [
-        (TransactionState.EMPTY, "It is idle."),
-        (TransactionState.ONGOING, "It has been open for"),
-        (TransactionState.PREPARE_COMMIT, "Its coordinator decided to commit it"),
-        (TransactionState.PREPARE_ABORT, "Its coordinator decided to abort it"),
-        (TransactionState.COMPLETE_COMMIT, "It was committed"),
-        (TransactionState.COMPLETE_ABORT, "It was aborted"),
-    ],
-)
-def test_each_state_is_said_and_lit(page: Client, state: TransactionState, words: str) -> None:
+@pytest.mark.parametrize("state", TransactionState)
+def test_each_state_is_lit(page: Client, state: TransactionState) -> None:
     text = read(page, factories.transaction(factories.cluster(), state=state))
-    assert words in text
     lit = re.findall(r'box-lit[^"]*"><rect [^>]*/><text [^>]*>(\w+)<', text)
     assert lit == [state.value, state.value]  # Drawn twice: for wide pages and for phones.
 
