@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 Ask = Callable[..., Any]
+Call = Callable[..., Any]
 
 
 def all_items(ask: Ask, path: str) -> list[Any]:

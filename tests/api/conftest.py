@@ -1,23 +1,25 @@
 """A client that reads what a module's `prod` has."""
 
+import json
 from typing import Any
 
 import pytest
 from django.test import Client
 
-from dashboard.models import Cluster
-from tests.api.client import Ask
+from dashboard.models import Cluster, Token
+from dashboard.system.tokens import token_digest
+from tests.api.client import Ask, Call
 from tests.api.description import PREFIX, assert_described
 from tests.web import factories, roles
+from tests.web.conftest import receiver, sent
+
+__all__ = ["receiver", "sent"]
 
 
 @pytest.fixture
 def prod() -> Cluster:
     """A cluster all of whose collectors are up to date."""
-    of = factories.cluster()
-    factories.tail_collectors(of)
-    factories.collectors(of)
-    return of
+    return factories.watched_cluster()
 
 
 @pytest.fixture
@@ -33,6 +35,24 @@ def ask(prod: Cluster) -> Ask:
         return answer.json()
 
     return ask
+
+
+@pytest.fixture
+def call(prod: Cluster) -> Call:
+    """Send a request with the token of a role; returns the decoded body, None where there is none."""
+
+    def call(method: str, path: str, body: Any = None, *, role: str = "admin", status: int = 200) -> Any:
+        Token.objects.get_or_create(name=f"ci-{role}", role=role, digest=token_digest(role))
+        data = {} if method == "get" else {"data": "" if body is None else json.dumps(body)}
+        sent = {**data, "content_type": "application/json"} if data else {}
+        headers = {"Authorization": f"Bearer {role}"}
+        answer = getattr(Client(enforce_csrf_checks=True), method)(f"/api/v1/{path}", headers=headers, **sent)
+        assert answer.status_code == status, answer.content
+        if status >= 400:
+            assert answer["Content-Type"].startswith("application/problem+json")
+        return json.loads(answer.content) if answer.content else None
+
+    return call
 
 
 @pytest.fixture(autouse=True)

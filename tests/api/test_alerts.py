@@ -1,17 +1,14 @@
 """Proves the API of alerts, silences, channels and deliveries: who may what, and that it tells no secret."""
 
 import json
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from dashboard.config import ClusterConfig, Config
-from dashboard.models import Channel, Cluster, Silence, Token
-from dashboard.system.tokens import token_digest
+from dashboard.models import Channel, Cluster, Silence
 from fenceline.alerts.limits import Alerting
-from tests.api.client import Ask
+from tests.api.client import Ask, Call
 from tests.receivers import Receiver
 from tests.web import factories
 
@@ -26,33 +23,6 @@ def prod(settings: Any, prod: Cluster) -> Cluster:
         clusters=clusters, alerts=Alerting(allow_private=("127.0.0.0/8",), timeout_s=5)
     )
     return prod
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with Receiver() as receiver:
-        yield receiver
-
-
-Call = Callable[..., Any]
-
-
-@pytest.fixture
-def call(prod: Cluster, client: Client) -> Call:
-    """Ask with the token of a role; returns the decoded body, None where there is none."""
-
-    def call(method: str, path: str, body: Any = None, *, role: str = "admin", status: int = 200) -> Any:
-        Token.objects.get_or_create(name=f"ci-{role}", role=role, digest=token_digest(role))
-        data = {} if method == "get" else {"data": "" if body is None else json.dumps(body)}
-        sent = {**data, "content_type": "application/json"} if data else {}
-        headers = {"Authorization": f"Bearer {role}"}
-        answer = getattr(client, method)(f"/api/v1/{path}", headers=headers, **sent)
-        assert answer.status_code == status, answer.content
-        if status >= 400:
-            assert answer["Content-Type"].startswith("application/problem+json")
-        return json.loads(answer.content) if answer.content else None
-
-    return call
 
 
 def test_an_alert_is_told_with_why_it_is_loud_or_quiet(ask: Ask, prod: Cluster) -> None:
@@ -81,31 +51,13 @@ def test_an_alert_is_told_with_why_it_is_loud_or_quiet(ask: Ask, prod: Cluster) 
     assert ask(f"alerts/{quiet.pk}")["changes"] == []
 
 
-@pytest.mark.parametrize(
-    ("query", "shown"),
-    [
-        ("", {"a", "b", "c"}),
-        ("state=all", {"a", "b", "c", "d"}),
-        ("state=resolved", {"d"}),
-        ("state=pending", {"c"}),
-        ("severity=warning", {"b"}),
-        ("rule=coordinator_overdue", {"b"}),
-        ("rule=late", {"b"}),
-        ("rule=gap", set()),
-        ("team=Payments", {"a"}),
-        ("voice=quiet", {"b"}),
-        ("q=transaction:A", {"a"}),
-        ("subject=transaction:b", {"b"}),
-    ],
-)
-def test_filters(ask: Ask, prod: Cluster, query: str, shown: set[str]) -> None:
-    factories.alert(prod, "transaction:a", labels={"team": "Payments"})
-    factories.alert(
-        prod, "transaction:b", rule="coordinator_overdue", severity="warning", quiet=[["silenced", "#1", ""]]
-    )
-    factories.alert(prod, "transaction:c", "pending")
-    factories.alert(prod, "transaction:d", "resolved")
-    assert {row["subject"].partition(":")[2] for row in ask(f"alerts?{query}")["items"]} == shown
+def test_what_fires_is_listed_by_its_subject_and_a_former_name_of_its_rule(ask: Ask, prod: Cluster) -> None:
+    """tests/web/test_alerts.py has the filters of page and API."""
+    factories.alert(prod, "transaction:a")
+    late = factories.alert(prod, "transaction:b", rule="coordinator_overdue")
+    factories.alert(prod, "transaction:c", "resolved", rule="coordinator_overdue")
+    for query in ("subject=transaction:b", "rule=late"):
+        assert [row["id"] for row in ask(f"alerts?{query}")["items"]] == [late.pk], query
 
 
 def test_a_silence_is_made_and_ended(call: Call) -> None:
@@ -204,13 +156,9 @@ def test_a_channel_lives(call: Call, receiver: Receiver) -> None:
 @pytest.mark.parametrize(
     ("asked", "field"),
     [
-        ({"name": ""}, "body.name"),
-        ({"name": "x" * 65}, "body.name"),
         ({"name": "taken"}, "body.name"),
-        ({"name": "a\0b"}, "body.name"),
         ({"kind": "pigeon"}, "body.kind"),
         ({"url": "http://10.0.0.1/"}, "body.url"),
-        ({"url": "file:///etc/passwd"}, "body.url"),
         ({"min_severity": "fatal"}, "body.min_severity"),
         ({"matchers": "team"}, "body.matchers"),
         ({"group_by": ["colour"]}, "body.group_by"),

@@ -92,9 +92,7 @@ def test_what_is_left_of_an_expired_id_are_its_transitions(ask: Ask, prod: Clust
 
 @pytest.mark.sql
 def test_paging_over_equal_instants_loses_and_doubles_nothing(ask: Ask, prod: Cluster) -> None:
-    for cluster in (prod, factories.cluster("other")):
-        if cluster != prod:
-            factories.tail_collectors(cluster)
+    for cluster in (prod, factories.watched_cluster("other")):
         for n in range(4):
             factories.takeover_history(cluster, b"taken-%d" % n)
     TransitionRecord.objects.update(at_ms=1_795_000_000_000)

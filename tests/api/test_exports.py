@@ -31,6 +31,7 @@ ASKED = {
     "alerts": "state=all",
     "transactions": "state=open",
 }
+FILLED = ("transactions", "partitions", "groups", "events", "alerts", "findings")
 
 
 @pytest.fixture(autouse=True)
@@ -71,6 +72,7 @@ def download_bytes(url: str, role: str = "admin", **headers: str) -> tuple[int, 
 def test_a_file_has_every_item_of_the_list(ask: Ask, noun: str) -> None:
     asked = ASKED.get(noun, "")
     items = ask(f"{noun}?limit=500&{asked}")["items"]
+    assert len(items) > 3 or noun not in FILLED
     assert all_items(ask, f"{noun}?limit=9&{asked}") == items
     status, text = download(f"{noun}.json?{asked}")
     assert status == 200
@@ -105,11 +107,6 @@ def test_a_compressed_file_is_one_gzip_member(prod: Cluster) -> None:
     assert stream.decompress(zipped).decode() == plain
     assert stream.eof
     assert not stream.unused_data
-
-
-def test_lists_with_items_are_among_them(ask: Ask) -> None:
-    for noun in "transactions", "partitions", "groups", "events", "alerts", "findings":
-        assert len(all_items(ask, f"{noun}?{ASKED.get(noun, '')}")) > 3, noun
 
 
 @pytest.mark.parametrize("name", ['=HYPERLINK("https://x")', "+1", "-1", "@sum", 'say "hi", you'])

@@ -115,12 +115,6 @@ def test_applications_have_sizes_counts_and_durations(ask: Ask) -> None:
         assert item["marker_times"]["p50_ms"] <= 16
 
 
-def test_transactions_are_found_by_application(ask: Ask) -> None:
-    found = [item["transactional_id"] for item in all_items(ask, "transactions?app=payments&limit=2")]
-    wanted = Transaction.objects.filter(application="payments")
-    assert found == sorted(wanted.values_list("transactional_id", flat=True))
-
-
 def test_a_long_window_makes_shorter_pages_and_loses_no_application(
     ask: Ask, monkeypatch: pytest.MonkeyPatch
 ) -> None:

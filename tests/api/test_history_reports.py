@@ -1,24 +1,21 @@
 """Proves `/api/v1/history/…`: the same sums by application, id and day, and problems in words."""
 
-import shutil
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from dashboard.config import ClusterConfig, Config
 from dashboard.history import parquet
 from fenceline.history.reports import Manifest
-from tests.web import factories, history_reports, roles
+from tests.api.client import Ask
+from tests.web import history_reports
+from tests.web.history_reports import manifest, report
+
+__all__ = ["manifest", "report"]
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def reader(db: None) -> Client:
-    return roles.client_with_role("viewer")
 
 
 @pytest.fixture
@@ -27,33 +24,14 @@ def place(tmp_path: Path, settings: Any) -> Path:
         clusters={"prod": ClusterConfig("prod", {"bootstrap.servers": "127.0.0.1:9092"})},
         history_url=tmp_path.as_uri(),
     )
-    factories.tail_collectors(factories.cluster())
     parquet.clear_cache()
     return tmp_path
 
 
-@pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Manifest]:
-    folder = tmp_path_factory.mktemp("report")
-    return folder, history_reports.history_report(folder)
-
-
-@pytest.fixture
-def manifest(place: Path, report: tuple[Path, Manifest]) -> Manifest:
-    shutil.copytree(report[0], place, dirs_exist_ok=True)
-    return report[1]
-
-
-def get(reader: Client, path: str, status: int = 200) -> Any:
-    answer = reader.get(f"/api/v1/history/{path}")
-    assert answer.status_code == status, answer.content
-    return answer.json()
-
-
-def test_three_ways_to_the_same_sums(reader: Client, manifest: Manifest) -> None:
+def test_three_ways_to_the_same_sums(ask: Ask, manifest: Manifest) -> None:
     span = "first_day=2026-11-01&last_day=2026-12-01"
-    by_application = get(reader, f"applications?{span}")
-    by_id, by_day = get(reader, f"ids?{span}&limit=500"), get(reader, f"days?{span}")
+    by_application = ask(f"history/applications?{span}")
+    by_id, by_day = ask(f"history/ids?{span}&limit=500"), ask(f"history/days?{span}")
     for figure in "commits", "aborts", "epochs":
         sums = {sum(each[figure] for each in found["items"]) for found in (by_application, by_id, by_day)}
         assert len(sums) == 1
@@ -71,15 +49,15 @@ def test_three_ways_to_the_same_sums(reader: Client, manifest: Manifest) -> None
     assert by_day["as_of"].endswith("Z")
 
 
-def test_without_days_the_last_thirty_that_are_told(reader: Client, manifest: Manifest) -> None:
-    found = get(reader, "days")
+def test_without_days_the_last_thirty_that_are_told(ask: Ask, manifest: Manifest) -> None:
+    found = ask("history/days")
     assert found["last_day"] == parquet.last_day(manifest)
     assert (date.fromisoformat(found["last_day"]) - date.fromisoformat(found["first_day"])).days == 29
     assert found["items"]
 
 
-def test_an_application_and_a_rank_narrow_the_ids(reader: Client, manifest: Manifest) -> None:
-    found = get(reader, "ids?application=orders&by=aborts&limit=3")
+def test_an_application_and_a_rank_narrow_the_ids(ask: Ask, manifest: Manifest) -> None:
+    found = ask("history/ids?application=orders&by=aborts&limit=3")
     assert [each["application"] for each in found["items"]] == ["orders"] * 3
     aborts = [each["aborts"] for each in found["items"]]
     assert aborts == sorted(aborts, reverse=True)
@@ -94,20 +72,16 @@ def test_an_application_and_a_rank_narrow_the_ids(reader: Client, manifest: Mani
         ("first_day=yesterday", 422, "first_day"),
     ],
 )
-def test_a_bad_question_is_told(
-    reader: Client, manifest: Manifest, query: str, status: int, said: str
-) -> None:
-    assert said in str(get(reader, f"days?{query}", status))
+def test_a_bad_question_is_told(ask: Ask, manifest: Manifest, query: str, status: int, said: str) -> None:
+    assert said in str(ask(f"history/days?{query}", status))
 
 
-def test_no_reports_is_a_404_with_the_remedy_and_damage_a_503(
-    reader: Client, place: Path, settings: Any
-) -> None:
-    assert "Run the history job" in get(reader, "days", 404)["detail"]
+def test_no_reports_is_a_404_with_the_remedy_and_damage_a_503(ask: Ask, place: Path, settings: Any) -> None:
+    assert "Run the history job" in ask("history/days", 404)["detail"]
     manifest = history_reports.history_report(place)
     parquet.clear_cache()
     for path in place.glob(f"cluster=prod/parts/part={manifest.parts[0].name}/table=*/day=*/*.parquet"):
         path.write_bytes(b"no parquet")
-    assert "cannot be read" in get(reader, "days?first_day=2026-11-03", 503)["detail"]
+    assert "cannot be read" in ask("history/days?first_day=2026-11-03", 503)["detail"]
     settings.FENCELINE = Config(clusters=settings.FENCELINE.clusters)
-    assert "set [history] url" in get(reader, "ids", 404)["detail"]
+    assert "set [history] url" in ask("history/ids", 404)["detail"]

@@ -3,12 +3,11 @@
 from typing import Any
 
 import pytest
-from django.test import Client
 
 from dashboard.api.schemas import format_iso
 from dashboard.models import Cluster, FindingRecord, Incident, IncidentEvent, IncidentFinding
-from tests.api.client import Ask
-from tests.web import factories, roles
+from tests.api.client import Ask, Call
+from tests.web import factories
 
 pytestmark = pytest.mark.django_db
 HOUR_MS = 3_600_000
@@ -45,13 +44,6 @@ def story(prod: Cluster) -> Incident:
     return row
 
 
-def post(path: str, body: object, *, role: str, status: int) -> Any:
-    client: Client = roles.client_with_role(role)
-    answer = client.post(f"/api/v1/{path}", body, content_type="application/json")
-    assert answer.status_code == status, answer.content
-    return answer.json()
-
-
 def numbers(answer: Any) -> list[int]:
     return [each["number"] for each in answer["items"]]
 
@@ -77,8 +69,6 @@ def test_filters(ask: Ask, prod: Cluster) -> None:
     assert numbers(ask("incidents?state=closed")) == [closed.pk]
     assert numbers(ask("incidents?state=all&severity=critical")) == [closed.pk]
     assert len(numbers(ask("incidents"))) == 2
-    for wrong in ("state=over", "severity=bad", "from=yesterday", "cursor=x"):
-        ask(f"incidents?{wrong}", status=400 if wrong.startswith("cursor") else 422)
 
 
 def test_a_range_has_what_was_open_in_it(ask: Ask, prod: Cluster) -> None:
@@ -110,34 +100,28 @@ def test_one_incident_with_its_findings_and_history(ask: Ask, story: Incident) -
     assert [each["kind"] for each in told["history"]] == ["opened"]
 
 
-def test_an_operator_acknowledges_and_writes_notes(story: Incident) -> None:
-    told = post(f"incidents/{story.pk}/acknowledge", {}, role="operator", status=200)
+def test_an_operator_acknowledges_and_writes_notes(call: Call, story: Incident) -> None:
+    told = call("post", f"incidents/{story.pk}/acknowledge", {}, role="operator")
     by, at = told["acknowledged_by"], told["acknowledged_at"]
     assert by
     assert at
-    again = post(f"incidents/{story.pk}/acknowledge", {}, role="admin", status=200)
+    again = call("post", f"incidents/{story.pk}/acknowledge", {}, role="admin")
     assert (again["acknowledged_by"], again["acknowledged_at"]) == (by, at)
-    noted = post(f"incidents/{story.pk}/notes", {"text": " <b>restarted</b> "}, role="operator", status=200)
+    noted = call("post", f"incidents/{story.pk}/notes", {"text": " <b>restarted</b> "}, role="operator")
     last = noted["history"][-1]
     assert (last["kind"], last["actor"], last["text"]) == ("note", by, "<b>restarted</b>")
 
 
-def test_a_viewer_writes_nothing(story: Incident) -> None:
-    post(f"incidents/{story.pk}/acknowledge", {}, role="viewer", status=403)
-    post(f"incidents/{story.pk}/notes", {"text": "hello"}, role="viewer", status=403)
-    assert IncidentEvent.objects.count() == 1
-
-
 @pytest.mark.parametrize("text", ["", "   ", "nul\0", "x" * 5_001, None, 7])
-def test_a_note_that_cannot_be_used_is_refused(story: Incident, text: object) -> None:
-    post(f"incidents/{story.pk}/notes", {"text": text}, role="operator", status=422)
+def test_a_note_that_cannot_be_used_is_refused(call: Call, story: Incident, text: object) -> None:
+    call("post", f"incidents/{story.pk}/notes", {"text": text}, role="operator", status=422)
     assert IncidentEvent.objects.count() == 1
 
 
-def test_a_closed_incident_is_not_acknowledged(story: Incident) -> None:
+def test_a_closed_incident_is_not_acknowledged(call: Call, story: Incident) -> None:
     Incident.objects.update(closed_ms=factories.now_ms())
-    post(f"incidents/{story.pk}/acknowledge", {}, role="operator", status=409)
-    assert post(f"incidents/{story.pk}/notes", {"text": "over"}, role="operator", status=200)
+    call("post", f"incidents/{story.pk}/acknowledge", {}, role="operator", status=409)
+    assert call("post", f"incidents/{story.pk}/notes", {"text": "over"}, role="operator")
 
 
 def test_a_list_of_100_costs_a_few_queries(

@@ -89,7 +89,7 @@ def test_cause_and_next_step_are_found_in_two_calls() -> None:
 
 
 def test_a_plan_is_made_and_only_a_page_confirms_it(prod: Cluster) -> None:
-    action = factories.planned_action(factories.plan(factories.fence_subject("payments-7")))
+    action = factories.planned_action(factories.fence_subject("payments-7"))
     shown = answer("operator", "get_action", number=action.pk)
     assert shown["state"] == "planned"
     assert not {"digest", "confirm"} & set(json.dumps(shown).replace('"', " ").split())

@@ -189,8 +189,6 @@ def test_a_field_that_is_far_too_long_is_refused(admin: Client) -> None:
 @pytest.mark.parametrize(
     ("path", "near"),
     [
-        ("transactions?stat=ongoing", "'state'"),
-        ("groups?stat=stable", "'status'"),
         ("transactions?application=a", "'app'"),
         ("exports/transactions.json?stat=ongoing", "'state'"),
     ],
@@ -242,10 +240,3 @@ def test_a_channel_is_added_disabled(admin: Client) -> None:
     assert answer.json()["enabled"] is False
     assert answer.json()["disabled_why"].startswith("Disabled by ")
     assert not Channel.objects.get(name="a").enabled
-
-
-def test_a_plan_knows_no_dry_run(admin: Client) -> None:
-    sent = {"cluster": "prod", "act": "fence", "subjects": ["a"], "dry_run": True}
-    answer = admin.post("/api/v1/actions/plan", sent, "application/json")
-    assert answer.status_code == 422
-    assert "body.asked.dry_run" in answer.json()["detail"]

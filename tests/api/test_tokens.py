@@ -33,10 +33,6 @@ def knock(door: str, token: str) -> Any:
     return ask(door, headers=headers, **ELSEWHERE)
 
 
-def role_for(door: str) -> str:
-    return "ingest" if door.startswith("/ingest") else "viewer"
-
-
 def refused(door: str, token: str) -> str:
     answer = knock(door, token)
     assert answer.status_code == 401, answer.content
@@ -48,7 +44,8 @@ def refused(door: str, token: str) -> str:
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("why", ["was revoked on", "expired on"])
 def test_a_token_that_is_over_is_refused_with_its_reason(door: str, why: str) -> None:
-    token = made("ci", "--role", role_for(door), "--expires", "30d")
+    role = "ingest" if door.startswith("/ingest") else "viewer"
+    token = made("ci", "--role", role, "--expires", "30d")
     assert knock(door, token).status_code != 401
     if "revoked" in why:
         call_command("revoke_token", "ci", stdout=io.StringIO())
@@ -75,16 +72,10 @@ def test_an_end_is_given_as_a_duration(asked: str, lasts: timedelta) -> None:
     assert before + lasts <= ends <= timezone.now() + lasts
 
 
-@pytest.mark.parametrize(
-    ("asked", "ends"),
-    [
-        ("2999-01-31", datetime(2999, 1, 31, tzinfo=UTC)),
-        ("2999-01-31T12:00+02:00", datetime(2999, 1, 31, 10, tzinfo=UTC)),
-    ],
-)
-def test_an_end_is_given_as_a_date(asked: str, ends: datetime) -> None:
+@pytest.mark.parametrize(("asked", "hour"), [("2999-01-31", 0), ("2999-01-31T12:00+02:00", 10)])
+def test_an_end_is_given_as_a_date(asked: str, hour: int) -> None:
     made("ci", "--expires", asked)
-    assert Token.objects.get().expires_at == ends
+    assert Token.objects.get().expires_at == datetime(2999, 1, 31, hour, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(

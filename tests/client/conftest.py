@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from dashboard.actions import execute
 from dashboard.config import ClusterConfig, Config
 from dashboard.models import Cluster, Token
 from dashboard.system.tokens import token_digest
 from fenceline_client.cli import run
 from tests.client.program import Finished
 from tests.web import factories
+from tests.web.conftest import sent
+
+__all__ = ["sent"]
 
 #: A command that ran in this process, by its arguments.
 Fenceline = Callable[..., Finished]
@@ -54,10 +56,7 @@ def server(live_server: Any, settings: Any) -> str:
 @pytest.fixture
 def prod(server: str) -> Cluster:
     """A cluster all of whose collectors are up to date."""
-    of = factories.cluster()
-    factories.tail_collectors(of)
-    factories.collectors(of)
-    return of
+    return factories.watched_cluster()
 
 
 @pytest.fixture
@@ -83,14 +82,6 @@ def viewer(signed_in: Callable[[str], str]) -> str:
 def operator(signed_in: Callable[[str], str]) -> str:
     """The token of an operator, which the commands of the test send."""
     return signed_in("operator")
-
-
-@pytest.fixture
-def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
-    """What would go to a worker: no Redis runs here."""
-    messages: list[Any] = []
-    monkeypatch.setattr(execute.app, "send_task", lambda *args, **options: messages.append((args, options)))
-    return messages
 
 
 def make_token(role: str) -> str:

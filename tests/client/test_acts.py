@@ -147,9 +147,7 @@ def test_an_action_that_goes_on_is_named(
 def test_a_plan_that_cannot_be_executed_is_shown_and_refused(
     fenceline: Fenceline, prod: Cluster, sent: list[Any]
 ) -> None:
-    refused = factories.planned_action(
-        factories.plan(factories.refused_subject("payments-7", factories.HEALTHY))
-    )
+    refused = factories.planned_action(factories.refused_subject("payments-7", factories.HEALTHY))
     expired = factories.planned_action(expires_ms=factories.now_ms() - LIVES_MS)
     finished = factories.executed_action()
     for row, words in (

@@ -20,10 +20,15 @@ def as_json(document: Any, status: int = 200, **headers: str) -> Manner:
     return answer(status, json.dumps(document).encode(), content_type="application/json", **headers)
 
 
-@pytest.fixture
-def asked(fenceline: Fenceline, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
-    """Return the one line of a command that a server answers in some manner."""
+@pytest.fixture(autouse=True)
+def token(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let each command send SECRET."""
     monkeypatch.setenv("FENCELINE_TOKEN", SECRET)
+
+
+@pytest.fixture
+def asked(fenceline: Fenceline) -> Callable[..., str]:
+    """Return the one line of a command that a server answers in some manner."""
 
     def asked(manner: Manner, *arguments: str) -> str:
         with Receiver(usually=manner) as there:
@@ -94,10 +99,7 @@ def test_a_server_that_does_not_answer_is_given_up(
         ("https://two words", "cannot be reached"),
     ],
 )
-def test_an_unreachable_host_is_named(
-    fenceline: Fenceline, monkeypatch: pytest.MonkeyPatch, url: str, line: str
-) -> None:
-    monkeypatch.setenv("FENCELINE_TOKEN", SECRET)
+def test_an_unreachable_host_is_named(fenceline: Fenceline, url: str, line: str) -> None:
     done = fenceline("--url", url, "incidents")
     assert done.status == 2
     assert done.error.startswith(f"{url} cannot be reached: ")
@@ -108,7 +110,6 @@ def test_a_private_ca_is_named_in_the_environment(
     fenceline: Fenceline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority = Authority(tmp_path)
-    monkeypatch.setenv("FENCELINE_TOKEN", SECRET)
     with Receiver(usually=as_json(LIST), tls=authority.server("localhost")) as there:
         url = f"https://localhost:{there.port}"
         refused = fenceline("--url", url, "incidents")
@@ -122,7 +123,6 @@ def test_a_private_ca_is_named_in_the_environment(
 
 
 def test_a_proxy_of_the_environment_is_used(fenceline: Fenceline, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("FENCELINE_TOKEN", SECRET)
     with Receiver(usually=as_json(LIST)) as proxy:
         monkeypatch.setenv("HTTP_PROXY", f"http://127.0.0.1:{proxy.port}")
         done = fenceline("--insecure-http", "--url", "http://fenceline.example.org", "incidents")
@@ -134,10 +134,7 @@ def test_a_proxy_of_the_environment_is_used(fenceline: Fenceline, monkeypatch: p
     assert closed.error.endswith("Connection refused. Check HTTPS_PROXY and NO_PROXY.")
 
 
-def test_a_server_may_be_below_a_path_of_its_host(
-    fenceline: Fenceline, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FENCELINE_TOKEN", SECRET)
+def test_a_server_may_be_below_a_path_of_its_host(fenceline: Fenceline) -> None:
     with Receiver(usually=as_json(LIST)) as there:
         assert fenceline("--url", f"http://127.0.0.1:{there.port}/tools/fenceline/", "groups").status == 0
         (request,) = there.received
@@ -149,7 +146,6 @@ def test_the_token_goes_to_the_server_and_no_password_of_netrc(
 ) -> None:
     (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password other\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
-    monkeypatch.setenv("FENCELINE_TOKEN", SECRET)
     with Receiver(usually=as_json(LIST)) as there:
         assert fenceline("--url", f"http://127.0.0.1:{there.port}", "incidents").status == 0
         (request,) = there.received

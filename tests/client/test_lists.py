@@ -9,10 +9,9 @@ from tests.client.conftest import Fenceline
 from tests.client.program import terminal
 from tests.web import factories, scenarios
 
-pytestmark = pytest.mark.django_db(transaction=True)
+pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("viewer")]
 
 
-@pytest.mark.usefixtures("viewer")
 def test_each_list_is_a_table(fenceline: Fenceline, prod: Cluster) -> None:
     factories.transaction(prod, "payments-7")
     factories.group(prod, "billing", "BLOCKED", lag_lso=1_204)
@@ -31,13 +30,11 @@ def test_each_list_is_a_table(fenceline: Fenceline, prod: Cluster) -> None:
         assert [word for word in words if word not in row] == []
 
 
-@pytest.mark.usefixtures("viewer")
 def test_an_empty_list_is_its_headings(fenceline: Fenceline) -> None:
     (line,) = fenceline("groups").out.splitlines()
     assert line.split()[:2] == ["cluster", "group"]
 
 
-@pytest.mark.usefixtures("viewer")
 def test_json_is_the_apis(fenceline: Fenceline, prod: Cluster) -> None:
     factories.group(prod, "billing")
     document = json.loads(fenceline("groups", "--json").out)
@@ -45,7 +42,6 @@ def test_json_is_the_apis(fenceline: Fenceline, prod: Cluster) -> None:
     assert document["items"][0]["group"] == "billing"
 
 
-@pytest.mark.usefixtures("viewer")
 def test_criteria_are_the_apis_and_wrong_ones_are_refused_by_it(fenceline: Fenceline, prod: Cluster) -> None:
     factories.group(prod, "billing", "BLOCKED")
     factories.group(prod, "audit", "OK")
@@ -57,7 +53,6 @@ def test_criteria_are_the_apis_and_wrong_ones_are_refused_by_it(fenceline: Fence
     assert "answered 422: query.status" in wrong.error
 
 
-@pytest.mark.usefixtures("viewer")
 def test_a_limit_says_that_there_is_more(fenceline: Fenceline, prod: Cluster) -> None:
     prod.collector_set.filter(name__in=("transaction_state", "judge")).delete()
     Position.objects.all().delete()
@@ -70,7 +65,6 @@ def test_a_limit_says_that_there_is_more(fenceline: Fenceline, prod: Cluster) ->
     assert fenceline("transactions", "--limit", "100000").err == ""
 
 
-@pytest.mark.usefixtures("viewer")
 def test_what_was_not_seen_is_reported_beside_the_list(fenceline: Fenceline, prod: Cluster) -> None:
     factories.gap(prod, source="groups", reason="broker 2 refuses DESCRIBE")
     done = fenceline("groups")
@@ -78,7 +72,6 @@ def test_what_was_not_seen_is_reported_beside_the_list(fenceline: Fenceline, pro
     assert done.error == "Not all was seen on prod (groups): broker 2 refuses DESCRIBE"
 
 
-@pytest.mark.usefixtures("viewer")
 def test_names_of_a_cluster_command_no_terminal(fenceline: Fenceline, prod: Cluster) -> None:
     for name in factories.HOSTILE_IDS:
         factories.transaction(prod, name)
@@ -91,7 +84,6 @@ def test_names_of_a_cluster_command_no_terminal(fenceline: Fenceline, prod: Clus
     assert r"evil\x1b[2J\nname" in fenceline("queries").out
 
 
-@pytest.mark.usefixtures("viewer")
 def test_a_pipe_gets_whole_names_without_colours_and_a_terminal_what_fits(
     fenceline: Fenceline, prod: Cluster
 ) -> None:

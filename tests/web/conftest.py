@@ -1,5 +1,6 @@
 """A signed-in client, a cluster that is watched, and a configuration with two."""
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,11 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
+from dashboard.celery import app
 from dashboard.config import CheckpointRoot, ClusterConfig, Config
 from dashboard.models import Cluster
 from sandbox.scenes.player import ScenePlayer
+from tests.receivers import Receiver
 from tests.web import factories
 from tests.web.compact_html import CompactClient
 from tests.web.roles import client_with_role, give_role, open_session
@@ -42,12 +45,23 @@ def admin(db: None) -> Client:
 
 
 @pytest.fixture
+def root(db: None) -> Client:
+    """A client of its own, signed in as a superuser."""
+    found = CompactClient()
+    found.force_login(User.objects.create_superuser("root"))
+    return found
+
+
+@pytest.fixture
+def operator(db: None) -> Client:
+    """A client of its own, signed in as an operator."""
+    return client_with_role("operator")
+
+
+@pytest.fixture
 def prod(page: Client) -> Cluster:
     """A cluster all of whose collectors are up to date; the client of pages is signed in."""
-    of = factories.cluster()
-    factories.tail_collectors(of)
-    factories.collectors(of)
-    return of
+    return factories.watched_cluster()
 
 
 @pytest.fixture(autouse=True)
@@ -59,6 +73,21 @@ def configured(settings: Any) -> None:
         clusters={name: ClusterConfig(name, properties) for name in names},
         checkpoints=[CheckpointRoot("file:///checkpoints", name) for name in names],
     )
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What would have been sent to a worker: no Redis runs here."""
+    found: list[Any] = []
+    monkeypatch.setattr(app, "send_task", lambda *args, **options: found.append((args, options)))
+    return found
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    """A receiver on this machine that takes every message."""
+    with Receiver() as there:
+        yield there
 
 
 @pytest.fixture

@@ -1,10 +1,12 @@
 """A history job's output, written as the job writes it, for pages and API: real tasks, and no Spark."""
 
 import random
+import shutil
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
 from fenceline.facts import TransactionRecord
 from fenceline.history.reports import (
@@ -27,15 +29,9 @@ from tests.unit.random_histories import START_MS, RandomHistory
 NOW_MS = START_MS + 4 * 86_400_000
 
 
-def history_report(
-    folder: Path, cluster: str = "prod", *, days: int = 3, ids: int = 12, steps: int = 150
-) -> Manifest:
-    """Write two micro-batches of random histories over some days; return the manifest."""
-    rows = [
-        _records_of(f"{name}-{number}", days, steps)
-        for name in ("orders", "payments")
-        for number in range(ids)
-    ]
+def history_report(folder: Path, cluster: str = "prod") -> Manifest:
+    """Write two micro-batches of random histories over three days; return the manifest."""
+    rows = [_records_of(f"{name}-{number}") for name in ("orders", "payments") for number in range(12)]
     records = [record for life in rows for record in life]
     manifest, start = Manifest(cluster, "__transaction_state", "q-1", -1, NOW_MS), task.Start()
     half = len(records) // 2
@@ -47,19 +43,25 @@ def history_report(
     return manifest
 
 
-def publish_manifest(folder: Path, manifest: Manifest) -> Path:
-    """Write a manifest; return its path."""
-    path = folder / folder_of(manifest.cluster) / "log" / manifest_name(manifest.batch)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(write_manifest(manifest))
-    return path
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Manifest]:
+    """A report, and the folder that it is in."""
+    folder = tmp_path_factory.mktemp("report")
+    return folder, history_report(folder)
 
 
-def _records_of(name: str, days: int, steps: int) -> list[tuple[bytes, bytes | None]]:
+@pytest.fixture
+def manifest(place: Path, report: tuple[Path, Manifest]) -> Manifest:
+    """The manifest of a report that is in the folder of the test's configuration."""
+    shutil.copytree(report[0], place, dirs_exist_ok=True)
+    return report[1]
+
+
+def _records_of(name: str) -> list[tuple[bytes, bytes | None]]:
     walk = RandomHistory(name, random.Random(name))
     found = []
-    for step in range(steps):
-        walk.now_ms = max(walk.now_ms, START_MS + step * days * 86_400_000 // steps)
+    for step in range(150):
+        walk.now_ms = max(walk.now_ms, START_MS + step * 3 * 86_400_000 // 150)
         for record in walk.step():
             alive = isinstance(record, TransactionRecord)
             found.append((encode_key(name), encode_value(record) if alive else None))
@@ -110,5 +112,7 @@ def _write(folder: Path, before: Manifest, batch: int, found: pa.Table) -> Manif
         strange=dict.fromkeys(undecoded, (0, 7, "value version 99")),
         parts=(*before.parts, ReportPart(name, 0, min(days), max(days))),
     )  # fmt: skip
-    publish_manifest(folder.parent, manifest)
+    path = folder / "log" / manifest_name(batch)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(write_manifest(manifest))
     return manifest

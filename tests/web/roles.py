@@ -10,8 +10,13 @@ from django.contrib.auth.models import Group, User
 from django.contrib.sessions.backends.db import SessionStore
 from django.test import Client
 
+from dashboard.models import Action
 from dashboard.system import access
+from tests.web import factories
 from tests.web.compact_html import CompactClient
+
+#: The page of `factories.query`.
+QUERY_PAGE = f"/queries/prod/{factories.QUERY_ID}"
 
 
 def give_role(user: User, role: str) -> None:
@@ -45,11 +50,39 @@ def open_session(client: Client, user: User) -> None:
     client.cookies[settings.SESSION_COOKIE_NAME] = session.session_key
 
 
-def page_html(page: Client, url: str, status: int = 200) -> str:
+def page_html(page: Client, url: str, status: int = 200, /, **asked: str) -> str:
     """Return a page's text in one line."""
-    answer = page.get(url)
+    answer = page.get(url, asked)
     assert answer.status_code == status, (url, answer.status_code, answer.content[:500])
     return " ".join(answer.content.decode().split())
+
+
+def page_text(page: Client, url: str, status: int = 200) -> str:
+    """Return a page in one line, without entities."""
+    return html.unescape(page_html(page, url, status))
+
+
+def text_of(markup: str) -> str:
+    """Return the text between tags."""
+    return " ".join(re.sub(r"<[^>]+>", " ", markup).split())
+
+
+def headline(page: Client, url: str) -> str:
+    """Return a page's headline."""
+    found = re.search(r"<h1 [^>]*>(.*?)</h1>", page_html(page, url))
+    assert found
+    return html.unescape(re.sub(r"<[^>]+>", "", found[1]))
+
+
+def query_tab(page: Client, name: str) -> str:
+    """Return a tab of the page of `factories.query` as HTML."""
+    return page_html(page, f"{QUERY_PAGE}?tab={name}")
+
+
+def confirm(page: Client, action: Action, **fields: str) -> Any:
+    """Confirm a plan as its page asks for, but for `fields`."""
+    said = {"digest": action.digest, "confirm": action.plan["confirm"], "reason": "ticket 4411"}
+    return page.post(f"/actions/{action.pk}", said | fields)
 
 
 def row_ids(markup: str) -> list[str]:

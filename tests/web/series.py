@@ -66,6 +66,12 @@ def hour(of: Cluster) -> None:
     polled_together(of, APPLICATION, {"": opened, "payments": opened}, span=True)
 
 
+def forget(of: Cluster) -> None:
+    """Let nothing have been polled."""
+    of.series_set.all().delete()
+    of.observedspan_set.all().delete()
+
+
 def _offsets(ago_ms: int, blocked: range) -> Values:
     written = (HOUR_MS - ago_ms) // 1_000 * 12
     if ago_ms in blocked:

@@ -16,12 +16,6 @@ from tests.web import factories
 pytestmark = pytest.mark.django_db
 
 
-@pytest.fixture
-def root(client: Client, prod: Cluster) -> Client:
-    client.force_login(User.objects.create_superuser("root"))
-    return client
-
-
 def choose(client: Client, model: type[Model], action: str, *rows: Model, **more: str) -> Any:
     said = {"action": action, "_selected_action": [row.pk for row in rows]} | more
     return client.post(f"/admin/dashboard/{model.__name__.lower()}/", said, follow=False)
@@ -89,7 +83,6 @@ def test_who_may_look_at_admin_may_not_act_by_that(
 
 
 def test_the_admin_s_own_actions_are_the_only_ones(root: Client, prod: Cluster) -> None:
-    shown = root.get("/admin/dashboard/transaction/").content.decode()
     factories.transaction(prod)
     shown = root.get("/admin/dashboard/transaction/").content.decode()
     assert "Abort stuck transactions…" in shown

@@ -14,6 +14,7 @@ from fenceline.alerts.labels import FindingText, labels_of
 from fenceline.flow.graph import NodeId, NodeKind
 from fenceline.owners import Owner
 from tests.web import factories
+from tests.web.roles import page_html
 
 pytestmark = pytest.mark.django_db
 
@@ -31,20 +32,14 @@ def named(prod: Cluster, settings: Any) -> Cluster:
     return prod
 
 
-def text(page: Client, url: str) -> str:
-    response = page.get(url)
-    assert response.status_code == 200, url
-    return response.content.decode()
-
-
 def test_lists_events_figures_and_search_call_it_by_its_name(page: Client, named: Cluster) -> None:
     for url in (f"/transactions?{ASKED}", f"/events?last=30d&{ASKED}"):
-        shown = text(page, url)
+        shown = page_html(page, url)
         assert "svc-7" in shown, url
         assert "svc-x" in shown, url
         assert "other-1" not in shown, url
-    assert f"<bdi>{NAME}</bdi>" in text(page, "/transactions/prod/svc-7")
-    assert f"<bdi>{NAME}</bdi>" in text(page, "/find?q=ledger+serv")
+    assert f"<bdi>{NAME}</bdi>" in page_html(page, "/transactions/prod/svc-7")
+    assert f"<bdi>{NAME}</bdi>" in page_html(page, "/find?q=ledger+serv")
 
 
 def test_the_api_has_the_same_name(page: Client, named: Cluster) -> None:

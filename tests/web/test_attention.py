@@ -10,13 +10,9 @@ from django.test import Client
 from dashboard.models import Cluster
 from fenceline.facts import TransactionState
 from tests.web import factories, roles, scenarios
+from tests.web.roles import page_html
 
 pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture
-def operator(client: Client) -> Client:
-    return roles.client_with_role("operator")
 
 
 def rows(client: Client, url: str) -> list[str]:
@@ -88,6 +84,24 @@ def test_owners_have_a_column_where_the_configuration_names_some(
     )
     for url in lists:
         assert cell(rows(operator, url)[0], "col-owner") == "Payments", url
+
+
+def test_each_page_says_whose_its_subject_is(page: Client, prod: Cluster, settings: Any) -> None:
+    owner = factories.owner("payments", runbook="https://runbooks.example/payments")
+    settings.FENCELINE = factories.config_with_owners(settings.FENCELINE, owner)
+    factories.transaction(prod, "payments-7")
+    factories.finding(prod, "transaction:payments-7")
+    factories.group(prod, "payments")
+    factories.lso_blocker(prod, "payments", transactional_id="payments-7")
+    for url, said in {
+        "/": "<dt>Owner</dt><dd><b>Payments</b> · #payments-oncall",
+        "/transactions/prod/payments-7": "owner: <b>Payments</b> · #payments-oncall",
+        "/groups/prod/payments": "Owner: <b>Payments</b>",
+        "/partitions/prod/payments/0": "Owner: <b>Payments</b> · #payments-oncall",
+    }.items():
+        shown = page_html(page, url)
+        assert said in shown, url
+    assert f'href="{owner.runbook}"' in shown
 
 
 def test_open_transactions_are_selected_for_one_fence(operator: Client, prod: Cluster) -> None:

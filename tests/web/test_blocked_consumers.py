@@ -1,7 +1,6 @@
 """Proves that an open transaction tells who waits for it and where, its coordinator, and whose it is."""
 
 import json
-from typing import Any
 
 import pytest
 from django.test import Client
@@ -9,19 +8,16 @@ from django.test import Client
 from dashboard.models import Cluster
 from fenceline.facts import NOT_REPORTED, TransactionState
 from tests.web import factories
+from tests.web.roles import page_html
 
 pytestmark = pytest.mark.django_db
 ONE = "/transactions/prod/payments-7"
 
 
-def read(page: Client, url: str = ONE) -> str:
-    answer = page.get(url)
-    assert answer.status_code == 200, url
-    return " ".join(answer.content.decode().split())
-
-
-def pending(group: Any, certain: bool = True, name: str = "payments-7") -> None:
+def pending(of: Cluster, *, certain: bool = True, name: str = "payments-7") -> None:
+    """Let a commit of group app wait for a transaction."""
     told = {"transactional_id": name, "producer_id": 4017, "pending": True, "certain": certain}
+    group = factories.group(of, "app", log_partition=17)
     factories.group_offset(group, "input", 3, unstable=True, offset=None, blockers=[told])
 
 
@@ -31,15 +27,15 @@ def test_the_groups_that_stand_where_it_is_open_wait_for_it(page: Client, prod: 
     factories.partition(prod, "payments", 1)
     factories.blocked_offset(factories.group(prod, "billing"), pin)
     factories.group_offset(factories.group(prod, "mirror"), waiting="reads_past", offset=49_981)
-    text = read(page)
+    text = page_html(page, ONE)
     assert "2 partitions in this transaction · 1 group blocked" in text
     assert 'href="/groups/prod/billing"' in text
     assert 'href="/groups/prod/mirror"' not in text
     assert 'href="/partitions/prod/payments/0"' in text
     assert "blocked by another" not in text
-    listed = read(page, "/transactions?state=open")
+    listed = page_html(page, "/transactions?state=open")
     assert '<td class="col-waiting number">1 group<' in listed
-    assert "col-waiting" not in read(page, "/transactions")
+    assert "col-waiting" not in page_html(page, "/transactions")
 
 
 def test_a_query_that_stands_where_it_holds_the_lso_is_named_too(page: Client, prod: Cluster) -> None:
@@ -48,7 +44,7 @@ def test_a_query_that_stands_where_it_holds_the_lso_is_named_too(page: Client, p
     factories.partition(prod, "payments", 1)
     stands = factories.query(prod, finished=7)
     factories.batch(stands, 7, offsets=[["0", json.dumps({"payments": {"0": pin.start_offset, "1": 5}})]])
-    text = read(page)
+    text = page_html(page, ONE)
     assert "2 partitions in this transaction · 1 query blocked at its LSO" in text
     assert f'query <a href="/queries/prod/{stands.ident}"><bdi>orders_enrich</bdi></a>' in text
     assert text.count('<span class="muted">none</span>') == 1
@@ -62,7 +58,7 @@ def test_who_waits_for_another_one_in_the_same_partition_is_not_its_waiter(
     second = factories.lso_blocker(prod, "elsewhere", 0, producer_id=4017)
     factories.blocked_offset(factories.group(prod, "billing"), first)
     assert second.transactional_id == "payments-7"
-    text = read(page)
+    text = page_html(page, ONE)
     assert "/groups/prod/billing" not in text
     assert "blocked by another" in text
 
@@ -71,7 +67,7 @@ def test_a_producer_without_a_known_id_is_matched_by_its_number(page: Client, pr
     factories.transaction(prod, "payments-7", producer_id=4017, partitions={"payments": [0]})
     pin = factories.lso_blocker(prod, "payments", 0, transactional_id="")
     factories.blocked_offset(factories.group(prod, "billing"), pin)
-    assert 'href="/groups/prod/billing"' in read(page)
+    assert 'href="/groups/prod/billing"' in page_html(page, ONE)
 
 
 def test_a_pin_of_another_cluster_is_none_of_its(page: Client, prod: Cluster) -> None:
@@ -80,7 +76,7 @@ def test_a_pin_of_another_cluster_is_none_of_its(page: Client, prod: Cluster) ->
     factories.blocked_offset(
         factories.group(staging, "elsewhere"), factories.lso_blocker(staging, "payments", 0)
     )
-    assert "elsewhere" not in read(page)
+    assert "elsewhere" not in page_html(page, ONE)
 
 
 def test_a_transaction_that_an_earlier_epoch_left_hangs_beside_a_complete_one(
@@ -90,7 +86,7 @@ def test_a_transaction_that_an_earlier_epoch_left_hangs_beside_a_complete_one(
         prod, "payments-7", TransactionState.COMPLETE_COMMIT, producer_id=4017, partitions={}
     )
     factories.lso_blocker(prod, "payments", 0, "hanging", ground="not_its_partition")
-    text = read(page)
+    text = page_html(page, ONE)
     assert "</i>hanging</span>" in text
     assert 'href="/partitions/prod/payments/0"' in text
 
@@ -100,7 +96,7 @@ def test_an_end_that_overtook_a_pin_is_no_verdict(page: Client, prod: Cluster) -
         prod, "payments-7", TransactionState.COMPLETE_COMMIT, producer_id=4017, partitions={}
     )
     factories.lso_blocker(prod, "payments", 0, "late")
-    assert "</i>late</span> <button" not in read(page)
+    assert "</i>late</span> <button" not in page_html(page, ONE)
 
 
 class TestReadProcessWrite:
@@ -112,39 +108,39 @@ class TestReadProcessWrite:
         factories.transaction(prod, "payments-7", producer_id=4017, partitions=named)
 
     def test_the_group_whose_commit_is_pending_is_named(self, page: Client, prod: Cluster) -> None:
-        pending(factories.group(prod, "app", log_partition=17))
+        pending(prod)
         factories.group(prod, "other", log_partition=17)
-        text = read(page)
+        text = page_html(page, ONE)
         assert 'href="/groups/prod/app"' in text
         assert 'href="/groups/prod/other"' not in text
         assert "(possibly)" not in text
         assert "a read-process-write transaction" in text
 
     def test_how_sure_that_is_is_said(self, page: Client, prod: Cluster) -> None:
-        pending(factories.group(prod, "app", log_partition=17), certain=False)
-        assert "input-3 (possibly)" in read(page)
+        pending(prod, certain=False)
+        assert "input-3 (possibly)" in page_html(page, ONE)
 
     def test_else_candidates_are_said_to_be_candidates(self, page: Client, prod: Cluster) -> None:
         factories.group(prod, "other", log_partition=17)
         factories.group(prod, "elsewhere", log_partition=18)
-        text = read(page)
+        text = page_html(page, ONE)
         assert '<span class="muted">one of </span><a href="/groups/prod/other">' in text
         assert "its record does not name the group" in text
         assert "/groups/prod/elsewhere" not in text
 
     def test_a_pending_commit_of_another_transaction_is_not_its(self, page: Client, prod: Cluster) -> None:
-        pending(factories.group(prod, "app", log_partition=17), name="payments-8")
-        assert "(possibly)" not in read(page)
-        assert "1 group blocked" not in read(page)
+        pending(prod, name="payments-8")
+        assert "(possibly)" not in page_html(page, ONE)
+        assert "1 group blocked" not in page_html(page, ONE)
 
 
 def test_the_coordinator_is_the_leader_of_its_partition(page: Client, prod: Cluster) -> None:
     factories.transaction(prod, "payments-7", log_partition=7)
-    text = read(page)
+    text = page_html(page, ONE)
     assert "its leader is not known yet" in text
     assert "the leader of its partition of __transaction_state is not known yet" in text
     factories.partition(prod, "__transaction_state", 7, leader=2)
-    text = read(page)
+    text = page_html(page, ONE)
     assert "→ broker 2" in text
     assert '<dd class="tile-value">broker 2</dd>' in text
 
@@ -152,22 +148,14 @@ def test_the_coordinator_is_the_leader_of_its_partition(page: Client, prod: Clus
 def test_an_id_known_from_lists_has_no_coordinator_to_be_missed(page: Client, prod: Cluster) -> None:
     factories.transaction(prod, "payments-7", log_partition=NOT_REPORTED)
     factories.partition(prod, "__transaction_state", 7)
-    assert "broker 2" not in read(page)
+    assert "broker 2" not in page_html(page, ONE)
 
 
 def test_many_partitions_are_cut_short(page: Client, prod: Cluster) -> None:
     factories.transaction(prod, "payments-7", partitions={"payments": list(range(400))})
-    text = read(page)
+    text = page_html(page, ONE)
     assert text.count('<tr id="place-') == 50
     assert "0-399" in text
-
-
-def test_whose_it_is_is_said_by_id_or_application(page: Client, prod: Cluster, settings: Any) -> None:
-    settings.FENCELINE = factories.config_with_owners(settings.FENCELINE, factories.owner("payments"))
-    factories.transaction(prod, "payments-7")
-    factories.finding(prod, "transaction:payments-7")
-    assert "owner: <b>Payments</b> · #payments-oncall" in read(page)
-    assert "<dt>Owner</dt><dd><b>Payments</b> · #payments-oncall" in read(page, "/")
 
 
 @pytest.mark.parametrize(
@@ -184,7 +172,7 @@ def test_a_finding_leads_to_its_subject(
     page: Client, prod: Cluster, subject: str, where: str, words: str
 ) -> None:
     factories.finding(prod, subject)
-    text = read(page, "/")
+    text = page_html(page, "/")
     assert f'href="{where}"' in text
     assert words in text
     assert ('<span id="nav-groups"><span class="badge' in text) is subject.startswith("group:")
@@ -195,6 +183,6 @@ def test_the_first_page_counts_what_is_held_and_who_waits(page: Client, prod: Cl
         factories.group(prod, "billing", "BLOCKED", blocked=1), factories.lso_blocker(prod, "payments")
     )
     factories.lso_blocker(prod, "__consumer_offsets", 17)
-    text = read(page, "/")
+    text = page_html(page, "/")
     assert "<li>2 partitions blocked</li>" in text
     assert "<li>1 group blocked</li>" in text

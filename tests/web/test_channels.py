@@ -2,7 +2,6 @@
 
 import html
 import re
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -26,12 +25,6 @@ def limits(configured: None, settings: Any) -> None:
     alerts = Alerting(allow_private=("127.0.0.0/8",), timeout_s=5)
     settings.FENCELINE = replace(django_settings.FENCELINE, alerts=alerts)
     factories.tail_collectors(factories.cluster())
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with Receiver() as receiver:
-        yield receiver
 
 
 def add(admin: Client, receiver: Receiver, **more: str) -> Channel:

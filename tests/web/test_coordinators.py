@@ -1,17 +1,19 @@
-"""Shows coordinators, their moves and what follows if a broker dies, from what polls have saved."""
+"""Shows coordinators, their moves and what follows if a broker dies, from what polls have saved; and that a
+cluster whose topic may not be read is shown live from its coordinators' lists, and says so."""
 
 from collections.abc import Mapping
 
 import pytest
 from django.test import Client
 
-from dashboard.models import Cluster, Collector, CoordinatorMoveRecord, PartitionRecord
+from dashboard.models import Cluster, Collector, CoordinatorMoveRecord
 from dashboard.runtime import leases
 from dashboard.transactions import coordinator_store
 from dashboard.transactions.coordinator_store import CoordinatorRows, save_coordinators
 from fenceline.facts import TransactionState
 from fenceline.kafka.coordinator import CoordinatorMove, ObservedCoordinators, SampleId
 from tests.web import factories
+from tests.web.roles import page_html
 
 pytestmark = pytest.mark.django_db
 
@@ -34,26 +36,18 @@ def lease(prod: Cluster) -> leases.Lease:
     for number, name in enumerate(("pay-1", "pay-2", "<b>pay</b>")):
         factories.transaction(prod, name, log_partition=number % 2, producer_id=1_000 * number + 7)
     for number in (0, 1):
-        PartitionRecord.objects.create(
-            cluster=prod, rev=1, topic="__transaction_state", partition=number, leader=1, leader_epoch=4,
-            replicas=[1, 2, 3], log_start=0, high_watermark=900,
-        )  # fmt: skip
+        factories.partition(prod, "__transaction_state", number, leader=1)
     Collector.objects.filter(name=coordinator_store.NAME).delete()
     taken = leases.acquire("prod", coordinator_store.NAME, holder="test", now_ms=factories.now_ms())
     assert taken is not None
     return taken
 
 
-def move(**given: object) -> CoordinatorMove:
-    seen_ms = factories.now_ms() - 9_000
-    usual = CoordinatorMove(seen_ms - 1_000, seen_ms, 1, 2, (0,), 2, 3_000)
-    return usual._replace(**given)  # type: ignore[arg-type]
-
-
 def test_a_move_is_one_event_that_ends_when_the_new_coordinator_answers(
     page: Client, prod: Cluster, lease: leases.Lease
 ) -> None:
-    begun = move()
+    seen_ms = factories.now_ms() - 9_000
+    begun = CoordinatorMove(seen_ms - 1_000, seen_ms, 1, 2, (0,), 2, 3_000)
     save_coordinators(lease, poll({0: 1, 1: 1}, sizes={0: 3_000, 1: 50}), now_ms=factories.now_ms())
     save_coordinators(lease, poll({0: 2, 1: 1}, begun), now_ms=factories.now_ms())
     assert "2 ids wait for a coordinator" in page.get("/coordinators").content.decode()
@@ -132,3 +126,45 @@ def test_producer_ids_are_counted_though_their_id_is_forgotten(
     row.delete()
     save_coordinators(lease, poll({1: 1}, sizes={}), now_ms=factories.now_ms())
     assert page.get("/api/v1/clusters/prod/coordinators").json()["blocks"] == 0
+
+
+NO_READ = "no READ on __transaction_state at kafka:9092; grant it: kafka-acls --add …"
+
+
+def test_lists_alone_are_live_and_the_page_says_what_is_missing(page: Client) -> None:
+    cluster = factories.cluster()
+    factories.collector(cluster, error=NO_READ, seen_through_ms=None)
+    factories.gap(cluster, reason=NO_READ)
+    factories.collector(cluster, "reconcile", detail={"alone": True, "shortest_ms": 2_000})
+    factories.collector(cluster, "judge")
+    factories.transaction(cluster)
+    for path in ("/", "/transactions"):
+        text = page_html(page, path)
+        assert f'id="listed-{cluster.name}"' in text
+        assert 'data-shortest-ms="2000"' in text
+        assert "Data is incomplete since" not in text
+        assert NO_READ in text
+    assert NO_READ in page_html(page, "/system")
+
+
+def test_trouble_of_the_reconciler_does_not_make_pages_old(page: Client) -> None:
+    cluster = factories.cluster()
+    factories.tail_collectors(cluster)
+    factories.collector(
+        cluster, "reconcile", error="cannot reach it", seen_through_ms=factories.now_ms() - 600_000
+    )
+    assert "Data is incomplete since" not in page_html(page, "/transactions")
+
+
+def test_system_tells_agreement_and_cost(page: Client) -> None:
+    cluster = factories.cluster()
+    minute = factories.now_ms() // 60_000 - 1
+    # The same in both, since a minute may end while the test runs.
+    costs = [[minute, 90, 30], [minute + 1, 90, 30]]
+    factories.collector(cluster, costs=[[minute, 30, 0], [minute + 1, 30, 0]])
+    detail = {"compared": 20_000, "agreed": 19_999, "corrected": 1, "hidden": 3}
+    factories.collector(cluster, "reconcile", detail=detail, costs=costs)
+    text = page_html(page, "/system")
+    assert "agree: 99.99 %" in text
+    assert '<td class="number">2.0</td>' in text, "120 requests in the last full minute"
+    assert '<td class="number">0.5 ms/s</td>' in text

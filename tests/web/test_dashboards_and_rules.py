@@ -12,7 +12,6 @@ import yaml
 from django.test import Client
 from prometheus_client.parser import text_string_to_metric_families
 
-from dashboard.models import Channel
 from sandbox.options import ROOT
 from tests import promql
 from tests.web import factories
@@ -31,10 +30,8 @@ Sample = tuple[str, Mapping[str, str]]
 @pytest.fixture
 def samples(client: Client) -> list[Sample]:
     """Names and labels of all series of one cluster with one channel."""
-    cluster = factories.cluster("prod")
-    factories.tail_collectors(cluster)
-    factories.collectors(cluster, "partitions", "groups", "checkpoints", "flink")
-    Channel.objects.create(name="pager", kind="webhook", url="https://pager.example/x")
+    factories.watched_cluster()
+    factories.channel()
     told = client.get("/metrics").content.decode()
     families = text_string_to_metric_families(told)
     return [(sample.name, sample.labels) for family in families for sample in family.samples]

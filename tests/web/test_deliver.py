@@ -21,6 +21,7 @@ from fenceline.alerts import redact
 from fenceline.alerts.limits import Alerting
 from tests import receivers
 from tests.receivers import Authority, Receiver, answer
+from tests.web import factories
 
 pytestmark = pytest.mark.django_db
 
@@ -30,15 +31,8 @@ PERMANENT, LATER = "failed", "pending"
 
 
 @pytest.fixture(autouse=True)
-def limits(settings: Any) -> Alerting:
+def limits(settings: Any) -> None:
     settings.FENCELINE = Config(alerts=LIMITS)
-    return LIMITS
-
-
-@pytest.fixture
-def receiver() -> Iterator[Receiver]:
-    with Receiver() as receiver:
-        yield receiver
 
 
 @pytest.fixture
@@ -46,16 +40,14 @@ def channel(receiver: Receiver) -> Channel:
     return make_channel(receiver.url)
 
 
-def make_channel(url: str, kind: str = "webhook", **more: Any) -> Channel:
+def make_channel(url: str, kind: str = "webhook") -> Channel:
     secret = signing.new_secret() if kind == "webhook" else ""
-    return Channel.objects.create(
-        name=f"ops-{Channel.objects.count()}", kind=kind, url=url, secret=secret, created_by="ada", **more
-    )
+    return factories.channel(f"ops-{Channel.objects.count()}", kind=kind, url=url, secret=secret)
 
 
-def make_delivery(channel: Channel, payload: Any = PAYLOAD, **more: Any) -> Delivery:
+def make_delivery(channel: Channel, **more: Any) -> Delivery:
     fields = {"message_id": f"msg_{Delivery.objects.count()}", "group_key": "g", "next_at": Now(), **more}
-    return Delivery.objects.create(channel=channel, payload=payload, **fields)
+    return Delivery.objects.create(channel=channel, payload=PAYLOAD, **fields)
 
 
 def send(row: Delivery) -> Delivery:

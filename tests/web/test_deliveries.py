@@ -7,20 +7,10 @@ import pytest
 from django.test import Client
 
 from dashboard.models import Delivery
-from tests.web import factories, roles
+from tests.web import factories
 from tests.web.roles import page_html
 
-pytestmark = pytest.mark.django_db
-
-
-@pytest.fixture(autouse=True)
-def prod(configured: None, db: None) -> None:
-    factories.tail_collectors(factories.cluster())
-
-
-@pytest.fixture
-def operator(db: None) -> Client:
-    return roles.client_with_role("operator")
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("prod")]
 
 
 def numbers(page: Client, query: str = "") -> list[int]:
@@ -107,14 +97,3 @@ def test_what_cannot_be_sent_again_says_why(
     operator.post(f"/deliveries/{row.pk}/again")
     assert said in page_html(operator, f"/deliveries/{row.pk}")
     assert Delivery.objects.count() == 1
-
-
-def test_a_page_is_read_again_when_a_try_has_ended(page: Client) -> None:
-    row = factories.delivery(factories.channel(), "pending")
-    headers = {"HX-Request": "true"}
-    for url in ("/deliveries", f"/deliveries/{row.pk}", "/channels", f"/channels/{row.channel_id}"):
-        tag = page.get(url, headers=headers)["ETag"]
-        assert page.get(url, headers=headers | {"If-None-Match": tag}).status_code == 304
-        Delivery.objects.filter(pk=row.pk).update(attempts=row.attempts + 1)
-        row.refresh_from_db()
-        assert page.get(url, headers=headers | {"If-None-Match": tag}).status_code == 200

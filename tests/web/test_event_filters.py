@@ -141,8 +141,7 @@ def test_what_other_sources_have_is_left_out_with_a_kind(page: Client, prod: Clu
 
 
 def test_clusters_are_merged_by_their_instants(page: Client, prod: Cluster) -> None:
-    staging = factories.cluster("staging")
-    factories.tail_collectors(staging)
+    staging = factories.watched_cluster("staging")
     factories.transaction_histories(staging, 10, hours=20, dice=50)
     rows = TransitionRecord.objects.order_by("-at_ms", "-id").values_list("id", flat=True)
     assert listed(read(page, ALL)) == list(rows[:50])
@@ -160,20 +159,6 @@ def test_a_search_that_is_cut_short_says_how_far_it_came(
     assert "Searched back to" in read(page, query)
     wanted = TransitionRecord.objects.filter(transactional_id__contains=oldest.transactional_id)
     assert set(walked(page, query)) == set(wanted.values_list("id", flat=True))
-
-
-@pytest.mark.parametrize(
-    ("query", "said"),
-    [
-        ("?kind=commit", "kind “commit” is none of takeover"),
-        ("?confidence=sure", "confidence “sure” is none of certain"),
-        ("?before=yesterday", "before “yesterday” is not a place"),
-        ("?before=1-1-99999999999999999999999", "is not a place"),
-        ("?cluster=nowhere", "cluster “nowhere” is not configured"),
-    ],
-)
-def test_a_bad_value_is_ignored_and_named(page: Client, prod: Cluster, query: str, said: str) -> None:
-    assert said in read(page, query)
 
 
 def test_what_is_counted_for_all_is_the_sum_of_the_applications(prod: Cluster) -> None:

@@ -13,7 +13,6 @@ from dashboard.history import events as event_queries
 from dashboard.history import routine_events
 from dashboard.history.events import EventCriteria
 from dashboard.models import (
-    Action,
     AlertChange,
     Cluster,
     FindingRecord,
@@ -23,7 +22,7 @@ from dashboard.models import (
     TransitionRecord,
 )
 from fenceline.facts import TransitionKind
-from fenceline.history.time_range import TimeRange
+from fenceline.history.time_range import TimeRange, format_instant
 from fenceline.history.timeline import ROUTINE, EventPlace, TimelineEvent
 from tests.web import factories
 
@@ -130,7 +129,7 @@ def test_a_search_finds_the_events_of_a_subject(prod: Cluster) -> None:
 
 def test_the_page_and_the_api_show_the_same_events(page: Client, prod: Cluster) -> None:
     time_range = whole(prod)
-    asked = {"from": _iso(time_range.from_ms), "to": _iso(time_range.to_ms)}
+    asked = {"from": format_instant(time_range.from_ms), "to": format_instant(time_range.to_ms)}
     api = page.get("/api/v1/events", {**asked, "limit": 50}).json()
     text = page.get("/events", asked).content.decode()
     # The events of an incident are together, so that the order is another one.
@@ -157,7 +156,7 @@ def test_what_was_not_seen_in_the_range_is_said(page: Client, prod: Cluster) -> 
 
 def test_a_range_that_begins_before_what_is_kept_says_so(page: Client, prod: Cluster) -> None:
     now = factories.now_ms()
-    asked = {"from": _iso(now - 60 * 24 * HOUR_MS), "to": _iso(now)}
+    asked = {"from": format_instant(now - 60 * 24 * HOUR_MS), "to": format_instant(now)}
     assert 'data-cut="transition' in page.get("/events", asked).content.decode()
     kept = page.get("/api/v1/events", asked).json()["kept_since"]
     assert set(kept) == {"transition", "recovery", "coordinator", "finding", "alert", "delivery"}
@@ -170,10 +169,6 @@ def test_a_range_before_the_first_record_is_empty(page: Client, prod: Cluster) -
     text = page.get("/events", asked).content.decode()
     assert "data-event=" not in text
     assert "data-cut=" in text
-
-
-def _iso(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1_000, UTC).isoformat().replace("+00:00", "Z")
 
 
 def test_a_busy_lane_leaves_the_marks_of_a_rare_one(prod: Cluster) -> None:
@@ -203,10 +198,7 @@ def test_interruptions_of_the_last_ten_minutes_are_on_the_first_page(page: Clien
     assert " ".join(line.split()) == (
         "Recently: 2 takeovers (1 of them certain or probable), 1 timeout in the last 10 minutes."
     )
-    action = Action.objects.create(
-        cluster=prod, act="fence", plan={}, digest="d", subjects="", planned_by="ada", expires_ms=now
-    )
-    TransitionRecord.objects.update(action=action)
+    TransitionRecord.objects.update(action=factories.executed_action())
     assert "data-recently" not in page.get("/").content.decode()
 
 

@@ -4,7 +4,6 @@ it and in the API; and that a takeover is not."""
 from datetime import UTC, datetime
 
 import pytest
-from django.contrib.auth.models import User
 from django.test import Client
 
 from dashboard.models import Action, Cluster, TransitionRecord
@@ -13,9 +12,7 @@ from dashboard.transactions import attributions
 from dashboard.transactions.attributions import WrittenRecord
 from fenceline.facts import TopicPartitions, TransactionRecord, TransactionState
 from tests.web import factories
-from tests.web.action_fixtures import operator, page_text, text_of
-
-__all__ = ["operator"]
+from tests.web.roles import page_text, text_of
 
 pytestmark = pytest.mark.django_db
 
@@ -56,14 +53,14 @@ def fenced(of: Cluster, *, back: bool = False) -> tuple[Action, int]:
     return action, done_ms + 100
 
 
-def test_every_page_names_who_fenced(page: Client, operator: User, prod: Cluster) -> None:
+def test_every_page_names_who_fenced(operator: Client, prod: Cluster) -> None:
     action, at_ms = fenced(prod)
     row = TransitionRecord.objects.get(action=action)
     episode = factories.recovery(
         prod, NAME, topic_id=row.topic_id, log_partition=row.log_partition, log_offset=row.log_offset,
         cause="admin_fence",
     )  # fmt: skip
-    said = text_of(page_text(page, f"/transactions/prod/{NAME}"))
+    said = text_of(page_text(operator, f"/transactions/prod/{NAME}"))
     moment = datetime.fromtimestamp(at_ms / 1_000, UTC).strftime("%H:%M:%S")
     assert "It is idle, fenced by ada at " in said
     assert f"See action {action.pk} ." in said
@@ -73,30 +70,30 @@ def test_every_page_names_who_fenced(page: Client, operator: User, prod: Cluster
     assert "Waiting for a producer" in said
     evidence = f"Fenced by ada, action {action.pk}"
     for url in (f"/transactions/prod/{NAME}", "/events?last=24h"):
-        shown = page_text(page, url)
+        shown = page_text(operator, url)
         assert evidence in shown, url
         assert "takeover, certain" not in shown, url
-    assert f'href="/actions/{action.pk}"' in page_text(page, f"/recoveries/prod/{episode.pk}")
-    assert f'href="/recoveries/prod/{episode.pk}"' in page_text(page, f"/actions/{action.pk}")
-    assert "admin fence 1" in text_of(page_text(page, "/events?last=24h"))
+    assert f'href="/actions/{action.pk}"' in page_text(operator, f"/recoveries/prod/{episode.pk}")
+    assert f'href="/recoveries/prod/{episode.pk}"' in page_text(operator, f"/actions/{action.pk}")
+    assert "admin fence 1" in text_of(page_text(operator, "/events?last=24h"))
 
 
-def test_a_producer_that_came_back_ends_the_sentence(page: Client, operator: User, prod: Cluster) -> None:
+def test_a_producer_that_came_back_ends_the_sentence(operator: Client, prod: Cluster) -> None:
     fenced(prod, back=True)
-    said = text_of(page_text(page, f"/transactions/prod/{NAME}"))
+    said = text_of(page_text(operator, f"/transactions/prod/{NAME}"))
     assert "No producer has initialised it" not in said
     assert "Its producer initialised" in said
 
 
-def test_the_api_names_the_action(page: Client, operator: User, prod: Cluster) -> None:
+def test_the_api_names_the_action(operator: Client, prod: Cluster) -> None:
     factories.takeover_history(prod, b"orders-1")
     action, _ = fenced(prod)
     ours = {"id": action.pk, "act": "fence", "executed_by": "ada"}
-    items = page.get("/api/v1/transitions").json()["items"]
+    items = operator.get("/api/v1/transitions").json()["items"]
     assert {item["transactional_id"]: item["action"] for item in items if item["kind"] != "reinit"} == {
         NAME: ours, "orders-1": None,
     }  # fmt: skip
-    recent = page.get(f"/api/v1/transactions/prod/{NAME}").json()["recent"]
+    recent = operator.get(f"/api/v1/transactions/prod/{NAME}").json()["recent"]
     assert [(fact["kind"], fact["action"]) for fact in recent] == [
         ("admin_fence", ours), ("begin", None), ("baseline", None),
     ]  # fmt: skip

@@ -16,8 +16,9 @@ from dashboard.runtime.criteria import Criteria, parameter_choices
 from dashboard.streaming.queries import SINKS, QueryCriteria
 from dashboard.system.audit_queries import FAMILIES, AuditCriteria, Event
 from dashboard.transactions.queries import SORTS, SortedTransactions
-from dashboard.web.forms.lists import parse_query
+from dashboard.web.forms.lists import ListQuery, parse_query
 from dashboard.web.pages.actions import ActionListQuery
+from dashboard.web.pages.events import EventListQuery
 from dashboard.web.pages.groups import GroupListQuery
 from dashboard.web.pages.partitions import PartitionListQuery
 from dashboard.web.pages.recoveries import RecoveryListQuery
@@ -69,6 +70,28 @@ def test_a_page_takes_no_parameter_that_it_does_not_show() -> None:
 def test_an_unknown_parameter_is_named_with_the_nearest() -> None:
     wanted = parse_query({"stat": "ongoing", "from": "2026-01-01"}, TransactionListQuery, "", [])
     assert wanted.ignored == ("“stat” is not a parameter of this list (nearest: state)",)
+
+
+@pytest.mark.parametrize(
+    ("form", "asked", "said"),
+    [
+        (TransactionListQuery, {"page": "-1"}, "page “-1” is not a page number"),
+        # Superscript two is a digit to Python.
+        (TransactionListQuery, {"page": "²"}, "page “²” is not a page number"),
+        (TransactionListQuery, {"page": "99999999999999999999"}, "is not a page number"),
+        (TransactionListQuery, {"size": "7"}, "size “7” is none of 50, 100, 200"),
+        (TransactionListQuery, {"min_age_s": "nan"}, "min_age_s “nan” is not a number of seconds"),
+        (TransactionListQuery, {"min_age_s": "inf"}, "is not a number of seconds"),
+        (TransactionListQuery, {"min_age_s": "-5"}, "is not a number of seconds"),
+        (TransactionListQuery, {"state": "\0\x1b"}, "state “�” is none of open"),
+        (EventListQuery, {"before": "1-1-99999999999999999999999"}, "is not a place"),
+    ],
+)
+def test_a_value_beyond_what_can_be_is_ignored_and_named(
+    form: type[ListQuery], asked: dict[str, str], said: str
+) -> None:
+    (problem,) = parse_query(asked, form, "", []).ignored
+    assert said in problem
 
 
 def test_a_parameter_has_the_name_that_addresses_use() -> None:

@@ -100,8 +100,7 @@ def test_the_palette_gets_the_results_alone(page: Client, prod: Cluster) -> None
 
 
 def test_a_cluster_s_page_finds_its_own(page: Client, prod: Cluster) -> None:
-    staging = factories.cluster("staging")
-    factories.tail_collectors(staging)
+    staging = factories.watched_cluster("staging")
     factories.transaction(staging, "payments-ledger-staging")
     text = page.get("/find", {"q": "payments-ledger", "cluster": "staging"}).content.decode()
     assert re.findall(r"/transactions/(\w+)/", text) == ["staging"]

@@ -3,14 +3,12 @@
 import html
 import json
 import re
-from typing import Any
 
 import pytest
-from django.db.models import F
 from django.test import Client
 
 from dashboard.labels.status import trend_word
-from dashboard.models import Cluster, Group, GroupRecord, PartitionRecord
+from dashboard.models import Cluster, Group, GroupRecord
 from tests.web import factories
 from tests.web.roles import page_html
 
@@ -195,12 +193,6 @@ def test_a_trend_with_unknown_looks_is_drawn(page: Client, prod: Cluster) -> Non
     assert 'class="trend"' in text
 
 
-def test_whose_it_is_is_said(page: Client, prod: Cluster, settings: Any) -> None:
-    settings.FENCELINE = factories.config_with_owners(settings.FENCELINE, factories.owner("bill*"))
-    factories.group(prod, "billing")
-    assert "Owner: <b>Payments</b>" in page_html(page, "/groups/prod/billing")
-
-
 def test_a_group_with_an_empty_id_has_a_heading_and_addresses(page: Client, prod: Cluster) -> None:
     group = factories.group(prod, "")
     factories.group_offset(group)
@@ -220,18 +212,15 @@ def test_a_group_with_an_empty_id_has_a_heading_and_addresses(page: Client, prod
 def test_a_streams_application_shows_its_stores(page: Client, prod: Cluster) -> None:
     row = factories.group(prod, b"shop")
     for number in (0, 1):
-        PartitionRecord.objects.create(
-            cluster=prod, rev=1, topic="shop-counts-changelog", partition=number, log_start=10,
-            high_watermark=510,
-        )  # fmt: skip
+        factories.partition(prod, "shop-counts-changelog", number, log_start=10, high_watermark=510)
     assert "data-stores" not in page.get("/groups/prod/shop").content.decode(), "it may be any group"
     members = json.dumps({"m-1": ["shop-0f8fad5b-StreamThread-1-consumer", "/10.0.0.7"]})
     GroupRecord.objects.create(
         cluster=prod, key=row.key, group_id="shop", members=members, log_partition=1, log_offset=1
     )
     factories.group(prod, b"shop-2")
-    PartitionRecord.objects.create(cluster=prod, rev=1, topic="shop-2-cart-changelog", partition=0)
-    Cluster.objects.update(rev=F("rev") + 1)
+    factories.partition(prod, "shop-2-cart-changelog")
+    factories.raise_revision(prod)
     text = page.get("/groups/prod/shop").content.decode()
     assert "cart" not in text
     assert "<bdi>counts</bdi>" in text
@@ -239,7 +228,7 @@ def test_a_streams_application_shows_its_stores(page: Client, prod: Cluster) -> 
     assert "1,000" in text
     described = [["shop-totals-changelog", ["orders"], 3, 1, 0]]
     Group.objects.filter(pk=row.pk).update(stores=json.dumps(described))
-    Cluster.objects.update(rev=F("rev") + 1)
+    factories.raise_revision(prod)
     text = page.get("/groups/prod/shop").content.decode()
     assert "<bdi>totals</bdi>" in text
     assert "Without a standby" in text

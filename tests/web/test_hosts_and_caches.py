@@ -1,8 +1,10 @@
-"""Proves that no answer but a static file may be kept by a browser or a proxy; that a Host header which
-ALLOWED_HOSTS does not name is refused everywhere, with one log line; and which settings mean a proxy."""
+"""Proves what headers tell browsers: that nothing but a static file is kept, which features are denied, https
+alone behind TLS; that a Host header which ALLOWED_HOSTS does not name is refused everywhere, with one log
+line; and which settings mean a proxy."""
 
 import logging
 from itertools import product
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -14,11 +16,13 @@ from tests.settings_process import settings_values
 from tests.web import roles
 
 pytestmark = pytest.mark.django_db
+
 PATHS = (
     "/", "/transactions", "/actions", "/channels/new", "/silences/new", "/system", "/nowhere", "/login/",
     "/healthz", "/readyz", "/metrics", "/admin/", "/ingest/v1/progress", "/api", "/api/v1/docs",
     "/api/v1/openapi.json", "/api/v1/transactions", "/api/v1/channels", "/api/nowhere",
 )  # fmt: skip
+ANSWERS = ("/login/", "/", "/nowhere", "/healthz", "/api/v1/clusters", "/static/css/base.css", "/favicon.ico")
 
 
 def test_nothing_is_kept(client: Client, user: User) -> None:
@@ -93,3 +97,30 @@ def test_what_only_a_proxy_needs_means_a_proxy() -> None:
     )
     found = settings_values("IS_BEHIND_PROXY", *(unset | variables for variables in (*direct, *proxied)))
     assert found == [False] * len(direct) + [True] * len(proxied)
+
+
+def test_every_answer_denies_what_no_page_uses() -> None:
+    viewer = roles.client_with_role("viewer")
+    for path in ANSWERS:
+        policy = viewer.get(path)["Permissions-Policy"]
+        assert {"camera=()", "geolocation=()", "microphone=()", "payment=()"} <= set(policy.split(", "))
+        assert "clipboard-write" not in policy
+
+
+def test_https_alone_is_asked_for_behind_tls_and_nowhere_else(settings: Any) -> None:
+    header, asked = "Strict-Transport-Security", "max-age=31536000"
+    assert [Client().get(path, secure=True).get(header) for path in ANSWERS] == [None] * len(ANSWERS)
+    settings.SECURE_HSTS_SECONDS = 31_536_000
+    assert [Client().get(path, secure=True).get(header) for path in ANSWERS] == [asked] * len(ANSWERS)
+    assert [Client().get(path).get(header) for path in ANSWERS] == [None] * len(ANSWERS)
+
+
+def test_a_deployment_says_that_it_is_behind_tls_by_secure_cookies() -> None:
+    found = settings_values("SECURE_HSTS_SECONDS", *({"SECURE_COOKIES": value} for value in ("", "0", "1")))
+    assert found == [0, 0, 31_536_000]
+
+
+def test_browsers_that_ask_for_the_usual_icon_get_it() -> None:
+    answer = Client().get("/favicon.ico")
+    assert (answer.status_code, answer["Content-Type"]) == (200, "image/svg+xml")
+    assert b"<svg" in answer.content

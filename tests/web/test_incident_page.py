@@ -6,13 +6,13 @@ import csv
 import html
 import io
 import re
-from datetime import UTC, datetime
 
 import pytest
 from django.test import Client
 
 from dashboard.models import Cluster, FindingRecord, Incident, IncidentEvent, IncidentRevision
-from tests.web import factories, roles
+from fenceline.history.time_range import format_instant
+from tests.web import factories
 from tests.web.roles import page_html
 
 pytestmark = pytest.mark.django_db
@@ -40,7 +40,7 @@ def test_a_page_has_evidence_effects_notes_and_history(page: Client, prod: Clust
     assert len(re.findall("<tr data-cause", evidence)) == 1
 
 
-def test_a_page_compares_what_acting_does_with_what_waiting_does(prod: Cluster) -> None:
+def test_a_page_compares_what_acting_does_with_what_waiting_does(operator: Client, prod: Cluster) -> None:
     factories.transaction(
         prod, "payments-7", age_ms=842_000, partitions={"payments": [0]}, timeout_ms=900_000
     )
@@ -50,7 +50,7 @@ def test_a_page_compares_what_acting_does_with_what_waiting_does(prod: Cluster) 
         prod, "transaction:payments-7", affected=["partition:payments-0", "group:billing"]
     )
     row = factories.incident_of(prod, cause, deadline_ms=factories.now_ms() + 60_000)
-    text = page_html(roles.client_with_role("operator"), f"/incidents/{row.pk}")
+    text = page_html(operator, f"/incidents/{row.pk}")
     table = text.partition('aria-labelledby="outcomes"')[2].partition("</table>")[0]
     plain = " ".join(re.sub("<[^>]+>", " ", table).split())
     assert "Fence producer nothing until" in plain
@@ -74,9 +74,8 @@ def test_notifications_of_its_findings_are_listed_and_no_others(page: Client, pr
     assert f"/deliveries/{elsewhere.pk}" not in text
 
 
-def test_a_silence_is_filled_in_for_this_incident(prod: Cluster) -> None:
+def test_a_silence_is_filled_in_for_this_incident(operator: Client, prod: Cluster) -> None:
     row = factories.incident_of(prod, factories.finding(prod, "transaction:payments-7"))
-    operator = roles.client_with_role("operator")
     link = re.search(r'href="([^"]+)" data-silence', page_html(operator, f"/incidents/{row.pk}"))
     assert link
     form = page_html(operator, html.unescape(link[1]))
@@ -152,19 +151,18 @@ def test_its_html_is_one_file_in_which_no_name_is_markup(page: Client, prod: Clu
     assert page.get("/incidents/999.html").status_code == 404
 
 
-def test_a_closed_incident_outlives_its_findings(page: Client, prod: Cluster) -> None:
+def test_a_closed_incident_outlives_its_findings(page: Client, operator: Client, prod: Cluster) -> None:
     row = factories.incident_of(prod, factories.finding(prod, "transaction:payments-7"))
     row.findings.update(until_ms=factories.now_ms())
     Incident.objects.update(closed_ms=factories.now_ms())
     FindingRecord.objects.all().delete()
     text = page_html(page, f"/incidents/{row.pk}")
     assert "payments-7 has been open since" in text
-    assert "Acknowledge" not in page_html(roles.client_with_role("operator"), f"/incidents/{row.pk}")
+    assert "Acknowledge" not in page_html(operator, f"/incidents/{row.pk}")
 
 
-def test_an_operator_acknowledges_and_adds_a_note(prod: Cluster) -> None:
+def test_an_operator_acknowledges_and_adds_a_note(operator: Client, prod: Cluster) -> None:
     row = factories.incident(prod)
-    operator = roles.client_with_role("operator")
     assert operator.post(f"/incidents/{row.pk}/acknowledge").status_code == 303
     assert operator.post(f"/incidents/{row.pk}/notes", {"text": " ticket 4411 "}).status_code == 303
     row.refresh_from_db()
@@ -183,10 +181,9 @@ def test_an_operator_acknowledges_and_adds_a_note(prod: Cluster) -> None:
     ],
 )
 def test_what_cannot_be_written_is_said_and_changes_nothing(
-    prod: Cluster, act: str, text: str, why: str
+    operator: Client, prod: Cluster, act: str, text: str, why: str
 ) -> None:
     row = factories.incident(prod, closed_ms=factories.now_ms())
-    operator = roles.client_with_role("operator")
     operator.post(f"/incidents/{row.pk}/{act}", {"text": text})
     assert why in page_html(operator, f"/incidents/{row.pk}").partition('role="alert"')[2]
     assert not row.events.exists()
@@ -231,11 +228,7 @@ def test_a_range_of_the_past_shows_what_was_known_at_its_end(page: Client, prod:
         incident=row, at_ms=row.opened_ms, rule=row.rule, subject=row.subject, severity="warning",
         impact={**row.impact, "groups": 4}, facts=early,
     )  # fmt: skip
-    bounds = [
-        datetime.fromtimestamp(ms / 1_000, UTC).isoformat()[:19] + "Z"
-        for ms in (now - 900_000, now - 300_000)
-    ]
-    query = f"from={bounds[0]}&to={bounds[1]}"
+    query = f"from={format_instant(now - 900_000)}&to={format_instant(now - 300_000)}"
     for url in (f"/?{query}", f"/incidents?{query}"):
         table = page_html(page, url).partition("What happened")[2].partition("</table>")[0]
         plain = " ".join(re.sub("<[^>]+>", " ", table).split())

@@ -3,13 +3,13 @@ list of incidents shows what its address asks for."""
 
 import html
 import re
-from datetime import UTC, datetime
 
 import pytest
 from django.test import Client
 
 from dashboard.models import Cluster, FindingRecord, Incident, IncidentFinding
-from tests.web import factories, roles, scenarios
+from fenceline.history.time_range import format_instant
+from tests.web import factories, scenarios
 from tests.web.roles import page_html
 
 pytestmark = pytest.mark.django_db
@@ -111,7 +111,9 @@ def test_what_is_lost_first_comes_first_and_is_the_headline(page: Client, prod: 
         ("abort_ratio", "application:payments", "fence"),
     ],
 )
-def test_an_incident_offers_exactly_one_action(prod: Cluster, rule: str, subject: str, expected: str) -> None:
+def test_an_incident_offers_exactly_one_action(
+    operator: Client, prod: Cluster, rule: str, subject: str, expected: str
+) -> None:
     factories.transaction(prod, "payments-7", age_ms=842_000)
     effects = [
         factories.finding(prod, f"partition:payments-{number}", rule="lso_pinned") for number in range(12)
@@ -120,14 +122,14 @@ def test_an_incident_offers_exactly_one_action(prod: Cluster, rule: str, subject
     cause = opened if subject == opened.subject else factories.finding(prod, subject, rule=rule)
     row = factories.incident_of(prod, cause, *effects, *([opened] if cause is not opened else []))
     for url in "/", f"/incidents/{row.pk}":
-        assert acts(page_html(roles.client_with_role("operator"), url)) == [expected], url
+        assert acts(page_html(operator, url)) == [expected], url
 
 
-def test_what_a_flink_checkpoint_decided_is_committed_first(prod: Cluster) -> None:
+def test_what_a_flink_checkpoint_decided_is_committed_first(operator: Client, prod: Cluster) -> None:
     factories.transaction(prod, "copy-0-41", age_ms=842_000)
     factories.flink_job(prod, [factories.committable("copy-0-41")])
     row = factories.incident_of(prod, factories.finding(prod, "transaction:copy-0-41"))
-    assert acts(page_html(roles.client_with_role("operator"), f"/incidents/{row.pk}")) == ["commit_flink"]
+    assert acts(page_html(operator, f"/incidents/{row.pk}")) == ["commit_flink"]
 
 
 def test_an_open_incident_counts_down_to_its_deadline(page: Client, prod: Cluster) -> None:
@@ -160,10 +162,7 @@ def test_a_range_that_has_ended_has_the_incidents_that_were_open_in_it(page: Cli
     hour = 3_600_000
     before = factories.incident(prod, opened_ms=now - 5 * hour, closed_ms=now - 4 * hour)
     within = factories.incident(prod, opened_ms=now - 3 * hour, closed_ms=now - 2 * hour)
-    begin, end = (
-        datetime.fromtimestamp((now - hours * hour) / 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        for hours in (3.5, 1)
-    )
+    begin, end = format_instant(now - 7 * hour // 2), format_instant(now - hour)
     text = page_html(page, f"/?from={begin}&to={end}")
     assert re.findall(r'<tr id="incident-(\d+)"', text) == [str(within.pk)]
     assert headline(text) == "1 incident in this range."

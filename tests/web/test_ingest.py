@@ -26,6 +26,14 @@ def tokens(db: None) -> None:
         Token.objects.create(name=role, role=role, digest=token_digest(f"token of {role}"))
 
 
+@pytest.fixture(autouse=True)
+def waited(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """How many seconds answers were held back; no test waits for that."""
+    seconds: list[float] = []
+    monkeypatch.setattr(ingest.time, "sleep", seconds.append)
+    return seconds
+
+
 def post(client: Client, body: Any, *, role: str = "ingest", **headers: str) -> Any:
     """Post a document, or bytes as they are; return status and JSON."""
     if not isinstance(body, bytes):
@@ -36,8 +44,8 @@ def post(client: Client, body: Any, *, role: str = "ingest", **headers: str) -> 
     return answer.status_code, json.loads(answer.content)
 
 
-def sent(*events: object, **members: Any) -> dict[str, Any]:
-    return listener_post(*events, sent_ms=SENT_MS, **members)
+def sent(*events: object) -> dict[str, Any]:
+    return listener_post(*events, sent_ms=SENT_MS)
 
 
 def test_events_are_taken_and_counted(client: Client) -> None:
@@ -163,10 +171,8 @@ def test_too_many_events_are_too_large(client: Client) -> None:
     ids=["bomb", "torn", "small"],
 )
 def test_only_who_sends_a_bomb_waits_for_the_answer(
-    client: Client, monkeypatch: pytest.MonkeyPatch, text: bytes, rests: list[float]
+    client: Client, waited: list[float], text: bytes, rests: list[float]
 ) -> None:
-    waited: list[float] = []
-    monkeypatch.setattr(ingest.time, "sleep", waited.append)
     post(client, text, **{"Content-Encoding": "gzip"})
     assert waited == rests
 

@@ -60,9 +60,7 @@ NAMES = [text.escape_bytes(raw) for raw in factories.HOSTILE_IDS]
 @pytest.fixture(scope="module")
 def hostile(rows_of_module: None) -> Cluster:
     """A cluster whose nouns have a row for each name that breaks pages."""
-    of = factories.cluster()
-    factories.tail_collectors(of)
-    factories.collectors(of)
+    of = factories.watched_cluster()
     for raw in (*factories.HOSTILE_IDS, factories.LONG_ID, b"x" * 513, b"x" * 512):
         factories.takeover_history(of, raw)
         factories.group_offset(factories.group(of, raw))

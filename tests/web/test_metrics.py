@@ -1,36 +1,34 @@
-"""Proves what Prometheus is told: by its own parsers, for every noun, bounded, and to whom it is told."""
+"""Proves what Prometheus is told: by its own parsers, for every noun, bounded, and to whom it is told; and
+that OTLP carries the same, to a receiver that reads it by OpenTelemetry's own schema."""
 
+import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import accumulate
 from typing import Any
 
 import pytest
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
 from prometheus_client.parser import text_string_to_metric_families as prometheus
 
-from dashboard.models import (
-    Action,
-    Alert,
-    Channel,
-    Cluster,
-    Delivery,
-    Group,
-    PartitionRecord,
-    Query,
-    Token,
-)
+from dashboard.models import Cluster, Token
+from dashboard.runtime import loop
+from dashboard.system.metrics_export import export_families
 from dashboard.system.tokens import token_digest
+from dashboard.tasks import schedule
 from dashboard.transactions import sql as transaction_sql
 from fenceline.facts import TransactionState, TransitionKind
-from fenceline.kafka import transactional_ids
 from fenceline.kafka.fold.counting import MinuteTally
 from sandbox.options import ROOT
+from tests.receivers import Receiver, answer
 from tests.web import factories, scenarios
 
 pytestmark = pytest.mark.django_db
+
 ELSEWHERE = "10.0.0.7"
 MINUTE_MS = 1_795_000_020_000
 
@@ -62,20 +60,6 @@ def value(client: Client) -> Value:
     return value
 
 
-def partition(of: Cluster, number: int, **fields: Any) -> None:
-    PartitionRecord.objects.create(cluster=of, topic="payments", partition=number, rev=1, **fields)
-
-
-def group(of: Cluster, name: str, **fields: Any) -> None:
-    values: dict[str, Any] = {
-        "family": name,
-        "status": "OK",
-        "seen_ms": factories.now_ms(),
-        "rev": 1,
-    } | fields
-    Group.objects.create(cluster=of, key=transactional_ids.key_of(name.encode()), group_id=name, **values)
-
-
 def test_both_formats_are_what_their_parsers_take(client: Client) -> None:
     scenarios.busy_transactions(factories.cluster("prod"))
     families = {family.name: family for family in prometheus(told(client))}
@@ -99,14 +83,13 @@ def test_what_is_there_is_counted(value: Value) -> None:
     of = factories.cluster("prod")
     scenarios.busy_transactions(of)
     factories.gap(of)
-    partition(of, 0, verdict="hanging", pinned_ms=factories.now_ms() - 90_000)
-    partition(of, 1, verdict="clear")
-    group(of, "billing", lag_lso=10, lag_hw=40, lag_ms=2_500, blocked=1, status="BLOCKED")
-    group(of, "audit", lag_lso=5, lag_hw=5, lag_ms=100, unstable=2)
-    group(of, "new", status="STOP")
-    fields: dict[str, Any] = {"cluster": of, "rev": 1}
-    Query.objects.create(ident="a", state="running", prepared=1, heard_ms=factories.now_ms(), **fields)
-    Query.objects.create(ident="b", state="running", heard_ms=factories.now_ms() - 600_000, **fields)
+    factories.partition(of, verdict="hanging", pinned_ms=factories.now_ms() - 90_000)
+    factories.partition(of, number=1, verdict="clear")
+    factories.group(of, "billing", "BLOCKED", lag_lso=10, lag_hw=40, lag_ms=2_500, blocked=1)
+    factories.group(of, "audit", lag_lso=5, lag_hw=5, lag_ms=100, unstable=2)
+    factories.group(of, "new", "STOP", lag_lso=None, lag_hw=None, lag_ms=None)
+    factories.query(of, "a", "id-a", prepared=1)
+    factories.query(of, "b", "id-b", heard_ms=factories.now_ms() - 600_000)
     factories.flink_run(factories.flink_job(of))
     factories.connector(of)
     assert value("transactions", cluster="prod", state="Ongoing") == 20
@@ -177,23 +160,12 @@ def test_what_counts_nothing_is_there_as_well(value: Value) -> None:
 def test_alerts_channels_deliveries_and_actions_are_counted(value: Value) -> None:
     of = factories.cluster("prod")
     for number, state in enumerate(("firing", "firing", "pending", "resolved")):
-        Alert.objects.create(
-            cluster=of,
-            fingerprint=bytes([number]) * 32,
-            rule="hanging",
-            subject=f"partition:payments-{number}",
-            severity="critical",
-            state=state,
-            since_ms=1,
-            seen_ms=1,
-        )
-    pager = Channel.objects.create(name="pager", kind="webhook", url="https://pager.example/x", failures=2)
-    Channel.objects.create(name="chat", kind="apprise", url="slack://a/b/c", enabled=False)
+        factories.alert(of, f"partition:payments-{number}", state)
+    pager = factories.channel("pager", failures=2)
+    factories.channel("chat", enabled=False)
     for state in ("delivered", "delivered", "failed"):
-        Delivery.objects.create(channel=pager, message_id=state, payload={}, state=state)
-    Action.objects.create(
-        cluster=of, act="fence", state="done", plan={}, digest="d", subjects="s", expires_ms=1
-    )
+        factories.delivery(pager, state)
+    factories.executed_action()
     assert value("alerts", cluster="prod", severity="critical", state="firing") == 2
     assert value("alerts", cluster="prod", severity="critical", state="pending") == 1
     assert value("alerts", cluster="prod", severity="critical", state="resolved") is None
@@ -232,8 +204,8 @@ def test_a_scrape_asks_as_much_and_says_as_much_however_much_there_is(client: Cl
         lines = len(told(client).splitlines())
     for number, raw in enumerate(factories.HOSTILE_IDS):
         factories.transaction(of, raw, TransactionState.ONGOING)
-        partition(of, number, verdict="open")
-        group(of, f"group-{number}")
+        factories.partition(of, number=number, verdict="open")
+        factories.group(of, f"group-{number}")
     with CaptureQueriesContext(connection) as many:
         text = told(client)
     assert len(text.splitlines()) == lines
@@ -252,11 +224,6 @@ def test_a_cluster_that_is_not_configured_any_more_is_not_told_of(client: Client
     factories.gap(of)
     Cluster.objects.filter(pk=of.pk).update(configured=False)
     assert "gone" not in told(client)
-
-
-def token(role: str) -> dict[str, str]:
-    Token.objects.create(name=role, role=role, digest=token_digest(f"secret-{role}"))
-    return {"HTTP_AUTHORIZATION": f"Bearer secret-{role}"}
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.8.8.8", "::1"])
@@ -290,5 +257,80 @@ def test_what_a_proxy_on_this_machine_passes_on_comes_from_elsewhere(client: Cli
 
 def test_where_a_proxy_may_be_everybody_needs_a_token(client: Client, settings: Any) -> None:
     settings.IS_BEHIND_PROXY = True
-    assert client.get("/metrics", REMOTE_ADDR="127.0.0.1").status_code == 401
-    assert client.get("/metrics", REMOTE_ADDR="127.0.0.1", **token("viewer")).status_code == 200
+    Token.objects.create(name="ci", role="viewer", digest=token_digest("secret"))
+    for headers, status in (({}, 401), ({"Authorization": "Bearer secret"}, 200)):
+        answer = client.get("/metrics", REMOTE_ADDR="127.0.0.1", headers=headers)
+        assert answer.status_code == status
+
+
+Series = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+@pytest.fixture
+def receiver(settings: Any) -> Iterator[Receiver]:
+    with Receiver() as receiver:
+        settings.OTLP_ENDPOINT = receiver.url
+        yield receiver
+
+
+def scraped(client: Client) -> Series:
+    """Return what Prometheus is told, but for ages, which differ from one instant to the next."""
+    families = prometheus(client.get("/metrics").content.decode())
+    samples = (sample for family in families for sample in family.samples)
+    return {(each.name, frozenset(each.labels.items())): each.value for each in samples}
+
+
+def labels_of(point: Any) -> dict[str, str]:
+    return {each.key: each.value.string_value for each in point.attributes}
+
+
+def pushed(body: bytes) -> Series:
+    """Return what was pushed, by the names that Prometheus has for it."""
+    (resource,) = ExportMetricsServiceRequest.FromString(body).resource_metrics
+    assert labels_of(resource.resource)["service.name"] == "fenceline"
+    found: Series = {}
+    for metric in resource.scope_metrics[0].metrics:
+        kind = metric.WhichOneof("data")
+        suffix = {"sum": "_total", "gauge": "_info" if metric.name == "fenceline_build" else ""}.get(kind, "")
+        for point in getattr(metric, kind).data_points:
+            labels = labels_of(point)
+            if kind != "histogram":
+                found[metric.name + suffix, frozenset(labels.items())] = point.as_double
+                continue
+            assert not point.HasField("sum")
+            for bound, upto in zip(
+                (*point.explicit_bounds, "+Inf"), accumulate(point.bucket_counts), strict=True
+            ):
+                key = frozenset((labels | {"le": str(bound)}).items())
+                found[f"{metric.name}_bucket", key] = upto
+            found[f"{metric.name}_count", frozenset(labels.items())] = point.count
+    return found
+
+
+def test_what_is_pushed_is_what_is_scraped(
+    client: Client, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = factories.cluster("prod")
+    scenarios.busy_transactions(of)
+    scenarios.busy_partitions(of)
+    factories.gap(of)
+    at_ms = loop.now_ms()
+    monkeypatch.setattr(loop, "now_ms", lambda: at_ms)
+    schedule.export_metrics()
+    (request,) = receiver.received
+    assert request.path == "/hook"
+    told = scraped(client)
+    assert len(told) > 200
+    # A histogram without a sum has no count in Prometheus' text, whose last bucket says the same.
+    assert {
+        key: value for key, value in pushed(request.body).items() if not key[0].endswith("_count")
+    } == told
+
+
+def test_a_push_that_is_refused_is_one_line(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
+    factories.cluster("prod")
+    receiver.manners = [answer(400)]
+    with caplog.at_level(logging.WARNING, "dashboard"):
+        export_families(loop.now_ms())
+    (line,) = caplog.records
+    assert f"metrics were not taken at {receiver.url}" in line.getMessage()

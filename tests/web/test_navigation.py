@@ -11,6 +11,7 @@ from django.urls import reverse
 from dashboard.models import Cluster
 from dashboard.web.routes import sidebar_routes
 from tests.web import factories, roles, scenarios
+from tests.web.roles import page_html
 
 pytestmark = pytest.mark.django_db
 
@@ -23,19 +24,13 @@ def prod(rows_of_module: None) -> Cluster:
     return of
 
 
-def read(client: Client, url: str) -> str:
-    answer = client.get(url)
-    assert answer.status_code == 200, url
-    return answer.content.decode()
-
-
 def sidebar(text: str) -> str:
     return text.partition('aria-label="Pages"')[2].partition("</nav>")[0]
 
 
 def test_the_entries_stand_below_their_headings(admin: Client, prod: Cluster) -> None:
     shown = re.findall(
-        r'<span class="nav-heading"[^>]*>([^<]+)<|data-go="\w"[^>]*>([^<]+)<', sidebar(read(admin, "/"))
+        r'<span class="nav-heading"[^>]*>([^<]+)<|data-go="\w"[^>]*>([^<]+)<', sidebar(page_html(admin, "/"))
     )
     words = [heading.upper() or entry.strip() for heading, entry in shown]
     known = [each for each in words if each != "Pipelines"]
@@ -49,7 +44,7 @@ def test_the_entries_stand_below_their_headings(admin: Client, prod: Cluster) ->
 def test_each_entry_has_a_key_of_its_own_that_the_sheet_names(admin: Client, prod: Cluster) -> None:
     keys = [route.key for route in sidebar_routes()]
     assert len(set(keys)) == len(keys)
-    text = read(admin, "/")
+    text = page_html(admin, "/")
     for route in sidebar_routes():
         assert f'href="{reverse(route.name)}" data-go="{route.key}"' in text
         assert re.search(rf"<kbd>g</kbd> <kbd>{route.key}</kbd></dt>\s*<dd>\s*Go to {route.title}", text)
@@ -84,7 +79,7 @@ def test_each_entry_has_a_key_of_its_own_that_the_sheet_names(admin: Client, pro
     ],
 )
 def test_every_page_has_one_current_entry(admin: Client, prod: Cluster, url: str, entry: str) -> None:
-    nav = sidebar(read(admin, url.format(recovery=factories.recovery(prod).pk)))
+    nav = sidebar(page_html(admin, url.format(recovery=factories.recovery(prod).pk)))
     current = re.findall(r'href="([^"]*)" data-go="\w" aria-current="page"', nav)
     assert current == [reverse(entry)]
 
@@ -107,15 +102,15 @@ def test_every_page_has_one_current_entry(admin: Client, prod: Cluster, url: str
 def test_pages_without_an_entry_are_reached_from_another(
     admin: Client, prod: Cluster, start: str, found: tuple[str, ...]
 ) -> None:
-    main = read(admin, start).partition('<main id="content"')[2]
+    main = page_html(admin, start).partition('<main id="content"')[2]
     assert all(f'href="{url}"' in main for url in found)
 
 
 def test_users_and_tokens_are_reached_from_system_by_who_may_see_them(admin: Client, prod: Cluster) -> None:
     addresses = ("/admin/auth/user/", "/admin/dashboard/token/")
-    assert not any(f'href="{each}"' in read(admin, "/system") for each in addresses)
+    assert not any(f'href="{each}"' in page_html(admin, "/system") for each in addresses)
     User.objects.filter(username="the admin").update(is_staff=True, is_superuser=True)
-    text = read(admin, "/system")
+    text = page_html(admin, "/system")
     for url in addresses:
         assert f'href="{url}"' in text
         assert admin.get(url).status_code == 200
@@ -124,8 +119,8 @@ def test_users_and_tokens_are_reached_from_system_by_who_may_see_them(admin: Cli
 @pytest.mark.parametrize("role", ["viewer", "operator"])
 def test_whoever_may_not_administer_users_is_shown_no_way_there(prod: Cluster, role: str) -> None:
     client = roles.client_with_role(role)
-    assert 'href="/access' not in read(client, "/system")
-    assert 'href="/access' not in read(client, "/find?q=users")
+    assert 'href="/access' not in page_html(client, "/system")
+    assert 'href="/access' not in page_html(client, "/find?q=users")
 
 
 def test_another_cluster_is_chosen_on_the_list_of_what_a_page_is_about(admin: Client, prod: Cluster) -> None:
@@ -136,4 +131,4 @@ def test_another_cluster_is_chosen_on_the_list_of_what_a_page_is_about(admin: Cl
         ("/rules", "/rules"),
         ("/events", "/events"),
     ):
-        assert f'href="{path}?cluster=staging"' in read(admin, url), url
+        assert f'href="{path}?cluster=staging"' in page_html(admin, url), url

@@ -7,7 +7,7 @@ from django.test import Client
 
 from dashboard.models import Cluster
 from tests.web import factories
-from tests.web.query_fixtures import query_tab
+from tests.web.roles import query_tab, text_of
 
 pytestmark = pytest.mark.django_db
 
@@ -17,10 +17,6 @@ def stores(html: str) -> list[list[str]]:
     html = re.sub(r'<span class="narrow-only">[^<]*</span>', "", html)
     rows = re.findall(r"<tr data-store>(.*?)</tr>", html, re.S)
     return [[text_of(cell) for cell in re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.S)] for row in rows]
-
-
-def text_of(html: str) -> str:
-    return " ".join(re.sub(r"<[^>]+>", " ", html).split())
 
 
 def test_each_store_has_versions_files_and_what_a_restart_loads(page: Client, prod: Cluster) -> None:

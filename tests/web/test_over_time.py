@@ -13,10 +13,11 @@ from django.test import Client
 from dashboard.history import event_lanes
 from dashboard.models import Batch, Cluster, FindingRecord, Tally
 from dashboard.streaming import batches as streaming_batches
-from fenceline.history.time_range import TimeRange
+from fenceline.history.time_range import TimeRange, format_instant
 from fenceline.series.histograms import bucket_of, pack_histogram
 from fenceline.series.points import GROUP, PARTITION
 from tests.web import factories, series
+from tests.web.roles import page_html
 from tests.web.series import HOUR_MS, MINUTE_MS
 
 pytestmark = pytest.mark.django_db
@@ -25,22 +26,21 @@ PARTITION_PAGE, GROUP_PAGE = "/partitions/prod/payments/0", "/groups/prod/billin
 PAGES = (PARTITION_PAGE, GROUP_PAGE)
 
 
+@pytest.fixture(scope="module")
+def prod(rows_of_module: None) -> Cluster:
+    """A cluster with a partition and a group, and figures of an hour."""
+    of = factories.watched_cluster()
+    factories.partition(of)
+    factories.group_offset(factories.group(of))
+    series.hour(of)
+    return of
+
+
 @pytest.fixture
-def prod(prod: Cluster) -> Cluster:
-    """The cluster of all pages, with a partition and a group."""
-    factories.partition(prod)
-    factories.group_offset(factories.group(prod))
+def unseen(prod: Cluster) -> Cluster:
+    """The same cluster without figures."""
+    series.forget(prod)
     return prod
-
-
-def iso(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1_000, UTC).isoformat().replace("+00:00", "Z")
-
-
-def read(page: Client, url: str, **asked: str) -> str:
-    answer = page.get(url, asked)
-    assert answer.status_code == 200, url
-    return answer.content.decode()
 
 
 def figure(text: str, name: str) -> dict[str, Any]:
@@ -67,8 +67,7 @@ def number(cell: str) -> int:
 
 
 def test_a_partition_has_its_offsets_over_the_range(page: Client, prod: Cluster) -> None:
-    series.hour(prod)
-    text = read(page, PARTITION_PAGE)
+    text = page_html(page, PARTITION_PAGE)
     uncommitted = trace(text, "uncommitted")
     peak = max(y for y in uncommitted["y"] if y is not None)
     assert peak > 10_000
@@ -77,13 +76,16 @@ def test_a_partition_has_its_offsets_over_the_range(page: Client, prod: Cluster)
     assert max(number(row[2]) for row in rows) == peak
     assert 10 < len(rows) <= 61
     now = factories.now_ms()
-    quiet = read(page, PARTITION_PAGE, **{"from": iso(now - 20 * MINUTE_MS), "to": iso(now - MINUTE_MS)})
+    quiet = page_html(
+        page,
+        PARTITION_PAGE,
+        **{"from": format_instant(now - 20 * MINUTE_MS), "to": format_instant(now - MINUTE_MS)},
+    )
     assert {number(row[2]) for row in table(quiet, "series-table")} == {0}
 
 
 def test_a_group_has_its_lag_over_the_range(page: Client, prod: Cluster) -> None:
-    series.hour(prod)
-    text = read(page, GROUP_PAGE)
+    text = page_html(page, GROUP_PAGE)
     assert max(y for y in trace(text, "lag to end")["y"] if y is not None) > 10_000
     behind = trace(text, "behind")
     assert max(y for y in behind["y"] if y is not None) > 14, "minutes"
@@ -95,8 +97,7 @@ def test_a_group_has_its_lag_over_the_range(page: Client, prod: Cluster) -> None
 def test_the_chart_is_loaded_with_the_others_and_sets_the_range(
     page: Client, prod: Cluster, url: str
 ) -> None:
-    series.hour(prod)
-    text = read(page, url)
+    text = page_html(page, url)
     assert "plotly.js" in text
     assert figure(text, "series-chart")["layout"]["xaxis"]["type"] == "date"
 
@@ -105,31 +106,30 @@ def test_the_chart_is_loaded_with_the_others_and_sets_the_range(
 def test_a_range_that_begins_before_the_first_record_says_since_when(
     page: Client, prod: Cluster, url: str
 ) -> None:
-    series.hour(prod)
-    assert "data-kept-since" in read(page, url, last="24h")
-    assert "data-kept-since" not in read(page, url, last="15m")
+    assert "data-kept-since" in page_html(page, url, last="24h")
+    assert "data-kept-since" not in page_html(page, url, last="15m")
     now = factories.now_ms()
-    past = {"from": iso(now - 9 * HOUR_MS), "to": iso(now - 8 * HOUR_MS)}
-    before = read(page, url, tab="charts", **past)
+    past = {"from": format_instant(now - 9 * HOUR_MS), "to": format_instant(now - 8 * HOUR_MS)}
+    before = page_html(page, url, tab="charts", **past)
     assert "data-kept-since" in before
     assert "series-chart" not in before
 
 
 @pytest.mark.parametrize("url", PAGES)
-def test_a_page_without_any_history_says_so(page: Client, prod: Cluster, url: str) -> None:
-    text = read(page, url)
+def test_a_page_without_any_history_says_so(page: Client, unseen: Cluster, url: str) -> None:
+    text = page_html(page, url)
     assert "No history in this range" in text
     assert "data-kept-since" not in text
 
 
-def test_what_could_not_be_seen_is_named_with_its_reason(page: Client, prod: Cluster) -> None:
+def test_what_could_not_be_seen_is_named_with_its_reason(page: Client, unseen: Cluster) -> None:
     now = factories.now_ms()
-    series.observed(prod, (HOUR_MS, 30 * MINUTE_MS), (20 * MINUTE_MS, -HOUR_MS), now_ms=now)
+    series.observed(unseen, (HOUR_MS, 30 * MINUTE_MS), (20 * MINUTE_MS, -HOUR_MS), now_ms=now)
     polls = [(59 * MINUTE_MS, (1, 0)), (10 * MINUTE_MS, None), (5 * MINUTE_MS, (2, 0))]
-    series.polled(prod, PARTITION, "payments-0", polls, now_ms=now)
-    factories.gap(prod, source="partitions", scope="broker:2", since_ms=now - 10 * MINUTE_MS,
+    series.polled(unseen, PARTITION, "payments-0", polls, now_ms=now)
+    factories.gap(unseen, source="partitions", scope="broker:2", since_ms=now - 10 * MINUTE_MS,
              until_ms=now - 5 * MINUTE_MS, reason="broker 2: no answer in time")  # fmt: skip
-    text = read(page, PARTITION_PAGE)
+    text = page_html(page, PARTITION_PAGE)
     assert text.count("data-hole") == 2
     assert "The collector did not run." in text
     assert "broker 2: no answer in time" in text
@@ -139,12 +139,12 @@ def test_what_could_not_be_seen_is_named_with_its_reason(page: Client, prod: Clu
         assert set(inside) <= {None}
 
 
-def test_many_holes_are_counted(page: Client, prod: Cluster) -> None:
+def test_many_holes_are_counted(page: Client, unseen: Cluster) -> None:
     now = factories.now_ms()
     spans = [(n * MINUTE_MS + 10_000, n * MINUTE_MS) for n in range(58, 1, -1)]
-    series.observed(prod, *spans, now_ms=now)
-    series.polled(prod, GROUP, "billing", [(59 * MINUTE_MS, (1, 1, 1, 0))], now_ms=now)
-    text = read(page, GROUP_PAGE)
+    series.observed(unseen, *spans, now_ms=now)
+    series.polled(unseen, GROUP, "billing", [(59 * MINUTE_MS, (1, 1, 1, 0))], now_ms=now)
+    text = page_html(page, GROUP_PAGE)
     assert text.count("data-hole") == 5
     assert "earlier times of which nothing is known" in text
 
@@ -173,7 +173,7 @@ def test_transactions_that_were_open_for_long_are_bars(page: Client, prod: Clust
     assert [row.pk for row in lanes(prod, "across").open_too_long] == [across.pk]
     bars = [
         each
-        for each in figure(read(page, "/timeline", last="1h"), "events-chart")["data"]
+        for each in figure(page_html(page, "/timeline", last="1h"), "events-chart")["data"]
         if each.get("base")
     ]
     drawn = [pair for each in bars for pair in zip(each["y"], each["customdata"], strict=True)]
@@ -183,8 +183,7 @@ def test_transactions_that_were_open_for_long_are_bars(page: Client, prod: Clust
 
 
 def test_lanes_have_backlog_and_the_worst_groups_with_a_table_twin(page: Client, prod: Cluster) -> None:
-    series.hour(prod)
-    text = read(page, "/timeline", last="1h")
+    text = page_html(page, "/timeline", last="1h")
     names = {each["name"] for each in figure(text, "events-chart")["data"]}
     assert {"blocked", "billing", "orders-view"} <= names
     backlog = max(y for y in trace(text, "blocked", "events-chart")["y"] if y is not None)
@@ -192,10 +191,10 @@ def test_lanes_have_backlog_and_the_worst_groups_with_a_table_twin(page: Client,
     assert max(number(row[0]) for row in rows if row[0] != "—") == backlog
     assert rows[0][0] == "—", "nothing was recorded yet"
     assert '<a href="/groups/prod/billing?last=1h">' in text
-    of_one = figure(read(page, "/timeline", last="1h", application="payments"), "events-chart")["data"]
+    of_one = figure(page_html(page, "/timeline", last="1h", application="payments"), "events-chart")["data"]
     assert "billing" not in {each["name"] for each in of_one}
     assert "blocked" in {each["name"] for each in of_one}
-    assert "data-kept-since" in read(page, "/timeline", last="24h")
+    assert "data-kept-since" in page_html(page, "/timeline", last="24h")
 
 
 def batches_of(of: Cluster, number_of: int, every_ms: int) -> Any:
@@ -233,7 +232,7 @@ def test_of_many_batches_the_slowest_of_each_step_is_found(prod: Cluster, most: 
 
 def test_batches_are_a_lane_and_lead_to_their_chain(page: Client, prod: Cluster) -> None:
     query = batches_of(prod, 300, 10_000)
-    bars = trace(read(page, "/timeline", last="1h"), "ok", "events-chart")
+    bars = trace(page_html(page, "/timeline", last="1h"), "ok", "events-chart")
     assert set(bars["y"]) == {"batches"}
     assert len(bars["x"]) <= event_lanes.MOST_BATCHES + 1
     assert f"/queries/prod/{query.ident}?batch=150#chain" in [url for _, url in bars["customdata"]]
@@ -246,22 +245,24 @@ def test_too_many_batches_are_not_looked_through(
     monkeypatch.setattr(streaming_batches, "MOST_RANKED", 30)
     found = streaming_batches.slowest_batches([query], 0, factories.now_ms(), most=5)
     assert (found.batches, found.number, found.is_whole) == ((), 31, False)
-    assert "choose a shorter range" in read(page, f"/queries/prod/{query.ident}", last="1h", tab="charts")
+    assert "choose a shorter range" in page_html(
+        page, f"/queries/prod/{query.ident}", last="1h", tab="charts"
+    )
 
 
 def test_a_query_s_charts_follow_the_range(page: Client, prod: Cluster) -> None:
     query = batches_of(prod, 300, 10_000)
     url = f"/queries/prod/{query.ident}"
-    latest = trace(read(page, url, tab="charts"), "addBatch", "durations-chart")
+    latest = trace(page_html(page, url, tab="charts"), "addBatch", "durations-chart")
     assert latest["x"] == list(range(240, 300))
-    whole = read(page, url, last="1h", tab="charts")
+    whole = page_html(page, url, last="1h", tab="charts")
     shown = trace(whole, "addBatch", "durations-chart")
     assert len(shown["x"]) <= 61
     assert all(x > 10**12 for x in shown["x"]), "instants, not numbers"
     assert "of 300 batches" in whole
     now = factories.now_ms()
-    past = {"from": iso(now - 9 * HOUR_MS), "to": iso(now - 8 * HOUR_MS)}
-    before = read(page, url, tab="charts", **past)
+    past = {"from": format_instant(now - 9 * HOUR_MS), "to": format_instant(now - 8 * HOUR_MS)}
+    before = page_html(page, url, tab="charts", **past)
     assert "No batch to show in this range" in before
 
 
@@ -273,8 +274,8 @@ def test_the_events_of_an_application_have_its_ends_and_durations(page: Client, 
             counts=json.dumps({"commit": count, "timeout": 2}), marker_times="{}",
             open_times=pack_histogram({bucket_of(500): count}),
         )  # fmt: skip
-    drawn = figure(read(page, "/events", last="1h", application="billing"), "ends-chart")
+    drawn = figure(page_html(page, "/events", last="1h", application="billing"), "ends-chart")
     sums = {trace["name"]: sum(value or 0 for value in trace["y"]) for trace in drawn["data"]}
     assert (sums["commits"], sums["aborts"]) == (40, 2)
     assert sums["p50"] == pytest.approx(0.5, rel=0.07)
-    assert "ends-chart" not in read(page, "/events", last="1h")
+    assert "ends-chart" not in page_html(page, "/events", last="1h")

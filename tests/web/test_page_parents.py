@@ -4,10 +4,11 @@ import pytest
 from django.test import Client
 
 from dashboard.api.routers.exports import LISTS
+from dashboard.models import Cluster
 from dashboard.urls import urlpatterns
 from dashboard.web.routes import ROUTES
 from sandbox.scenes.player import ScenePlayer
-from tests.web import factories, roles
+from tests.web import factories
 from tests.web.route_permissions import ADMINISTER, AUDIT, OPERATE, PAGE, ROUTE_PERMISSIONS
 
 pytestmark = pytest.mark.django_db
@@ -61,11 +62,7 @@ def test_every_list_with_downloads_is_a_list_of_the_api() -> None:
     assert {name for name, route in ROUTES.items() if route.has_files} <= LISTS.keys()
 
 
-def test_a_parent_of_a_page_is_a_page(sandbox: ScenePlayer) -> None:
-    page = roles.client_with_role("admin")
-    prod = factories.cluster()
-    factories.tail_collectors(prod)
-    factories.partition_collectors(prod)
+def test_a_parent_of_a_page_is_a_page(admin: Client, prod: Cluster, sandbox: ScenePlayer) -> None:
     factories.partition(prod)
     ids = {
         "query": factories.query(prod).ident,
@@ -76,21 +73,14 @@ def test_a_parent_of_a_page_is_a_page(sandbox: ScenePlayer) -> None:
     walked = [path for path in PARENTS if "{" not in path or path.split("{")[1].rstrip("}") in ids]
     assert len(walked) > 20
     for path in walked:
-        answer = page.get(path.format(**ids), follow=True)
+        answer = admin.get(path.format(**ids), follow=True)
         assert answer.status_code == 200, path
         assert answer["Content-Type"].startswith("text/html"), path
 
 
-def test_a_cluster_below_a_list_is_the_list_of_that_cluster(page: Client) -> None:
-    prod = factories.cluster()
-    factories.tail_collectors(prod)
+def test_a_cluster_below_a_list_is_the_list_of_that_cluster(page: Client, prod: Cluster) -> None:
     factories.cluster("staging")
     answer = page.get("/partitions/prod/payments")
     assert answer["Location"] == "/partitions?cluster=prod&q=payments"
     assert page.get("/transactions/prod")["Location"] == "/transactions?cluster=prod"
     assert page.get("/groups/a%20b%26c")["Location"] == "/groups?cluster=a+b%26c"
-
-
-@pytest.mark.parametrize("path", ["/transactions/prod", "/rules", "/partitions/prod/payments"])
-def test_a_parent_asks_a_stranger_to_sign_in(client: Client, path: str) -> None:
-    assert client.get(path)["Location"].startswith("/login/?next=")

@@ -16,6 +16,7 @@ from dashboard.web.routes import ROUTES
 from fenceline.history.time_range import format_instant
 from sandbox.scenes.player import ScenePlayer
 from tests.web import factories, roles, scenarios
+from tests.web.roles import page_html
 
 pytestmark = pytest.mark.django_db
 
@@ -74,12 +75,6 @@ def query(prod: Cluster) -> str:
     return factories.query(prod).ident
 
 
-def read(client: Client, url: str, asked: dict[str, str] | None = None) -> str:
-    answer = client.get(url, asked or {})
-    assert answer.status_code == 200, url
-    return answer.content.decode()
-
-
 def page_links(text: str) -> list[str]:
     """Return the addresses of all links to pages; those of the API and of Django's admin are none."""
     found = map(html.unescape, re.findall(r'<a\b[^>]*?\shref="([^"]*)"', text))
@@ -99,7 +94,7 @@ def test_every_link_of_every_page_keeps_the_range(
     admin: Client, prod: Cluster, query: str, asked: dict[str, str]
 ) -> None:
     for url in {*LISTS, *NOW_ONLY.values()}:
-        links = page_links(read(admin, url.format(query=query), asked))
+        links = page_links(page_html(admin, url.format(query=query), **asked))
         assert len(links) > 10, url
         own = [each for each in links if range_of(each) != asked]
         # An incident has the events around it, whatever the page is about.
@@ -108,7 +103,7 @@ def test_every_link_of_every_page_keeps_the_range(
 
 def test_no_link_of_a_live_page_names_a_range(admin: Client, prod: Cluster) -> None:
     for url in LISTS:
-        assert not any(map(range_of, page_links(read(admin, url)))), url
+        assert not any(map(range_of, page_links(page_html(admin, url)))), url
 
 
 def test_what_htmx_asks_for_again_keeps_the_range(admin: Client, prod: Cluster) -> None:
@@ -122,7 +117,7 @@ def test_what_htmx_asks_for_again_keeps_the_range(admin: Client, prod: Cluster) 
 
 
 def test_live_ends_the_range_and_keeps_the_filters(admin: Client, prod: Cluster) -> None:
-    text = read(admin, "/events", {"source": "finding", "before": "5-5-5", **PAST})
+    text = page_html(admin, "/events", source="finding", before="5-5-5", **PAST)
     picker = text.partition('id="time-range"')[2].partition("</details>")[0]
     links = [html.unescape(each) for each in re.findall(r'href="(\?[^"]*)"', picker)]
     assert links[0] == "?source=finding"
@@ -133,7 +128,7 @@ def test_live_ends_the_range_and_keeps_the_filters(admin: Client, prod: Cluster)
 
 def test_a_search_and_a_file_keep_the_range(admin: Client, prod: Cluster) -> None:
     asked = {"from": PAST["from"], "to": format_instant(factories.now_ms())}
-    text = read(admin, "/events", {"source": "transition", **asked})
+    text = page_html(admin, "/events", source="transition", **asked)
     search = text.partition('class="search"')[2].partition("</form>")[0]
     kept = {name: value for name, value in asked.items() if f'name="{name}" value="{value}"' in search}
     assert kept == asked
@@ -143,7 +138,7 @@ def test_a_search_and_a_file_keep_the_range(admin: Client, prod: Cluster) -> Non
     for url in files:
         assert admin.get(url).status_code == 200
     # The API has no list of the past of these.
-    files = re.findall(r'href="(/api/v1/exports/[^"]*)"', read(admin, "/partitions", PAST))
+    files = re.findall(r'href="(/api/v1/exports/[^"]*)"', page_html(admin, "/partitions", **PAST))
     assert files
     assert not any(map(range_of, files))
 
@@ -168,15 +163,15 @@ def test_what_is_known_as_of_now_is_said_to_be_of_now(
     admin: Client, prod: Cluster, query: str, name: str
 ) -> None:
     url = NOW_ONLY[name].format(query=query)
-    assert 'id="as-of-now"' in read(admin, url, PAST)
-    assert 'id="as-of-now"' not in read(admin, url)
+    assert 'id="as-of-now"' in page_html(admin, url, **PAST)
+    assert 'id="as-of-now"' not in page_html(admin, url)
 
 
 @pytest.mark.parametrize("asked", [{"last": "7d"}, {"from": "2026-11-18T02:00:00Z"}])
 def test_a_range_that_ends_now_is_not_of_the_past(
     admin: Client, prod: Cluster, asked: dict[str, str]
 ) -> None:
-    assert 'id="as-of-now"' not in read(admin, "/partitions", asked)
+    assert 'id="as-of-now"' not in page_html(admin, "/partitions", **asked)
 
 
 @pytest.mark.parametrize("url", LISTS)
@@ -198,7 +193,7 @@ def test_each_wrong_range_is_named(admin: Client, prod: Cluster, asked: dict[str
 
 
 def check_wrong_range(admin: Client, url: str, asked: dict[str, str]) -> None:
-    text = read(admin, url, asked)
+    text = page_html(admin, url, **asked)
     assert text.count("data-ignored") == 1
     assert 'id="as-of-now"' not in text
     sidebar = text.partition('aria-label="Pages"')[2].partition("</nav>")[0]
@@ -212,7 +207,7 @@ def test_a_transaction_has_the_events_of_the_range(admin: Client, prod: Cluster)
     times = sorted(prod.transitionrecord_set.filter(key=row.key).values_list("at_ms", flat=True))
 
     def told(**asked: str) -> int:
-        text = read(admin, url, asked)
+        text = page_html(admin, url, **asked)
         repeats = sum(int(times) - 1 for times in re.findall(r'data-times="(\d+)"', text))
         return len(re.findall(r'<tr id="transition-\d+"', text)) + repeats
 
@@ -237,7 +232,7 @@ def test_a_query_has_the_batches_that_began_in_the_range(admin: Client, prod: Cl
         Batch.objects.create(query=of, batch_id=number, rev=1, **({} if number == 150 else began))
     asked = {"from": format_instant(now - 200 * 60_000), "to": format_instant(now - 100 * 60_000)}
     wanted = [number for number in range(299, -1, -1) if number % 3 == 0 and 100 <= number < 200]
-    text = read(admin, f"/queries/prod/{of.ident}", asked)
+    text = page_html(admin, f"/queries/prod/{of.ident}", **asked)
     assert [int(each) for each in re.findall(r'<tr id="b-(\d+)"', text)] == wanted[:6]
     api = admin.get(f"/api/v1/queries/{of.ident}/batches", {**asked, "limit": 500}).json()
     assert [each["batch"] for each in api["items"]] == wanted

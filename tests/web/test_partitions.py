@@ -147,16 +147,6 @@ def test_who_waits_and_who_reads_past_are_told_apart(page: Client, prod: Cluster
     assert "elsewhere" not in text
 
 
-def test_whose_it_is_is_said(page: Client, prod: Cluster, settings: Any) -> None:
-    owner = factories.owner("payments*", runbook="https://runbooks.example/payments")
-    settings.FENCELINE = factories.config_with_owners(settings.FENCELINE, owner)
-    factories.lso_blocker(prod, "payments", transactional_id="payments-7")
-    text = page_html(page, ONE)
-    assert "Owner: <b>Payments</b> · #payments-oncall" in text
-    assert 'href="https://runbooks.example/payments"' in text
-    assert "Owner: <b>Payments</b>" in text
-
-
 def test_a_producer_may_claim_any_instant(page: Client, prod: Cluster) -> None:
     for number, claimed in enumerate((-1, 2**62)):
         factories.lso_blocker(prod, "payments", number, last_timestamp_ms=claimed)
@@ -170,12 +160,6 @@ class TestReplicas:
     def is_operator(self, user: User) -> None:
         give_role(user, "operator")
 
-    @pytest.fixture
-    def sent(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
-        found: list[tuple[Any, ...]] = []
-        monkeypatch.setattr(views.app, "send_task", lambda *args, **options: found.append((*args, options)))
-        return found
-
     def test_a_press_sends_the_task_and_shows_the_page(
         self, page: Client, prod: Cluster, sent: list[Any]
     ) -> None:
@@ -183,7 +167,7 @@ class TestReplicas:
         answer = page.post(f"{ONE}/replicas")
         assert answer.status_code == 303
         assert re.fullmatch(rf"{ONE}\?asked=\d+#replicas", answer["Location"])
-        ((name, arguments, options),) = sent
+        (((name, arguments), options),) = sent
         assert (name, arguments) == ("collectors.look_at_replicas", ("prod", "payments", 0))
         assert options["queue"] == "default"
         assert "Waiting for answers." in page_html(page, answer["Location"].partition("#")[0])
@@ -211,21 +195,10 @@ class TestReplicas:
     def test_answers_end_the_asking(self, page: Client, prod: Cluster) -> None:
         factories.partition(prod)
         asked = factories.now_ms() - 2_000
-        factories.replica(
-            prod,
-            "payments",
-            0,
-            1,
-            [factories.replica_producer(4017, 48_211, "payments-7"), factories.replica_producer(5000)],
-        )
+        producers = [factories.replica_producer(4017, 48_211, "payments-7"), factories.replica_producer(5000)]
+        factories.replica(prod, "payments", 0, 1, producers)
         assert "Waiting for answers" in page_html(page, f"{ONE}?asked={asked}")
-        factories.replica(
-            prod,
-            "payments",
-            0,
-            2,
-            [factories.replica_producer(4017, 48_211, "payments-7"), factories.replica_producer(5000)],
-        )
+        factories.replica(prod, "payments", 0, 2, producers)
         factories.replica(prod, "payments", 0, 3, error="connection refused")
         text = page_html(page, f"{ONE}?asked={asked}")
         assert "Asking" not in text

@@ -15,7 +15,6 @@ from django.test import Client
 from django.urls import get_resolver, resolve
 
 from dashboard.api import api
-from dashboard.celery import app
 from dashboard.models import Token
 from dashboard.system import access, cluster_limits
 from dashboard.system.tokens import token_digest
@@ -31,7 +30,8 @@ from tests.web.route_permissions import (
     RoutePermission,
 )
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sandbox")]
+#: No Redis runs here, and to find that out takes its time.
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("sandbox", "sent")]
 #: Django's own pages: nobody but staff gets in, and of those who who may is Django's own affair.
 _ADMIN = "admin/"
 #: Who signs in or out has no role yet, or any; signing out is only posted.
@@ -70,10 +70,7 @@ def _shape(route: str) -> str:
 def rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[Mapping[str, object]]:
     """A row of each kind by its name, for all tests of this file: what they change is taken back."""
     with django_db_blocker.unblock(), transaction.atomic():
-        of = factories.cluster()
-        factories.tail_collectors(of)
-        factories.partition_collectors(of)
-        factories.collectors(of, "alerts")
+        of = factories.watched_cluster()
         factories.transaction(of, "payments-7")
         factories.group(of, "")
         factories.blocked_offset(
@@ -94,12 +91,6 @@ def rows(django_db_setup: None, django_db_blocker: Any) -> Iterator[Mapping[str,
             "user": User.objects.create_user("grace").pk,
         }
         transaction.set_rollback(True)
-
-
-@pytest.fixture(autouse=True)
-def nobody_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No Redis runs here, and to find that out takes its time."""
-    monkeypatch.setattr(app, "send_task", lambda *args, **options: None)
 
 
 @pytest.fixture(scope="module")

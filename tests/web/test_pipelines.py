@@ -2,7 +2,6 @@
 ranges, and what it says of what was not observed; and the part of the flow around some subjects."""
 
 import re
-from datetime import UTC, datetime
 
 import pytest
 from django.db import connection
@@ -12,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 from dashboard.flow import queries as flow_queries
 from dashboard.models import Cluster, Group, PartitionRecord, TopicTally
 from fenceline.flow.graph import Flow
-from fenceline.history.time_range import last_range
+from fenceline.history.time_range import format_instant, last_range
 from tests.web import factories, scenarios
 from tests.web.roles import page_html
 
@@ -24,17 +23,16 @@ NOTE = re.compile(r"<span data-note>([^<]*)</span>")
 PIPELINE = re.compile(r'data-pipeline="([^"]+)"')
 
 
-def iso(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
 def flow_of(of: Cluster) -> Flow:
     now = factories.now_ms()
     return flow_queries.read_flow(of, last_range("1h", now_ms=now), now_ms=now).flow
 
 
-def edges_of(flow: Flow) -> set[tuple[str, str, str]]:
-    return {(str(edge.source), str(edge.target), edge.group) for edge in flow.edges}
+@pytest.fixture
+def flow(prod: Cluster) -> Cluster:
+    """The cluster of all pages, with a flow in which something is blocked."""
+    scenarios.busy_flow(prod)
+    return prod
 
 
 def test_an_empty_flow_says_in_words_why(page: Client, prod: Cluster) -> None:
@@ -45,19 +43,17 @@ def test_an_empty_flow_says_in_words_why(page: Client, prod: Cluster) -> None:
 
 
 def test_nodes_and_edges_are_drawn_with_their_health_and_lead_to_the_flow_around_them(
-    page: Client, prod: Cluster
+    page: Client, flow: Cluster
 ) -> None:
-    scenarios.busy_flow(prod)
     text = page_html(page, "/pipelines")
-    assert set(EDGE.findall(text)) == {f"{edge.source} {edge.target}" for edge in flow_of(prod).edges}
+    assert set(EDGE.findall(text)) == {f"{edge.source} {edge.target}" for edge in flow_of(flow).edges}
     assert 'data-node="topic:payments" data-health="blocked"' in text
     assert 'data-node="topic:order_events" data-health="ok"' in text
     assert "focus=group%3Abilling" in text
     assert "style=" not in text.split('<svg class="flow')[1].split("</svg>")[0]
 
 
-def test_what_is_blocked_comes_first_and_is_the_headline(page: Client, prod: Cluster) -> None:
-    scenarios.busy_flow(prod)
+def test_what_is_blocked_comes_first_and_is_the_headline(page: Client, flow: Cluster) -> None:
     text = page_html(page, "/pipelines")
     assert PIPELINE.findall(text)[0] in ("group:billing", "group:shipping")
     headline = text.split("data-headline>")[1].split("<")[0]
@@ -65,8 +61,7 @@ def test_what_is_blocked_comes_first_and_is_the_headline(page: Client, prod: Clu
     assert headline.endswith(" at application payments, and 2 more.")
 
 
-def test_focus_shows_what_leads_to_a_node_and_from_it(page: Client, prod: Cluster) -> None:
-    scenarios.busy_flow(prod)
+def test_focus_shows_what_leads_to_a_node_and_from_it(page: Client, flow: Cluster) -> None:
     text = page_html(page, "/pipelines?focus=topic:payments_ledger")
     assert set(NODE.findall(text)) == {
         "application:payments", "topic:payments", "application:ledger-writer", "topic:payments_ledger",
@@ -74,8 +69,7 @@ def test_focus_shows_what_leads_to_a_node_and_from_it(page: Client, prod: Cluste
     }  # fmt: skip
 
 
-def test_the_node_in_focus_is_named_and_leads_to_its_page(page: Client, prod: Cluster) -> None:
-    scenarios.busy_flow(prod)
+def test_the_node_in_focus_is_named_and_leads_to_its_page(page: Client, flow: Cluster) -> None:
     text = page_html(page, f"/pipelines?focus=query:{factories.QUERY_ID}")
     (chip,) = re.findall(r'<a class="chip chip-clear" href="([^"]*)".*?</a>', text)
     assert "focus" not in chip
@@ -85,9 +79,8 @@ def test_the_node_in_focus_is_named_and_leads_to_its_page(page: Client, prod: Cl
     assert drawn.count('href="/pipelines?') == len(NODE.findall(drawn)) - 1
 
 
-def test_a_row_unfolds_by_its_address_to_its_links_and_those_beside_them(page: Client, prod: Cluster) -> None:
-    scenarios.busy_flow(prod)
-    factories.topic_tally(prod, "backfill", "payments", 3)
+def test_a_row_unfolds_by_its_address_to_its_links_and_those_beside_them(page: Client, flow: Cluster) -> None:
+    factories.topic_tally(flow, "backfill", "payments", 3)
     text = page_html(page, "/pipelines")
     assert "data-details" not in text
     rows = text.split("<tbody>")[1].split("</tbody>")[0]
@@ -117,16 +110,14 @@ def test_the_list_has_pages_and_opens_the_one_with_the_unfolded_row(page: Client
 
 
 @pytest.mark.parametrize(("zoom", "shown"), [("", "auto"), ("fit", "fit"), ("actual", "actual")])
-def test_zoom_is_in_the_address(page: Client, prod: Cluster, zoom: str, shown: str) -> None:
-    scenarios.busy_flow(prod)
+def test_zoom_is_in_the_address(page: Client, flow: Cluster, zoom: str, shown: str) -> None:
     text = page_html(page, f"/pipelines?zoom={zoom}")
     assert f'<svg class="flow flow-{shown}" data-columns="5"' in text
     for other in {"fit", "actual"} - {zoom}:
         assert f'href="?zoom={other}"' in text
 
 
-def test_a_search_shows_matches_with_their_neighbours(page: Client, prod: Cluster) -> None:
-    scenarios.busy_flow(prod)
+def test_a_search_shows_matches_with_their_neighbours(page: Client, flow: Cluster) -> None:
     text = page_html(page, "/pipelines?q=WAREhouse")
     assert set(NODE.findall(text)) == {"topic:orders_enriched", "group:warehouse"}
 
@@ -146,16 +137,14 @@ def test_a_search_shows_matches_with_their_neighbours(page: Client, prod: Cluste
     ],
 )
 def test_what_cannot_be_used_is_named_and_the_whole_flow_shown(
-    page: Client, prod: Cluster, query: str
+    page: Client, flow: Cluster, query: str
 ) -> None:
-    scenarios.busy_flow(prod)
     text = page_html(page, f"/pipelines?{query}")
     assert re.search(r'id="ignored-1"|data-ignored', text)
     assert "topic:payments" in NODE.findall(text)
 
 
-def test_a_huge_search_finds_nothing_and_leads_back(page: Client, prod: Cluster) -> None:
-    scenarios.busy_flow(prod)
+def test_a_huge_search_finds_nothing_and_leads_back(page: Client, flow: Cluster) -> None:
     text = page_html(page, f"/pipelines?q={'z' * 200}")
     assert not NODE.findall(text)
     assert "Show the whole flow" in text
@@ -189,9 +178,8 @@ def test_of_1000_nodes_a_bounded_number_is_drawn_and_a_search_finds_each(page: C
 
 
 def test_a_range_before_anything_was_kept_says_since_when_there_is_history(
-    page: Client, prod: Cluster
+    page: Client, flow: Cluster
 ) -> None:
-    scenarios.busy_flow(prod)
     text = page_html(page, "/pipelines?from=2026-01-01T00:00:00Z&to=2026-01-01T01:00:00Z")
     assert 'data-cut="prod"' in text
     assert "application:payments" not in NODE.findall(text)
@@ -204,7 +192,7 @@ def test_a_past_range_shows_what_was_written_then_without_today_s_status(page: C
     factories.topic_tally(prod, "then", "old-topic", age_ms=3 * 3_600_000)
     factories.topic_tally(prod, "now", "new-topic")
     scenarios.busy_partitions(prod)
-    start, end = iso(now - 200 * 60_000), iso(now - 150 * 60_000)
+    start, end = format_instant(now - 200 * 60_000), format_instant(now - 150 * 60_000)
     text = page_html(page, f"/pipelines?from={start}&to={end}")
     nodes = set(NODE.findall(text))
     assert "application:then" in nodes
@@ -214,8 +202,7 @@ def test_a_past_range_shows_what_was_written_then_without_today_s_status(page: C
 
 def test_clusters_have_a_flow_each(page: Client, prod: Cluster) -> None:
     factories.topic_tally(prod, "app", "topic-a")
-    staging = factories.cluster("staging")
-    factories.tail_collectors(staging)
+    staging = factories.watched_cluster("staging")
     factories.topic_tally(staging, "app", "topic-b")
     text = page_html(page, "/pipelines")
     assert re.findall(r'data-cluster-flow="([^"]+)"', text) == ["prod", "staging"]
@@ -223,8 +210,7 @@ def test_clusters_have_a_flow_each(page: Client, prod: Cluster) -> None:
 
 
 def test_clusters_share_one_list_and_a_row_opens_that_of_its_cluster(page: Client, prod: Cluster) -> None:
-    staging = factories.cluster("staging")
-    factories.tail_collectors(staging)
+    staging = factories.watched_cluster("staging")
     for of, application in ((prod, "here"), (staging, "there")):
         factories.topic_tally(of, application, "orders")
     text = page_html(page, "/pipelines")
@@ -235,8 +221,7 @@ def test_clusters_share_one_list_and_a_row_opens_that_of_its_cluster(page: Clien
     assert LINK.findall(text) == ["there orders"]
 
 
-def test_the_flow_around_subjects_has_what_leads_to_them_and_from_them(prod: Cluster) -> None:
-    scenarios.busy_flow(prod)
+def test_the_flow_around_subjects_has_what_leads_to_them_and_from_them(flow: Cluster) -> None:
     now = factories.now_ms()
 
     def around(*subjects: str) -> set[str]:
@@ -251,7 +236,7 @@ def test_the_flow_around_subjects_has_what_leads_to_them_and_from_them(prod: Clu
     assert around("group:billing") == {"application:payments", "topic:payments", "group:billing"}
     # Its offsets are committed by an application: the edge through it is meant.
     assert around("group:ledger") == payments
-    sink = factories.sink_transactional_id(prod.query_set.get(), 0, 1)
+    sink = factories.sink_transactional_id(flow.query_set.get(), 0, 1)
     assert f"query:{factories.QUERY_ID}" in around(f"transaction:{sink}")
     assert around("topic:never-seen", "broker:3", "collector:groups") == set()
     assert flow_queries.flow_around("no-such-cluster", ["group:billing"], now_ms=now) == Flow()
@@ -259,7 +244,9 @@ def test_the_flow_around_subjects_has_what_leads_to_them_and_from_them(prod: Clu
 
 def test_a_transaction_that_is_open_since_before_the_range_is_an_edge(prod: Cluster) -> None:
     factories.transaction(prod, "abandoned-1", age_ms=5 * 3_600_000, partitions={"stock": [0]})
-    assert edges_of(flow_of(prod)) == {("application:abandoned", "topic:stock", "")}
+    (edge,) = flow_of(prod).edges
+    assert (str(edge.source), str(edge.target)) == ("application:abandoned", "topic:stock")
+    assert edge.group == ""
 
 
 def test_topics_beyond_what_is_kept_are_a_gap(prod: Cluster) -> None:
@@ -282,17 +269,16 @@ def test_the_flow_takes_as_many_queries_however_large_it_is(prod: Cluster) -> No
     assert queries_of(prod) == few <= 20
 
 
-def test_the_flow_is_derived_once_for_each_revision_and_step_of_the_clock(prod: Cluster) -> None:
-    scenarios.busy_flow(prod)
+def test_the_flow_is_derived_once_for_each_revision_and_step_of_the_clock(flow: Cluster) -> None:
     now = factories.now_ms() // flow_queries.STEP_MS * flow_queries.STEP_MS
 
     def at(ms: int) -> flow_queries.ClusterFlow:
-        return flow_queries.read_flow(prod, last_range("1h", now_ms=ms), now_ms=ms)
+        return flow_queries.read_flow(flow, last_range("1h", now_ms=ms), now_ms=ms)
 
     first = at(now + 1)
     assert at(now + flow_queries.STEP_MS) is first
     assert at(now + flow_queries.STEP_MS + 1) is not first
-    factories.raise_revision(prod)
+    factories.raise_revision(flow)
     again = at(now + 1)
     assert again is not first
     assert again.flow == first.flow

@@ -58,7 +58,7 @@ def test_a_connect_task_has_the_state_that_a_worker_reports(page: Client, prod: 
     address = "/transactions/prod/cdc-mysql-source-{}"
     assert "data-connector" not in page_html(page, address.format(0))
     factories.connector(prod)
-    Cluster.objects.update(rev=prod.rev + 1)
+    factories.raise_revision(prod)
     shown = page_html(page, address.format(0)).split("data-connector")[1]
     assert "FAILED" in shown
     assert "ConnectException: no such table" in shown
@@ -87,7 +87,7 @@ def test_an_incident_of_a_connect_task_names_connector_task_and_epoch(page: Clie
     assert {named, began, state} <= set(evidence())
     row.closed_ms = factories.now_ms()
     row.save()
-    Cluster.objects.update(rev=prod.rev + 1)
+    factories.raise_revision(prod)
     assert named in evidence()
     assert began not in evidence(), "what is open now is another transaction"
 

@@ -18,8 +18,7 @@ from fenceline.spark.records import Broken, Damage, StateOperator, StateStore
 from tests.db.conftest import NOW_MS
 from tests.db.factories import LEDGER_ID, checkpoint_look, decision, decision_end, ledger_state
 from tests.web import factories, scenarios
-from tests.web.query_fixtures import QUERY_PAGE, headline, query_tab
-from tests.web.roles import page_html
+from tests.web.roles import QUERY_PAGE, headline, page_html, query_tab
 
 pytestmark = pytest.mark.django_db
 

@@ -14,8 +14,7 @@ from fenceline.facts import TransactionState
 from fenceline.spark.records import QueryState
 from fenceline.spark.restart_prediction import RestartVerdict
 from tests.web import factories, scenarios
-from tests.web.query_fixtures import QUERY_PAGE, headline, query_tab
-from tests.web.roles import page_html
+from tests.web.roles import QUERY_PAGE, headline, page_html, query_tab
 
 pytestmark = pytest.mark.django_db
 

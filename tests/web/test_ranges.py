@@ -19,6 +19,7 @@ from dashboard.models import (
     Recovery,
     TransitionRecord,
 )
+from fenceline.history.time_range import format_instant
 from tests.web import factories, roles, scenarios
 
 pytestmark = pytest.mark.django_db
@@ -73,10 +74,6 @@ def _ms(value: int | datetime | None) -> int | None:
     return (value - EPOCH) // timedelta(milliseconds=1) if isinstance(value, datetime) else value
 
 
-def iso(ms: int) -> str:
-    return (EPOCH + timedelta(milliseconds=ms)).isoformat().replace("+00:00", "Z")
-
-
 def expected(noun: str, keep: Callable[[int, int | None], bool]) -> int:
     _, model, start, end = LISTS[noun]
     rows = model.objects.all()
@@ -91,7 +88,7 @@ def test_a_list_has_what_was_in_the_range(prod: Cluster, noun: str) -> None:
     sign = "&" if "?" in url else "?"
 
     def number(**asked: int) -> int:
-        query = "&".join(f"{name.rstrip('_')}={iso(ms)}" for name, ms in asked.items())
+        query = "&".join(f"{name.rstrip('_')}={format_instant(ms)}" for name, ms in asked.items())
         body = admin.get(f"/api/v1/{url}{sign}limit=500&{query}").json()
         assert body["next"] is None
         return len(body["items"])
@@ -126,7 +123,7 @@ def test_a_page_has_the_range_of_its_address(prod: Cluster, noun: str) -> None:
     def inside(begun: int, over: int | None) -> bool:
         return begun < end and (over is None or over >= start) if lasts else start <= begun < end
 
-    text = admin.get(f"/{noun}", {"from": iso(start), "to": iso(end)}).content.decode()
+    text = admin.get(f"/{noun}", {"from": format_instant(start), "to": format_instant(end)}).content.decode()
     assert len(numbers(text)) == min(50, expected(noun, inside))
     # Before anything was recorded.
     early = admin.get(f"/{noun}", {"from": "2001-01-01", "to": "2001-01-02"}).content.decode()

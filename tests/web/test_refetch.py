@@ -1,15 +1,17 @@
 """Proves the refetch behind a doorbell: the live part alone, 304 while nothing changed, and no stranger."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from dashboard.models import Cluster
+from dashboard.models import Cluster, Delivery
 from sandbox.scenes.player import ScenePlayer
-from tests.web import factories
+from tests.web import factories, roles
 
 pytestmark = pytest.mark.django_db
 #: Live, the timeline and the flow move with the clock: their ranges have ended here.
@@ -39,15 +41,11 @@ def refetch(page: Client, url: str, **headers: str) -> Any:
 
 
 @pytest.fixture
-def one(page: Client, sandbox: ScenePlayer) -> Client:
-    prod = factories.cluster()
-    factories.tail_collectors(prod)
+def one(page: Client, prod: Cluster, sandbox: ScenePlayer) -> Client:
     factories.transaction(prod)
-    factories.partition_collectors(prod)
     factories.partition(prod)
     factories.group_offset(factories.group(prod))
     factories.recovery(prod)
-    factories.collectors(prod, "flink", "coordinators")
     factories.flink_job(prod)
     return page
 
@@ -95,6 +93,34 @@ def test_sight_that_is_lost_is_a_new_page_without_a_new_revision(one: Client) ->
         again = refetch(one, url, **{"If-None-Match": tag})
         assert again.status_code == 200, url
         assert "Data is incomplete" in again.content.decode(), url
+
+
+def _try(row: Delivery) -> None:
+    Delivery.objects.filter(pk=row.pk).update(attempts=row.attempts + 1)
+
+
+#: Pages of rows that raise no revision of a cluster, with what changes them.
+MOVED: dict[str, Callable[[Delivery], object]] = {
+    "/access": lambda _: roles.give_role(User.objects.get(username="grace"), "operator"),
+    "/alerts": lambda row: factories.delivery(row.channel),
+    "/audit": lambda _: factories.audit_entry(),
+    "/channels": _try,
+    "/channels/{0.channel_id}": _try,
+    "/deliveries": _try,
+    "/deliveries/{0.pk}": _try,
+}
+
+
+@pytest.mark.parametrize("path", MOVED)
+def test_a_change_without_a_revision_is_a_new_page_as_well(admin: Client, prod: Cluster, path: str) -> None:
+    User.objects.create_user("grace")
+    row = factories.delivery(factories.channel(), "pending")
+    url = path.format(row)
+    first = refetch(admin, url)
+    assert b"<html" not in first.content
+    assert refetch(admin, url, **{"If-None-Match": first["ETag"]}).status_code == 304
+    MOVED[path](row)
+    assert refetch(admin, url, **{"If-None-Match": first["ETag"]}).status_code == 200
 
 
 def test_another_cluster_s_change_is_none_of_ours(page: Client) -> None:

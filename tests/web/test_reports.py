@@ -12,10 +12,15 @@ from django.test import Client
 from dashboard.config import ClusterConfig, Config
 from dashboard.history import arrow_rows, parquet
 from dashboard.history.report_types import ReportTrouble
+from dashboard.models import Cluster
 from fenceline.facts import ABORTS, TransitionKind
 from fenceline.history.reports import Manifest, folder_of, sum_figures
 from fenceline.owners import Owner
 from tests.web import factories, history_reports
+from tests.web.history_reports import manifest, report
+from tests.web.roles import page_html
+
+__all__ = ["manifest", "report"]
 
 pytestmark = pytest.mark.django_db
 
@@ -40,32 +45,14 @@ def place(tmp_path: Path, settings: Any) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Manifest]:
-    folder = tmp_path_factory.mktemp("report")
-    return folder, history_reports.history_report(folder)
-
-
-@pytest.fixture
-def manifest(place: Path, report: tuple[Path, Manifest]) -> Manifest:
-    shutil.copytree(report[0], place)
-    return report[1]
-
-
-def read(page: Client, query: str = "") -> str:
-    answer = page.get(f"/reports{query}")
-    assert answer.status_code == 200
-    return " ".join(answer.content.decode().split())
-
-
-def whole(place: Path, manifest: Manifest, first: str = "2026-01-01", last: str = "2026-12-31") -> Any:
-    days = parquet.application_days(place.as_uri(), manifest, first, last)
+def whole(place: Path, manifest: Manifest, last: str = "2026-12-31") -> Any:
+    days = parquet.application_days(place.as_uri(), manifest, "2026-01-01", last)
     assert not isinstance(days, ReportTrouble), days
     return sum_figures(each.figures for each in days)
 
 
 def test_each_figure_is_the_sum_of_the_reports(page: Client, place: Path, manifest: Manifest) -> None:
-    shown, sums = read(page), whole(place, manifest)
+    shown, sums = page_html(page, "/reports"), whole(place, manifest)
     ended = sums.commits + sums.aborts
     assert f"% of {ended:,} transactions aborted from 2026-10-2" in shown
     assert f"By day: {sums.commits:,} commits, {sums.aborts:,} aborts." in shown
@@ -78,15 +65,15 @@ def test_each_figure_is_the_sum_of_the_reports(page: Client, place: Path, manife
 
 
 def test_an_application_and_a_range_narrow_everything(page: Client, place: Path, manifest: Manifest) -> None:
-    shown = read(page, "?application=orders&from=2026-11-18&to=2026-11-20&by=aborts")
+    shown = page_html(page, "/reports?application=orders&from=2026-11-18&to=2026-11-20&by=aborts")
     assert "transactions of orders aborted from 2026-11-18 to 2026-11-19." in shown
     assert "<bdi>payments</bdi>" not in shown
     assert "by aborts" in shown
-    nobody = read(page, "?application=nobody")
+    nobody = page_html(page, "/reports?application=nobody")
     assert "No transaction of nobody ended from " in nobody
     assert "Nothing from" in nobody
-    assert "Ignored" in read(page, "?by=size")
-    early = read(page, "?from=2026-01-01T22:00:00Z&to=2026-01-02T02:00:00Z")
+    assert "Ignored" in page_html(page, "/reports?by=size")
+    early = page_html(page, "/reports?from=2026-01-01T22:00:00Z&to=2026-01-02T02:00:00Z")
     assert "Nothing from 2026-01-01 to 2026-01-02" in early
     assert f"Reports end with {parquet.last_day(manifest)}." in early
 
@@ -129,28 +116,27 @@ def command() -> str:
 
 
 def test_before_the_first_run_the_page_says_how_to_run_the_job(page: Client, place: Path) -> None:
-    shown = read(page)
+    shown = page_html(page, "/reports")
     assert "No reports yet" in shown
     assert f"{place.as_uri()} does not exist" in shown
     assert command() in shown
     assert f"--cluster prod \\ --output {place.as_uri()} \\ --checkpoint {place.as_uri()}-checkpoint" in shown
     place.mkdir()
     parquet.clear_cache()
-    assert "is empty" in read(page)
+    assert "is empty" in page_html(page, "/reports")
 
 
-def test_without_a_place_the_page_says_where_to_name_one(page: Client) -> None:
-    factories.tail_collectors(factories.cluster())
-    shown = read(page)
+def test_without_a_place_the_page_says_where_to_name_one(page: Client, prod: Cluster) -> None:
+    shown = page_html(page, "/reports")
     assert "Reports are not configured" in shown
     assert "[history] url = " in shown
 
 
 def test_the_command_has_the_names_of_applications(page: Client, place: Path, settings: Any) -> None:
-    assert "--application" not in read(page)
+    assert "--application" not in page_html(page, "/reports")
     owners = Owner("svc-*", "Pay", application="Ledger service"), Owner("*", "Ops")
     settings.FENCELINE = replace(settings.FENCELINE, owners=owners)
-    shown = read(page)
+    shown = page_html(page, "/reports")
     assert "--application &#x27;svc-*=Ledger service&#x27;" in shown
     assert "--application &#x27;*=&#x27;" in shown
 
@@ -164,32 +150,32 @@ def test_of_a_secured_cluster_the_command_says_so_without_its_secrets(
     settings.FENCELINE = Config(
         clusters={"prod": ClusterConfig("prod", properties)}, history_url=place.as_uri()
     )
-    shown = read(page)
+    shown = page_html(page, "/reports")
     assert "--kafka security.protocol=SASL_SSL @secret.args" in shown
     assert "hunter2" not in shown
 
 
 def test_whatever_lies_there_is_told_with_path_and_remedy(page: Client, place: Path) -> None:
     (place / "somebody").mkdir(parents=True)
-    assert "holds 1 other files and folders, and nothing of the history job" in read(page)
+    assert "holds 1 other files and folders, and nothing of the history job" in page_html(page, "/reports")
     history_reports.history_report(place, "staging")
     parquet.clear_cache()
-    assert "has reports of staging, and none of prod" in read(page)
+    assert "has reports of staging, and none of prod" in page_html(page, "/reports")
     log = place / folder_of("prod") / "log"
     log.mkdir(parents=True)
     (log / "notes.txt").write_text("hello")
     parquet.clear_cache()
-    assert "holds no manifest" in read(page)
+    assert "holds no manifest" in page_html(page, "/reports")
 
 
 def test_a_torn_manifest_leaves_the_one_before(page: Client, place: Path, manifest: Manifest) -> None:
     log = place / folder_of("prod") / "log"
     (log / "000000000002.json").write_text('{"format": 1, "clus')
-    assert f"{manifest.records:,} records of" in read(page)
+    assert f"{manifest.records:,} records of" in page_html(page, "/reports")
     for path in log.glob("00000000000[01].json"):
         path.unlink()
     parquet.clear_cache()
-    shown = read(page)
+    shown = page_html(page, "/reports")
     assert "The manifest cannot be read" in shown
     assert "000000000002.json: it is torn" in shown
     assert command() in shown
@@ -198,7 +184,7 @@ def test_a_torn_manifest_leaves_the_one_before(page: Client, place: Path, manife
 def test_a_newer_layout_is_named_and_not_guessed_at(page: Client, place: Path, manifest: Manifest) -> None:
     path = place / folder_of("prod") / "log" / "000000000003.json"
     path.write_text(json.dumps({"format": 2, "anything": []}))
-    shown = read(page)
+    shown = page_html(page, "/reports")
     assert "Written by a newer Fenceline" in shown
     assert "its format is 2, this Fenceline knows formats up to 1" in shown
 
@@ -214,7 +200,7 @@ def test_a_place_that_cannot_be_opened_is_told(
     page: Client, place: Path, settings: Any, url: str, said: str
 ) -> None:
     settings.FENCELINE = Config(clusters=settings.FENCELINE.clusters, history_url=url)
-    shown = read(page).replace("&#x27;", "’").replace("'", "’")
+    shown = page_html(page, "/reports").replace("&#x27;", "’").replace("'", "’")
     assert "The reports cannot be read" in shown
     assert said in shown
 
@@ -223,14 +209,10 @@ def test_parts_that_are_missing_or_foreign_are_told(page: Client, place: Path, m
     part = place / folder_of("prod") / "parts" / f"part={manifest.parts[0].name}"
     for path in part.glob("table=applications/day=*/*.parquet"):
         path.write_bytes(b"no parquet")
-    shown = read(page, "?from=2026-11-18")
+    shown = page_html(page, "/reports?from=2026-11-18")
     assert "The reports cannot be read" in shown
     assert command() in shown
     shutil.rmtree(part)
-    shown = read(page, "?from=2026-11-01")
+    shown = page_html(page, "/reports?from=2026-11-01")
     assert "A part of the reports is missing" in shown
     assert manifest.parts[0].name in shown
-
-
-def test_the_sidebar_leads_there(page: Client, place: Path) -> None:
-    assert 'href="/reports" data-go="r"' in page.get("/").content.decode()

@@ -12,6 +12,7 @@ import pytest
 from django.test import Client
 
 from dashboard.labels.rule import rule_label
+from dashboard.models import Cluster
 from dashboard.web import markdown
 from fenceline.facts import Severity
 from fenceline.findings.rule_names import REMOVED, RENAMED
@@ -79,9 +80,7 @@ def test_nothing_in_it_runs(page: Client, documented: Path) -> None:
     assert 'href="javascript' not in text
 
 
-def test_what_the_rule_finds_now_is_there_and_leads_on(page: Client, documented: Path) -> None:
-    prod = factories.cluster()
-    factories.tail_collectors(prod)
+def test_what_the_rule_finds_now_is_there_and_leads_on(page: Client, prod: Cluster, documented: Path) -> None:
     assert "No active findings." in page_html(page, "/rules/open_too_long")
     factories.transaction(prod, "payments-7")
     factories.finding(prod, "transaction:payments-7")
@@ -91,9 +90,9 @@ def test_what_the_rule_finds_now_is_there_and_leads_on(page: Client, documented:
     assert "quite another one" not in text
 
 
-def test_a_finding_leads_to_its_rule_from_every_page_that_shows_it(page: Client, documented: Path) -> None:
-    prod = factories.cluster()
-    factories.tail_collectors(prod)
+def test_a_finding_leads_to_its_rule_from_every_page_that_shows_it(
+    page: Client, prod: Cluster, documented: Path
+) -> None:
     factories.transaction(prod, "payments-7")
     factories.finding(prod, "transaction:payments-7")
     for url in ("/", "/transactions/prod/payments-7"):
@@ -124,8 +123,7 @@ def test_a_removed_rule_is_named_with_where_its_facts_are(page: Client, name: st
         assert (refused.status_code, refused.json()["errors"][0]["message"]) == (422, text)
 
 
-def test_a_rule_is_called_by_its_label(page: Client) -> None:
-    factories.tail_collectors(factories.cluster())
+def test_a_rule_is_called_by_its_label(page: Client, prod: Cluster) -> None:
     assert not [name for name in RULES if "_" in rule_label(name)]
     for name in RULES:
         assert f"<h1>{rule_label(name).capitalize()}</h1>" in page_html(page, f"/rules/{name}")
@@ -137,9 +135,9 @@ def test_an_edited_page_is_shown_as_it_is_now(page: Client, documented: Path) ->
     assert "<p>new words</p>" in page_html(page, "/rules/open_too_long")
 
 
-def test_the_index_lists_every_rule_with_its_severities_and_active_findings(page: Client) -> None:
-    prod = factories.cluster()
-    factories.tail_collectors(prod)
+def test_the_index_lists_every_rule_with_its_severities_and_active_findings(
+    page: Client, prod: Cluster
+) -> None:
     factories.finding(prod, "transaction:payments-7", rule="coordinator_overdue", severity="critical")
     html = page.get("/rules").content.decode()
     assert re.findall(r'id="rule-(\w+)"', html) == list(RULES)
@@ -152,8 +150,7 @@ def test_the_index_lists_every_rule_with_its_severities_and_active_findings(page
         assert ("1<span" in row) is (entry.name == "coordinator_overdue")
 
 
-def test_the_index_is_reached_from_a_rule_and_from_system(page: Client) -> None:
-    factories.tail_collectors(factories.cluster())
+def test_the_index_is_reached_from_a_rule_and_from_system(page: Client, prod: Cluster) -> None:
     for url in ("/rules/coordinator_overdue", "/system"):
         assert 'href="/rules"' in page_html(page, url), url
 
@@ -170,9 +167,8 @@ def test_the_documentations_own_index_is_no_rule(page: Client) -> None:
 
 
 def test_a_page_shows_the_limits_in_effect_and_names_a_default_that_differs(
-    page: Client, settings: Any
+    page: Client, prod: Cluster, settings: Any
 ) -> None:
-    factories.tail_collectors(factories.cluster())
     settings.FENCELINE = replace(settings.FENCELINE, limits=Limits(open_too_long_s=7.5, open_usual_factor=4))
     text = page_html(page, "/rules/open_too_long")
     assert "<th>limit</th><th>value</th>" in text
@@ -210,8 +206,7 @@ def test_no_markdown_is_left_unrendered(name: str) -> None:
         assert len(cells) == 1, "a row has another number of cells"
 
 
-def test_every_link_of_a_rule_page_leads_to_a_page(page: Client) -> None:
-    factories.tail_collectors(factories.cluster())
+def test_every_link_of_a_rule_page_leads_to_a_page(page: Client, prod: Cluster) -> None:
     html = "".join(markdown.render_rule(name, Limits()) or "" for name in RULES)
     links = {href for href in re.findall(r'href="([^"]+)"', html) if not href.startswith("https://")}
     assert links <= {*RULES, "../rules"}

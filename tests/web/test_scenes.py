@@ -37,11 +37,6 @@ def player(data: Path, sandbox: ScenePlayer) -> ScenePlayer:
     return sandbox
 
 
-@pytest.fixture
-def operator(db: None) -> Client:
-    return roles.client_with_role("operator")
-
-
 def play(client: Client, scene: str = "zombie") -> Any:
     return client.post("/scenes/play", {"scene": scene})
 
@@ -213,16 +208,10 @@ def test_each_step_of_the_tour_is_done_once_its_trace_is_there(
         return "".join(re.findall(r'data-done="(y|n)', page_html(operator, "/scenes")))
 
     now, cluster = factories.now_ms(), Cluster.objects.get()
-    run = {"scene": tour.SCENE, "by": "demo", "state": "done", "started_ms": now - 60_000, "ended_ms": now}
-    board = json.loads((data / "scenes.json").read_text())
-
-    def write(**fields: object) -> None:
-        runs = [run | {"lines": [], "error": ""} | fields]
-        (data / "scenes.json").write_text(json.dumps(board | {"runs": runs}))
-
-    write()
+    run = {"scene": tour.SCENE, "state": "done", "started_ms": now - 60_000, "ended_ms": now}
+    board(player, data, **run, by="demo")
     assert steps() == "nnnnn", "nobody asked for it"
-    write(by="ada")
+    board(player, data, **run)
     assert steps() == "ynnnn"
     named = {"subject": "transaction:demo-abandoned", "rule": "open_too_long"}
     factories.incident(cluster, opened_ms=now - 90_000, closed_ms=now - 80_000, **named)
@@ -230,7 +219,7 @@ def test_each_step_of_the_tour_is_done_once_its_trace_is_there(
     row = factories.incident(cluster, opened_ms=now - 50_000, **named)
     operator.post(f"/incidents/{row.pk}/acknowledge")
     assert steps() == "yynnn"
-    factories.executed_action(factories.plan(factories.fence_subject("demo-abandoned")))
+    factories.executed_action(factories.fence_subject("demo-abandoned"))
     assert steps() == "yyynn"
     Incident.objects.filter(pk=row.pk).update(closed_ms=now)
     assert steps() == "yyyyn"

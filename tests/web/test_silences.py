@@ -11,22 +11,9 @@ from dashboard.models import Cluster, Silence
 from tests.web import factories, roles
 from tests.web.roles import page_html
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("prod")]
 NEW = {"matchers": 'alertname="open_too_long"', "lasts": "7200", "reason": "maintenance"}
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture(autouse=True)
-def prod(configured: None, db: None) -> Cluster:
-    of = factories.cluster()
-    factories.tail_collectors(of)
-    factories.collectors(of, "alerts")
-    return of
-
-
-@pytest.fixture
-def operator(db: None) -> Client:
-    return roles.client_with_role("operator")
 
 
 def local(hours: float) -> str:

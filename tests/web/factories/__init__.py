@@ -1,13 +1,14 @@
 """Rows and values for tests of pages and API: `from tests.web import factories`."""
 
 from tests.web.factories.actions import (
-    ADA,
     HEALTHY,
     NOT_PREPARED,
     PREPARE,
     RELEASED,
+    Event,
     action_follow_up,
     action_result,
+    audit_entry,
     batch_subject,
     executed_action,
     fence_subject,
@@ -25,7 +26,6 @@ from tests.web.factories.alerts import (
     delivery,
     silence,
 )
-from tests.web.factories.audit import Event, audit_entry
 from tests.web.factories.clusters import (
     HOSTILE_IDS,
     LONG_ID,
@@ -40,23 +40,19 @@ from tests.web.factories.clusters import (
     partition_collectors,
     raise_revision,
     tail_collectors,
+    watched_cluster,
 )
 from tests.web.factories.findings import facts_of, finding, incident, incident_of
 from tests.web.factories.flink import (
     FLINK_IDENT,
-    FLINK_JOB_ID,
     committable,
     connector,
     flink_checkpoint,
     flink_job,
     flink_run,
 )
-from tests.web.factories.flow import topic_tally
 from tests.web.factories.groups import added_offsets, blocked_offset, group, group_offset, spark_group_id
 from tests.web.factories.histories import (
-    APPLICATIONS,
-    EVENT_WEIGHTS,
-    HOUR_MS,
     TransactionHistory,
     action_transition,
     save_histories,
@@ -70,9 +66,7 @@ from tests.web.factories.partitions import (
     replica_producer,
 )
 from tests.web.factories.queries import (
-    LEDGER_ID,
     QUERY_ID,
-    RUN_ID,
     batch,
     batches,
     checkpoint_detail,
@@ -87,5 +81,4 @@ from tests.web.factories.queries import (
     state_chain,
     unfinished_batch,
 )
-from tests.web.factories.recoveries import recovery
-from tests.web.factories.transactions import state_count, transaction
+from tests.web.factories.transactions import recovery, state_count, topic_tally, transaction

@@ -1,4 +1,4 @@
-"""Plans and actions for pages and API to show, in every state."""
+"""Plans, actions in every state and rows of the audit log, for pages and API to show."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from dashboard.actions import store as action_store
-from dashboard.models import Action
+from dashboard.models import Action, AuditEntry
 from dashboard.system.access import ROLES, Actor
 from fenceline.plans.plan import Act, Bound, Effect, Plan, PlanStep, Refusal, RefusalReason, SubjectPlan
 from tests.web.factories.clusters import now_ms
@@ -26,10 +26,10 @@ NOT_PREPARED = Refusal(
 RELEASED = "At least 1,707 records behind the LSO of payments-0 become readable."
 
 
-def fence_subject(name: str = "payments-7", **fields: Any) -> SubjectPlan:
-    """Return what fencing an abandoned transaction would do, but for `fields`."""
+def fence_subject(name: str = "payments-7") -> SubjectPlan:
+    """Return what fencing an abandoned transaction would do."""
     lost = "At least 63 records it wrote are aborted: payments-0 from offset 48,211 to 48,273."
-    plan = SubjectPlan(
+    return SubjectPlan(
         f"transaction:{name}",
         name,
         {"transactional_id": name, "producer_id": 4017, "producer_epoch": 3, "started_ms": 1_795_000_000_000},
@@ -47,7 +47,6 @@ def fence_subject(name: str = "payments-7", **fields: Any) -> SubjectPlan:
         held=(("payments", 0, 48_211, 49_981, 49_981), ("payments", 1, 7_000, None, None)),
         waiting=("billing", "payments_ledger"),
     )
-    return replace(plan, **fields)
 
 
 def refused_subject(name: str, *refusals: Refusal) -> SubjectPlan:
@@ -95,18 +94,23 @@ def plan(*subjects: SubjectPlan, act: Act = Act.FENCE, **fields: Any) -> Plan:
     return replace(Plan(act, "prod", now_ms(), confirm, each), **fields)
 
 
-def planned_action(of: Plan | None = None, **fields: Any) -> Action:
-    """Return the audit row of a plan, but for `fields`."""
-    made = of or plan()
-    row = action_store.save_plan(made, ADA)
+def planned_action(of: Plan | SubjectPlan | None = None, **fields: Any) -> Action:
+    """Return the audit row of a plan, or of one for a subject, but for `fields`."""
+    row = action_store.save_plan(_plan_of(of), ADA)
     Action.objects.filter(pk=row.pk).update(**fields)
     row.refresh_from_db()
     return row
 
 
-def executed_action(of: Plan | None = None, *outcomes: str, state: str = "done", **fields: Any) -> Action:
+def _plan_of(of: Plan | SubjectPlan | None) -> Plan:
+    return of if isinstance(of, Plan) else plan(*([of] if of else []))
+
+
+def executed_action(
+    of: Plan | SubjectPlan | None = None, *outcomes: str, state: str = "done", **fields: Any
+) -> Action:
     """Return the audit row of a plan that was executed: how each subject ended, and the whole."""
-    made = of or plan()
+    made = _plan_of(of)
     now = now_ms()
     results = [
         action_result(each.subject, outcome, now)
@@ -151,3 +155,12 @@ def action_follow_up(now_ms: int) -> Sequence[dict[str, Any]]:
         {"words": "LSO of payments-0 moved 48,211 → 49,981", "at_ms": now_ms - 2_700, "kind": "lso"},
         {"words": "group billing resumed after 1.3 s", "at_ms": now_ms - 1_700, "kind": "group"},
     ]
+
+
+Event = AuditEntry.Event
+
+
+def audit_entry(event: Event = Event.CHANNEL_CHANGED, **fields: Any) -> AuditEntry:
+    """Return an audit row."""
+    usual = {"actor": "ada", "via": "page", "address": "203.0.113.9", "subject_name": "pager"}
+    return AuditEntry.objects.create(event=event, **(usual | fields))

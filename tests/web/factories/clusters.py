@@ -37,6 +37,14 @@ def cluster(name: str = "prod") -> Cluster:
     return Cluster.objects.get_or_create(name=name, defaults={"rev": 1})[0]
 
 
+def watched_cluster(name: str = "prod") -> Cluster:
+    """Return a configured cluster all of whose collectors are up to date."""
+    of = cluster(name)
+    tail_collectors(of)
+    collectors(of)
+    return of
+
+
 def raise_revision(of: Cluster) -> int:
     """Let the cluster's next revision begin, as each write of a collector does; return it."""
     Cluster.objects.filter(pk=of.pk).update(rev=F("rev") + 1)
@@ -45,7 +53,7 @@ def raise_revision(of: Cluster) -> int:
 
 
 def collector(of: Cluster, name: str = "transaction_state", **fields: object) -> Collector:
-    """Return a collector that is alive and, during a slow test too, up to date, but for `fields`."""
+    """Return a collector that is alive and up to date, however slow the host is, but for `fields`."""
     row = _unsaved_collector(of, name, **fields)
     row.save()
     return row

@@ -10,9 +10,9 @@ FLINK_JOB_ID = "5d1c0f1e8f954d1c8a1b9e3f7a6c2b10"
 FLINK_IDENT = f"{FLINK_JOB_ID}@0a1b2c3d"
 
 
-def committable(name: str, producer_id: int = 2051, epoch: int = 17, checkpoint_id: int = 41) -> Committable:
-    """Return a transaction that a checkpoint decided to commit."""
-    return Committable(name, producer_id, epoch, checkpoint_id, "out")
+def committable(name: str, producer_id: int = 2051, epoch: int = 17) -> Committable:
+    """Return a transaction that checkpoint 41 decided to commit."""
+    return Committable(name, producer_id, epoch, 41, "out")
 
 
 def flink_job(
@@ -42,25 +42,26 @@ def flink_job(
     return job
 
 
-def flink_run(job: FlinkJob, **fields: object) -> FlinkRunRecord:
-    """Return what a JobManager reports of a job that restarts, but for `fields`."""
+def flink_run(job: FlinkJob) -> FlinkRunRecord:
+    """Return what a JobManager reports of a job that restarts."""
     at_ms = now_ms() - 30_000
-    defaults: dict[str, object] = {
-        "url": "http://jm:8081",
-        "version": "2.1.0",
-        "name": "copy orders",
-        "state": "RESTARTING",
-        "started_ms": now_ms() - 900_000,
-        "operators": [["Source: in -> Sink: Writer", 2, "RUNNING"]],
-        "checkpoints": {
+    return FlinkRunRecord.objects.create(
+        cluster=job.cluster,
+        job_id=job.job_id,
+        url="http://jm:8081",
+        version="2.1.0",
+        name="copy orders",
+        state="RESTARTING",
+        started_ms=now_ms() - 900_000,
+        operators=[["Source: in -> Sink: Writer", 2, "RUNNING"]],
+        checkpoints={
             "counts": {"completed": 41, "failed": 1, "in_progress": 0},
             "completed": [41, at_ms, 320, ""],
             "failed": [42, at_ms, None, "Checkpoint expired before completing."],
             "restored": None,
         },
-        "seen_ms": now_ms() - 2_000,
-    }
-    return FlinkRunRecord.objects.create(cluster=job.cluster, job_id=job.job_id, **(defaults | fields))
+        seen_ms=now_ms() - 2_000,
+    )
 
 
 def connector(of: Cluster, **fields: object) -> ConnectorRecord:

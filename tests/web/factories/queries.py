@@ -138,10 +138,8 @@ def sink_transactional_id(of: Query, partition: int, number: int) -> str:
     return f"{of.prefix}-{of.ledger_id[:8]}-p{partition}-g{of.generation}-b{number % 2}-s{partition}"
 
 
-def sink_transactions(
-    of: Query, number: int, tasks: int = 4, *, age_ms: int = 48_000, timeout_ms: int = 750_000
-) -> list[dict[str, object]]:
-    """Return the transactions of a batch as its ledger names them."""
+def sink_transactions(of: Query, number: int, *, age_ms: int = 48_000) -> list[dict[str, object]]:
+    """Return the four transactions of a batch as its ledger names them."""
     begun = now_ms() - age_ms
     return [
         {
@@ -153,9 +151,9 @@ def sink_transactions(
             "partitions": [["orders_enriched", task]],
             "records": 4_480 + task * 13,
             "started_ms": begun + task,
-            "timeout_ms": timeout_ms,
+            "timeout_ms": 750_000,
         }
-        for task in range(tasks)
+        for task in range(4)
     ]
 
 

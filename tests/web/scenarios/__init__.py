@@ -5,11 +5,10 @@ from tests.web.scenarios.alerts import busy_alerts
 from tests.web.scenarios.flink import busy_flink_jobs, flink_job_of_every_fate, job_of_older_sink
 from tests.web.scenarios.flow import busy_flow, large_flow
 from tests.web.scenarios.incidents import open_incidents, thirty_incidents
-from tests.web.scenarios.partitions import blocked_partition_findings, busy_partitions, many_partitions
+from tests.web.scenarios.partitions import busy_partitions
 from tests.web.scenarios.queries import (
     abandoned_query,
     busy_queries,
-    prepared_batch_finding,
     source_partitions,
 )
 from tests.web.scenarios.transactions import busy_history, busy_transactions, day_of_history

@@ -24,16 +24,13 @@ def busy_actions(of: Cluster) -> None:
         state="partly",
     )
     factories.executed_action(
-        factories.plan(factories.fence_subject("inventory-sync-stuck-3")),
-        "failed",
-        state="failed",
-        follow_up=[],
+        factories.fence_subject("inventory-sync-stuck-3"), "failed", state="failed", follow_up=[]
     )
     factories.executed_action(
-        factories.plan(factories.fence_subject("orders-gateway-2")), "stale", state="stale", follow_up=[]
+        factories.fence_subject("orders-gateway-2"), "stale", state="stale", follow_up=[]
     )
     factories.executed_action(
-        factories.plan(factories.fence_subject("orders-gateway-3")), "unknown", state="unknown", follow_up=[]
+        factories.fence_subject("orders-gateway-3"), "unknown", state="unknown", follow_up=[]
     )
     factories.executed_action(state="executing", ended_ms=None, results=[], follow_up=[])
     factories.planned_action(factories.plan(made_ms=expired))

@@ -1,8 +1,8 @@
-"""Clusters with partitions, groups and recoveries of every kind, or with thousands of partitions."""
+"""Clusters with partitions, groups and recoveries of every kind."""
 
 import json
 
-from dashboard.models import Cluster, PartitionRecord, PinRecord
+from dashboard.models import Cluster, PinRecord
 from fenceline.facts import TransactionState
 from tests.web import factories
 
@@ -26,7 +26,7 @@ def busy_partitions(of: Cluster) -> None:
         partitions={},
         log_offset=24_900,
     )
-    blocked_partition_findings(of)
+    _blocked_partition_findings(of)
 
 
 def _clear_partitions(of: Cluster) -> None:
@@ -173,7 +173,7 @@ def _recoveries(of: Cluster) -> None:
     )
 
 
-def blocked_partition_findings(of: Cluster) -> None:
+def _blocked_partition_findings(of: Cluster) -> None:
     """Make findings of a partition and of a group that it blocks, and their incidents."""
     hanging = factories.finding(
         of,
@@ -201,49 +201,3 @@ def blocked_partition_findings(of: Cluster) -> None:
     factories.incident_of(of, None, stalled, cause_over_ms=factories.now_ms())
     note = {"kind": "note", "actor": "ada", "text": "Its producer was restarted.\nTicket 4411."}
     row.events.create(at_ms=factories.now_ms(), **note)
-
-
-def many_partitions(of: Cluster, partitions: int) -> None:
-    """Fill a cluster with partitions, one in forty of them blocked."""
-    factories.partition_collectors(of)
-    now = factories.now_ms()
-    kept = json.dumps([[now - n * 5_000, 9_000, 9_000 + n] for n in range(60, -1, -1)])
-    rows = []
-    for n in range(partitions):
-        held = n % 40 == 0
-        rows.append(
-            PartitionRecord(
-                cluster=of,
-                topic=f"topic-{n % 100}",
-                partition=n // 100,
-                leader=1,
-                replicas=[1, 2, 3],
-                log_start=0,
-                lso=9_000,
-                high_watermark=9_000 + n % 7 + 1_000 * held,
-                seen_ms=now,
-                ends=kept,
-                pinned_ms=now - n * 1_000 if held else None,
-                verdict="open" if held else "clear",
-                rev=1,
-            )
-        )
-    PartitionRecord.objects.bulk_create(rows, batch_size=500)
-    PinRecord.objects.bulk_create(
-        PinRecord(
-            cluster=of,
-            topic=row.topic,
-            partition=row.partition,
-            producer_id=7_000 + n,
-            producer_epoch=1,
-            start_offset=9_000,
-            last_sequence=1,
-            last_timestamp_ms=now,
-            first_seen_ms=now,
-            seen_ms=now,
-            transactional_id=f"orders-gateway-{n}",
-            verdict="open",
-            ground="owned",
-        )
-        for n, row in enumerate(row for row in rows if row.pinned_ms)
-    )

@@ -22,7 +22,7 @@ def busy_queries(of: Cluster) -> None:
         _query_with_lost_batch,
     ):
         fill(of)
-    prepared_batch_finding(of)
+    _prepared_batch_finding(of)
 
 
 def _blocked_query(of: Cluster) -> None:
@@ -231,7 +231,7 @@ def abandoned_query(of: Cluster) -> Query:
     return row
 
 
-def prepared_batch_finding(of: Cluster) -> None:
+def _prepared_batch_finding(of: Cluster) -> None:
     """Make the finding of the prepared batch."""
     factories.finding(
         of,
