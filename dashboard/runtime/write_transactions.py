@@ -118,7 +118,8 @@ def write_transaction(
     """Write as the holder of a lease: renew it (`leases.renew`), and set `columns` of its row.
 
     Raises `LeaseLost`. `guards` are the cluster's leases that guard the rows to write. Without `lock_cluster`
-    the caller writes only rows that leases guard, and takes a revision last.
+    the caller writes only rows that leases guard and takes a revision last, or takes it first: that locks the
+    cluster's row too.
     """
     with transaction.atomic():
         if guards:
