@@ -2,15 +2,15 @@
 
 import os
 
+import django
 from channels.auth import AuthMiddlewareStack
 from channels.db import database_sync_to_async
 from channels.routing import ProtocolTypeRouter, URLRouter
 from django.conf import settings
-from django.core.asgi import get_asgi_application
 from django.urls import path
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "dashboard.settings")
-django = get_asgi_application()
+django.setup(set_prefix=False)
 
 # Imported after Django's setup, because they read models.
 from dashboard.api.ingest import may_post  # noqa: E402
@@ -19,10 +19,12 @@ from dashboard.web.server.base_path import under_base_path  # noqa: E402
 from dashboard.web.server.body_limits import BodyLimits, Lane  # noqa: E402
 from dashboard.web.server.live_socket import LiveConsumer  # noqa: E402
 from dashboard.web.server.origins import same_origin_only  # noqa: E402
+from dashboard.web.server.request_threads import RequestThreads  # noqa: E402
 from dashboard.web.server.warm_up import warm_up  # noqa: E402
 
+pages = RequestThreads()
 http = BodyLimits(
-    with_mcp(django),
+    with_mcp(pages),
     small=Lane(settings.DATA_UPLOAD_MAX_MEMORY_SIZE, most_held=8 * 2**20),
     ingest=Lane(settings.FILE_UPLOAD_MAX_MEMORY_SIZE, most_held=24 * 2**20),
     may_post=database_sync_to_async(may_post),

@@ -2,10 +2,11 @@
 
 import re
 from datetime import UTC, datetime
+from functools import cache
 from html import escape
 from urllib.parse import quote, urlencode
 
-from django.urls import reverse
+from django.urls import get_script_prefix, reverse
 
 from dashboard.models import (
     Action,
@@ -30,7 +31,7 @@ _LONGEST_IN_URL = 512
 
 def transaction_url(cluster: str, transactional_id: str) -> str:
     """Return the address of a transactional id's page."""
-    return f"{reverse('transactions')}/{_part(cluster)}/{_segment(transactional_id)}"
+    return f"{_list_url('transactions')}/{_part(cluster)}/{_segment(transactional_id)}"
 
 
 def transaction_row(row: Transaction) -> str:
@@ -40,7 +41,7 @@ def transaction_row(row: Transaction) -> str:
 
 def partition_url(cluster: str, topic: str, number: int) -> str:
     """Return the address of a partition's page."""
-    return f"{reverse('partitions')}/{_part(cluster)}/{_part(topic)}/{number}"
+    return f"{_list_url('partitions')}/{_part(cluster)}/{_part(topic)}/{number}"
 
 
 def record_url(cluster: str, topic: str, number: int, offset: int | str) -> str:
@@ -55,12 +56,12 @@ def coordinators_url(cluster: str) -> str:
 
 def group_url(cluster: str, group_id: str) -> str:
     """Return the address of a consumer group's page."""
-    return f"{reverse('groups')}/{_part(cluster)}/{_segment(group_id)}"
+    return f"{_list_url('groups')}/{_part(cluster)}/{_segment(group_id)}"
 
 
 def query_url(cluster: str, ident: str) -> str:
     """Return the address of a streaming query's page."""
-    return f"{reverse('queries')}/{_part(cluster)}/{_part(ident)}"
+    return f"{_list_url('queries')}/{_part(cluster)}/{_part(ident)}"
 
 
 def query_of(row: Query) -> str:
@@ -85,12 +86,12 @@ def flink_job_of(row: FlinkJob) -> str:
 
 def flink_job_url(cluster: str, ident: str) -> str:
     """Return the address of a Flink job's page."""
-    return f"{reverse('flink-jobs')}/{_part(cluster)}/{_part(ident)}"
+    return f"{_list_url('flink-jobs')}/{_part(cluster)}/{_part(ident)}"
 
 
 def recovery_url(row: Recovery) -> str:
     """Return the address of a recovery's page."""
-    return f"{reverse('recoveries')}/{_part(row.cluster.name)}/{row.pk}"
+    return f"{_list_url('recoveries')}/{_part(row.cluster.name)}/{row.pk}"
 
 
 def rule_url(name: str) -> str:
@@ -196,6 +197,16 @@ _LABELS = {
     "application": "See its events",
     "collector": "See collectors",
 }
+
+
+def _list_url(name: str) -> str:
+    return _known_url(name, get_script_prefix())
+
+
+@cache
+def _known_url(name: str, _: str) -> str:
+    # A list has up to 500 links to pages below it.
+    return reverse(name)
 
 
 def _iso(ms: int) -> str:

@@ -348,7 +348,7 @@ def test_a_file_is_sent_piece_by_piece() -> None:
     }  # fmt: skip
 
     async def sent() -> list[Any]:
-        link = ApplicationCommunicator(asgi.django, scope)
+        link = ApplicationCommunicator(asgi.pages, scope)
         await link.send_input({"type": "http.request", "body": b""})
         found = [await link.receive_output(60)]
         while found[-1].get("more_body", len(found) == 1):

@@ -10,7 +10,12 @@ from django.urls import reverse
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
+from dashboard.labels.rule import rule_label
+from dashboard.labels.status import TRANSACTION_STATE_TONES, StatusLabel
+from dashboard.labels.transition import TRANSITION_STYLES
 from dashboard.web import addresses
+from dashboard.web.templatetags.fenceline import clip
+from fenceline.facts import TransitionKind
 
 register = template.Library()
 #: Pages that link to each other, by the name of their routes.
@@ -77,9 +82,45 @@ def table_fold(content: SafeString, name: str, title: str, summary: str = "As a 
 @register.simple_block_tag
 def badge(content: SafeString, tone: str, title: str | None = None) -> SafeString:
     """Return the body as a badge in a tone, with the tone's mark."""
+    return _badge(content, f"tone-{tone}", tone, title)
+
+
+def _badge(words: str, css: str, mark: str, title: str | None = None) -> SafeString:
     about = "" if title is None else format_html(' title="{}"', title)
-    mark = format_html('<i class="mark mark-{}" aria-hidden="true"></i>', tone)
-    return format_html('<span class="badge tone-{}"{}>{}{}</span>', tone, about, mark, content)
+    return format_html(
+        '<span class="badge {}"{}><i class="mark mark-{}" aria-hidden="true"></i>{}</span>',
+        css,
+        about,
+        mark,
+        words,
+    )
+
+
+@register.filter
+def as_badge(look: StatusLabel) -> SafeString:
+    """Return a label as a badge, with its meaning as title."""
+    return _badge(look.words, f"tone-{look.tone}", look.tone, look.means)
+
+
+@register.filter
+def state_badge(state: str) -> SafeString:
+    """Return the state of a transaction as a badge."""
+    return _badge(state, TRANSACTION_STATE_TONES.get(state, ""), state)
+
+
+@register.filter
+def kind_badge(kind: str) -> SafeString:
+    """Return the kind of a transition as a badge."""
+    look = TRANSITION_STYLES[TransitionKind(kind)]
+    return _badge(look.words, f"tone-{look.tone}", kind, look.means)
+
+
+@register.filter
+def finding_badge(finding: Any) -> SafeString:
+    """Return a finding's rule as a badge in its severity, a dash without one."""
+    if not finding:
+        return SafeString('<span class="muted wide-only">—</span>')
+    return _badge(rule_label(finding.rule), f"tone-{finding.severity}", finding.severity, finding.summary)
 
 
 @register.simple_block_tag
@@ -99,6 +140,18 @@ def notice(
 def post_button(words: str, route: str, *args: object) -> Mapping[str, object]:
     """Show a button that posts an empty form to a route."""
     return {"words": words, "url": reverse(route, args=args)}
+
+
+@register.simple_tag
+def select_row(row_id: object, subject: object) -> SafeString:
+    """Return the box that selects a row of a list for an action."""
+    return format_html(
+        '<input type="checkbox" class="select" id="select-{}" form="selected-rows" name="subject" value="{}" '
+        'aria-label="Select {}" data-select-row>',
+        row_id,
+        subject,
+        clip(str(subject)),
+    )
 
 
 @register.simple_tag

@@ -4,8 +4,10 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
+from urllib.parse import urlencode
 
 from django import template
+from django.http import QueryDict
 from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 
@@ -14,6 +16,7 @@ from dashboard.labels.rule import rule_label
 from dashboard.labels.status import StatusLabel
 from dashboard.labels.transition import TRANSITION_STYLES, TransitionStyle
 from dashboard.web import addresses
+from dashboard.web.per_request import derive_once
 from dashboard.web.server import bundles
 from fenceline.facts import NOT_REPORTED, TWO_PHASE_COMMIT_TIMEOUT_MS, TransitionKind
 from fenceline.formatting import format_duration as in_words
@@ -113,6 +116,24 @@ def _clipped(words: str, longest: int) -> str:
 def of_key(mapping: Mapping[int, T], key: int) -> T | None:
     """Return the value of a key, None without it."""
     return mapping.get(key)
+
+
+@register.simple_tag(takes_context=True)
+def filter_by(context: Mapping[str, Any], name: str, value: str) -> str:
+    """Return the query string of the list filtered by one more value, from its first page on.
+
+    Like Django's `querystring`, in a fraction of the time, because each row has one.
+    """
+    request = context["request"]
+    rest = derive_once(request, f"query without {name}", lambda: _query_without(request.GET, name))
+    return f"?{rest}{urlencode({name: value})}"
+
+
+def _query_without(query: QueryDict, name: str) -> str:
+    rest = query.copy()
+    for gone in (name, "page", "before"):
+        rest.pop(gone, None)
+    return f"{rest.urlencode()}&" if rest else ""
 
 
 @register.simple_tag(takes_context=True)

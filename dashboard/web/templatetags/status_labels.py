@@ -7,7 +7,6 @@ from django import template
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
-from dashboard.labels import status as status_labels
 from dashboard.labels.rule import STATED_RULES
 from dashboard.web import addresses
 from dashboard.web.templatetags.fenceline import clip
@@ -53,12 +52,6 @@ def streams_topic(topic: str, producer: ProducerIdentity) -> str:
 def debezium_topic(topic: str, topics: debezium.DebeziumTopics) -> str:
     """Return the purpose of a topic in Debezium, "" for a topic that is not its own."""
     return debezium.debezium_topic(topics, topic) or ""
-
-
-@register.filter
-def transaction_state_tone(state: str) -> str:
-    """Return the class of the badge of a transaction's state, "" for a state without a tone."""
-    return status_labels.TRANSACTION_STATE_TONES.get(state, "")
 
 
 @register.simple_tag
