@@ -22,9 +22,8 @@ from dashboard.web.server.origins import same_origin_only  # noqa: E402
 from dashboard.web.server.request_threads import RequestThreads  # noqa: E402
 from dashboard.web.server.warm_up import warm_up  # noqa: E402
 
-pages = RequestThreads()
 http = BodyLimits(
-    with_mcp(pages),
+    with_mcp(RequestThreads()),
     small=Lane(settings.DATA_UPLOAD_MAX_MEMORY_SIZE, most_held=8 * 2**20),
     ingest=Lane(settings.FILE_UPLOAD_MAX_MEMORY_SIZE, most_held=24 * 2**20),
     may_post=database_sync_to_async(may_post),

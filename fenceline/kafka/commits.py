@@ -57,6 +57,8 @@ class KeptCommits(NamedTuple):
     commits: tuple[Commit, ...]
     log_partition: int
     log_offset: int
+    #: Whether earlier commits of the key were deleted in the same records.
+    begins_anew: bool = False
 
 
 class Gone(NamedTuple):
@@ -116,7 +118,8 @@ def _read_commits(batch: CommitBatch, partition: int, key: bytes, raws: Sequence
         if isinstance(decoded, OffsetCommit):
             commits = _last_commits(raws[max(0, number + 1 - _LOOKED_AT) : number + 1])
             values = (decoded.offset, decoded.leader_epoch, decoded.metadata, decoded.commit_ms, commits)
-            kept = _new(KeptCommits, (*values, partition, raw.offset))
+            begins_anew = any(value is None for value, _, _ in raws[:number])
+            kept = _new(KeptCommits, (*values, partition, raw.offset, begins_anew))
             return _take(batch, _new(CommitKey, (decoded.group, decoded.topic, decoded.partition)), kept)
         if isinstance(decoded, OffsetTombstone):
             return _take(batch, CommitKey(*decoded), Gone(raw.offset))
@@ -226,8 +229,8 @@ def _count(batch: CommitBatch, partition: int, raw: RawRecord, undecoded: Undeco
 
 
 def merge_commits(kept: KeptCommits, before: Sequence[Commit]) -> KeptCommits:
-    """Add a key's newest commit to its known commits."""
-    if not before:
+    """Add a key's newest commit to its known commits, unless they were deleted."""
+    if kept.begins_anew or not before:
         return kept
     new = [commit for commit in kept.commits if commit.at_ms >= before[-1].at_ms]
     return kept._replace(commits=thin_commits([*before, *new]))

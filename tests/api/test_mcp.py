@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import httpx2
 import pytest
 from asgiref.sync import async_to_sync
+from django.core.handlers.asgi import ASGIHandler
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult, TextContent
@@ -18,11 +19,18 @@ from dashboard.asgi import application
 from dashboard.mcp.tools import LONGEST_ANSWER, OPERATIONS, answer_text, described_tools
 from dashboard.models import Action, Cluster, Token
 from dashboard.system.tokens import token_digest
+from dashboard.web.server.request_threads import RequestThreads
 from tests.web import factories, scenarios
 
 pytestmark = pytest.mark.django_db
 T = TypeVar("T")
 URL = "http://127.0.0.1/mcp"
+
+
+@pytest.fixture(autouse=True)
+def _in_the_thread_of_the_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Answer requests in the thread whose database transaction has the test's rows."""
+    monkeypatch.setattr(RequestThreads, "__call__", ASGIHandler.__call__)
 
 
 def http_client(token: str, **headers: str) -> httpx2.AsyncClient:

@@ -76,6 +76,13 @@ def test_a_tombstone_removes_the_row_and_no_other(lease: Lease) -> None:
     assert set(CommitRecord.objects.values_list("group_id", "partition")) == {("g", 1), ("h", 0)}
 
 
+def test_a_commit_after_a_tombstone_of_the_same_batch_begins_anew(lease: Lease) -> None:
+    save(lease, batch_of({key(b"g"): value(900, NOW_MS)}))
+    records = [RawRecord(None, 10, NOW_MS), RawRecord(value(3, NOW_MS + 2_000), 11, NOW_MS)]
+    save(lease, TailBatch(record_table({3: {key(b"g"): records}}), (PositionMove(3, 10, 12, 12),)))
+    assert commits.unpack_commits(CommitRecord.objects.get().commits) == (Commit(NOW_MS + 2_000, 3),)
+
+
 @pytest.mark.parametrize("previous", [None, 9, 11])
 def test_a_batch_from_another_position_saves_nothing(lease: Lease, previous: int | None) -> None:
     save(lease, batch_of({key(b"g"): value(1)}))

@@ -61,6 +61,7 @@ def test_a_tombstone_ends_all_of_it_and_a_commit_after_it_begins_anew() -> None:
     (kept,) = read_batch({key(): raws(value(9), None, value(1, NOW + 1))}).newest.values()
     assert isinstance(kept, KeptCommits)
     assert kept.commits == (Commit(NOW + 1, 1),)
+    assert commits.merge_commits(kept, (Commit(NOW, 9),)) == kept
 
 
 @pytest.mark.parametrize("old_first", [True, False])

@@ -20,6 +20,7 @@ from dashboard.models import Token
 from dashboard.system.tokens import token_digest
 from dashboard.web.server import body_limits, http_protocol
 from dashboard.web.server.body_limits import BodyLimits, Lane
+from dashboard.web.server.request_threads import RequestThreads
 from sandbox.options import ROOT
 from sandbox.ports import HOST, free_port
 from tests.waiting import wait_for
@@ -348,7 +349,7 @@ def test_a_file_is_sent_piece_by_piece() -> None:
     }  # fmt: skip
 
     async def sent() -> list[Any]:
-        link = ApplicationCommunicator(asgi.pages, scope)
+        link = ApplicationCommunicator(RequestThreads(), scope)
         await link.send_input({"type": "http.request", "body": b""})
         found = [await link.receive_output(60)]
         while found[-1].get("more_body", len(found) == 1):
