@@ -20,7 +20,6 @@ from confluent_kafka.admin import (
 from confluent_kafka.cimpl import NewTopic
 from py4j.java_gateway import JavaGateway
 
-from sandbox.cluster import KafkaCluster
 from sandbox.engines.gateway import java_gateway
 from sandbox.java import fetch_jars, find_java
 from sandbox.kafka import Broker
@@ -69,13 +68,6 @@ def kafka_of_engine(request: pytest.FixtureRequest) -> Broker:
     """Each version with transaction version 2 that an engine is tested on, in turn."""
     broker: Broker = request.getfixturevalue(request.param)
     return broker
-
-
-@pytest.fixture(scope="package")
-def kafka_three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaCluster]:
-    """Three brokers of Kafka 4.2 that are one cluster. Who stops one starts it again and waits for all."""
-    with KafkaCluster(tmp_path_factory.mktemp("kafka-three"), properties=PROPERTIES) as cluster:
-        yield cluster
 
 
 @pytest.fixture(params=["kafka_42", "kafka_39"])

@@ -27,11 +27,11 @@ from tests.java.consumers import JavaConsumer
 from tests.kafka.group_commits import (
     administer,
     commit_offsets,
-    committed_records,
     group_member,
     write_records,
 )
 from tests.kafka.producers import LibrdkafkaProducer
+from tests.kafka.topic_records import raw_records
 from tests.waiting import wait_for
 
 TOPIC = "__consumer_offsets"
@@ -79,7 +79,7 @@ def _java(broker: Broker, gateway: JavaGateway) -> None:
 
 
 def _tombstones(broker: Broker) -> int:
-    records = committed_records(broker.bootstrap, TOPIC)
+    records = sorted(raw_records(broker.bootstrap, TOPIC))
     return sum(each.value is None and (each.key or b"")[:2] == b"\x00\x01" for each in records)
 
 
@@ -113,7 +113,7 @@ def capture(version: str, folder: Path) -> None:
         java_gateway(find_java(folder), fetch_jars("kafka-4.2.0"), log) as gateway,
     ):
         live(broker, gateway)
-        records = committed_records(broker.bootstrap, TOPIC)
+        records = sorted(raw_records(broker.bootstrap, TOPIC))
         said = printed(broker, folder / "tools")
     FOLDER.mkdir(exist_ok=True)
     with (FOLDER / f"kafka-{version}.jsonl").open("w") as file:

@@ -6,17 +6,12 @@ Its transactions run at the real broker. What must be unknown follows from what 
 
 import random
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from unittest import mock
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
 
-import pytest
-from django.test import override_settings
 from django.utils import timezone
 
-from collectors.kafka import internal_topics
-from dashboard.config import ClusterConfig, Config
 from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.groups import store as group_store
@@ -24,12 +19,13 @@ from dashboard.models import Collector, FindingRecord, GapRecord, PinRecord, Tra
 from dashboard.partitions import store as partition_store
 from dashboard.runtime import collector_store, leases, loop
 from dashboard.tasks import groups, offsets, partitions, reconciling, tail_loop, tails
-from dashboard.tasks.slice import poll_repeatedly, report_failure
+from dashboard.tasks.slice import poll_repeatedly
 from dashboard.transactions import reconcile_store
 from fenceline.facts import OPEN_STATES
 from fenceline.findings.visibility import Sense
 from fenceline.limits import Limits
 from tests.brokers import create_topics
+from tests.kafka.driven import only_cluster, read_slice, take_lease
 from tests.kafka.group_commits import commit_offsets
 from tests.kafka.producers import LibrdkafkaProducer, open_in
 from tests.kafka.proxy.restrictions import (
@@ -52,7 +48,6 @@ LIMITS = Limits(
     collector_behind_s=120,
 )  # fmt: skip
 _AT_ONCE_S = 0.01
-_SLICE_S = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,18 +148,16 @@ class BlindedCluster:
         #: Ids with an open transaction, by the partition that each has written to; and since when.
         self.opened = {self.held: 0}
         self._began = timezone.now()
-        # Requests wait behind a fetch that waits for records.
-        at_once = {"fetch.wait.max.ms": "50", "fetch.error.backoff.ms": "50"}
-        self.config = ClusterConfig(self.name, {"bootstrap.servers": proxy.bootstrap, **at_once})
+        self._properties = {"bootstrap.servers": proxy.bootstrap}
         collector_store.sync_clusters([self.name])
         self._works = [
-            (self._lease(tails.tail_name(0)), self._tail(tails.read_until)),
-            (self._lease(offsets.offsets_name(0)), self._tail(offsets.read_until)),
-            (self._lease(reconcile_store.NAME), self._reconcile),
-            (self._lease(partition_store.NAME), self._partitions),
-            (self._lease(group_store.NAME), self._groups),
+            (take_lease(self.name, tails.tail_name(0)), partial(read_slice, tailed=tails.tailed)),
+            (take_lease(self.name, offsets.offsets_name(0)), partial(read_slice, tailed=offsets.tailed)),
+            (take_lease(self.name, reconcile_store.NAME), self._reconcile),
+            (take_lease(self.name, partition_store.NAME), self._partitions),
+            (take_lease(self.name, group_store.NAME), self._groups),
         ]
-        self._judge = self._lease(evaluate_rules.NAME)
+        self._judge = take_lease(self.name, evaluate_rules.NAME)
         self._reader = SnapshotReader(self.name)
         #: Whether the log was ever read: then lists never replace it.
         self.was_read = False
@@ -172,11 +165,6 @@ class BlindedCluster:
         self.knew_group = False
         #: Whether brokers ever let us describe the topic.
         self.knew_topic = False
-
-    def _lease(self, name: str) -> leases.Lease:
-        lease = leases.acquire(self.name, name, holder="test", now_ms=loop.now_ms())
-        assert lease is not None
-        return lease
 
     def close(self) -> None:
         """End what is open and close the connections."""
@@ -211,34 +199,11 @@ class BlindedCluster:
 
     def poll(self, times: int = 1) -> None:
         """Let every collector work once, then the evaluator."""
-        config = Config(clusters={self.name: self.config}, limits=LIMITS)
         for _ in range(times):
-            with override_settings(FENCELINE=config):
+            with only_cluster(self.name, self._properties, limits=LIMITS):
                 for lease, work in self._works:
                     work(lease)
                 evaluate_rules.evaluate_cluster(self._judge, self._reader, now_ms=loop.now_ms())
-
-    def _tail(self, read_until: Callable[[leases.Lease, float], None]) -> Callable[[leases.Lease], None]:
-        """Return work in one slice that ends once the tail has read up to now, or reports that it cannot."""
-
-        def work(lease: leases.Lease) -> None:
-            asked_ms, failures = loop.now_ms(), list[str]()
-
-            def goes_on(end: float) -> bool:
-                is_read = (self.collector(lease.name).seen_through_ms or 0) > asked_ms
-                return time.monotonic() < end and not failures and not is_read
-
-            def report(lease: leases.Lease, reason: str) -> None:
-                failures.append(reason)
-                report_failure(lease, reason)
-
-            with (
-                mock.patch.object(tail_loop, "goes_on", goes_on),
-                mock.patch.object(tail_loop, "report_failure", report),
-            ):
-                read_until(lease, time.monotonic() + _SLICE_S)
-
-        return work
 
     def _reconcile(self, lease: leases.Lease) -> None:
         def poll() -> loop.Turns:
@@ -304,7 +269,7 @@ class BlindedCluster:
 
     def covers(self, sense: Sense, *things: str) -> bool:
         """Whether the rules take what they need to know of things for seen."""
-        with override_settings(FENCELINE=Config(clusters={self.name: self.config}, limits=LIMITS)):
+        with only_cluster(self.name, self._properties, limits=LIMITS):
             snapshot = self._reader.read(now_ms=loop.now_ms(), limits=LIMITS)
         return snapshot.visibility(now_ms=loop.now_ms(), limits=LIMITS).covers({sense}, *things)
 
@@ -312,14 +277,3 @@ class BlindedCluster:
         """Return the ids that are taken for hanging."""
         rows = PinRecord.objects.filter(cluster__name=self.name, topic=self.topic, verdict="hanging")
         return set(rows.values_list("transactional_id", flat=True))
-
-
-@contextmanager
-def without_waiting(patch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Let tails ask for ends at each poll, and give up soon."""
-    patch.setattr(internal_topics, "_ASK_ENDS_EVERY_S", 0.0)
-    patch.setattr(internal_topics, "_TIMEOUT_S", 1.5)
-    patch.setattr(tail_loop, "RETRY_S", 0.0)
-    for tailed in (tails.tailed, offsets.tailed):
-        patch.setattr(tailed, "_topic", replace(tailed._topic, flush_s=0.02))
-    yield

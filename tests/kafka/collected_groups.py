@@ -4,16 +4,14 @@ import time
 from collections.abc import Collection
 from typing import NamedTuple
 
-from django.test import override_settings
-
 from collectors.kafka.groups import GroupsCollector
-from dashboard.config import ClusterConfig, Config
+from dashboard.config import ClusterConfig
 from dashboard.groups import store as group_store
-from dashboard.models import Collector, Group, GroupOffset, Transaction
+from dashboard.models import Group, GroupOffset, Transaction
 from dashboard.runtime import collector_store, leases, loop
 from dashboard.tasks import offsets, tails
 from tests.java.tools import KafkaTool
-from tests.waiting import wait_for
+from tests.kafka.driven import read_to_end, take_lease
 from transaction_admin.kafka_reads import ClusterReads
 
 COMMAND = "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand"
@@ -37,19 +35,14 @@ class CollectedGroups:
     def __init__(self, properties: dict[str, str], *, log: bool = True) -> None:
         name = properties["bootstrap.servers"].replace(":", "-") + f"-{time.monotonic_ns()}"
         self.cluster = ClusterConfig(name, properties)
-        self._config = Config(clusters={name: self.cluster})
         collector_store.sync_clusters([name])
-        now_ms = loop.now_ms()
-        self.tail = self._lease(offsets.offsets_name(0), now_ms)
-        self.lease = self._lease(group_store.NAME, now_ms)
+        self.tail = take_lease(name, offsets.offsets_name(0))
+        self.lease = take_lease(name, group_store.NAME)
         self._state_tail: leases.Lease | None = None
         self._log = log
+        #: How far the clock of the polls is ahead of this machine's.
+        self.ahead_ms = 0
         self._groups = GroupsCollector(ClusterReads(properties, 25))
-
-    def _lease(self, name: str, now_ms: int) -> leases.Lease:
-        lease = leases.acquire(self.cluster.name, name, holder="test", now_ms=now_ms)
-        assert lease is not None
-        return lease
 
     def close(self) -> None:
         """Close the connections."""
@@ -57,24 +50,17 @@ class CollectedGroups:
 
     def read(self) -> None:
         """Read the tail up to now."""
-        asked_ms = loop.now_ms()
-        with override_settings(FENCELINE=self._config):
-            wait_for(lambda: self._read_through_ms() > asked_ms, "all commits are read", 60)
-
-    def _read_through_ms(self) -> int:
-        offsets.read_until(self.tail, time.monotonic() + 0.6)
-        return (
-            Collector.objects.get(name=self.tail.name, cluster_id=self.tail.cluster_id).seen_through_ms or 0
-        )
+        read_to_end(self.tail, offsets.tailed, self.cluster.properties)
 
     def poll(self, times: int = 1) -> dict[str, Group]:
         """Read the tail, poll groups so many times, save; return the rows by group."""
         for _ in range(times):
             if self._log:
                 self.read()
-            rows = group_store.GroupRows(self.lease, loop.now_ms())
-            found = self._groups.poll(loop.now_ms(), rows, every_s=0)
-            group_store.save_groups(self.lease, found, rows, now_ms=loop.now_ms())
+            now_ms = loop.now_ms() + self.ahead_ms
+            rows = group_store.GroupRows(self.lease, now_ms)
+            found = self._groups.poll(now_ms, rows, every_s=0)
+            group_store.save_groups(self.lease, found, rows, now_ms=now_ms)
         return {row.group_id: row for row in Group.objects.filter(cluster__name=self.cluster.name)}
 
     def transaction(self, name: str) -> Transaction:
@@ -84,16 +70,8 @@ class CollectedGroups:
 
     def read_transactions(self) -> None:
         """Read `__transaction_state` up to now."""
-        asked_ms = loop.now_ms()
-        lease = self._state_tail = self._state_tail or self._lease(tails.tail_name(0), asked_ms)
-
-        def is_read() -> bool:
-            tails.read_until(lease, time.monotonic() + 0.5)
-            row = Collector.objects.get(name=lease.name, cluster_id=lease.cluster_id)
-            return (row.seen_through_ms or 0) > asked_ms
-
-        with override_settings(FENCELINE=self._config):
-            wait_for(is_read, "all transactions are read", 60)
+        self._state_tail = self._state_tail or take_lease(self.cluster.name, tails.tail_name(0))
+        read_to_end(self._state_tail, tails.tailed, self.cluster.properties)
 
     def restart(self) -> None:
         """Poll groups with a new collector from now on, as after a restart of its worker."""

@@ -8,9 +8,10 @@ from typing import NamedTuple
 from collectors.kafka.partitions import PartitionCollector
 from dashboard.models import Collector, GapRecord, PartitionRecord, PinRecord
 from dashboard.partitions import store as partition_store
-from dashboard.runtime import collector_store, leases, loop
+from dashboard.runtime import collector_store, loop
 from fenceline.kafka.partitions import ObservedPartitions, PartitionVerdict, VerdictReason
 from tests.java.tools import KafkaTool
+from tests.kafka.driven import take_lease
 from transaction_admin.kafka_python import TransactionAdmin
 from transaction_admin.kafka_reads import ClusterReads
 
@@ -32,10 +33,8 @@ class CollectedPartitions:
         self.properties = {"bootstrap.servers": bootstrap} if properties is None else properties
         self.name = f"collected-{random.getrandbits(40):x}"
         collector_store.sync_clusters([self.name])
-        lease = leases.acquire(self.name, partition_store.NAME, holder="test", now_ms=loop.now_ms())
-        assert lease is not None
-        self.lease = lease
-        self.ours = partition_store.PartitionRows(lease, tails, vouched=vouched)
+        self.lease = take_lease(self.name, partition_store.NAME)
+        self.ours = partition_store.PartitionRows(self.lease, tails, vouched=vouched)
         self.start()
 
     def start(self) -> None:

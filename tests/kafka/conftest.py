@@ -3,15 +3,63 @@
 On Kafka 3.9 `make test` runs what is marked `versioned`; `make test-matrix` the rest of these tests.
 """
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
 from py4j.java_gateway import JavaGateway
 
+from dashboard.config import ClusterConfig, Config
+from dashboard.models import Cluster
 from sandbox.kafka import Broker
 from tests.brokers import java, kafka, kafka_39, kafka_40, kafka_42, kafka_43, kafka_of_engine
 from tests.java.tools import KafkaTool
+from tests.kafka.collected_groups import CollectedGroups
 from tests.kafka.doctor_checks import acl_broker
+from tests.web import factories
+from transaction_admin.kafka_reads import ClusterReads
 
 __all__ = ["acl_broker", "java", "kafka", "kafka_39", "kafka_40", "kafka_42", "kafka_43", "kafka_of_engine"]
+
+
+@pytest.fixture
+def collected(kafka: Broker) -> Iterator[CollectedGroups]:
+    """Collectors of groups on each version in turn, and an empty database."""
+    made = CollectedGroups({"bootstrap.servers": kafka.bootstrap})
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def collected_42(kafka_42: Broker) -> Iterator[CollectedGroups]:
+    """Collectors of groups on the newer version, and an empty database."""
+    made = CollectedGroups({"bootstrap.servers": kafka_42.bootstrap})
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def reader(kafka_of_engine: Broker) -> Iterator[CollectedGroups]:
+    """Collectors of groups on each version that an engine is tested on, and an empty database."""
+    made = CollectedGroups({"bootstrap.servers": kafka_of_engine.bootstrap})
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def reads(kafka: Broker) -> Iterator[ClusterReads]:
+    """The reads of each version in turn."""
+    made = ClusterReads({"bootstrap.servers": kafka.bootstrap}, 20)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def prod(kafka_42: Broker, settings: Any) -> Cluster:
+    """The broker's cluster as the configuration's only one."""
+    properties = {"bootstrap.servers": kafka_42.bootstrap}
+    settings.FENCELINE = Config(clusters={"prod": ClusterConfig("prod", properties)})
+    return factories.cluster()
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from sandbox.engines.flink import FlinkProcess
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.kafka.action_worker import CLUSTER
+from tests.kafka.driven import take_lease
 from tests.kafka.topic_records import committed_values
 from tests.waiting import wait_for
 from transaction_admin.kafka_python import TransactionAdmin
@@ -67,7 +68,7 @@ class FlinkStage:
 
     def copied(self) -> Sequence[int]:
         """Return the values that a read_committed consumer gets of the target, up to its end, sorted."""
-        return sorted(map(int, committed_values(self.broker.bootstrap, self.target, PARTITIONS)))
+        return sorted(map(int, committed_values(self.broker.bootstrap, self.target)))
 
     def describe(self, names: Sequence[str]) -> Mapping[str, Described]:
         """Return what the coordinators have of ids."""
@@ -102,8 +103,7 @@ class FlinkStage:
 
     def poll(self, *, times: int = 2) -> Sequence[FlinkJob]:
         """Poll the checkpoints with the collector and save them; return the rows."""
-        lease = leases.acquire(CLUSTER, store.NAME, holder="test", now_ms=loop.now_ms())
-        assert lease is not None
+        lease = take_lease(CLUSTER, store.NAME)
         for _ in range(times):
             found = self._collector.poll(loop.now_ms(), every_s=0)
             store.save_jobs(lease, found.observations, found.searched, gaps=found.gaps, now_ms=loop.now_ms())

@@ -16,6 +16,7 @@ from fenceline.limits import Limits
 from fenceline.plans.plan import Act, Plan, RefusalReason, from_json
 from sandbox.kafka import Broker
 from tests.kafka.collected_partitions import CollectedPartitions
+from tests.kafka.driven import take_lease
 from tests.waiting import wait_for
 
 
@@ -67,8 +68,7 @@ class PlanningCluster:
     def poll_checkpoints(self, root: Path) -> list[Query]:
         """Poll the checkpoints in a folder with the collector; return the queries."""
         self.root = root
-        lease = leases.acquire(self.cluster, checkpoint_store.NAME, holder="test", now_ms=loop.now_ms())
-        assert lease is not None
+        lease = take_lease(self.cluster, checkpoint_store.NAME)
         with self.configured():
             collector = CheckpointsCollector([CheckpointRoot(str(root), self.cluster)], ())
             found = collector.poll(loop.now_ms(), every_s=0)

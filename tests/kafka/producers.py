@@ -1,6 +1,7 @@
 """One way to drive a transactional producer, whichever library it is: Java's (tests/java) or librdkafka."""
 
 from collections.abc import Mapping
+from contextlib import closing
 from typing import Protocol
 
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
@@ -76,12 +77,11 @@ class LibrdkafkaProducer:
     def send_offsets(self, group: str, offsets: Mapping[tuple[str, int], int]) -> None:
         """`send_offsets_to_transaction` for a group without members."""
         positions = [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
-        consumer = Consumer({"bootstrap.servers": self._bootstrap, "group.id": group, "log_level": 0})
-        try:
+        with closing(
+            Consumer({"bootstrap.servers": self._bootstrap, "group.id": group, "log_level": 0})
+        ) as consumer:
             metadata = consumer.consumer_group_metadata()
             self._producer.send_offsets_to_transaction(positions, metadata, DEADLINE_S)
-        finally:
-            consumer.close()
 
     def send_positions(self, consumer: Consumer) -> None:
         """`send_offsets_to_transaction` for a member: all that it has read."""
@@ -105,7 +105,9 @@ class LibrdkafkaProducer:
         del self._producer
 
 
-def open_in(bootstrap: str, name: str, topic: str, *partitions: int, records: int = 1) -> LibrdkafkaProducer:
+def open_in(
+    bootstrap: str, name: str, topic: str = "", *partitions: int, records: int = 1
+) -> LibrdkafkaProducer:
     """Open a transaction of an id in some partitions, records in each, for longer than any test lasts."""
     producer = LibrdkafkaProducer(bootstrap, name, LONG)
     producer.init()

@@ -10,11 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import pytest
-from confluent_kafka.admin import AdminClient
-from django.test import override_settings
 from py4j.java_gateway import JavaGateway
 
-from dashboard.config import ClusterConfig, Config
 from dashboard.models import AbortedCommit, PinRecord, Transaction
 from dashboard.recoveries.aborted_commits import read_aborted_commits
 from dashboard.runtime import loop
@@ -29,8 +26,10 @@ from tests.brokers import create_topics
 from tests.java.clients import JavaAdmin, JavaProducer
 from tests.kafka.cluster_inspector import DEADLINE_S, ClusterInspector
 from tests.kafka.collected_partitions import CollectedPartitions
-from tests.kafka.producers import LONG, LibrdkafkaProducer, TransactionalProducer
-from tests.kafka.record_offsets import record_offsets
+from tests.kafka.driven import only_cluster
+from tests.kafka.group_commits import delete_topic
+from tests.kafka.producers import LONG, LibrdkafkaProducer, TransactionalProducer, open_in
+from tests.kafka.topic_records import record_offsets
 from tests.kafka.transactional_ids import initialise_ids
 from tests.seeds import SEED
 from tests.waiting import wait_for
@@ -77,10 +76,7 @@ def collectors(kafka: Broker) -> Iterator[Inspector]:
     # A tail waits for the first id of a broker.
     initialise_ids(kafka.bootstrap, ["first-of-all"])
     collected = CollectedPartitions(kafka.bootstrap)
-    properties = {"bootstrap.servers": kafka.bootstrap}
-    with override_settings(
-        FENCELINE=Config(clusters={collected.name: ClusterConfig(collected.name, properties)})
-    ):
+    with only_cluster(collected.name, collected.properties):
         made = Inspector(collected)
         made.poll()
         yield made
@@ -218,15 +214,12 @@ def test_own_aborts_before_a_commit_are_no_loss_of_it(collectors: Inspector, top
 def test_a_topic_deleted_while_open_is_reported_with_its_bounds(
     kafka: Broker, collectors: Inspector, topic: str
 ) -> None:
-    producer = LibrdkafkaProducer(kafka.bootstrap, topic, LONG)
-    producer.init()
-    producer.begin()
+    producer = open_in(kafka.bootstrap, topic)
     send(producer, topic, "x", 3)
     send(producer, f"{topic}-other", "x", 2)
     collectors.transaction(topic)
     collectors.wait_until_blocked(topic, f"{topic}-other")
-    client = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    client.delete_topics([topic])[topic].result(30)
+    delete_topic(kafka.bootstrap, topic)
     watch = aborted_commits.watches.get_or_make(collectors.collected.name)
 
     def is_noted() -> bool:
@@ -243,15 +236,12 @@ def test_a_topic_deleted_while_open_is_reported_with_its_bounds(
 def test_a_topic_deleted_after_the_commit_is_no_loss(
     kafka: Broker, collectors: Inspector, topic: str
 ) -> None:
-    producer = LibrdkafkaProducer(kafka.bootstrap, topic, LONG)
-    producer.init()
-    producer.begin()
+    producer = open_in(kafka.bootstrap, topic)
     send(producer, topic, "x", 3)
     collectors.transaction(topic)
     collectors.wait_until_blocked(topic)
     producer.commit()
-    client = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    client.delete_topics([topic])[topic].result(30)
+    delete_topic(kafka.bootstrap, topic)
     collectors.wait_until_checked(topic)
     assert reported() == {}
 

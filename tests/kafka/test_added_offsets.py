@@ -1,7 +1,5 @@
 """Proves on real brokers which offsets a transaction adds to groups, while it is open and after its end."""
 
-from collections.abc import Iterator
-
 import pytest
 from confluent_kafka import Consumer
 
@@ -12,20 +10,13 @@ from fenceline.kafka.added_offsets import AddedOffset, Observation, TransactionO
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.kafka.collected_groups import CollectedGroups
-from tests.kafka.group_commits import committed_records, write_records
-from tests.kafka.producers import LibrdkafkaProducer
+from tests.kafka.group_commits import write_records
+from tests.kafka.producers import LibrdkafkaProducer, open_in
+from tests.kafka.topic_records import raw_records
 from tests.waiting import wait_for
 from transaction_admin.api import CONSUMER_OFFSETS
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
-
-
-@pytest.fixture
-def collected(kafka: Broker) -> Iterator[CollectedGroups]:
-    """The collectors on the broker, and an empty database."""
-    made = CollectedGroups({"bootstrap.servers": kafka.bootstrap})
-    yield made
-    made.close()
 
 
 def observed(collected: CollectedGroups, name: str) -> TransactionOffsets:
@@ -48,7 +39,7 @@ def logged(bootstrap: str, added: AddedOffset) -> OffsetCommit:
     """Return the record that an offset was read from, as a consumer reads it once it is committed."""
     (record,) = [
         each
-        for each in committed_records(bootstrap, CONSUMER_OFFSETS)
+        for each in raw_records(bootstrap, CONSUMER_OFFSETS)
         if each[:2] == (added.log_partition, added.log_offset)
     ]
     found = decode_record(record.key, record.value)
@@ -67,9 +58,7 @@ def test_consume_transform_produce_shows_group_partition_offset_and_instant(
     settings = {"bootstrap.servers": where, "group.id": "ao-group", "auto.offset.reset": "earliest"}
     consumer = Consumer(settings | {"enable.auto.commit": False, "log_level": 0})
     consumer.subscribe(["ao-in"])
-    producer = LibrdkafkaProducer(where, name)
-    producer.init()
-    producer.begin()
+    producer = open_in(where, name)
     read = wait_for(lambda: consumer.consume(5, 0.5), "records to transform", 60)
     for message in read:
         producer.send("ao-out", 0, f"seen {message.value()!r}")
@@ -100,9 +89,7 @@ def test_what_was_read_is_of_one_transaction_alone(kafka: Broker, collected: Col
     """Before transaction version 2 all transactions of a producer have one epoch."""
     name, topic = "ao-one", "ao-one"
     create_topics(kafka.bootstrap, topic)
-    producer = LibrdkafkaProducer(kafka.bootstrap, name)
-    producer.init()
-    producer.begin()
+    producer = open_in(kafka.bootstrap, name)
     producer.send_offsets(topic, {(topic, 0): 5, (topic, 1): 6})
     producer.send_offsets(topic, {(topic, 1): 7})
     open_ = observed(collected, name)
@@ -130,43 +117,40 @@ def test_what_was_read_is_of_one_transaction_alone(kafka: Broker, collected: Col
     producer.commit()
 
 
-def test_two_groups_in_one_transaction_are_both_shown(kafka_42: Broker) -> None:
+def test_two_groups_in_one_transaction_are_both_shown(
+    kafka_42: Broker, collected_42: CollectedGroups
+) -> None:
     where, name = kafka_42.bootstrap, "ao-two"
     create_topics(where, name)
-    producer = LibrdkafkaProducer(where, name)
-    producer.init()
-    producer.begin()
+    producer = open_in(where, name)
     for number in range(4):
         producer.send_offsets(f"ao-two-{number}", {(name, 0): number})
-    collected = CollectedGroups({"bootstrap.servers": where})
-    found = observed(collected, name)
+    found = observed(collected_42, name)
     assert places(found) == {(f"ao-two-{number}", name, 0): number for number in range(4)}
     assert len({each.log_partition for each in found.offsets}) > 1
     producer.commit()
-    assert finished(collected, name, "CompleteCommit").offsets == found.offsets
-    collected.close()
+    assert finished(collected_42, name, "CompleteCommit").offsets == found.offsets
 
 
-def test_what_a_restart_of_the_collector_missed_is_named(kafka_42: Broker) -> None:
+def test_what_a_restart_of_the_collector_missed_is_named(
+    kafka_42: Broker, collected_42: CollectedGroups
+) -> None:
     where, name = kafka_42.bootstrap, "ao-restart"
     create_topics(where, name)
-    producer = LibrdkafkaProducer(where, name)
-    producer.init()
-    producer.begin()
+    producer = open_in(where, name)
     producer.send_offsets(name, {(name, 0): 1})
-    collected = CollectedGroups({"bootstrap.servers": where})
-    found = observed(collected, name)
-    collected.restart()
+    found = observed(collected_42, name)
+    collected_42.restart()
     producer.commit()
-    done = finished(collected, name, "CompleteCommit")
+    done = finished(collected_42, name, "CompleteCommit")
     assert (done.observation, done.offsets) == (Observation.PARTIAL, found.offsets)
     (why,) = done.missing
     assert "not up to its marker" in why
-    collected.close()
 
 
 def test_a_transaction_whose_first_offsets_lie_before_the_lso_is_not_shown_as_whole(
     kafka_42: Broker,
+    collected_42: CollectedGroups,
 ) -> None:
     where, group = kafka_42.bootstrap, "ao-before"
     create_topics(where, group)
@@ -177,9 +161,7 @@ def test_a_transaction_whose_first_offsets_lie_before_the_lso_is_not_shown_as_wh
         producer.send_offsets(group, {(group, partition): 1})
     ended.send_offsets(group, {(group, 2): 3})
     ended.commit()
-    collected = CollectedGroups({"bootstrap.servers": where})
-    done = finished(collected, "ao-before-ended", "CompleteCommit")
+    done = finished(collected_42, "ao-before-ended", "CompleteCommit")
     assert (done.observation, done.offsets) == (Observation.NONE, ())
-    assert places(observed(collected, "ao-before-blocking")) == {(group, group, 1): 1}
+    assert places(observed(collected_42, "ao-before-blocking")) == {(group, group, 1): 1}
     blocking.abort()
-    collected.close()

@@ -11,8 +11,7 @@ from py4j.java_gateway import JavaGateway
 from collectors.kafka.internal_topics import Tail
 from dashboard.history import queries as history_queries
 from dashboard.models import Action, Transaction, TransitionRecord
-from dashboard.runtime import leases, loop
-from dashboard.runtime.leases import Lease
+from dashboard.runtime import loop
 from dashboard.transactions import attributions, store
 from fenceline.facts import Transition, TransitionKind
 from fenceline.kafka.fold import transition_ring
@@ -20,6 +19,7 @@ from fenceline.kafka.transactional_ids import key_of
 from fenceline.plans.plan import Act
 from sandbox.kafka import Broker
 from tests.kafka.action_worker import CLUSTER, execute_plan, make_plan, outcomes, result_texts
+from tests.kafka.driven import at_once, take_lease
 from tests.kafka.test_execute import Stage, staged
 from tests.waiting import wait_for
 
@@ -32,9 +32,7 @@ class Intake:
     def __init__(self, broker: Broker) -> None:
         self._tail = Tail({"bootstrap.servers": broker.bootstrap})
         self._sought = False
-        lease = leases.acquire(CLUSTER, "transaction_state", holder="test", now_ms=loop.now_ms())
-        assert lease is not None
-        self._lease: Lease = lease
+        self._lease = take_lease(CLUSTER, "transaction_state")
 
     def read(self) -> None:
         """Save every record that is there by now."""
@@ -43,10 +41,11 @@ class Intake:
             self._tail.seek("", {})
             self._sought = True
         began_ms = time.time() * 1_000
-        wait_for(lambda: self._poll_once() > began_ms, "the end of the topic", 30)
+        with at_once():
+            wait_for(lambda: self._poll_once() > began_ms, "the end of the topic", 30)
 
     def _poll_once(self) -> int:
-        look = self._tail.poll(0.1)
+        look = self._tail.poll(0.02)
         if look.count or look.moves or look.seen_through_ms:
             store.save_batch(self._lease, look, topic_id=self._tail.topic_id, rate=0.0, now_ms=loop.now_ms())
             self._tail.mark_saved(look)

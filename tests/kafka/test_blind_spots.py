@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
+from collectors.kafka import internal_topics
 from dashboard.runtime.collector_names import GROUPS, OFFSETS, PARTITIONS, RECONCILE, TAIL
 from fenceline.findings.visibility import Sense
 from sandbox.kafka import Broker
-from tests.kafka.blinded_cluster import BlindedCluster, Blindness, random_restrictions, without_waiting
+from tests.kafka.blinded_cluster import BlindedCluster, Blindness, random_restrictions
 from tests.kafka.proxy.restrictions import Restrictions
 from tests.kafka.proxy.server import KafkaProxy
 from tests.seeds import SEED
@@ -25,7 +26,9 @@ _GATE, _MATRIX = range(3), range(3, 40)
 
 @pytest.fixture
 def blinded(kafka_42: Broker, monkeypatch: pytest.MonkeyPatch) -> Iterator[BlindedCluster]:
-    with without_waiting(monkeypatch), KafkaProxy(kafka_42.port) as proxy:
+    # Tails give up soon.
+    monkeypatch.setattr(internal_topics, "_TIMEOUT_S", 0.7)
+    with KafkaProxy(kafka_42.port) as proxy:
         made = BlindedCluster(kafka_42.bootstrap, proxy)
         yield made
         made.close()

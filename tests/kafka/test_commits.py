@@ -3,44 +3,35 @@
 And where other tools' tails never become ready (kminion #107) or report what was never committed (Burrow).
 """
 
-import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource
 from django.test import override_settings
 
 from collectors.kafka.internal_topics import Tail
-from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, CommitRecord, GapRecord, GroupRecord, Position
-from dashboard.runtime import collector_store, leases, loop
+from dashboard.runtime import collector_store
 from dashboard.tasks import offsets
 from fenceline.decode.consumer_offsets import OffsetCommit, decode_record
 from fenceline.decode.tail_batch import TailBatch
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.kafka.collected_groups import CollectedGroups
+from tests.kafka.driven import at_once, read_to_end, take_lease
 from tests.kafka.group_commits import (
     administer,
     commit_offsets,
-    committed_records,
     group_member,
     write_records,
 )
-from tests.kafka.producers import LibrdkafkaProducer
+from tests.kafka.producers import LibrdkafkaProducer, open_in
+from tests.kafka.topic_records import raw_records
 from tests.waiting import wait_for
 from transaction_admin.api import CONSUMER_OFFSETS
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
-
-
-@pytest.fixture
-def collected(kafka: Broker) -> Iterator[CollectedGroups]:
-    """The collectors on the broker, and an empty database."""
-    made = CollectedGroups({"bootstrap.servers": kafka.bootstrap})
-    yield made
-    made.close()
 
 
 Rows = dict[tuple[str, str, int], tuple[int, str, int]]
@@ -49,7 +40,7 @@ Rows = dict[tuple[str, str, int], tuple[int, str, int]]
 def newest(bootstrap: str) -> Rows:
     """Offset, metadata and instant of every key, as a plain read of what is committed has them last."""
     found: Rows = {}
-    for record in committed_records(bootstrap, CONSUMER_OFFSETS):
+    for record in raw_records(bootstrap, CONSUMER_OFFSETS):
         read = decode_record(record.key, record.value)
         if isinstance(read, OffsetCommit):
             found[read[:3]] = read.offset, read.metadata, read.commit_ms
@@ -112,15 +103,8 @@ def test_the_tail_resumes_at_the_saved_position(kafka: Broker, collected: Collec
     collected.read()
     records = Collector.objects.get(name="consumer_offsets").records
     commit_offsets(kafka.bootstrap, "co-resume", "co-resume", p0=2)
-    second = leases.acquire(
-        collected.cluster.name,
-        "consumer_offsets",
-        holder="b",
-        now_ms=loop.now_ms(),
-        previous=collected.tail.token,
-    )
-    assert second is not None
-    collected.tail = second
+    name, token = collected.cluster.name, collected.tail.token
+    collected.tail = take_lease(name, "consumer_offsets", previous=token)
     collected.read()
     assert saved()["co-resume", "co-resume", 0][0] == 2
     assert Collector.objects.get(name="consumer_offsets").records == records + 1
@@ -131,11 +115,12 @@ def caught_up(tail: Tail) -> list[TailBatch]:
     looks: list[TailBatch] = []
 
     def is_ready() -> bool:
-        looks.append(tail.poll(0.2))
+        looks.append(tail.poll(0.02))
         tail.mark_saved(looks[-1])
         return looks[-1].seen_through_ms is not None
 
-    wait_for(is_ready, "it is ready", 30)
+    with at_once():
+        wait_for(is_ready, "it is ready", 30)
     return looks
 
 
@@ -161,11 +146,11 @@ def test_the_tail_becomes_ready_after_a_trailing_marker_with_empty_and_compacted
             ],
         )
         administer(where, "incremental_alter_configs", [resource])
+        consumer = Consumer({"bootstrap.servers": where, "group.id": "g"})
         for number in range(50):
-            commit_offsets(where, "g", "t", p0=number)
-        producer = LibrdkafkaProducer(where, "tx")
-        producer.init()
-        producer.begin()
+            consumer.commit(offsets=[TopicPartition("t", 0, number)], asynchronous=False)
+        consumer.close()
+        producer = open_in(where, "tx")
         producer.send_offsets("g", {("t", 1): 7})
         producer.abort()
         collected = CollectedGroups({"bootstrap.servers": where})
@@ -194,24 +179,14 @@ def test_shards_together_read_every_partition(kafka_42: Broker) -> None:
     create_topics(where, "co-shards")
     for number in range(12):
         commit_offsets(where, f"co-shards-{number}", "co-shards", p0=number)
-    cluster = ClusterConfig("co-shards", {"bootstrap.servers": where})
-    collector_store.sync_clusters([cluster.name])
-    with override_settings(FENCELINE=Config(clusters={cluster.name: cluster}), SHARDS=2):
+    collector_store.sync_clusters(["co-shards"])
+    with override_settings(SHARDS=2):
         for shard in range(2):
-            read_shard(cluster.name, shard)
+            read_to_end(
+                take_lease("co-shards", offsets.offsets_name(shard)),
+                offsets.tailed,
+                {"bootstrap.servers": where},
+            )
     assert saved() == newest(where)
     assert {row.name for row in Collector.objects.all()} == {"consumer_offsets-0", "consumer_offsets-1"}
     assert Position.objects.filter(topic=CONSUMER_OFFSETS).count() == 10
-
-
-def read_shard(cluster: str, shard: int) -> None:
-    asked_ms = loop.now_ms()
-    lease = leases.acquire(cluster, offsets.offsets_name(shard), holder="test", now_ms=asked_ms)
-    assert lease is not None
-    mine = Collector.objects.filter(name=lease.name)
-
-    def is_read() -> bool:
-        offsets.read_until(lease, time.monotonic() + 0.6)
-        return (mine.get().seen_through_ms or 0) > asked_ms
-
-    wait_for(is_read, "everything is seen", 60)

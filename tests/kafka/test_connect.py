@@ -1,7 +1,6 @@
 """Proves with a real worker of Kafka Connect that writes exactly once: its leader, connectors and tasks are
 named from their ids, also after the connector was started with another number of tasks."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,13 +18,6 @@ from tests.waiting import wait_for
 pytestmark = [pytest.mark.kafka, pytest.mark.matrix, pytest.mark.django_db]
 
 GROUP, CONNECTOR, TOPIC = "cdc-eu-1", "orders-source", "connect-in"
-
-
-@pytest.fixture
-def reader(kafka_of_engine: Broker) -> Iterator[CollectedGroups]:
-    made = CollectedGroups({"bootstrap.servers": kafka_of_engine.bootstrap})
-    yield made
-    made.close()
 
 
 def identities(reader: CollectedGroups) -> dict[str, tuple[tuple[str, str], ...]]:

@@ -52,13 +52,6 @@ def database() -> Iterator[str]:
         yield url
 
 
-@pytest.fixture
-def reader(kafka_of_engine: Broker) -> Iterator[CollectedGroups]:
-    made = CollectedGroups({"bootstrap.servers": kafka_of_engine.bootstrap})
-    yield made
-    made.close()
-
-
 def settings(url: str) -> dict[str, str]:
     """Return the configuration of a connector of a database's table."""
     where = urlsplit(url)

@@ -5,6 +5,7 @@ A topic that may not be described any more is a gap instead.
 
 import random
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from confluent_kafka.admin import (
@@ -20,19 +21,18 @@ from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.groups import store as group_store
 from dashboard.models import Batch, Collector, DeletedPartition, FindingRecord, PartitionRecord, Query
-from dashboard.runtime import leases, loop
+from dashboard.runtime import loop
 from dashboard.runtime.collector_names import CHECKPOINTS
 from dashboard.streaming.batch_state import safe_to_restart
 from sandbox.kafka import Broker
 from tests.acls import set_acl
 from tests.brokers import create_topics
 from tests.kafka.collected_partitions import CollectedPartitions
+from tests.kafka.doctor_checks import signed_in
+from tests.kafka.driven import take_lease
 from tests.kafka.group_commits import administer, commit_offsets, write_records
-from tests.kafka.test_transaction_admin import guarded, signed_in
 from tests.waiting import wait_for
 from transaction_admin.kafka_reads import ClusterReads
-
-__all__ = ["guarded"]
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
@@ -43,14 +43,9 @@ class DeletionStage(CollectedPartitions):
     def __init__(self, bootstrap: str) -> None:
         super().__init__(bootstrap)
         self.groups = GroupsCollector(ClusterReads(self.properties, 20))
-        self.group_lease, self.judge = self._lease(group_store.NAME), self._lease(evaluate_rules.NAME)
-        self._lease(CHECKPOINTS)
+        names = group_store.NAME, evaluate_rules.NAME, CHECKPOINTS
+        self.group_lease, self.judge, _ = (take_lease(self.name, name) for name in names)
         self.reader = SnapshotReader(self.name)
-
-    def _lease(self, name: str) -> leases.Lease:
-        lease = leases.acquire(self.name, name, holder="test", now_ms=loop.now_ms())
-        assert lease is not None
-        return lease
 
     def close(self) -> None:
         """Close the connections."""
@@ -123,23 +118,22 @@ def test_offsets_that_are_deleted_alone_are_no_loss(kafka_42: Broker, stage: Del
         assert stage.tick() == {}
 
 
-def test_a_topic_that_may_not_be_described_any_more_is_a_gap_and_not_deleted(guarded: Broker) -> None:
+def test_a_topic_that_may_not_be_described_any_more_is_a_gap_and_not_deleted(acl_broker: Broker) -> None:
     topic = f"del-{random.getrandbits(40):x}"
-    create_topics(guarded.bootstrap, topic)
+    create_topics(acl_broker.bootstrap, topic)
     for operation in (AclOperation.DESCRIBE, AclOperation.READ):
-        set_acl(guarded, "viewer", ResourceType.TOPIC, topic, operation)
-    collected = CollectedPartitions("", properties=signed_in(guarded, "viewer"), vouched=False)
-    try:
+        set_acl(acl_broker, "deleter", ResourceType.TOPIC, topic, operation)
+    with closing(
+        CollectedPartitions("", properties=signed_in(acl_broker, "deleter"), vouched=False)
+    ) as collected:
         rows = PartitionRecord.objects.filter(topic=topic, error="")
         wait_for(lambda: collected.poll() and rows.exists(), "the topic is seen")
         mine = AclBindingFilter(
-            ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:viewer", None, AclOperation.ANY,
+            ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:deleter", None, AclOperation.ANY,
             AclPermissionType.ANY,
         )  # fmt: skip
-        administer(guarded.bootstrap, "delete_acls", [mine])
+        administer(acl_broker.bootstrap, "delete_acls", [mine])
         wait_for(lambda: collected.poll() and not rows.exists(), "the topic is hidden")
         collected.poll_repeatedly(3)
         assert PartitionRecord.objects.filter(topic=topic, error__contains="DESCRIBE").count() == 3
         assert not DeletedPartition.objects.filter(topic=topic).exists()
-    finally:
-        collected.close()

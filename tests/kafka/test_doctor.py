@@ -19,8 +19,7 @@ from sandbox.kafka import Broker
 from tests.acls import set_acl
 from tests.brokers import create_topics
 from tests.java.tools import KafkaTool
-from tests.kafka.doctor_checks import run_doctor
-from tests.kafka.test_transaction_admin import signed_in
+from tests.kafka.doctor_checks import run_doctor, signed_in
 from tests.kafka.transactional_ids import initialise_ids
 from tests.waiting import wait_for
 

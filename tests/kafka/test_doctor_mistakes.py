@@ -22,9 +22,8 @@ from dashboard.config import ClusterConfig, Config
 from sandbox.kafka import Broker
 from sandbox.ports import free_port
 from sandbox.redis import find_redis
-from tests.kafka.doctor_checks import run_doctor
-from tests.kafka.test_transaction_admin import signed_in
-from tests.stack.test_redis_gone import Redis
+from tests.kafka.doctor_checks import run_doctor, signed_in
+from tests.stack.redis_server import RedisServer
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
@@ -214,11 +213,9 @@ def doctor(*arguments: str) -> tuple[int, str]:
 
 @pytest.fixture
 def redis(tmp_path: Path, settings: Settings) -> Iterator[None]:
-    server = Redis(tmp_path / "redis")
-    server.start()
-    settings.REDIS_URL = server.url
-    yield
-    server.stop()
+    with RedisServer(tmp_path) as server:
+        settings.REDIS_URL = server.url
+        yield
 
 
 def server_version() -> str:

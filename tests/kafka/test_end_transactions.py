@@ -4,15 +4,15 @@ alike, and that every refusal comes back as Kafka's own code, on each version of
 import threading
 import uuid
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
-from confluent_kafka import KafkaError, KafkaException
 
 from fenceline.facts import TransactionState
 from fenceline.kafka.reconcile import Described
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
-from tests.kafka.producers import LibrdkafkaProducer
+from tests.kafka.producers import open_in
 from tests.kafka.transactional_ids import initialise_ids
 from tests.waiting import wait_for
 from transaction_admin.api import Ended, Ending, Fencing
@@ -36,12 +36,7 @@ def open_transactions(kafka: Broker, admin: TransactionAdmin, number: int, *, co
     create_topics(kafka.bootstrap, topic)
     names = [f"{topic}-{each}" for each in range(number)]
     for name in names:
-        producer = LibrdkafkaProducer(kafka.bootstrap, name)
-        producer.init()
-        producer.begin()
-        producer.send(topic, 0)
-        producer.flush()
-        producer.abandon()
+        open_in(kafka.bootstrap, name, topic, 0).abandon()
     return [_ending(said, commit) for said in described(admin, names)]
 
 
@@ -69,13 +64,6 @@ def test_many_transactions_are_ended_at_once_and_repeatedly(
         assert answers == {each.transactional_id: Ended(0, "") for each in endings}
     ended = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
     wait_for(lambda: states(admin, endings) == {ended}, "all markers are written")
-
-
-def test_an_end_keeps_the_epoch_so_that_it_can_be_repeated(kafka: Broker, admin: TransactionAdmin) -> None:
-    endings = open_transactions(kafka, admin, 1, commit=True)
-    admin.end_transactions(endings, timeout_s=WITHIN_S)
-    said = described(admin, [endings[0].transactional_id])[0]
-    assert (said.producer_id, said.producer_epoch) == endings[0][1:3]
 
 
 def test_refusals_have_kafka_s_error_codes(kafka: Broker, admin: TransactionAdmin) -> None:
@@ -117,23 +105,6 @@ def test_many_producers_are_fenced_at_once(kafka: Broker, admin: TransactionAdmi
     assert {each.word for each in refused.values()} == {"PRODUCER_FENCED"}
 
 
-def test_a_running_producer_with_an_open_transaction_is_fenced(
-    kafka: Broker, admin: TransactionAdmin
-) -> None:
-    topic = f"fenced-{uuid.uuid4().hex[:8]}"
-    create_topics(kafka.bootstrap, topic)
-    producer = LibrdkafkaProducer(kafka.bootstrap, topic)
-    producer.init()
-    producer.begin()
-    producer.send(topic, 0)
-    producer.flush()
-    assert admin.fence_producers([Fencing(topic, 60_000)], timeout_s=WITHIN_S)[topic].code == 0
-    with pytest.raises(KafkaException) as refused:
-        producer.commit()
-    assert refused.value.args[0].code() == KafkaError._FENCED
-    producer.abandon()
-
-
 def test_without_a_timeout_the_first_answer_is_returned(kafka: Broker, admin: TransactionAdmin) -> None:
     ending = open_transactions(kafka, admin, 1, commit=True)[0]
     fencing = Fencing(ending.transactional_id, 60_000)
@@ -146,18 +117,17 @@ def test_without_a_timeout_the_first_answer_is_returned(kafka: Broker, admin: Tr
     )
 
 
-def test_an_unavailable_broker_is_waited_for(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with Broker(tmp_path_factory.mktemp("kafka-away")) as broker:
-        admin = TransactionAdmin({"bootstrap.servers": broker.bootstrap}, timeout_s=5)
+def test_an_unavailable_broker_is_waited_for(acl_broker: Broker) -> None:
+    with closing(TransactionAdmin({"bootstrap.servers": acl_broker.bootstrap}, timeout_s=2)) as admin:
+        endings = open_transactions(acl_broker, admin, 3, commit=True)
+        acl_broker.kill()
         try:
-            endings = open_transactions(broker, admin, 3, commit=True)
-            broker.kill()
             away = admin.end_transactions(endings, timeout_s=0.5)
             assert {each.code for each in away.values()} == {None}
-            back = threading.Thread(target=broker.start)
-            back.start()
-            answers = admin.end_transactions(endings, timeout_s=120)
-            back.join()
-            assert {each.code for each in answers.values()} == {0}
         finally:
-            admin.close()
+            back = threading.Thread(target=acl_broker.start)
+            back.start()
+        answers = admin.end_transactions(endings, timeout_s=120)
+        back.join()
+        acl_broker.wait_ready()
+        assert {each.code for each in answers.values()} == {0}

@@ -6,20 +6,18 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import closing, contextmanager
 
 import pytest
 from confluent_kafka import KafkaException
 from py4j.java_gateway import JavaGateway
 
-from dashboard.actions import execute, recover_workers
-from dashboard.actions import lease as action_lease
+from dashboard.actions import recover_workers
 from dashboard.models import Action
-from dashboard.runtime import leases, loop
+from dashboard.runtime import loop
 from fenceline.plans.plan import Act
 from sandbox.kafka import Broker
-from tests.brokers import PROPERTIES, create_topics
+from tests.brokers import create_topics
 from tests.java.clients import Description, JavaAdmin, JavaError, JavaProducer
 from tests.kafka.action_worker import (
     configured_cluster,
@@ -32,6 +30,7 @@ from tests.kafka.action_worker import (
     outcomes,
     result_texts,
 )
+from tests.kafka.driven import take_lease
 from tests.kafka.producers import LibrdkafkaProducer, TransactionalProducer
 from tests.kafka.stray_records import (
     identity_of,
@@ -205,12 +204,9 @@ def test_a_coordinator_refuses_a_request_with_an_outdated_producer(each: Stage) 
     stage.opened(name).abandon()
     seen = stage.describe(name)
     now = stage.producer(name)
-    admin = TransactionAdmin({"bootstrap.servers": stage.broker.bootstrap})
-    try:
+    with closing(TransactionAdmin({"bootstrap.servers": stage.broker.bootstrap})) as admin:
         fencing = Fencing(name, TIMEOUT_MS, seen.producer_id, seen.producer_epoch)
         assert admin.fence_producers([fencing], timeout_s=30)[name] == Ended(90, "PRODUCER_FENCED")
-    finally:
-        admin.close()
     begin(now, stage.topic)
     now.commit()
 
@@ -238,8 +234,7 @@ def test_the_blocked_lso_and_blocked_groups_are_followed_up(stage: Stage) -> Non
     begin(plain, stage.topic)
     plain.commit()
     row = execute_plan(make_plan(Act.FENCE, name))
-    lease = leases.acquire("acting", recover_workers.NAME, holder="test", now_ms=loop.now_ms())
-    assert lease is not None
+    lease = take_lease("acting", recover_workers.NAME)
 
     def follow_up_texts() -> list[str]:
         recover_workers.follow_actions(lease, now_ms=loop.now_ms())
@@ -254,15 +249,6 @@ def test_the_blocked_lso_and_blocked_groups_are_followed_up(stage: Stage) -> Non
 
 
 # Whose worker died.
-
-
-def test_a_plan_that_was_begun_is_never_begun_again(stage: Stage) -> None:
-    name = f"{stage.topic}-id"
-    stage.opened(name).abandon()
-    row = confirm_plan(make_plan(Act.FENCE, name))
-    assert action_lease.begin_action(row.pk, "worker", now_ms=loop.now_ms()) is not None
-    assert not execute.run_action(row.pk, "worker"), "the message came twice"
-    assert stage.describe(name).state == "Ongoing"
 
 
 @pytest.mark.parametrize(
@@ -306,26 +292,19 @@ def test_an_action_that_no_worker_took_has_failed(stage: Stage) -> None:
 # A broker that dies.
 
 
-@pytest.fixture
-def fragile(tmp_path: Path) -> Iterator[Broker]:
-    settings = {**PROPERTIES, "transaction.partition.verification.enable": "false"}
-    with Broker(tmp_path / "kafka", properties=settings) as broker:
-        yield broker
-
-
-def test_a_broker_that_stops_is_a_clear_failure(fragile: Broker, java: JavaGateway) -> None:
+def test_a_broker_that_stops_is_a_clear_failure(acl_broker: Broker, java: JavaGateway) -> None:
     """Nothing was written when it is back; its partitions have a new leader epoch by then."""
-    with staged(fragile, java) as stage:
+    with staged(acl_broker, java) as stage:
         names = [f"{stage.topic}-{number}" for number in range(3)]
         producers = [stage.opened(name) for name in names]
-        write_stray_records(fragile, "hangs", identity_of(fragile, "hangs"), (stage.topic, 1))
+        write_stray_records(acl_broker, "hangs", identity_of(acl_broker, "hangs"), (stage.topic, 1))
         seen = {name: stage.describe(name) for name in names}
         fences, hanging = make_plan(Act.FENCE, *names[:2]), make_plan(Act.ABORT_MARKER, f"{stage.topic}-1")
         left = execute_until_killed(make_plan(Act.FENCE, names[2]), kill_at("InitProducerId"))
-        row = execute_plan(fences, lambda step, _: fragile.kill() if step == "InitProducerId" else None)
+        row = execute_plan(fences, lambda step, _: acl_broker.kill() if step == "InitProducerId" else None)
         away = execute_plan(hanging)
         assert not recover_workers.settle_action(left, now_ms=loop.now_ms()), "it waits for the cluster"
-        fragile.start()
+        acl_broker.start()
         assert (row.state, outcomes(row)) == (Action.State.FAILED, ["failed"] * 2)
         assert (away.state, outcomes(away)) == (Action.State.FAILED, ["failed"])
         for each in result_texts(row).splitlines() + result_texts(away).splitlines():

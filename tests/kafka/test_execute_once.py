@@ -17,12 +17,12 @@ from typing import Any
 import pytest
 from py4j.java_gateway import JavaGateway
 
-from sandbox import redis
 from sandbox.kafka import Broker
 from sandbox.options import ROOT
 from tests.brokers import create_topics
 from tests.java.clients import JavaAdmin
-from tests.kafka.producers import LibrdkafkaProducer
+from tests.kafka.producers import open_in
+from tests.stack.redis_server import RedisServer
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.kafka
@@ -82,7 +82,7 @@ class Deployed:
     """A database, a Redis and a configuration of their own; programs run against them."""
 
     def __init__(self, folder: Path, bootstrap: str) -> None:
-        server = redis.Server(folder / "redis")
+        self._redis = RedisServer(folder)
         config = folder / "fenceline.toml"
         config.write_text(f'[clusters.prod]\n"bootstrap.servers" = "{bootstrap}"\n')
         self.environment = os.environ | {
@@ -91,10 +91,8 @@ class Deployed:
             "FENCELINE_DATA": str(folder),
             "FENCELINE_CONFIG": str(config),
             "DATABASE_URL": "",
-            "REDIS_URL": server.url,
+            "REDIS_URL": self._redis.url,
         }
-        self._redis = subprocess.Popen(server.command())
-        wait_for(server.is_ready, "Redis answers")
         self._run([str(ROOT / "manage.py"), "migrate", "--verbosity", "0"])
 
     def run(self, program: str, *names: str, killed: bool = False) -> Any:
@@ -113,7 +111,6 @@ class Deployed:
 
     def stop(self) -> None:
         self._redis.kill()
-        self._redis.wait(30)
 
 
 @pytest.fixture(scope="module")
@@ -130,12 +127,7 @@ def names(kafka_42: Broker) -> list[str]:
     create_topics(kafka_42.bootstrap, topic)
     found = [f"{topic}-{number}" for number in range(2)]
     for name in found:
-        producer = LibrdkafkaProducer(kafka_42.bootstrap, name, {"transaction.timeout.ms": "600000"})
-        producer.init()
-        producer.begin()
-        producer.send(topic, 0)
-        producer.flush()
-        producer.abandon()
+        open_in(kafka_42.bootstrap, name, topic, 0).abandon()
     return found
 
 

@@ -15,7 +15,8 @@ from django.db import OperationalError
 from dashboard.models import Cluster
 from dashboard.tasks import tail_loop
 from sandbox.kafka import Broker
-from tests.kafka.test_strange_records import Reader, check_against_replay
+from tests import offline_replay
+from tests.kafka.test_strange_records import Reader, check_rows
 from tests.kafka.topic_records import TOPIC, raw_records
 from tests.kafka.transactional_ids import initialise_ids
 from tests.unit.test_aggregate import stream_of
@@ -41,6 +42,12 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
         yield broker
 
 
+@pytest.fixture(scope="module")
+def expected(broker: Broker) -> offline_replay.ExpectedRows:
+    """What must be kept of the log."""
+    return offline_replay.replay_records(list(raw_records(broker.bootstrap)))
+
+
 @pytest.fixture(autouse=True)
 def _far_behind() -> Iterator[None]:
     """Let a few records be far behind, so that a poll reads a part of the log."""
@@ -53,7 +60,9 @@ def _far_behind() -> Iterator[None]:
 
 
 @pytest.mark.django_db
-def test_what_is_polled_and_not_saved_is_read_again(broker: Broker) -> None:
+def test_what_is_polled_and_not_saved_is_read_again(
+    broker: Broker, expected: offline_replay.ExpectedRows
+) -> None:
     reader, dice = Reader(broker.bootstrap), random.Random(4)
     real = tail_loop._TailSlice._save
 
@@ -69,12 +78,12 @@ def test_what_is_polled_and_not_saved_is_read_again(broker: Broker) -> None:
         patch.object(tail_loop._TailSlice, "_save", save),
     ):
         reader.read()
-    check_against_replay(list(raw_records(broker.bootstrap)))
+    check_rows(expected)
 
 
 @pytest.mark.parametrize("broken", [(), (0,), (2, 4)])
 def test_a_batch_is_written_while_the_next_one_is_read(
-    broker: Broker, shared_database: str, broken: Sequence[int]
+    broker: Broker, expected: offline_replay.ExpectedRows, shared_database: str, broken: Sequence[int]
 ) -> None:
     Cluster.objects.all().delete()
     reader, numbers, threads = Reader(broker.bootstrap), count(), set()
@@ -100,4 +109,4 @@ def test_a_batch_is_written_while_the_next_one_is_read(
     others = threads - {threading.current_thread()}
     assert others, "the first way to the end has a thread for its writes"
     assert not any(thread.is_alive() for thread in others)
-    check_against_replay(list(raw_records(broker.bootstrap)))
+    check_rows(expected)

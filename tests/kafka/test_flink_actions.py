@@ -33,6 +33,7 @@ from tests.kafka.action_worker import (
     outcomes,
     result_texts,
 )
+from tests.kafka.driven import take_lease
 from tests.kafka.planning_cluster import refusal_reasons, refusal_texts
 from tests.kafka.producers import LibrdkafkaProducer
 from tests.kafka.topic_records import committed_values
@@ -95,8 +96,7 @@ class CheckpointedTransaction:
 
     def poll(self) -> None:
         """Poll the checkpoints with the collector."""
-        lease = leases.acquire(CLUSTER, store.NAME, holder="test", now_ms=loop.now_ms())
-        assert lease is not None
+        lease = take_lease(CLUSTER, store.NAME)
         found = self._collector.poll(loop.now_ms(), every_s=0)
         store.save_jobs(lease, found.observations, found.searched, gaps=found.gaps, now_ms=loop.now_ms())
         leases.release(lease)

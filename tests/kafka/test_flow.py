@@ -4,34 +4,20 @@ A transactional producer, an application that reads, processes and writes in tra
 commits outside of them; our own tails and looks save what they did.
 """
 
-import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
-from django.test import override_settings
 
-from dashboard.config import Config
-from dashboard.models import Collector
-from dashboard.runtime import leases, loop
-from dashboard.tasks import tails
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.kafka.collected_groups import CollectedGroups
+from tests.kafka.driven import only_cluster
 from tests.kafka.group_commits import commit_offsets, write_records
 from tests.waiting import wait_for
 from tests.web.roles import client_with_role
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
-
-
-@pytest.fixture
-def collected(kafka: Broker) -> Iterator[CollectedGroups]:
-    """Our collectors on the broker, and an empty database."""
-    made = CollectedGroups({"bootstrap.servers": kafka.bootstrap})
-    yield made
-    made.close()
 
 
 def test_edges_of_the_api_equal_what_producers_and_groups_did(
@@ -45,7 +31,7 @@ def test_edges_of_the_api_equal_what_producers_and_groups_did(
     commit_offsets(kafka.bootstrap, "flow-plain", "flow-in", p0=1)
     write_records(kafka.bootstrap, "flow-audit", 3)
 
-    _tail(collected)
+    collected.read_transactions()
     edges = wait_for(lambda: _settled(collected), "who commits the offsets is known", 120)
     assert edges == {
         ("application:flow-gateway", "topic:flow-in", ""),
@@ -70,7 +56,7 @@ def test_a_transaction_that_is_still_open_shows_where_it_writes(
     writer.begin_transaction()
     writer.produce("flow-open", b"x")
     assert writer.flush(30) == 0
-    _tail(collected)
+    collected.read_transactions()
     edges = [edge for edge in _edges(collected) if edge["target"]["name"] == "flow-open"]
     writer.abort_transaction(30)
     assert [(edge["source"]["name"], edge["p50_ms"]) for edge in edges] == [("flow-opener", None)]
@@ -100,22 +86,6 @@ def _read_process_write(kafka: Broker, name: str, group: str, source: str, targe
     consumer.close()
 
 
-def _tail(collected: CollectedGroups) -> None:
-    """Let the tail of `__transaction_state` read everything up to now."""
-    name = tails.tail_name(0)
-    lease = leases.acquire(collected.cluster.name, name, holder="test", now_ms=loop.now_ms())
-    assert lease is not None
-    asked_ms = loop.now_ms()
-
-    def seen() -> bool:
-        tails.read_until(lease, time.monotonic() + 0.5)
-        row = Collector.objects.get(name=name, cluster_id=lease.cluster_id)
-        return (row.seen_through_ms or 0) > asked_ms
-
-    with override_settings(FENCELINE=Config(clusters={collected.cluster.name: collected.cluster})):
-        wait_for(seen, "all transactions are read", 60)
-
-
 def _settled(collected: CollectedGroups) -> set[tuple[str, str, str]] | None:
     """Look at groups; return the edges of this file's topics once nothing is to be found out any more."""
     collected.poll()
@@ -129,7 +99,7 @@ def _settled(collected: CollectedGroups) -> set[tuple[str, str, str]] | None:
 
 def _edges(collected: CollectedGroups) -> list[dict[str, Any]]:
     path = f"/api/v1/pipelines/edges?cluster={collected.cluster.name}&limit=1000"
-    with override_settings(FENCELINE=Config(clusters={collected.cluster.name: collected.cluster})):
+    with only_cluster(collected.cluster.name, collected.cluster.properties):
         return client_with_role("viewer").get(path).json()["items"]
 
 

@@ -16,7 +16,9 @@ from tests.waiting import wait_for
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
 
-def test_lag_to_the_lso_counts_neither_deleted_nor_aborted_records(kafka_42: Broker) -> None:
+def test_lag_to_the_lso_counts_neither_deleted_nor_aborted_records(
+    kafka_42: Broker, collected_42: CollectedGroups
+) -> None:
     """Of a group, and of its partition: Kafka's tools count both to the high watermark."""
     where, names = kafka_42.bootstrap, ("gr-trimmed", "gr-aborted", "gr-both")
     create_topics(where, *names, partitions=1)
@@ -36,19 +38,17 @@ def test_lag_to_the_lso_counts_neither_deleted_nor_aborted_records(kafka_42: Bro
     for topic in ("gr-trimmed", "gr-both"):
         administer(where, "delete_records", [TopicPartition(topic, 0, 100)])
 
-    collected = CollectedGroups({"bootstrap.servers": where})
-    groups = collected.poll(3)
+    groups = collected_42.poll(3)
     for name, behind in zip(names, (90, 33, 93), strict=True):
-        row = collected.offset(name, name, 0)
+        row = collected_42.offset(name, name, 0)
         assert (groups[name].lag_lso, row.lag_lso) == (0, 0), name
         assert (groups[name].lag_hw, row.lag_hw) == (behind, behind), name
         assert (row.status, row.lag_ms) == ("OK", 0), name
-    collected.close()
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_a_topic_that_a_group_has_left_is_not_assigned(
-    kafka_42: Broker, java: JavaGateway, protocol: str
+    kafka_42: Broker, collected_42: CollectedGroups, java: JavaGateway, protocol: str
 ) -> None:
     where, group = kafka_42.bootstrap, f"gr-left-{protocol}"
     before, after = f"{group}-before", f"{group}-after"
@@ -56,20 +56,19 @@ def test_a_topic_that_a_group_has_left_is_not_assigned(
     write_records(where, before, 20, 1)
     commit_offsets(where, group, before, p0=5)
     commit_offsets(where, group, after, p0=0)
-    collected = CollectedGroups({"bootstrap.servers": where})
-    assert collected.poll()[group].members in (None, 0)
-    assert collected.offset(group, before, 0).status != "LEFT"
+    assert collected_42.poll()[group].members in (None, 0)
+    assert collected_42.offset(group, before, 0).status != "LEFT"
     with JavaConsumer(java, where, group, after, {"group.protocol": protocol}) as consumer:
 
         def is_left() -> bool:
             consumer.poll(100)
             return (
-                collected.poll()[group].members == 1 and collected.offset(group, before, 0).status == "LEFT"
+                collected_42.poll()[group].members == 1
+                and collected_42.offset(group, before, 0).status == "LEFT"
             )
 
         wait_for(is_left, "nobody subscribes to it any more", 60)
-        row = Group.objects.get(group_id=group, cluster__name=collected.cluster.name)
+        row = Group.objects.get(group_id=group, cluster__name=collected_42.cluster.name)
         assert row.status in ("OK", "UNKNOWN")
         assert (row.lag_lso, row.lag_hw) == (0, 0)
-        assert collected.offset(group, after, 0).status != "LEFT"
-    collected.close()
+        assert collected_42.offset(group, after, 0).status != "LEFT"

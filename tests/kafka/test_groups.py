@@ -6,41 +6,31 @@ as well.
 """
 
 import threading
-from collections.abc import Collection, Iterator
+import time
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
 from py4j.java_gateway import JavaGateway
 
-from dashboard.models import CommitRecord, GapRecord, Group, GroupOffset, PinRecord, Transaction
+from dashboard.models import Collector, CommitRecord, GapRecord, Group, GroupOffset, PinRecord, Transaction
+from dashboard.runtime import loop
+from dashboard.tasks import offsets
 from fenceline.decode.text import escape_bytes
-from fenceline.kafka.groups import Waiting
+from fenceline.kafka.groups import BLOCKED_AFTER_MS, Waiting
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.java.clients import JavaProducer
 from tests.java.consumers import JavaConsumer
 from tests.java.tools import KafkaTool
 from tests.kafka.collected_groups import CollectedGroups, groups_by_kafka_tool
-from tests.kafka.group_commits import administer, commit_offsets, group_member, write_records
-from tests.kafka.producers import LibrdkafkaProducer, TransactionalProducer
+from tests.kafka.driven import only_cluster
+from tests.kafka.group_commits import administer, commit_offsets, delete_topic, group_member, write_records
+from tests.kafka.producers import LibrdkafkaProducer, TransactionalProducer, open_in
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
 STRANGE = ("back\\slash", "ünï ✓ 𝄞", "bell\x07 and tab\t!", "..", "a/b?c#d", "g" * 400)
-
-
-@pytest.fixture
-def collected(kafka: Broker) -> Iterator[CollectedGroups]:
-    """The collectors on the broker, and an empty database."""
-    made = CollectedGroups({"bootstrap.servers": kafka.bootstrap})
-    yield made
-    made.close()
-
-
-def topics(bootstrap: str) -> Collection[str]:
-    return AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=10).topics
 
 
 @pytest.fixture(params=["librdkafka", pytest.param("java", marks=pytest.mark.matrix)])
@@ -167,6 +157,7 @@ def test_transactional_commits_count_when_they_are_committed_and_are_named_while
     wait_for(lambda: collected.poll() and not collected.offset(group, topic, 0).unstable, "it is decided", 60)
     row = collected.offset(group, topic, 0)
     assert (row.offset, row.blockers, row.waiting_ms) == (5, [], None)
+    collected.read()
     assert CommitRecord.objects.get(group_id=group, partition=0).offset == 5
     wait_for(
         lambda: collected.poll() and not GapRecord.objects.filter(until_ms=None).exists(), "sight again", 60
@@ -183,6 +174,7 @@ def test_transactional_commits_count_when_they_are_committed_and_are_named_while
 
 def test_a_group_with_only_a_pending_commit_is_listed_and_two_pending_transactions_are_distinguished(
     kafka_42: Broker,
+    collected_42: CollectedGroups,
 ) -> None:
     where = kafka_42.bootstrap
     create_topics(where, "gr-first")
@@ -191,20 +183,18 @@ def test_a_group_with_only_a_pending_commit_is_listed_and_two_pending_transactio
         producer.init()
         producer.begin()
         producer.send_offsets("gr-first", {("gr-first", partition): 10 + partition})
-    collected = CollectedGroups({"bootstrap.servers": where})
-    collected.poll(3)
+    collected_42.poll(3)
     for partition in (0, 1):
-        row = collected.offset("gr-first", "gr-first", partition)
+        row = collected_42.offset("gr-first", "gr-first", partition)
         assert (row.offset, row.unstable) == (None, True)
         assert [each["transactional_id"] for each in row.blockers] == [f"gr-first-{partition + 1}"]
         assert row.blockers[0]["offset"] == 10 + partition
     assert Group.objects.get(group_id="gr-first").lag_lso is None
     one.commit()
     other.abort()
-    wait_for(lambda: collected.poll()["gr-first"].unstable == 0, "both are decided", 60)
-    assert collected.offset("gr-first", "gr-first", 0).offset == 10
+    wait_for(lambda: collected_42.poll()["gr-first"].unstable == 0, "both are decided", 60)
+    assert collected_42.offset("gr-first", "gr-first", 0).offset == 10
     assert not GroupOffset.objects.filter(topic="gr-first", partition=1).exists()
-    collected.close()
 
 
 def test_groups_at_a_stuck_lso_are_blocked_reading_past_it_or_still_behind_it(
@@ -213,11 +203,7 @@ def test_groups_at_a_stuck_lso_are_blocked_reading_past_it_or_still_behind_it(
     where = kafka.bootstrap
     create_topics(where, "gr-pin", partitions=1)
     write_records(where, "gr-pin", 10, 1)
-    holder = LibrdkafkaProducer(where, "gr-pin-holder")
-    holder.init()
-    holder.begin()
-    holder.send("gr-pin", 0)
-    holder.flush()
+    holder = open_in(where, "gr-pin-holder", "gr-pin", 0)
     write_records(where, "gr-pin", 5, 1)
     commit_offsets(where, "gr-pin-waits", "gr-pin", p0=10)
     commit_offsets(where, "gr-pin-past", "gr-pin", p0=12)
@@ -231,7 +217,8 @@ def test_groups_at_a_stuck_lso_are_blocked_reading_past_it_or_still_behind_it(
     }
     assert (rows["waits"].lso, rows["waits"].high_watermark) == (10, 16)
     # Its producer sends no more and ends nothing: the group that has read all before it is blocked, no other.
-    wait_for(lambda: collected.poll()["gr-pin-waits"].status == "BLOCKED", "it is blocked", 60)
+    collected.ahead_ms = BLOCKED_AFTER_MS
+    assert collected.poll()["gr-pin-waits"].status == "BLOCKED"
     assert Group.objects.get(group_id="gr-pin-waits").blocked == 1
     others = Group.objects.filter(group_id__in=["gr-pin-past", "gr-pin-coming"])
     assert "BLOCKED" not in {row.status for row in others}
@@ -258,32 +245,27 @@ def test_groups_at_a_stuck_lso_are_blocked_reading_past_it_or_still_behind_it(
 
 def test_without_the_leaders_answer_the_open_transaction_is_named_as_probable_blocker(
     kafka_42: Broker,
+    collected_42: CollectedGroups,
 ) -> None:
     create_topics(kafka_42.bootstrap, "gr-maybe", partitions=1)
-    holder = LibrdkafkaProducer(kafka_42.bootstrap, "gr-maybe-holder")
-    holder.init()
-    holder.begin()
-    holder.send("gr-maybe", 0)
-    holder.flush()
+    holder = open_in(kafka_42.bootstrap, "gr-maybe-holder", "gr-maybe", 0)
     commit_offsets(kafka_42.bootstrap, "gr-maybe", "gr-maybe", p0=0)
-    collected = CollectedGroups({"bootstrap.servers": kafka_42.bootstrap})
     for number, name in enumerate(("gr-maybe-holder", "gr-maybe-other")):
         Transaction.objects.create(
-            cluster_id=collected.lease.cluster_id, key=bytes([number]) * 32, transactional_id=name,
+            cluster_id=collected_42.lease.cluster_id, key=bytes([number]) * 32, transactional_id=name,
             application=name, state="Ongoing", producer_id=number, producer_epoch=0, timeout_ms=60_000,
             updated_ms=0, partitions='[["gr-maybe",[0]]]', partition_count=1, client_version=0,
             log_partition=0, log_offset=0, rev=1,
         )  # fmt: skip
-        collected.poll()
-        blockers = collected.offset("gr-maybe", "gr-maybe", 0).blockers
+        collected_42.poll()
+        blockers = collected_42.offset("gr-maybe", "gr-maybe", 0).blockers
         assert [each["certain"] for each in blockers] == ([True] if number == 0 else [False, False])
     holder.abort()
-    collected.close()
 
 
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_group_before_a_marker_or_aborted_records_has_no_lag(
-    kafka_42: Broker, java: JavaGateway, committed: bool
+    kafka_42: Broker, collected_42: CollectedGroups, java: JavaGateway, committed: bool
 ) -> None:
     """librdkafka commits behind the last record that it delivered, Kafka's tool shows a lag for ever."""
     where, topic = kafka_42.bootstrap, f"gr-marker-{committed}".lower()
@@ -304,18 +286,16 @@ def test_a_group_before_a_marker_or_aborted_records_has_no_lag(
     consumer.commit(message=message, asynchronous=False)
     consumer.close()
 
-    collected = CollectedGroups({"bootstrap.servers": where})
-    collected.poll(2)
-    row = collected.offset(topic, topic, 0)
+    collected_42.poll(2)
+    row = collected_42.offset(topic, topic, 0)
     line = groups_by_kafka_tool(KafkaTool(kafka_42, java))[topic, topic, 0]
     assert line.lag == (1 if committed else 3)
-    assert collected.lines()[topic, topic, 0] == line
+    assert collected_42.lines()[topic, topic, 0] == line
     assert (row.only_markers, row.status, row.lag_ms) == (True, "OK", 0)
     write_records(where, topic, 1, 1)
-    collected.poll(2)
-    row = collected.offset(topic, topic, 0)
+    collected_42.poll(2)
+    row = collected_42.offset(topic, topic, 0)
     assert (row.only_markers, row.status in ("OK", "UNKNOWN")) == (False, True)
-    collected.close()
 
 
 def test_a_recreated_topic_loses_its_offsets(
@@ -327,33 +307,36 @@ def test_a_recreated_topic_loses_its_offsets(
     commit_offsets(where, "gr-again", "gr-again", p0=8)
     commit_offsets(where, "gr-again", "gr-again", p1=8)
     collected.poll()
-    administer(where, "delete_topics", ["gr-again"])
+    delete_topic(where, "gr-again")
 
     def is_gone() -> bool:
         collected.poll()
         return not GroupOffset.objects.filter(topic="gr-again").exists()
 
     wait_for(is_gone, "its offsets are gone", 60)
-    wait_for(lambda: "gr-again" not in topics(where), "the topic is gone")
+    # The coordinator tells of it before the log does.
+    collected.read()
     create_topics(where, "gr-again")
     write_records(where, "gr-again", 6)
     commit_offsets(where, "gr-again", "gr-again", p0=1)
     collected.poll(2)
     row = collected.offset("gr-again", "gr-again", 0)
-    assert (row.offset, row.high_watermark, row.status in ("OK", "UNKNOWN")) == (1, 2, True)
+    assert (row.offset, row.high_watermark, row.status in ("OK", "UNKNOWN")) == (1, 2, True), row.status
     assert (
         collected.lines()["gr-again", "gr-again", 0] == groups_by_kafka_tool(tool)["gr-again", "gr-again", 0]
     )
 
 
-def test_kafka_s_tool_is_available(kafka_42: Broker, java: JavaGateway) -> None:
-    """Where it printed nothing at all, every comparison above would be of nothing."""
-    create_topics(kafka_42.bootstrap, "gr-tool")
-    commit_offsets(kafka_42.bootstrap, "gr-tool", "gr-tool", p0=0)
-    assert groups_by_kafka_tool(KafkaTool(kafka_42, java))["gr-tool", "gr-tool", 0] == (0, 0, 0)
+def read_until_ms(collected: CollectedGroups) -> int:
+    """Read for a while as a worker does; return up to when everything is read."""
+    with only_cluster(collected.cluster.name, collected.cluster.properties):
+        offsets.read_until(collected.tail, time.monotonic() + 0.6)
+    return Collector.objects.get(name=collected.tail.name).seen_through_ms or 0
 
 
-def test_commits_of_transactions_that_never_pause_are_read_through(kafka_42: Broker) -> None:
+def test_commits_of_transactions_that_never_pause_are_read_through(
+    kafka_42: Broker, collected_42: CollectedGroups
+) -> None:
     create_topics(kafka_42.bootstrap, "gr-busy")
     producer, stop = LibrdkafkaProducer(kafka_42.bootstrap, "gr-busy-tx"), threading.Event()
     producer.init()
@@ -369,11 +352,12 @@ def test_commits_of_transactions_that_never_pause_are_read_through(kafka_42: Bro
 
     thread = threading.Thread(target=commit_on, daemon=True)
     thread.start()
-    collected = CollectedGroups({"bootstrap.servers": kafka_42.bootstrap})
     try:
         for _ in range(3):
-            collected.read()
+            asked_ms = loop.now_ms()
+            wait_for(
+                lambda asked_ms=asked_ms: read_until_ms(collected_42) > asked_ms, "all commits are read", 60
+            )  # type: ignore[misc]
     finally:
         stop.set()
         thread.join()
-        collected.close()

@@ -3,8 +3,6 @@
 And that a group without either keeps its rows, with an error and a gap.
 """
 
-from collections.abc import Iterator
-
 import pytest
 from confluent_kafka.admin import (
     AclOperation,
@@ -12,90 +10,72 @@ from confluent_kafka.admin import (
 )
 
 from dashboard.models import Collector, CommitRecord, GapRecord, Group
-from sandbox.kafka import Broker, Sasl
+from sandbox.kafka import Broker
 from tests.acls import set_acl
 from tests.brokers import create_topics
 from tests.kafka.collected_groups import CollectedGroups
+from tests.kafka.doctor_checks import signed_in
 from tests.kafka.group_commits import commit_offsets, write_records
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
-USERS = {"blind": "x", "reader": "x", "asker": "x"}
+GROUP, TOPIC = "hidden", "hidden-topic"
 
 
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker with ACLs, and a group on it."""
-    folder = tmp_path_factory.mktemp("guarded")
-    with Broker(folder, sasl=Sasl(users=USERS), authorizer=True) as broker:
-        create_topics(broker.bootstrap, "t")
-        write_records(broker.bootstrap, "t")
-        commit_offsets(broker.bootstrap, "hidden", "t", p0=3)
-        commit_offsets(broker.bootstrap, "hidden", "t", p0=5)
-        set_acl(broker, "blind", ResourceType.TOPIC, "t", AclOperation.DESCRIBE)
-        set_acl(broker, "reader", ResourceType.TOPIC, "t", AclOperation.DESCRIBE)
-        set_acl(broker, "reader", ResourceType.TOPIC, "__consumer_offsets", AclOperation.READ)
-        set_acl(broker, "asker", ResourceType.TOPIC, "t", AclOperation.DESCRIBE)
-        set_acl(broker, "asker", ResourceType.TOPIC, "__consumer_offsets", AclOperation.DESCRIBE)
-        set_acl(broker, "asker", ResourceType.GROUP, "hidden", AclOperation.DESCRIBE)
-        yield broker
+@pytest.fixture(scope="module", autouse=True)
+def _granted(acl_broker: Broker) -> None:
+    """A group on a broker with ACLs, and who may see what of it."""
+    create_topics(acl_broker.bootstrap, TOPIC)
+    write_records(acl_broker.bootstrap, TOPIC)
+    commit_offsets(acl_broker.bootstrap, GROUP, TOPIC, p0=3)
+    commit_offsets(acl_broker.bootstrap, GROUP, TOPIC, p0=5)
+    set_acl(acl_broker, "reader", ResourceType.TOPIC, TOPIC, AclOperation.DESCRIBE)
+    set_acl(acl_broker, "reader", ResourceType.TOPIC, "__consumer_offsets", AclOperation.READ)
+    set_acl(acl_broker, "asker", ResourceType.TOPIC, TOPIC, AclOperation.DESCRIBE)
+    set_acl(acl_broker, "asker", ResourceType.TOPIC, "__consumer_offsets", AclOperation.DESCRIBE)
+    set_acl(acl_broker, "asker", ResourceType.GROUP, GROUP, AclOperation.DESCRIBE)
 
 
-def as_user(broker: Broker, user: str) -> dict[str, str]:
-    return {
-        "bootstrap.servers": broker.sasl_bootstrap,
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": user,
-        "sasl.password": "x",
-    }
-
-
-def test_without_describe_on_groups_the_log_is_enough(guarded: Broker) -> None:
-    collected = CollectedGroups(as_user(guarded, "reader"))
+def test_without_describe_on_groups_the_log_is_enough(acl_broker: Broker) -> None:
+    collected = CollectedGroups(signed_in(acl_broker, "reader"))
     collected.poll(2)
-    row = collected.offset("hidden", "t", 0)
+    row = collected.offset(GROUP, TOPIC, 0)
     assert (row.offset, row.high_watermark) == (5, 10)
-    assert row.commit_ms == CommitRecord.objects.get().commit_ms
-    group = Group.objects.get()
+    assert row.commit_ms == CommitRecord.objects.get(group_id=GROUP).commit_ms
+    group = Group.objects.get(group_id=GROUP)
     assert "no DESCRIBE on this group" in group.error
     assert (group.state, group.lag_hw) == ("", 5)
-    assert not GapRecord.objects.filter(source="groups").exists()
+    assert not GapRecord.objects.filter(source="groups", scope=f"group:{GROUP}").exists()
     collected.close()
 
 
-def test_without_read_on_the_topic_the_coordinators_are_enough(guarded: Broker) -> None:
+def test_without_read_on_the_topic_the_coordinators_are_enough(acl_broker: Broker) -> None:
     """Commit times are those of the first poll with an offset."""
-    collected = CollectedGroups(as_user(guarded, "asker"), log=False)
+    collected = CollectedGroups(signed_in(acl_broker, "asker"), log=False)
     collected.poll(2)
-    row = collected.offset("hidden", "t", 0)
+    row = collected.offset(GROUP, TOPIC, 0)
     assert (row.offset, row.high_watermark) == (5, 10)
     first_ms = row.commit_ms
     assert first_ms is not None
     collected.poll()
-    assert collected.offset("hidden", "t", 0).commit_ms == first_ms
-    group = Group.objects.get()
+    assert collected.offset(GROUP, TOPIC, 0).commit_ms == first_ms
+    group = Group.objects.get(group_id=GROUP)
     assert (group.error, group.state) == ("", "Empty")
     collected.close()
 
 
-def test_a_group_that_becomes_unavailable_keeps_its_rows_with_an_error_and_a_gap(guarded: Broker) -> None:
-    allowed = CollectedGroups(as_user(guarded, "reader"))
+def test_a_group_that_becomes_unavailable_keeps_its_rows_with_an_error_and_a_gap(acl_broker: Broker) -> None:
+    allowed = CollectedGroups(signed_in(acl_broker, "reader"))
     allowed.poll(2)
     Collector.objects.filter(name="consumer_offsets").update(seen_through_ms=1)
     allowed._log = False
     allowed.poll()
-    group = Group.objects.get()
+    group = Group.objects.get(group_id=GROUP)
     assert "no DESCRIBE on this group" in group.error
-    assert watch_offset(allowed) == 5
-    assert [(gap.scope, gap.until_ms) for gap in GapRecord.objects.filter(source="groups")] == [
-        ("group:hidden", None)
-    ]
+    assert allowed.offset(GROUP, TOPIC, 0).offset == 5
+    gaps = GapRecord.objects.filter(source="groups", scope=f"group:{GROUP}")
+    assert [gap.until_ms for gap in gaps] == [None]
     allowed._log = True
     allowed.poll()
-    assert GapRecord.objects.get(source="groups").until_ms is not None
+    assert gaps.get().until_ms is not None
     allowed.close()
-
-
-def watch_offset(collected: CollectedGroups) -> int | None:
-    return collected.offset("hidden", "t", 0).offset

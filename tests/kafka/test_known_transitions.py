@@ -17,16 +17,14 @@ from collections.abc import Callable
 import pytest
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from django.test import override_settings
 from py4j.java_gateway import JavaGateway
 
 from dashboard.alerts import evaluate as evaluate_alerts
-from dashboard.config import ClusterConfig, Config
 from dashboard.evaluation import evaluate as evaluate_rules
 from dashboard.evaluation.snapshot import SnapshotReader
 from dashboard.incidents.store import incident_facts
 from dashboard.models import Alert, Cluster, FindingRecord, Incident, TransitionRecord
-from dashboard.runtime import leases, loop
+from dashboard.runtime import loop
 from fenceline import rules
 from fenceline.facts import TransitionKind, TransitionReason
 from fenceline.limits import Limits
@@ -35,6 +33,7 @@ from tests.brokers import REFUSE_SELF_RECOVERY, create_topics
 from tests.java.clients import JavaAdmin
 from tests.kafka.collected_transactions import collected_transactions
 from tests.kafka.cpu_load import cpu_load
+from tests.kafka.driven import only_cluster, take_lease
 from tests.kafka.random_transactions import ClientCluster
 from tests.kafka.scripted_transactions import NARROW, run_clients
 from tests.kafka.topic_records import raw_records
@@ -113,11 +112,8 @@ def overstatements(bootstrap: str) -> list[str]:
     collected_transactions(bootstrap)
     (cluster,) = Cluster.objects.values_list("name", flat=True)
     now_ms = loop.now_ms()
-    judge = leases.acquire(cluster, evaluate_rules.NAME, holder="test", now_ms=now_ms)
-    alerting = leases.acquire(cluster, evaluate_alerts.NAME, holder="test", now_ms=now_ms)
-    assert judge is not None
-    assert alerting is not None
-    with override_settings(FENCELINE=Config(clusters={cluster: ClusterConfig(cluster, {})}, limits=LIMITS)):
+    judge, alerting = (take_lease(cluster, name) for name in (evaluate_rules.NAME, evaluate_alerts.NAME))
+    with only_cluster(cluster, {}, limits=LIMITS):
         snapshot = SnapshotReader(cluster).read(now_ms=now_ms, limits=LIMITS)
         found = list(rules.evaluate_rules(snapshot, now_ms=now_ms, limits=LIMITS))
         facts = incident_facts(snapshot, now_ms=now_ms)

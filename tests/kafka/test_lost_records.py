@@ -4,20 +4,18 @@ The oracle is an ordinary read_uncommitted consumer: it gets the very records th
 """
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from collectors.kafka import recoveries
 from collectors.kafka.recoveries import Search, find_lost
-from fenceline.decode.transaction_state import decode_value
 from fenceline.facts import TopicPartition, TransactionRecord, TransactionState
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.java.clients import JavaProducer
 from tests.kafka.producers import LibrdkafkaProducer, TransactionalProducer
-from tests.kafka.record_offsets import record_offsets
-from tests.kafka.topic_records import raw_records
+from tests.kafka.topic_records import record_offsets, records_of
 from tests.waiting import wait_for
 from transaction_admin.kafka_reads import ClusterReads
 
@@ -30,13 +28,6 @@ def topic(kafka: Broker) -> str:
     name = f"lost-{uuid.uuid4().hex[:8]}"
     create_topics(kafka.bootstrap, name, partitions=2)
     return name
-
-
-@pytest.fixture
-def reads(kafka: Broker) -> Iterator[ClusterReads]:
-    made = ClusterReads({"bootstrap.servers": kafka.bootstrap}, 20.0)
-    yield made
-    made.close()
 
 
 @pytest.fixture(params=["librdkafka", "java"])
@@ -56,17 +47,8 @@ def search(kafka: Broker, topic: str, name: str, partition: int = 0, start: int 
     """Wait for the id's abort to be complete, and return where its records are to be searched."""
 
     def ended() -> TransactionRecord | None:
-        records = [
-            decode_value(name, each.value)
-            for each in raw_records(kafka.bootstrap)
-            if each.key is not None and each.value is not None and each.key[4:] == name.encode()
-        ]
-        ends = [
-            r
-            for r in records
-            if isinstance(r, TransactionRecord) and r.state is TransactionState.COMPLETE_ABORT
-        ]
-        return ends[-1] if ends else None
+        records = records_of(kafka.bootstrap, name)
+        return next((r for r in reversed(records) if r.state is TransactionState.COMPLETE_ABORT), None)
 
     end = wait_for(ended, f"{name} is aborted", 60)
     return Search(TopicPartition(topic, partition), start, end.producer_id, end.producer_epoch, alone=False)
@@ -139,6 +121,7 @@ def test_of_two_aborts_the_last_one_is_found(
     wait_for(found, "the second range")
 
 
+@pytest.mark.parametrize("make", ["librdkafka"], indirect=True)
 def test_records_beyond_the_read_budget_are_given_in_bounds(
     kafka: Broker, topic: str, make: Make, reads: ClusterReads, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +143,7 @@ def test_records_beyond_the_read_budget_are_given_in_bounds(
     assert "too much" in lost.note
 
 
+@pytest.mark.parametrize("make", ["librdkafka"], indirect=True)
 def test_a_marker_that_is_gone_leaves_bounds(
     kafka: Broker, topic: str, make: Make, reads: ClusterReads
 ) -> None:

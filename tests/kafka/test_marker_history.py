@@ -107,16 +107,16 @@ def blind(kafka: Broker) -> Iterator[Stack]:
 def test_transactions_of_two_seconds_are_named_with_their_ends(
     kafka: Broker, java: JavaGateway, blind: Stack
 ) -> None:
-    topic = f"markers-{blind.config.name}"
+    topic = f"markers-{blind.name}"
     create_topics(kafka.bootstrap, topic)
     clients = [
         KnownClient(kafka.bootstrap, topic, f"{topic}-{number}", java if number % 2 else None)
-        for number in range(6)
+        for number in range(9)
     ]
     found: Ends = defaultdict(dict)
     blind.poll(full=True)
     with ThreadPoolExecutor(len(clients)) as pool:
-        running = [pool.submit(client.run, 12.0) for client in clients]
+        running = [pool.submit(client.run, 8.0) for client in clients]
         while not all(each.done() for each in running):
             assert blind.poll_when_due().alone
             gather(found)

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AclOperation, ResourceType
 from py4j.java_gateway import JavaGateway
 
@@ -33,9 +32,11 @@ from tests.kafka.action_worker import (
     result_texts,
 )
 from tests.kafka.collected_partitions import abort
-from tests.kafka.producers import LibrdkafkaProducer
+from tests.kafka.doctor_checks import signed_in
+from tests.kafka.producers import open_in
 from tests.kafka.raw_producers import RawProducer
 from tests.kafka.stray_records import identity_of, verification_disabled, write_stray_records
+from tests.kafka.topic_records import end_offset
 from tests.waiting import wait_for
 from transaction_admin.api import Ended, Marker
 from transaction_admin.kafka_python import TransactionAdmin
@@ -67,21 +68,10 @@ class Hanging:
         return any(start is not None for _, _, start in said)
 
     def end(self) -> int:
-        return offsets(self.broker, self.topic, "read_uncommitted")
+        return end_offset(self.broker.bootstrap, self.topic, committed=False)
 
     def lso(self) -> int:
-        return offsets(self.broker, self.topic, "read_committed")
-
-
-def offsets(broker: Broker, topic: str, isolation: str) -> int:
-    """Return the end of partition 0 for a consumer of this isolation level."""
-    consumer = Consumer(
-        {"bootstrap.servers": broker.bootstrap, "group.id": "test", "isolation.level": isolation}
-    )
-    try:
-        return consumer.get_watermark_offsets(TopicPartition(topic, 0), 30)[1]
-    finally:
-        consumer.close()
+        return end_offset(self.broker.bootstrap, self.topic, committed=True)
 
 
 @pytest.fixture
@@ -170,13 +160,11 @@ def test_a_refusal_names_the_missing_grant(acl_broker: Broker, java: JavaGateway
         (ResourceType.TRANSACTIONAL_ID, AclOperation.DESCRIBE),
     ):
         set_acl(acl_broker, "acting", kind, "*", operation)
-    with JavaAdmin(java, acl_broker.bootstrap) as admin, configured_cluster(sasl_properties(acl_broker)):
+    with JavaAdmin(java, acl_broker.bootstrap) as admin, configured_cluster(signed_in(acl_broker, "acting")):
         hangs = Hanging(acl_broker, admin)
         write_stray_records(acl_broker, hangs.topic, hangs.identity, hangs.where)
         name = f"{hangs.topic}-id"
-        producer = LibrdkafkaProducer(acl_broker.bootstrap, name, {"transaction.timeout.ms": "600000"})
-        producer.init()
-        producer.begin()
+        producer = open_in(acl_broker.bootstrap, name)
         producer.send(*hangs.where)
         producer.flush()
         for act, subject, grant in (
@@ -198,16 +186,6 @@ def test_a_refusal_names_the_missing_grant(acl_broker: Broker, java: JavaGateway
 
 def has_done(act: Act, subject: str) -> bool:
     return execute_plan(make_plan(act, subject)).state == Action.State.DONE
-
-
-def sasl_properties(broker: Broker) -> dict[str, str]:
-    return {
-        "bootstrap.servers": broker.sasl_bootstrap,
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "PLAIN",
-        "sasl.username": "acting",
-        "sasl.password": "rightful",
-    }
 
 
 def run_with_kafka_s_own_tool(tool: KafkaTool, line: str) -> None:

@@ -4,9 +4,8 @@ on writing between plan and execution, and the LSO and what is readable are at l
 import uuid
 
 import pytest
-from confluent_kafka import Consumer, IsolationLevel
+from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
-from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from dashboard.models import Action
 from fenceline.plans.plan import Act, Bound
@@ -14,17 +13,10 @@ from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.kafka.action_worker import configured_cluster, execute_plan, make_plan, result_texts
 from tests.kafka.producers import LONG, LibrdkafkaProducer, open_in
+from tests.kafka.topic_records import end_offset
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
-
-
-def end_offset(broker: Broker, topic: str, isolation: IsolationLevel) -> int:
-    """Return the LSO (READ_COMMITTED) or the high watermark (READ_UNCOMMITTED)."""
-    wanted = {Position(topic, 0): OffsetSpec.latest()}
-    client = AdminClient({"bootstrap.servers": broker.bootstrap})
-    (found,) = client.list_offsets(wanted, isolation_level=isolation).values()
-    return int(found.result(30).offset)
 
 
 def readable(broker: Broker, topic: str, start: int, end: int) -> int:
@@ -65,7 +57,7 @@ def test_figures_of_a_fence_are_lower_bounds_while_others_write(kafka_42: Broker
         other.init()
         write(other, name, records=5)
         # A commit returns before its marker is written.
-        wait_for(lambda: end_offset(kafka_42, name, IsolationLevel.READ_UNCOMMITTED) == 9, "the marker")
+        wait_for(lambda: end_offset(kafka_42.bootstrap, name, committed=False) == 9, "the marker")
         plan = make_plan(Act.FENCE, name)
         (subject,) = plan.subjects
         promised = {each.name: each for each in subject.effects}
@@ -86,7 +78,7 @@ def test_figures_of_a_fence_are_lower_bounds_while_others_write(kafka_42: Broker
 
         # The fence's own marker takes an offset, too.
         end = {"ends": 27, "stays open": 21}[late]
-        wait_for(lambda: end_offset(kafka_42, name, IsolationLevel.READ_COMMITTED) == end, f"the LSO {end}")
+        wait_for(lambda: end_offset(kafka_42.bootstrap, name, committed=True) == end, f"the LSO {end}")
         assert end >= at_least
         assert readable(kafka_42, name, lso, end) == {"ends": 16, "stays open": 12}[late]
         assert readable(kafka_42, name, lso, end) >= 5

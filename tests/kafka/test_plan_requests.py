@@ -3,39 +3,27 @@
 import json
 import random
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 from django.db.models import Model
 from django.test import Client
 
-from dashboard.config import ClusterConfig, Config
 from dashboard.models import Action, Cluster, PartitionRecord, PinRecord, Token, Transaction
 from dashboard.system.tokens import token_digest
 from fenceline.facts import TransactionState
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
-from tests.kafka.producers import LibrdkafkaProducer
-from tests.kafka.random_transactions import LONG_MS
+from tests.kafka.producers import open_in
 from tests.web import factories
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
 
 @pytest.fixture
-def prod(kafka_42: Broker, settings: Any) -> Cluster:
-    """The broker's cluster as the configuration's only one."""
-    properties = {"bootstrap.servers": kafka_42.bootstrap}
-    settings.FENCELINE = Config(clusters={"prod": ClusterConfig("prod", properties)})
-    of = factories.cluster()
-    factories.tail_collectors(of)
-    factories.partition_collectors(of)
-    return of
-
-
-@pytest.fixture
 def root(client: Client, prod: Cluster) -> Client:
+    factories.tail_collectors(prod)
+    factories.partition_collectors(prod)
     client.force_login(User.objects.create_superuser("root"))
     return client
 
@@ -45,11 +33,7 @@ def stuck(kafka_42: Broker) -> Iterator[str]:
     """A transactional id whose producer wrote and stopped without ending its transaction."""
     name, topic = f"acting-{random.getrandbits(40):x}", f"acting-{random.getrandbits(40):x}"
     create_topics(kafka_42.bootstrap, topic, partitions=1)
-    producer = LibrdkafkaProducer(kafka_42.bootstrap, name, {"transaction.timeout.ms": str(LONG_MS)})
-    producer.init()
-    producer.begin()
-    producer.send(topic, 0)
-    producer.flush()
+    producer = open_in(kafka_42.bootstrap, name, topic, 0)
     yield name
     producer.abandon()
 

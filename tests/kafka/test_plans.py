@@ -7,10 +7,8 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 from confluent_kafka.admin import AclOperation, ResourceType
-from django.test import override_settings
 
 from dashboard.actions import inspect, planning
-from dashboard.config import ClusterConfig, Config
 from dashboard.models import Cluster, Group, GroupOffset
 from dashboard.runtime import loop
 from fenceline.decode import text
@@ -23,15 +21,14 @@ from sandbox.ports import free_port
 from sandbox.scenes.wire import Identity
 from tests.acls import set_acl
 from tests.brokers import create_topics
+from tests.kafka.doctor_checks import grant_describe, signed_in
+from tests.kafka.driven import only_cluster
 from tests.kafka.planning_cluster import PlanningCluster, effect_amounts, refusal_reasons, refusal_texts
 from tests.kafka.producers import open_in
 from tests.kafka.random_transactions import LONG_MS
 from tests.kafka.stray_records import identity_of, verification_disabled, write_stray_records
-from tests.kafka.test_transaction_admin import grant_describe, guarded, signed_in
 from tests.kafka.transactional_ids import initialise_ids
 from tests.waiting import wait_for
-
-__all__ = ["guarded"]
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
@@ -293,27 +290,26 @@ def test_an_unknown_or_unreachable_cluster_is_refused(planner_42: PlanningCluste
     with planner_42.configured(), pytest.raises(planning.CannotPlan) as refused:
         planning.make_plan("nowhere", FENCE, ["a"], force=False, now_ms=0)
     assert str(refused.value) == f"No cluster 'nowhere' is configured; known are: {planner_42.cluster}."
-    away = ClusterConfig(planner_42.cluster, {"bootstrap.servers": f"127.0.0.1:{free_port()}"})
-    with override_settings(FENCELINE=Config(clusters={away.name: away})):
-        with pytest.raises(planning.CannotPlan) as refused:
-            planning.make_plan(away.name, FENCE, ["a"], force=False, now_ms=0)
-        assert "check that it runs" in str(refused.value)
-    strange = ClusterConfig(
-        planner_42.cluster, {**planner_42.collected.properties, "ssl.engine.location": "x"}
-    )
-    with override_settings(FENCELINE=Config(clusters={strange.name: strange})):
-        with pytest.raises(planning.CannotPlan) as refused:
-            planning.make_plan(strange.name, FENCE, ["a"], force=False, now_ms=0)
-        assert '"ssl.engine.location"' in str(refused.value)
+    for changed, said in (
+        ({"bootstrap.servers": f"127.0.0.1:{free_port()}"}, "check that it runs"),
+        ({"ssl.engine.location": "x"}, '"ssl.engine.location"'),
+    ):
+        with (
+            only_cluster(planner_42.cluster, {**planner_42.collected.properties, **changed}),
+            pytest.raises(planning.CannotPlan, match=said),
+        ):
+            planning.make_plan(planner_42.cluster, FENCE, ["a"], force=False, now_ms=0)
 
 
-def test_with_hidden_ids_the_verdict_is_unknown_and_no_marker_is_offered(guarded: Broker, name: str) -> None:
+def test_with_hidden_ids_the_verdict_is_unknown_and_no_marker_is_offered(
+    acl_broker: Broker, name: str
+) -> None:
     """One is open under a hidden id, one hangs: their facts are the same."""
-    create_topics(guarded.bootstrap, name)
-    set_acl(guarded, "viewer", ResourceType.TOPIC, name, AclOperation.READ)
-    set_acl(guarded, "viewer", ResourceType.TOPIC, "__transaction_state", AclOperation.DESCRIBE)
-    open_in(guarded.bootstrap, name, name, 0)
-    planner = PlanningCluster(guarded, properties=signed_in(guarded, "viewer"), vouched=False)
+    create_topics(acl_broker.bootstrap, name)
+    set_acl(acl_broker, "planner", ResourceType.TOPIC, name, AclOperation.READ)
+    set_acl(acl_broker, "planner", ResourceType.TOPIC, "__transaction_state", AclOperation.DESCRIBE)
+    open_in(acl_broker.bootstrap, name, name, 0)
+    planner = PlanningCluster(acl_broker, properties=signed_in(acl_broker, "planner"), vouched=False)
     try:
         wait_for(
             lambda: refusal_reasons(planner.plan(MARKER, f"{name}-0")) == [[RefusalReason.IDS_HIDDEN]],
@@ -323,13 +319,13 @@ def test_with_hidden_ids_the_verdict_is_unknown_and_no_marker_is_offered(guarded
         found = planner.plan(MARKER, f"{name}-0", force=True)
         assert refusal_reasons(found) == [[RefusalReason.IDS_HIDDEN]]
         assert "sees_all_transactional_ids = true" in refusal_texts(found)
-        assert "--allow-principal User:viewer --operation DESCRIBE --transactional-id '*'" in refusal_texts(
+        assert "--allow-principal User:planner --operation DESCRIBE --transactional-id '*'" in refusal_texts(
             found
         )
         refused = planner.plan(FENCE, name, force=True)
         assert refusal_reasons(refused) == [[RefusalReason.FORBIDDEN]]
         assert "--operation DESCRIBE" in refusal_texts(refused)
-        grant_describe(guarded, "viewer", name)
+        grant_describe(acl_broker, "planner", name)
         wait_for(
             lambda: refusal_reasons(planner.plan(FENCE, name, later_ms=LATER_MS)) == [[]],
             "it may be seen",
@@ -337,7 +333,7 @@ def test_with_hidden_ids_the_verdict_is_unknown_and_no_marker_is_offered(guarded
         )
         assert refusal_reasons(planner.plan(MARKER, f"{name}-0")) == [[RefusalReason.NOT_HANGING]]
         # A topic that may not be read tells nothing of who writes there.
-        create_topics(guarded.bootstrap, f"{name}-2")
+        create_topics(acl_broker.bootstrap, f"{name}-2")
         assert refusal_reasons(planner.plan(MARKER, f"{name}-2-0")) == [[RefusalReason.NOT_SEEN]]
     finally:
         planner.collected.close()

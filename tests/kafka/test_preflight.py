@@ -3,6 +3,7 @@ and that what cannot be asked is named."""
 
 import json
 import random
+from contextlib import closing
 from io import StringIO
 from typing import Any
 
@@ -18,13 +19,6 @@ from tests.web.roles import page_html
 from transaction_admin.kafka_reads import ClusterReads
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
-
-
-@pytest.fixture
-def prod(kafka_42: Broker, settings: Any) -> Cluster:
-    properties = {"bootstrap.servers": kafka_42.bootstrap}
-    settings.FENCELINE = Config(clusters={"prod": ClusterConfig("prod", properties)})
-    return factories.cluster()
 
 
 @pytest.fixture
@@ -81,11 +75,8 @@ def test_what_cannot_be_asked_is_named(prod: Cluster, settings: Any) -> None:
 
 
 def test_settings_of_many_topics_come_in_one_request(kafka_42: Broker, topic: str) -> None:
-    reads = ClusterReads({"bootstrap.servers": kafka_42.bootstrap}, 20)
-    try:
+    with closing(ClusterReads({"bootstrap.servers": kafka_42.bootstrap}, 20)) as reads:
         before = reads.cost.requests
         found = reads.topic_settings([topic, "no-such-topic"], ["unclean.leader.election.enable"])
         assert found == {topic: {"unclean.leader.election.enable": "true"}}
         assert reads.cost.requests - before <= 2
-    finally:
-        reads.close()

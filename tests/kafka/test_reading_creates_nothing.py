@@ -5,11 +5,13 @@ All of them read one broker, to which nobody writes.
 """
 
 from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
 from confluent_kafka.admin import AdminClient
 
 from collectors.doctor.examination import CheckStatus
+from collectors.kafka.internal_topics import NoSuchTopic, Tail
 from fenceline.kafka.reconcile import NotDescribed, Obstacle
 from sandbox.kafka import Broker
 from tests.kafka.collected_groups import CollectedGroups
@@ -36,28 +38,22 @@ def _nothing_is_created(broker: Broker) -> Iterator[None]:
 
 
 def test_transactions_are_listed_and_described(broker: Broker) -> None:
-    admin = TransactionAdmin({"bootstrap.servers": broker.bootstrap})
-    try:
+    with closing(TransactionAdmin({"bootstrap.servers": broker.bootstrap})) as admin:
         assert admin.list_transactions().entries == {}
         said = admin.describe_transactions(["nobody"])["nobody"]
-    finally:
-        admin.close()
     assert isinstance(said, NotDescribed)
     assert said.obstacle is Obstacle.UNKNOWN
     assert "__transaction_state" in said.text
 
 
 def test_an_unknown_group_is_not_looked_up(broker: Broker) -> None:
-    reads = ClusterReads({"bootstrap.servers": broker.bootstrap}, 20)
-    try:
+    with closing(ClusterReads({"bootstrap.servers": broker.bootstrap}, 20)) as reads:
         unseen = reads.committed_offsets(["nobody"], require_stable=True)["nobody"]
         assert isinstance(unseen, Unseen), "without a topic nobody can tell"
         assert "could create it" in unseen.reason
         assert reads.list_groups().groups == {}
         assert reads.transactional_ids([7]) == {}
         assert reads.describe_topology().partitions == {}
-    finally:
-        reads.close()
 
 
 @pytest.mark.django_db
@@ -65,6 +61,13 @@ def test_groups_are_polled(broker: Broker) -> None:
     collected = CollectedGroups({"bootstrap.servers": broker.bootstrap}, log=False)
     assert collected.poll(2) == {}
     collected.close()
+
+
+def test_a_tail_has_no_such_topic(broker: Broker) -> None:
+    tail = Tail({"bootstrap.servers": broker.bootstrap})
+    with pytest.raises(NoSuchTopic):
+        tail.seek("", {})
+    tail.close()
 
 
 def test_a_doctor_checks_an_empty_cluster(broker: Broker) -> None:

@@ -24,9 +24,9 @@ from tests.brokers import create_topics
 from tests.java.clients import JavaAdmin
 from tests.java.tools import KafkaTool
 from tests.kafka.collected_partitions import describe_producers
-from tests.kafka.offsets import CLEANUP, commit_as_group, partitions_of
+from tests.kafka.group_commits import commit_offsets
+from tests.kafka.offsets import CLEANUP, partitions_of
 from tests.kafka.producers import LONG, LibrdkafkaProducer, open_in
-from tests.kafka.test_transaction_admin import guarded
 from tests.kafka.transactional_ids import initialise_ids
 from tests.waiting import wait_for
 from transaction_admin import kafka_reads
@@ -36,16 +36,7 @@ from transaction_admin.kafka_reads import ClusterReads
 from transaction_admin.leaders import Question
 from transaction_admin.reads import Batches, GroupListed, Leader, Unstable
 
-__all__ = ["guarded"]
-
 pytestmark = pytest.mark.kafka
-
-
-@pytest.fixture
-def reads(kafka: Broker) -> Iterator[ClusterReads]:
-    made = ClusterReads({"bootstrap.servers": kafka.bootstrap}, 20)
-    yield made
-    made.close()
 
 
 @pytest.fixture
@@ -220,7 +211,8 @@ def test_groups_and_their_committed_offsets_are_read(kafka: Broker, reads: Clust
     create_topics(kafka.bootstrap, other := f"{topic}-other")
     names = [f"{topic}-group-{number}" for number in range(3)] + [f"{topic}-ü ✓\\"]
     for number, name in enumerate(names):
-        commit_as_group(kafka.bootstrap, name, [Position(topic, 0, number), Position(other, 1, 7)])
+        commit_offsets(kafka.bootstrap, name, topic, p0=number)
+        commit_offsets(kafka.bootstrap, name, other, p1=7)
     listing = reads.list_groups()
     assert listing.unseen == ()
     escaped = [*names[:3], f"{topic}-ü ✓\\\\"]
@@ -241,10 +233,8 @@ def test_groups_and_their_committed_offsets_are_read(kafka: Broker, reads: Clust
 @pytest.mark.versioned
 def test_a_pending_commit_is_unstable(kafka: Broker, reads: ClusterReads, topic: str) -> None:
     group = f"{topic}-group"
-    commit_as_group(kafka.bootstrap, group, [Position(topic, 0, 3)])
-    producer = LibrdkafkaProducer(kafka.bootstrap, topic, LONG)
-    producer.init()
-    producer.begin()
+    commit_offsets(kafka.bootstrap, group, topic, p0=3)
+    producer = open_in(kafka.bootstrap, topic)
     producer.send_offsets(group, {(topic, 0): 9, (topic, 1): 9})
     first, second = partitions_of(topic, 0, 1)
     assert reads.committed_offsets([group], require_stable=False) == {group: {first: Committed(3)}}

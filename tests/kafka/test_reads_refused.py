@@ -2,9 +2,9 @@
 with its grant."""
 
 import random
+from contextlib import closing
 
 import pytest
-from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import (
     AclOperation,
     ResourceType,
@@ -18,14 +18,13 @@ from sandbox.kafka import Broker
 from tests.acls import set_acl
 from tests.brokers import create_topics
 from tests.java.tools import KafkaTool
-from tests.kafka.offsets import CLEANUP, commit_as_group, partitions_of
+from tests.kafka.doctor_checks import signed_in
+from tests.kafka.group_commits import commit_offsets
+from tests.kafka.offsets import CLEANUP, partitions_of
 from tests.kafka.producers import open_in
-from tests.kafka.test_transaction_admin import guarded, signed_in
 from tests.waiting import wait_for
 from transaction_admin.api import Unseen
 from transaction_admin.kafka_reads import ClusterReads
-
-__all__ = ["guarded"]
 
 pytestmark = pytest.mark.kafka
 
@@ -45,8 +44,7 @@ def test_a_broker_that_throttles_is_waited_for(kafka_42: Broker, java: JavaGatew
         "--add-config",
         "request_percentage=0.01",
     )
-    reads = ClusterReads({"bootstrap.servers": kafka_42.bootstrap, "client.id": name}, 20)
-    try:
+    with closing(ClusterReads({"bootstrap.servers": kafka_42.bootstrap, "client.id": name}, 20)) as reads:
         paused = 0
         for _ in range(20):
             (found,) = reads.list_offsets(partitions_of(topic_42, 0)).values()
@@ -58,8 +56,6 @@ def test_a_broker_that_throttles_is_waited_for(kafka_42: Broker, java: JavaGatew
         assert paused
         (found,) = reads.list_offsets(partitions_of(topic_42, 0)).values()
         assert isinstance(found, Offsets), found
-    finally:
-        reads.close()
 
 
 @pytest.fixture
@@ -69,15 +65,15 @@ def topic_42(kafka_42: Broker) -> str:
     return name
 
 
-def test_a_missing_right_is_named_with_its_grant(guarded: Broker) -> None:
+def test_a_missing_right_is_named_with_its_grant(acl_broker: Broker) -> None:
     topic = f"reads-{random.getrandbits(40):x}"
-    create_topics(guarded.bootstrap, topic)
+    create_topics(acl_broker.bootstrap, topic)
     group = f"{topic}-group"
-    commit_as_group(guarded.bootstrap, group, [Position(topic, 0, 3)])
-    open_in(guarded.bootstrap, topic, topic, 0)
+    commit_offsets(acl_broker.bootstrap, group, topic, p0=3)
+    open_in(acl_broker.bootstrap, topic, topic, 0)
     where = TopicPartition(topic, 0)
-    reads = ClusterReads(signed_in(guarded, "viewer"), 20)
-    prefix = "kafka-acls --add --allow-principal User:viewer --operation"
+    reads = ClusterReads(signed_in(acl_broker, "refused"), 20)
+    prefix = "kafka-acls --add --allow-principal User:refused --operation"
     try:
         assert where not in reads.describe_topology().partitions
         (hidden,) = reads.describe_topology([topic]).unseen
@@ -91,8 +87,8 @@ def test_a_missing_right_is_named_with_its_grant(guarded: Broker) -> None:
         assert group not in reads.list_groups().groups
         assert reads.broker_setting(CLEANUP) is None
 
-        set_acl(guarded, "viewer", ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
-        set_acl(guarded, "viewer", ResourceType.TOPIC, "__consumer_offsets", AclOperation.DESCRIBE)
+        set_acl(acl_broker, "refused", ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
+        set_acl(acl_broker, "refused", ResourceType.TOPIC, "__consumer_offsets", AclOperation.DESCRIBE)
         wait_for(lambda: where in reads.describe_topology().partitions, "the topic is seen")
         (found,) = reads.list_offsets([where]).values()
         assert found == Offsets(0, 0, 1, 1, 0)
@@ -106,8 +102,8 @@ def test_a_missing_right_is_named_with_its_grant(guarded: Broker) -> None:
         assert isinstance(refused, Unseen)
         assert f"{prefix} DESCRIBE --group '{group}'" in refused.reason
 
-        set_acl(guarded, "viewer", ResourceType.TOPIC, topic, AclOperation.READ)
-        set_acl(guarded, "viewer", ResourceType.GROUP, group, AclOperation.DESCRIBE)
+        set_acl(acl_broker, "refused", ResourceType.TOPIC, topic, AclOperation.READ)
+        set_acl(acl_broker, "refused", ResourceType.GROUP, group, AclOperation.DESCRIBE)
         wait_for(
             lambda: not isinstance(reads.describe_producers([where])[where], Unseen), "producers are seen"
         )

@@ -2,23 +2,19 @@
 and corrected and nothing else is, and that the lists alone are enough where the topic may not be read."""
 
 import random
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from threading import Event
 
 import pytest
-from django.test import override_settings
 from py4j.java_gateway import JavaGateway
 
 from collectors.kafka.internal_topics import Tail
 from collectors.kafka.marker_tail import MarkerTail
 from collectors.kafka.reconcile import Reconciler
-from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, Transaction
-from dashboard.runtime import collector_store, leases, loop
-from dashboard.runtime.leases import Lease
+from dashboard.runtime import collector_store, loop
 from dashboard.tasks import tails
 from dashboard.transactions import reconcile_store
 from dashboard.transactions.reconcile_store import ReconciledRows
@@ -29,15 +25,14 @@ from fenceline.kafka.transactional_ids import key_of
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.java.clients import JavaAdmin
-from tests.kafka.producers import LibrdkafkaProducer
+from tests.kafka.doctor_checks import grant_describe, signed_in
+from tests.kafka.driven import only_cluster, read_slice, read_to_end, take_lease
+from tests.kafka.producers import LibrdkafkaProducer, open_in
 from tests.kafka.random_transactions import ClientCluster, RandomClient
-from tests.kafka.test_transaction_admin import grant_describe, guarded, signed_in
 from tests.kafka.transactional_ids import initialise_ids
 from tests.waiting import wait_for
 from transaction_admin.kafka_python import TransactionAdmin
 from transaction_admin.kafka_reads import ClusterReads
-
-__all__ = ["guarded"]
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
@@ -47,30 +42,20 @@ class Stack:
 
     def __init__(self, bootstrap: str, admin: dict[str, str] | None = None) -> None:
         # The tail of a cluster stays warm in its process, so each test needs a name of its own.
-        self.config = ClusterConfig(f"reconcile-{random.getrandbits(40):x}", {"bootstrap.servers": bootstrap})
-        collector_store.sync_clusters([self.config.name])
-        self.tail = self.lease(tails.tail_name(0))
-        self.mine = self.lease(reconcile_store.NAME)
+        self.name = f"reconcile-{random.getrandbits(40):x}"
+        collector_store.sync_clusters([self.name])
+        self.tail = take_lease(self.name, tails.tail_name(0))
+        self.mine = take_lease(self.name, reconcile_store.NAME)
         self.rows = ReconciledRows(self.mine)
-        properties = admin or self.config.properties
+        self.properties = {"bootstrap.servers": bootstrap}
+        properties = admin or self.properties
         self.reconciler = Reconciler(
             TransactionAdmin(properties), lambda: MarkerTail(ClusterReads(properties), megabytes=4)
         )
 
-    def lease(self, name: str) -> Lease:
-        lease = leases.acquire(self.config.name, name, holder="test", now_ms=loop.now_ms())
-        assert lease is not None
-        return lease
-
     def read(self) -> None:
         """Let the tail read everything up to now."""
-        asked_ms = loop.now_ms()
-        with override_settings(FENCELINE=Config(clusters={self.config.name: self.config})):
-            wait_for(lambda: self.is_read_through(asked_ms), "everything is seen")
-
-    def is_read_through(self, asked_ms: int) -> bool:
-        tails.read_until(self.tail, time.monotonic() + 0.3)
-        return (self.rows.read_through_ms() or 0) > asked_ms
+        read_to_end(self.tail, tails.tailed, self.properties)
 
     def poll(self, full: bool) -> Reconciliation:
         """Poll until a list of that kind comes, and save what it finds."""
@@ -99,25 +84,20 @@ def stack(kafka: Broker) -> Iterator[Stack]:
 
 def open_transaction(bootstrap: str, name: str) -> LibrdkafkaProducer:
     create_topics(bootstrap, name)
-    producer = LibrdkafkaProducer(bootstrap, name, {"transaction.timeout.ms": "900000"})
-    producer.init()
-    producer.begin()
-    producer.send(name, 0)
-    producer.send(name, 2)
-    producer.flush()
+    producer = open_in(bootstrap, name, name, 0, 2)
     return producer
 
 
 def test_changes_that_the_tail_missed_are_found_and_corrected(kafka: Broker, stack: Stack) -> None:
-    missed, stale = (f"missed-{stack.config.name}", f"stale-{stack.config.name}")
+    missed, stale = (f"missed-{stack.name}", f"stale-{stack.name}")
     producers = [open_transaction(kafka.bootstrap, name) for name in (missed, stale)]
-    initialise_ids(kafka.bootstrap, [f"idle-{stack.config.name}"])
+    initialise_ids(kafka.bootstrap, [f"idle-{stack.name}"])
     stack.read()
     healthy = Transaction.objects.count()
     # A row that a tail with a fault would have left out, one left behind, and one that no coordinator knows.
     Transaction.objects.filter(transactional_id=missed).delete()
     Transaction.objects.filter(transactional_id=stale).update(state="CompleteCommit", log_offset=0)
-    ghost = Transaction.objects.defer(None).get(transactional_id=f"idle-{stack.config.name}")
+    ghost = Transaction.objects.defer(None).get(transactional_id=f"idle-{stack.name}")
     ghost.pk, ghost.key, ghost.transactional_id = None, b"g" * 32, "ghost"
     ghost.save()
     Transaction.objects.filter(transactional_id="ghost").update(key=key_of(b"ghost"))
@@ -156,7 +136,7 @@ def test_changes_that_the_tail_missed_are_found_and_corrected(kafka: Broker, sta
 def test_an_open_row_that_its_coordinator_has_closed_is_found_by_the_list_of_open_ones(
     kafka: Broker, stack: Stack
 ) -> None:
-    name = f"closed-{stack.config.name}"
+    name = f"closed-{stack.name}"
     open_transaction(kafka.bootstrap, name).commit()
     stack.read()
     Transaction.objects.filter(transactional_id=name).update(state="Ongoing", log_offset=0)
@@ -167,11 +147,11 @@ def test_an_open_row_that_its_coordinator_has_closed_is_found_by_the_list_of_ope
     assert Transaction.objects.get(transactional_id=name).state == "CompleteCommit"
 
 
-def test_ids_hidden_by_acls_are_no_difference(guarded: Broker) -> None:
+def test_ids_hidden_by_acls_are_no_difference(acl_broker: Broker) -> None:
     names = [f"seen-{random.getrandbits(40):x}", f"hidden-{random.getrandbits(40):x}"]
-    initialise_ids(guarded.bootstrap, names)
-    grant_describe(guarded, "viewer", names[0])
-    stack = Stack(guarded.bootstrap, signed_in(guarded, "viewer"))
+    initialise_ids(acl_broker.bootstrap, names)
+    grant_describe(acl_broker, "reconciler", names[0])
+    stack = Stack(acl_broker.bootstrap, signed_in(acl_broker, "reconciler"))
     for _ in range(4):
         stack.read()
         found = stack.poll(full=True)
@@ -182,16 +162,16 @@ def test_ids_hidden_by_acls_are_no_difference(guarded: Broker) -> None:
     assert (found.pending, format_agreement(found.agreed, found.compared_ids)) == (0, "100 %")
 
 
-@pytest.mark.parametrize("times", [5, pytest.param(12, marks=pytest.mark.matrix)])
+@pytest.mark.parametrize("times", [10, pytest.param(20, marks=pytest.mark.matrix)])
 def test_nothing_is_corrected_while_ids_change_fast(
     kafka: Broker, java: JavaGateway, stack: Stack, times: int
 ) -> None:
-    topics = (f"lively-{stack.config.name}",)
+    topics = (f"lively-{stack.name}",)
     create_topics(kafka.bootstrap, *topics)
     over = Event()
     with JavaAdmin(java, kafka.bootstrap) as oracle:
         cluster = ClientCluster(kafka.bootstrap, java, oracle, topics)
-        ids = [f"lively-{stack.config.name}-{number}" for number in range(4)]
+        ids = [f"lively-{stack.name}-{number}" for number in range(4)]
         lives = [RandomClient(cluster, name, random.Random(name)) for name in ids]
         with ThreadPoolExecutor(len(lives)) as pool:
             running = [pool.submit(run_until, life, over) for life in lives]
@@ -225,7 +205,7 @@ def poll_twice(stack: Stack) -> list[Reconciliation]:
 def test_lists_alone_are_enough_where_the_topic_may_not_be_read(
     kafka: Broker, java: JavaGateway, stack: Stack
 ) -> None:
-    name = f"alone-{stack.config.name}"
+    name = f"alone-{stack.name}"
     producer = open_transaction(kafka.bootstrap, name)
     collector_store.save_trouble(
         stack.tail, "no READ on __transaction_state at here; grant it", now_ms=loop.now_ms()
@@ -274,15 +254,15 @@ def test_a_broker_that_keeps_no_log_is_shown_by_its_lists_and_never_called_read(
 ) -> None:
     """The broker answers for a topic of another name that it does not exist, as one without the log does."""
     monkeypatch.setattr(tails, "Tail", partial(Tail, topic="__no_log_here"))
-    name = f"listed-{stack.config.name}"
+    name = f"listed-{stack.name}"
     producer = open_transaction(kafka.bootstrap, name)
-    with override_settings(FENCELINE=Config(clusters={stack.config.name: stack.config})):
-        tails.read_until(stack.tail, time.monotonic() + 0.3)
+    with only_cluster(stack.name, stack.properties):
+        read_slice(stack.tail, tails.tailed, 0.1)
         tail = Collector.objects.get(cluster_id=stack.tail.cluster_id, name=tails.tail_name(0))
         assert (tail.error, tail.behind) == ("", 0), "nobody has needed the log yet, as far as is known"
         for _ in range(3):
             stack.poll(full=True)
-        tails.read_until(stack.tail, time.monotonic() + 0.3)
+        read_slice(stack.tail, tails.tailed, 0.1)
         tail.refresh_from_db()
         assert "keeps no __transaction_state" in tail.error
         assert stack.poll(full=True).alone

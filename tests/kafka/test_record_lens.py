@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
 import pytest
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -18,6 +18,7 @@ from sandbox.scenes.wire import Identity
 from tests.brokers import configure_topic
 from tests.kafka.producers import open_in
 from tests.kafka.stray_records import write_stray_records
+from tests.kafka.topic_records import end_offset, raw_records
 from tests.waiting import wait_for
 from transaction_admin.api import Unseen
 from transaction_admin.kafka_reads import ClusterReads
@@ -82,27 +83,9 @@ def write(writer: Producer, topic: str, dice: random.Random) -> None:
     assert writer.flush(30) == 0
 
 
-def visible(broker: Broker, topic: str, isolation: str) -> set[int]:
+def visible(broker: Broker, topic: str, *, committed: bool) -> set[int]:
     """Return the offsets of all records that a consumer gets."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": broker.bootstrap, "group.id": "lens", "enable.auto.commit": False,
-            "isolation.level": isolation, "enable.partition.eof": True, "auto.offset.reset": "earliest",
-        }
-    )  # fmt: skip
-    consumer.assign([Position(topic, 0, 0)])
-    found: set[int] = set()
-    try:
-        while True:
-            message = consumer.poll(20)
-            assert message is not None, "nothing within 20 s"
-            if message.error() is not None:
-                return found
-            offset = message.offset()
-            assert offset is not None
-            found.add(offset)
-    finally:
-        consumer.close()
+    return {record.offset for record in raw_records(broker.bootstrap, topic, committed=committed)}
 
 
 def compare(
@@ -114,9 +97,7 @@ def compare(
     always: Iterable[int] = (),
 ) -> Counter[RecordFate]:
     """Look at random offsets, and at some always; each must be as both consumers see it."""
-    committed, uncommitted = (
-        visible(broker, where.topic, f"read_{isolation}") for isolation in ("committed", "uncommitted")
-    )
+    committed, uncommitted = (visible(broker, where.topic, committed=level) for level in (True, False))
     end = reads.list_offsets([where])[where]
     assert not isinstance(end, Unseen)
     every = range(end.high_watermark + 3)
@@ -156,10 +137,10 @@ def check_compacted(broker: Broker, reads: ClusterReads, seed: int, number: int,
     fill(broker, where.topic, dice, size)
 
     def left() -> int:
-        return len(visible(broker, where.topic, "read_uncommitted"))
+        return len(visible(broker, where.topic, committed=False))
 
-    before = left()
-    wait_for(lambda: left() < before * 0.8, "records are compacted away", 240)
+    end = end_offset(broker.bootstrap, where.topic, committed=False)
+    wait_for(lambda: left() < end * 0.8, "records are compacted away", 240)
     configure_topic(broker.bootstrap, where.topic, _NO_MORE)
     wait_for(lambda: left() == left(), "the cleaner is done", 60)
     fates = compare(broker, reads, where, dice, number)

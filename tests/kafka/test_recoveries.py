@@ -5,24 +5,23 @@ The tail, the partitions' collector and the one of recoveries run by hand; the o
 """
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
-from confluent_kafka.admin import AdminClient
-from django.test import override_settings
 
-from dashboard.config import ClusterConfig, Config
 from dashboard.models import PinRecord, Recovery
 from dashboard.tasks import recoveries as task
-from fenceline.decode.transaction_state import decode_value
-from fenceline.facts import TopicPartition, TransactionRecord, TransactionState
+from fenceline.facts import TopicPartition, TransactionState
 from fenceline.losses.recoveries import DELETED, RECREATED, LostRecords
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.kafka.cluster_inspector import DEADLINE_S, ClusterInspector
 from tests.kafka.collected_partitions import CollectedPartitions
-from tests.kafka.producers import LONG, LibrdkafkaProducer
-from tests.kafka.topic_records import raw_records
+from tests.kafka.driven import only_cluster
+from tests.kafka.group_commits import delete_topic
+from tests.kafka.producers import LONG, LibrdkafkaProducer, open_in
+from tests.kafka.topic_records import records_of
 from tests.waiting import wait_for
 from transaction_admin.kafka_reads import ClusterReads
 from transaction_admin.reads import Batches
@@ -33,10 +32,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 @pytest.fixture
 def collectors(kafka_42: Broker) -> Iterator[ClusterInspector]:
     collected = CollectedPartitions(kafka_42.bootstrap)
-    properties = {"bootstrap.servers": kafka_42.bootstrap}
-    with override_settings(
-        FENCELINE=Config(clusters={collected.name: ClusterConfig(collected.name, properties)})
-    ):
+    with only_cluster(collected.name, collected.properties):
         yield ClusterInspector(collected)
         task._reads.discard(collected.name)
     collected.close()
@@ -69,22 +65,10 @@ def opened(kafka: Broker, collectors: ClusterInspector, name: str, *topics: str)
     return producer
 
 
-def records_of(kafka: Broker, name: str) -> list[TransactionRecord]:
-    found = (
-        decode_value(name, each.value)
-        for each in raw_records(kafka.bootstrap)
-        if each.key is not None and each.value is not None and each.key[4:] == name.encode()
-    )
-    return [each for each in found if isinstance(each, TransactionRecord)]
-
-
 def marker_ms(kafka: Broker, topic: str) -> int:
     """The timestamp of the abort marker in a topic, as the log has it."""
-    reads = ClusterReads({"bootstrap.servers": kafka.bootstrap}, 20.0)
-    try:
+    with closing(ClusterReads({"bootstrap.servers": kafka.bootstrap}, 20.0)) as reads:
         found = reads.batch_headers(TopicPartition(topic, 0), 0, most_bytes=1_000_000)
-    finally:
-        reads.close()
     assert isinstance(found, Batches)
     (marker,) = (each.max_timestamp_ms for each in found.batches if each.marker == "abort")
     return marker
@@ -94,13 +78,11 @@ def test_the_instants_of_a_recovery_are_those_of_its_records(
     kafka_42: Broker, collectors: ClusterInspector, topic: str
 ) -> None:
     opened(kafka_42, collectors, topic, topic)
-    again = LibrdkafkaProducer(kafka_42.bootstrap, topic, LONG)
-    again.init()
-    again.begin()
+    again = open_in(kafka_42.bootstrap, topic)
     again.send(topic, 0, "kept")
     again.commit()
     row = collectors.wait_for_recovery(topic, "resumed")
-    told = [(each.state, each.updated_ms) for each in records_of(kafka_42, topic)]
+    told = [(each.state, each.updated_ms) for each in records_of(kafka_42.bootstrap, topic)]
     at = dict(told)
     (lost,) = (LostRecords(*each) for each in row.lost)
     assert (lost.first, lost.last, lost.records, lost.sure) == (0, 2, 3, True)
@@ -119,9 +101,7 @@ def test_the_instants_of_a_recovery_are_those_of_its_records(
 def test_another_transaction_blocks_the_same_records_for_longer(
     kafka_42: Broker, collectors: ClusterInspector, topic: str
 ) -> None:
-    other = LibrdkafkaProducer(kafka_42.bootstrap, f"{topic}-first", LONG)
-    other.init()
-    other.begin()
+    other = open_in(kafka_42.bootstrap, f"{topic}-first")
     other.send(topic, 0, "other")
     other.flush()
     opened(kafka_42, collectors, topic, topic)
@@ -135,7 +115,7 @@ def test_another_transaction_blocks_the_same_records_for_longer(
         return Recovery.objects.exclude(released_ms=None).filter(transactional_id=topic).first()
 
     row = wait_for(is_unblocked, "consumers are unblocked", DEADLINE_S)
-    ended = {each.state: each.updated_ms for each in records_of(kafka_42, f"{topic}-first")}
+    ended = {each.state: each.updated_ms for each in records_of(kafka_42.bootstrap, f"{topic}-first")}
     assert row is not None
     assert row.released_ms is not None
     assert row.release_noticed
@@ -147,7 +127,7 @@ def test_a_deleted_topic_ends_the_recovery_without_certain_counts(
     kafka_42: Broker, collectors: ClusterInspector, topic: str, again: bool
 ) -> None:
     opened(kafka_42, collectors, topic, topic)
-    delete(kafka_42, topic)
+    delete_topic(kafka_42.bootstrap, topic)
     if again:
         create_topics(kafka_42.bootstrap, topic, partitions=1)
     LibrdkafkaProducer(kafka_42.bootstrap, topic, LONG).init()
@@ -163,21 +143,11 @@ def test_of_two_topics_the_remaining_one_is_counted_and_waited_for(
     kafka_42: Broker, collectors: ClusterInspector, topic: str
 ) -> None:
     opened(kafka_42, collectors, topic, topic, f"{topic}-other")
-    delete(kafka_42, topic)
-    again = LibrdkafkaProducer(kafka_42.bootstrap, topic, LONG)
-    again.init()
-    again.begin()
+    delete_topic(kafka_42.bootstrap, topic)
+    again = open_in(kafka_42.bootstrap, topic)
     again.send(f"{topic}-other", 0, "kept")
     again.commit()
     row = collectors.wait_for_recovery(topic, "resumed")
     found = {each.topic: each for each in (LostRecords(*values) for values in row.lost)}
     assert (found[topic].deleted, found[topic].note) == (True, DELETED)
     assert (found[f"{topic}-other"].records, found[f"{topic}-other"].sure) == (3, True)
-
-
-def delete(kafka: Broker, topic: str) -> None:
-    """Delete a topic and wait until it is gone."""
-    client = AdminClient({"bootstrap.servers": kafka.bootstrap})
-    gone: Callable[[], bool] = lambda: topic not in client.list_topics(timeout=10).topics  # noqa: E731
-    client.delete_topics([topic])[topic].result(30)
-    wait_for(gone, f"{topic} is gone")

@@ -2,22 +2,19 @@
 offsets, and that the page can show it.
 """
 
-import time
 from pathlib import Path
 
 import pytest
-from django.test import override_settings
 
-from dashboard.config import ClusterConfig, Config
 from dashboard.models import Collector, CommitRecord, GapRecord, Transaction
-from dashboard.runtime import collector_store, leases, loop, visibility
+from dashboard.runtime import collector_store, leases, visibility
 from dashboard.tasks import tails
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.kafka.collected_groups import CollectedGroups
+from tests.kafka.driven import read_to_end, take_lease
 from tests.kafka.group_commits import commit_offsets
 from tests.transaction_load import commit
-from tests.waiting import wait_for
 from transaction_admin.api import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
@@ -25,15 +22,9 @@ pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 NAME = "replaced"
 
 
-def read(lease: leases.Lease) -> set[str]:
+def read(bootstrap: str, lease: leases.Lease) -> set[str]:
     """Read everything up to now, and return the ids that are known then."""
-    began_ms = loop.now_ms()
-
-    def is_read() -> bool:
-        tails.read_until(lease, time.monotonic() + 0.3)
-        return (tail_of_transactions().seen_through_ms or 0) > began_ms
-
-    wait_for(is_read, "everything is seen", 60)
+    read_to_end(lease, tails.tailed, {"bootstrap.servers": bootstrap})
     return set(Transaction.objects.values_list("transactional_id", flat=True))
 
 
@@ -56,18 +47,15 @@ def write(broker: Broker, name: str) -> None:
 
 def test_a_cluster_recreated_at_its_address_is_read_from_its_beginning(tmp_path: Path) -> None:
     with Broker(tmp_path / "first") as first:
-        cluster = ClusterConfig(NAME, {"bootstrap.servers": first.bootstrap})
         collector_store.sync_clusters([NAME])
-        lease = leases.acquire(NAME, tails.tail_name(0), holder="test", now_ms=loop.now_ms())
-        assert lease is not None
+        lease = take_lease(NAME, tails.tail_name(0))
         collected = CollectedGroups({"bootstrap.servers": first.bootstrap})
-        with override_settings(FENCELINE=Config(clusters={NAME: cluster})):
-            write(first, "old")
-            assert (read(lease), committed(collected)) == ({"old"}, {"old"})
-            first.stop()
-            with Broker(tmp_path / "second", port=first.port) as second:
-                write(second, "new")
-                assert (read(lease), committed(collected)) == ({"new"}, {"new"})
+        write(first, "old")
+        assert (read(first.bootstrap, lease), committed(collected)) == ({"old"}, {"old"})
+        first.stop()
+        with Broker(tmp_path / "second", port=first.port) as second:
+            write(second, "new")
+            assert (read(first.bootstrap, lease), committed(collected)) == ({"new"}, {"new"})
         collected.close()
     gaps = GapRecord.objects.filter(scope="history")
     assert [row.reason for row in gaps.filter(cluster__name=NAME) if TRANSACTION_STATE in row.reason]

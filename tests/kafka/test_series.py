@@ -7,8 +7,6 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 import pytest
-from confluent_kafka import IsolationLevel, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
 from django.test import Client, override_settings
 
 from dashboard.config import ClusterConfig, Config
@@ -22,7 +20,8 @@ from tests.java.tools import KafkaTool
 from tests.kafka.collected_groups import CollectedGroups, groups_by_kafka_tool
 from tests.kafka.collected_partitions import CollectedPartitions
 from tests.kafka.group_commits import commit_offsets, write_records
-from tests.kafka.producers import LibrdkafkaProducer
+from tests.kafka.producers import open_in
+from tests.kafka.topic_records import end_offset
 from tests.waiting import wait_for
 from tests.web.roles import client_with_role
 
@@ -61,21 +60,10 @@ class Run:
         self.partitions.poll()
         self.groups.poll()
         at_ms = loop.now_ms()
-        ends = [list_offset(self.broker, level) for level in LEVELS]
+        ends = [end_offset(self.broker.bootstrap, TOPIC, committed=level) for level in (True, False)]
         line = groups_by_kafka_tool(self._tool).get((GROUP, TOPIC, 0))
         self.said.append(Said(at_ms, *ends, line.lag if line else None))
         wait_for(lambda: loop.now_ms() // 1_000 > at_ms // 1_000, "the next second begins", 5)
-
-
-LEVELS = IsolationLevel.READ_COMMITTED, IsolationLevel.READ_UNCOMMITTED
-
-
-def list_offset(broker: Broker, level: IsolationLevel) -> int:
-    client = AdminClient({"bootstrap.servers": broker.bootstrap})
-    where = TopicPartition(TOPIC, 0)
-    return int(
-        client.list_offsets({where: OffsetSpec.latest()}, isolation_level=level)[where].result(20).offset
-    )
 
 
 @pytest.fixture
@@ -107,22 +95,21 @@ def test_a_stuck_transaction_and_a_waiting_group_are_kept_as_kafka_had_them(kafk
     write_records(where, TOPIC, 10, partitions=1)
     commit_offsets(where, GROUP, TOPIC, p0=3)
     run.poll()
-    producer = LibrdkafkaProducer(where, "se-tx")
-    producer.init()
-    producer.begin()
-    producer.send(TOPIC, 0)
-    producer.flush()
+    producer = open_in(where, "se-tx", TOPIC, 0)
     run.poll()
     write_records(where, TOPIC, 10, partitions=1)
     run.poll()
-    commit_offsets(where, GROUP, TOPIC, p0=list_offset(kafka, LEVELS[0]))
+    commit_offsets(where, GROUP, TOPIC, p0=end_offset(where, TOPIC, committed=True))
     run.poll()
     # The collector dies, and another one goes on with what the database knows.
     run.partitions.close()
     run.partitions.start()
     run.poll()
     producer.abort()
-    wait_for(lambda: list_offset(kafka, LEVELS[0]) == list_offset(kafka, LEVELS[1]), "its marker is there")
+    wait_for(
+        lambda: end_offset(where, TOPIC, committed=True) == end_offset(where, TOPIC, committed=False),
+        "its marker is there",
+    )
     run.poll()
     run.poll()
 

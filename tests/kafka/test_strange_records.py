@@ -5,7 +5,6 @@ keeps what an offline replay gives (tests/offline_replay.py).
 """
 
 import random
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from urllib.parse import quote
@@ -17,13 +16,11 @@ from confluent_kafka.admin import (
     NewPartitions,
 )
 from django.db import connection
-from django.test import Client, override_settings
+from django.test import Client
 from django.utils.html import escape
 
-from dashboard.config import ClusterConfig, Config
 from dashboard.models import (
     Cluster,
-    Collector,
     GapRecord,
     Position,
     StateCount,
@@ -42,6 +39,7 @@ from fenceline.kafka.transactional_ids import key_of
 from sandbox.kafka import Broker
 from tests import offline_replay
 from tests.brokers import configure_topic, create_topics
+from tests.kafka.driven import read_to_end, take_lease
 from tests.kafka.producers import LibrdkafkaProducer
 from tests.kafka.topic_records import TOPIC, RawRecord, raw_records
 from tests.transaction_load import Load, commit
@@ -62,40 +60,28 @@ class Reader:
 
     def __init__(self, bootstrap: str) -> None:
         # The tail of a cluster stays warm in its process, so each reader needs a name of its own.
-        self._config = ClusterConfig(f"strange-{random.getrandbits(40):x}", {"bootstrap.servers": bootstrap})
-        collector_store.sync_clusters([self._config.name])
-        self.cluster = self._config.name
+        self.cluster = f"strange-{random.getrandbits(40):x}"
+        self._properties = {"bootstrap.servers": bootstrap}
+        collector_store.sync_clusters([self.cluster])
         self._took: leases.Lease | None = None
 
     def read(self, *, warm: bool = False) -> None:
         """Read everything up to now, as a new collector, or as one that resumes."""
-        self._took = leases.acquire(
-            self._config.name,
-            tails.tail_name(0),
-            holder="test",
-            now_ms=loop.now_ms(),
-            previous=self._took.token if self._took else None,
-        )
-        assert self._took is not None
+        previous = self._took.token if self._took else None
+        self._took = take_lease(self.cluster, tails.tail_name(0), previous=previous)
         if not warm:
             tail_loop._cool(tails.tailed._topic, self._took)
-        asked_ms, self._slice_s = loop.now_ms(), 0.3
-        with override_settings(FENCELINE=Config(clusters={self._config.name: self._config})):
-            wait_for(lambda: self._is_read_through(asked_ms), "everything is seen", DEADLINE_S)
-
-    def _is_read_through(self, asked_ms: int) -> bool:
-        assert self._took is not None
-        # On a busy machine the consumer alone takes longer than a short slice to be there.
-        self._slice_s *= 2
-        tails.read_until(self._took, time.monotonic() + self._slice_s)
-        return (Collector.objects.get().seen_through_ms or 0) > asked_ms
+        read_to_end(self._took, tails.tailed, self._properties)
 
 
 def check_against_replay(records: Sequence[RawRecord]) -> None:
     """Compare the database with a replay of these records."""
-    wrong = offline_replay.differences(
-        offline_replay.replay_records(records), offline_replay.stored_rows(connection.cursor())
-    )
+    check_rows(offline_replay.replay_records(records))
+
+
+def check_rows(expected: offline_replay.ExpectedRows) -> None:
+    """Compare the database with what must be kept."""
+    wrong = offline_replay.differences(expected, offline_replay.stored_rows(connection.cursor()))
     assert not wrong, "\n".join(wrong)
 
 

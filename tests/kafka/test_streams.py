@@ -57,13 +57,6 @@ def application(
         yield started
 
 
-@pytest.fixture
-def reader(kafka_of_engine: Broker) -> Iterator[CollectedGroups]:
-    made = CollectedGroups({"bootstrap.servers": kafka_of_engine.bootstrap})
-    yield made
-    made.close()
-
-
 def streams_ids(reader: CollectedGroups, name: str, number: int) -> list[str]:
     """Wait until so many ids of an application are known; return them."""
 

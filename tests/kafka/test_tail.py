@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from shutil import copytree, rmtree
 
@@ -22,24 +22,25 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 
-from collectors.kafka.internal_topics import CannotSee, NoSuchTopic, Tail, TopicReplaced
+from collectors.kafka.internal_topics import CannotSee, Tail, TopicReplaced
 from fenceline.decode.tail_batch import TailBatch
 from fenceline.decode.transaction_state import decode_record
 from fenceline.facts import Tombstone, TopicPartition, TransactionRecord, TransactionState, Undecoded
 from sandbox.kafka import Broker, Sasl
-from sandbox.ports import free_port
 from tests.brokers import create_topics
-from tests.kafka.topic_records import last_record
+from tests.kafka.driven import at_once
+from tests.kafka.group_commits import write_records
 from tests.transaction_load import commit
 from tests.transaction_state_records import encode_key, encode_value
 from tests.waiting import wait_for
 from transaction_admin.api import AdminUnavailable
 from transaction_admin.log_reader import Fetched, LogReader, OutOfRange
-from transaction_admin.partition_requests import LATEST
 
 pytestmark = pytest.mark.kafka
 
 USERS = {"viewer": "right"}
+#: A topic of one partition.
+EPOCHS = "epochs"
 Fact = TransactionRecord | Tombstone | Undecoded
 
 
@@ -80,12 +81,13 @@ def read_all(tail: Tail, seconds: float = 20) -> dict[str, Fact]:
     began_ms, end = time.time() * 1000, time.monotonic() + seconds
     changes: dict[str, Fact] = {}
     seen_ms = 0
-    while seen_ms < began_ms:
-        assert time.monotonic() < end, "the end was never reached"
-        look = tail.poll(0.1)
-        changes |= newest_of(look)
-        seen_ms = max(seen_ms, look.seen_through_ms or 0)
-        tail.mark_saved(look)
+    with at_once():
+        while seen_ms < began_ms:
+            assert time.monotonic() < end, "the end was never reached"
+            look = tail.poll(0.02)
+            changes |= newest_of(look)
+            seen_ms = max(seen_ms, look.seen_through_ms or 0)
+            tail.mark_saved(look)
     return changes
 
 
@@ -207,18 +209,6 @@ def replace_log(broker: Broker, source: Path, target: Path) -> None:
     broker.wait_ready()
 
 
-def test_a_cluster_without_transactions_has_no_such_topic(tmp_path: Path) -> None:
-    with Broker(tmp_path) as fresh:
-        tail = Tail({"bootstrap.servers": fresh.bootstrap})
-        with pytest.raises(NoSuchTopic):
-            tail.seek("", {})
-        assert (
-            "__transaction_state"
-            not in AdminClient({"bootstrap.servers": fresh.bootstrap}).list_topics(timeout=10).topics
-        )
-        tail.close()
-
-
 def sasl(broker: Broker, password: str) -> dict[str, str]:
     return {
         "bootstrap.servers": broker.sasl_bootstrap,
@@ -230,11 +220,8 @@ def sasl(broker: Broker, password: str) -> dict[str, str]:
 
 
 def poll_once(properties: Mapping[str, str]) -> None:
-    tail = Tail(properties)
-    try:
+    with closing(Tail(properties)) as tail:
         tail.seek("", {})
-    finally:
-        tail.close()
 
 
 def refusal(properties: Mapping[str, str]) -> str:
@@ -268,9 +255,7 @@ def test_read_on_the_topic_is_the_only_right_that_is_needed(broker: Broker) -> N
         tail = Tail(sasl(broker, "right"))
         tail.seek("", {})
         assert "first" in read_all(tail)
-        end = time.monotonic() + 3
-        while time.monotonic() < end:
-            tail.mark_saved(tail.poll(0.1))
+        assert read_all(tail) == {}
         tail.close()
     finally:
         admin.delete_acls([acl_filter(acl)])[acl_filter(acl)].result(30)
@@ -281,75 +266,43 @@ def acl_filter(acl: AclBinding) -> AclBindingFilter:
     return AclBindingFilter(*what, acl.operation, acl.permission_type)
 
 
-def test_an_unreachable_broker_is_named(broker: Broker) -> None:
-    where = f"127.0.0.1:{free_port()}"
-    text = refusal({"bootstrap.servers": where})
-    assert where in text
-    assert "refused" in text.lower()
-
-
-def test_an_unknown_host_is_named() -> None:
-    assert "nowhere.invalid" in refusal({"bootstrap.servers": "nowhere.invalid:9092"})
-
-
 def test_a_property_unknown_to_librdkafka_is_named() -> None:
     text = refusal({"bootstrap.servers": "127.0.0.1:1", "bootstrap.severs": "x"})
     assert "bootstrap.severs" in text
 
 
-def test_tls_against_a_plain_port_is_named(broker: Broker) -> None:
-    text = refusal({"bootstrap.servers": broker.bootstrap, "security.protocol": "SSL"})
-    assert "SSL" in text
+@pytest.fixture(scope="module")
+def restarted(broker: Broker) -> Iterator[LogReader]:
+    """A reader that knew the leaders of a topic before the broker restarted, which gave them other epochs."""
+    create_topics(broker.bootstrap, EPOCHS, partitions=1)
+    write_records(broker.bootstrap, EPOCHS, 3, partitions=1)
+    reader = LogReader({"bootstrap.servers": broker.bootstrap}, EPOCHS, timeout_s=5)
+    reader.describe()
+    assert isinstance(answer_of(reader, 0, -1), Fetched)
+    broker.stop()
+    broker.start()
+    broker.wait_ready()
+    yield reader
+    reader.close()
 
 
-def test_a_log_that_lost_its_end_is_told_by_its_leader(tmp_path: Path) -> None:
+def test_an_outdated_leader_epoch_is_refused_and_asked_for_again(restarted: LogReader) -> None:
+    before = restarted._leaders._known[EPOCHS][0].leader_epoch
+    assert isinstance(answer_of(restarted, 0, -1), Fetched)
+    assert restarted._leaders.leader_epoch(TopicPartition(EPOCHS, 0)) != before
+
+
+def test_a_log_that_lost_its_end_is_told_by_its_leader(broker: Broker, restarted: LogReader) -> None:
     """The broker looks up the epoch of the batch that was read last in its own log."""
-    with Broker(tmp_path) as kafka:
-        create_topics(kafka.bootstrap, "t", partitions=1)
-        commit(kafka.bootstrap, "first")
-        # Else the coordinator writes its marker once more, in the next epoch.
-        wait_for(lambda: is_complete(kafka.bootstrap, "first"), "the commit is complete")
-        kafka.stop()
-        kafka.start()
-        kafka.wait_ready()
-        reader = LogReader({"bootstrap.servers": kafka.bootstrap}, "t", timeout_s=5)
-        reader.describe()
-        end = wait_for(
-            lambda: reader.ask_offsets([0], LATEST)[0],
-            "the broker leads its partition again",
-            until=lambda answer: isinstance(answer, int),
-        )
-        assert isinstance(end, int)
-        commit(kafka.bootstrap, "second")
-        epoch = reader._leaders.leader_epoch(TopicPartition("t", 0))
-        assert epoch is not None
-        assert isinstance(answer_of(reader, end, 0), Fetched)
-        assert isinstance(answer_of(reader, end + 1, epoch), Fetched)
-        # The first epoch ended there: what was read of it beyond is not in this log.
-        assert answer_of(reader, end + 1, 0) == OutOfRange()
-        assert answer_of(reader, end, epoch + 1) == OutOfRange()
-        reader.close()
-
-
-def test_an_outdated_leader_epoch_is_refused_and_asked_for_again(tmp_path: Path) -> None:
-    with Broker(tmp_path) as kafka:
-        create_topics(kafka.bootstrap, "t", partitions=1)
-        commit(kafka.bootstrap, "first")
-        reader = LogReader({"bootstrap.servers": kafka.bootstrap}, "t", timeout_s=5)
-        reader.describe()
-        known = reader._leaders._known["t"]
-        assert isinstance(answer_of(reader, 0, -1), Fetched)
-        before = known[0].leader_epoch
-        kafka.stop()
-        kafka.start()
-        kafka.wait_ready()
-        assert isinstance(answer_of(reader, 0, -1), Fetched)
-        assert reader._leaders.leader_epoch(TopicPartition("t", 0)) != before
-        reader.close()
-
-
-def is_complete(bootstrap: str, name: str) -> bool:
-    return last_record(bootstrap, name).state is TransactionState.COMPLETE_COMMIT
+    write_records(broker.bootstrap, EPOCHS, 2, partitions=1)
+    assert isinstance(answer_of(restarted, 3, -1), Fetched)
+    epoch = restarted._leaders.leader_epoch(TopicPartition(EPOCHS, 0))
+    assert epoch is not None
+    assert isinstance(answer_of(restarted, 3, 0), Fetched)
+    assert isinstance(answer_of(restarted, 4, epoch), Fetched)
+    # The first epoch ended there: what was read of it beyond is not in this log.
+    assert answer_of(restarted, 4, 0) == OutOfRange()
+    assert answer_of(restarted, 3, epoch + 1) == OutOfRange()
 
 
 def answer_of(reader: LogReader, start: int, epoch: int) -> object:

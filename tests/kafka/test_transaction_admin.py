@@ -3,13 +3,11 @@ of its answer, and that librdkafka's properties connect it as well."""
 
 import threading
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import closing
 
 import pytest
 from confluent_kafka.admin import (
-    AclOperation,
     AdminClient,
-    ResourceType,
 )
 from kafka.errors import KafkaConnectionError
 from kafka.protocol.admin.transactions import ListTransactionsResponse
@@ -19,11 +17,11 @@ from py4j.java_gateway import JavaGateway
 from fenceline.decode import text
 from fenceline.facts import OPEN_STATES, TransactionState
 from fenceline.kafka.reconcile import Described, Listed, NotDescribed, Obstacle
-from sandbox.kafka import Broker, Sasl
+from sandbox.kafka import Broker
 from sandbox.ports import free_port
-from tests.acls import set_acl
-from tests.brokers import KEEP_OLD_START, PROPERTIES, create_topics
+from tests.brokers import KEEP_OLD_START, create_topics
 from tests.java.clients import Description, JavaAdmin, Listing
+from tests.kafka.doctor_checks import grant_describe, signed_in
 from tests.kafka.producers import LibrdkafkaProducer
 from tests.kafka.transactional_ids import initialise_ids
 from tests.waiting import wait_for
@@ -31,7 +29,7 @@ from transaction_admin.api import AdminUnavailable
 from transaction_admin.kafka_python import TransactionAdmin, _collect, _leaderless
 from transaction_admin.properties import CannotTranslate
 
-pytestmark = [pytest.mark.kafka, pytest.mark.versioned]
+pytestmark = pytest.mark.kafka
 
 TOPIC = "admin-contract"
 STATES = {
@@ -49,15 +47,6 @@ STRANGE = (
 )
 
 
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker with authentication and ACLs."""
-    sasl = Sasl({"viewer": "rightful", "nobody": "rightful"})
-    folder = tmp_path_factory.mktemp("kafka-guarded")
-    with Broker(folder, properties=PROPERTIES, sasl=sasl, authorizer=True) as broker:
-        yield broker
-
-
 @pytest.fixture
 def admin(kafka: Broker) -> Iterator[TransactionAdmin]:
     client = TransactionAdmin({"bootstrap.servers": kafka.bootstrap})
@@ -69,16 +58,6 @@ def admin(kafka: Broker) -> Iterator[TransactionAdmin]:
 def oracle(kafka: Broker, java: JavaGateway) -> Iterator[JavaAdmin]:
     with JavaAdmin(java, kafka.bootstrap) as client:
         yield client
-
-
-def signed_in(broker: Broker, user: str, password: str = "rightful") -> dict[str, str]:
-    return {
-        "bootstrap.servers": broker.sasl_bootstrap,
-        "security.protocol": "sasl_plaintext",
-        "sasl.mechanisms": "PLAIN",
-        "sasl.username": user,
-        "sasl.password": password,
-    }
 
 
 def reach_every_state(bootstrap: str) -> None:
@@ -108,6 +87,7 @@ def as_java(said: Described | NotDescribed) -> Description:
     )
 
 
+@pytest.mark.versioned
 def test_lists_and_descriptions_equal_java_s(
     kafka: Broker, admin: TransactionAdmin, oracle: JavaAdmin
 ) -> None:
@@ -141,6 +121,7 @@ def test_lists_and_descriptions_equal_java_s(
     assert "contract-commit" not in opened
 
 
+@pytest.mark.versioned
 def test_an_id_that_was_initialised_again_is_described_as_java_does(
     kafka: Broker, admin: TransactionAdmin, oracle: JavaAdmin
 ) -> None:
@@ -159,6 +140,7 @@ def test_an_id_that_was_initialised_again_is_described_as_java_does(
     assert (said.started_ms is None) == (kafka.version not in KEEP_OLD_START)
 
 
+@pytest.mark.versioned
 def test_an_unknown_id_is_reported_as_unknown_and_not_created(kafka: Broker, admin: TransactionAdmin) -> None:
     initialise_ids(kafka.bootstrap, ["contract-known"])
     said = admin.describe_transactions(["contract-known", "contract-never-made", ""])
@@ -183,26 +165,28 @@ def test_a_thousand_and_more_ids_are_described_at_once(
     assert admin.cost.broker_ms > before.broker_ms
 
 
-def test_a_broker_that_restarts_is_polled_again(tmp_path: Path) -> None:
+def test_a_broker_that_restarts_is_polled_again(acl_broker: Broker) -> None:
     before = _io_threads()
-    with Broker(tmp_path / "kafka") as broker:
-        initialise_ids(broker.bootstrap, ["kept"])
-        admin = TransactionAdmin({"bootstrap.servers": broker.bootstrap})
-        assert set(admin.list_transactions().entries) == {"kept"}
-        broker.stop()
-        with pytest.raises(AdminUnavailable, match=broker.bootstrap):
+    initialise_ids(acl_broker.bootstrap, ["kept"])
+    admin = TransactionAdmin({"bootstrap.servers": acl_broker.bootstrap})
+    kept = set(admin.list_transactions().entries)
+    assert "kept" in kept
+    acl_broker.stop()
+    try:
+        with pytest.raises(AdminUnavailable, match=acl_broker.bootstrap):
             admin.list_transactions()
-        broker.start()
-        broker.wait_ready()
+    finally:
+        acl_broker.start()
+        acl_broker.wait_ready()
 
-        def listed() -> set[str]:
-            try:
-                return set(admin.list_transactions().entries)
-            except AdminUnavailable:
-                return set()
+    def listed() -> set[str]:
+        try:
+            return set(admin.list_transactions().entries)
+        except AdminUnavailable:
+            return set()
 
-        wait_for(lambda: listed() == {"kept"}, "the list is whole again")
-        admin.close()
+    wait_for(lambda: listed() == kept, "the list is whole again")
+    admin.close()
     assert _io_threads() <= before
 
 
@@ -243,9 +227,9 @@ def test_facts_that_a_broker_does_not_report_are_named() -> None:
 
 
 @pytest.mark.parametrize("secure", [False, True])
-def test_the_same_properties_connect_librdkafka(guarded: Broker, secure: bool) -> None:
+def test_the_same_properties_connect_librdkafka(acl_broker: Broker, secure: bool) -> None:
     """Those that librdkafka alone has a use for do no harm."""
-    properties = signed_in(guarded, "viewer") if secure else {"bootstrap.servers": guarded.bootstrap}
+    properties = signed_in(acl_broker, "viewer") if secure else {"bootstrap.servers": acl_broker.bootstrap}
     properties |= {
         "client.id": "fenceline",
         "socket.timeout.ms": "9000",
@@ -263,19 +247,16 @@ def test_the_same_properties_connect_librdkafka(guarded: Broker, secure: bool) -
     admin.close()
 
 
-def test_ids_hidden_by_acls_are_left_out_and_the_answer_warns_of_it(guarded: Broker) -> None:
-    initialise_ids(guarded.bootstrap, ["guarded-a", "guarded-b"])
-    grant_describe(guarded, "viewer", "guarded-a")
-    admin = TransactionAdmin(signed_in(guarded, "viewer"))
-    try:
+def test_ids_hidden_by_acls_are_left_out_and_the_answer_warns_of_it(acl_broker: Broker) -> None:
+    initialise_ids(acl_broker.bootstrap, ["guarded-a", "guarded-b"])
+    grant_describe(acl_broker, "viewer", "guarded-a")
+    with closing(TransactionAdmin(signed_in(acl_broker, "viewer"))) as admin:
         listing = admin.list_transactions()
         assert set(listing.entries) == {"guarded-a"}
         assert listing.unseen == ()
         assert "without an error" in listing.may_hide
         assert "--allow-principal User:viewer --operation DESCRIBE --transactional-id '*'" in listing.may_hide
         said = admin.describe_transactions(["guarded-a", "guarded-b"])
-    finally:
-        admin.close()
     assert isinstance(said["guarded-a"], Described)
     refused = said["guarded-b"]
     assert isinstance(refused, NotDescribed)
@@ -283,24 +264,17 @@ def test_ids_hidden_by_acls_are_left_out_and_the_answer_warns_of_it(guarded: Bro
     assert "--allow-principal User:viewer --operation DESCRIBE --transactional-id 'guarded-b'" in refused.text
 
 
-def test_without_any_right_no_lookup_creates_the_topic(guarded: Broker) -> None:
-    admin = TransactionAdmin(signed_in(guarded, "nobody"))
-    try:
+def test_without_any_right_no_lookup_creates_the_topic(acl_broker: Broker) -> None:
+    with closing(TransactionAdmin(signed_in(acl_broker, "nobody"))) as admin:
         assert admin.list_transactions().entries == {}
         said = admin.describe_transactions(["guarded-a"])["guarded-a"]
         # One that was listed elsewhere proves that the topic exists.
         known = admin.describe_transactions(["guarded-a"], listed=True)["guarded-a"]
-    finally:
-        admin.close()
     assert isinstance(known, NotDescribed)
     assert known.obstacle is Obstacle.FORBIDDEN
     assert isinstance(said, NotDescribed)
     assert said.obstacle is Obstacle.UNSEEN
     assert "--allow-principal User:nobody --operation DESCRIBE --topic __transaction_state" in said.text
-
-
-def grant_describe(broker: Broker, user: str, transactional_id: str) -> None:
-    set_acl(broker, user, ResourceType.TRANSACTIONAL_ID, transactional_id, AclOperation.DESCRIBE)
 
 
 @pytest.mark.parametrize(
@@ -313,12 +287,12 @@ def grant_describe(broker: Broker, user: str, transactional_id: str) -> None:
     ],
 )
 def test_a_refused_connection_names_the_property_to_change(
-    guarded: Broker, properties: dict[str, str], remedy: str
+    acl_broker: Broker, properties: dict[str, str], remedy: str
 ) -> None:
     with pytest.raises(AdminUnavailable) as refused:
-        TransactionAdmin({**signed_in(guarded, "viewer"), **properties}, timeout_s=5)
+        TransactionAdmin({**signed_in(acl_broker, "viewer"), **properties}, timeout_s=5)
     assert remedy in str(refused.value)
-    assert guarded.sasl_bootstrap in str(refused.value)
+    assert acl_broker.sasl_bootstrap in str(refused.value)
     assert "rightful" not in str(refused.value)
     assert "wrong" not in str(refused.value)
 

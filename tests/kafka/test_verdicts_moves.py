@@ -4,6 +4,7 @@ or grow, leaders that go away and come back, rights that are missing, a collecto
 import random
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,17 +26,16 @@ from sandbox.kafka import Broker
 from sandbox.ports import free_port
 from sandbox.scenes import wire
 from tests.acls import set_acl
-from tests.brokers import PROPERTIES, create_topics
+from tests.brokers import create_topics
 from tests.kafka.collected_partitions import CollectedPartitions
+from tests.kafka.doctor_checks import grant_describe, signed_in
+from tests.kafka.driven import only_cluster, take_round
+from tests.kafka.group_commits import delete_topic
 from tests.kafka.producers import open_in
-from tests.kafka.stray_records import identity_of, verification_disabled, write_stray_records
-from tests.kafka.test_transaction_admin import grant_describe, guarded, signed_in
-from tests.turns import take_turns
+from tests.kafka.stray_records import identity_of, write_stray_records
 from tests.waiting import wait_for
 from tests.web import roles
 from transaction_admin.api import AdminUnavailable
-
-__all__ = ["guarded"]
 
 pytestmark = [pytest.mark.kafka, pytest.mark.django_db]
 
@@ -57,19 +57,13 @@ def name(kafka_42: Broker) -> str:
     return made
 
 
-def delete(bootstrap: str, topic: str) -> None:
-    client = AdminClient({"bootstrap.servers": bootstrap})
-    client.delete_topics([topic])[topic].result(30)
-    wait_for(lambda: topic not in client.list_topics(timeout=10).topics, f"{topic} is gone")
-
-
 def test_a_deleted_topic_is_removed_after_two_full_polls(
     kafka_42: Broker, collected: CollectedPartitions, name: str
 ) -> None:
     open_in(kafka_42.bootstrap, name, name, 0)
     collected.poll_repeatedly(2)
     assert collected.blockers(name)
-    delete(kafka_42.bootstrap, name)
+    delete_topic(kafka_42.bootstrap, name)
     # One that looks at what is held alone leaves it to the next look at all.
     collected.poll(full=False)
     assert collected.watcher._full_at == collected.watcher._held_at
@@ -88,7 +82,7 @@ def test_a_recreated_topic_has_no_facts_of_the_former_one(
     open_in(kafka_42.bootstrap, name, name, 0, 2)
     collected.poll_repeatedly(2)
     before, (old,) = collected.row(name), collected.blockers(name)
-    delete(kafka_42.bootstrap, name)
+    delete_topic(kafka_42.bootstrap, name)
     create_topics(kafka_42.bootstrap, name, partitions=2)
     # Another id: the same one's marker for the transaction before would be the first of the new log.
     open_in(kafka_42.bootstrap, f"{name}-2", name, 0)
@@ -162,55 +156,56 @@ def test_full_polls_have_their_own_interval(collected: CollectedPartitions) -> N
     assert 9.0 < collected.watcher.wait_s() <= 10.0
 
 
-def test_an_unavailable_leader_is_a_gap_until_it_returns(tmp_path: Path) -> None:
+def test_an_unavailable_leader_is_a_gap_until_it_returns(acl_broker: Broker) -> None:
     """The only broker stops: nothing can be polled. It comes back with the transaction still open."""
-    with Broker(tmp_path / "kafka", properties=PROPERTIES) as broker:
-        create_topics(broker.bootstrap, "away")
-        open_in(broker.bootstrap, "away", "away", 0)
-        given = identity_of(broker, "stray")
-        with verification_disabled(broker):
-            write_stray_records(broker, "stray", given, ("away", 1))
-        collected = CollectedPartitions(broker.bootstrap)
-        collected.poll_repeatedly()
-        before = collected.blockers("away")[0].first_seen_ms
-        assert collected.verdicts("away", 1) == [
-            ("stray", PartitionVerdict.HANGING, VerdictReason.NOT_ITS_PARTITION)
-        ]
-        broker.stop()
+    create_topics(acl_broker.bootstrap, "away")
+    open_in(acl_broker.bootstrap, "away", "away", 0)
+    given = identity_of(acl_broker, "stray")
+    write_stray_records(acl_broker, "stray", given, ("away", 1))
+    collected = CollectedPartitions(acl_broker.bootstrap)
+    collected.poll_repeatedly()
+    before = collected.blockers("away")[0].first_seen_ms
+    assert collected.verdicts("away", 1) == [
+        ("stray", PartitionVerdict.HANGING, VerdictReason.NOT_ITS_PARTITION)
+    ]
+    acl_broker.stop()
+    try:
         with pytest.raises(AdminUnavailable):
             collected.poll()
-        broker.start()
-        broker.wait_ready()
+    finally:
+        acl_broker.start()
+        acl_broker.wait_ready()
 
-        def is_available_again() -> bool:
-            try:
-                collected.poll()
-            except AdminUnavailable:
-                return False
-            # What could not be seen while it started is a gap, and never another verdict.
-            for number, expected in (
-                (0, {OWNED}),
-                (1, {(PartitionVerdict.HANGING, VerdictReason.NOT_ITS_PARTITION)}),
-            ):
-                told = {pin[1:] for pin in collected.verdicts("away", number)}
-                assert told <= expected | {(PartitionVerdict.UNKNOWN, VerdictReason.UNSEEN)}
-                if told != expected:
-                    assert collected.gaps()
-            return not collected.gaps()
+    def is_available_again() -> bool:
+        try:
+            collected.poll()
+        except AdminUnavailable:
+            return False
+        # What could not be seen while it started is a gap, and never another verdict.
+        for number, expected in (
+            (0, {OWNED}),
+            (1, {(PartitionVerdict.HANGING, VerdictReason.NOT_ITS_PARTITION)}),
+        ):
+            told = {pin[1:] for pin in collected.verdicts("away", number)}
+            assert told <= expected | {(PartitionVerdict.UNKNOWN, VerdictReason.UNSEEN)}
+            if told != expected:
+                assert collected.gaps()
+        return not collected.gaps()
 
-        wait_for(is_available_again, "all is seen again", 60)
-        assert collected.verdicts("away") == [("away", *OWNED)]
-        assert collected.blockers("away")[0].first_seen_ms == before
-        collected.close()
+    wait_for(is_available_again, "all is seen again", 60)
+    assert collected.verdicts("away") == [("away", *OWNED)]
+    assert collected.blockers("away")[0].first_seen_ms == before
+    collected.close()
 
 
-def test_an_unreadable_topic_is_unknown_and_a_gap_with_the_grant(guarded: Broker) -> None:
+def test_an_unreadable_topic_is_unknown_and_a_gap_with_the_grant(acl_broker: Broker) -> None:
     topic = f"moves-{random.getrandbits(40):x}"
-    create_topics(guarded.bootstrap, topic)
-    open_in(guarded.bootstrap, topic, topic, 0)
-    set_acl(guarded, "viewer", ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
-    collected = CollectedPartitions("", properties=signed_in(guarded, "viewer"), vouched=False)
-    try:
+    create_topics(acl_broker.bootstrap, topic)
+    open_in(acl_broker.bootstrap, topic, topic, 0)
+    set_acl(acl_broker, "mover", ResourceType.TOPIC, topic, AclOperation.DESCRIBE)
+    with closing(
+        CollectedPartitions("", properties=signed_in(acl_broker, "mover"), vouched=False)
+    ) as collected:
         wait_for(
             lambda: collected.poll() and PartitionRecord.objects.filter(topic=topic), "the topic is seen"
         )
@@ -220,18 +215,16 @@ def test_an_unreadable_topic_is_unknown_and_a_gap_with_the_grant(guarded: Broker
         assert "--operation READ --topic" in row.error
         assert collected.gaps() == {f"partition:{topic}-0": row.error}
 
-        set_acl(guarded, "viewer", ResourceType.TOPIC, topic, AclOperation.READ)
+        set_acl(acl_broker, "mover", ResourceType.TOPIC, topic, AclOperation.READ)
         wait_for(lambda: collected.poll() and collected.blockers(topic), "its producers are seen")
         assert collected.gaps() == {}
         # Whose it is may be hidden: no accusation.
         collected.poll_repeatedly(3)
         assert collected.verdicts(topic) == [("", PartitionVerdict.UNKNOWN, VerdictReason.MAY_BE_HIDDEN)]
-        grant_describe(guarded, "viewer", topic)
+        grant_describe(acl_broker, "mover", topic)
         wait_for(
             lambda: collected.poll() and collected.verdicts(topic) == [(topic, *OWNED)], "its id may be seen"
         )
-    finally:
-        collected.close()
 
 
 def test_the_task_polls_saves_and_resumes_after_an_outage(
@@ -244,7 +237,7 @@ def test_the_task_polls_saves_and_resumes_after_an_outage(
     dead = Config(clusters={where: ClusterConfig(where, NOBODY_THERE)}, limits=limits)
     try:
         with override_settings(FENCELINE=dead):
-            take_turns(task.poll_in_turns(collected.lease), 0.5)
+            take_round(task.poll_in_turns(collected.lease))
         assert "check that it runs" in collected.collector().error
         assert list(collected.gaps()) == ["cluster"]
         with override_settings(FENCELINE=alive):
@@ -269,7 +262,7 @@ NOBODY_THERE = {"bootstrap.servers": f"127.0.0.1:{free_port()}"}
 
 
 def followed(lease: leases.Lease) -> bool:
-    take_turns(task.poll_in_turns(lease), 1.0)
+    take_round(task.poll_in_turns(lease))
     return True
 
 
@@ -278,8 +271,7 @@ def test_replicas_are_polled_one_by_one_for_every_producer(
 ) -> None:
     open_in(kafka_42.bootstrap, name, name, 0)
     collected.poll_repeatedly(2)
-    alive = Config(clusters={collected.name: ClusterConfig(collected.name, collected.properties)})
-    with override_settings(FENCELINE=alive):
+    with only_cluster(collected.name, collected.properties):
         task.poll_replicas(collected.name, name, 0)
         task.poll_replicas("no-such-cluster", name, 0)
     assert ReplicaLook.objects.get().before_ms is None
@@ -291,9 +283,7 @@ def test_replicas_are_polled_one_by_one_for_every_producer(
     assert producer["transactional_id"] == name
     assert look.writers["transactional"] == 1
     assert (look.writers["idempotent"], look.writers["plain"]) == (0, 0)
-    with override_settings(
-        FENCELINE=Config(clusters={collected.name: ClusterConfig(collected.name, NOBODY_THERE)})
-    ):
+    with only_cluster(collected.name, NOBODY_THERE):
         task.poll_replicas(collected.name, name, 0)
     assert "check that it runs" in ReplicaLook.objects.get().error
 
@@ -308,10 +298,7 @@ def test_records_outside_of_transactions_are_counted_by_kind_and_make_the_topic_
             producer.produce(name, b"x", partition=0)
             producer.flush(30)
     collected.poll_repeatedly(2)
-    config = Config(clusters={collected.name: ClusterConfig(collected.name, collected.properties)})
-    with override_settings(FENCELINE=config):
-        task.poll_replicas(collected.name, name, 0)
-    look = ReplicaLook.objects.get()
+    look = ask(collected, name)
     kinds = [look.writers[kind] for kind in ("transactional", "idempotent", "plain")]
     assert kinds == [0, 2, 3]
     ((producer_id, records),) = look.writers["producers"]
@@ -347,10 +334,9 @@ def test_a_resend_that_a_forgetful_leader_stores_is_shown(tmp_path: Path) -> Non
         collected.close()
 
 
-def ask(collected: CollectedPartitions) -> ReplicaLook:
-    config = Config(clusters={collected.name: ClusterConfig(collected.name, collected.properties)})
-    with override_settings(FENCELINE=config):
-        task.poll_replicas(collected.name, "t", 0)
+def ask(collected: CollectedPartitions, topic: str = "t") -> ReplicaLook:
+    with only_cluster(collected.name, collected.properties):
+        task.poll_replicas(collected.name, topic, 0)
     return ReplicaLook.objects.get()
 
 

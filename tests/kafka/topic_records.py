@@ -1,12 +1,15 @@
 """`__transaction_state`, or another topic, as a plain consumer reads it."""
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import NamedTuple
 
-from confluent_kafka import Consumer, Message, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from fenceline.decode.transaction_state import decode_record
 from fenceline.facts import TransactionRecord
+from sandbox.kafka import Broker
 from tests.transaction_state_records import encode_key
 
 TOPIC = "__transaction_state"
@@ -22,14 +25,29 @@ class RawRecord(NamedTuple):
     value: bytes | None
 
 
-def raw_records(bootstrap: str, topic: str = TOPIC) -> Iterator[RawRecord]:
-    """Yield every record up to the end that each partition has now, each partition in its order."""
-    settings = {"bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False}
-    consumer = Consumer(settings)
-    try:
-        yield from _read(consumer, topic, _ends(consumer, topic))
-    finally:
-        consumer.close()
+def raw_records(bootstrap: str, topic: str = TOPIC, *, committed: bool = True) -> Iterator[RawRecord]:
+    """Yield every record up to the end that each partition has now, each partition in its order.
+
+    Or until librdkafka announces it: after the last record there may be markers, which no consumer receives.
+    """
+    isolation = "read_committed" if committed else "read_uncommitted"
+    settings = {
+        "bootstrap.servers": bootstrap, "group.id": "unused", "enable.auto.commit": False, "log_level": 0,
+        "isolation.level": isolation, "enable.partition.eof": True, "auto.offset.reset": "earliest",
+    }  # fmt: skip
+    with closing(Consumer(settings)) as consumer:
+        ends = _ends(consumer, topic)
+        consumer.assign([TopicPartition(topic, number, 0) for number in ends])
+        left = set(ends)
+        while left:
+            for message in consumer.consume(10_000, 0.1):
+                number, error = message.partition(), message.error()
+                assert number is not None
+                assert error is None or error.code() == KafkaError._PARTITION_EOF, error
+                if error is None:
+                    yield (record := _raw(message))
+                if error is not None or record.offset + 1 >= ends[number]:
+                    left.discard(number)
 
 
 def _ends(consumer: Consumer, topic: str) -> dict[int, int]:
@@ -38,51 +56,42 @@ def _ends(consumer: Consumer, topic: str) -> dict[int, int]:
     return {number: high for number, (low, high) in ranges.items() if high > low}
 
 
-def _read(consumer: Consumer, topic: str, ends: dict[int, int]) -> Iterator[RawRecord]:
-    consumer.assign([TopicPartition(topic, number, 0) for number in ends])
-    left = set(ends)
-    while left:
-        messages = consumer.consume(10_000, 1)
-        yield from (_raw(message) for message in messages)
-        for where in consumer.position([TopicPartition(topic, number) for number in left]):
-            if where.offset >= ends[where.partition]:
-                left.discard(where.partition)
-
-
 def _raw(message: Message) -> RawRecord:
     partition, offset = message.partition(), message.offset()
-    assert message.error() is None, message.error()
     assert partition is not None
     assert offset is not None
-    _, timestamp_ms = message.timestamp()
-    return RawRecord(partition, offset, timestamp_ms, message.key(), message.value())
+    return RawRecord(partition, offset, message.timestamp()[1], message.key(), message.value())
 
 
-def committed_values(bootstrap: str, topic: str, partitions: int = 1) -> list[bytes]:
+def committed_values(bootstrap: str, topic: str) -> list[bytes]:
     """Return the values that a read_committed consumer gets of a topic, up to its last stable offset."""
-    settings = {
-        "bootstrap.servers": bootstrap, "group.id": "none", "enable.auto.commit": False,
-        "isolation.level": "read_committed", "enable.partition.eof": True,
-    }  # fmt: skip
-    consumer = Consumer(settings)
-    consumer.assign([TopicPartition(topic, number, 0) for number in range(partitions)])
-    values, ended = [], 0
-    try:
-        while ended < partitions:
-            record = consumer.poll(10)
-            assert record is not None, "nothing within 10 s"
-            if record.error() is None:
-                values.append(record.value() or b"")
-            ended += record.error() is not None
-    finally:
-        consumer.close()
-    return values
+    return [record.value or b"" for record in raw_records(bootstrap, topic)]
+
+
+def record_offsets(
+    broker: Broker, topic: str, value: str, *, committed: bool, partition: int = 0
+) -> list[int]:
+    """Return where a consumer finds records of this value."""
+    records = raw_records(broker.bootstrap, topic, committed=committed)
+    return [record.offset for record in records if record[0] == partition and record.value == value.encode()]
+
+
+def records_of(bootstrap: str, transactional_id: str) -> list[TransactionRecord]:
+    """Return what the coordinator wrote of an id."""
+    key = encode_key(transactional_id)
+    found = (decode_record(key, record.value) for record in raw_records(bootstrap) if record.key == key)
+    return [record for record in found if isinstance(record, TransactionRecord)]
 
 
 def last_record(bootstrap: str, transactional_id: str) -> TransactionRecord:
     """Return what the coordinator wrote last of an id."""
-    key = encode_key(transactional_id)
-    values = [record.value for record in raw_records(bootstrap) if record.key == key]
-    found = decode_record(key, values[-1])
-    assert isinstance(found, TransactionRecord)
-    return found
+    return records_of(bootstrap, transactional_id)[-1]
+
+
+def end_offset(bootstrap: str, topic: str, partition: int = 0, *, committed: bool) -> int:
+    """Return a partition's LSO if `committed`, else its high watermark."""
+    level = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+    where = TopicPartition(topic, partition)
+    client = AdminClient({"bootstrap.servers": bootstrap})
+    found = client.list_offsets({where: OffsetSpec.latest()}, isolation_level=level)[where]
+    return int(found.result(30).offset)

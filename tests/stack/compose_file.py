@@ -16,7 +16,7 @@ _VARIABLE = re.compile(r"\$\$|\$\{(\w+)(?::([-+])([^{}]*))?\}")
 _RESET = object()
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.CSafeLoader):
     """YAML with Compose's own tag."""
 
 

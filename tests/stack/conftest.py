@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from sandbox.ports import free_port
+from tests.stack.postgres.server import Server
 from tests.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,8 +25,9 @@ TEST_MARKER = "FENCELINE_TEST_STACK"
 class Running:
     """A supervisor in a process of its own, its output, and the processes that descend from it."""
 
-    def __init__(self, folder: Path, marker: str) -> None:
-        self.folder, self.port, self._marker = folder, free_port(), marker
+    def __init__(self, folder: Path, marker: str = "") -> None:
+        self.folder, self.port = folder, free_port()
+        self._marker = marker or f"{os.getpid()}-{folder.parent.name}"
         self.lines: list[str] = []
         self.process: subprocess.Popen[str] | None = None
 
@@ -58,7 +60,7 @@ class Running:
         """Return the lines that contain a text."""
         return [line for line in list(self.lines) if text in line]
 
-    def wait_for(self, text: str, count: int = 1, deadline_s: float = 20) -> None:
+    def wait_for(self, text: str, count: int = 1, deadline_s: float = 40) -> None:
         """Wait until so many lines contain a text."""
         wait_for(lambda: len(self.lines_with(text)) >= count, f"it says {text!r}", deadline_s)
 
@@ -73,7 +75,7 @@ class Running:
         self.process.send_signal(number)
         return self.wait()
 
-    def wait(self, deadline_s: float = 20) -> int:
+    def wait(self, deadline_s: float = 40) -> int:
         """Wait for the supervisor's own end."""
         assert self.process
         status = self.process.wait(deadline_s)
@@ -103,9 +105,16 @@ class Running:
             self.process.wait(20)
 
 
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Server]:
+    """A PostgreSQL of the file's own, which its tests may kill."""
+    with Server() as postgres:
+        yield postgres
+
+
 @pytest.fixture
 def stack(tmp_path: Path) -> Iterator[Running]:
     """Return a stack in a temporary folder that has not been started."""
-    running = Running(tmp_path / "data", f"{os.getpid()}-{tmp_path.name}")
+    running = Running(tmp_path / "data")
     yield running
     running.clean()

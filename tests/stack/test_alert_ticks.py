@@ -4,19 +4,12 @@ once.
 
 import json
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.alert_processes import GROUPS, AlertProcesses
 from tests.stack.postgres.server import Server
-
-
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Server]:
-    with Server() as postgres:
-        yield postgres
 
 
 @pytest.fixture(params=[pytest.param("sqlite", marks=pytest.mark.matrix), "postgresql"])

@@ -16,8 +16,6 @@ from sandbox.options import ROOT
 @pytest.mark.parametrize(
     ("variables", "says"),
     [
-        ({"CONFIG": "no-such.toml"}, "no such file"),
-        ({"BOOTSTRAP": "kafka"}, "give host:port"),
         ({"PORT": "eighty"}, "give a number"),
         ({"DATABASE_URL": "mysteryql://x/y"}, "DATABASE_URL"),
     ],

@@ -24,13 +24,13 @@ from py4j.java_gateway import JavaGateway
 
 from dashboard.celery import broker_url
 from fenceline.decode import text
-from sandbox import redis
 from sandbox.kafka import Broker
 from tests.brokers import create_topics, java, kafka_42
 from tests.databases import reading
 from tests.java.clients import JavaAdmin, Listing
 from tests.kafka.random_transactions import ClientCluster, run_clients
 from tests.seeds import SEED
+from tests.stack.redis_server import RedisServer
 from tests.waiting import wait_for
 
 __all__ = ["java", "kafka_42"]
@@ -44,28 +44,10 @@ IDS = 6
 KILLS = 3
 
 
-class KilledRedis:
-    """A Redis of the test's own, which is killed and comes back at its address."""
-
-    def __init__(self, folder: Path) -> None:
-        self._server = redis.Server(folder / "redis")
-        self.url = self._server.url
-        self.start()
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(self._server.command(), stdout=subprocess.DEVNULL)
-        wait_for(self._server.is_ready, "Redis answers")
-        self.client = clients.Redis.from_url(self.url)
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-
 class Worker:
     """A worker of every queue with a database of its own."""
 
-    def __init__(self, folder: Path, server: KilledRedis, kafka: Broker) -> None:
+    def __init__(self, folder: Path, server: RedisServer, kafka: Broker) -> None:
         (folder / "fenceline.toml").write_text(
             f'[clusters.prod]\n"bootstrap.servers" = "{kafka.bootstrap}"\n'
         )
@@ -141,16 +123,17 @@ def listed_transactions(admin: JavaAdmin) -> dict[str, Listing]:
     return {text.escape_bytes(name.encode()): said for name, said in admin.list_transactions().items()}
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[KilledRedis]:
-    server = KilledRedis(tmp_path)
-    yield server
-    server.kill()
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    with RedisServer(tmp_path_factory.mktemp("server")) as server:
+        yield server
 
 
-@pytest.fixture
-def worker(tmp_path: Path, server: KilledRedis, kafka_42: Broker) -> Iterator[Worker]:
-    worker = Worker(tmp_path, server, kafka_42)
+@pytest.fixture(scope="module")
+def worker(
+    tmp_path_factory: pytest.TempPathFactory, server: RedisServer, kafka_42: Broker
+) -> Iterator[Worker]:
+    worker = Worker(tmp_path_factory.mktemp("worker"), server, kafka_42)
     yield worker
     worker.process.kill()
     worker.process.wait()
@@ -211,7 +194,7 @@ def play_transactions(cluster: ClientCluster, seed: int) -> None:
 
 @pytest.mark.kafka
 def test_messages_that_nobody_can_read_end_no_worker(
-    worker: Worker, server: KilledRedis, cluster: ClientCluster
+    worker: Worker, server: RedisServer, cluster: ClientCluster
 ) -> None:
     worker.assert_works(server.client)
     assert len(UNDECODABLE) >= 20
@@ -227,7 +210,7 @@ def test_messages_that_nobody_can_read_end_no_worker(
 
 @pytest.mark.kafka
 def test_redis_is_killed_at_random_instants(
-    worker: Worker, server: KilledRedis, cluster: ClientCluster
+    worker: Worker, server: RedisServer, cluster: ClientCluster
 ) -> None:
     print(f"\nFENCELINE_SEED={SEED}")
     stopped = threading.Event()
@@ -282,7 +265,7 @@ def test_threads_may_change_the_requests_that_a_worker_iterates(name: str) -> No
     assert not tuple(requests)
 
 
-def test_a_channel_of_a_closed_connection_reports_a_connection_error(server: KilledRedis) -> None:
+def test_a_channel_of_a_closed_connection_reports_a_connection_error(server: RedisServer) -> None:
     """Celery goes on after those: another one, as of an attribute, ends a worker wherever it comes from."""
     connection = Connection(broker_url(server.url))
     channel = connection.channel()
@@ -294,7 +277,7 @@ def test_a_channel_of_a_closed_connection_reports_a_connection_error(server: Kil
     connection.close()
 
 
-def test_a_lost_connection_takes_nothing_from_the_next_one(server: KilledRedis) -> None:
+def test_a_lost_connection_takes_nothing_from_the_next_one(server: RedisServer) -> None:
     hub, taken = Hub(), []
 
     def connect(name: str) -> Connection:

@@ -21,6 +21,7 @@ from sandbox.ports import HOST
 from sandbox.supervisor import Part
 from sandbox.up import Stack
 from tests.stack import compose_file
+from tests.stack.test_deployment_guide import OVERRIDES
 
 SCALE = ("docker-compose.yml", "compose.scale.yml")
 FILES = ("docker-compose.yml", "compose/stores.yml", "compose/external/stores.yml")
@@ -365,11 +366,13 @@ def test_an_image_has_the_programs_and_no_state() -> None:
     assert not taken & {"tests", "benchmarks", ".data", ".git", ".env"}
 
 
-def test_the_files_match_the_compose_specification(tmp_path: Path) -> None:
+def test_files_and_overrides_of_the_guide_match_the_compose_specification(tmp_path: Path) -> None:
     schema = ["--builtin-schema", "vendor.compose-spec"]
     # JSON has no tag for what Compose resets.
-    scale = tmp_path / "scale.yml"
-    scale.write_text((ROOT / SCALE[1]).read_text().replace("!reset ", ""))
-    command = [str(Path(sys.executable).with_name("check-jsonschema")), *schema, *FILES, str(scale)]
+    texts = [(ROOT / SCALE[1]).read_text().replace("!reset ", ""), *OVERRIDES]
+    others = [tmp_path / f"{number}.yml" for number in range(len(texts))]
+    for path, text in zip(others, texts, strict=True):
+        path.write_text(text)
+    command = [Path(sys.executable).with_name("check-jsonschema"), *schema, *FILES, *others]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout

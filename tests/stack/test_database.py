@@ -1,9 +1,8 @@
-"""Proves that a database that refuses for a while costs nothing but time: SQLite, whose file others may lock.
+"""Proves that a missing SQLite file costs nothing but time.
 
-tests/stack/day has a PostgreSQL that dies.
+tests/stack/day locks the file, and has a PostgreSQL that dies.
 """
 
-import sqlite3
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,8 +24,6 @@ pytestmark = [
 ]
 
 DEADLINE_S = 60
-#: SQLite lets a writer wait for 20 s; after that it is refused.
-BUSY_S = 20
 
 
 @pytest.fixture(scope="module")
@@ -50,22 +47,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory, broker: Broker, database: Pa
 
 def states(stack: Stack) -> dict[str, str]:
     return {row["transactional_id"]: row["state"] for row in stack.api("transactions")["items"]}
-
-
-def test_a_locked_database_is_waited_for_and_nothing_is_lost(
-    stack: Stack, broker: Broker, database: Path
-) -> None:
-    with Load(broker.bootstrap, ids=4) as load:
-        wait_for(lambda: len(states(stack)) == 4, "every id is seen", DEADLINE_S)
-        locked = sqlite3.connect(database, isolation_level=None)
-        try:
-            locked.execute("BEGIN IMMEDIATE")
-            wait_for(lambda: "SQLite file locked" in stack.log(), "the log says so", BUSY_S + DEADLINE_S)
-            assert len(states(stack)) == 4, "pages and API still read"
-        finally:
-            locked.close()
-        load.finish()
-    wait_for(lambda: states(stack) == load.told, "what the clients were told", DEADLINE_S)
 
 
 def test_a_missing_database_is_reported_and_used_again_when_it_is_back(

@@ -34,12 +34,6 @@ def databases(django_db_blocker: Any) -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Iterator[Server]:
-    with Server() as postgres:
-        yield postgres
-
-
 def durable_database(postgres: Server) -> str:
     """Return the URL of a new database that has what it confirmed when its server is killed."""
     url = postgres.new_database()

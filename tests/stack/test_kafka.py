@@ -1,16 +1,14 @@
-"""The sandbox's broker keeps its data, guards its second listener and reports why it cannot start."""
+"""The sandbox's broker keeps its data and reports why it cannot start."""
 
 import socket
-import subprocess
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from sandbox.errors import SandboxError
 from sandbox.jar_sets import EVERYDAY_KAFKA
-from sandbox.kafka import Broker, Sasl, explain_log, is_ready
+from sandbox.kafka import Broker, explain_log, is_ready
 from sandbox.prepared import storage_format
 from tests.brokers import create_topics, kafka_42
 
@@ -19,21 +17,6 @@ pytestmark = pytest.mark.kafka
 
 _NEWEST, *_OTHERS = EVERYDAY_KAFKA
 BY_VERSION = [_NEWEST, *(pytest.param(each, marks=pytest.mark.matrix) for each in _OTHERS)]
-
-
-def sasl_client(broker: Broker, user: str, password: str) -> AdminClient:
-    """Return a client of the SASL listener that keeps its complaints to itself."""
-    return AdminClient(
-        {
-            "bootstrap.servers": broker.sasl_bootstrap,
-            "security.protocol": "SASL_PLAINTEXT",
-            "sasl.mechanism": "PLAIN",
-            "sasl.username": user,
-            "sasl.password": password,
-            "log_level": 0,
-            "error_cb": lambda error: None,
-        }
-    )
 
 
 @pytest.mark.matrix
@@ -51,23 +34,6 @@ def test_it_keeps_its_topics_through_a_kill(tmp_path: Path, version: str) -> Non
         assert again.cluster_id == cluster
         assert len(again.topics["kept"].partitions) == 3
     assert broker.process is None
-
-
-def test_the_second_listener_requires_a_password_and_acls(tmp_path: Path) -> None:
-    with Broker(tmp_path, sasl=Sasl({"viewer": "secret"}), authorizer=True) as broker:
-        create_topics(broker.bootstrap, "hidden")
-        assert "hidden" not in sasl_client(broker, "viewer", "secret").list_topics(timeout=10).topics
-        with pytest.raises(KafkaException):
-            sasl_client(broker, "viewer", "wrong").list_topics(timeout=3)
-
-
-def test_its_command_line_tools_answer(kafka_42: Broker) -> None:
-    command = kafka_42.tool_command(
-        "org.apache.kafka.tools.TransactionsCommand", "--bootstrap-server", kafka_42.bootstrap, "list"
-    )
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    heads = done.stdout.splitlines()[0].split()
-    assert heads == ["TransactionalId", "Coordinator", "ProducerId", "TransactionState"]
 
 
 def test_a_taken_port_is_one_line(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -39,13 +40,10 @@ class Running:
 
     def request(self, method: str, path: str, body: bytes = b"", **headers: str) -> tuple[int, str]:
         """Return status and text of one answer."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)
-        try:
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=10)) as connection:
             connection.request(method, path, body, headers)
             answer = connection.getresponse()
             return answer.status, answer.read().decode()
-        finally:
-            connection.close()
 
     def send(
         self, message_id: str, message: Any = FIRING, secret: str = SECRET, age_s: int = 0

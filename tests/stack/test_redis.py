@@ -18,12 +18,17 @@ import pytest
 import redis as clients
 from channels_redis.pubsub import RedisPubSubChannelLayer
 from kombu import Connection
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from dashboard.celery import broker_url
 from sandbox import redis
 from sandbox.errors import SandboxError
 from sandbox.ports import free_port
 from tests.waiting import wait_for
+
+#: By default a client that is refused waits, and asks three times more.
+NOT_AGAIN = Retry(NoBackoff(), 0)
 
 
 @contextmanager
@@ -62,7 +67,9 @@ def test_no_client_reaches_the_machine_through_it(server: redis.Server, command:
 
 @pytest.mark.parametrize(("user", "password"), [("", ""), ("default", ""), ("fenceline", "guessed")])
 def test_a_client_without_the_password_is_refused(server: redis.Server, user: str, password: str) -> None:
-    client = clients.Redis(unix_socket_path=str(server.socket), username=user, password=password)
+    client = clients.Redis(
+        unix_socket_path=str(server.socket), username=user, password=password, retry=NOT_AGAIN
+    )
     with client, pytest.raises(clients.exceptions.AuthenticationError):
         client.ping()
 
@@ -83,7 +90,7 @@ def test_tcp_is_optional_and_on_the_loopback_only(tmp_path: Path) -> None:
     with running(server) as process:
         assert [tuple(each.laddr) for each in process.net_connections("inet")] == [("127.0.0.1", server.port)]
         with (
-            clients.Redis(port=server.port) as stranger,
+            clients.Redis(port=server.port, retry=NOT_AGAIN) as stranger,
             pytest.raises(clients.exceptions.AuthenticationError),
         ):
             stranger.ping()

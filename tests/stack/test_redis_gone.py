@@ -3,19 +3,17 @@ it.
 """
 
 import json
-import subprocess
 import urllib.request
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from urllib.error import HTTPError
 
 import pytest
 
-from sandbox import redis
 from sandbox.kafka import Broker
 from tests.brokers import create_topics
 from tests.deployment import Stack
+from tests.stack.redis_server import RedisServer
 from tests.transaction_load import Load
 from tests.waiting import wait_for
 
@@ -24,30 +22,6 @@ pytestmark = [pytest.mark.kafka, pytest.mark.soak]
 DEADLINE_S = 60
 #: Longer than a slice of 30 s: its end, where the next one is sent through Redis, falls into the outage.
 OUTAGE_S = 40
-
-
-class Redis:
-    """A Redis of the test's own, at an address that stays."""
-
-    def __init__(self, folder: Path) -> None:
-        self._server = redis.Server(folder)
-        self.url = self._server.url
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(self._server.command(), stdout=subprocess.DEVNULL)
-        wait_for(self._server.is_ready, "Redis answers")
-
-    def stop(self) -> None:
-        self._process.kill()
-        self._process.wait()
-
-
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Redis]:
-    server = Redis(tmp_path / "redis")
-    server.start()
-    yield server
-    server.stop()
 
 
 def readiness(stack: Stack) -> dict[str, object]:
@@ -64,14 +38,14 @@ def seen_through_s(stack: Stack) -> float:
     return datetime.fromisoformat(seen).timestamp() if seen else 0
 
 
-def test_collectors_and_pages_continue_without_redis(tmp_path: Path, server: Redis) -> None:
-    with Broker(tmp_path / "kafka") as broker:
+def test_collectors_and_pages_continue_without_redis(tmp_path: Path) -> None:
+    with Broker(tmp_path / "kafka") as broker, RedisServer(tmp_path) as server:
         create_topics(broker.bootstrap, "load", partitions=2)
         variables = {"BOOTSTRAP": broker.bootstrap, "REDIS_URL": server.url}
         with Stack(tmp_path, DEMO="0", **variables) as stack, Load(broker.bootstrap, ids=4) as load:
             assert readiness(stack) == {"database": True, "redis": True, "migrations": True}
             began = wait_for(lambda: seen_through_s(stack), "the first look", DEADLINE_S)
-            server.stop()
+            server.kill()
             wait_for(
                 lambda: seen_through_s(stack) > began + OUTAGE_S, "collectors read on", OUTAGE_S + DEADLINE_S
             )

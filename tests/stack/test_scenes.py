@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka.protocol.admin.transactions import DescribeProducersRequest, DescribeProducersResponse
 
@@ -18,7 +17,7 @@ from sandbox.errors import SandboxError
 from sandbox.kafka import Broker
 from sandbox.scenes import hanging, resends, scenes, wire
 from sandbox.scenes.scene_context import Stage, make_producer, open_transaction
-from tests.kafka.topic_records import committed_values, last_record
+from tests.kafka.topic_records import committed_values, end_offset, last_record
 from tests.waiting import wait_for
 
 #: Takes the records that the scene's own topic must not have.
@@ -34,16 +33,6 @@ def stage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
         yield Stage(broker.bootstrap, {1: broker.process.pid})
 
 
-def end_of(bootstrap: str, topic: str, partition: int, isolation: str) -> int:
-    """Return the LSO (read_committed) or the high watermark (read_uncommitted)."""
-    own = {"group.id": "test", "isolation.level": isolation}
-    reader = Consumer({**clients.client_settings(bootstrap, "test"), **own})
-    try:
-        return int(reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=10)[1])
-    finally:
-        reader.close()
-
-
 @pytest.mark.kafka
 @pytest.mark.parametrize(("name", "partition"), [("zombie", 0), ("timeout", 1)])
 def test_the_first_producer_is_fenced_and_nothing_stays_open(stage: Stage, name: str, partition: int) -> None:
@@ -51,7 +40,7 @@ def test_the_first_producer_is_fenced_and_nothing_stays_open(stage: Stage, name:
     scenes.play(name, stage, said.append)
     assert [line for line in said if line.startswith("4.") and "refused: _FENCED" in line]
     stable, high = (
-        end_of(stage.bootstrap, "orders", partition, f"read_{kind}") for kind in ("committed", "uncommitted")
+        end_offset(stage.bootstrap, "orders", partition, committed=committed) for committed in (True, False)
     )
     assert stable == high > 0
 
@@ -70,7 +59,7 @@ def test_output_without_its_offsets_is_aborted_and_made_again(stage: Stage) -> N
         scene_output(stage, "crash-before-offsets")
         values = committed_values(stage.bootstrap, resends.INVOICES)
         assert len(values) == len(set(values)) == resends.RECORDS * played
-        assert end_of(stage.bootstrap, resends.INVOICES, 0, "read_uncommitted") >= 2 * len(values)
+        assert end_offset(stage.bootstrap, resends.INVOICES, 0, committed=False) >= 2 * len(values)
 
 
 @pytest.mark.kafka
@@ -78,7 +67,7 @@ def test_fence_ends_a_healthy_transaction_and_leaves_no_producer(stage: Stage) -
     said: list[str] = []
     scenes.play("fence", stage, said.append)
     assert [line for line in said if line.startswith("3.") and "refused: _FENCED" in line]
-    assert end_of(stage.bootstrap, "orders", 2, "read_committed") > 0
+    assert end_offset(stage.bootstrap, "orders", 2, committed=True) > 0
     last = last_record(stage.bootstrap, "demo-fence")
     assert (last.state, last.producer_epoch, last.timeout_ms) == (TransactionState.EMPTY, 2, 30_000)
 
@@ -116,10 +105,10 @@ def test_abandoned_blocks_the_lso_until_a_takeover(stage: Stage) -> None:
     for _ in range(2):
         scenes.play("abandoned", stage, said.append)
         held = int(said[-4].rpartition("offset ")[2].split()[0])
-        assert end_of(stage.bootstrap, "payments", 0, "read_committed") == held
-        assert end_of(stage.bootstrap, "payments", 0, "read_uncommitted") == held + 1
+        assert end_offset(stage.bootstrap, "payments", 0, committed=True) == held
+        assert end_offset(stage.bootstrap, "payments", 0, committed=False) == held + 1
     make_producer(stage.bootstrap, "demo-abandoned")
-    wait_for(lambda: end_of(stage.bootstrap, "payments", 0, "read_committed") > held, "the LSO moves on")
+    wait_for(lambda: end_offset(stage.bootstrap, "payments", 0, committed=True) > held, "the LSO moves on")
 
 
 def scene_output(stage: Stage, name: str) -> list[str]:
@@ -168,8 +157,8 @@ def test_hanging_blocks_the_lso_and_is_unknown_to_its_coordinator(stage: Stage) 
         last = last_record(stage.bootstrap, f"demo-stray-{number}")
         assert (last.state, last.partitions) == (TransactionState.EMPTY, None)
         assert active_producers(stage)[last.producer_id] == held
-        assert end_of(stage.bootstrap, hanging.TOPIC, 0, "read_committed") == 0
-        assert end_of(stage.bootstrap, hanging.TOPIC, 0, "read_uncommitted") == held + hanging.RECORDS
+        assert end_offset(stage.bootstrap, hanging.TOPIC, 0, committed=True) == 0
+        assert end_offset(stage.bootstrap, hanging.TOPIC, 0, committed=False) == held + hanging.RECORDS
     make_topic_for_strays(stage)
     with pytest.raises(wire.CoordinatorRefused) as refused:
         stray_record(stage, "refused-stray")
@@ -241,7 +230,7 @@ def test_the_demo_commits_to_every_topic_and_stops_on_request(stage: Stage) -> N
 def _ends(bootstrap: str, topic: str) -> list[int]:
     from sandbox.topics import TOPICS
 
-    return [end_of(bootstrap, topic, number, "read_committed") for number in range(TOPICS[topic])]
+    return [end_offset(bootstrap, topic, number, committed=True) for number in range(TOPICS[topic])]
 
 
 def stack_file(folder: Path, parts: list[str]) -> Path:

@@ -109,7 +109,7 @@ def test_it_is_one_sentence_everywhere(mistake: tuple[str, Mapping[str, str], st
     _, properties, said = mistake
     with (
         pytest.raises((AdminUnavailable, CannotTranslate)) as admin,
-        closing(TransactionAdmin(properties, 5)),
+        closing(TransactionAdmin(properties, 2)),
     ):
         pass
     with pytest.raises(SinkError) as sink:

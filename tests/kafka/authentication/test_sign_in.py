@@ -18,7 +18,7 @@ from tests.identity_provider import IdentityProvider
 from tests.kafka.authentication import callbacks
 from tests.kafka.authentication.conftest import TOPIC
 from tests.kafka.doctor_checks import run_doctor
-from tests.kafka.producers import LibrdkafkaProducer
+from tests.kafka.producers import open_in
 from tests.kafka.test_tail import read_all
 from tests.secured import Secured
 from tests.spark.sink.queries import FakeQuery, read, values_of
@@ -61,12 +61,7 @@ def admin(properties: Mapping[str, str]) -> Iterator[TransactionAdmin]:
 def open_transaction(broker: Secured, admin: TransactionAdmin) -> Described:
     """Open one with a record in partition 0, by a producer that is gone."""
     name = f"open-{uuid.uuid4().hex[:8]}"
-    producer = LibrdkafkaProducer(broker.bootstrap, name)
-    producer.init()
-    producer.begin()
-    producer.send(TOPIC, 0)
-    producer.flush()
-    producer.abandon()
+    open_in(broker.bootstrap, name, TOPIC, 0).abandon()
     described = admin.describe_transactions([name])[name]
     assert isinstance(described, Described)
     assert described.state is TransactionState.ONGOING

@@ -17,7 +17,7 @@ from fenceline.plans.plan import Act
 from sandbox.cluster import KafkaCluster
 from tests.java.clients import JavaAdmin
 from tests.kafka.action_worker import configured_cluster, execute_plan, make_plan, outcomes, result_texts
-from tests.kafka.producers import LibrdkafkaProducer
+from tests.kafka.producers import open_in
 from tests.kafka.stray_records import identity_of, verification_disabled, write_stray_records
 from tests.waiting import wait_for
 from transaction_admin.api import TRANSACTION_STATE
@@ -111,12 +111,7 @@ def in_sync(client: AdminClient, topic: str) -> list[int]:
 def test_a_fence_continues_at_the_next_coordinator(
     kafka_three: KafkaCluster, topic: str, java: JavaGateway
 ) -> None:
-    producer = LibrdkafkaProducer(kafka_three.bootstrap, topic, {"transaction.timeout.ms": "600000"})
-    producer.init()
-    producer.begin()
-    producer.send(topic, 0)
-    producer.flush()
-    producer.abandon()
+    open_in(kafka_three.bootstrap, topic, topic, 0).abandon()
     plan = make_plan(Act.FENCE, topic)
     coordinator = coordinator_of(kafka_three, topic)
     asked: list[str] = []

@@ -1,6 +1,6 @@
 """Proves on three brokers that no stop or restart of a leader makes a wrong verdict, that what is unavailable
-meanwhile is a gap, that a transaction stuck in Prepare* is late and gets no action, and that each replica
-can be polled."""
+meanwhile is a gap, that a transaction stuck in Prepare* is late and gets no action, nor does one without its
+leader, and that each replica can be polled."""
 
 import random
 import time
@@ -11,9 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
-from django.test import override_settings
 
-from dashboard.config import ClusterConfig, Config
 from dashboard.models import ReplicaLook
 from dashboard.tasks import partitions as task
 from fenceline.facts import TopicPartition
@@ -25,7 +23,8 @@ from sandbox.errors import SandboxError
 from sandbox.scenes.paused import pause_process
 from sandbox.scenes.wire import Identity
 from tests.kafka.collected_partitions import CollectedPartitions
-from tests.kafka.planning_cluster import PlanningCluster, refusal_reasons
+from tests.kafka.driven import only_cluster
+from tests.kafka.planning_cluster import PlanningCluster, refusal_reasons, refusal_texts
 from tests.kafka.producers import open_in
 from tests.kafka.random_transactions import LONG_MS
 from tests.kafka.raw_producers import RawProducer
@@ -223,9 +222,14 @@ def test_a_transaction_stuck_in_prepare_is_late_while_no_marker_may_be_written(
         assert collected.verdict(topic) is PartitionVerdict.LATE
         with closing(PlanningCluster(kafka_three.node(1))) as planner:
             for act, subject in (Act.FENCE, topic), (Act.ABORT_MARKER, f"{topic}-0"):
-                assert refusal_reasons(planner.forced_plan(act, subject)) == [[PlanGround.PREPARE]], (
-                    "it gets neither"
-                )
+                found = planner.forced_plan(act, subject)
+                assert refusal_reasons(found) == [[PlanGround.PREPARE]], "it gets neither"
+                assert "has decided to commit it" in refusal_texts(found)
+                assert f"the leader of {topic}-0" in refusal_texts(found)
+            kafka_three.node(1).kill()
+            planner.collected.properties = {"bootstrap.servers": kafka_three.node(2).bootstrap}
+            found = planner.forced_plan(Act.ABORT_MARKER, f"{topic}-0")
+            assert refusal_reasons(found) == [[PlanGround.NOT_SEEN]], refusal_texts(found)
     finally:
         kafka_three.start()
         kafka_three.wait_ready()
@@ -277,8 +281,7 @@ def test_every_replica_reports_its_producers(
     kafka_three: KafkaCluster, collected: CollectedPartitions, topic: str
 ) -> None:
     open_in(kafka_three.bootstrap, topic, topic, 1)
-    cluster = ClusterConfig(collected.name, collected.properties)
-    with override_settings(FENCELINE=Config(clusters={collected.name: cluster})):
+    with only_cluster(collected.name, collected.properties):
 
         def replicated() -> bool:
             task.poll_replicas(collected.name, topic, 1)

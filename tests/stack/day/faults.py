@@ -304,13 +304,10 @@ def hold_answers_back(world: Deployment) -> Iterator[None]:
 def lock_the_database(world: Deployment) -> Iterator[None]:
     """Another writer holds SQLite's lock."""
     path = world.stack.described()["database"].removeprefix("sqlite:///")
-    locked = sqlite3.connect(path, isolation_level=None, timeout=30)
-    try:
+    with closing(sqlite3.connect(path, isolation_level=None, timeout=30)) as locked:
         locked.execute("BEGIN IMMEDIATE")
         world.lasts(2, 10)
         yield
-    finally:
-        locked.close()
 
 
 @contextmanager
