@@ -178,7 +178,7 @@ def actions(page: Page) -> list[str]:
 def test_a_page_passes_axe_fits_every_width_and_shows_the_same_on_a_phone(
     server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
 ) -> None:
-    server("reset", kind, 40)
+    server("reset", kind, 20)
     if kind in ("held", "queries"):
         server("hour")
     page = opened("/")
@@ -198,7 +198,7 @@ def test_a_page_passes_axe_fits_every_width_and_shows_the_same_on_a_phone(
 def test_a_page_of_what_is_not_there_does_too(
     server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
 ) -> None:
-    server("reset", kind, 40)
+    server("reset", kind, 20)
     assert problems_of_pages(opened("/", faults=True), UNKNOWN) == {}
 
 
