@@ -2,13 +2,15 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
 import urllib.request
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, sync_playwright
@@ -31,6 +33,11 @@ document.addEventListener("securitypolicyviolation", (event) =>
 """
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the mark that says what is in the tables: the arguments of the writer's `reset`."""
+    config.addinivalue_line("markers", "data(kind, ids): what the tables of the server have in them")
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark every test of this folder."""
     for item in items:
@@ -40,6 +47,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 class Server:
     """The web part of a stack, under a base path if any, and a writer beside it."""
+
+    #: A copy of the empty tables: the first server migrates, which takes 3 s of CPU.
+    migrated: ClassVar[Path | None] = None
 
     def __init__(self, folder: Path, base: str = "", **environment: str) -> None:
         self._folder = folder
@@ -70,12 +80,19 @@ class Server:
     def start(self) -> None:
         """Start everything; returns when pages are served."""
         self._run("redis", self._redis.command())
-        subprocess.run(
-            [sys.executable, "manage.py", "migrate", "-v0"], cwd=ROOT, env=self._environment, check=True
-        )
+        self._make_tables()
         self._run("writer", [sys.executable, "-m", "tests.browser.writer"])
         self.start_web()
         self("user", NAME, PASSWORD)
+
+    def _make_tables(self) -> None:
+        database = self._folder / "fenceline.db"
+        if Server.migrated is not None and Server.migrated.exists():
+            shutil.copy(Server.migrated, database)
+            return
+        migrate = [sys.executable, "manage.py", "migrate", "-v0"]
+        subprocess.run(migrate, cwd=ROOT, env=self._environment, check=True)
+        Server.migrated = Path(shutil.copy(database, self._folder / "migrated.db"))
 
     def start_web(self) -> None:
         """Start uvicorn; returns when it is ready."""
@@ -137,6 +154,13 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
         running.stop()
 
 
+@pytest.fixture(autouse=True)
+def data(request: pytest.FixtureRequest) -> None:
+    """Fill the tables as the nearest mark says."""
+    if (mark := request.node.get_closest_marker("data")) is not None:
+        request.getfixturevalue("server")("reset", *mark.args)
+
+
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """Chromium without a window.
@@ -156,13 +180,25 @@ def signed_in(server: Server, browser: Browser) -> dict[str, Any]:
     context = browser.new_context()
     page = context.new_page()
     page.goto(f"{server.url}/system")
-    page.get_by_label("Username").fill(NAME)
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
+    sign_in(page)
     page.wait_for_url(f"{server.url}/system")
     state = dict(context.storage_state())
     context.close()
     return state
+
+
+def sign_in(page: Page, name: str = NAME, password: str = PASSWORD) -> None:
+    """Fill in the form of the page, and send it."""
+    page.get_by_label("Username").fill(name)
+    page.get_by_label("Password").fill(password)
+    page.get_by_role("button", name="Sign in").click()
+
+
+def press_to(page: Page, keys: str, url: str | re.Pattern[str]) -> None:
+    """Press keys, one after the other, that lead to another page."""
+    for key in keys.split():
+        page.keyboard.press(key)
+    page.wait_for_url(url)
 
 
 Opener = Callable[..., Page]
@@ -228,17 +264,24 @@ def live(opened: Opener) -> Opener:
 Examiner = Callable[..., dict[str, list[str]]]
 
 
+def _is_of_matrix(request: pytest.FixtureRequest) -> bool:
+    return bool(request.node.get_closest_marker("matrix"))
+
+
 @pytest.fixture
-def problems_of_pages(request: pytest.FixtureRequest) -> Examiner:
-    """Load paths and examine them, at every width and in both schemes where the test is of the matrix.
+def looks(request: pytest.FixtureRequest) -> page_checks.Looks:
+    """Every width and both schemes where the test is of the matrix, few of them in the gate."""
+    return page_checks.ALL_LOOKS if _is_of_matrix(request) else page_checks.GATE_LOOKS
 
-    `further` are other states of these pages: the matrix alone examines them.
-    """
-    everywhere = bool(request.node.get_closest_marker("matrix"))
-    looks = page_checks.ALL_LOOKS if everywhere else page_checks.GATE_LOOKS
 
-    def examine(page: Page, paths: Mapping[str, str], further: Mapping[str, str] | None = None) -> Any:
-        wanted = {**paths, **(further or {})} if everywhere else paths
-        return page_checks.problems_of_pages(page, wanted, looks)
+@pytest.fixture
+def problems_of_pages(request: pytest.FixtureRequest, looks: page_checks.Looks) -> Examiner:
+    """Load paths and examine them; `further` are other states of these pages, for the matrix alone."""
+
+    def examine(
+        page: Page, paths: Mapping[str, str], further: Mapping[str, str] | None = None, **more: Any
+    ) -> dict[str, list[str]]:
+        wanted = {**paths, **(further or {})} if _is_of_matrix(request) else paths
+        return page_checks.problems_of_pages(page, wanted, looks, **more)
 
     return examine

@@ -7,9 +7,9 @@ import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, sync_playwright
 
-from tests.browser.conftest import NAME, PASSWORD, ROOT, Server
+from tests.browser.conftest import ROOT, Server, sign_in
 from tests.chromium import ARGUMENTS, executable
 
 FOLDER = ROOT / "docs" / "screenshots"
@@ -68,9 +68,13 @@ def main() -> None:
 
 def _take_all(server: Server, chromium: Browser) -> None:
     page = chromium.new_page(base_url=server.url, viewport=SIZE, color_scheme="light")
-    _sign_in(page)
+    page.goto("/login/")
+    sign_in(page)
+    page.wait_for_url("**/")
     for picture in PICTURES:
         server("reset", picture.data)
+        if picture.data in ("held", "queries"):
+            server("hour")
         # The tests' data are current for some minutes; a picture shows its own time.
         server("seen", 0)
         page.goto(picture.path)
@@ -85,14 +89,6 @@ def _take_all(server: Server, chromium: Browser) -> None:
                 plot.locator(".main-svg").first.wait_for(state="attached")
         page.screenshot(path=FOLDER / f"{picture.name}.png")
         print(f"docs/screenshots/{picture.name}.png")
-
-
-def _sign_in(page: Page) -> None:
-    page.goto("/login/")
-    page.fill("input[name=username]", NAME)
-    page.fill("input[name=password]", PASSWORD)
-    page.press("input[name=password]", "Enter")
-    page.wait_for_url("**/")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Proves in Chromium how one acts: typed confirmation, live results, expiry; by axe, at every width."""
+"""Proves in Chromium how one acts: typed confirmation, live results, expiry."""
 
 import re
 from collections.abc import Iterator
@@ -6,38 +6,13 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import PASSWORD, Examiner, Opener, Server
-from tests.browser.page_checks import axe_violations, states
-
-LISTS = {
-    "log": "/actions",
-    "audit": "/audit",
-}
-OFFERS = {
-    "transaction": "/transactions/prod/inventory-sync-stuck-3",
-    "partition": "/partitions/prod/payments/0",
-}
-FURTHER = {
-    "log, no match": "/actions?state=done&who=nobody&act=wrong",
-    "events": "/events?source=action",
-    "partition, unknown": "/partitions/prod/stock-audit/4",
-    "overview": "/",
-}
-#: These of the actions are examined by the gate.
-EXAMINED = slice(None, None, 3)
-
-
-def actions(page: Page) -> list[str]:
-    """Return the addresses of all actions, the newest first."""
-    page.goto("/actions")
-    found: list[str] = page.locator("tr[id^=a-] a[data-row]").evaluate_all(
-        "links => links.map((each) => each.getAttribute('href'))"
-    )
-    return found
+from tests.browser.conftest import PASSWORD, Opener, Server, press_to, sign_in
+from tests.browser.page_checks import axe_violations
 
 
 def newest(page: Page) -> str:
-    return actions(page)[0]
+    page.goto("/actions")
+    return page.locator("tr[id^=a-] a[data-row]").first.get_attribute("href") or ""
 
 
 @pytest.fixture
@@ -47,37 +22,14 @@ def viewer(server: Server, browser: Browser) -> Iterator[Page]:
     context = browser.new_context(base_url=server.url)
     page = context.new_page()
     page.goto("/login/")
-    page.get_by_label("Username").fill("vera")
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
+    sign_in(page, "vera")
     page.wait_for_url(f"{server.url}/")
     yield page
     context.close()
 
 
-@pytest.mark.parametrize("kind", states("acting"))
-def test_pages_pass_axe_and_fit_every_width(
-    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
-) -> None:
-    server("reset", kind)
-    page = opened("/")
-    paths = actions(page)
-    assert len(paths) == 11
-    ones = {path: path for path in paths}
-    examined = {path: path for path in paths[EXAMINED]}
-    assert problems_of_pages(page, LISTS | OFFERS | examined, FURTHER | ones) == {}
-
-
-@pytest.mark.parametrize("kind", states("none", "new", "watched"))
-def test_empty_lists_pass_axe_and_fit_every_width(
-    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
-) -> None:
-    server("reset", kind)
-    assert problems_of_pages(opened("/"), LISTS) == {}
-
-
+@pytest.mark.data("watched")
 def test_the_button_is_on_once_the_text_is_typed_exactly(server: Server, opened: Opener) -> None:
-    server("reset", "watched")
     server("plan", "payments-7")
     page = opened("/")
     page.goto(newest(page))
@@ -98,11 +50,11 @@ def test_the_button_is_on_once_the_text_is_typed_exactly(server: Server, opened:
     expect(page.locator(".id-line .badge").first).to_have_text("pending confirmation")
 
 
+@pytest.mark.data("watched")
 def test_without_scripts_the_server_says_what_is_wrong(server: Server, opened: Opener) -> None:
-    server("reset", "watched")
     server("plan", "payments-7")
     page = opened("/", java_script_enabled=False, faults=True)
-    page.goto(newest_without_scripts(page))
+    page.goto(newest(page))
     page.get_by_label(re.compile("^Reason")).fill("ticket 4411")
     page.get_by_label("Type payments-7").fill("payments")
     page.get_by_role("button", name="Fence producer").click()
@@ -110,13 +62,8 @@ def test_without_scripts_the_server_says_what_is_wrong(server: Server, opened: O
     expect(page.get_by_label(re.compile("^Reason"))).to_have_value("ticket 4411")
 
 
-def newest_without_scripts(page: Page) -> str:
-    page.goto("/actions")
-    return page.locator("tr[id^=a-] a[data-row]").first.get_attribute("href") or ""
-
-
+@pytest.mark.data("watched")
 def test_what_is_typed_stays_while_the_page_changes(server: Server, live: Opener) -> None:
-    server("reset", "watched")
     server("plan", "payments-7")
     page = live("/actions")
     page = live(newest(page))
@@ -129,8 +76,8 @@ def test_what_is_typed_stays_while_the_page_changes(server: Server, live: Opener
     expect(page.get_by_role("button", name="Fence producer")).to_be_disabled()
 
 
+@pytest.mark.data("watched")
 def test_the_same_page_follows_the_execution_by_its_bells_alone(server: Server, live: Opener) -> None:
-    server("reset", "watched")
     server("plan", "payments-7")
     page = live("/actions")
     page = live(newest(page))
@@ -146,8 +93,8 @@ def test_the_same_page_follows_the_execution_by_its_bells_alone(server: Server, 
     assert page.evaluate("window.stays"), "the page was loaded again"
 
 
+@pytest.mark.data("watched")
 def test_a_plan_that_expires_says_so_by_itself(server: Server, live: Opener) -> None:
-    server("reset", "watched")
     server("plan", "payments-7")
     page = live("/actions")
     page = live(newest(page))
@@ -161,8 +108,8 @@ def test_a_plan_that_expires_says_so_by_itself(server: Server, live: Opener) -> 
     expect(page.locator(".now-true")).to_contain_text("The plan expired at")
 
 
-def test_a_button_that_finds_no_cluster_says_so(server: Server, opened: Opener) -> None:
-    server("reset", "acting")
+@pytest.mark.data("acting")
+def test_a_button_that_finds_no_cluster_says_so(opened: Opener) -> None:
     page = opened("/partitions/prod/payments/0", faults=True)
     page.get_by_role("button", name="Abort hanging transaction…").last.click()
     expect(page.locator("h1")).to_have_text("No plan could be made")
@@ -171,8 +118,8 @@ def test_a_button_that_finds_no_cluster_says_so(server: Server, opened: Opener) 
     assert not axe_violations(page)
 
 
-def test_who_may_only_look_sees_why(server: Server, viewer: Page) -> None:
-    server("reset", "acting")
+@pytest.mark.data("acting")
+def test_who_may_only_look_sees_why(viewer: Page) -> None:
     viewer.goto("/transactions/prod/inventory-sync-stuck-3")
     expect(viewer.get_by_role("button", name="Fence producer…")).to_be_disabled()
     expect(viewer.locator(".offers-line")).to_contain_text("it needs the role operator")
@@ -182,25 +129,13 @@ def test_who_may_only_look_sees_why(server: Server, viewer: Page) -> None:
     assert not axe_violations(viewer)
 
 
-def test_the_keyboard_goes_to_the_log_and_into_a_plan(server: Server, opened: Opener) -> None:
-    server("reset", "acting")
+@pytest.mark.data("acting")
+def test_the_keyboard_goes_to_the_log_and_into_a_plan(opened: Opener) -> None:
     page = opened("/")
-    page.keyboard.press("g")
-    page.keyboard.press("a")
-    page.wait_for_url("**/actions*")
-    page.keyboard.press("j")
-    page.keyboard.press("Enter")
-    page.wait_for_url(re.compile(r"/actions/\d+$"))
+    press_to(page, "g a", "**/actions*")
+    press_to(page, "j Enter", re.compile(r"/actions/\d+$"))
     page.get_by_label(re.compile("^Reason")).focus()
     page.keyboard.type("ticket 4411")
     page.keyboard.press("Tab")
     page.keyboard.type("payments-7")
     expect(page.get_by_role("button", name="Fence producer")).to_be_enabled()
-
-
-def test_events_tell_a_takeover_by_its_bell_alone(server: Server, live: Opener) -> None:
-    server("reset", "acting")
-    page = live("/events?q=orders-gateway-900")
-    expect(page.get_by_text("No matching events")).to_be_visible()
-    server("fence", "orders-gateway-900")
-    expect(page.locator("[data-event=takeover]")).to_be_visible()

@@ -1,78 +1,27 @@
-"""Proves the pages of alerting in Chromium: by axe, at every width, live; by hand, from silence to test."""
+"""Proves the pages of alerting in Chromium: live, and by hand, from silence to test."""
 
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from tests.browser.conftest import Examiner, Opener, Server
-from tests.browser.page_checks import states
-
-LISTS = {
-    "alerts": "/alerts",
-    "channels": "/channels",
-    "deliveries": "/deliveries",
-    "silences": "/silences",
-    "new channel": "/channels/new",
-    "new silence": "/silences/new",
-}
-FURTHER = {"alerts, no match": "/alerts?q=nothing-like-it&state=wrong"}
-#: The first row of a list leads to these.
-ONES = {
-    "alert": "/alerts",
-    "channel": "/channels",
-    "delivery, failed": "/deliveries?state=failed",
-    "silence": "/silences",
-}
+from tests.browser.conftest import Opener, Server, press_to
 
 
-def every(page: Page) -> dict[str, str]:
-    """Return the address of each page that is about one thing, and of each list."""
-    found = dict(LISTS)
-    for name, where in ONES.items():
-        page.goto(where)
-        found[name] = page.locator("a[data-row]").first.get_attribute("href") or ""
-    channel = found["channel"]
-    return found | {name: f"{channel}/{name}" for name in ("edit", "secret", "delete")}
-
-
-@pytest.mark.parametrize("kind", states("alerts"))
-def test_pages_pass_axe_and_fit_every_width(
-    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
-) -> None:
-    server("reset", kind)
-    page = opened("/alerts")
-    assert problems_of_pages(page, every(page), FURTHER) == {}
-
-
-@pytest.mark.parametrize("kind", states("none", "new", "watched", "blind"))
-def test_empty_lists_pass_axe_and_fit_every_width(
-    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
-) -> None:
-    server("reset", kind)
-    assert problems_of_pages(opened("/"), LISTS, FURTHER) == {}
-
-
+@pytest.mark.data("watched")
 def test_an_alert_appears_by_its_bell_alone(server: Server, live: Opener) -> None:
-    server("reset", "watched")
     page = live("/alerts")
     expect(page.get_by_role("heading", level=1)).to_have_text("No firing alerts.")
     server("fire", "payments-9")
     expect(page.get_by_role("heading", level=1)).to_have_text("1 firing alert.")
     expect(page.locator("#nav-alerts")).to_contain_text("1")
-    page.keyboard.press("j")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/alerts/*")
+    press_to(page, "j Enter", "**/alerts/*")
     expect(page.locator("h1")).to_have_text("payments-9")
-    page.keyboard.press("g")
-    page.keyboard.press("l")
-    page.wait_for_url("**/alerts")
+    press_to(page, "g l", "**/alerts")
 
 
-def test_an_alert_is_silenced_from_its_line_after_a_look_at_what_else_goes_quiet(
-    server: Server, opened: Opener
-) -> None:
-    server("reset", "alerts")
+@pytest.mark.data("alerts")
+def test_an_alert_is_silenced_from_its_line_after_a_look_at_what_else_goes_quiet(opened: Opener) -> None:
     # A refused form is answered with 422, which Chromium logs.
     page = opened("/alerts?q=payments-7", faults=True)
     page.get_by_role("link", name=re.compile("^Silence… open too long payments-7")).click()
@@ -92,8 +41,8 @@ def test_an_alert_is_silenced_from_its_line_after_a_look_at_what_else_goes_quiet
     expect(page.locator(".now-true")).to_contain_text("by operator")
 
 
-def test_a_channel_is_added_and_its_secret_copied_once(server: Server, opened: Opener) -> None:
-    server("reset", "watched")
+@pytest.mark.data("watched")
+def test_a_channel_is_added_and_its_secret_copied_once(opened: Opener) -> None:
     page = opened("/channels", faults=True, permissions=["clipboard-read", "clipboard-write"])
     page.get_by_role("link", name="Add channel…").click()
     page.get_by_label("Name").fill("ops")
@@ -113,8 +62,8 @@ def test_a_channel_is_added_and_its_secret_copied_once(server: Server, opened: O
     expect(page.locator("#content")).to_contain_text("https://receiver.invalid/hook?token=***")
 
 
-def test_a_test_says_on_the_page_what_came_of_it(server: Server, opened: Opener) -> None:
-    server("reset", "alerts")
+@pytest.mark.data("alerts")
+def test_a_test_says_on_the_page_what_came_of_it(opened: Opener) -> None:
     page = opened("/channels")
     page.get_by_role("link", name="ops", exact=True).first.click()
     page.get_by_role("button", name="Send test").click()

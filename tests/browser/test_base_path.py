@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from sandbox.ports import free_port
-from tests.browser.conftest import NAME, PASSWORD, Server
+from tests.browser.conftest import Server, sign_in
 from tests.waiting import wait_for
 
 BASE = "/control/fenceline"
@@ -112,7 +112,9 @@ def test_the_main_journeys_stay_under_the_path(tmp_path: Path, browser: Browser,
         page.on("websocket", lambda socket: within(base, socket.url) or outside.append(socket.url))
         page.on("pageerror", lambda error: outside.append(str(error)))
         server("reset", "held")
-        sign_in(page, url)
+        page.goto(f"{url}/transactions?state=all")
+        sign_in(page)
+        page.wait_for_url(f"{url}/transactions?state=all")
         follow_a_change(page, server, url)
         operate(page, url)
         for name in PAGES:
@@ -139,14 +141,6 @@ def links_outside(page: Page, base: str) -> list[str]:
         .filter((address) => address.startsWith("/")))"""
     )
     return [address for address in found if not address.startswith(f"{base}/")]
-
-
-def sign_in(page: Page, url: str) -> None:
-    page.goto(f"{url}/transactions?state=all")
-    page.get_by_label("Username").fill(NAME)
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Sign in").click()
-    page.wait_for_url(f"{url}/transactions?state=all")
 
 
 def follow_a_change(page: Page, server: Server, url: str) -> None:

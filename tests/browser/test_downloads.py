@@ -3,9 +3,10 @@
 import csv
 import json
 
+import pytest
 from playwright.sync_api import Page
 
-from tests.browser.conftest import Opener, Server
+from tests.browser.conftest import Opener
 
 
 def downloaded(page: Page, form: str) -> str:
@@ -14,8 +15,8 @@ def downloaded(page: Page, form: str) -> str:
     return download.value.path().read_text()
 
 
-def test_a_list_of_several_pages_is_one_whole_file(server: Server, opened: Opener) -> None:
-    server("reset", "busy", 700)
+@pytest.mark.data("busy", 700)
+def test_a_list_of_several_pages_is_one_whole_file(opened: Opener) -> None:
     page = opened("/transactions")
     items = json.loads(downloaded(page, "JSON"))["items"]
     rows = list(csv.DictReader(downloaded(page, "CSV").splitlines()))

@@ -1,32 +1,17 @@
-"""Proves the page of events in Chromium: by axe, at every width; a click on a mark opens its evidence, in the
-same range of time."""
+"""Proves in Chromium that a click on a mark of the events opens its evidence, in the same range of time."""
 
 from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Examiner, Opener, Server
-from tests.browser.page_checks import states
+from tests.browser.conftest import Opener
 
-PAGES = {"events": "/events?last=24h"}
-FURTHER = {
-    "no match": "/events?from=2020-01-01&to=2020-01-02&source=alert",
-    "wrong": "/events?from=tomorrow&last=1y&before=x",
-}
 LANES = "#events-chart"
 
 
-@pytest.mark.parametrize("kind", states("held", "none", "calm"))
-def test_the_page_passes_axe_and_fits_every_width(
-    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
-) -> None:
-    server("reset", kind)
-    assert problems_of_pages(opened("/events"), PAGES, FURTHER) == {}
-
-
-def test_a_click_on_a_mark_opens_its_evidence(server: Server, opened: Opener) -> None:
-    server("reset", "held")
+@pytest.mark.data("held")
+def test_a_click_on_a_mark_opens_its_evidence(opened: Opener) -> None:
     page = opened("/events?last=24h&source=transition")
     evidence = page.locator("a[data-row]").evaluate_all("links => links.map(link => link.pathname)")
     page.locator(f"{LANES} .scatterlayer .point").first.wait_for()

@@ -2,13 +2,12 @@
 results have a page of their own."""
 
 import re
-from itertools import product
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Examiner, Opener, Server
-from tests.browser.page_checks import SCHEMES, axe_violations, fits, states
+from tests.browser.conftest import Opener, Server
+from tests.browser.page_checks import Looks, problems_of_what_is_open, states
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -56,19 +55,8 @@ def test_a_button_opens_it(opened: Opener) -> None:
     expect(page.get_by_role("combobox", name="Find ids")).to_be_focused()
 
 
-def test_the_palette_passes_axe_and_fits(opened: Opener) -> None:
+@pytest.mark.parametrize("kind", states("held"))
+def test_the_palette_passes_axe_and_fits(opened: Opener, looks: Looks, kind: str) -> None:
     page = opened("/")
     opened_palette(page, "pay")
-    for width, scheme in product((390, 1280), SCHEMES):
-        page.set_viewport_size({"width": width, "height": 900})
-        page.emulate_media(color_scheme=scheme)
-        assert axe_violations(page) == [], (width, scheme)
-        assert fits(page, width)
-
-
-@pytest.mark.parametrize("kind", states("held"))
-def test_the_page_passes_axe_and_fits_every_width(
-    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
-) -> None:
-    server("reset", kind)
-    assert problems_of_pages(opened("/"), {"find": "/find?q=pay", "nothing": "/find"}) == {}
+    assert problems_of_what_is_open(page, looks) == []

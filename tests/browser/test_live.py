@@ -6,16 +6,18 @@ import time
 import pytest
 from playwright.sync_api import Browser, Page, Route, expect
 
-from tests.browser.conftest import PASSWORD, Opener, Server
+from tests.browser.conftest import PASSWORD, Opener, Server, sign_in
 from tests.waiting import wait_for
+
+pytestmark = pytest.mark.data("busy", 40)
 
 
 def row(page: Page, name: str) -> str:
     return page.locator("tr", has_text=name).get_attribute("id") or ""
 
 
+@pytest.mark.data("busy")
 def test_a_bell_changes_a_row_and_nothing_the_reader_holds(server: Server, live: Opener) -> None:
-    server("reset", "busy")
     page = live("/transactions?q=orders-gateway", viewport={"width": 1200, "height": 600})
     page.evaluate("window.stays = true")
     search = page.locator("#search")
@@ -37,7 +39,6 @@ def test_a_bell_changes_a_row_and_nothing_the_reader_holds(server: Server, live:
 
 
 def test_a_changed_row_is_highlighted_again_at_each_change(server: Server, live: Opener) -> None:
-    server("reset", "busy", 40)
     page = live("/transactions?q=orders-gateway-0")
     first = page.locator("tbody tr")
     plays = "row => row.getAnimations().map((each) => each.playState)"
@@ -49,7 +50,6 @@ def test_a_changed_row_is_highlighted_again_at_each_change(server: Server, live:
 
 
 def test_an_open_fold_and_a_selection_stay(server: Server, live: Opener) -> None:
-    server("reset", "busy")
     page = live("/transactions/prod/orders-gateway-0")
     page.get_by_text("Raw facts").click()
     page.evaluate("getSelection().selectAllChildren(document.querySelector('#the-id'))")
@@ -62,7 +62,6 @@ def test_an_open_fold_and_a_selection_stay(server: Server, live: Opener) -> None
 
 
 def test_focus_on_a_row_stays_on_it_when_rows_come_before_it(server: Server, live: Opener) -> None:
-    server("reset", "busy", 40)
     page = live("/transactions?q=orders-gateway")
     page.keyboard.press("j")
     page.keyboard.press("j")
@@ -73,7 +72,6 @@ def test_focus_on_a_row_stays_on_it_when_rows_come_before_it(server: Server, liv
 
 
 def test_a_row_that_no_longer_matches_leaves(server: Server, live: Opener) -> None:
-    server("reset", "busy", 40)
     page = live("/transactions?state=Ongoing&q=orders-aborting")
     expect(page.get_by_text("No matching transactions")).to_be_visible()
     server("change", "orders-aborting", "Ongoing")
@@ -82,8 +80,8 @@ def test_a_row_that_no_longer_matches_leaves(server: Server, live: Opener) -> No
     expect(page.get_by_text("No matching transactions")).to_be_visible()
 
 
+@pytest.mark.data("calm")
 def test_the_verdict_the_title_and_the_icon_follow_a_finding(server: Server, live: Opener) -> None:
-    server("reset", "calm")
     page = live("/")
     expect(page.locator("h1")).to_have_text("No transaction is stuck.")
     expect(page).to_have_title("Incidents · Fenceline")
@@ -96,7 +94,6 @@ def test_the_verdict_the_title_and_the_icon_follow_a_finding(server: Server, liv
 
 def test_a_bell_before_a_late_frame_is_answered_after_it(server: Server, live: Opener) -> None:
     """On a busy machine: htmx has settled what it swapped before the frame with it is painted."""
-    server("reset", "busy", 40)
     page = live("/transactions?q=orders-gateway-0")
     page.evaluate("() => { window.requestAnimationFrame = (then) => setTimeout(then, 500); }")
     state = page.locator("tbody tr td").first
@@ -105,8 +102,8 @@ def test_a_bell_before_a_late_frame_is_answered_after_it(server: Server, live: O
         expect(state).to_have_text(name, timeout=10_000)
 
 
+@pytest.mark.data("calm")
 def test_lost_sight_is_shown_and_its_return(server: Server, live: Opener) -> None:
-    server("reset", "calm")
     page = live("/transactions")
     server("lose")
     expect(page.locator("#blind")).to_contain_text("connection refused")
@@ -114,8 +111,8 @@ def test_lost_sight_is_shown_and_its_return(server: Server, live: Opener) -> Non
     expect(page.locator("#blind")).to_have_count(0)
 
 
+@pytest.mark.data("calm")
 def test_sight_that_stops_without_a_word_is_told_by_the_browser(server: Server, live: Opener) -> None:
-    server("reset", "calm")
     server("seen", -8_000)
     page = live("/")
     # Nobody rings any more: the page finds out by its own clock.
@@ -125,7 +122,6 @@ def test_sight_that_stops_without_a_word_is_told_by_the_browser(server: Server, 
 
 
 def test_many_bells_make_few_requests_and_the_last_state_is_shown(server: Server, live: Opener) -> None:
-    server("reset", "busy", 40)
     page = live("/transactions?q=orders-gateway-0")
     asked: list[float] = []
     page.on(
@@ -144,7 +140,6 @@ def test_many_bells_make_few_requests_and_the_last_state_is_shown(server: Server
 def test_a_slow_page_is_asked_less_often_but_one_slow_answer_makes_none(
     server: Server, opened: Opener
 ) -> None:
-    server("reset", "busy", 40)
     page = opened("/login/")
     page.clock.install()
     page.goto("/transactions?q=orders-gateway-0")
@@ -173,7 +168,6 @@ def test_a_slow_page_is_asked_less_often_but_one_slow_answer_makes_none(
 
 
 def test_pause_holds_changes_and_counts_them(server: Server, live: Opener) -> None:
-    server("reset", "busy", 40)
     page = live("/transactions?q=orders-gateway-0")
     page.keyboard.press("p")
     expect(page.get_by_role("button", name="Resume")).to_have_attribute("aria-pressed", "true")
@@ -186,7 +180,6 @@ def test_pause_holds_changes_and_counts_them(server: Server, live: Opener) -> No
 
 
 def test_a_hidden_tab_fetches_nothing_until_it_is_seen(server: Server, live: Opener) -> None:
-    server("reset", "busy", 40)
     path = "/transactions?q=orders-gateway-0"
     hidden, seen = live(path), live(path)
     hidden.evaluate(
@@ -209,7 +202,6 @@ def test_a_hidden_tab_fetches_nothing_until_it_is_seen(server: Server, live: Ope
 
 
 def test_a_dead_server_is_told_at_once_and_its_return_followed(server: Server, live: Opener) -> None:
-    server("reset", "busy", 40)
     page = live("/transactions?q=orders-gateway-0", faults=True)
     server.kill_web()
     try:
@@ -228,7 +220,6 @@ def test_a_dead_server_is_told_at_once_and_its_return_followed(server: Server, l
 
 
 def test_without_a_socket_the_page_polls_and_says_so(server: Server, opened: Opener) -> None:
-    server("reset", "busy", 40)
     page = opened("/login/", faults=True)
     # As behind a proxy that passes no WebSockets.
     page.context.route_web_socket("**/ws/live", lambda socket: socket.close())
@@ -239,7 +230,6 @@ def test_without_a_socket_the_page_polls_and_says_so(server: Server, opened: Ope
 
 
 def test_a_sign_out_elsewhere_leads_to_the_sign_in(server: Server, live: Opener) -> None:
-    server("reset", "busy", 40)
     page = live("/transactions", faults=True)
     page.context.clear_cookies()
     server("change", "orders-gateway-0", "PrepareAbort")
@@ -248,7 +238,6 @@ def test_a_sign_out_elsewhere_leads_to_the_sign_in(server: Server, live: Opener)
 
 def test_a_refetch_does_not_overtake_a_sign_out(server: Server, live: Opener) -> None:
     """Between the end of the session and the next page a refetch may find that it may see nothing."""
-    server("reset", "busy", 40)
     page = live("/transactions", faults=True)
     navigations: list[str] = []
     page.on("request", lambda request: request.is_navigation_request() and navigations.append(request.url))
@@ -263,15 +252,12 @@ def test_a_refetch_does_not_overtake_a_sign_out(server: Server, live: Opener) ->
 
 
 def test_an_open_page_ends_with_the_role_of_its_user(server: Server, browser: Browser) -> None:
-    server("reset", "busy", 40)
     server("user", "leaver", PASSWORD, "viewer")
     context = browser.new_context(base_url=server.url)
     try:
         page = context.new_page()
         page.goto("/transactions")
-        page.get_by_label("Username").fill("leaver")
-        page.get_by_label("Password").fill(PASSWORD)
-        page.keyboard.press("Enter")
+        sign_in(page, "leaver")
         page.locator('#live[data-socket="up"]').wait_for()
         server("without_role", "leaver")
         page.locator("[data-no-role]").wait_for()
@@ -283,8 +269,7 @@ def test_an_open_page_ends_with_the_role_of_its_user(server: Server, browser: Br
 
 
 @pytest.mark.parametrize("path", ["/", "/transactions", "/system"])
-def test_nothing_is_lost_without_scripts(server: Server, opened: Opener, path: str) -> None:
-    server("reset", "busy", 40)
+def test_nothing_is_lost_without_scripts(opened: Opener, path: str) -> None:
     page = opened(path, java_script_enabled=False, faults=True)
     assert "as of" in page.locator("#live-words").inner_text()
     assert page.locator("time").count() > 0

@@ -1,33 +1,11 @@
-"""Proves the pages of partitions, groups, recoveries and rules in Chromium: by axe, at every width, live."""
-
-import re
+"""Proves the pages of partitions, groups and recoveries in Chromium: by keyboard, and live."""
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import expect
 
-from tests.browser.conftest import Examiner, Opener, Server
-from tests.browser.page_checks import states
+from tests.browser.conftest import Opener, Server, press_to
 
-LISTS = {
-    "partitions": "/partitions?internal=1",
-    "groups": "/groups",
-    "recoveries": "/recoveries",
-}
-PAGES = LISTS | {
-    "partition, hanging": "/partitions/prod/payments/0",
-    "group, waiting": "/groups/prod/billing",
-}
-FURTHER = {
-    "overview": "/",
-    "partitions, no match": "/partitions?verdict=late&q=nothing-like-it&sort=wrong",
-    "partition, clear": "/partitions/prod/orders/0",
-    "groups, no match": "/groups?status=STOP&q=nothing-like-it",
-    "groups, one family": "/groups?family=spark-kafka-source-*",
-    "group, pending": "/groups/prod/inventory-sync",
-    "recoveries, no match": "/recoveries?outcome=unseen&cause=takeover",
-    "transaction, waited for": "/transactions/prod/inventory-sync-stuck-3",
-    "transactions, open": "/transactions?state=open",
-}
+pytestmark = pytest.mark.data("held")
 
 #: The second key was pressed at once, and is delivered after the 1.5 s for which the first one holds.
 _G_AND_A_LATE_P = """() => {
@@ -37,31 +15,7 @@ _G_AND_A_LATE_P = """() => {
 }"""
 
 
-def first_recovery(page: Page) -> str:
-    page.goto("/recoveries")
-    return page.locator('a[data-row][href^="/recoveries/"]').first.get_attribute("href") or ""
-
-
-@pytest.mark.parametrize("kind", states("held"))
-def test_pages_pass_axe_and_fit_every_width(
-    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
-) -> None:
-    server("reset", kind)
-    page = opened("/")
-    paths = PAGES | {"recovery": first_recovery(page), "rule": "/rules/open_too_long"}
-    assert problems_of_pages(page, paths, FURTHER) == {}
-
-
-@pytest.mark.parametrize("kind", states("none", "new", "watched", "blind"))
-def test_empty_lists_pass_axe_and_fit_every_width(
-    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
-) -> None:
-    server("reset", kind)
-    assert problems_of_pages(opened("/"), LISTS) == {}
-
-
-def test_at_360_pixels_name_verdict_and_blocker_stay(server: Server, opened: Opener) -> None:
-    server("reset", "held")
+def test_at_360_pixels_name_verdict_and_blocker_stay(opened: Opener) -> None:
     page = opened("/partitions?q=payments-0", viewport={"width": 360, "height": 740})
     cells = [cell.inner_text() for cell in page.locator("tbody td").all() if cell.is_visible()]
     shown = ["payments-0", "hanging", "hanging", "1,770 uncommitted"]
@@ -72,57 +26,27 @@ def test_at_360_pixels_name_verdict_and_blocker_stay(server: Server, opened: Ope
     assert cells[:4] == ["billing", "BLOCKED", "group blocked", "3,540 lag"]
 
 
-def test_the_keyboard_goes_from_a_pin_to_who_waits(server: Server, opened: Opener) -> None:
-    server("reset", "held")
+def test_the_keyboard_goes_from_a_pin_to_who_waits(opened: Opener) -> None:
     page = opened("/")
-    page.keyboard.press("g")
-    page.keyboard.press("p")
-    page.wait_for_url("**/partitions")
+    press_to(page, "g p", "**/partitions")
     page.keyboard.press("/")
     page.keyboard.type("payments-0")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/partitions?q=payments-0")
-    page.keyboard.press("j")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/partitions/prod/payments/0")
-    page.keyboard.press("j")
-    page.keyboard.press("j")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/groups/prod/billing")
-    page.keyboard.press("g")
-    page.keyboard.press("g")
-    page.wait_for_url("**/groups*")
-    page.keyboard.press("g")
-    page.keyboard.press("e")
-    page.wait_for_url("**/events*")
+    press_to(page, "Enter", "**/partitions?q=payments-0")
+    press_to(page, "j Enter", "**/partitions/prod/payments/0")
+    press_to(page, "j j Enter", "**/groups/prod/billing")
+    press_to(page, "g g", "**/groups*")
+    press_to(page, "g e", "**/events*")
     page.get_by_role("link", name="Recoveries").press("Enter")
     page.wait_for_url("**/recoveries*")
 
 
-def test_two_keys_belong_together_though_the_page_gets_the_second_late(
-    server: Server, opened: Opener
-) -> None:
-    server("reset", "held")
+def test_two_keys_belong_together_though_the_page_gets_the_second_late(opened: Opener) -> None:
     page = opened("/groups")
     page.evaluate(_G_AND_A_LATE_P)
     page.wait_for_url("**/partitions")
 
 
-def test_filters_and_sorts_are_addresses(server: Server, opened: Opener) -> None:
-    server("reset", "held")
-    page = opened("/groups")
-    page.get_by_role("link", name=re.compile("^BLOCKED")).click()
-    page.wait_for_url("**/groups?status=BLOCKED")
-    page.get_by_role("link", name="Lag to end").click()
-    expect(page.locator("th[aria-sort]")).to_have_text("Lag to end")
-    assert "status=BLOCKED" in page.url
-    expect(page.locator("tbody tr").first).to_contain_text("billing")
-    page.go_back()
-    expect(page.locator("th[aria-sort]")).to_have_text("Status")
-
-
 def test_a_pin_appears_by_its_bell_alone(server: Server, live: Opener) -> None:
-    server("reset", "held")
     page = live("/partitions?verdict=open")
     partition = live("/partitions/prod/fresh/0", faults=True)
     expect(page.locator("tbody tr", has_text="stock-audit-1")).to_be_visible()
@@ -132,7 +56,7 @@ def test_a_pin_appears_by_its_bell_alone(server: Server, live: Opener) -> None:
 
 
 def test_an_open_fold_stays_open_while_the_page_changes(server: Server, live: Opener) -> None:
-    server("reset", "held")
+    server("hour")
     page = live("/partitions/prod/payments/0")
     page.locator("#series-table summary").click()
     page.evaluate("document.getElementById('series-table').stays = true")
@@ -144,16 +68,14 @@ def test_an_open_fold_stays_open_while_the_page_changes(server: Server, live: Op
     expect(page.locator("#series-table table")).to_be_visible()
 
 
-def test_replicas_are_asked_by_a_press(server: Server, opened: Opener) -> None:
-    server("reset", "held")
+def test_replicas_are_asked_by_a_press(opened: Opener) -> None:
     page = opened("/partitions/prod/payments/0")
     page.get_by_role("button", name="Query all replicas").click()
     page.wait_for_url("**/partitions/prod/payments/0?asked=*#replicas")
     expect(page.locator("#replicas ~ form [role=status]")).to_contain_text("Waiting for answers.")
 
 
-def test_lost_ranges_are_copied_and_downloaded(server: Server, opened: Opener) -> None:
-    server("reset", "held")
+def test_lost_ranges_are_copied_and_downloaded(opened: Opener) -> None:
     page = opened("/recoveries?q=payments-ledger-7", permissions=["clipboard-read", "clipboard-write"])
     page.locator('a[data-row][href^="/recoveries/"]').first.click()
     page.get_by_role("button", name="Copy ranges").click()

@@ -1,5 +1,5 @@
-"""Proves the page of pipelines in Chromium: axe and every width, small and of 500 nodes; nodes and rows open
-by the keyboard; it fits a screen; a wide drawing shrinks, or scrolls in its own frame, never the page."""
+"""Proves the page of pipelines in Chromium: its proofs by axe and at every width; nodes and rows open by the
+keyboard; it fits a screen; a wide drawing shrinks, or scrolls in its own frame, never the page."""
 
 import shutil
 
@@ -8,28 +8,14 @@ from playwright.sync_api import Page, expect
 
 from fenceline.audit.manifest import AuditedBatch, AuditedRange, AuditObstacle, AuditVerdict, ObstacleKind
 from tests.audit_manifests import audit_manifest, leave_audit, proved_batch
-from tests.browser.conftest import Examiner, Opener, Server
+from tests.browser.conftest import Examiner, Opener, Server, press_to
 from tests.browser.page_checks import states
 from tests.waiting import wait_for
 from tests.web.factories import QUERY_ID
 
-PAGES = {"pipelines": "/pipelines"}
+pytestmark = pytest.mark.data("flow")
+
 OPEN = "/pipelines?pipeline=group:warehouse"
-FURTHER = {
-    "open": OPEN,
-    "single": "/pipelines?fold=no&zoom=actual",
-    "focus": "/pipelines?focus=topic:payments",
-    "no match": "/pipelines?q=nothing-like-it",
-    "past": "/pipelines?from=2026-01-01T00:00:00Z&to=2026-01-01T01:00:00Z",
-}
-
-
-@pytest.mark.parametrize("kind", [*states("flow", "large flow"), *states("none")])
-def test_pages_pass_axe_and_fit_every_width(
-    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
-) -> None:
-    server("reset", kind)
-    assert problems_of_pages(opened("/"), PAGES, FURTHER) == {}
 
 
 @pytest.mark.parametrize("kind", states("flow"))
@@ -73,21 +59,17 @@ def leave_audits(server: Server) -> None:
     leave_audit(server.audits, audit_manifest("torn")).write_text("{")
 
 
-def test_a_node_is_reached_and_opened_with_the_keyboard(server: Server, opened: Opener) -> None:
-    server("reset", "flow")
+def test_a_node_is_reached_and_opened_with_the_keyboard(opened: Opener) -> None:
     page = opened("/pipelines")
     node = page.get_by_role("link", name="group billing, blocked")
     node.focus()
     expect(node).to_be_focused()
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/pipelines?*focus=group%3Abilling*")
+    press_to(page, "Enter", "**/pipelines?*focus=group%3Abilling*")
     node.focus()
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/groups/prod/billing*")
+    press_to(page, "Enter", "**/groups/prod/billing*")
 
 
-def test_a_row_is_unfolded_and_folded_with_the_keyboard(server: Server, opened: Opener) -> None:
-    server("reset", "flow")
+def test_a_row_is_unfolded_and_folded_with_the_keyboard(opened: Opener) -> None:
     page = opened("/pipelines")
     row = page.locator('[data-pipeline="group:warehouse"] [data-row]')
     links = page.get_by_role("list", name="Links", exact=True).get_by_role("listitem")
@@ -98,22 +80,20 @@ def test_a_row_is_unfolded_and_folded_with_the_keyboard(server: Server, opened: 
         expect(links).to_have_count(number)
 
 
-def test_an_unfolded_row_is_below_the_head_of_its_table(server: Server, opened: Opener) -> None:
-    server("reset", "large flow")
+@pytest.mark.data("large flow")
+def test_an_unfolded_row_is_below_the_head_of_its_table(opened: Opener) -> None:
     page = opened("/pipelines?pipeline=group:crm-03-sink#pipeline")
     row = page.locator("#pipeline [data-row]")
     expect(row).to_be_in_viewport()
     row.click(trial=True)
 
 
-def test_the_folded_page_fits_a_screen(server: Server, opened: Opener) -> None:
-    server("reset", "flow")
+def test_the_folded_page_fits_a_screen(opened: Opener) -> None:
     page = opened("/pipelines", viewport={"width": 1440, "height": 900})
     assert page.evaluate("document.documentElement.scrollHeight") <= 1_200
 
 
-def test_zoom_shrinks_a_drawing_to_its_frame_or_shows_it_in_full(server: Server, opened: Opener) -> None:
-    server("reset", "flow")
+def test_zoom_shrinks_a_drawing_to_its_frame_or_shows_it_in_full(opened: Opener) -> None:
     page = opened("/pipelines?zoom=fit", viewport={"width": 600, "height": 900})
     assert overflow(page) == 0
     page.get_by_role("link", name="actual size").click()
@@ -127,8 +107,8 @@ def overflow(page: Page) -> int:
     return int(frame.evaluate("(frame) => frame.scrollWidth - frame.clientWidth"))
 
 
-def test_a_wide_drawing_scrolls_in_its_own_frame(server: Server, opened: Opener) -> None:
-    server("reset", "large flow")
+@pytest.mark.data("large flow")
+def test_a_wide_drawing_scrolls_in_its_own_frame(opened: Opener) -> None:
     page = opened("/pipelines?fold=no", viewport={"width": 390, "height": 844})
     assert overflow(page) > 0
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

@@ -1,51 +1,19 @@
-"""Proves the pages of streaming queries in Chromium: by axe, at every width, live, and counting down."""
+"""Proves the pages of streaming queries in Chromium: live, and counting down."""
 
 import re
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Examiner, Opener, Server
-from tests.browser.page_checks import states
+from tests.browser.conftest import Opener, Server, press_to
 from tests.web import factories
 
+pytestmark = pytest.mark.data("queries")
+
 ONE = f"/queries/prod/{factories.QUERY_ID}"
-PAGES = {
-    "list": "/queries",
-    "abandoned": ONE,
-    "stateful": "/queries/prod/8b3f4c5d-6e7f-4a8b-8c1d-2e3f4a5b6c7d",
-    "Flink jobs": "/flink-jobs",
-    "Flink job": f"/flink-jobs/prod/{factories.FLINK_IDENT}",
-}
-FURTHER = {
-    "unreadable": "/queries/prod/path-1f2e3d4c5b6a7988",
-    "overview": "/",
-    "no match": "/queries?state=stopped&q=nothing-like-it&sort=wrong",
-    "an earlier batch": f"{ONE}?batch=1196",
-    "listened to": "/queries/prod/9c4a5d6e-7f8a-4b9c-9d2e-3f4a5b6c7d8e",
-    "partition": "/partitions/prod/order_events/0",
-    "Flink job, unreadable": "/flink-jobs/prod/broken@1",
-}
 
 
-@pytest.mark.parametrize("kind", states("queries"))
-def test_pages_pass_axe_and_fit_every_width(
-    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
-) -> None:
-    server("reset", kind)
-    assert problems_of_pages(opened("/queries"), PAGES, FURTHER) == {}
-
-
-@pytest.mark.parametrize("kind", states("none", "watched"))
-def test_empty_lists_pass_axe_and_fit_every_width(
-    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
-) -> None:
-    server("reset", kind)
-    assert problems_of_pages(opened("/queries"), {"list": "/queries"}) == {}
-
-
-def test_a_name_is_whole_and_no_tile_is_cut_at_every_width(server: Server, opened: Opener) -> None:
-    server("reset", "queries")
+def test_a_name_is_whole_and_no_tile_is_cut_at_every_width(opened: Opener) -> None:
     page = opened("/")
     cut = "(all) => all.filter((each) => each.scrollWidth > each.clientWidth).map((each) => each.innerText)"
     for width in (768, 900, 1001, 1101, 1181, 1281, 1300, 1367, 1401, 1440, 1501, 1920):
@@ -54,8 +22,7 @@ def test_a_name_is_whole_and_no_tile_is_cut_at_every_width(server: Server, opene
         assert page.locator(".tiles").evaluate_all(cut) == [], width
 
 
-def test_at_360_pixels_state_batch_chain_and_lag_stay(server: Server, opened: Opener) -> None:
-    server("reset", "queries")
+def test_at_360_pixels_state_batch_chain_and_lag_stay(opened: Opener) -> None:
     page = opened("/queries?q=orders_enrich", viewport={"width": 360, "height": 740})
     cells = [
         " ".join(cell.inner_text().split()) for cell in page.locator("tbody td").all() if cell.is_visible()
@@ -78,8 +45,7 @@ def seconds(page: Page, where: str) -> int:
     return int(found[1]) * 60 + int(found[2] or 0)
 
 
-def test_a_prepared_batch_counts_down_without_asking(server: Server, opened: Opener) -> None:
-    server("reset", "queries")
+def test_a_prepared_batch_counts_down_without_asking_and_says_when_it_has_run_out(opened: Opener) -> None:
     page = opened(ONE)
     asked: list[str] = []
     page.on(
@@ -93,22 +59,15 @@ def test_a_prepared_batch_counts_down_without_asking(server: Server, opened: Ope
         arg=page.locator(".chain-remedy time").inner_text(),
     )
     assert seconds(page, ".chain-remedy time") < before
-    assert not asked
-
-
-def test_what_has_run_out_says_so(server: Server, opened: Opener) -> None:
-    server("reset", "queries")
-    page = opened(ONE)
-    page.get_by_role("button", name="Pause").click()  # A refresh would put the server's time back.
     page.evaluate(
         "document.querySelector('.chain-remedy time').dateTime = new Date(fenceline.now() - 1).toISOString();"
         "fenceline.showAges()"
     )
     expect(page.locator(".chain-remedy")).to_contain_text("they may be aborted already")
+    assert not asked
 
 
 def test_a_batch_appears_by_its_bell_alone(server: Server, live: Opener) -> None:
-    server("reset", "queries")
     listed = live("/queries?q=payments_ledger")
     batches = live("/queries/prod/7a2e3b4c-5d6e-4f7a-9b0c-1d2e3f4a5b6c")
     one = live("/queries/prod/7a2e3b4c-5d6e-4f7a-9b0c-1d2e3f4a5b6c?tab=charts")
@@ -126,8 +85,7 @@ def test_a_batch_appears_by_its_bell_alone(server: Server, live: Opener) -> None
 
 
 @pytest.mark.parametrize("scheme", ["light", pytest.param("dark", marks=pytest.mark.matrix)])
-def test_charts_are_drawn_without_a_violation(server: Server, opened: Opener, scheme: str) -> None:
-    server("reset", "queries")
+def test_charts_are_drawn_without_a_violation(opened: Opener, scheme: str) -> None:
     page = opened(f"{ONE}?tab=charts", color_scheme=scheme, timezone_id="Asia/Kolkata")
     page.locator("#durations-chart").scroll_into_view_if_needed()
     for name in ("durations-chart", "rows-chart"):
@@ -140,21 +98,13 @@ def test_charts_are_drawn_without_a_violation(server: Server, opened: Opener, sc
     expect(page.locator("#durations-chart .xtick text").first).to_have_text(ticks[0])
 
 
-def test_the_keyboard_goes_from_the_list_to_a_batch_and_its_transactions(
-    server: Server, opened: Opener
-) -> None:
-    server("reset", "queries")
+def test_the_keyboard_goes_from_the_list_to_a_batch_and_its_transactions(opened: Opener) -> None:
     page = opened("/")
-    page.keyboard.press("g")
-    page.keyboard.press("q")
-    page.wait_for_url("**/queries")
+    press_to(page, "g q", "**/queries")
     page.keyboard.press("/")
     page.keyboard.type("orders_enrich")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/queries?q=orders_enrich")
-    page.keyboard.press("j")
-    page.keyboard.press("Enter")
-    page.wait_for_url(f"**{ONE}")
+    press_to(page, "Enter", "**/queries?q=orders_enrich")
+    press_to(page, "j Enter", f"**{ONE}")
     page.get_by_role("link", name="batch 1,203").click()
     page.wait_for_url(f"**{ONE}?batch=1203#chain")
     page.get_by_role("link", name="newest: batch 1,204").click()
@@ -163,8 +113,7 @@ def test_the_keyboard_goes_from_the_list_to_a_batch_and_its_transactions(
     page.wait_for_url("**/transactions/prod/orders_enrich-3f9c11d2-p1-g7-b0-s1")
 
 
-def test_filters_and_sorts_are_addresses(server: Server, opened: Opener) -> None:
-    server("reset", "queries")
+def test_filters_and_sorts_are_addresses(opened: Opener) -> None:
     page = opened("/queries")
     page.get_by_role("link", name=re.compile("^failed")).click()
     page.wait_for_url("**/queries?state=failed")

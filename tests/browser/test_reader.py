@@ -1,65 +1,27 @@
-"""Proves what readers do: sign in, keys, theme, times, copying, filters; at every width, and by axe."""
+"""Proves what readers do: sign in, keys, theme, times, copying, filters."""
 
 import pytest
 from playwright.sync_api import Browser, expect
 
-from tests.browser.conftest import NAME, PASSWORD, Examiner, Opener, Server
-from tests.browser.page_checks import states
+from tests.browser.conftest import NAME, Opener, Server, press_to, sign_in
 
-PAGES = {
-    "overview": "/",
-    "transactions": "/transactions",
-    "no match": "/transactions?q=nothing-like-it&state=open&sort=wrong",
-    "transaction": "/transactions/prod/inventory-sync-stuck-3",
-    "system": "/system",
-    "coordinators": "/coordinators",
-    "scenes": "/scenes",
-    "sign-in": "/login/",
-    "users": "/access",
-    "a user": "/access/1",
-    "new user": "/access/new",
-    "tokens": "/access/tokens",
-}
-FURTHER = {
-    "complete": "/transactions/prod/orders-gateway-0",
-    "lived": "/transactions/prod/payments-1",
-    "transitions": "/events?last=24h&source=transition&unfolded=true",
-    "events, no match": "/events?kind=rotation&confidence=ambiguous&q=nothing-like-it&last=1h&before=x",
-}
-UNKNOWN = {
-    "unknown id": "/transactions/prod/never-seen",
-    "not found": "/nowhere",
-    "no link": "/access/welcome/MQ/never",
-}
+pytestmark = pytest.mark.data("busy", 40)
 
 
-def there(pages: dict[str, str], kind: str) -> dict[str, str]:
-    """Return the pages that there are in a state of the data: only the busy one has ids."""
-    return {name: path for name, path in pages.items() if kind == "busy" or "/prod/" not in path}
-
-
-@pytest.mark.parametrize("kind", states("busy", "none", "new", "blind", "calm"))
-def test_pages_pass_axe_and_fit_every_width(
-    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
-) -> None:
-    server("reset", kind, 20)
-    assert problems_of_pages(opened("/"), there(PAGES, kind), there(FURTHER, kind)) == {}
-
-
-@pytest.mark.parametrize("kind", states("busy"))
-def test_pages_of_what_is_not_there_pass_axe_and_fit_every_width(
-    server: Server, opened: Opener, problems_of_pages: Examiner, kind: str
-) -> None:
-    server("reset", kind, 20)
-    assert problems_of_pages(opened("/", faults=True), UNKNOWN) == {}
-
-
-def test_at_360_pixels_state_id_and_age_stay(server: Server, opened: Opener) -> None:
-    server("reset", "busy")
+def test_at_360_pixels_state_id_and_age_stay(opened: Opener) -> None:
     page = opened("/transactions?q=payments-ledger-7", viewport={"width": 360, "height": 740})
     cells = [cell for cell in page.locator("tbody tr td").all() if cell.is_visible()]
     shown = [cell.inner_text().split("\n")[0] for cell in cells]
     assert shown == ["Ongoing", "payments-ledger-7", "open too long", "open for 1 h 5 min"]
+
+
+@pytest.mark.data("held")
+def test_open_for_is_empty_for_what_is_not_open(opened: Opener) -> None:
+    """It showed the age of the last update instead, on a phone alone: there nothing is shown."""
+    page = opened("/transactions?state=CompleteCommit", viewport={"width": 390, "height": 844})
+    cells = page.locator("table.ids tbody td.col-age")
+    assert cells.count() > 10
+    assert set(cells.all_inner_texts()) == {""}
 
 
 def test_a_stranger_signs_in_and_arrives_where_he_wanted(server: Server, browser: Browser) -> None:
@@ -71,8 +33,7 @@ def test_a_stranger_signs_in_and_arrives_where_he_wanted(server: Server, browser
         page.get_by_label("Password").fill("wrong")
         page.keyboard.press("Enter")
         expect(page.get_by_role("alert")).to_contain_text("do not match")
-        page.get_by_label("Password").fill(PASSWORD)
-        page.keyboard.press("Enter")
+        sign_in(page)
         page.wait_for_url("**/transactions?state=open")
         page.get_by_role("button", name="Sign out").press("Enter")
         page.wait_for_url("**/login/")
@@ -81,32 +42,21 @@ def test_a_stranger_signs_in_and_arrives_where_he_wanted(server: Server, browser
 
 
 def test_the_keyboard_goes_everywhere(server: Server, opened: Opener) -> None:
-    server("reset", "busy", 40)
     page = opened("/")
-    page.keyboard.press("g")
-    page.keyboard.press("t")
-    page.wait_for_url("**/transactions")
+    press_to(page, "g t", "**/transactions")
     page.keyboard.press("/")
     page.keyboard.type("inventory-sync-stuck")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/transactions?q=inventory-sync-stuck")
-    page.keyboard.press("j")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/transactions/prod/inventory-sync-stuck-3")
-    page.keyboard.press("g")
-    page.keyboard.press("s")
-    page.wait_for_url("**/system?cluster=prod")
+    press_to(page, "Enter", "**/transactions?q=inventory-sync-stuck")
+    press_to(page, "j Enter", "**/transactions/prod/inventory-sync-stuck-3")
+    press_to(page, "g s", "**/system?cluster=prod")
     page.keyboard.press("?")
     expect(page.get_by_role("dialog")).to_be_visible()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_be_hidden()
-    page.keyboard.press("g")
-    page.keyboard.press("i")
-    page.wait_for_url(f"{server.url}/?cluster=prod")
+    press_to(page, "g i", f"{server.url}/?cluster=prod")
 
 
-def test_keys_are_letters_inside_inputs_and_can_be_turned_off(server: Server, opened: Opener) -> None:
-    server("reset", "busy", 40)
+def test_keys_are_letters_inside_inputs_and_can_be_turned_off(opened: Opener) -> None:
     page = opened("/transactions")
     page.locator("#search").click()
     page.keyboard.type("gtp?/jk")
@@ -123,8 +73,8 @@ def test_keys_are_letters_inside_inputs_and_can_be_turned_off(server: Server, op
     expect(page.get_by_role("button", name="Pause")).to_be_visible()
 
 
-def test_a_chosen_theme_is_there_before_the_first_paint(server: Server, opened: Opener) -> None:
-    server("reset", "calm")
+@pytest.mark.data("calm")
+def test_a_chosen_theme_is_there_before_the_first_paint(opened: Opener) -> None:
     page = opened("/", color_scheme="light")
     light = page.evaluate("getComputedStyle(document.documentElement).backgroundColor")
     page.get_by_label("Dark").check()
@@ -137,8 +87,7 @@ def test_a_chosen_theme_is_there_before_the_first_paint(server: Server, opened: 
     assert page.evaluate("getComputedStyle(document.documentElement).backgroundColor") == light
 
 
-def test_times_are_told_in_utc_or_local_and_remembered(server: Server, opened: Opener) -> None:
-    server("reset", "busy", 40)
+def test_times_are_told_in_utc_or_local_and_remembered(opened: Opener) -> None:
     page = opened("/transactions/prod/inventory-sync-stuck-3", timezone_id="Asia/Kolkata")
     instant = page.locator(".step-time time[data-instant]").first
     utc = instant.inner_text()
@@ -151,8 +100,7 @@ def test_times_are_told_in_utc_or_local_and_remembered(server: Server, opened: O
     assert instant.inner_text() == utc
 
 
-def test_ages_tick_without_asking_the_server(server: Server, opened: Opener) -> None:
-    server("reset", "busy", 40)
+def test_ages_tick_without_asking_the_server(opened: Opener) -> None:
     page = opened("/transactions/prod/inventory-sync-stuck-3")
     page.keyboard.press("p")
     age = page.locator("#content time[data-age='']").first
@@ -163,8 +111,7 @@ def test_ages_tick_without_asking_the_server(server: Server, opened: Opener) -> 
     assert not asked
 
 
-def test_an_id_is_copied_as_it_is_spelled(server: Server, opened: Opener) -> None:
-    server("reset", "busy", 40)
+def test_an_id_is_copied_as_it_is_spelled(opened: Opener) -> None:
     page = opened("/transactions?q=back", permissions=["clipboard-read", "clipboard-write"])
     page.locator("a[data-row]").first.click()
     page.get_by_role("button", name="Copy id").click()
@@ -172,8 +119,7 @@ def test_an_id_is_copied_as_it_is_spelled(server: Server, opened: Opener) -> Non
     assert page.evaluate("navigator.clipboard.readText()") == "back\\\\slash"
 
 
-def test_filters_are_addresses(server: Server, opened: Opener) -> None:
-    server("reset", "busy")
+def test_filters_are_addresses(opened: Opener) -> None:
     page = opened("/transactions", viewport={"width": 1600, "height": 740})
     page.get_by_role("link", name="open", exact=True).click()
     page.wait_for_url("**/transactions?state=open")
@@ -188,8 +134,7 @@ def test_filters_are_addresses(server: Server, opened: Opener) -> None:
     expect(page.locator("th[aria-sort]")).to_have_text("Open for")
 
 
-def test_any_id_opens_by_a_click(server: Server, opened: Opener) -> None:
-    server("reset", "busy", 40)
+def test_any_id_opens_by_a_click(opened: Opener) -> None:
     page = opened("/transactions")
     for name in ("<script>alert(1)</script>", "a/b/", "back", "not UTF-8", "long-", "{{ 7"):
         page.goto("/transactions")
@@ -200,24 +145,13 @@ def test_any_id_opens_by_a_click(server: Server, opened: Opener) -> None:
         expect(page.locator("#the-id")).to_contain_text(name)
 
 
-def test_no_other_host_is_ever_asked(server: Server, opened: Opener) -> None:
-    server("reset", "busy", 40)
-    page = opened("/")
-    asked: set[str] = set()
-    page.on("request", lambda request: asked.add(request.url))
-    for path in PAGES.values():
-        page.goto(path)
-    assert asked
-    assert all(url.startswith((f"{server.url}/", "data:")) for url in asked), asked
-
-
 def test_the_api_describes_itself_under_the_policy(server: Server, opened: Opener) -> None:
     page = opened("/api/v1/docs")
     expect(page.locator(".swagger-ui")).to_contain_text("List transactional ids")
 
 
-def test_admin_works_under_the_policy(server: Server, opened: Opener) -> None:
-    server("reset", "busy", 20)
+@pytest.mark.data("busy", 20)
+def test_admin_works_under_the_policy(opened: Opener) -> None:
     page = opened("/admin/")
     page.get_by_role("link", name="Transactional ids", exact=True).first.click()
     expect(page.locator("#result_list tbody tr")).to_have_count(48)

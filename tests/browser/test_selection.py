@@ -3,9 +3,12 @@ sent as one plan; and that `/` filters the list in view, or opens the palette wh
 
 from urllib.parse import parse_qs
 
+import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Opener, Server
+from tests.browser.conftest import Opener, Server, press_to
+
+pytestmark = pytest.mark.data("held")
 
 OPEN_IDS = ("payments-ledger-7", "inventory-sync-stuck-3")
 
@@ -14,8 +17,7 @@ def selected(page: Page) -> int:
     return page.locator("[data-select-row]:checked").count()
 
 
-def test_selected_rows_are_sent_as_one_plan(server: Server, opened: Opener) -> None:
-    server("reset", "held")
+def test_selected_rows_are_sent_as_one_plan(opened: Opener) -> None:
     page = opened("/transactions", faults=True)
     button = page.get_by_role("button", name="Fence producers")
     expect(button).to_be_disabled()
@@ -33,8 +35,7 @@ def test_selected_rows_are_sent_as_one_plan(server: Server, opened: Opener) -> N
     assert (fields["act"], fields["cluster"]) == (["fence"], ["prod"])
 
 
-def test_the_keyboard_selects_the_row_that_it_is_at(server: Server, opened: Opener) -> None:
-    server("reset", "held")
+def test_the_keyboard_selects_the_row_that_it_is_at(opened: Opener) -> None:
     page = opened("/transactions")
     for key in ("j", "x", "j", "x", "k", "x"):
         page.keyboard.press(key)
@@ -44,7 +45,6 @@ def test_the_keyboard_selects_the_row_that_it_is_at(server: Server, opened: Open
 
 
 def test_a_selection_survives_what_changes_around_it(server: Server, live: Opener) -> None:
-    server("reset", "held")
     page = live("/partitions")
     page.get_by_label("Select payments-0").check()
     server("pin", "aaa-new")
@@ -53,20 +53,17 @@ def test_a_selection_survives_what_changes_around_it(server: Server, live: Opene
     expect(page.get_by_role("button", name="Abort hanging transactions")).to_be_enabled()
 
 
-def test_slash_filters_the_list_in_view(server: Server, opened: Opener) -> None:
-    server("reset", "held")
+def test_slash_filters_the_list_in_view(opened: Opener) -> None:
     page = opened("/partitions?verdict=pinned&last=6h")
     page.keyboard.press("/")
     page.keyboard.type("payments")
-    page.keyboard.press("Enter")
-    page.wait_for_url("**/partitions?*q=payments*")
+    press_to(page, "Enter", "**/partitions?*q=payments*")
     assert "verdict=pinned" in page.url
     assert "last=6h" in page.url
     expect(page.locator("tbody a[data-row]")).to_have_text(["payments-0", "payments-1"])
 
 
-def test_slash_opens_the_palette_where_no_list_is_in_view(server: Server, opened: Opener) -> None:
-    server("reset", "held")
+def test_slash_opens_the_palette_where_no_list_is_in_view(opened: Opener) -> None:
     page = opened("/partitions/prod/payments/0")
     page.keyboard.press("/")
     expect(page.get_by_role("combobox", name="Find ids")).to_be_focused()

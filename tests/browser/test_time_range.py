@@ -2,14 +2,13 @@
 any chart, goes along to other pages until Live, and is copied as an absolute link."""
 
 import re
-from itertools import product
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.browser.conftest import Opener, Server
-from tests.browser.page_checks import SCHEMES, axe_violations, fits
+from tests.browser.conftest import Opener, Server, press_to
+from tests.browser.page_checks import Looks, problems_of_what_is_open, states
 
 HOUR_MS = 3_600_000
 #: Charts over time, and where they are.
@@ -33,12 +32,6 @@ def asked(page: Page) -> dict[str, str]:
 def length_ms(page: Page) -> float:
     start, end = (page.evaluate("iso => Date.parse(iso)", asked(page)[name]) for name in ("from", "to"))
     return float(end - start)
-
-
-def press_to(page: Page, keys: str, url: str) -> None:
-    for key in keys.split():
-        page.keyboard.press(key)
-    page.wait_for_url(url)
 
 
 def test_the_keyboard_chooses_a_range_and_takes_it_along_until_live(opened: Opener) -> None:
@@ -133,12 +126,9 @@ def copied(page: Page) -> str:
     return str(page.evaluate("navigator.clipboard.readText()"))
 
 
-def test_the_open_picker_passes_axe_and_fits(opened: Opener) -> None:
+@pytest.mark.parametrize("kind", states("held"))
+def test_the_open_picker_passes_axe_and_fits(opened: Opener, looks: Looks, kind: str) -> None:
     page = opened("/partitions?from=2026-11-18T02:00:00Z&to=2026-11-18T02:15:00Z")
     page.keyboard.press("t")
-    for width, scheme in product((390, 1280, 2560), SCHEMES):
-        page.set_viewport_size({"width": width, "height": 900})
-        page.emulate_media(color_scheme=scheme)
-        # What is behind it is partly covered.
-        assert axe_violations(page, within="#time-range") == [], (width, scheme)
-        assert fits(page, width)
+    # What is behind it is partly covered.
+    assert problems_of_what_is_open(page, looks, within="#time-range") == []

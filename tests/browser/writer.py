@@ -76,7 +76,6 @@ def reset(kind: str, ids: int = 300) -> None:
         scenarios.busy_transactions(prod, 40)
         scenarios.day_of_history(prod)
         scenarios.busy_partitions(prod)
-        series.hour(prod)
         for raw in (*factories.HOSTILE_IDS, factories.LONG_ID):
             factories.group_offset(factories.group(prod, raw))
             factories.recovery(prod, raw)
@@ -111,7 +110,6 @@ def _queries(prod: Cluster) -> None:
     scenarios.busy_partitions(prod)
     scenarios.busy_queries(prod)
     scenarios.busy_flink_jobs(prod)
-    series.hour(prod)
 
 
 def _acting(prod: Cluster) -> None:
@@ -132,6 +130,11 @@ _FILLED = {
     "incidents": scenarios.open_incidents,
     "crowd": scenarios.thirty_incidents,
 }
+
+
+def hour() -> None:
+    """Add figures of an hour, for charts over time: they take as long as all else."""
+    series.hour(Cluster.objects.get(name="prod"))
 
 
 def seen(ahead_ms: int) -> None:
@@ -276,8 +279,8 @@ def main() -> None:
     commands = {
         f.__name__: f
         for f in (
-            user, without_role, reset, seen, change, add, fence, pin, commit_batch, plan, expire, act, follow,
-            find, fire, lose, recover, ring,
+            user, without_role, reset, hour, seen, change, add, fence, pin, commit_batch, plan, expire, act,
+            follow, find, fire, lose, recover, ring,
         )
     }  # fmt: skip
     filled: Filled | None = None

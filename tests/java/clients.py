@@ -54,7 +54,22 @@ def elements(collection: Any) -> list[Any]:
     return list(collection.toArray())
 
 
-class JavaProducer:
+class Closing:
+    """What is closed as a context manager."""
+
+    def close(self) -> None:
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+class JavaProducer(Closing):
     """A transactional `KafkaProducer` of strings. Calls block as in Java and raise JavaError.
 
     Leaving it as a context manager closes it, which aborts what is open; `abandon()` leaves it open.
@@ -133,14 +148,6 @@ class JavaProducer:
         with translating:
             self._producer.close(self._jvm.java.time.Duration.ZERO)
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 @dataclass(frozen=True, slots=True)
 class Listing:
@@ -162,7 +169,7 @@ class Description:
     partitions: frozenset[tuple[str, int]]
 
 
-class JavaAdmin:
+class JavaAdmin(Closing):
     """Java's Admin client, as far as it speaks of transactions. Raises JavaError."""
 
     def __init__(self, gateway: JavaGateway, bootstrap: str) -> None:
@@ -236,14 +243,6 @@ class JavaAdmin:
     def close(self) -> None:
         """Close it."""
         self._admin.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _producer(state: Any) -> tuple[int, int, int | None]:

@@ -1,17 +1,15 @@
 """Java's consumers, of the classic and the new protocol and of share groups, over a py4j gateway."""
 
 from collections.abc import Mapping
-from types import TracebackType
-from typing import Self
 
 from py4j.java_gateway import JavaGateway
 
-from tests.java.clients import translating
+from tests.java.clients import Closing, translating
 
 STRINGS = "org.apache.kafka.common.serialization.StringDeserializer"
 
 
-class JavaConsumer:
+class JavaConsumer(Closing):
     """A `KafkaConsumer` of strings, or with `share` a `KafkaShareConsumer`, that is subscribed to a topic."""
 
     def __init__(
@@ -55,11 +53,3 @@ class JavaConsumer:
         """`close`: leaves the group."""
         with translating:
             self._consumer.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -47,10 +47,7 @@ def start(spark: SparkSession, bootstrap: str, topic: str, checkpoint: str, adap
 
 def main(bootstrap: str, topic: str, checkpoint: str, adapter: str, settings: str) -> None:
     """Run it twice; a run that fails raises."""
-    builder = SparkSession.builder.appName(topic)
-    for key, value in json.loads(settings).items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    spark = SparkSession.builder.appName(topic).config(map=json.loads(settings)).getOrCreate()
     for last in (1, 3):
         query = start(spark, bootstrap, topic, checkpoint, adapter)
         run_until(query, Path(checkpoint) / "commits" / str(last))

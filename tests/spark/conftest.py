@@ -62,11 +62,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     with pytest.MonkeyPatch.context() as patch:
         for name, value in environment(folder).items():
             patch.setenv(name, value)
-        builder = SparkSession.builder.appName("tests")
-        tables = ",".join(str(path) for path in fetch_jars("tables", lambda line: None))
         known = settings(folder)
-        for key, value in {**known, "spark.jars": f"{known['spark.jars']},{tables}"}.items():
-            builder = builder.config(key, value)
+        jars = (known["spark.jars"], *map(str, fetch_jars("tables", lambda line: None)))
+        builder = SparkSession.builder.appName("tests").config(map={**known, "spark.jars": ",".join(jars)})
         session = builder.getOrCreate()
     yield session
     for query in session.streams.active:

@@ -5,48 +5,32 @@ Batches are written by the sink's own coordinator and tasks (`FakeQuery`), one b
 
 import json
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    ResourceType,
-)
+from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from fenceline.audit.manifest import (
-    PARTITIONS,
-    AuditManifest,
-    AuditVerdict,
-    ObstacleKind,
-    audit_folder,
-    read_audit,
-)
+from fenceline.audit.manifest import PARTITIONS, AuditManifest, AuditVerdict, ObstacleKind
 from fenceline.decode.ledger import FOLDER, transaction_to_json
 from sandbox.kafka import Broker
 from sandbox.ports import free_port
-from spark_pipeline import audit
 from spark_pipeline.audits.errors import AuditError
 from spark_pipeline.sink import ExactlyOnceKafkaSink
 from spark_pipeline.sink.coordinator import Attempt, SinkCoordinator
 from spark_pipeline.sink.ledger import open_ledger
-from tests.brokers import create_topics
+from tests.brokers import configure_topic, create_topics
+from tests.spark.audits import Audited, delete_records, delete_topic, kinds
 from tests.spark.sink.queries import FakeQuery
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
-CLUSTER, PIPELINE = "test", "orders"
 
-
-class Pipeline(FakeQuery):
+class Pipeline(FakeQuery, Audited):
     """A query from one topic to another; each of its two tasks writes half of what a batch reads."""
 
     def __init__(self, folder: Path, bootstrap: str, output: Path) -> None:
@@ -59,18 +43,6 @@ class Pipeline(FakeQuery):
         (folder / "sources" / "0" / "0").write_text(f"\0v1\n{json.dumps({self.source: {'0': 0}})}")
         self._end = 0
         self._driver: SinkCoordinator | None = None
-
-    def compact_target(self) -> None:
-        """Let the output keep the newest record of each key only."""
-        entry = ConfigEntry("cleanup.policy", "compact", incremental_operation=AlterConfigOpType.SET)
-        resource = ConfigResource(ResourceType.TOPIC, self.topic, incremental_configs=[entry])
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        admin.incremental_alter_configs([resource])[resource].result(30)
-
-    def delete_target(self) -> None:
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        admin.delete_topics([self.topic])[self.topic].result(30)
-        wait_for(lambda: self.topic not in admin.list_topics(timeout=30).topics, "it is deleted")
 
     def read(self, records: int) -> None:
         """Let the input have more records."""
@@ -95,27 +67,14 @@ class Pipeline(FakeQuery):
         self._driver = self._driver or self.driver(batch_id)
         return self._driver, self.begin(self._driver, batch_id)
 
-    def arguments(self, *more: str) -> list[str]:
-        return [
-            "--bootstrap-servers", self.bootstrap, "--cluster", CLUSTER, "--pipeline", PIPELINE, "--output",
-            self.output.as_uri(), "--checkpoint", self.folder.as_uri(), *more,
-        ]  # fmt: skip
+    def own_arguments(self) -> Sequence[str]:
+        return ["--checkpoint", self.folder.as_uri()]
 
-    def audit(self, spark: SparkSession, *more: str) -> AuditManifest:
-        """Run the job; return the newest manifest."""
-        said = audit.run_audit(spark, audit.argument_parser().parse_args(self.arguments(*more)))
-        print(said)
-        return self.manifests()[-1]
-
-    def manifests(self) -> list[AuditManifest]:
-        folder = self.output / audit_folder(CLUSTER, PIPELINE) / "log"
-        return [read_audit(path.read_text()) for path in sorted(folder.glob("*.json"))]
-
-    def rows(self, spark: SparkSession, manifest: AuditManifest) -> list[Mapping[str, Any]]:
-        """Return the rows of the table `partitions`, of the parts that count."""
-        parts = self.output / audit_folder(CLUSTER, PIPELINE) / "parts"
-        paths = [str(parts / f"part={name}" / f"table={PARTITIONS}") for name in manifest.parts]
-        return [row.asDict() for row in spark.read.parquet(*paths).orderBy("batch_id", "partition").collect()]
+    def partitions(self, manifest: AuditManifest) -> list[dict[str, Any]]:
+        """Return the rows of the table `partitions`, by batch and partition."""
+        return sorted(
+            self.rows(manifest.parts, PARTITIONS), key=lambda row: (row["batch_id"], row["partition"])
+        )
 
 
 def produce(bootstrap: str, topic: str, values: list[bytes], transactional_id: str = "") -> None:
@@ -136,34 +95,29 @@ def pipeline(kafka_42: Broker, tmp_path: Path) -> Pipeline:
     return Pipeline(tmp_path / "checkpoint", kafka_42.bootstrap, tmp_path / "output")
 
 
-def kinds(manifest: AuditManifest) -> set[ObstacleKind]:
-    return {each.kind for each in manifest.obstacles}
-
-
 def test_clean_batches_are_proved_over_restarts(spark: SparkSession, pipeline: Pipeline) -> None:
     for batch in range(3):
         pipeline.batch(batch)
-    first = pipeline.audit(spark)
+    first = pipeline.run(spark)
     assert (first.verdict, first.first_batch, first.proved_through) == (AuditVerdict.PROVED, 0, 2)
     assert (first.input, first.readable, first.missing, first.duplicated) == (18, 18, 0, 0)
     # The first marker of a batch follows its last record.
     markers: dict[int, int] = {}
     for each in first.batches[-1].markers:
         markers[each.partition] = min(each.offset, markers.get(each.partition, each.offset))
-    ends = {row["partition"]: row["to_offset"] for row in pipeline.rows(spark, first) if not row["batch_id"]}
+    ends = {row["partition"]: row["to_offset"] for row in pipeline.partitions(first) if not row["batch_id"]}
     assert markers == ends
-    assert pipeline.audit(spark) == first, "a run that finds nothing new leaves nothing"
+    assert pipeline.run(spark) == first, "a run that finds nothing new leaves nothing"
     pipeline.batch(3)
     # A driver that died while it wrote: a part and half a manifest.
-    folder = pipeline.output / audit_folder(CLUSTER, PIPELINE)
+    folder = pipeline.audits
     (folder / "parts" / "part=000000000002-dead").mkdir()
     (folder / "log" / "000000000002.json").write_text('{"format": 1, "clus')
-    second = pipeline.audit(spark)
+    second = pipeline.run(spark)
     assert (second.run, second.proved_through, second.readable) == (2, 3, 24)
     assert [each.batch_id for each in second.batches] == [3, 2, 1, 0]
     assert {path.name for path in (folder / "parts").iterdir()} == {f"part={name}" for name in second.parts}
-    rows = pipeline.rows(spark, second)
-    assert [row["batch_id"] for row in rows] == sorted(row["batch_id"] for row in rows)
+    rows = pipeline.partitions(second)
     assert sum(row["committed"] for row in rows) == 24 == sum(row["written"] for row in rows)
 
 
@@ -181,20 +135,7 @@ def run_query(
     pipeline.folder = checkpoint
 
 
-def test_a_real_query_is_proved(spark: SparkSession, pipeline: Pipeline, tmp_path: Path) -> None:
-    pipeline.read(40)
-    run_query(spark, pipeline, tmp_path / "real", lambda rows: rows.selectExpr("value"))
-    found = pipeline.audit(spark)
-    assert (found.verdict, found.input, found.readable, found.proved_through) == (
-        AuditVerdict.PROVED,
-        40,
-        40,
-        2,
-    )
-    assert (found.sources, found.targets) == ((pipeline.source,), (pipeline.topic,))
-
-
-def test_rows_that_progress_reports_as_dropped_are_proved(
+def test_a_real_query_is_proved_with_the_rows_that_its_progress_reports_as_dropped(
     spark: SparkSession, pipeline: Pipeline, tmp_path: Path
 ) -> None:
     produce(pipeline.bootstrap, pipeline.source, [b"%d" % (number % 32) for number in range(45)])
@@ -208,12 +149,13 @@ def test_rows_that_progress_reports_as_dropped_are_proved(
     produce(pipeline.bootstrap, pipeline.source, [b"4", b"5", b"50"])
     run_query(spark, pipeline, tmp_path / "dropping", without_some)
     wait_for(lambda: 3 in open_ledger(str(tmp_path / "dropping")).read_names().dropped, "it is reported")
-    found = pipeline.audit(spark)
+    found = pipeline.run(spark)
     # The first batch has 0 to 4, the third has them again, and 5 to 12; the fourth has 4 and 5 once more.
     assert [(each.batch_id, each.dropped) for each in found.batches] == [(3, 2), (2, 13), (1, 0), (0, 5)]
     assert (found.verdict, found.proved_through, found.input, found.readable) == (
         AuditVerdict.PROVED, 3, 48, 28,
     )  # fmt: skip
+    assert (found.sources, found.targets) == ((pipeline.source,), (pipeline.topic,))
 
 
 def test_a_dropped_and_a_duplicated_send_are_found_in_their_batches(
@@ -228,7 +170,7 @@ def test_a_dropped_and_a_duplicated_send_are_found_in_their_batches(
         said["transactions"][0]["records"] += by
         path.unlink()
         path.write_text(json.dumps(said))
-    found = pipeline.audit(spark)
+    found = pipeline.run(spark)
     assert (found.verdict, found.proved_through) == (AuditVerdict.VIOLATED, 0)
     told = {each.batch_id: (each.missing, each.duplicated, each.verdict) for each in found.batches}
     violated = AuditVerdict.VIOLATED
@@ -254,20 +196,20 @@ def test_a_transaction_that_was_aborted_behind_the_ledger_is_a_loss(
     said["transactions"] = [transaction_to_json(aborted)]
     path.unlink()
     path.write_text(json.dumps(said))
-    batch = pipeline.audit(spark).batches[0]
+    batch = pipeline.run(spark).batches[0]
     assert (batch.verdict, batch.missing, batch.committed) == (AuditVerdict.VIOLATED, 4, 0)
     assert [tuple(each) for each in batch.losses] == [(pipeline.source, 0, 6, 10)]
 
 
 def test_rows_that_a_query_drops_are_no_loss_and_no_proof(spark: SparkSession, pipeline: Pipeline) -> None:
     pipeline.batch(0, 6, written=4)
-    newest = pipeline.audit(spark)
+    newest = pipeline.run(spark)
     assert (newest.batches[0].verdict, kinds(newest)) == (AuditVerdict.UNPROVED, set()), "it may be reported"
     pipeline.batch(1)
-    found = pipeline.audit(spark)
+    found = pipeline.run(spark)
     assert (found.verdict, kinds(found)) == (AuditVerdict.UNPROVED, {ObstacleKind.INPUT_UNKNOWN})
     pipeline.output = pipeline.output.with_name("other")
-    found = pipeline.audit(spark, "--one-to-one")
+    found = pipeline.run(spark, "--one-to-one")
     assert (found.verdict, found.missing) == (AuditVerdict.VIOLATED, 2)
 
 
@@ -280,21 +222,21 @@ def test_a_batch_that_is_not_committed_waits(spark: SparkSession, pipeline: Pipe
         blocking.produce(pipeline.topic, b"x", partition=partition)
     assert blocking.flush(30) == 0
     pipeline.batch(1)
-    found = pipeline.audit(spark)
+    found = pipeline.run(spark)
     assert (found.proved_through, kinds(found)) == (0, {ObstacleKind.UNREADABLE})
     assert [(each.batch_id, each.readable) for each in found.batches] == [(1, 0), (0, 6)]
     blocking.abort_transaction(60)
-    found = pipeline.audit(spark)
+    found = pipeline.run(spark)
     assert (found.verdict, found.proved_through, found.readable) == (AuditVerdict.PROVED, 1, 12)
 
 
 def test_other_writers_are_named(spark: SparkSession, pipeline: Pipeline) -> None:
     pipeline.batch(0)
-    assert pipeline.audit(spark).verdict is AuditVerdict.PROVED
+    assert pipeline.run(spark).verdict is AuditVerdict.PROVED
     produce(pipeline.bootstrap, pipeline.topic, [b"x"] * 3)
     produce(pipeline.bootstrap, pipeline.topic, [b"x"], transactional_id="other-0123abcd-p0-g1-b0-s0")
     pipeline.batch(1)
-    found = pipeline.audit(spark)
+    found = pipeline.run(spark)
     assert (found.verdict, found.proved_through) == (AuditVerdict.UNPROVED, 1)
     assert {(each.kind, each.where) for each in found.obstacles} == {
         (ObstacleKind.FOREIGN_RECORDS, f"{pipeline.topic}-0"),
@@ -302,19 +244,19 @@ def test_other_writers_are_named(spark: SparkSession, pipeline: Pipeline) -> Non
     }
     assert "other-0123abcd" in " ".join(each.detail for each in found.obstacles)
     pipeline.batch(2)
-    assert pipeline.audit(spark).verdict is AuditVerdict.UNPROVED, "an obstacle stays"
+    assert pipeline.run(spark).verdict is AuditVerdict.UNPROVED, "an obstacle stays"
 
 
 def test_a_topic_that_is_made_again_and_a_compacted_one_are_named(
     spark: SparkSession, pipeline: Pipeline
 ) -> None:
     pipeline.batch(0)
-    pipeline.compact_target()
-    assert kinds(pipeline.audit(spark)) == {ObstacleKind.COMPACTED}
-    pipeline.delete_target()
+    configure_topic(pipeline.bootstrap, pipeline.topic, {"cleanup.policy": "compact"})
+    assert kinds(pipeline.run(spark)) == {ObstacleKind.COMPACTED}
+    delete_topic(pipeline.bootstrap, pipeline.topic)
     create_topics(pipeline.bootstrap, pipeline.topic, partitions=2)
     pipeline.batch(1)
-    found = pipeline.audit(spark)
+    found = pipeline.run(spark)
     assert kinds(found) == {ObstacleKind.COMPACTED, ObstacleKind.TOPIC_RECREATED}
     assert found.verdict is AuditVerdict.UNPROVED
 
@@ -322,11 +264,9 @@ def test_a_topic_that_is_made_again_and_a_compacted_one_are_named(
 def test_records_that_retention_has_deleted_are_named(spark: SparkSession, pipeline: Pipeline) -> None:
     pipeline.batch(0)
     pipeline.batch(1)
-    admin = AdminClient({"bootstrap.servers": pipeline.bootstrap})
     for topic in (pipeline.source, pipeline.topic):
-        for each in admin.delete_records([TopicPartition(topic, 0, 3)]).values():
-            each.result(30)
-    found = pipeline.audit(spark)
+        delete_records(pipeline.bootstrap, topic, 0, before=3)
+    found = pipeline.run(spark)
     assert ObstacleKind.RETENTION in kinds(found)
     assert found.verdict is AuditVerdict.UNPROVED
     assert found.missing == 0
@@ -334,7 +274,7 @@ def test_records_that_retention_has_deleted_are_named(spark: SparkSession, pipel
 
 def test_what_is_wrong_is_one_sentence(spark: SparkSession, pipeline: Pipeline, tmp_path: Path) -> None:
     pipeline.batch(0)
-    pipeline.audit(spark)
+    pipeline.run(spark)
     nobody = f"127.0.0.1:{free_port()}"
     for wrong, said in (
         (["--bootstrap-servers", nobody], f"cannot ask the coordinators at {nobody}"),
@@ -343,8 +283,8 @@ def test_what_is_wrong_is_one_sentence(spark: SparkSession, pipeline: Pipeline, 
         (["--kafka", "sasl.mechanism=GSSAPI", "--kafka", "nonsense=1"], "nonsense"),
     ):
         with pytest.raises(AuditError, match=said) as raised:
-            pipeline.audit(spark, *wrong)
+            pipeline.run(spark, *wrong)
         assert "\n" not in str(raised.value)
     pipeline.write_metadata(str(uuid.uuid4()))
     with pytest.raises(AuditError, match="name the checkpoint that belongs to this output"):
-        pipeline.audit(spark)
+        pipeline.run(spark)

@@ -6,14 +6,13 @@ Pipelines are those of a consumer group, and of a query whose sink is not ours.
 import json
 import random
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from fenceline.audit.manifest import (
@@ -23,23 +22,21 @@ from fenceline.audit.manifest import (
     AuditMode,
     AuditVerdict,
     ObstacleKind,
-    audit_folder,
-    read_audit,
 )
 from sandbox.kafka import Broker
-from spark_pipeline import audit
 from spark_pipeline.audits.errors import AuditError
 from tests.brokers import create_topics
+from tests.spark.audits import Audited, delete_records, delete_topic, kinds
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
-CLUSTER, PIPELINE, PARTITIONS = "test", "orders", 2
+PARTITIONS = 2
 SEED = 20_261_125
 Place = tuple[int, int]
 
 
-class GroupPipeline:
+class GroupPipeline(Audited):
     """Two topics, and a group that has committed some of the first."""
 
     def __init__(self, bootstrap: str, output: Path) -> None:
@@ -69,30 +66,20 @@ class GroupPipeline:
         wait_for(lambda: _is_committed(consumer, positions), "the group commits")
         consumer.close()
 
-    def arguments(self, *more: str) -> list[str]:
-        return [
-            "--bootstrap-servers", self.bootstrap, "--cluster", CLUSTER, "--pipeline", PIPELINE, "--output",
-            self.output.as_uri(), "--mode", "keys", *self.into, *more,
-        ]  # fmt: skip
+    def own_arguments(self) -> Sequence[str]:
+        return ["--mode", "keys", *self.into]
 
     def audit(self, spark: SparkSession, *more: str) -> AuditManifest:
         """Run the job about the group; return the newest manifest."""
         return self.run(spark, "--group", self.group, "--source", self.source, *more)
 
-    def run(self, spark: SparkSession, *more: str) -> AuditManifest:
-        print(audit.run_audit(spark, audit.argument_parser().parse_args(self.arguments(*more))))
-        newest = max((self.output / audit_folder(CLUSTER, PIPELINE) / "log").glob("*.json"))
-        return read_audit(newest.read_text())
-
-    def places(self, spark: SparkSession, manifest: AuditManifest, table: str) -> set[Place]:
+    def places(self, manifest: AuditManifest, table: str) -> set[Place]:
         """Return the offsets in the ranges of a table."""
-        found = set()
-        for part in manifest.parts:
-            folder = self.output / audit_folder(CLUSTER, PIPELINE) / f"parts/part={part}/table={table}"
-            if folder.exists():
-                for row in spark.read.parquet(str(folder)).collect():
-                    found |= {(row.partition, offset) for offset in range(row.from_offset, row.to_offset)}
-        return found
+        return {
+            (row["partition"], offset)
+            for row in self.rows(manifest.parts, table)
+            for offset in range(row["from_offset"], row["to_offset"])
+        }
 
 
 def _is_committed(consumer: Consumer, positions: list[TopicPartition]) -> bool:
@@ -127,10 +114,6 @@ def records(numbers: Iterable[int]) -> list[tuple[str | None, str]]:
     return [(f"k{each}", json.dumps({"id": each})) for each in numbers]
 
 
-def kinds(manifest: AuditManifest) -> set[ObstacleKind]:
-    return {each.kind for each in manifest.obstacles}
-
-
 def test_the_injected_losses_and_duplicates_are_found_by_offset(
     spark: SparkSession, pipeline: GroupPipeline
 ) -> None:
@@ -144,8 +127,8 @@ def test_the_injected_losses_and_duplicates_are_found_by_offset(
     found = pipeline.audit(spark)
     assert (found.mode, found.verdict) == (AuditMode.KEYS, AuditVerdict.VIOLATED)
     assert (found.input, found.readable, found.missing, found.duplicated) == (60, 53, 7, 5)
-    assert pipeline.places(spark, found, LOSSES) == {places[each] for each in lost}
-    assert pipeline.places(spark, found, DUPLICATES) == set(doubled)
+    assert pipeline.places(found, LOSSES) == {places[each] for each in lost}
+    assert pipeline.places(found, DUPLICATES) == set(doubled)
     in_manifest = {(each.partition, offset) for each in found.losses for offset in range(*each[2:])}
     assert in_manifest == {places[each] for each in lost}
     assert pipeline.audit(spark) == found, "a run that finds nothing new leaves nothing"
@@ -208,9 +191,8 @@ def test_the_last_records_of_a_key_that_is_there_too_few_times_are_listed_as_unc
     pipeline.commit({0: 3, 1: 3})
     found = pipeline.audit(spark)
     assert (found.missing, found.duplicated) == (2, 0)
-    assert pipeline.places(spark, found, LOSSES) == set(places[4:])
-    folder = pipeline.output / audit_folder(CLUSTER, PIPELINE) / f"parts/part={found.parts[0]}/table={LOSSES}"
-    assert not any(row.certain for row in spark.read.parquet(str(folder)).collect())
+    assert pipeline.places(found, LOSSES) == set(places[4:])
+    assert not any(row["certain"] for row in pipeline.rows(found.parts, LOSSES))
 
 
 def test_nothing_is_proved_past_what_readers_do_not_get(spark: SparkSession, pipeline: GroupPipeline) -> None:
@@ -238,9 +220,7 @@ def test_records_that_retention_has_deleted_do_not_count_as_missing(
     pipeline.produce(pipeline.source, records(range(6)))
     pipeline.produce(pipeline.target, records(range(6)))
     pipeline.commit({0: 3, 1: 3})
-    admin = AdminClient({"bootstrap.servers": pipeline.bootstrap})
-    for each in admin.delete_records([TopicPartition(pipeline.target, 0, 2)]).values():
-        each.result(30)
+    delete_records(pipeline.bootstrap, pipeline.target, 0, before=2)
     found = pipeline.audit(spark)
     assert (found.verdict, found.missing, kinds(found)) == (
         AuditVerdict.UNPROVED,
@@ -273,14 +253,8 @@ def test_what_is_wrong_is_one_sentence(spark: SparkSession, pipeline: GroupPipel
         with pytest.raises(AuditError, match=text) as raised:
             pipeline.audit(spark, *wrong)
         assert "\n" not in str(raised.value)
-    _recreate(pipeline)
+    delete_topic(pipeline.bootstrap, pipeline.source)
+    create_topics(pipeline.bootstrap, pipeline.source, partitions=PARTITIONS)
     pipeline.commit({0: 2, 1: 2})
     with pytest.raises(AuditError, match="deleted and created again"):
         pipeline.audit(spark)
-
-
-def _recreate(pipeline: GroupPipeline) -> None:
-    admin = AdminClient({"bootstrap.servers": pipeline.bootstrap})
-    admin.delete_topics([pipeline.source])[pipeline.source].result(30)
-    wait_for(lambda: pipeline.source not in admin.list_topics(timeout=30).topics, "it is deleted")
-    create_topics(pipeline.bootstrap, pipeline.source, partitions=PARTITIONS)

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
+from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -29,14 +29,14 @@ from fenceline.audit.manifest import (
     AuditManifest,
     AuditVerdict,
     ObstacleKind,
-    audit_folder,
 )
 from sandbox.kafka import Broker
 from spark_pipeline.audits.cluster import TopicEnds, read_topics
 from spark_pipeline.audits.errors import AuditError
 from spark_pipeline.audits.tables import parse_table
+from tests.spark.audits import delete_records, kinds
 from tests.spark.queries import settings
-from tests.spark.test_audit_keys import CLUSTER, PIPELINE, SEED, GroupPipeline, kinds, records
+from tests.spark.test_audit_keys import SEED, GroupPipeline, records
 from tests.stack.postgres.server import Server
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -208,13 +208,9 @@ def write_batches(
     assert query.awaitTermination(1_200)
 
 
-def table(
-    spark: SparkSession, of: GroupPipeline, manifest: AuditManifest, name: str
-) -> list[tuple[str, int]]:
-    """Return keys and their numbers of records in a table of the audit's output."""
-    folder = of.output / audit_folder(CLUSTER, PIPELINE) / f"parts/part={manifest.parts[-1]}/table={name}"
-    rows = spark.read.parquet(str(folder)).collect() if folder.exists() else []
-    return sorted((row.key, row.records) for row in rows)
+def table(of: GroupPipeline, manifest: AuditManifest, name: str) -> list[tuple[str, int]]:
+    """Return keys and their numbers of records in a table of the newest part."""
+    return sorted((row["key"], row["records"]) for row in of.rows(manifest.parts[-1:], name))
 
 
 @pytest.mark.parametrize(
@@ -249,8 +245,8 @@ def test_exactly_the_planted_losses_and_duplicates_of_a_sink_are_named(
         found = pipeline.run(spark)
         assert (found.verdict, found.input) == (AuditVerdict.VIOLATED, len(numbers))
         assert (found.missing, found.duplicated, found.obstacles) == (len(lost), len(doubled), ())
-        assert pipeline.places(spark, found, LOSSES) == {places[each] for each in lost}
-        assert table(spark, pipeline, found, DUPLICATE_KEYS) == [(key, 1) for key in doubled]
+        assert pipeline.places(found, LOSSES) == {places[each] for each in lost}
+        assert table(pipeline, found, DUPLICATE_KEYS) == [(key, 1) for key in doubled]
         assert found.duplicate_keys == tuple(AuditedKey(found.targets[0], key, 1) for key in doubled[:20])
 
 
@@ -274,8 +270,8 @@ def test_what_a_sink_commits_during_an_audit_belongs_to_the_next_one(
     assert (found.readable, found.missing, found.duplicated) == (4, 1, 0)
     found = pipeline.audit(spark)
     assert (found.readable, found.missing, found.duplicated) == (4, 1, 4)
-    assert pipeline.places(spark, found, LOSSES) == {places[4]}
-    assert table(spark, pipeline, found, DUPLICATE_KEYS) == [(f"k{number}", 1) for number in range(4)]
+    assert pipeline.places(found, LOSSES) == {places[4]}
+    assert table(pipeline, found, DUPLICATE_KEYS) == [(f"k{number}", 1) for number in range(4)]
 
 
 def run_tables(spark: SparkSession, of: GroupPipeline, into: str, *more: str) -> AuditManifest:
@@ -289,15 +285,13 @@ def test_an_input_that_is_a_table_has_its_losses_named_by_key(
 ) -> None:
     ids = [f"k{each}" for each in range(12)]
     source, target = tmp_path / "in", tmp_path / "out"
-    spark.createDataFrame([(each,) for each in ids], "id STRING").write.csv(str(source), header=True)
-    spark.createDataFrame([(each,) for each in [*ids[2:], "k5", "k5", "odd"]], "id STRING").write.json(
-        str(target)
-    )
+    source.write_text("\n".join(["id", *ids]))
+    target.write_text("\n".join(f'{{"id": "{each}"}}' for each in [*ids[2:], "k5", "k5", "odd"]))
     chosen = ("--source-option", "header=true", "--source-key", "id", "--where", "id != 'k1'")
     found = run_tables(spark, pipeline, f"json:{target}", "--source-table", f"csv:{source}", *chosen)
     assert (found.sources, found.targets) == ((f"csv:{source}",), (f"json:{target}",))
     assert (found.verdict, found.input, found.readable) == (AuditVerdict.VIOLATED, 11, 10)
-    assert table(spark, pipeline, found, LOSS_KEYS) == [("k0", 1)]
+    assert table(pipeline, found, LOSS_KEYS) == [("k0", 1)]
     assert found.loss_keys == (AuditedKey(f"csv:{source}", "k0", 1),)
     assert found.duplicate_keys == (AuditedKey(f"json:{target}", "k5", 2),)
     assert kinds(found) == {ObstacleKind.FOREIGN_RECORDS}
@@ -310,13 +304,11 @@ def test_rows_of_a_table_are_not_missing_in_a_topic_that_retention_has_cut(
     spark: SparkSession, pipeline: GroupPipeline, tmp_path: Path
 ) -> None:
     source = f"json:{tmp_path / 'in'}"
-    spark.createDataFrame([(f"k{number}",) for number in range(6)], "id STRING").write.json(source[5:])
+    (tmp_path / "in").write_text("\n".join(f'{{"id": "k{number}"}}' for number in range(6)))
     pipeline.produce(pipeline.target, records(range(6)))
     chosen = ("--source-table", source, "--source-key", "id")
     assert pipeline.run(spark, *chosen).verdict is AuditVerdict.PROVED
-    admin = AdminClient({"bootstrap.servers": pipeline.bootstrap})
-    for deleted in admin.delete_records([TopicPartition(pipeline.target, 0, 2)]).values():
-        deleted.result(30)
+    delete_records(pipeline.bootstrap, pipeline.target, 0, before=2)
     found = pipeline.run(spark, *chosen)
     assert (found.verdict, found.missing, found.loss_keys) == (AuditVerdict.UNPROVED, 0, ())
     assert kinds(found) == {ObstacleKind.RETENTION}
@@ -339,7 +331,7 @@ def test_what_is_wrong_with_a_table_is_one_sentence(
     (tmp_path / "delta" / "_delta_log" / "0.json").touch()
     (tmp_path / "sink" / "_spark_metadata").mkdir(parents=True)
     (tmp_path / "sink" / "_spark_metadata" / "0").touch()
-    spark.range(2).selectExpr("CAST(id AS STRING) AS id").write.parquet(str(tmp_path / "good"))
+    parquet.write_table(pa.table({"id": ["0", "1"]}), tmp_path / "good")
     good, sent = f"parquet:{tmp_path}/good", f"jdbc:postgresql://{address}#sent"
     owner, weak = postgres_options(user, password), postgres_options("weak", "weak")
     for spec, more, text in (

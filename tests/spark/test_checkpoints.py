@@ -12,14 +12,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from collectors.checkpoints.collector import CheckpointsCollector
-from dashboard.config import CheckpointRoot
 from fenceline.facts import TopicPartition
 from fenceline.spark.records import CheckpointObservation, CommitsEntry, OffsetsEntry
 from fenceline.spark.restart_prediction import predict_restart
 from sandbox.kafka import Broker
 from tests.spark.checkpoint_kinds import KINDS, LONG, TOPIC_PARTITIONS, Progress, Stage
-from tests.spark.queries import noop, numbers, poll_checkpoint, ran_to
+from tests.spark.queries import poll_checkpoint
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -109,7 +107,9 @@ def _assert_batches_match(look: CheckpointObservation, progress: Progress) -> No
 def _assert_operators_match(
     spark: SparkSession, look: CheckpointObservation, folder: Path, progress: Progress
 ) -> None:
-    """Stateful operators are those that Spark's own source reads, and that its events report."""
+    """Stateful operators, and the stores with a whole chain, are those that Spark's own source reads; the
+    operators are those that its events report.
+    """
     operators = look.checkpoint.operators
     told = sorted(each["operatorName"] for each in progress[-1]["stateOperators"])
     assert sorted(each.name for each in operators) == told
@@ -117,6 +117,10 @@ def _assert_operators_match(
     if not operators:
         return
     rows = spark.read.format("state-metadata").load(str(folder)).collect()
+    assert not any(state.broken or state.unread for state in look.state)
+    assert {
+        (state.operator_id, chain.store, chain.partition) for state in look.state for chain in state.chains
+    } == {(row.operatorId, row.stateStoreName, each) for row in rows for each in range(row.numPartitions)}
     theirs = {(row.operatorId, row.operatorName, row.stateStoreName, row.numPartitions) for row in rows}
     ours = {
         (each.operator_id, each.name, store.name, store.partitions)
@@ -151,22 +155,3 @@ def _sorted(offsets: list[Any]) -> list[str]:
 
 def _epoch_ms(text: str) -> int:
     return round(datetime.fromisoformat(text).timestamp() * 1_000)
-
-
-def test_a_second_poll_reads_only_new_files(spark: SparkSession, tmp_path: Path) -> None:
-    folder = tmp_path / "root" / "team" / "orders"
-    first = ran_to(noop(numbers(spark), folder).start(), 1)
-    collector = CheckpointsCollector([CheckpointRoot(str(tmp_path / "root"), "sandbox")])
-    (before,) = collector.poll(0, every_s=0.1).observations
-    assert before.checkpoint.path == str(folder)
-    collector.mark_saved()
-    second = ran_to(noop(numbers(spark), folder).start(), 3)
-    (after,) = collector.poll(0, every_s=0.1).observations
-    assert after.checkpoint.query_id == str(first[0]["id"]) == str(second[0]["id"])
-    seen_before = {each.batch_id for each in before.planned}
-    assert {each.batch_id for each in after.planned} == set(after.checkpoint.offsets) - seen_before
-    assert {each.batch_id for each in after.finished} >= _finished(second) - set(before.checkpoint.commits)
-
-
-def _finished(progress: Progress) -> set[int]:
-    return {int(event["batchId"]) for event in progress}

@@ -18,11 +18,11 @@ from typing import Any
 
 import psutil
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 
 from sandbox.options import ROOT
 from tests.deployment import Stack
 from tests.mcp_agent import Agent
+from tests.spark.topic_records import read_messages
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.matrix]
@@ -43,25 +43,8 @@ def stack() -> Iterator[Stack]:
 
 def records(stack: Stack, topic: str, isolation: str) -> list[dict[str, Any]]:
     """Return every record of a topic, by its JSON value, up to the end that this isolation level has now."""
-    settings = {
-        "bootstrap.servers": stack.described()["kafka"],
-        "group.id": "test",
-        "isolation.level": isolation,
-        "enable.partition.eof": True,
-    }
-    consumer = Consumer(settings)
-    partitions = consumer.list_topics(topic, 10).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-    values, left = [], len(partitions)
-    while left:
-        message = consumer.poll(30)
-        assert message is not None
-        if message.error():
-            left -= 1
-        else:
-            values.append(json.loads(message.value() or b"{}"))
-    consumer.close()
-    return values
+    found = read_messages(stack.described()["kafka"], topic, isolation)
+    return [json.loads(each.value() or b"{}") for each in found]
 
 
 def orders(stack: Stack, isolation: str) -> set[str]:
@@ -130,30 +113,6 @@ def test_an_abandoned_transaction_is_found_and_shown(stack: Stack) -> None:
     finding = "demo-abandoned has been open since"
     wait_for(lambda: finding in stack.page("/"), "the Overview says so", DEADLINE_S)
     assert 'data-finding="open_too_long"' in stack.page("/transactions/sandbox/demo-abandoned")
-
-
-@pytest.mark.soak
-def test_a_takeover_leaves_the_id_with_a_new_epoch(stack: Stack) -> None:
-    stack.manage("scene", "zombie")
-    # The abort of the first one's transaction may be shown for a moment before.
-    row = wait_for(
-        lambda: ended(stack, "demo-zombie", "CompleteCommit"), "the second instance commits", DEADLINE_S
-    )
-    assert row["producer_epoch"] >= 2
-
-
-@pytest.mark.soak
-def test_a_timeout_leaves_the_id_aborted(stack: Stack) -> None:
-    stack.manage("scene", "timeout")
-    row = wait_for(
-        lambda: ended(stack, "demo-timeout", "CompleteAbort"), "the coordinator aborts it", DEADLINE_S
-    )
-    assert row["timeout_ms"] == 3_000
-
-
-def ended(stack: Stack, name: str, state: str) -> Any:
-    row = transaction(stack, name)
-    return row if row and row["state"] == state else None
 
 
 def processes(stack: Stack) -> list[psutil.Process]:

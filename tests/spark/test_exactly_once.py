@@ -25,6 +25,7 @@ from spark_pipeline.exactly_once_arguments import BadArgument, parse_arguments
 from tests.brokers import create_topics
 from tests.spark.conftest import ROOT, environment, settings
 from tests.spark.kills.killed_query import committed_records
+from tests.spark.topic_records import read_messages
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
@@ -255,8 +256,7 @@ def test_spark_submit_runs_it_with_the_archive_until_sigterm(
     try:
         wait_for(
             lambda: (
-                len(list(committed_records(kafka_42.bootstrap, topics[1]))) == len(ORDERS)
-                or job.process.poll()
+                len(committed_records(kafka_42.bootstrap, topics[1])) == len(ORDERS) or job.process.poll()
             ),
             "every order is written",
             180,
@@ -286,20 +286,5 @@ def test_spark_without_the_connector_names_the_package(
 
 def raw(broker: Broker, topic: str) -> list[tuple[bytes, bytes, str]]:
     """Return key, value and headers of all records, sorted."""
-    from confluent_kafka import Consumer, TopicPartition
-
-    consumer = Consumer(
-        {"bootstrap.servers": broker.bootstrap, "group.id": "unused", "enable.partition.eof": True}
-    )
-    partitions = consumer.list_topics(topic, 30).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-    found, left = [], len(partitions)
-    while left:
-        message = consumer.poll(30)
-        assert message is not None
-        if message.error():
-            left -= 1
-        else:
-            found.append((message.key() or b"", message.value() or b"", repr(message.headers())))
-    consumer.close()
-    return sorted(found)
+    messages = read_messages(broker.bootstrap, topic)
+    return sorted((each.key() or b"", each.value() or b"", repr(each.headers())) for each in messages)

@@ -7,16 +7,16 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
-from fenceline.audit.manifest import AuditVerdict, audit_folder
+from fenceline.audit.manifest import AuditVerdict
 from sandbox.kafka import Broker
 from spark_pipeline import replay
 from spark_pipeline.audits.errors import AuditError
 from spark_pipeline.audits.replays import Replay
-from tests.spark.test_audit_keys import CLUSTER, PIPELINE, GroupPipeline, records
+from tests.spark.audits import CLUSTER, PIPELINE, delete_records
+from tests.spark.test_audit_keys import GroupPipeline, records
+from tests.spark.topic_records import read_messages
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
@@ -44,16 +44,8 @@ def run(spark: SparkSession, pipeline: GroupPipeline, *more: str) -> str:
 
 def committed(pipeline: GroupPipeline) -> Counter[tuple[bytes | None, bytes | None]]:
     """Return how often readers of committed records get each record of the output."""
-    reader = Consumer(
-        {"bootstrap.servers": pipeline.bootstrap, "group.id": "replay", "enable.partition.eof": True}
-    )
-    found: Counter[tuple[bytes | None, bytes | None]] = Counter()
-    for partition in (0, 1):
-        reader.assign([TopicPartition(pipeline.target, partition, 0)])
-        while (message := reader.poll(30)) is not None and not message.error():
-            found[message.key(), message.value()] += 1
-    reader.close()
-    return found
+    messages = read_messages(pipeline.bootstrap, pipeline.target)
+    return Counter((each.key(), each.value()) for each in messages)
 
 
 WHOLE = Counter((f"k{each}".encode(), str(each).encode()) for each in range(20))
@@ -81,7 +73,7 @@ def test_a_killed_replay_is_continued_and_a_later_loss_is_added(
         with pytest.raises(KeyboardInterrupt):
             run(spark, pipeline, "--execute")
     # Its driver died while it wrote the list after this one.
-    lists = pipeline.output / audit_folder(CLUSTER, PIPELINE) / "replays" / "lists"
+    lists = pipeline.audits / "replays" / "lists"
     (lists / "000000000002.json").write_text('{"ranges": [{"topic": "x", "part')
     pipeline.produce(pipeline.source, records(range(20, 22)))
     pipeline.commit({0: 11, 1: 11})
@@ -109,9 +101,7 @@ def test_what_is_wrong_is_one_sentence_and_writes_nothing(
         with pytest.raises(AuditError, match=text) as raised:
             run(spark, pipeline, *wrong)
         assert "\n" not in str(raised.value)
-    admin = AdminClient({"bootstrap.servers": pipeline.bootstrap})
-    for each in admin.delete_records([TopicPartition(pipeline.source, 1, 3)]).values():
-        each.result(30)
+    delete_records(pipeline.bootstrap, pipeline.source, 1, before=3)
     with pytest.raises(AuditError, match="retention has deleted them"):
         run(spark, pipeline)
     assert committed(pipeline) == before

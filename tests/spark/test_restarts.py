@@ -83,87 +83,62 @@ def _of_spark_2_1(folder: Path) -> None:
             rewrite(folder, f"offsets/{file.name}", "\n".join([version, json.dumps(kept), *sources]))
 
 
-GOES_ON = [
-    pytest.param(gone(), RestartVerdict.CLEAN, 6, "runs batch 6", id="clean"),
-    pytest.param(
-        gone("commits/5"), RestartVerdict.REPLAY, 5, "batch 5 again with the same range", id="in flight"
+#: How a checkpoint is damaged, the verdict, the first batch that Spark runs, and words of the verdict.
+GOES_ON = {
+    "clean": (gone(), RestartVerdict.CLEAN, 6, "runs batch 6"),
+    "in flight": (gone("commits/5"), RestartVerdict.REPLAY, 5, "batch 5 again with the same range"),
+    "first batch in flight": (_only_batch_0_begun, RestartVerdict.REPLAY, 0, "batch 0 again"),
+    "commits deleted": (
+        gone("commits/5", "commits/4", "commits/3"), RestartVerdict.SILENT_GAP, 5, "skips batches 3 to 4"
     ),
-    pytest.param(_only_batch_0_begun, RestartVerdict.REPLAY, 0, "batch 0 again", id="first batch in flight"),
-    pytest.param(
-        gone("commits/5", "commits/4", "commits/3"),
-        RestartVerdict.SILENT_GAP,
-        5,
-        "skips batches 3 to 4",
-        id="commits deleted",
+    "all commits deleted": (gone("commits"), RestartVerdict.SILENT_GAP, 5, "skips batches 0 to 4"),
+    "of Spark 2.1": (_of_spark_2_1, RestartVerdict.REPLAY, 5, "batch 5 again with the same range"),
+    "a hole in history": (gone("offsets/2"), RestartVerdict.HISTORY_GAP, 6, "1 older files"),
+    "both logs gone": (gone("offsets", "commits"), RestartVerdict.NOT_STARTED, 0, "runs batch 0"),
+    "a commit without a line": (written("commits/5", "v1\n"), RestartVerdict.CLEAN, 6, "runs batch 6"),
+    "an older commit is empty": (written("commits/4", ""), RestartVerdict.CLEAN, 6, "runs batch 6"),
+}  # fmt: skip
+#: The damage, the verdict, and the words with which Spark fails.
+FAILS = {
+    "previous missing": (gone("offsets/4"), RestartVerdict.PREVIOUS_MISSING, "batch 4 doesn't exist"),
+    "offsets gone": (gone("offsets"), RestartVerdict.OFFSETS_GONE, "assertion failed"),
+    "metadata gone": (
+        gone("metadata"), RestartVerdict.IDENTITY_LOST, "STREAMING_CHECKPOINT_MISSING_METADATA_FILE"
     ),
-    pytest.param(
-        gone("commits"), RestartVerdict.SILENT_GAP, 5, "skips batches 0 to 4", id="all commits deleted"
-    ),
-    pytest.param(
-        _of_spark_2_1, RestartVerdict.REPLAY, 5, "batch 5 again with the same range", id="of Spark 2.1"
-    ),
-    pytest.param(gone("offsets/2"), RestartVerdict.HISTORY_GAP, 6, "1 older files", id="a hole in history"),
-    pytest.param(
-        gone("offsets", "commits"), RestartVerdict.NOT_STARTED, 0, "runs batch 0", id="both logs gone"
-    ),
-    pytest.param(
-        written("commits/5", "v1\n"), RestartVerdict.CLEAN, 6, "runs batch 6", id="a commit without a line"
-    ),
-    pytest.param(
-        written("commits/4", ""), RestartVerdict.CLEAN, 6, "runs batch 6", id="an older commit is empty"
-    ),
-]
-FAILS = [
-    pytest.param(
-        gone("offsets/4"), RestartVerdict.PREVIOUS_MISSING, "batch 4 doesn't exist", id="previous missing"
-    ),
-    pytest.param(gone("offsets"), RestartVerdict.OFFSETS_GONE, "assertion failed", id="offsets gone"),
-    pytest.param(
-        gone("metadata"),
-        RestartVerdict.IDENTITY_LOST,
-        "STREAMING_CHECKPOINT_MISSING_METADATA_FILE",
-        id="metadata gone",
-    ),
-    pytest.param(written("metadata", ""), RestartVerdict.IDENTITY_BROKEN, "", id="metadata empty"),
-    pytest.param(written("metadata", "{}"), RestartVerdict.IDENTITY_BROKEN, "", id="metadata without an id"),
-    pytest.param(
-        written("offsets/5", ""), RestartVerdict.TORN_OFFSETS, "Incomplete log file", id="offsets empty"
-    ),
-    pytest.param(
-        written("offsets/4", ""), RestartVerdict.TORN_OFFSETS, "Incomplete log file", id="previous empty"
-    ),
-    pytest.param(
-        written("commits/5", ""), RestartVerdict.TORN_COMMITS, "Incomplete log file", id="commit empty"
-    ),
-    pytest.param(
-        cut("offsets/5", lambda text: text.rpartition("\n")[0]),
-        RestartVerdict.FEWER_SOURCES,
+    "metadata empty": (written("metadata", ""), RestartVerdict.IDENTITY_BROKEN, ""),
+    "metadata without an id": (written("metadata", "{}"), RestartVerdict.IDENTITY_BROKEN, ""),
+    "offsets empty": (written("offsets/5", ""), RestartVerdict.TORN_OFFSETS, "Incomplete log file"),
+    "previous empty": (written("offsets/4", ""), RestartVerdict.TORN_OFFSETS, "Incomplete log file"),
+    "commit empty": (written("commits/5", ""), RestartVerdict.TORN_COMMITS, "Incomplete log file"),
+    "a source's line is gone": (
+        cut("offsets/5", lambda text: text.rpartition("\n")[0]), RestartVerdict.FEWER_SOURCES,
         "There are [0] sources in the checkpoint offsets and now there are [1] sources",
-        id="a source's line is gone",
     ),
-    pytest.param(
-        written("offsets/5", "v9\n{}\n{}"),
-        RestartVerdict.NEWER_FORMAT,
-        "INVALID_LOG_VERSION",
-        id="newer offsets",
+    "newer offsets": (
+        written("offsets/5", "v9\n{}\n{}"), RestartVerdict.NEWER_FORMAT, "INVALID_LOG_VERSION"
     ),
-    pytest.param(
-        written("commits/5", "v9\n{}"), RestartVerdict.NEWER_FORMAT, "INVALID_LOG_VERSION", id="newer commit"
-    ),
+    "newer commit": (written("commits/5", "v9\n{}"), RestartVerdict.NEWER_FORMAT, "INVALID_LOG_VERSION"),
     # These fail with words of a parser: that they fail is what we say.
-    pytest.param(
-        cut("offsets/5", lambda text: text[:200]), RestartVerdict.TORN_OFFSETS, "", id="offsets cut in conf"
+    "offsets cut in conf": (cut("offsets/5", lambda text: text[:200]), RestartVerdict.TORN_OFFSETS, ""),
+    "cut in a source": (cut("offsets/5", lambda text: text[:-5]), RestartVerdict.TORN_OFFSETS, ""),
+    "commit cut": (cut("commits/5", lambda text: text[:-5]), RestartVerdict.TORN_COMMITS, ""),
+    "a version and no more": (written("offsets/5", "v1\n"), RestartVerdict.TORN_OFFSETS, ""),
+    "another file": (written("offsets/5", "hello\n"), RestartVerdict.TORN_OFFSETS, ""),
+}  # fmt: skip
+#: The same of a checkpoint with state.
+STATE_FAILS = {
+    "commits deleted": (gone("commits/3", "commits/2"), RestartVerdict.SILENT_GAP, ""),
+    "state gone": (
+        gone("state"), RestartVerdict.STATE_GONE, "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY"
     ),
-    pytest.param(
-        cut("offsets/5", lambda text: text[:-5]), RestartVerdict.TORN_OFFSETS, "", id="cut in a source"
+    "state left": (
+        gone("offsets", "commits"), RestartVerdict.STATE_LEFT, "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY"
     ),
-    pytest.param(cut("commits/5", lambda text: text[:-5]), RestartVerdict.TORN_COMMITS, "", id="commit cut"),
-    pytest.param(written("offsets/5", "v1\n"), RestartVerdict.TORN_OFFSETS, "", id="a version and no more"),
-    pytest.param(written("offsets/5", "hello\n"), RestartVerdict.TORN_OFFSETS, "", id="another file"),
-]
+    "offsets gone": (gone("offsets"), RestartVerdict.OFFSETS_GONE, ""),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(("damage", "verdict", "first", "words"), GOES_ON)
+@pytest.mark.parametrize(("damage", "verdict", "first", "words"), GOES_ON.values(), ids=GOES_ON)
 def test_spark_resumes_where_predicted(
     spark: SparkSession,
     base: Path,
@@ -188,7 +163,7 @@ def test_spark_resumes_where_predicted(
     assert first == 0 or json.loads(source["startOffset"])["offset"] == first * ROWS
 
 
-@pytest.mark.parametrize(("damage", "verdict", "words"), FAILS)
+@pytest.mark.parametrize(("damage", "verdict", "words"), FAILS.values(), ids=FAILS)
 def test_spark_fails_as_predicted(
     spark: SparkSession, base: Path, tmp_path: Path, damage: Damage, verdict: RestartVerdict, words: str
 ) -> None:
@@ -256,25 +231,7 @@ def test_leftover_files_of_spark_change_no_verdict(spark: SparkSession, base: Pa
     assert restarted(spark, folder).ran[0] == 6
 
 
-@pytest.mark.parametrize(
-    ("damage", "verdict", "words"),
-    [
-        pytest.param(gone("commits/3", "commits/2"), RestartVerdict.SILENT_GAP, "", id="commits deleted"),
-        pytest.param(
-            gone("state"),
-            RestartVerdict.STATE_GONE,
-            "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY",
-            id="state gone",
-        ),
-        pytest.param(
-            gone("offsets", "commits"),
-            RestartVerdict.STATE_LEFT,
-            "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY",
-            id="state left",
-        ),
-        pytest.param(gone("offsets"), RestartVerdict.OFFSETS_GONE, "", id="offsets gone"),
-    ],
-)
+@pytest.mark.parametrize(("damage", "verdict", "words"), STATE_FAILS.values(), ids=STATE_FAILS)
 def test_state_fails_as_predicted(
     spark: SparkSession, stateful: Path, tmp_path: Path, damage: Damage, verdict: RestartVerdict, words: str
 ) -> None:

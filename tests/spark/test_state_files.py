@@ -1,4 +1,5 @@
-"""Proves the chains of state files on checkpoints of real Spark: a broken one fails its restart."""
+"""Proves that a broken chain of state files fails the restart of a real Spark; whole chains of each kind of
+state are in test_checkpoints.py."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -9,7 +10,6 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from fenceline.spark.restart_prediction import RestartVerdict, predict_restart
 from fenceline.spark.state_chains import OperatorState
-from tests.spark.checkpoint_kinds import Stage, join, transform_with_state
 from tests.spark.queries import (
     DEADLINE_S,
     PARTITIONS,
@@ -88,24 +88,3 @@ def test_a_chain_without_a_file_is_named_and_spark_fails_to_load_it(
         query = started(spark, folder)
         wait_for(lambda: query.exception() is not None, "Spark fails", DEADLINE_S)
         assert "CANNOT_LOAD_STATE_STORE" in str(query.exception())
-
-
-def test_each_store_of_a_join_has_a_whole_chain(spark: SparkSession, tmp_path: Path) -> None:
-    folder = tmp_path / "checkpoint"
-    join(Stage(spark, folder, ""))
-    state = state_of(folder)
-    assert not state.broken
-    stores = {(each.partition, each.store) for each in state.chains}
-    assert len(stores) == len(state.chains)
-    assert {partition for partition, _ in stores} == {0, 1}
-    assert {store for _, store in stores} == {
-        f"{side}-{kind}" for side in ("left", "right") for kind in ("keyToNumValues", "keyWithIndexToValue")
-    }
-
-
-def test_transform_with_state_has_a_whole_chain(spark: SparkSession, tmp_path: Path) -> None:
-    folder = tmp_path / "checkpoint"
-    transform_with_state(Stage(spark, folder, ""))
-    state = state_of(folder)
-    assert state.chains
-    assert not state.broken

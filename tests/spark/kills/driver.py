@@ -35,9 +35,7 @@ def start_session(folder: Path, more: dict[str, str]) -> SparkSession:
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50",
         "spark.sql.streaming.noDataMicroBatches.enabled": "false",
     }
-    for key, value in {**settings(folder), **own, **more}.items():
-        builder = builder.config(key, value)
-    return builder.getOrCreate()
+    return builder.config(map={**settings(folder), **own, **more}).getOrCreate()
 
 
 class Started(StreamingQueryListener):

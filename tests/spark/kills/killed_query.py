@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
 from sandbox.processes import signal_all
 from spark_pipeline.sink import Step
 from tests.brokers import create_topics
 from tests.spark.conftest import ROOT, environment
 from tests.spark.kills.driver_run import RUN_FILE, DriverRun, Point, open_transactions, read_events, session
+from tests.spark.topic_records import read_messages
 from tests.waiting import wait_for
 
 #: How long a run may take on a busy machine.
@@ -197,7 +198,7 @@ class KilledQuery:
 
     def check(self) -> None:
         """Compare the committed output with the input: each once, with the right value, and nothing open."""
-        rows = list(committed_records(self.bootstrap, f"{self.name}-out"))
+        rows = committed_records(self.bootstrap, f"{self.name}-out")
         wrong = wrong_counts(rows, self.produced) if self.stateful else wrong_rows(rows, self.produced)
         assert not wrong, wrong
         wait_for(lambda: not open_transactions(self.bootstrap, self.name), "nothing is left open")
@@ -250,23 +251,7 @@ def _listed(**wrong: list[Any]) -> str:
     return "; ".join(f"{len(each)} {name}: {each[:10]}" for name, each in wrong.items() if each)
 
 
-def committed_records(bootstrap: str, topic: str) -> Iterator[tuple[str, str]]:
-    """Yield key and value of every record of a topic that a read_committed consumer gets."""
-    consumer = Consumer({
-        "bootstrap.servers": bootstrap,
-        "group.id": "unused",
-        "isolation.level": "read_committed",
-        "enable.auto.commit": False,
-        "enable.partition.eof": True,
-    })  # fmt: skip
-    partitions = consumer.list_topics(topic, 30).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-    left = len(partitions)
-    while left:
-        message = consumer.poll(30)
-        assert message is not None, f"{topic} does not answer"
-        if message.error():
-            left -= 1
-        else:
-            yield (message.key() or b"").decode(), (message.value() or b"").decode()
-    consumer.close()
+def committed_records(bootstrap: str, topic: str) -> list[tuple[str, str]]:
+    """Return key and value of every record of a topic that a read_committed consumer gets."""
+    messages = read_messages(bootstrap, topic)
+    return [((each.key() or b"").decode(), (each.value() or b"").decode()) for each in messages]

@@ -120,7 +120,7 @@ class RunningQuery:
         self.query.processAllAvailable()
         assert self.query.isActive
         self.query.stop()
-        wrong = wrong_rows(list(committed_records(self.bootstrap, f"{self.name}-out")), amount)
+        wrong = wrong_rows(committed_records(self.bootstrap, f"{self.name}-out"), amount)
         assert not wrong, wrong
         wait_for(lambda: not open_transactions(self.bootstrap, self.name), "nothing is left open")
         return amount

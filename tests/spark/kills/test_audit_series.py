@@ -14,17 +14,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 from pyspark.sql import SparkSession
 
-from fenceline.audit.manifest import DUPLICATES, LOSSES, AuditManifest, AuditVerdict, audit_folder
+from fenceline.audit.manifest import DUPLICATES, LOSSES, AuditManifest, AuditVerdict
 from fenceline.decode.ledger import FOLDER
 from sandbox.kafka import Broker
 from tests.seeds import SEED
 from tests.spark.conftest import ROOT
 from tests.spark.kills.killed_job import kill_job
 from tests.spark.test_audit import Pipeline
-from tests.spark.test_audit_keys import CLUSTER, PIPELINE, GroupPipeline, Place
+from tests.spark.test_audit_keys import GroupPipeline, Place
+from tests.spark.topic_records import read_messages
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.soak]
 
@@ -70,8 +71,8 @@ def test_a_thousand_transactions_with_dropped_doubled_and_aborted_sends(
     assert lost
     assert doubled
     assert (found.missing, found.duplicated) == (len(lost), len(doubled))
-    assert group.places(spark, found, LOSSES) == lost
-    assert group.places(spark, found, DUPLICATES) == set(doubled)
+    assert group.places(found, LOSSES) == lost
+    assert group.places(found, DUPLICATES) == set(doubled)
 
 
 def send(bootstrap: str, topic: str, numbers: Iterable[int]) -> Mapping[int, Place]:
@@ -121,7 +122,7 @@ def test_what_spark_s_own_sink_doubles_under_kill_9_is_found(
     kill_job(COPY, arguments, tmp_path, lambda: finished() >= 100)
     found = group.run(spark, "--checkpoint", str(checkpoint))
     assert (found.missing, found.readable) == (0, found.input)
-    assert group.places(spark, found, DUPLICATES) == doubled_records(group)
+    assert group.places(found, DUPLICATES) == doubled_records(group)
     print(f"{found.duplicated} of {found.input} records doubled by Spark's own sink")
 
 
@@ -155,8 +156,8 @@ def test_an_edited_checkpoint_loses_and_doubles_exactly_what_is_found(
     found = group.run(spark, "--checkpoint", str(checkpoint))
     keys, due = copied(group), {each.partition: each.to_offset for each in found.compared}
     lost = {place for number, place in places.items() if f"k{number}".encode() not in keys}
-    assert group.places(spark, found, LOSSES) == {place for place in lost if place[1] < due[place[0]]}
-    assert group.places(spark, found, DUPLICATES) == doubled_records(group)
+    assert group.places(found, LOSSES) == {place for place in lost if place[1] < due[place[0]]}
+    assert group.places(found, DUPLICATES) == doubled_records(group)
     print(f"{found.missing} lost, {found.duplicated} doubled")
     assert found.missing
     assert found.duplicated
@@ -171,16 +172,10 @@ def doubled_records(group: GroupPipeline) -> set[Place]:
 
 def copied(group: GroupPipeline) -> Mapping[bytes | None, Sequence[tuple[int, int, int]]]:
     """Return timestamp, offset and partition of each record of the output, by its key."""
-    reader = Consumer(
-        {"bootstrap.servers": group.bootstrap, "group.id": "oracle", "enable.partition.eof": True}
-    )
     by_key: defaultdict[bytes | None, list[tuple[int, int, int]]] = defaultdict(list)
-    for partition in (0, 1):
-        reader.assign([TopicPartition(group.target, partition, 0)])
-        while (message := reader.poll(30)) is not None and not message.error():
-            place = message.timestamp()[1], message.offset() or 0, partition
-            by_key[message.key()].append(place)
-    reader.close()
+    for message in read_messages(group.bootstrap, group.target):
+        place = message.timestamp()[1], message.offset() or 0, message.partition() or 0
+        by_key[message.key()].append(place)
     return by_key
 
 
@@ -196,7 +191,7 @@ def test_a_thousand_batches_with_faults_behind_the_ledger(spark: SparkSession, p
             declare(pipeline, batch, by)
             expected[batch] = max(0, by), max(0, -by)
         if batch % AUDIT_EACH == AUDIT_EACH - 1 or batch == 999:
-            found |= violations(pipeline.audit(spark))
+            found |= violations(pipeline.run(spark))
     assert found == expected
     print(f"{len(expected)} faults in 1,000 batches: found, and nothing else")
 
@@ -220,7 +215,7 @@ def test_ten_thousand_clean_batches_are_proved(spark: SparkSession, pipeline: Pi
     for batch in range(10_000):
         pipeline.batch(batch, 2)
         if batch % AUDIT_EACH == AUDIT_EACH - 1:
-            found = pipeline.audit(spark)
+            found = pipeline.run(spark)
             assert (found.verdict, found.proved_through) == (AuditVerdict.PROVED, batch), found.obstacles
     assert (found.missing, found.duplicated, found.readable) == (0, 0, found.input)
 
@@ -230,7 +225,7 @@ def test_a_job_that_is_killed_twenty_times_finds_what_an_undisturbed_one_does(
 ) -> None:
     print(f"FENCELINE_SEED={SEED}")
     dice = random.Random(SEED)
-    log = pipeline.output / audit_folder(CLUSTER, PIPELINE) / "log"
+    log = pipeline.audits / "log"
     for kill in range(20):
         for number in (0, 1):
             pipeline.batch(2 * kill + number)
@@ -241,9 +236,9 @@ def test_a_job_that_is_killed_twenty_times_finds_what_an_undisturbed_one_does(
 
         arguments = [*pipeline.arguments(), "--trigger", "1 seconds"]
         kill_job(ROOT / "spark_pipeline" / "audit.py", arguments, tmp_path, now)
-    killed = pipeline.audit(spark)
-    rows = pipeline.rows(spark, killed)
+    killed = pipeline.run(spark)
+    rows = pipeline.partitions(killed)
     pipeline.output = tmp_path / "undisturbed"
-    whole = pipeline.audit(spark)
+    whole = pipeline.run(spark)
     assert replace(killed, run=whole.run, at_ms=whole.at_ms, parts=whole.parts) == whole
-    assert rows == pipeline.rows(spark, whole)
+    assert rows == pipeline.partitions(whole)

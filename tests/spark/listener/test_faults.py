@@ -92,10 +92,13 @@ def test_a_slow_server_delays_no_callback(server: Scripted, listen: Any) -> None
     assert server.numbers == list(range(EVENTS))
 
 
-def test_a_callback_does_not_wait_for_a_server_that_never_answers(listen: Any, server: Scripted) -> None:
+def test_neither_a_callback_nor_the_end_waits_for_a_server_that_never_answers(listen: Any) -> None:
     with Silent() as silent:
         listener = listen(url=silent.url)
         call_listener(listener, range(EVENTS))
+        before = time.monotonic()
+        listener.close()
+        assert time.monotonic() - before < DEADLINE_S
     assert listener._spool.waiting == EVENTS
 
 
@@ -231,21 +234,15 @@ def test_refused_leftovers_of_another_driver_do_not_delay_new_events(
     all_there(server, 60)
 
 
-def test_a_driver_without_events_sends_heartbeats(server: Scripted, tmp_path: Path) -> None:
+def test_a_driver_without_events_sends_heartbeats_with_their_interval(
+    server: Scripted, tmp_path: Path
+) -> None:
     server.start()
     pace = replace(QUICK, alive_every=0.1)
     listener = FencelineListener(server.url, TOKEN, spool=tmp_path, pace=pace)
     listener.onQueryStarted(started())
     wait_for(lambda: sum(not each.document["events"] for each in server.taken) > 2, "it says so", DEADLINE_S)
     assert server.taken[-1].document["report"]["alive"] == [[QUERY, RUN]]
-    listener.close()
-
-
-def test_a_heartbeat_reports_its_own_interval(server: Scripted, tmp_path: Path) -> None:
-    server.start()
-    listener = FencelineListener(server.url, TOKEN, spool=tmp_path, pace=replace(QUICK, alive_every=0.1))
-    listener.onQueryStarted(started())
-    wait_for(lambda: server.taken, "a post", DEADLINE_S)
     assert read_post(server.taken[-1].document).report.heartbeat_every_ms == 100
     listener.close()
     assert Pace().alive_every == 5, "twelve seconds without one are two that are missing, and two to spare"
@@ -266,16 +263,6 @@ def test_leftovers_of_another_driver_do_not_delay_heartbeats(server: Scripted, t
     others = [n for n, each in enumerate(server.taken) if each.numbers and not beats[n]]
     assert len(others) > 2
     assert any(beats[others[0] : others[-1]]), "a heartbeat of our own comes between its posts"
-
-
-def test_the_end_of_a_driver_is_not_delayed(listen: Any) -> None:
-    with Silent() as silent:
-        listener = listen(url=silent.url)
-        call_listener(listener, range(10))
-        before = time.monotonic()
-        listener.close()
-        assert time.monotonic() - before < DEADLINE_S
-    assert listener._spool.waiting == 10
 
 
 def test_close_delivers_the_remaining_events(server: Scripted, tmp_path: Path) -> None:

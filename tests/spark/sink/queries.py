@@ -2,11 +2,10 @@
 
 import json
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
-from confluent_kafka import Consumer, TopicPartition
 
 from fenceline.decode.ledger import FOLDER
 from fenceline.facts import TransactionState
@@ -20,6 +19,7 @@ from spark_pipeline.sink.startup_checks import SinkSettings
 from spark_pipeline.sink.steps import Observer
 from spark_pipeline.sink.stores.storage import LocalStorage
 from spark_pipeline.sink.task.writer import Task, TaskPlan, admin_for, write_transaction
+from tests.spark.topic_records import read_messages
 
 TIMEOUT_MS = 60_000
 
@@ -132,24 +132,7 @@ def values_of(batch_id: int, *partitions: int) -> list[str]:
 
 def read(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[str]:
     """Return the values of a topic up to the end that this isolation level has now, sorted."""
-    settings: Mapping[str, str | bool] = {
-        "bootstrap.servers": bootstrap, "group.id": "reader", "isolation.level": isolation,
-        "enable.partition.eof": True, "auto.offset.reset": "earliest", "enable.auto.commit": False,
-    }  # fmt: skip
-    consumer = Consumer(dict(settings))
-    try:
-        partitions = list(consumer.list_topics(topic, timeout=30).topics[topic].partitions)
-        consumer.assign([TopicPartition(topic, number, 0) for number in partitions])
-        left, values = set(partitions), []
-        while left:
-            for message in consumer.consume(100, 0.1):
-                if message.error() is not None:
-                    left.discard(message.partition())
-                else:
-                    values.append((message.value() or b"").decode())
-        return sorted(values)
-    finally:
-        consumer.close()
+    return sorted((each.value() or b"").decode() for each in read_messages(bootstrap, topic, isolation))
 
 
 def states(query: FakeQuery, *ids: str) -> list[TransactionState]:

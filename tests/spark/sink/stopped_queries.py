@@ -40,10 +40,7 @@ def stop_while_it_writes(spark: SparkSession, bootstrap: str, folder: str, topic
 
 def main(bootstrap: str, folder: str, *topics: str) -> None:
     """Stop a query for each topic."""
-    builder = SparkSession.builder.appName("stopped")
-    for key, value in settings(Path(folder)).items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    spark = SparkSession.builder.appName("stopped").config(map=settings(Path(folder))).getOrCreate()
     for topic in topics:
         stop_while_it_writes(spark, bootstrap, folder, topic)
     spark.stop()

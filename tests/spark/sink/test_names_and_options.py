@@ -3,10 +3,11 @@ be written are refused by name."""
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 
 import pytest
 from confluent_kafka import Producer
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, BinaryType, DataType, MapType, StringType, StructType
 
 from spark_pipeline.sink import names
 from spark_pipeline.sink.columns import refuse_wrong
@@ -90,19 +91,18 @@ def test_librdkafka_accepts_every_translated_option() -> None:
         "enable.idempotence": "true", "socket.keepalive.enable": "true", "socket.nagle.disable": "true",
         "max.in.flight.requests.per.connection": "5", "request.timeout.ms": "1000", "batch.size": "1000",
         "enable.metrics.push": "true", "metadata.recovery.strategy": "none",
-        "enable.ssl.certificate.verification": "true", "ssl.endpoint.identification.algorithm": "https",
+        "linger.ms": "5", "queue.buffering.max.ms": "5", "enable.ssl.certificate.verification": "true",
+        "ssl.endpoint.identification.algorithm": "https",
     }  # fmt: skip
     files = ("ssl.", "sasl.", "https.")
+    accepted: dict[str, str | int | float | bool] = {"log_level": "0"}
     for name in (*CONNECTION, *SENDING):
         if name.startswith(files) and name not in values:
             continue
-        try:
-            found = translate_options(
-                SERVERS | {PREFIX + name: values.get(name, "3" if name.endswith("level") else "1000")}
-            )
-        except Refused:
-            continue
-        Producer({**found.producer_properties, "log_level": "0"})
+        value = values.get(name, "3" if name.endswith("level") else "1000")
+        with suppress(Refused):
+            accepted |= translate_options(SERVERS | {PREFIX + name: value}).producer_properties
+    Producer({**accepted, "bootstrap.servers": "127.0.0.1:1"})
 
 
 def test_the_admin_client_accepts_every_connection_option() -> None:
@@ -117,20 +117,33 @@ def test_the_admin_client_accepts_every_connection_option() -> None:
     assert kafka_python(found.connection)["sasl_plain_password"] == "b"
 
 
+HEADERS = ArrayType(StructType().add("key", "string").add("value", "binary"))
+
+
+def columns(**kinds: str | DataType) -> StructType:
+    schema = StructType()
+    for name, kind in kinds.items():
+        schema.add(name, kind)
+    return schema
+
+
 @pytest.mark.parametrize(
     ("schema", "topic", "reason"),
     [
-        ("key string", "out", "column value is missing"),
-        ("value string", None, "neither a column topic nor the option topic"),
-        ("value string, offset long", "out", "column offset is none of key, value"),
-        ("value long", "out", "column value is bigint, it must be string or binary: cast it"),
-        ("value string, partition long", "out", "column partition is bigint, it must be int"),
-        ("value string, headers map<string,binary>", "out", "array<struct<key:string,value:binary>>"),
+        (columns(key="string"), "out", "column value is missing"),
+        (columns(value="string"), None, "neither a column topic nor the option topic"),
+        (columns(value="string", offset="long"), "out", "column offset is none of key, value"),
+        (columns(value="long"), "out", "column value is bigint, it must be string or binary: cast it"),
+        (columns(value="string", partition="long"), "out", "column partition is bigint, it must be int"),
+        (columns(value="string", headers=MapType(StringType(), BinaryType())), "out",
+         "array<struct<key:string,value:binary>>"),
     ],
-)
-def test_columns_that_cannot_be_written_are_refused(schema: str, topic: str | None, reason: str) -> None:
+)  # fmt: skip
+def test_columns_that_cannot_be_written_are_refused(
+    schema: StructType, topic: str | None, reason: str
+) -> None:
     with pytest.raises(Refused, match="cannot write these rows") as raised:
-        refuse_wrong(struct(schema), topic)
+        refuse_wrong(schema, topic)
     assert reason in str(raised.value)
 
 
@@ -217,33 +230,5 @@ def test_all_wrong_options_are_named_at_once() -> None:
 
 
 def test_all_columns_of_spark_s_own_sink_and_timestamps() -> None:
-    headers = "headers array<struct<key:string,value:binary>>"
-    refuse_wrong(
-        struct(f"key binary, value string, topic string, partition int, {headers}, timestamp timestamp"), None
-    )
-
-
-def struct(text: str) -> StructType:
-    """Return a schema without Spark's own parser, which needs a session."""
-    kinds = {
-        "string": "string",
-        "binary": "binary",
-        "long": "long",
-        "int": "integer",
-        "timestamp": "timestamp",
-    }
-    fields = []
-    for field in text.split(", "):
-        name, _, kind = field.partition(" ")
-        if kind in kinds:
-            said: object = kinds[kind]
-        elif kind.startswith("map"):
-            said = {"type": "map", "keyType": "string", "valueType": "binary", "valueContainsNull": True}
-        else:
-            inner = [
-                {"name": part, "type": of, "nullable": True, "metadata": {}}
-                for part, of in (("key", "string"), ("value", "binary"))
-            ]
-            said = {"type": "array", "elementType": {"type": "struct", "fields": inner}, "containsNull": True}
-        fields.append({"name": name, "type": said, "nullable": True, "metadata": {}})
-    return StructType.fromJson({"type": "struct", "fields": fields})
+    plain = {"key": "binary", "value": "string", "topic": "string", "partition": "integer"}
+    refuse_wrong(columns(**plain, headers=HEADERS, timestamp="timestamp"), None)

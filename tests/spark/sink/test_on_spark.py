@@ -14,7 +14,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from fenceline.facts import TransactionState
 from fenceline.spark.records import Decided, DecisionOutcome, SinkTransaction
 from sandbox.kafka import Broker
 from spark_pipeline.digests import digest_of, sum_digests
@@ -22,13 +21,13 @@ from spark_pipeline.sink import ExactlyOnceKafkaSink, Refused, Step, register
 from spark_pipeline.sink.columns import from_rows
 from spark_pipeline.sink.ledger import open_ledger
 from spark_pipeline.sink.stores.hadoop import open_from_spark
-from spark_pipeline.sink.task.writer import admin_for
 from tests.brokers import create_topics
+from tests.spark.kills.driver_run import open_transactions
+from tests.spark.queries import DEADLINE_S, ran_to
 from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
 
-DEADLINE_S = 180
 #: One of three rows has a null key, one of five a null value, one of two no headers; rows without a key name
 #: their partition, as Kafka would pick any for them.
 COLUMNS = (
@@ -84,10 +83,7 @@ class Place:
         return sorted(map(tuple, rows), key=repr)
 
     def open_ids(self) -> list[str]:
-        listed = admin_for({"bootstrap.servers": self.bootstrap}).list_transactions(
-            [TransactionState.ONGOING]
-        )
-        return [name for name in listed.entries if name.startswith(self.topic)]
+        return open_transactions(self.bootstrap, self.topic)
 
 
 @pytest.fixture
@@ -104,14 +100,7 @@ def no_query_left(spark: SparkSession) -> Iterator[None]:
 
 def run(query: StreamingQuery, batches: int = BATCHES) -> None:
     """Let a query finish its first batches, then stop it."""
-
-    def enough() -> bool:
-        if (failed := query.exception()) is not None:
-            raise failed
-        return any(each["batchId"] >= batches - 1 for each in query.recentProgress)
-
-    wait_for(enough, f"{batches} batches of {query.name}", DEADLINE_S)
-    query.stop()
+    ran_to(query, batches - 1)
 
 
 def of_first_batches(records: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
@@ -222,16 +211,6 @@ def refuse_all_of_it(here: Place) -> None:
     assert [each.outcome for each in decided] == [DecisionOutcome.ABORTED]
 
 
-def test_a_row_without_a_topic_fails_with_its_partition(place: Callable[[], Place]) -> None:
-    here = place()
-    column = f"CASE WHEN value <> 7 THEN '{here.topic}' END AS topic"
-    query = here.foreach_batch(here.rows("cast(value AS STRING) AS value", column))
-    with pytest.raises(StreamingQueryException, match=r"partition \d: row \d+ has a null topic"):
-        run(query)
-    assert here.open_ids() == []
-    assert here.records() == []
-
-
 @pytest.mark.parametrize(
     ("settings", "reason"),
     [
@@ -253,7 +232,6 @@ def test_the_data_source_refuses_unsupported_queries(
 
 def test_foreach_batch_refuses_a_checkpoint_that_is_not_its_own(place: Callable[[], Place]) -> None:
     here, other = place(), place()
-    run(here.foreach_batch(here.rows("cast(value AS STRING) AS value"), topic=here.topic), 1)
     options = {"kafka.bootstrap.servers": here.bootstrap}
     sink = ExactlyOnceKafkaSink(checkpoint=str(here.checkpoint), options=options, topic=here.topic)
     rows = here.rows("cast(value AS STRING) AS value")

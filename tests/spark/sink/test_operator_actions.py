@@ -61,11 +61,8 @@ def plan(query: FakeQuery, act: Act) -> Plan:
     return make_plan(act, f"{query.query_id}@0", force=False)
 
 
-@pytest.mark.parametrize("comes_back", [False, True])
 @pytest.mark.parametrize("step", list(Step))
-def test_a_batch_of_a_stopped_driver_is_ended_by_its_ledger(
-    query: FakeQuery, step: Step, comes_back: bool
-) -> None:
+def test_a_batch_of_a_stopped_driver_is_ended_by_its_ledger(query: FakeQuery, step: Step) -> None:
     killed(query, step)
     finish, roll_back = plan(query, Act.FINISH_BATCH), plan(query, Act.ROLL_BACK_BATCH)
     assert bool(finish.doable_subjects) == (step in LEFT_PREPARED)
@@ -74,27 +71,23 @@ def test_a_batch_of_a_stopped_driver_is_ended_by_its_ledger(
         if each.doable_subjects:
             row = execute_plan(each)
             assert (row.state, outcomes(row)) == (Action.State.DONE, ["done"]), result_texts(row)
+    if step in LEFT_PREPARED:
+        done = query.ledger.read_outcome(Round(0, 0))
+        assert done is not None
+        assert (done.by, done.outcome, done.lost) == ("operator", DecisionOutcome.COMMITTED, ())
+    # As long as the driver stays stopped, and then when it comes back.
     assert query.committed() == (values_of(0, 0, 1, 2) if step in DECIDED else [])
     assert open_ids(query) == []
     assert query.ledger.read_state().open_decisions() == ()
-    if comes_back:
-        again = query.driver(0)
-        if step not in DECIDED:
-            attempt = query.begin(again, 0)
-            again.commit(attempt, query.run_tasks(attempt, tasks=3))
-        assert again.begin(0) is None
-        assert query.committed() == values_of(0, 0, 1, 2)
-        attempt = query.begin(again, 1)
-        again.commit(attempt, query.run_tasks(attempt))
-        assert query.committed() == sorted(values_of(0, 0, 1, 2) + values_of(1, 0, 1))
-
-
-def test_the_ledger_names_the_operator(query: FakeQuery) -> None:
-    killed(query, Step.ENDING)
-    execute_plan(plan(query, Act.FINISH_BATCH))
-    done = query.ledger.read_outcome(Round(0, 0))
-    assert done is not None
-    assert (done.by, done.outcome, done.lost) == ("operator", DecisionOutcome.COMMITTED, ())
+    again = query.driver(0)
+    if step not in DECIDED:
+        attempt = query.begin(again, 0)
+        again.commit(attempt, query.run_tasks(attempt, tasks=3))
+    assert again.begin(0) is None
+    assert query.committed() == values_of(0, 0, 1, 2)
+    attempt = query.begin(again, 1)
+    again.commit(attempt, query.run_tasks(attempt))
+    assert query.committed() == sorted(values_of(0, 0, 1, 2) + values_of(1, 0, 1))
 
 
 def comes_back(query: FakeQuery) -> None:

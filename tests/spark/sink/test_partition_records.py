@@ -5,14 +5,13 @@ from collections import defaultdict
 from collections.abc import Mapping
 
 import pytest
-from confluent_kafka import Consumer
-from confluent_kafka import TopicPartition as ConsumerPartition
 
 from fenceline.facts import TopicPartition
 from fenceline.kafka.partitions import ProducerState
 from fenceline.spark.records import PartitionRecords, SinkTransaction
 from spark_pipeline.sink.partition_records import PartitionCounts, Producers, records_of
 from tests.spark.sink.queries import FakeQuery
+from tests.spark.topic_records import read_messages
 from transaction_admin.api import Unseen
 
 WHERE = TopicPartition("out", 0), TopicPartition("out", 1)
@@ -50,7 +49,8 @@ def test_the_ledger_has_what_readers_find_in_each_partition(query: FakeQuery) ->
         values = ([f"{batch_id}-{task}-{number}" for number in range(50)] for task in range(3))
         written = [query.run_task(attempt, task, some) for task, some in enumerate(values)]
         driver.commit(attempt, [each for each in written if each is not None])
-    found = read_values(query)
+    messages = read_messages(query.options["kafka.bootstrap.servers"], query.topic)
+    found = {(each.partition(), each.offset()): (each.value() or b"").decode() for each in messages}
     for decision in query.ledger.read_state().decisions:
         for each in decision.transactions:
             prefix = f"{decision.batch_id}-{each.partition}-"
@@ -62,28 +62,6 @@ def test_a_cluster_that_cannot_be_asked_leaves_them_unknown() -> None:
     counts = PartitionCounts({"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": "500"})
     assert counts.add_to([TRANSACTION]) == [TRANSACTION]
     assert counts.add_to([]) == []
-
-
-def read_values(query: FakeQuery) -> Mapping[tuple[int, int], str]:
-    """Return committed values by partition and offset."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": query.options["kafka.bootstrap.servers"], "group.id": "offsets",
-            "isolation.level": "read_committed", "enable.partition.eof": True,
-        }
-    )  # fmt: skip
-    consumer.assign([ConsumerPartition(query.topic, number, 0) for number in range(2)])
-    found: dict[tuple[int, int], str] = {}
-    ends: set[int] = set()
-    while len(ends) < 2:
-        for message in consumer.consume(100, 0.1):
-            place = message.partition() or 0, message.offset() or 0
-            if message.error() is not None:
-                ends.add(place[0])
-            else:
-                found[place] = (message.value() or b"").decode()
-    consumer.close()
-    return found
 
 
 def in_partitions(

@@ -87,6 +87,7 @@ def test_a_driver_that_stops_at_any_step_loses_no_batch(query: FakeQuery, step: 
         pass
     decided = "0.0.decision" in query.files()
     assert decided == (list(Step).index(step) >= list(Step).index(Step.PREPARED))
+    assert ("0.0.done" in query.files()) == (step is Step.DONE)
     again = query.driver(0)
     # What was prepared is committed before the first batch, what was not is not to be seen and not open.
     assert query.committed() == (values_of(0, 0, 1, 2) if decided else [])
@@ -98,6 +99,9 @@ def test_a_driver_that_stops_at_any_step_loses_no_batch(query: FakeQuery, step: 
     assert again.begin(0) is None
     assert query.committed() == values_of(0, 0, 1, 2)
     assert query.ledger.read_state().open_decisions() == ()
+    done = query.ledger.read_outcome(Round(0, int(not decided)))
+    assert done is not None
+    assert done.outcome is DecisionOutcome.COMMITTED
 
 
 def test_a_driver_that_was_taken_over_can_no_longer_prepare(query: FakeQuery) -> None:
@@ -284,16 +288,6 @@ def test_the_rest_of_a_batch_that_lost_something_is_committed(query: FakeQuery) 
     with pytest.raises(LostTransactions, match="batch 0 has lost 2 records: 1 of its 2"):
         query.driver(0)
     assert query.committed() == values_of(0, 1)
-
-
-def test_a_commit_without_a_done_mark_is_no_loss(query: FakeQuery) -> None:
-    driver = query.driver(0, observer=stopping_at(Step.ENDED))
-    attempt = query.begin(driver, 0)
-    with pytest.raises(DriverStopped):
-        driver.commit(attempt, query.run_tasks(attempt))
-    assert "0.0.done" not in query.files()
-    query.driver(0)
-    assert query.ledger.read_state().done[0].outcome is DecisionOutcome.COMMITTED
 
 
 def test_old_batches_are_purged(query: FakeQuery) -> None:

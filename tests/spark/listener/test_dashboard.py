@@ -1,9 +1,11 @@
 """Proves that batches outlive a dashboard that is down (in `make soak` an hour of 10 a second), and a killed
-driver.
+driver; and that all that a real Spark's queries do is in its database, by a session of its own kind and by
+Spark Connect. Older versions of Spark: tests/matrix/test_spark_listener.py.
 """
 
 import os
 import sqlite3
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,9 +14,11 @@ import pytest
 
 from spark_listener import FencelineListener
 from tests.db.listener_posts import QUERY
+from tests.spark.conftest import environment, settings
 from tests.spark.listener.driver import Driver
 from tests.spark.listener.events import QUICK, TOKEN, call_listener, started
 from tests.spark.listener.servers import Dashboard
+from tests.spark.listener_reports import assert_listener_reports
 from tests.waiting import wait_for
 
 DEADLINE_S = 300
@@ -30,11 +34,13 @@ def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dashboard]:
 
 
 def batches_in_database(dashboard: Dashboard) -> dict[str, list[int]]:
-    """Return the batches of each query that the dashboard's database has."""
+    """Return the batches of each query `orders` that the dashboard's database has."""
     found = defaultdict(list)
     with sqlite3.connect(dashboard.database) as connection:
         for query, number in connection.execute(
-            "SELECT q.query_id, b.batch_id FROM dashboard_batch b JOIN dashboard_query q ON q.id = b.query_id"
+            "SELECT q.query_id, b.batch_id "
+            "FROM dashboard_batch b JOIN dashboard_query q ON q.id = b.query_id "
+            "WHERE q.name = 'orders'"
         ):
             found[query].append(number)
     return found
@@ -91,3 +97,15 @@ def test_two_drivers_that_share_a_folder_never_mix(dashboard: Dashboard, tmp_pat
         both = set(range(1_000, 1_400))
         wait_for(lambda: both <= set(batches_in_database(dashboard)[QUERY]), "all of both", DEADLINE_S)
         assert len(list(spool.iterdir())) == 2, "each keeps its own"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("how", ["classic", pytest.param("connect", marks=pytest.mark.soak)])
+def test_queries_of_a_real_spark_are_reported_from_start_to_end(
+    dashboard: Dashboard, tmp_path: Path, how: str
+) -> None:
+    dashboard.start()
+    reported = assert_listener_reports(
+        dashboard, how, tmp_path, sys.executable, settings(tmp_path), environment(tmp_path)
+    )
+    assert reported == {"4.2.0"}
