@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page
 
 from tests.browser.conftest import Examiner, Opener, Server
-from tests.browser.page_checks import PHONE, states, table_problems, wide_tables
+from tests.browser.page_checks import states
 from tests.web.factories import FLINK_IDENT, QUERY_ID
 
 ONE_QUERY = f"/queries/prod/{QUERY_ID}"
@@ -56,6 +56,7 @@ PAGES: Mapping[str, Mapping[str, str]] = {
         "partition, hanging": "/partitions/prod/payments/0",
         "group, waiting": "/groups/prod/billing",
         "rule": "/rules/open_too_long",
+        "rules": "/rules",
         "overview": "/",
         "transaction, waited for": STUCK,
         "incidents": "/incidents?state=all",
@@ -141,7 +142,7 @@ FURTHER["large flow"] = {**PAGES["flow"], **FURTHER["flow"]}
 EMPTY = {**LISTS, **READERS, **EVENTS, **FURTHER["alerts"]}
 FURTHER |= dict.fromkeys(("new", "watched", "blind", "calm"), EMPTY)
 #: Figures of their tables have no name on a phone, or their rows have other columns than the head.
-NAMELESS = {"recovery", "abandoned", "stateful", "pipelines"}
+NAMELESS = {"pipelines"}
 #: By the kind of data: a page whose tables have rows.
 WITH_ROWS = {
     "busy": "/transactions",
@@ -200,11 +201,3 @@ def test_a_page_of_what_is_not_there_does_too(
 ) -> None:
     server("reset", kind, 20)
     assert problems_of_pages(opened("/", faults=True), UNKNOWN) == {}
-
-
-@pytest.mark.data("held")
-def test_rules_are_the_same_on_a_phone(opened: Opener) -> None:
-    page = opened("/rules")
-    wide = wide_tables(page)
-    page.set_viewport_size({"width": PHONE, "height": 740})
-    assert list(table_problems(wide, page)) == []
