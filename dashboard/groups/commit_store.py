@@ -123,8 +123,11 @@ def _merge_with_known(
     newest = {(keys[where.group], *where[1:]): (where, kept) for where, kept in read.newest.items()}
     # Nothing is known of partitions that are read for the first time.
     known = {move.partition for move in batch.moves if not move.is_first}
-    asked = {row: kept for row, (_, kept) in newest.items() if isinstance(kept, KeptCommits)}
-    asked = {row: kept for row, kept in asked.items() if kept.log_partition in known}
+    asked = {
+        row: kept
+        for row, (where, kept) in newest.items()
+        if isinstance(kept, KeptCommits) and kept.log_partition in known and where not in read.begun_anew
+    }
     for row, before in _histories(cluster_id, list(asked)):
         newest[row] = newest[row][0], commits.merge_commits(asked[row], before)
     members = _members(cluster_id, read.changes) if known else {}

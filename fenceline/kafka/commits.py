@@ -57,8 +57,6 @@ class KeptCommits(NamedTuple):
     commits: tuple[Commit, ...]
     log_partition: int
     log_offset: int
-    #: Whether earlier commits of the key were deleted in the same records.
-    begins_anew: bool = False
 
 
 class Gone(NamedTuple):
@@ -93,6 +91,8 @@ class CommitBatch:
     """The commits and member changes read from a partition."""
 
     newest: dict[CommitKey, KeptCommits | Gone] = field(default_factory=dict)
+    #: Keys whose earlier commits were deleted before the newest one.
+    begun_anew: set[CommitKey] = field(default_factory=set)
     #: By group: partition and offset of the record, and the change.
     changes: dict[str, list[tuple[int, int, _Change]]] = field(default_factory=dict)
     undecoded: Counter[str] = field(default_factory=Counter)
@@ -118,9 +118,11 @@ def _read_commits(batch: CommitBatch, partition: int, key: bytes, raws: Sequence
         if isinstance(decoded, OffsetCommit):
             commits = _last_commits(raws[max(0, number + 1 - _LOOKED_AT) : number + 1])
             values = (decoded.offset, decoded.leader_epoch, decoded.metadata, decoded.commit_ms, commits)
-            begins_anew = any(value is None for value, _, _ in raws[:number])
-            kept = _new(KeptCommits, (*values, partition, raw.offset, begins_anew))
-            return _take(batch, _new(CommitKey, (decoded.group, decoded.topic, decoded.partition)), kept)
+            kept = _new(KeptCommits, (*values, partition, raw.offset))
+            where = _new(CommitKey, (decoded.group, decoded.topic, decoded.partition))
+            if any(value is None for value, _, _ in raws[:number]):
+                batch.begun_anew.add(where)
+            return _take(batch, where, kept)
         if isinstance(decoded, OffsetTombstone):
             return _take(batch, CommitKey(*decoded), Gone(raw.offset))
         if isinstance(decoded, Undecoded):
@@ -229,8 +231,8 @@ def _count(batch: CommitBatch, partition: int, raw: RawRecord, undecoded: Undeco
 
 
 def merge_commits(kept: KeptCommits, before: Sequence[Commit]) -> KeptCommits:
-    """Add a key's newest commit to its known commits, unless they were deleted."""
-    if kept.begins_anew or not before:
+    """Add a key's newest commit to its known commits."""
+    if not before:
         return kept
     new = [commit for commit in kept.commits if commit.at_ms >= before[-1].at_ms]
     return kept._replace(commits=thin_commits([*before, *new]))

@@ -58,10 +58,11 @@ def test_the_newest_commit_is_kept_with_the_last_ones() -> None:
 
 def test_a_tombstone_ends_all_of_it_and_a_commit_after_it_begins_anew() -> None:
     assert read_batch({key(): raws(value(1), None)}).newest == {PLACE: Gone(1)}
-    (kept,) = read_batch({key(): raws(value(9), None, value(1, NOW + 1))}).newest.values()
+    found = read_batch({key(): raws(value(9), None, value(1, NOW + 1))})
+    (kept,) = found.newest.values()
     assert isinstance(kept, KeptCommits)
     assert kept.commits == (Commit(NOW + 1, 1),)
-    assert commits.merge_commits(kept, (Commit(NOW, 9),)) == kept
+    assert found.begun_anew == {PLACE}
 
 
 @pytest.mark.parametrize("old_first", [True, False])
