@@ -29,6 +29,7 @@ TAGS_IMPORT = frozenset({*sys.stdlib_module_names, "django", "fenceline"})
 OF_THE_DASHBOARD = (
     "dashboard.labels",
     "dashboard.web.addresses",
+    "dashboard.web.per_request",
     "dashboard.web.server.bundles",
     "dashboard.web.templatetags",
 )
@@ -87,9 +88,9 @@ def writes_in_pages(root: Path) -> list[str]:
 
 
 def imports_in_tags(root: Path) -> list[str]:
-    """What a template tag imports of the dashboard besides words and addresses, of pages and of bundles:
-    a tag renders what the page gives it, and so needs no query, model or access rule, nor a function
-    that uses one."""
+    """What a template tag imports of the dashboard besides words, addresses of pages and of bundles, and
+    what is derived once per request: a tag renders what the page gives it, and so needs no query, model or
+    access rule, nor a function that uses one."""
     return [
         f"{name}:{node.lineno}: {module}"
         for name, tree in parsed(root, "dashboard/web/templatetags")
