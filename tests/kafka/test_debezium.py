@@ -114,15 +114,19 @@ def test_connector_task_and_topics_are_named_and_rows_are_there_once_after_a_kil
         }
         rows = count(20)
 
+        seen: dict[str, DebeziumTopic | None] = {}
+
         def are_told_apart() -> bool:
             # The task of before may still get some.
             insert(database, next(rows))
-            return own.items() <= uses(reader, topics).items()
+            seen.clear()
+            seen.update(uses(reader, topics))
+            return own.items() <= seen.items()
 
         wait_for(are_told_apart, "its topics are told apart", 60)
     row = Transaction.objects.get(transactional_id=TASK)
     assert row.state == TransactionState.ONGOING
-    assert topics_of_heartbeat(uses(reader, topics)) == topics
+    assert topics_of_heartbeat(seen) == topics
     identity = producer_identity(row.cluster_id, TASK)
     assert identity is not None
     assert (identity.engine, identity.application) == (Engine.KAFKA_CONNECT, GROUP)
