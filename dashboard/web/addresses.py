@@ -1,11 +1,13 @@
 """Addresses of pages: transactions, partitions, groups, queries, recoveries, rules, alerts."""
 
 import re
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import cache
 from html import escape
 from urllib.parse import quote, urlencode
 
+from django.http import QueryDict
 from django.urls import get_script_prefix, reverse
 
 from dashboard.models import (
@@ -25,8 +27,18 @@ from fenceline.kafka.transactional_ids import key_of_name
 #: A link to a page in HTML: its path and query string. Files and the API have their own ranges.
 _PAGE_LINK = re.compile(r'(<a\b[^>]*?\shref="/(?!static/|api/|admin/)[^"#?]*)(\?[^"#]*)?')
 _NAMES_RANGE = re.compile(r"[?;](?:from|to|last)=")
+#: Parameters of a place in a list: a change of filters drops them.
+_PLACE = ("page", "before")
 #: Longer names are addressed by key, because servers and proxies reject longer request lines.
 _LONGEST_IN_URL = 512
+
+
+def query_without(query: QueryDict, names: Iterable[str]) -> QueryDict:
+    """Return the query string of a list's first page, without some parameters."""
+    rest = query.copy()
+    for name in (*_PLACE, *names):
+        rest.pop(name, None)
+    return rest
 
 
 def transaction_url(cluster: str, transactional_id: str) -> str:
@@ -205,7 +217,7 @@ def _list_url(name: str) -> str:
 
 @cache
 def _known_url(name: str, _: str) -> str:
-    # A list has up to 500 links to pages below it.
+    # Each row of a list links to a page below it.
     return reverse(name)
 
 

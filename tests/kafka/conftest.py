@@ -4,6 +4,7 @@ On Kafka 3.9 `make test` runs what is marked `versioned`; `make test-matrix` the
 """
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -22,36 +23,34 @@ from transaction_admin.kafka_reads import ClusterReads
 __all__ = ["acl_broker", "java", "kafka", "kafka_39", "kafka_40", "kafka_42", "kafka_43", "kafka_of_engine"]
 
 
+def _groups_of(broker: Broker) -> Iterator[CollectedGroups]:
+    with closing(CollectedGroups({"bootstrap.servers": broker.bootstrap})) as made:
+        yield made
+
+
 @pytest.fixture
 def collected(kafka: Broker) -> Iterator[CollectedGroups]:
     """Collectors of groups on each version in turn, and an empty database."""
-    made = CollectedGroups({"bootstrap.servers": kafka.bootstrap})
-    yield made
-    made.close()
+    yield from _groups_of(kafka)
 
 
 @pytest.fixture
 def collected_42(kafka_42: Broker) -> Iterator[CollectedGroups]:
     """Collectors of groups on the newer version, and an empty database."""
-    made = CollectedGroups({"bootstrap.servers": kafka_42.bootstrap})
-    yield made
-    made.close()
+    yield from _groups_of(kafka_42)
 
 
 @pytest.fixture
 def reader(kafka_of_engine: Broker) -> Iterator[CollectedGroups]:
     """Collectors of groups on each version that an engine is tested on, and an empty database."""
-    made = CollectedGroups({"bootstrap.servers": kafka_of_engine.bootstrap})
-    yield made
-    made.close()
+    yield from _groups_of(kafka_of_engine)
 
 
 @pytest.fixture
 def reads(kafka: Broker) -> Iterator[ClusterReads]:
     """The reads of each version in turn."""
-    made = ClusterReads({"bootstrap.servers": kafka.bootstrap}, 20)
-    yield made
-    made.close()
+    with closing(ClusterReads({"bootstrap.servers": kafka.bootstrap}, 20)) as made:
+        yield made
 
 
 @pytest.fixture

@@ -7,11 +7,10 @@ from types import MappingProxyType
 from django.http import QueryDict
 
 from dashboard.labels.status import StatusLabel
+from dashboard.web.addresses import query_without
 from dashboard.web.forms.lists import clip_value
 from fenceline.formatting import format_duration
 
-#: Parameters of a place in the list: a change of filters drops them.
-_PLACE = ("page", "before")
 #: Filters without their own chips: the field, its parameter and its words.
 _TYPED = (
     ("application", "application", "application"),
@@ -128,9 +127,7 @@ class Filters:
         return str(value or "") if value is not True else "true"
 
     def _href(self, parameter: str, value: str | None, drops: Sequence[str]) -> str:
-        query = self._query.copy()
-        for name in (*_PLACE, *drops, parameter):
-            query.pop(name, None)
+        query = query_without(self._query, (*drops, parameter))
         if value is not None:
             query[parameter] = value
         return f"?{query.urlencode()}"

@@ -1,6 +1,5 @@
 """Django's requests on threads that stay, so that their database connections stay open too."""
 
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -22,7 +21,7 @@ class RequestThreads(ASGIHandler):
 
     def __init__(self) -> None:
         super().__init__()
-        self._idle: deque[ThreadPoolExecutor] = deque()
+        self._idle: list[ThreadPoolExecutor] = []
 
     def load_middleware(self, is_async: bool = False) -> None:
         """Load the middleware for synchronous requests."""

@@ -12,10 +12,8 @@ from django.utils.safestring import SafeString, mark_safe
 
 from dashboard.labels.rule import rule_label
 from dashboard.labels.status import TRANSACTION_STATE_TONES, StatusLabel
-from dashboard.labels.transition import TRANSITION_STYLES
 from dashboard.web import addresses
-from dashboard.web.templatetags.fenceline import clip
-from fenceline.facts import TransitionKind
+from dashboard.web.templatetags.fenceline import clip, transition_style
 
 register = template.Library()
 #: Pages that link to each other, by the name of their routes.
@@ -111,7 +109,7 @@ def state_badge(state: str) -> SafeString:
 @register.filter
 def kind_badge(kind: str) -> SafeString:
     """Return the kind of a transition as a badge."""
-    look = TRANSITION_STYLES[TransitionKind(kind)]
+    look = transition_style(kind)
     return _badge(look.words, f"tone-{look.tone}", kind, look.means)
 
 
