@@ -1,5 +1,6 @@
 """Java's transactional producer and Admin, as thin Python classes over a py4j gateway."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -54,11 +55,11 @@ def elements(collection: Any) -> list[Any]:
     return list(collection.toArray())
 
 
-class Closing:
+class Closing(ABC):
     """What is closed as a context manager."""
 
-    def close(self) -> None:
-        raise NotImplementedError
+    @abstractmethod
+    def close(self) -> None: ...
 
     def __enter__(self) -> Self:
         return self
