@@ -102,13 +102,16 @@ def main(shard: int) -> None:
     importlib.import_module("dashboard.tasks.collecting")
     print("ready", flush=True)
     sys.stdin.readline()
-    records = _read(shard)
+    ended, records = _read(shard)
     rss_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
-    print(json.dumps({"ended": time.time(), "records": records, "rss_mb": rss_mb}), flush=True)
+    print(json.dumps({"ended": ended, "records": records, "rss_mb": rss_mb}), flush=True)
 
 
-def _read(shard: int) -> int:
-    """Read one cluster to its end as its tail does; return the number of records."""
+def _read(shard: int) -> tuple[float, int]:
+    """Read one cluster to its end as its tail does; return the instant of the end, and the records.
+
+    The tail then waits for new records: that is not counted.
+    """
     from dashboard.models import Collector
     from dashboard.runtime import leases, loop
     from dashboard.tasks import tails
@@ -116,16 +119,17 @@ def _read(shard: int) -> int:
     asked_ms = loop.now_ms()
     lease = leases.acquire(NAME, tails.tail_name(shard), holder="bench", now_ms=asked_ms)
     assert lease is not None
-    mine = Collector.objects.filter(name=lease.name)
+    mine, ended = Collector.objects.filter(name=lease.name), []
 
     def stop_at_the_end() -> None:
         while (mine.get().seen_through_ms or 0) <= asked_ms:
             time.sleep(0.05)
+        ended.append(time.time())
         loop.stop_requested.set()
 
     threading.Thread(target=stop_at_the_end, daemon=True).start()
     tails.read_until(lease, time.monotonic() + 600)
-    return mine.get().records
+    return ended[0], mine.get().records
 
 
 if __name__ == "__main__":

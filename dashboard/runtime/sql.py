@@ -31,7 +31,7 @@ COPIED_ROWS = 20
 #: The numbers of rows in a statement for SQLite; they are few, because SQLite caches a statement for each.
 _ROWS_AT_ONCE = (512, 64, 8, 1)
 #: The values of one statement, in its order.
-Row = tuple[int | bytes | str | None, ...]
+Row = tuple[Any, ...]
 
 
 def portions(items: Iterable[T], most: int = KEYS_AT_ONCE) -> Iterator[list[T]]:
@@ -124,7 +124,7 @@ def write_rows(
     upsert = _upsert(model, given, tuple(key), frozenset(keep), tuple((merge or {}).items()))
     packed, others = _json_columns(model), _defaults(model, given).values()
     values = [
-        [*(_json_text(row[name]) if name in packed else row[name] for name in given), *others]
+        (*(_json_text(row[name]) if name in packed else row[name] for name in given), *others)
         for row in ordered
     ]
     upsert.write(values)
@@ -180,29 +180,31 @@ class Upsert:
     key: Sequence[str]
     changes: Sequence[str]
 
-    def write(self, rows: Sequence[Sequence[Any]]) -> None:
-        """Write rows in their order; on PostgreSQL by COPY if there are many, and only in a transaction."""
+    def write(self, rows: Sequence[Row], shared: Row = ()) -> None:
+        """Write rows in their order; on PostgreSQL by COPY if there are many, and only in a transaction.
+
+        `shared` are the values of the first columns, the same for all rows; the rows have the others.
+        """
         if not rows:
             return
         with connection.cursor() as cursor:
             if connection.vendor == "sqlite":
-                self._write_at_once(cursor, rows)
-            elif connection.in_atomic_block and len(rows) >= COPIED_ROWS:
-                cursor.execute(self._insert(f"TABLE {self._copy(cursor, rows)}"))
+                self._write_at_once(cursor, rows, shared)
+                return
+            whole = [shared + row for row in rows] if shared else rows
+            if connection.in_atomic_block and len(rows) >= COPIED_ROWS:
+                cursor.execute(self._insert(f"TABLE {self._copy(cursor, whole)}"))
             else:
-                cursor.executemany(self._insert(self._values("%s", 1)), rows)
+                cursor.executemany(self._insert(_values(["%s"] * len(self.columns), 1)), whole)
 
-    def _write_at_once(self, cursor: CursorWrapper, rows: Sequence[Sequence[Any]]) -> None:
+    def _write_at_once(self, cursor: CursorWrapper, rows: Sequence[Row], shared: Row) -> None:
         """Write many rows with each statement. Other threads of Python go on while one runs."""
+        # SQLite's own placeholders: Django would rewrite thousands of the other kind.
+        places = [*(f"?{number}" for number in range(1, len(shared) + 1)), *["?"] * len(self.columns)]
         for portion in _of_few_sizes(rows):
-            values = list(chain.from_iterable(portion))
-            # SQLite's own placeholder: Django would rewrite thousands of the other kind.
+            statement = self._insert(_values(places[: len(self.columns)], len(portion)))
             with connection.wrap_database_errors:
-                cursor.connection.execute(self._insert(self._values("?", len(portion))), values)
-
-    def _values(self, placeholder: str, rows: int) -> str:
-        row = f"({', '.join([placeholder] * len(self.columns))})"
-        return f"VALUES {', '.join([row] * rows)}"
+                cursor.connection.execute(statement, [*shared, *chain.from_iterable(portion)])
 
     def _insert(self, source: str) -> str:
         return (
@@ -210,7 +212,7 @@ class Upsert:
             f"ON CONFLICT ({', '.join(self.key)}) DO UPDATE SET {', '.join(self.changes)}"
         )
 
-    def _copy(self, cursor: CursorWrapper, rows: Sequence[Sequence[Any]]) -> str:
+    def _copy(self, cursor: CursorWrapper, rows: Sequence[Row]) -> str:
         """Copy rows into a temporary table of this connection; return its name."""
         columns = ", ".join(self.columns)
         copied = f"copied_{zlib.crc32(f'{self.table} {columns}'.encode()):08x}"
@@ -222,6 +224,11 @@ class Upsert:
             for row in rows:
                 copy.write_row(row)
         return copied
+
+
+def _values(places: Sequence[str], rows: int) -> str:
+    row = f"({', '.join(places)})"
+    return f"VALUES {', '.join([row] * rows)}"
 
 
 def _of_few_sizes(rows: Sequence[T]) -> Iterator[Sequence[T]]:

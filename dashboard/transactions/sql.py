@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import chain
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import connection
 from django.db.models import Count, Sum
@@ -36,9 +36,9 @@ from fenceline.series import histograms
 HOUR_MS = 3_600_000
 
 _TRANSACTION = (
-    "cluster_id", "key", "transactional_id", "application", "state", "producer_id", "producer_epoch",
+    "cluster_id", "rev", "key", "transactional_id", "application", "state", "producer_id", "producer_epoch",
     "timeout_ms", "started_ms", "updated_ms", "partitions", "partition_count", "client_version",
-    "log_partition", "log_offset", "rev", "recent",
+    "log_partition", "log_offset", "recent",
 )  # fmt: skip
 _TRANSITION_KEY = ("cluster_id", "topic_id", "log_partition", "log_offset")
 _TALLY_KEY = ("cluster_id", "span_s", "start_ms", "application", "shard")
@@ -60,8 +60,9 @@ _FIRST_VERDICT = {
     "action_id": f"COALESCE(excluded.action_id, {_transition}.action_id)",
 }
 _UPSERT_TRANSACTION = Upsert(
-    Transaction._meta.db_table, _TRANSACTION, ("cluster_id", "key"), overwrite_changes(_TRANSACTION[4:])
-)
+    Transaction._meta.db_table, _TRANSACTION, ("cluster_id", "key"),
+    overwrite_changes(["rev", *_TRANSACTION[5:]]),
+)  # fmt: skip
 _ADDED = {"n": f"{StateCount._meta.db_table}.n + excluded.n"}
 _DELETE = f"DELETE FROM {Transaction._meta.db_table} WHERE cluster_id = %s AND key = %s"  # noqa: S608
 _REVISE = f"UPDATE {Transaction._meta.db_table} SET recent = %s WHERE cluster_id = %s AND key = %s"  # noqa: S608
@@ -137,20 +138,28 @@ def _forgotten(packed: bytes) -> Prior:
     return Prior(offset=transition_ring.expiry_offset(packed))
 
 
-def write_newest(cluster_id: int, rev: int, newest: Mapping[bytes, Newest]) -> None:
-    """Write the newest state and the last transitions of ids by their keys in `__transaction_state`."""
+class NewestRows(NamedTuple):
+    """The newest states of ids, sorted by their keys in the database."""
+
+    #: The columns of existing ids, from `key` on.
+    existing: Sequence[Row]
+    removed: Sequence[tuple[bytes, Newest]]
+
+
+def newest_rows(newest: Mapping[bytes, Newest]) -> NewestRows:
+    """Return the rows for `write_newest`, by the ids' keys in `__transaction_state`."""
     ordered = _by_key(newest)
-    _UPSERT_TRANSACTION.write(
-        [
-            _transaction_row(cluster_id, key, rev, folded, folded.record)
-            for key, folded in ordered
-            if folded.record
-        ]
-    )
-    if deletes := [(cluster_id, key) for key, folded in ordered if not folded.record]:
+    existing = [_transaction_row(key, folded, folded.record) for key, folded in ordered if folded.record]
+    return NewestRows(existing, [(key, folded) for key, folded in ordered if not folded.record])
+
+
+def write_newest(cluster_id: int, rev: int, rows: NewestRows) -> None:
+    """Write the newest state and the last transitions of ids."""
+    _UPSERT_TRANSACTION.write(rows.existing, (cluster_id, rev))
+    if rows.removed:
         with connection.cursor() as cursor:
-            cursor.executemany(_DELETE, deletes)
-    _keep_forgotten(cluster_id, ordered)
+            cursor.executemany(_DELETE, [(cluster_id, key) for key, _ in rows.removed])
+    _keep_forgotten(cluster_id, rows.removed)
 
 
 def write_recents(cluster_id: int, newest: Mapping[bytes, Newest]) -> None:
@@ -159,7 +168,7 @@ def write_recents(cluster_id: int, newest: Mapping[bytes, Newest]) -> None:
     if rows := [(folded.packed, cluster_id, key) for key, folded in ordered if folded.record]:
         with connection.cursor() as cursor:
             cursor.executemany(_REVISE, rows)
-    _keep_forgotten(cluster_id, ordered)
+    _keep_forgotten(cluster_id, [(key, folded) for key, folded in ordered if not folded.record])
 
 
 def _by_key(newest: Mapping[bytes, Newest]) -> Sequence[tuple[bytes, Newest]]:
@@ -168,11 +177,10 @@ def _by_key(newest: Mapping[bytes, Newest]) -> Sequence[tuple[bytes, Newest]]:
     return sorted(ids, key=itemgetter(0))
 
 
-def _keep_forgotten(cluster_id: int, ordered: Sequence[tuple[bytes, Newest]]) -> None:
+def _keep_forgotten(cluster_id: int, removed: Iterable[tuple[bytes, Newest]]) -> None:
     rows = (
         {"cluster_id": cluster_id, "key": key, "packed": folded.packed, "expired_ms": folded.expired_ms}
-        for key, folded in ordered
-        if not folded.record
+        for key, folded in removed
     )
     write_rows(Recent, rows, ("cluster_id", "key"))
 
@@ -185,15 +193,15 @@ def mark_lost(cluster_id: int, log_keys: Iterable[bytes]) -> None:
             cursor.executemany(_LOSE, rows)
 
 
-def _transaction_row(cluster_id: int, key: bytes, rev: int, newest: Newest, record: TransactionRecord) -> Row:
+def _transaction_row(key: bytes, newest: Newest, record: TransactionRecord) -> Row:
     # Unpacked, because attribute access costs half as much again, and a cold start makes a row of each id.
     name, application, _, _, partition, offset, packed = newest
     _, state, producer_id, epoch, timeout_ms, partitions, updated_ms, started_ms, version = record[:9]
     return (
-        cluster_id, key, name, application, state.value, producer_id, epoch, timeout_ms, started_ms,
+        key, name, application, state.value, producer_id, epoch, timeout_ms, started_ms,
         updated_ms, packed_partitions(partitions) if partitions else "",
         sum([len(numbers) for _, numbers in partitions]) if partitions else 0,
-        version, partition, offset, rev, packed,
+        version, partition, offset, packed,
     )  # fmt: skip
 
 

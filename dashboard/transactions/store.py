@@ -99,6 +99,8 @@ def _save(
     stamps = ((new.partition, new.record.updated_ms) for new in folded.newest.values() if new.record)
     clocks = collector_store.clocks_ahead(lease, stamps, now_ms)
     columns = collector_store.progress_columns(batch, rate)
+    # Built before the transaction, during which no other writer of SQLite can write.
+    newest = transaction_sql.newest_rows(folded.newest)
     with write_transaction(lease, columns, read=batch.count, lock_cluster=False) as write:
         # This locks the cluster's row, so corrections and attributions are either done or waiting.
         rev = write.next_rev()
@@ -106,7 +108,7 @@ def _save(
             write.cancel()
             return None
         collector_store.move_positions(lease, topic_id, batch.moves, now_ms=now_ms, clocks=clocks)
-        transaction_sql.write_newest(lease.cluster_id, rev, folded.newest)
+        transaction_sql.write_newest(lease.cluster_id, rev, newest)
         transaction_sql.mark_lost(lease.cluster_id, folded.lost)
         transaction_sql.write_transitions(lease.cluster_id, rev, topic_id, folded.notable.values(), now_ms)
         transaction_sql.add_tallies(lease.cluster_id, lease.shard, folded.tallies)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,10 @@ _VARINT_BYTES = 10
 #: An odd number with spread bits for multiplicative hashing (2^64 / golden ratio).
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(29)
+#: By a number of bytes, up to PADDING: the bits of these bytes in the words of a string.
+_KEPT = (
+    np.where(np.arange(PADDING) < np.arange(PADDING + 1)[:, None], 0xFF, 0).astype(np.uint8).view(np.uint64)
+)
 
 
 def numbers_at(data: bytes, at: Ints, kind: str) -> npt.NDArray[Any]:
@@ -60,10 +64,10 @@ class ByteStrings:
         self._words: list[Words] = []
         self.hashes: Words = length.astype(np.uint64)
         longest = int(length[self.known].max(initial=0))
-        for start in range(0, longest, _WORD):
-            word = _words_at(data, at + start, length - start)
-            self._words.append(word)
-            self.hashes = _mixed(self.hashes, word)
+        for start in range(0, longest, PADDING):
+            for word in _words_at(data, at + start, length - start, min(longest - start, PADDING)):
+                self._words.append(word)
+                self.hashes = _mixed(self.hashes, word)
 
     def are_equal(self, ones: Any, others: Any) -> Flags:
         """Whether the strings at the rows `ones` equal the strings at the rows `others`."""
@@ -73,14 +77,16 @@ class ByteStrings:
         return equal
 
 
-def _words_at(data: bytes, at: Ints, left: Ints) -> Words:
-    """Return the next eight bytes of each string as a number, with zeros after its end."""
-    bits = np.clip(left, 0, _WORD) * 8
-    words = numbers_at(data, np.where(bits > 0, np.minimum(at, len(data) - _WORD), 0), ">u8").astype(
-        np.uint64
-    )
-    kept = np.where(bits > 0, ~np.uint64(0) << (64 - bits).astype(np.uint64) % np.uint64(64), np.uint64(0))
-    return words & kept
+def _words_at(data: bytes, at: Ints, left: Ints, longest: int) -> Iterator[Words]:
+    """Yield the next `longest` bytes of each string, eight at a time, with zeros after its end."""
+    words = -(-longest // _WORD)
+    kind = np.dtype((np.void, words * _WORD))
+    kept = np.ascontiguousarray(_KEPT[:, :words]).view(kind).ravel()
+    # A copy of all of a string's bytes takes no longer than one of eight.
+    every = np.ndarray((len(data) - kind.itemsize + 1,), kind, data, strides=(1,))
+    copied = every[np.minimum(at, len(every) - 1)].view(np.uint64).reshape(-1, words)
+    copied &= kept[np.clip(left, 0, longest)].view(np.uint64).reshape(-1, words)
+    yield from copied.T
 
 
 def _mixed(hashes: Words, word: Words | np.uint64) -> Words:

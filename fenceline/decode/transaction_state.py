@@ -201,9 +201,13 @@ def record_of(transactional_id: str, fields: Peek, value: bytes) -> TransactionR
     """Build the record of an id, given as text, from its value and the fields returned by `peek_value`."""
     status, producer_id, epoch, timeout_ms, updated_ms, started_ms, _, partitions, tags = fields
     first = transactional_id, STATES[status], producer_id, epoch, timeout_ms, partitions, updated_ms
-    at = len(value) - tags
-    extras = (_COMMON_TAILS.get(value[at:]) or _extras(value, at)) if tags else _V0_EXTRAS
+    extras = tag_fields(value[len(value) - tags :])
     return _new(TransactionRecord, (*first, None if started_ms == -1 else started_ms, *extras))
+
+
+def tag_fields(tags: bytes) -> tuple[int | None, ...]:
+    """Return the fields of a record from client_version on; version 0 has no bytes of tags."""
+    return (_COMMON_TAILS.get(tags) or _extras(tags, 0)) if tags else _V0_EXTRAS
 
 
 def _decode_v0(transactional_id: str, value: bytes) -> TransactionRecord:

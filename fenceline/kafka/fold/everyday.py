@@ -52,6 +52,8 @@ _ENTRY = np.dtype(
     ]
 )  # fmt: skip
 _NONE, _LONGEST = transition_ring.NONE, transition_ring.LONGEST_MS
+#: Builds a named tuple without calling its own `__new__`: takes a third of the time.
+_new = tuple.__new__
 
 
 class _Before(NamedTuple):
@@ -99,7 +101,7 @@ class EverydaySteps:
             total - self._made_before[self.run_starts],
         )
         for end, first, last in zip_equal(*(column.tolist() for column in edges)):
-            yield EverydayRun(end, entries[first * size : last * size])
+            yield _new(EverydayRun, (end, entries[first * size : last * size]))
 
 
 def find_steps(
