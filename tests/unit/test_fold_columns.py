@@ -5,8 +5,10 @@ Kafka 4.3's tags, holes, ids in two partitions; packed in batches of one or many
 several polls anywhere. `pytest -m matrix` compares ten million records.
 """
 
+import gc
 import os
 import random
+import weakref
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
@@ -186,3 +188,17 @@ def test_buckets_in_columns_are_those_of_single_durations(spans: list[int]) -> N
     import numpy as np
 
     assert bucket_column(np.array(spans, np.int64)).tolist() == [bucket_of(ms) for ms in spans]
+
+
+def test_a_folded_table_is_freed_without_a_search_for_cycles() -> None:
+    dice = random.Random(8)
+    table = table_of(dice, random_streams(dice))
+    assert sum(len(raws) for some in table.values() for raws in some.values()) == table.count > 0
+    freed = weakref.ref(table)
+    gc.disable()
+    try:
+        fold_table(Folded(), table, {}, {})
+        del table
+        assert freed() is None
+    finally:
+        gc.enable()

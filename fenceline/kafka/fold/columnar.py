@@ -100,7 +100,8 @@ class _TableFold:
     def _last_records(self, rows: Ints) -> tuple[Iterator[TransactionRecord], Sequence[int]]:
         """Return the records in the given rows, and their offsets."""
         numbers = np.searchsorted(self._table.starts, rows, "right") - 1
-        names = (str(self._names[number]) for number in numbers.tolist())
+        # A list: a generator would refer to this fold, and keep its records alive in a cycle.
+        names = [str(self._names[number]) for number in numbers.tolist()]
         return self._fields.records(self._table, rows, names), self._table.columns.offset[rows].tolist()
 
     def fold(self) -> None:

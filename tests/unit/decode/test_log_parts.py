@@ -1,8 +1,6 @@
 """Proves that records are read from raw batches as they were written, and that a bad one harms no other."""
 
-import gc
 import random
-import weakref
 from itertools import pairwise
 
 import numpy as np
@@ -179,21 +177,6 @@ def test_a_batch_without_its_marker_ends_no_aborted_transaction() -> None:
     data = of(254) + bytes(emptied) + of(256)
     found = found_in([LogPart(0, 254, data, whole_batches(data), [(1, 254)])])
     assert found == ({}, [], 0)
-
-
-def test_a_table_that_was_read_is_freed_without_a_search_for_cycles() -> None:
-    log = random_log(random.Random(8), 50)
-    data = b"".join(raw_batch([each]) for each in log)
-    columns, _, bad = read_parts([LogPart(0, 0, data, whole_batches(data))], decompress)
-    table = RecordTable.sort(columns, bad)
-    assert sum(len(raws) for some in table.values() for raws in some.values()) == 50
-    freed = weakref.ref(table)
-    gc.disable()
-    try:
-        del table
-        assert freed() is None
-    finally:
-        gc.enable()
 
 
 def test_keys_with_one_hash_are_filed_apart() -> None:
